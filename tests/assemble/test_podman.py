@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,9 +14,9 @@ from validator.assemble.entries import Entry, InMemory
 from validator.assemble.layers import Layers
 
 from . import images
+from .podman import Podman, own_podman
 
 pytestmark = pytest.mark.service
-Podman = Callable[..., str]
 
 COMMON = random.Random(1).randbytes(3_000_000)
 NEW = b"new" * 5000
@@ -26,33 +24,8 @@ NEW = b"new" * 5000
 
 @pytest.fixture
 def podman(tmp_path: Path) -> Iterator[Podman]:
-    """Yield a function that runs podman with a storage of its own, in which partial pulls are switched on."""
-    program = shutil.which("podman")
-    if program is None:
-        pytest.skip("podman is not installed (Debian package podman)")
-    if os.getuid():
-        pytest.skip("Podman's overlay storage in a directory of a test needs root")
-    storage = tmp_path / "podman"
-    configuration = tmp_path / "storage.conf"
-    configuration.write_text(
-        f'[storage]\ndriver = "overlay"\ngraphroot = "{storage}/graph"\nrunroot = "{storage}/run"\n'
-        '[storage.options]\npull_options = {enable_partial_images = "true", use_hard_links = "false"}\n',
-        encoding="utf-8",
-    )
-    environment = {**os.environ, "CONTAINERS_STORAGE_CONF": str(configuration)}
-
-    def run(*arguments: str) -> str:
-        result = subprocess.run(
-            [program, *arguments], env=environment, capture_output=True, text=True, timeout=120
-        )
-        assert result.returncode == 0, result.stderr
-        return result.stdout.strip()
-
-    yield run
-    mounts = [line.split()[1] for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]
-    for mount in reversed([mount for mount in mounts if mount.startswith(f"{storage}/")]):
-        subprocess.run(["umount", mount], check=True)
-    shutil.rmtree(storage)
+    with own_podman(tmp_path, partial_pulls=True) as run:
+        yield run
 
 
 @pytest.mark.parametrize("choice", Layers)

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,10 +34,13 @@ class PrivateEngine:
 
 
 @contextmanager
-def private_engine(root: Path, data: Path, *, image_store: bool = True) -> Iterator[PrivateEngine]:
+def private_engine(
+    root: Path, data: Path, *, image_store: bool = True, environment: Mapping[str, str] | None = None
+) -> Iterator[PrivateEngine]:
     """An engine with its state in `root` (a short path, because of its sockets) and its images in `data`.
 
     image_store: whether it keeps images with containerd, or in the older way.
+    environment: of its processes (None: that of the tests).
     """
     dockerd = shutil.which("dockerd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if dockerd is None or os.geteuid() != 0:
@@ -54,7 +57,9 @@ def private_engine(root: Path, data: Path, *, image_store: bool = True) -> Itera
         f"--bridge={'docker0' if Path('/sys/class/net/docker0').exists() else 'none'}",
     ]  # fmt: skip
     with open(log, "wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdout=output, stderr=output, start_new_session=True, env=environment
+        )
     engine = PrivateEngine(url, log, process)
     try:
         _wait(engine)

@@ -1,42 +1,115 @@
-"""Other clients read what the assembler pushed, or wrote as an OCI layout."""
+"""Other clients read and run whole images, in both encodings, from a registry or an OCI layout."""
 
 from __future__ import annotations
 
+import hashlib
+import os
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from validator.assemble.encodings import encoding
+from validator.assemble.image import Assembled, assemble
+from validator.assemble.layers import Layers
 from validator.assemble.oci_layout import OciLayout
 from validator.assemble.registry_destination import RegistryDestination
+from validator.assemble.table import LayerTable
+from validator.engines.docker.endpoint import Endpoint
+from validator.model.lock import Lock
 from validator.registry.names import Repository
 
-from ...assemble.synthetic import Image, image
+from ...assemble.podman import own_podman
+from ...assemble.pushes import TAG, locked, planned, published
 from ...registry.server import RunningRegistry
+from .conftest import CPU, cpu_lock, maker_at, quiet
+from .package_index import Index
 from .private_engine import PrivateEngine, private_engine
 
 pytestmark = pytest.mark.engine
 
-
-@pytest.fixture(scope="module", params=[True, False], ids=["containerd", "older"])
-def engine(request: pytest.FixtureRequest) -> Iterator[PrivateEngine]:
-    """Yield an engine with each image store."""
-    path = Path(tempfile.mkdtemp(prefix="own-engine-"))
-    with private_engine(path, path / "data", image_store=request.param) as running:
-        yield running
-    shutil.rmtree(path, ignore_errors=True)
+#: Debian's packages of the programs that an engine uses, if they are there, to decompress gzip.
+PACKAGES = {"igzip": "isal", "unpigz": "pigz"}
+#: Engines decompress gzip by themselves if these are set.
+BY_ITSELF = {"CONTAINERD_DISABLE_IGZIP": "1", "CONTAINERD_DISABLE_PIGZ": "1", "MOBY_DISABLE_PIGZ": "1"}
 
 
-@pytest.fixture(params=[True, False], ids=["known", "unknown"])
-def pushed(request: pytest.FixtureRequest, server: RunningRegistry) -> tuple[str, Image]:
-    """Return the name of an image in a registry, and the image."""
-    sent = image(31, 32, 33)
-    repository = Repository(server.address, f"clients/{request.param}".lower())
-    sent.send(RegistryDestination(repository, "v1"), known=request.param)
-    return repository.tagged("v1"), sent
+@dataclass(frozen=True)
+class Pushed:
+    """An image in a registry, with the place of its wheels and its layer table."""
+
+    name: str
+    choice: Layers
+    image: Assembled
+    lock: Lock
+    place: Path
+
+    @property
+    def blobs(self) -> set[str]:
+        """The digests of the layers and the configuration."""
+        config = f"sha256:{hashlib.sha256(self.image.config).hexdigest()}"
+        return {config, *(placed.encoded.digest for placed in self.image.layers)}
+
+
+@pytest.fixture(scope="module", params=Layers)
+def pushed(
+    request: pytest.FixtureRequest, server: RunningRegistry, tmp_path_factory: pytest.TempPathFactory
+) -> Pushed:
+    choice: Layers = request.param
+    place = tmp_path_factory.mktemp("pushed")
+    lock, repository = locked(place, 31), Repository(server.address, f"clients/{choice.value}")
+    image = published(place, lock, repository, encoding(choice))
+    return Pushed(repository.tagged(TAG), choice, image, lock, place)
+
+
+@dataclass(frozen=True)
+class Client:
+    """An engine. decompressor: what decompresses gzip, or None for itself. used: lists its uses."""
+
+    engine: PrivateEngine
+    decompressor: str | None
+    used: Path
+
+    @property
+    def uses(self) -> int:
+        return len(self.used.read_text().splitlines())
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        (True, None), (True, "igzip"), (True, "unpigz"), (False, None), (False, "unpigz"),
+    ],
+    ids=["containerd", "containerd-igzip", "containerd-unpigz", "older", "older-unpigz"],
+)  # fmt: skip
+def client(request: pytest.FixtureRequest) -> Iterator[Client]:
+    """Yield an engine with each image store, and with each program that it may decompress gzip with."""
+    image_store, decompressor = request.param
+    root = Path(tempfile.mkdtemp(prefix="own-engine-"))
+    used = root / "used"
+    used.touch()
+    environment = dict(os.environ)
+    if decompressor is None:
+        environment |= BY_ITSELF
+    else:
+        program = shutil.which(decompressor)
+        if program is None:
+            pytest.skip(f"{decompressor} is not installed (Debian package {PACKAGES[decompressor]})")
+        wrapper = root / "bin" / decompressor
+        wrapper.parent.mkdir()
+        wrapper.write_text(f'#!/bin/sh\necho "$@" >>{used}\nexec {program} "$@"\n')
+        wrapper.chmod(0o755)
+        environment["PATH"] = f"{wrapper.parent}:{environment['PATH']}"
+        if decompressor == "unpigz":
+            # containerd prefers the other one.
+            environment["CONTAINERD_DISABLE_IGZIP"] = "1"
+    with private_engine(root, root / "data", image_store=image_store, environment=environment) as running:
+        yield Client(running, decompressor, used)
+    shutil.rmtree(root, ignore_errors=True)
 
 
 def run(*command: str) -> str:
@@ -52,31 +125,56 @@ def blobs_in(directory: Path) -> set[str]:
     return {f"sha256:{path.name}" for path in directory.iterdir() if len(path.name) == 64}
 
 
-def test_docker_pulls_it(engine: PrivateEngine, pushed: tuple[str, Image]) -> None:
-    name, sent = pushed
-    run("docker", "-H", engine.url, "pull", name)
-    layers = run("docker", "-H", engine.url, "image", "inspect", "-f", '{{join .RootFS.Layers " "}}', name)
-    assert layers.split() == [layer.encoded.diff_id for layer in sent.layers]
-    run("docker", "-H", engine.url, "image", "rm", name)
+def decompressed_as_asked(client: Client, pushed: Pushed, before: int) -> bool:
+    """Return True if the engine used the program for each layer in gzip, and for nothing else."""
+    expected = len(pushed.image.layers) if client.decompressor and pushed.choice is Layers.GZIP else 0
+    return client.uses - before == expected
 
 
-def test_containerd_pulls_it(engine: PrivateEngine, pushed: tuple[str, Image]) -> None:
-    name, sent = pushed
-    socket = f"{engine.url.removeprefix('unix://').rpartition('/')[0]}/exec/containerd/containerd.sock"
-    ctr = ("ctr", "-a", socket, "-n", "clients")
-    run(*ctr, "images", "pull", "--plain-http", name)
-    assert set(run(*ctr, "content", "ls", "-q").split()) >= set(sent.blobs)
-    run(*ctr, "images", "rm", name)
+def test_docker_pulls_it(client: Client, pushed: Pushed) -> None:
+    docker, before = ("docker", "-H", client.engine.url), client.uses
+    run(*docker, "pull", pushed.name)
+    layers = run(*docker, "image", "inspect", "-f", '{{join .RootFS.Layers " "}}', pushed.name)
+    assert layers.split() == [placed.encoded.diff_id for placed in pushed.image.layers]
+    assert decompressed_as_asked(client, pushed, before)
+    run(*docker, "image", "rm", pushed.name)
 
 
-def test_skopeo_copies_it(pushed: tuple[str, Image], tmp_path: Path) -> None:
-    name, sent = pushed
-    run("skopeo", "copy", "--src-tls-verify=false", f"docker://{name}", f"dir:{tmp_path}")
-    assert blobs_in(tmp_path) == set(sent.blobs)
+def test_containerd_pulls_it(client: Client, pushed: Pushed) -> None:
+    socket = f"{client.engine.url.removeprefix('unix://').rpartition('/')[0]}/exec/containerd/containerd.sock"
+    ctr, before = ("ctr", "-a", socket, "-n", "clients"), client.uses
+    run(*ctr, "images", "pull", "--plain-http", pushed.name)
+    assert set(run(*ctr, "content", "ls", "-q").split()) >= pushed.blobs
+    assert decompressed_as_asked(client, pushed, before)
+    run(*ctr, "images", "rm", "--sync", pushed.name)
 
 
-def test_skopeo_copies_an_oci_layout(tmp_path: Path) -> None:
-    sent = image(31, 32, 33)
-    sent.send(OciLayout(tmp_path / "layout", "v1"))
-    run("skopeo", "copy", f"oci:{tmp_path}/layout:v1", f"dir:{tmp_path}/copy")
-    assert blobs_in(tmp_path / "copy") == set(sent.blobs)
+def test_skopeo_copies_it(pushed: Pushed, tmp_path: Path) -> None:
+    run("skopeo", "copy", "--src-tls-verify=false", f"docker://{pushed.name}", f"dir:{tmp_path}")
+    assert blobs_in(tmp_path) == pushed.blobs
+
+
+def test_skopeo_copies_an_oci_layout(pushed: Pushed, tmp_path: Path) -> None:
+    table, layout = LayerTable(pushed.place / "table"), OciLayout(tmp_path / "layout", TAG)
+    plan = planned(pushed.place, pushed.lock, table)
+    image = assemble(plan, layout, table, encoding(pushed.choice), lambda line: None)
+    assert image.digest == pushed.image.digest
+    run("skopeo", "copy", f"oci:{tmp_path}/layout:{TAG}", f"dir:{tmp_path}/copy")
+    assert blobs_in(tmp_path / "copy") == pushed.blobs
+
+
+@pytest.mark.parametrize("choice", Layers)
+def test_podman_runs_it(
+    choice: Layers, endpoint: Endpoint, index: Index, cache: Path, server: RunningRegistry, tmp_path: Path
+) -> None:
+    repository = Repository(server.address, f"clients/podman-{choice.value}")
+    maker = maker_at(cache, index.url, endpoint, choice)
+    maker.make(CPU, cpu_lock(index), RegistryDestination(repository, TAG), quiet)
+    program = "import os, sys, tensorflow; print(os.getuid(), sys.prefix, tensorflow.__version__)"
+    with own_podman(tmp_path, partial_pulls=False) as podman:
+        podman("pull", "--quiet", "--tls-verify=false", repository.tagged(TAG))
+        # Podman's own limits are higher than those that a machine may allow.
+        limits = ("--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024")
+        image = (repository.tagged(TAG), "python", "-c", program)
+        printed = podman("run", "--rm", "--network=none", *limits, *image)
+    assert printed.split() == ["10001", "/opt/venv", CPU.tensorflow]
