@@ -239,7 +239,8 @@ def test_what_the_refresh_may_change_is_what_it_writes() -> None:
     assert f"grep -vxE {chr(34)}{'|'.join(f'${name}' for name in patterns)}{chr(34)}" in text
     allowed = re.compile("|".join(patterns.values()))
     written = [*Path(ROOT / "requirements").rglob("*.txt"), *Path(ROOT / "images/debian").iterdir()]
-    written += [ROOT / "images/bases.yaml"]
+    # CI makes the layers again whose rows are new.
+    written += [ROOT / "images/bases.yaml", ROOT / "images/layers.json"]
     written += [path for pattern in WRITTEN for path in ROOT.glob(pattern)]
     for path in written:
         assert allowed.fullmatch(str(path.relative_to(ROOT))), path
@@ -247,7 +248,6 @@ def test_what_the_refresh_may_change_is_what_it_writes() -> None:
         "images/system-packages/Dockerfile",
         "scripts/refresh",
         SYSTEM_PACKAGES,
-        "images/layers.json",
         "images/locks/../system-packages/Dockerfile",
         "pyproject.toml",
         "docs/checks.py",
