@@ -109,6 +109,9 @@ class FakeMaker:
     def provides(self, python: str) -> str | None:
         return None
 
+    def base_repository(self, spec: ImageSpec) -> Repository | None:
+        return None
+
     def recipe(self, spec: ImageSpec) -> str:
         return self.followed
 
