@@ -52,6 +52,9 @@ class Maker(FakeMaker):
     def is_current_base(self, spec: ImageSpec, origin: str) -> bool:
         return origin == INPUTS.base
 
+    def base_repository(self, spec: ImageSpec) -> Repository | None:
+        return None
+
 
 @pytest.fixture
 def theirs(repository: Repository) -> str:
