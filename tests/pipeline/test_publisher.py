@@ -291,7 +291,7 @@ def test_an_image_that_nobody_made_from_the_same_inputs_does_not_count_as_up_to_
     if differs == "nothing signed":
         del proven[digest("c")]
     else:
-        changes = {
+        changes: dict[str, dict[str, Any]] = {
             "recipe": {"recipe_digest": digest("2")},
             "base": {"base": f"registry:python:3.11@{digest('8')}"},
             "lock": {"lock_digest": digest("3")},

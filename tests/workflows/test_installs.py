@@ -28,8 +28,9 @@ DISTRIBUTION = re.compile(
     r"\b(?:apt|apt-get|aptitude|dnf|yum|apk|snap|brew|pacman)\s(?:[^#]*\s)?(?:install|add|upgrade|-S)\b"
     r"|\bdpkg\s+(?:-i|--install)\b"
 )
+#: `--answers npm` names where this tool gets Pyodide, whose hash it knows.
 OTHER = re.compile(
-    r"\b(?:uvx|pipx|easy_install|conda|mamba|npm|npx|yarn|pnpm|gem|curl|wget)\s"
+    r"(?<!--answers )\b(?:uvx|pipx|easy_install|conda|mamba|npm|npx|yarn|pnpm|gem|curl|wget)\s"
     r"|\buv\s+(?:tool|run|add|sync)\b|\b(?:cargo|go)\s+(?:install|get|run)\b|\bensurepip\b.*--upgrade"
 )
 #: This package itself: nothing is downloaded, and what builds it is installed already.
