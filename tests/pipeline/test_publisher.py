@@ -118,9 +118,6 @@ class FakeMaker:
     def is_current_base(self, spec: ImageSpec, origin: str) -> bool:
         return origin == self.base
 
-    def base_repository(self, spec: ImageSpec) -> Repository | None:
-        return None
-
     def make(self, spec: ImageSpec, lock: Lock, destination: Destination, progress: Progress) -> Assembled:
         self.makes.append(spec.identifier)
         if self.error is not None:
