@@ -34,7 +34,7 @@ class ContentsTable:
         if entry.link is not None:
             described.update(type="symlink", linkName=entry.link)
         elif entry.content is None:
-            described.update(type="dir", name=f"{entry.path}/")
+            described.update(type="dir", name=f"{entry.path or '.'}/")
         else:
             described.update(type="reg")
         if member is not None and entry.content is not None:

@@ -49,7 +49,8 @@ class Content(Protocol):
 class Entry:
     """One path of a layer: a regular file (`content`), a symbolic link (`link`), or a directory (neither).
 
-    path: relative to the root of the image, with `/` and without a leading or trailing one.
+    path: relative to the root of the image, with `/` and without a leading or trailing one; empty for
+        that root.
     mode: permissions, such as 0o644. The time of modification is always 0.
     """
 

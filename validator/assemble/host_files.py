@@ -14,7 +14,7 @@ from .layers import LayerSource
 from .loader_cache import CacheEntry, LoaderCache, parse, render
 from .merge import merged
 
-RECIPE = "host files 2"
+RECIPE = "host files 3"
 _VENV = "opt/venv"
 #: Permissions of the directories into which pip installs. The image's user may add packages to them in a
 #: derived image, but because of the sticky bit not replace those of the lock, which belong to root.
@@ -73,6 +73,9 @@ def host_files(base: BaseFiles, libraries: Mapping[str, tuple[str, ...]]) -> Lay
 
 
 def _entries(base: BaseFiles, libraries: Mapping[str, tuple[str, ...]]) -> Iterator[Entry]:
+    # The root of the topmost layer counts. If that layer has none, Podman 4.3 gives it the mode 0700 in a
+    # partial pull, and then only root can start a program.
+    yield Entry("", 0o755)
     yield from _user(base)
     yield from _environment(base.interpreter)
     if libraries:

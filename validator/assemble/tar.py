@@ -21,7 +21,8 @@ _FILE, _LINK, _DIRECTORY, _EXTENDED = b"0", b"2", b"5", b"x"
 
 def header(entry: Entry) -> bytes:
     """Return the blocks that come before the content of an entry."""
-    path = entry.path.encode()
+    # The root of the image is "./", as tar itself writes it.
+    path = entry.path.encode() or b"."
     link = b"" if entry.link is None else entry.link.encode()
     size = 0 if entry.content is None else entry.content.size
     kind = _FILE
@@ -65,11 +66,14 @@ def padding(size: int) -> bytes:
 
 
 def in_order(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Return the entries. Raises ValueError where one is not sorted or lacks its parent directory."""
-    last = ""
+    """Return the entries. Raises ValueError where one is not sorted or lacks its parent directory.
+
+    The root of the image, whose path is empty, may be missing.
+    """
+    last: str | None = None
     directories = {""}
     for entry in entries:
-        if entry.path <= last:
+        if last is not None and entry.path <= last:
             raise ValueError(f"{entry.path} comes after {last}")
         last = entry.path
         if entry.path.rpartition("/")[0] not in directories:

@@ -163,15 +163,24 @@ def test_skopeo_copies_an_oci_layout(pushed: Pushed, tmp_path: Path) -> None:
     assert blobs_in(tmp_path / "copy") == pushed.blobs
 
 
-@pytest.mark.parametrize("choice", Layers)
+@pytest.mark.parametrize(
+    ("choice", "partial"), [(Layers.ZSTD, True), (Layers.GZIP, True), (Layers.ZSTD, False)]
+)
 def test_podman_runs_it(
-    choice: Layers, endpoint: Endpoint, index: Index, cache: Path, server: RunningRegistry, tmp_path: Path
+    choice: Layers,
+    partial: bool,
+    endpoint: Endpoint,
+    index: Index,
+    cache: Path,
+    server: RunningRegistry,
+    tmp_path: Path,
 ) -> None:
-    repository = Repository(server.address, f"clients/podman-{choice.value}")
+    """In a partial pull, Podman creates the root of a layer itself, but the image's user has to enter it."""
+    repository = Repository(server.address, f"clients/podman-{choice.value}-{partial}".lower())
     maker = maker_at(cache, index.url, endpoint, choice)
     maker.make(CPU, cpu_lock(index), RegistryDestination(repository, TAG), quiet)
     program = "import os, sys, tensorflow; print(os.getuid(), sys.prefix, tensorflow.__version__)"
-    with own_podman(tmp_path, partial_pulls=False) as podman:
+    with own_podman(tmp_path, partial_pulls=partial) as podman:
         podman("pull", "--quiet", "--tls-verify=false", repository.tagged(TAG))
         # Podman's own limits are higher than those that a machine may allow.
         limits = ("--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024")
