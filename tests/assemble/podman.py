@@ -43,8 +43,11 @@ def own_podman(place: Path, *, partial_pulls: bool) -> Iterator[Podman]:
         assert result.returncode == 0, result.stderr
         return result.stdout.strip()
 
-    yield run
-    mounts = [line.split()[1] for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]
-    for mount in reversed([mount for mount in mounts if mount.startswith(f"{storage}/")]):
-        subprocess.run(["umount", mount], check=True)
-    shutil.rmtree(storage)
+    try:
+        yield run
+    finally:
+        # Also after a failure: pytest can't remove a directory with mounts.
+        mounts = [line.split()[1] for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]
+        for mount in reversed([mount for mount in mounts if mount.startswith(f"{storage}/")]):
+            subprocess.run(["umount", mount], check=True)
+        shutil.rmtree(storage, ignore_errors=True)

@@ -112,7 +112,7 @@ def test_a_changed_package_is_refused_with_what_where_and_what_to_do(
     with pytest.raises(MissingError) as raised:
         fetched(mirror, tmp_path / "packages")
     said = str(raised.value)
-    assert said.startswith("the mirror has a file ")
+    assert said.startswith("the mirror serves a file ")
     assert one.path in said and "hello 1.0+b1" in said and one.sha256 in said
     assert str(lock_path("trixie")) in said
     if len(changed) == one.size:
@@ -147,7 +147,7 @@ def test_a_changed_package_in_the_snapshot_is_refused(mirror: Mirror, snapshot: 
     mirror.put(LOCK.packages[0].path, CONTENT["hello"])
     archive, _, rest = LOCK.packages[1].path.partition("/")
     mirror.put(snapshot.format(archive=archive, rest=rest), b"another Package")
-    with pytest.raises(MissingError, match=r"^snapshot\.debian\.org has a file"):
+    with pytest.raises(MissingError, match=r"^snapshot\.debian\.org serves a file"):
         fetched(mirror, tmp_path / "packages")
 
 

@@ -21,13 +21,13 @@ from validator.certify.signing import Signer
 from validator.certify.trust import Trust
 from validator.certify.trust_file import read_trust_file
 from validator.certify.verify import certificates
+from validator.cli import building
 from validator.engines.base import Built, ProbeRequest
 from validator.engines.probe_archive import probe_version
 from validator.locks import files
 from validator.model.measurement import Outside
 from validator.model.record import Record, Verdict
 from validator.model.spec import Choice, ImageSpec, Variant
-from validator.pipeline import workplace
 from validator.pipeline.workplace import Workplace
 from validator.records.store import Store
 from validator.registry.client import Registry
@@ -94,7 +94,7 @@ def place(
 
 def measure(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, *options: str) -> int:
     place = Workplace(engine, None, engine.describe())
-    monkeypatch.setattr(workplace, "open_workplace", lambda *_, **__: place)
+    monkeypatch.setattr(building, "open_workplace", lambda *_, **__: place)
     return cli.run(["build-matrix", *options])
 
 

@@ -232,7 +232,7 @@ def emulated(
     engine = engine or Engine()
     with pytest.MonkeyPatch.context() as patch:
         place = Workplace(engine, Maker(), engine.describe())  # type: ignore[arg-type]
-        for name in ("validator.pipeline.workplace", "validator.cli.rehearse"):
+        for name in ("validator.cli.building", "validator.cli.rehearse"):
             patch.setattr(f"{name}.open_workplace", lambda *_, **__: place)
         for name in ("validator.delivery.pull", "validator.cli.rehearse"):
             patch.setattr(f"{name}.Engine", Docker)

@@ -335,5 +335,5 @@ def test_another_size_of_a_blob_is_an_error(strict: StrictRegistry) -> None:
     strict.blobs[DIGEST] = CONTENT
     assert blobs(strict).has(DIGEST, len(CONTENT))
     assert not blobs(strict).has(digest_of(b"x"), 1)
-    with pytest.raises(AlteredError, match=f"has {len(CONTENT)} bytes of it instead of 5"):
+    with pytest.raises(AlteredError, match=f"has {len(CONTENT)} of its 5 bytes"):
         blobs(strict).has(DIGEST, 5)

@@ -170,7 +170,7 @@ def test_a_missing_docker_command_is_reported(monkeypatch: pytest.MonkeyPatch, t
     quick = Mock()
     monkeypatch.setattr(endpoint, "reach", lambda: Reached(quick, "default", "28.5.2", {}))
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
-    with pytest.raises(MissingError, match="docker command is not installed"):
+    with pytest.raises(MissingError, match="docker command, which pulls images, is not installed"):
         connect()
     quick.close.assert_called_once()
 
