@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -64,6 +66,37 @@ def test_the_extension_works_with_what_is_in_the_image(unpacked: Path, tmp_path:
     assert load["error"] == doctor["error"] == ""
     assert "tensorflow_not_installed" in doctor["text/html"]
     assert place["text/plain"] == repr(str(python / "validator/__init__.py"))
+
+
+def test_every_module_of_this_project_that_they_import_is_there(unpacked: Path) -> None:
+    """Also what is imported only if TensorFlow is installed, which the cells above don't reach."""
+    python = unpacked / "opt/tensorflow-gpu-matrix/python"
+    absent = set()
+    for path in python.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in set(ast.walk(tree)) - set(_only_for_types(tree)):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                origin = path.parents[node.level - 1].joinpath(*(node.module or "").split("."))
+                names = [origin, *(origin / alias.name for alias in node.names)]
+                absent |= {name.relative_to(python) for name in names if _is_missing(name, python)}
+    assert absent == set()
+
+
+def _only_for_types(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield everything that only a type checker imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            yield from ast.walk(node)
+
+
+def _is_missing(module: Path, python: Path) -> bool:
+    """Return True if this project has a module of this name, and the image does not."""
+    ours = ROOT / module.relative_to(python)
+    return any(
+        (ours / name if name else ours.with_suffix(".py")).is_file()
+        and not (module / name if name else module.with_suffix(".py")).is_file()
+        for name in ("", "__init__.py")
+    )
 
 
 def test_the_image_finds_them_after_its_own_packages(unpacked: Path) -> None:

@@ -26,7 +26,7 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 #: The sources, with the probe, which `%gpu_doctor` packs and runs in a child process.
 _SOURCES = (
     "__init__.py", "conditions.py", "errors.py", "problems.py", "problems.json", "resources.py",
-    "versions.py",
+    "version_numbers.py", "versions.py",
     "_vendor/**/*.py", "_vendor/packaging/LICENSE*",
     "assemble/__init__.py", "assemble/progress.py",
     "compat/*.py", "compat/data/compiled.json",
