@@ -50,7 +50,7 @@ OTHERS = {
     "uvx",
 }
 #: What the language of a block says about its content.
-LANGUAGES = {"console", "dockerfile", "json", "jsonc", "python", "sh", "sql", "text", "yaml"}
+LANGUAGES = {"console", "diff", "dockerfile", "json", "jsonc", "python", "sh", "sql", "text", "yaml"}
 
 
 def parse(arguments: list[str]) -> None:

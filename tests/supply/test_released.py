@@ -279,7 +279,7 @@ def test_the_copy_is_compiled_before_it_is_locked_and_documented(
     refreshed(index)
     assert [step[0] for step in steps] == [
         "validator.compat.compile", "validator.diagnosis.compile", *["validator"] * 3,
-        "validator.diagnosis.document", "docs.checks", "docs.transcripts",
+        *released.DOCUMENTATION,
     ]  # fmt: skip
 
 
