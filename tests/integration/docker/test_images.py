@@ -193,7 +193,7 @@ def test_nothing_but_the_environment_and_the_user_is_added_to_the_base(cpu_saved
     paths = {path for layer in cpu_saved.layers[1:] for path in files_of(layer)}
     outside = {path for path in paths if path.partition("/")[0] not in ("opt", "home")}
     users = {f"etc/{name}" for name in ("group", "gshadow", "passwd", "shadow", "subgid", "subuid")}
-    assert outside == {"etc", *users}
+    assert outside == {".", "etc", *users}
     own = ("opt/venv/", "home/tensorflow/")
     assert {path for path in paths - outside if not path.startswith(own)} == {
         "home", "home/tensorflow", "opt", "opt/venv",
