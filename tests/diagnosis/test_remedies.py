@@ -15,6 +15,7 @@ from validator.diagnosis.observations import Observation, Observations
 from validator.diagnosis.ways import Reader
 from validator.model.diagnosis import Remedy
 
+from ..corpus import reader
 from .answers import diagnosed
 from .filled import observed
 
@@ -122,6 +123,27 @@ def test_an_unknown_value_is_explained() -> None:
     known = entry({"all": []}, command="pip install tensorflow=={tensorflow}")
     assert "<tensorflow> is your release" in shown(known)[0].says
     assert shown(known, {"tensorflow": "2.18.0"})[0].says == "0."
+
+
+@pytest.mark.parametrize(
+    ("facts", "release", "says"),
+    [
+        ("TensorFlow version: 2.18.1\n", "2.18.1", ""),
+        ("", "2.20.0", "Your release of TensorFlow is not known. 2.20.0 should work on this machine"),
+        (
+            "TensorFlow version: 2.18.1\nPython version: 3.13.0\n",
+            "2.20.0",
+            "This replaces TensorFlow 2.18.1 with 2.20.0, because 2.18.1 does not work here: tensorflow"
+            " 2.18.1 has no wheel for Python 3.13",
+        ),
+    ],
+)
+def test_a_remedy_says_if_it_installs_another_release(facts: str, release: str, says: str) -> None:
+    log = reader.entry("captured/2.18.1/cudnn_older_major.log").content().decode()
+    (pip,) = (remedy for remedy in diagnose_log(log + facts).causes[0].remedies if remedy.way == "pip")
+    assert any(f'"tensorflow[and-cuda]=={release}"' in command for command in pip.commands)
+    assert says in pip.says
+    assert bool(says) == any(words in pip.says for words in ("is not known", "This replaces"))
 
 
 @pytest.mark.parametrize(

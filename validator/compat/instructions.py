@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from ..model.situation import WINDOWS, WSL2, Situation
 from ..versions import major_minor
 from . import policies
+from .older import release_of_any_age
 from .suggest import (
     EXPORT_LIBRARY_PATH,
     NVIDIA_DIRECTORIES,
@@ -20,6 +21,7 @@ from .suggest import (
     newest_that_works,
     same_or_newest,
     suggestion_notes,
+    why_not_same,
     why_nothing_works,
 )
 
@@ -68,11 +70,12 @@ def filling(way: str, names: Collection[str], commands: Sequence[str], read: Sit
         KEEP: found.requirement,
         PYTHON: found.python,
     }
+    other = _of_another_release(machine, found) if KEEP in names else ()
     installs = any("pip install" in command for command in commands)
     # conda's own packages of CUDA.
     has_cuda = any("cudatoolkit=" in command for command in commands)
     if not installs:
-        return Filling(values, tuple(suggestion_notes(found, has_cuda=has_cuda)))
+        return Filling(values, (*other, *suggestion_notes(found, has_cuda=has_cuda)))
     in_image = way in _IN_IMAGES
     notes: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
@@ -80,7 +83,7 @@ def filling(way: str, names: Collection[str], commands: Sequence[str], read: Sit
         notes, before = _with_python(way, found, in_image)
     named = any("/nvidia/*/lib" in command for command in commands)
     after = tuple(_after(found, in_image, named))
-    return Filling(values, (*notes, *suggestion_notes(found, has_cuda=has_cuda)), before, after)
+    return Filling(values, (*other, *notes, *suggestion_notes(found, has_cuda=has_cuda)), before, after)
 
 
 def nothing_works(way: str, names: Collection[str], commands: Sequence[str], read: Situation) -> str:
@@ -100,6 +103,23 @@ def _machine(way: str, names: Collection[str], commands: Sequence[str], read: Si
     if PYTHON in names or new is not None:
         read = replace(read, python=new[1] if new else None)
     return read
+
+
+def _of_another_release(machine: Situation, found: Suggestion) -> tuple[str, ...]:
+    """Return what to say if a release that should keep the reader's own may be another one."""
+    version = found.release.version
+    if machine.tensorflow is None:
+        return (
+            f"Your release of TensorFlow is not known. {version} should work on this machine; to keep your"
+            " release, write its version instead.",
+        )
+    if release_of_any_age(machine.tensorflow) == found.release:
+        return ()
+    why = why_not_same(machine)
+    return (
+        f"This replaces TensorFlow {machine.tensorflow} with {version}, because {machine.tensorflow}"
+        f" {f'does not work here: {why}' if why else 'is not known to work here'}.",
+    )
 
 
 def _with_python(way: str, found: Suggestion, in_image: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:

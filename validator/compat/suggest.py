@@ -99,7 +99,19 @@ def why_nothing_works(machine: Situation) -> str:
 
     Empty if it works.
     """
-    release = newest()
+    return _why_not(machine, newest())
+
+
+def why_not_same(machine: Situation) -> str:
+    """Return the reason why the machine's own release does not work there, as `why_nothing_works` does.
+
+    Empty if it works, or if it is not one of the releases that can be suggested.
+    """
+    own = release_of_any_age(machine.tensorflow or "")
+    return _why_not(machine, own) if own in releases() else ""
+
+
+def _why_not(machine: Situation, release: Release) -> str:
     python = _python(release, _minor(machine.python))
     reasons = judge(replace(installed(machine, release, library_path=True), python=python)).reasons
     return next((reason.text for reason in reasons if reason.outcome is Outcome.FAILS), "")
