@@ -10,12 +10,13 @@ import pytest
 
 from validator.conditions import AnyOf
 from validator.diagnosis import diagnose_log, remedies
-from validator.diagnosis.causes import CauseEntry, RemedyEntry, language
+from validator.diagnosis.causes import CauseEntry, RemedyEntry, causes, language
 from validator.diagnosis.observations import Observation, Observations
 from validator.diagnosis.ways import Reader
 from validator.model.diagnosis import Remedy
 
 from ..corpus import reader
+from . import shell
 from .answers import diagnosed
 from .filled import observed
 
@@ -116,13 +117,27 @@ def test_values_that_a_shell_would_run_are_not_filled_in() -> None:
         'mv "/home/me/my code/tensorflow.py" x',
     )
     for path in ("`reboot`.py", "$(reboot).py", '"; reboot; ".py', "a;b", "a&b", "a|b", "a\nb"):
-        assert shown(known, {"path": path})[0].commands == ('mv "<path>" x',)
+        assert shown(known, {"path": path})[0].commands == ('mv "PATH" x',)
 
 
 def test_an_unknown_value_is_explained() -> None:
     known = entry({"all": []}, command="pip install tensorflow=={tensorflow}")
-    assert "<tensorflow> is your release" in shown(known)[0].says
+    assert "TENSORFLOW is your release" in shown(known)[0].says
     assert shown(known, {"tensorflow": "2.18.0"})[0].says == "0."
+
+
+def test_no_placeholder_is_a_redirection_of_the_shell() -> None:
+    """A reader who forgets to fill in a value starts no program without it and writes no file."""
+    wrong = []
+    for cause in causes():
+        for remedy in shown(cause):
+            for command in remedy.commands:
+                try:
+                    shell.calls(command)
+                except shell.ShellSyntaxError:
+                    wrong.append(f"{cause.code}: {command}")
+            wrong += re.findall(r"`[^`]*<[^`]*`", remedy.says)
+    assert wrong == []
 
 
 @pytest.mark.parametrize(

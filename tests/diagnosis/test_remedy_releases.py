@@ -170,9 +170,6 @@ def wrong(case: Case, found: Observations, cause: CauseEntry, who: Reader) -> It
         try:
             environments = list(installed(remedy, situation(found)))
         except (AssertionError, ValueError, shell.ShellSyntaxError) as error:
-            # A value that is not known, such as `<pid>`.
-            if isinstance(error, shell.ShellSyntaxError) and "install" not in str(error):
-                continue
             yield f"{cause.code} ({remedy.way}): {error}"
             continue
         for made in environments:

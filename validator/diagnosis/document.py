@@ -33,8 +33,8 @@ writes this page from the files of families in `validator/diagnosis/data/`; make
 A *sign* is a condition on what was observed in a pasted text or in a probe's report. The names in it are
 kinds of messages in those files and in `report.yaml`, or [named conditions](#named-conditions). One of its
 signs is enough to show a cause. A *likely* sign fits this cause better than any other; a *possible* one
-counts only where there is nothing better. `<…>` in a command stands for a value that was observed, or that
-you fill in.
+counts only where there is nothing better. A word in capitals in a command, such as `CUDA_NEEDED`, stands for
+a value that was observed, or that you fill in.
 """
 _CONDITIONS_HEAD = """\
 ## Named conditions

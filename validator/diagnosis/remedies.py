@@ -14,13 +14,14 @@ from .observations import Observations
 from .situation import situation
 from .ways import Reader, for_uv
 
+_NEEDED = "what `python -m validator predict --tensorflow RELEASE` names for your release (2.8 and later)"
 #: How to find out a value that a command needs and the text does not contain.
 _FIND_OUT = {
     "tensorflow": "your release, which `python -m pip show tensorflow` shows",
     "tensorflow_minor": "the first two numbers of your release, which `python -m pip show tensorflow` shows",
-    "cuda_needed": "what `python -m validator predict --tensorflow <your release>` names (2.8 and later)",
+    "cuda_needed": _NEEDED,
     "cuda_major": "the first number of the CUDA that TensorFlow was built with: 12 from 2.15 on, 11 before",
-    "cudnn_needed": "what `python -m validator predict --tensorflow <your release>` names (2.8 and later)",
+    "cudnn_needed": _NEEDED,
     "cudnn_major": "its first number",
     "release_for_gpu": "the newest release that runs on your GPU, as that command says (2.16.2 for Maxwell)",
     "driver_branch": "the first number of the driver's version, which `nvidia-smi` shows",
@@ -118,7 +119,7 @@ def _remedy(entry: RemedyEntry, values: Mapping[str, str], filled: Filling, read
     commands = _completed(commands, filled)
     says = filled_in(entry.says, {**values, **own})
     missing = _placeholders((entry.says, *entry.commands)) - set(values) - set(own)
-    hints = [f"<{name}> is {hint}" for name, hint in _FIND_OUT.items() if name in missing]
+    hints = [f"{placeholder(name)} is {hint}" for name, hint in _FIND_OUT.items() if name in missing]
     sentences = [f"{says} ({'; '.join(hints)}.)" if hints else says, *filled.notes]
     if entry.way == "host" and not reader.has_root:
         sentences.insert(0, _ASK)
@@ -148,12 +149,20 @@ def _assumed(observations: Observations) -> Mapping[str, str]:
 
 
 class _Placeholders(dict[str, str]):
-    """Values by name. A name without a value stands for itself, as `<name>`."""
+    """Values by name. A name without a value becomes a placeholder."""
 
     def __missing__(self, name: str) -> str:
-        return f"<{name}>"
+        return placeholder(name)
+
+
+def placeholder(name: str) -> str:
+    """Return what stands for a value that is not known: `CUDA_NEEDED`.
+
+    A shell would read `<cuda_needed>` as a redirection.
+    """
+    return name.upper()
 
 
 def filled_in(template: str, values: Mapping[str, str]) -> str:
-    """Return a template with its values. A value that is not known stays a placeholder, `<name>`."""
+    """Return a template with its values. A value that is not known stays a placeholder, `NAME`."""
     return template.format_map(_Placeholders(values))
