@@ -126,6 +126,19 @@ def test_an_unknown_value_is_explained() -> None:
     assert shown(known, {"tensorflow": "2.18.0"})[0].says == "0."
 
 
+def test_a_placeholder_is_explained_once() -> None:
+    both = "install '{cuda_needed}' '{cudnn_needed}'"
+    first, second = shown(entry("always", {"all": []}, command=both), {}, ("always",))
+    assert "CUDA_NEEDED and CUDNN_NEEDED are what `python -m validator predict" in first.says
+    assert first.says.count("CUDA_NEEDED") == first.says.count("CUDNN_NEEDED") == 1
+    assert second.says == "1."
+    assert second.commands == ("install 'CUDA_NEEDED' 'CUDNN_NEEDED'",)
+    later, other = "install '{cudnn_needed}.{pid}'", "install '{cudnn_needed}'"
+    made = tuple(RemedyEntry("any", "Do it.", (one,), AnyOf(())) for one in (other, later))
+    known = CauseEntry("cause", "Title.", "Means.", (), AnyOf(()), (), made, ("a source",))
+    assert shown(known)[1].says == "Do it. (PID is the process ID in the table of nvidia-smi.)"
+
+
 def test_no_placeholder_is_a_redirection_of_the_shell() -> None:
     """A reader who forgets to fill in a value starts no program without it and writes no file."""
     wrong = []
@@ -138,6 +151,18 @@ def test_no_placeholder_is_a_redirection_of_the_shell() -> None:
                     wrong.append(f"{cause.code}: {command}")
             wrong += re.findall(r"`[^`]*<[^`]*`", remedy.says)
     assert wrong == []
+
+
+_CUDNN_8 = "Could not load dynamic library 'libcudnn.so.8'; dlerror: libcudnn.so.8: cannot open shared object"
+
+
+def test_the_first_remedy_is_not_an_alternative() -> None:
+    first = diagnose_log(f"TensorFlow version 2.10.0\n{_CUDNN_8} file\n").causes[0].remedies[0]
+    assert first.says.startswith("Install the CUDA 11.2 and cuDNN 8.1 of this release")
+    both = diagnose_log(f"{_CUDNN_8} file\n").causes[0].remedies
+    assert [each.says.startswith("Or install the CUDA") for each in both[:2]] == [False, True]
+    for cause in causes():
+        assert not any(remedy.says.startswith("Or ") for remedy in shown(cause)[:1])
 
 
 @pytest.mark.parametrize(

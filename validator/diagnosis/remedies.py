@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from ..compat.instructions import PLACEHOLDERS, Filling, filling, nothing_works
 from ..model.diagnosis import Remedy
@@ -22,7 +23,7 @@ _FIND_OUT = {
     "cuda_needed": _NEEDED,
     "cuda_major": "the first number of the CUDA that TensorFlow was built with: 12 from 2.15 on, 11 before",
     "cudnn_needed": _NEEDED,
-    "cudnn_major": "its first number",
+    "cudnn_major": "the first number of that cuDNN",
     "release_for_gpu": "the newest release that runs on your GPU, as that command says (2.16.2 for Maxwell)",
     "driver_branch": "the first number of the driver's version, which `nvidia-smi` shows",
     "pid": "the process ID in the table of nvidia-smi",
@@ -37,6 +38,8 @@ INTERRUPTS = {
     "docker": "Restarting Docker may stop every container of the machine.",
     "kubelet": "Pods of this node are interrupted.",
 }
+#: Begins a remedy that is an alternative to those before it.
+_OR = re.compile(r"^Or (\w)")
 _ASK = "Ask whoever administers the machine:"
 #: Text that has no special meaning to a shell between double quotes. Values come from pasted text.
 _PLAIN = re.compile(r"[\w./@:+,~ \\\[\]-]*")
@@ -59,7 +62,7 @@ def fitting_remedies(
     find = chosen_finder(observations, {**_assumed(observations), **values})
     fitting = [remedy for remedy in entry.remedies if remedy.when.may_hold(find)]
     possible = _possible(fitting, entry.remedies, observations)
-    return tuple(_remedy(one, values, filled, reader) for one, filled in _ranked(possible, reader))
+    return tuple(_remedies(_ranked(possible, reader), values, reader))
 
 
 def _possible(
@@ -111,16 +114,41 @@ def _why_none(remedies: Sequence[RemedyEntry], observations: Observations) -> It
             return
 
 
-def _remedy(entry: RemedyEntry, values: Mapping[str, str], filled: Filling, reader: Reader) -> Remedy:
+def _remedies(
+    ranked: Sequence[tuple[RemedyEntry, Filling]], values: Mapping[str, str], reader: Reader
+) -> Iterator[Remedy]:
+    """Yield the remedies, filled in. Only the first one that has a placeholder left explains it."""
+    explained: set[str] = set()
+    for number, (entry, filled) in enumerate(ranked):
+        # The remedy that it is an alternative to may not fit the reader.
+        says = entry.says if number else _OR.sub(lambda match: match[1].upper(), entry.says)
+        known = {*values, *filled.values, "doctor"}
+        missing = _placeholders((says, *entry.commands)) - known - explained
+        explained |= missing
+        yield _remedy(replace(entry, says=says), values, filled, reader, _hints(missing))
+
+
+def _hints(missing: Collection[str]) -> str:
+    """Return how to find out values that are missing; empty if none needs an explanation."""
+    names: dict[str, list[str]] = {}
+    for name, hint in _FIND_OUT.items():
+        if name in missing:
+            names.setdefault(hint, []).append(placeholder(name))
+    return "; ".join(
+        f"{' and '.join(found)} {'are' if len(found) > 1 else 'is'} {hint}" for hint, found in names.items()
+    )
+
+
+def _remedy(
+    entry: RemedyEntry, values: Mapping[str, str], filled: Filling, reader: Reader, hints: str
+) -> Remedy:
     # Only values from the pasted text are checked for characters that are special to a shell.
     own = {"doctor": reader.doctor, **filled.values}
     plain = {name: value for name, value in values.items() if _PLAIN.fullmatch(value)}
     commands = tuple(filled_in(command, {**plain, **own}) for command in entry.commands)
     commands = _completed(commands, filled)
     says = filled_in(entry.says, {**values, **own})
-    missing = _placeholders((entry.says, *entry.commands)) - set(values) - set(own)
-    hints = [f"{placeholder(name)} is {hint}" for name, hint in _FIND_OUT.items() if name in missing]
-    sentences = [f"{says} ({'; '.join(hints)}.)" if hints else says, *filled.notes]
+    sentences = [f"{says} ({hints}.)" if hints else says, *filled.notes]
     if entry.way == "host" and not reader.has_root:
         sentences.insert(0, _ASK)
         # Show no command that interrupts other people, so that nobody runs it by mistake.
