@@ -142,9 +142,43 @@ def test_the_nearest_models_of_a_number_are_of_its_family() -> None:
     assert caught.value.nearest == ("RTX 3060", "RTX 30 series")
 
 
-def test_a_model_that_is_far_off_is_not_suggested() -> None:
+@pytest.mark.parametrize(
+    ("asked", "nearest"),
+    [
+        # Digits that are wrong, swapped, missing or too many.
+        ("RTX 4909", "RTX 4090"),
+        ("GTX 1800", "GTX 1080"),
+        ("GTX 1800 Ti", "GTX 1080"),
+        ("RTX 4009", "RTX 4090"),
+        ("RTX 409", "RTX 4090"),
+        ("h10", "H100"),
+        ("H1000", "H100"),
+        ("RTX A600", "RTX A6000"),
+        ("RTX PRO 6000 Blakwel", "RTX PRO 6000 Blackwell"),
+        # A misspelled brand, and a series of another family.
+        ("Gefroce RTX 4090", "RTX 4090"),
+        ("Gefroce RTX 4909", "RTX 4090"),
+        ("Nvida H100", "H100"),
+        ("GTX 4090", "RTX 4090"),
+        ("4090", "RTX 4090"),
+    ],
+)
+def test_the_model_that_is_meant_is_suggested_first(asked: str, nearest: str) -> None:
     with pytest.raises(UnknownGpu) as caught:
-        gpu("rtx9999")
+        gpu(asked)
+    assert caught.value.nearest[0] == nearest
+
+
+def test_models_of_other_numbers_are_not_suggested_for_a_misspelled_one() -> None:
+    with pytest.raises(UnknownGpu) as caught:
+        gpu("RTX 4909")
+    assert caught.value.nearest == ("RTX 4090",)
+
+
+@pytest.mark.parametrize("asked", ["rtx9999", "banana", "banana 4", "GTX 9999 Ti"])
+def test_a_model_that_is_far_off_is_not_suggested(asked: str) -> None:
+    with pytest.raises(UnknownGpu) as caught:
+        gpu(asked)
     assert caught.value.nearest == ()
 
 

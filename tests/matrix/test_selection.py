@@ -236,7 +236,7 @@ def test_a_comma_means_or(versions: list[str]) -> None:
         ("tensorflow>=2.14,2.20", ">= takes one value; write a selector for each"),
         ("tensorflow=newst", "it is not a version"),
         ("driver>old", '"old" is not a driver release'),
-        ("gpu=h1000", 'GPU "h1000" is not known; the nearest are H100, T1000, V100'),
+        ("gpu=h1000", 'GPU "h1000" is not known; the nearest are H100, T1000'),
         ("gpu>t4", "gpu can't be compared by size; use = or !="),
         ("variant=tpu", '"tpu" is not known; the nearest are gpu and cpu'),
         ("policy=newest", '"newest" is not known; the nearest is latest'),

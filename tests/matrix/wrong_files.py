@@ -293,7 +293,7 @@ HOSTS = {
     ),
     "unknown GPU": (
         changed("h100", "[h100, h1000]"),
-        'm.yaml:6:17: hosts[0].gpu[1]: GPU "h1000" is not known; the nearest are H100, T1000, V100',
+        'm.yaml:6:17: hosts[0].gpu[1]: GPU "h1000" is not known; the nearest are H100, T1000',
     ),
     "no capability": (
         changed("gpu: h100", "compute_capability: hopper"),

@@ -32,6 +32,10 @@ _CUT_SHORT = re.compile(r"(?:\.\.+|\u2026)\s*$")
 _GLUED = re.compile(r"(?<=\b[rg]tx)(?=\w)|(?<=\d)(?=(ti|super)\b)")
 #: The words before the number in the names of series.
 _FAMILIES = ("rtx", "gtx")
+#: The words after the number, which the names to suggest don't have.
+_SUFFIXES = re.compile(r"(?: (?:ti|super|d))+$")
+#: A name that may be known has no more words than this, with a misspelled brand before it.
+_MOST_WORDS = 10
 _SPELLING = {
     "ti": "Ti",
     "super": "SUPER",
@@ -114,22 +118,70 @@ def model_of(name: str) -> str:
         return slug(name.removeprefix("NVIDIA "))
 
 
+@functools.lru_cache(maxsize=1024)
 def _nearest(wanted: str) -> tuple[str, ...]:
-    """Return known names near an unknown one: by its words, its number or its series, else by spelling."""
-    # A number without a name usually belongs to a series: 3060 is an RTX 3060.
-    found = [known.name for family in _FAMILIES if (known := _in_series(f"{family} {wanted}"))]
-    words = set(wanted.split())
-    found += [known.name for known in gpus() if words and words <= set(_parts(known.name))]
+    """Return known names near an unknown one: by its words, its number or its series, and by spelling."""
+    words = wanted.split()
+    # The words before a known name may be a misspelled brand, and a number without a name usually belongs to
+    # a series: 3060 is an RTX 3060.
+    ends = [" ".join(words[start:]) for start in range(max(0, len(words) - _MOST_WORDS), len(words))]
+    by_name = _by_plain_name()
+    found = [known.name for end in ends for family in _FAMILIES if (known := _in_series(f"{family} {end}"))]
+    found += [by_name[end] for end in ends if end in by_name]
+    found += [known.name for known in gpus() if words and set(words) <= set(_parts(known.name))]
+    if not found:
+        long = [end for end in ends if end == wanted or len(end) > 2]
+        found = next((names for end in long if (names := _misspelled(end))), [])
     digits = re.search(r"\b(\d\d)\d\d\b", wanted)
     if digits:
         found += [known.name for known in gpus() if known.name.endswith(f" {digits[1]} series")]
-    if not found:
-        # Only a name that was mistyped needs it, and it is large.
-        import difflib
-
-        names = {_plain(known.name): known.name for known in gpus()}
-        found = [names[name] for name in difflib.get_close_matches(wanted, names, 3, cutoff=0.65)]
     return tuple(dict.fromkeys(found))[:3]
+
+
+def _misspelled(plain: str) -> list[str]:
+    """Return the known names with the fewest typing errors; none if more than a quarter is wrong."""
+    plain = _SUFFIXES.sub("", plain)
+    most = max(1, len(plain) // 4)
+    errors = {
+        name: _typing_errors(plain, known)
+        for known, name in _by_plain_name().items()
+        if abs(len(known) - len(plain)) <= most
+    }
+    fewest = min(errors.values(), default=most + 1)
+    nearest = [name for name, count in errors.items() if count == fewest <= most]
+    # H10 is an H100 rather than an H20, and an H20 rather than an A10.
+    letters = re.sub(r"\d", "", plain)
+    return sorted(
+        nearest,
+        key=lambda name: (
+            not _plain(name).startswith(plain),
+            re.sub(r"\d", "", _plain(name)) != letters,
+        ),
+    )
+
+
+def _typing_errors(one: str, other: str) -> int:
+    """Count the characters to insert, delete, replace, or swap with the next one, to get the other text.
+
+    This is the optimal string alignment distance.
+    """
+    older: list[int] = []
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for line, character in enumerate(one, 1):
+        older, before, row = before, row, [line]
+        for column, wanted in enumerate(other, 1):
+            count = min(before[column] + 1, row[-1] + 1, before[column - 1] + (character != wanted))
+            if line > 1 and column > 1 and one[line - 2 : line] == wanted + other[column - 2]:
+                count = min(count, older[column - 2] + 1)
+            row.append(count)
+    return row[-1]
+
+
+@functools.cache
+def _by_plain_name() -> dict[str, str]:
+    """Return the names to suggest by how `_plain` writes them, the newest generation first."""
+    return {_plain(name): name for name in (*gpu_names(), *(known.name for known in gpus()))}
 
 
 def _in_series(plain: str) -> Gpu | None:
