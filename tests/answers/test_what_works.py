@@ -587,3 +587,16 @@ def test_a_jetson_is_judged_as_one_whatever_was_chosen() -> None:
 
 def test_a_wrong_name_gets_the_nearest_ones() -> None:
     assert works(gpu="3060")["error"]["nearest"][0] == "RTX 3060"
+
+
+@pytest.mark.parametrize("driver", ["5355", "R5801", "5355.183.01", "Driver Version: 5355.10"])
+def test_a_driver_with_a_digit_too_many_is_refused(driver: str) -> None:
+    error = works(driver=driver, gpu="t4")["error"]
+    assert error["field"] == "driver"
+    assert error["message"].startswith("there is no driver branch R5"), error
+    # The page offers the nearest names for the GPU.
+    assert error["nearest"] == []
+
+
+def test_a_driver_newer_than_the_tables_is_not_refused() -> None:
+    assert "error" not in works(driver="999.10", gpu="t4")

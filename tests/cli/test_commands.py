@@ -91,6 +91,7 @@ def test_predictions(
     [
         ("--tensorflow 3.0 --driver 580 --gpu a100", "3.0"),
         ("--tensorflow 2.21.0 --driver 12.2 --gpu a100", '--driver: "12.2" is not a driver release'),
+        ("--tensorflow 2.21.0 --driver 5355 --gpu a100", "no driver branch R5355; the newest are R6"),
         ("--tensorflow 2.21.0 --driver 580 --gpu h1000", 'GPU "h1000" is not known; the nearest'),
         ("--tensorflow 2.21.0 --driver 580 --gpu 3060", "the nearest are RTX 3060, RTX 30 series"),
         ("--tensorflow 2.21.0 --driver 580 --gpu a100 --compute-capability 9.0", "A100 has 8.0"),

@@ -62,6 +62,7 @@ def test_a_host_described_by_a_user() -> None:
     [
         ("twelve", "a100", "--driver"),
         ("12.4", "a100", "is not a driver release"),
+        ("5355", "a100", "--driver: there is no driver branch R5355"),
         ("535", "a10000", 'GPU "a10000" is not known'),
         ("535", "80", 'GPU "80" is not known'),
     ],

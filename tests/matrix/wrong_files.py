@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from validator.compat.drivers import branches
+
 from .support import GOOD, changed, host, image
 
 YAML = {
@@ -281,6 +283,11 @@ HOSTS = {
         changed('"535"', "new"),
         'm.yaml:5:13: hosts[0].driver: "new" is not a driver release'
         " (expected something like 535.183.01 or 535)",
+    ),
+    "a driver with a digit too many": (
+        changed('"535"', '"5355"'),
+        "m.yaml:5:13: hosts[0].driver: there is no driver branch R5355; the newest are "
+        + ", ".join(f"R{branch.number}" for branch in branches()[:-4:-1]),
     ),
     "no driver": (changed('driver: "535"\n    ', ""), "m.yaml:5:5: hosts[0]: the key driver is missing"),
     "no GPU": (

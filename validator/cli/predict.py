@@ -11,6 +11,7 @@ from typing import Annotated, TypedDict, TypeVar
 
 import click
 
+from ..compat.drivers import parse_release
 from ..compat.errors import UnknownGpu
 from ..compat.gpus import gpu
 from ..compat.image_support import image_support
@@ -33,7 +34,7 @@ from ..model.situation import (
     Situation,
 )
 from ..model.spec import AS_BUILT, Cell, HostClass, ImageSpec, Variant, host_identifier, slug
-from ..versions import ComputeCapability, CudaVersion, DriverRelease, is_numbers
+from ..versions import ComputeCapability, CudaVersion, is_numbers
 from .options import format_option, print_status, reject_options, verbose_option
 from .predict_project import predict_project
 from .staleness import say_if_stale
@@ -377,7 +378,7 @@ def host_of(combination: Combination) -> HostClass | None:
     """
     if combination.variant is Variant.CPU and not combination.names_host:
         return HostClass.without_gpu()
-    driver = _read(DriverRelease.parse, combination.driver, "--driver") if combination.driver else None
+    driver = _read(parse_release, combination.driver, "--driver") if combination.driver else None
     if combination.compat:
         _read(CudaVersion.parse, combination.compat, "--compat")
     model, given = _gpu_of(combination)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ..model.prediction import Reason
 from ..versions import ComputeCapability, CudaVersion, DriverRelease
 from . import facts
+from .errors import UnknownDriver
 from .facts import Fact
 from .gpus import CONSUMER, DATA_CENTER
 
@@ -44,6 +45,30 @@ class MinorVersion:
     driver: DriverRelease
     windows: DriverRelease
     fact: Fact
+
+
+def parse_release(text: str) -> DriverRelease:
+    """Parse the release or the branch that a person names.
+
+    Raises ValueError for other text, and UnknownDriver as `refuse_mistyped` does.
+    """
+    release = DriverRelease.parse(text)
+    refuse_mistyped(release)
+    return release
+
+
+def refuse_mistyped(release: DriverRelease) -> None:
+    """Raise UnknownDriver if the number of the branch is more than twice the newest one, as in 5355 for 535.
+
+    A branch that is newer than the tables is not refused.
+    """
+    newest = branches()[:-4:-1]
+    if release.branch > 2 * newest[0].number:
+        names = ", ".join(f"R{known.number}" for known in newest)
+        raise UnknownDriver(
+            f"there is no driver branch R{release.branch}; the newest are {names}",
+            hint="the first lines of `nvidia-smi` show the driver, such as 535.183.01",
+        )
 
 
 @functools.cache

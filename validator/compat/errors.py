@@ -28,6 +28,10 @@ class UnknownGpu(UnknownNameError):
     """A GPU with an unknown name."""
 
 
+class UnknownDriver(UnknownNameError):
+    """A driver of a branch whose number is too great for a branch that may be released."""
+
+
 class PolicyError(UnknownNameError):
     """A CUDA or cuDNN policy that a release can't be built with. axis: `cuda` or `cudnn`."""
 

@@ -61,7 +61,8 @@ def parse_gpu(text: str) -> Gpu:
 
 def parse_driver(text: str) -> Driver:
     """Parse a release (`535.183.01`), a branch (`R535`), the CUDA version of `nvidia-smi` (`12.2`), or the
-    line of `nvidia-smi` that has both. Raises InputError for other text.
+    line of `nvidia-smi` that has both. Raises InputError for other text, and UnknownDriver for a branch whose
+    number is much too great.
     """
     text = _short(text, "driver")
     if (found := _DRIVER.search(text)) or (found := _CUDA.search(text)):
@@ -75,6 +76,7 @@ def parse_driver(text: str) -> Driver:
             f'"{text}" is neither a driver nor a CUDA version',
             hint="the first lines of `nvidia-smi` show both, such as 535.183.01 and 12.2",
         )
+    drivers.refuse_mistyped(release)
     return Driver(str(release))
 
 

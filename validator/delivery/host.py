@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pynvml
 
 from ..compat import gpus
+from ..compat.drivers import parse_release
 from ..compat.errors import UnknownGpu
 from ..errors import InputError, MissingError
 from ..model.spec import HostClass, host_identifier
@@ -63,7 +64,7 @@ class Host:
 def parse_driver(text: str) -> DriverRelease:
     """Parse the value of `--driver`. Raises InputError."""
     try:
-        return DriverRelease.parse(text)
+        return parse_release(text)
     except ValueError as error:
         raise InputError(f"--driver: {error}") from None
 

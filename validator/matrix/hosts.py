@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from ..compat import gpus
+from ..compat.drivers import parse_release
 from ..model.spec import NO_GPU, HostClass, host_identifier
 from ..versions import ComputeCapability, CudaVersion, DriverRelease
 from .document import Document, Path
@@ -76,7 +77,7 @@ def _axes(
     gpus_asked = _read(entry.gpu, (*path, "gpu"), _model, document)
     gpus_asked += _read(entry.compute_capability, (*path, "compute_capability"), _capability, document)
     return (
-        _read(entry.driver, (*path, "driver"), DriverRelease.parse, document),
+        _read(entry.driver, (*path, "driver"), parse_release, document),
         gpus_asked,
         _read(entry.compat or [NONE], (*path, "compat"), _compat, document),
     )
