@@ -109,7 +109,7 @@ def test_titles_and_remedies_contain_observed_values(causes: list[CauseEntry]) -
     )[0]
     assert found.title == "libcudnn.so.9 of 2.18.0 is not there."
     assert [remedy.way for remedy in found.remedies] == ["docker", "pip"]
-    assert found.remedies[1].commands == ("pip install tensorflow==2.18.0 <other>",)
+    assert found.remedies[1].commands == ("pip install tensorflow==2.18.0 OTHER",)
     assert [line.text for line in found.evidence] == ["line about b"]
 
 
