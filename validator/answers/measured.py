@@ -19,7 +19,7 @@ REFUTED = {"failed": "failed when it was measured", "broken": "could not be buil
 
 @dataclass(frozen=True)
 class Tried:
-    """An image with what was measured of it on a machine.
+    """An image and its measurement on a machine.
 
     prediction: what was measured, for both modes, or else what is predicted. cell: None if too little is
     known of the machine. digest: None if it can't be pulled. verdict: None if there is none, or if another
@@ -86,7 +86,7 @@ class Measured:
         return Option(offer.release, min(usable, key=order, default=None), tuple(unexpected), offer.pip)
 
     def _is_usable(self, one: Tried) -> bool:
-        """Return whether an image can be offered, or is one that would be if it had not failed."""
+        """Return whether an image can be offered, or could be if it had not failed."""
         if one.image.has_additions:
             return one.verdict == PROVEN
         return one.digest is not None or one.image.usual

@@ -271,7 +271,7 @@ def _basis(
 
 
 def _refuted(found: Sequence[Option], ways: Sequence[_Way]) -> Iterator[dict[str, Any]]:
-    """Yield the images that do not work against the prediction, of the releases that are not older than the
+    """Yield the images that fail although predicted to work, of the releases that are not older than the
     newest image that can be used.
     """
     images = [_release_of(way) for way in ways if way["way"] == "image"]

@@ -14,7 +14,7 @@ from .errors import rejecting
 
 #: The bytes that are read at each end of a long text, and of one with few lines. A browser does not have RE2.
 #: Python's own regular expressions read 0.33 to 0.7 MB/s there, and 0.17 on a machine that is very busy. So
-#: they need less than the 60 seconds after which the page gives up.
+#: this takes less than the 60 seconds after which the page gives up.
 _EACH, _EACH_OF_FEW = 4 << 20, 1 << 20
 
 

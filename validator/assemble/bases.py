@@ -212,7 +212,7 @@ class Bases:
         if now != found.digest:
             logger.warning(
                 "%s was made on the base %s, and the name %s has another digest now, %s. `build-matrix"
-                " --force` makes the image again on that; a digest in the matrix keeps the base the same.",
+                " --force` rebuilds the image on the new one; a digest in the matrix pins the base.",
                 spec, found.plain, spec.base, now,
             )  # fmt: skip
 

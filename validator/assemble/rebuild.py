@@ -53,7 +53,7 @@ class Compared:
         "The diff_id of the layer in the image, or the digest of its configuration; null if the image"
         " lacks it.",
     ]
-    expected: Annotated[str | None, "The right one; null if there should be none, or if it is the base's."]
+    expected: Annotated[str | None, "The right digest; null if there should be none, or for a base layer."]
 
     @property
     def is_right(self) -> bool:

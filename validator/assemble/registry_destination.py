@@ -17,7 +17,7 @@ def destinations(
     base_repository: Callable[[ImageSpec], Repository | None],
     mount_from: Sequence[Repository] = (),
 ) -> Callable[[ImageSpec], RegistryDestination]:
-    """Return what gives the destination of each image in a repository, where it gets no tag.
+    """Return a function that gives each image's destination in a repository, without a tag.
 
     base_repository: returns the repository of an image's base. If that is in the same registry, the layers of
     the base are mounted from it. mount_from: more repositories of the same registry.

@@ -161,7 +161,7 @@ class Move:
     moves: Annotated[bool, "Whether the alias must be set."]
     lost: Annotated[
         str,
-        "Why the old image is no longer good enough; empty if it is, and the new one is just better.",
+        "Why the old image is no longer good enough; empty if it still is, but the new one is better.",
     ] = ""
     why: Annotated[
         str,

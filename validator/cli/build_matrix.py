@@ -81,7 +81,7 @@ from .trust_options import builder_options, trust_file_option
     "--mount-from",
     multiple=True,
     metavar="REGISTRY/NAME",
-    help="With --push: take over layers that this other repository of the same registry has, instead of"
+    help="With --push: reuse layers that this other repository of the same registry has, instead of"
     " sending them. May be repeated. The repository of the base is always looked at.",
 )
 @builder_options("--push", "what the images were made from")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..matrix.starter import GithubRepository, GitlabRepository
     from ..model.spec import HostClass, ImageSpec
 
-#: GitLab has groups in groups.
+#: GitLab groups can be nested.
 _REMOTE = re.compile(
     r"(?:https://(?:[^/@]+@)?|ssh://git@|git@)(?P<host>github|gitlab)\.com(?::\d+)?[:/]"
     r"(?P<path>(?:[\w.-]+/)+[\w.-]+?)(?:\.git)?/?"

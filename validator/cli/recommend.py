@@ -106,7 +106,7 @@ class CandidateDocument(TypedDict):
     image: Annotated[str, "The identifier of the image spec."]
     digest: Annotated[str | None, "The digest of the manifest; null if there is no image to look at."]
     reference: Annotated[str | None, "`HOST/NAME@sha256:…`; null like `digest`."]
-    tensorflow: Annotated[str, "As the tag names it, like the next three."]
+    tensorflow: Annotated[str, "As in the tag, like the next three fields."]
     python: Annotated[str, "The version."]
     cuda: Annotated[str | None, "Null for `cpu` images."]
     cudnn: Annotated[str | None, "Null for `cpu` images."]

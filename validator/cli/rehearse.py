@@ -76,7 +76,7 @@ class Asked:
 
     @classmethod
     def of(cls, request: Request) -> Asked:
-        """Leave out all other options: what the environment says of them must have no effect."""
+        """Leave out all other options, so that environment variables can't set them."""
         return cls(
             request.matrix_path, request.profile, request.selectors, request.base, request.layers,
             request.images_at_once, request.depth, request.push, request.keep, request.as_json,

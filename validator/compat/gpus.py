@@ -34,7 +34,7 @@ _GLUED = re.compile(r"(?<=\b[rg]tx)(?=\w)|(?<=\d)(?=(ti|super)\b)")
 _FAMILIES = ("rtx", "gtx")
 #: The words after the number, which the names to suggest don't have.
 _SUFFIXES = re.compile(r"(?: (?:ti|super|d))+$")
-#: A name that may be known has no more words than this, with a misspelled brand before it.
+#: The most words of a known name, with a misspelled brand before it.
 _MOST_WORDS = 10
 _SPELLING = {
     "ti": "Ti",

@@ -27,7 +27,7 @@ class GpuSupportDocument(TypedDict):
     ]
     reason: Annotated[
         dict[str, Any] | None,
-        "If there is no such branch, the reason that decides, in the form that a prediction has.",
+        "If there is no such branch, the deciding reason, in the same form as in a prediction.",
     ]
 
 
@@ -47,7 +47,7 @@ class SupportDocument(TypedDict):
     ]
     reasons: Annotated[
         list[dict[str, Any]],
-        "What holds on every machine, in the form that a prediction has.",
+        "The reasons that hold on every machine, as in a prediction.",
     ]
 
 

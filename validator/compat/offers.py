@@ -126,7 +126,7 @@ def _pip(machine: Situation, release: Release) -> Pip:
     )
     if rank(told) < rank(alone):
         return Pip(python, True, told, alone)
-    # If it fails in any case, the reason is not that the loader was not told.
+    # If it fails either way, the missing library path is not the reason.
     prediction = told if alone.outcome is Outcome.FAILS and rank(told) == rank(alone) else alone
     return Pip(python, False, prediction, prediction)
 

@@ -128,7 +128,7 @@ def _is_deleted(pod: Json) -> bool:
 
 
 def _is_abandoned(pod: Json, now: datetime.datetime) -> bool:
-    """Return True if a pod is being deleted, but its node does not finish that."""
+    """Return True if a pod is being deleted, but its node does not finish it."""
     if pod["status"].get("phase") == "Unknown" or pod["status"].get("reason") == "NodeLost":
         return True
     gone_by = time_of(pod["metadata"].get("deletionTimestamp"))

@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 from ..matrix.schema import Axis, Text, editor_schema
 
 #: How a job can run an image on a node of Slurm. `auto`: with the first container engine that the node has.
-#: `venv`: in an environment made from the lock. `auto-or-venv`: so where the node has no container engine.
+#: `venv`: in an environment made from the lock. `auto-or-venv`: `auto`, or else `venv`.
 CONTAINERS = ("auto", "apptainer", "enroot", "podman", "docker", "auto-or-venv", "venv")
 #: With these, some packages run as the user who submits. They could change the results of other jobs, so no
 #: result of the cluster is signed.
@@ -106,7 +106,7 @@ class SlurmSection(_Slurm, frozen=True, kw_only=True, forbid_unknown_fields=True
         Meta(
             description="How nodes run images: `apptainer`, `enroot` (with Pyxis), `podman`, `docker`;"
             " `auto`: the first of these that the node has; `venv`: in a virtual environment; `auto-or-venv`:"
-            " so where the node has none of them. With the last two, nothing that the cluster measures is"
+            " `auto`, or else `venv`. With the last two, nothing that the cluster measures is"
             " signed or certified."
         ),
     ] = CONTAINERS[0]

@@ -113,7 +113,7 @@ def _cases(environment: Environment, tensorflow: Pin) -> Sequence[_Case]:
 
 
 def _ends(pin: Pin) -> Sequence[tuple[str, str]]:
-    """Return two versions of a package, the newer one first, between which all are that its pin allows.
+    """Return two versions of a package, the newer one first, that enclose all that its pin allows.
 
     What the facts say about both, they say about each version between them. Return nothing if the pin allows
     any old version, or only one.

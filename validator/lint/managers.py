@@ -106,7 +106,7 @@ _POETRY_AT = re.compile(r"(?P<name>[\w.-]+(?:\[[\w,.-]*\])?)@(?P<version>\^|~|)(
 
 
 def project_command(command: str, values: Mapping[str, str | None]) -> ProjectCommand | None:
-    """Return what a command of a shell installs of a project, or None if it is another command.
+    """Return what a shell command installs of a project, or None if it is another command.
 
     values: the variables that are set.
     """

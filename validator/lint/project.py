@@ -17,7 +17,7 @@ from .source import Source, read_source
 from .toml_places import Places, parse, table_of
 
 _POETRY = "tool.poetry"
-#: An environment of Hatch may have this many templates above each other.
+#: A Hatch environment may have a chain of this many templates.
 _MOST_TEMPLATES = 20
 _CARET = re.compile(r"\^\s*(\d+(?:\.\d+)*)")
 _TILDE = re.compile(r"~\s*(\d+(?:\.\d+)*)")

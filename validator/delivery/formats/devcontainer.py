@@ -94,7 +94,7 @@ def _image(image: Image) -> Any:
         )
     return Noted(
         image.tag,
-        "The tag, because editors derive an image with your number, and BuildKit finds none by its id.",
+        "The tag: editors derive an image with your user ID, and BuildKit finds no image by its ID.",
     )
 
 
