@@ -1,4 +1,4 @@
-"""What can go wrong while a whole image is assembled and pushed.
+"""Faults while a whole image is assembled and pushed.
 
 After each fault that stays, nothing has the image's name. When the fault is over, the same command publishes
 the same image as without it, and sends again only what did not arrive.

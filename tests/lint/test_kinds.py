@@ -22,7 +22,7 @@ from .support import found, write
 
 @dataclass(frozen=True)
 class Software:
-    """What a file pins.
+    """The pins of a file.
 
     packages: name, with its extra -> version. python: a minor version. cuda, cudnn: of conda.
     """

@@ -111,7 +111,7 @@ def test_a_release_that_does_not_exist_is_named() -> None:
     ],
 )
 def test_a_conflict_names_both_sides(index: LocalIndex, package: str, sides: str) -> None:
-    """What uv really says, which the recorded texts of `test_faults` may no longer be."""
+    """Compare uv's own words, which the recorded texts of `test_faults` may no longer match."""
     index.files.clear()
     for version in ("2.20.0", "2.21.0", "2.22.0"):
         index.add_requiring("tensorflow", version, "numpy>=1.26.0")

@@ -1,4 +1,4 @@
-"""What `build-matrix` was asked for, and which of its options contradict each other."""
+"""The request to `build-matrix`, and which of its options contradict each other."""
 
 from __future__ import annotations
 

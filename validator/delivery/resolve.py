@@ -18,7 +18,7 @@ from .uncertified import Wanted, find
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be started.
+    """The image, the host and the devices to start.
 
     registry: where the image is; None for the local engine or an OCI layout. terms: None if no certificate
     is looked at. uncertified: an image that is not certified will do too. devices: None if no Docker Engine
