@@ -87,14 +87,17 @@ def hostile_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("hostile"), sources([hostile()], diagnose=lambda _: None))
 
 
-@pytest.fixture(params=["from disk", "from a host"])
-def address(request: pytest.FixtureRequest, directory: Path) -> Iterator[str]:
-    """The page's address, without the file's name."""
-    if request.param == "from disk":
-        yield directory.as_uri()
-        return
+@pytest.fixture(scope="module")
+def host(directory: Path) -> Iterator[str]:
+    """A host of the page. It outlives every browser that a test opens: a browser still asks while it closes."""
     with serve(directory) as url:
         yield url
+
+
+@pytest.fixture(params=["from disk", "from a host"])
+def address(request: pytest.FixtureRequest, directory: Path, host: str) -> str:
+    """The page's address, without the file's name."""
+    return directory.as_uri() if request.param == "from disk" else host
 
 
 class serve:

@@ -26,13 +26,15 @@ def documentation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy / "site"
 
 
-@pytest.fixture(params=["from disk", "from a host"])
-def home(request: pytest.FixtureRequest, documentation: Path) -> Iterator[str]:
-    if request.param == "from disk":
-        yield documentation.as_uri()
-        return
+@pytest.fixture(scope="module")
+def host(documentation: Path) -> Iterator[str]:
     with serve(documentation) as url:
         yield url
+
+
+@pytest.fixture(params=["from disk", "from a host"])
+def home(request: pytest.FixtureRequest, documentation: Path, host: str) -> str:
+    return documentation.as_uri() if request.param == "from disk" else host
 
 
 def test_a_directory_with_other_files_is_not_emptied(documentation: Path, tmp_path: Path) -> None:
@@ -74,12 +76,6 @@ def test_the_page_of_the_matrix_answers_questions(open_page: Open, documentation
     page = open_page((documentation / "matrix").as_uri())
     expect(page.get_by_role("button", name="Show what works")).to_be_visible()
     assert len(list((documentation / "matrix/answers").iterdir())) == 2
-
-
-@pytest.fixture(scope="module")
-def host(documentation: Path) -> Iterator[str]:
-    with serve(documentation) as url:
-        yield url
 
 
 @pytest.mark.parametrize(("scheme", "size"), [("light", "large"), ("dark", "phone")])

@@ -17,7 +17,7 @@ from validator.reports.page.site import ENTRY
 
 from ...reports.page.test_site import HOSTILE
 from ...reports.page.values import H100, IMAGES, T4, sources
-from .conftest import RECORDS, REGISTRY, Open, serve, write
+from .conftest import RECORDS, REGISTRY, Open, write
 
 CERTIFIED, FAILED, OTHER = RECORDS[0], RECORDS[2], RECORDS[3]
 TABLE = "The filters and the details of combinations need JavaScript."
@@ -244,13 +244,12 @@ def test_eager_and_xla_are_shown_apart_where_they_differ(open_page: Open, tmp_pa
     expect(dialog).not_to_contain_text("eager")
 
 
-def test_a_command_is_copied(open_page: Open, directory: Path) -> None:
-    with serve(directory) as url:
-        page = open_page(url, f"#cell={OTHER.cell}", permissions=["clipboard-read", "clipboard-write"])
-        button = page.get_by_role("button", name="Copy: docker pull")
-        button.click()
-        expect(button).to_have_text("Copied")
-        copied = page.evaluate("navigator.clipboard.readText()")
+def test_a_command_is_copied(open_page: Open, host: str) -> None:
+    page = open_page(host, f"#cell={OTHER.cell}", permissions=["clipboard-read", "clipboard-write"])
+    button = page.get_by_role("button", name="Copy: docker pull")
+    button.click()
+    expect(button).to_have_text("Copied")
+    copied = page.evaluate("navigator.clipboard.readText()")
     assert copied == f"docker pull {REGISTRY}@{OTHER.image_digest}"
 
 
