@@ -89,7 +89,7 @@ def hostile_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def host(directory: Path) -> Iterator[str]:
-    """A host of the page. It outlives every browser that a test opens: a browser still asks while it closes."""
+    """A host of the page that outlives the browsers: one that closes may still ask for something."""
     with serve(directory) as url:
         yield url
 
