@@ -35,12 +35,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from validator.assemble.bases import BasePolicy, Bases
+from validator.assemble.base_finder import BasePolicy, Bases
 from validator.assemble.encodings import encoding
 from validator.assemble.image import put_base
+from validator.assemble.layer_plan import LARGE_FILE
+from validator.assemble.layer_table import LayerTable
 from validator.assemble.layers import Layers
-from validator.assemble.plan import LARGE_FILE
-from validator.assemble.table import LayerTable
 from validator.assemble.wheels import Wheelhouse
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.docker.load import load

@@ -22,14 +22,14 @@ from pathlib import Path
 
 from validator.assemble.assembler import Assembler
 from validator.assemble.base import Base
-from validator.assemble.bases import BasePolicy, Bases
+from validator.assemble.base_finder import BasePolicy, Bases
 from validator.assemble.bytecode import ENVIRONMENT, Runner
 from validator.assemble.encodings import encoding
 from validator.assemble.image import put_base
+from validator.assemble.layer_table import LayerTable
 from validator.assemble.layers import Layers
 from validator.assemble.progress import Progress
 from validator.assemble.registry_destination import RegistryDestination
-from validator.assemble.table import LayerTable
 from validator.assemble.wheels import Wheelhouse
 from validator.compat.policies import choose
 from validator.compat.releases import release

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from validator.assemble import plan, sources, wheel_facts
+from validator.assemble import layer_plan, layer_sources, wheel_facts
 from validator.assemble.base import Base, BaseLayer, read_base
+from validator.assemble.layer_table import LayerTable
 from validator.assemble.loader_cache import CacheEntry, LoaderCache, render
-from validator.assemble.table import LayerTable
 from validator.assemble.wheel import WheelFile, open_wheel
 from validator.model.lock import Lock, Wheel
 from validator.model.spec import Choice, ImageSpec, Variant
@@ -119,6 +119,6 @@ class ThisPython:
 
 def set_small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let small files and wheels have layers of their own."""
-    for module in (plan, sources, wheel_facts):
+    for module in (layer_plan, layer_sources, wheel_facts):
         monkeypatch.setattr(module, "LARGE_FILE", 50_000)
-    monkeypatch.setattr(plan, "LARGE_WHEEL", 30_000)
+    monkeypatch.setattr(layer_plan, "LARGE_WHEEL", 30_000)

@@ -12,10 +12,10 @@ from threading import Barrier
 from tests.registry.server import RunningRegistry
 from validator.assemble.encodings import encoding
 from validator.assemble.image import Assembled, assemble
+from validator.assemble.layer_sources import ImagePlan, plan_image
+from validator.assemble.layer_table import LayerTable
 from validator.assemble.layers import Encoding, Layers
 from validator.assemble.registry_destination import RegistryDestination
-from validator.assemble.sources import ImagePlan, plan_image
-from validator.assemble.table import LayerTable
 from validator.model.lock import Lock
 from validator.registry import upload
 from validator.registry.names import Repository

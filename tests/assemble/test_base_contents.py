@@ -11,7 +11,7 @@ from validator.assemble import bootstrap
 from validator.assemble.base import Base
 from validator.assemble.base_contents import SystemPackage, contents, contents_of_suite
 from validator.assemble.debian_lock import read_lock
-from validator.assemble.table import LayerTable
+from validator.assemble.layer_table import LayerTable
 from validator.errors import InputError
 
 from .bases import FILES, base_of, layer

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from validator.assemble.base_files import BaseFiles, base_files, read_file_system
-from validator.assemble.table import LayerTable
+from validator.assemble.layer_table import LayerTable
 from validator.errors import InputError
 
 from .bases import ELF, FILES, base_of, layer

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from validator.assemble import bases as bases_module
-from validator.assemble import bootstrap
-from validator.assemble.bases import BasePolicy, Bases
+from validator.assemble import base_finder, bootstrap
+from validator.assemble.base_finder import BasePolicy, Bases
 from validator.assemble.debian_lock import read_lock
+from validator.assemble.layer_table import LayerTable
 from validator.assemble.progress import Progress
-from validator.assemble.table import LayerTable
 from validator.errors import MissingError
 from validator.model.additions import Additions
 from validator.model.base_origin import digest_of_packages
@@ -88,7 +87,7 @@ def _no_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(*_: object) -> None:
         raise MissingError("the image registry can't be reached")
 
-    monkeypatch.setattr(bases_module, "registry_base", unreachable)
+    monkeypatch.setattr(base_finder, "registry_base", unreachable)
 
 
 @pytest.fixture

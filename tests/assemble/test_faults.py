@@ -22,10 +22,10 @@ from tests.registry.server import RunningRegistry
 from validator.assemble.encodings import encoding
 from validator.assemble.entries import Entry
 from validator.assemble.image import Assembled, assemble
+from validator.assemble.layer_sources import plan_image
+from validator.assemble.layer_table import LayerTable
 from validator.assemble.layers import Encoded, Encoding, Layers, Write
 from validator.assemble.registry_destination import RegistryDestination
-from validator.assemble.sources import plan_image
-from validator.assemble.table import LayerTable
 from validator.assemble.wheel import WheelError
 from validator.assemble.wheels import Wheelhouse
 from validator.errors import MissingError

@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from validator.assemble import names, sources
+from validator.assemble import image_names, layer_sources
 from validator.assemble.base import decompressed
 from validator.assemble.encodings import encoding
 from validator.assemble.image import Assembled, assemble
+from validator.assemble.layer_sources import ImagePlan, plan_image, recipe_digest
+from validator.assemble.layer_table import LayerTable
 from validator.assemble.layers import Encoded, Layers, Write, layer_key
 from validator.assemble.loader_cache import parse
 from validator.assemble.oci_layout import OciLayout
 from validator.assemble.rebuild import Finding, PublishedImage, rebuild, uncomputed
-from validator.assemble.sources import ImagePlan, plan_image, recipe_digest
-from validator.assemble.table import LayerTable
 from validator.errors import BuildError, InputError, ValidatorError
 from validator.model.additions import Additions
 from validator.model.lock import Lock
@@ -189,12 +189,12 @@ def test_the_configuration(shelf: Shelf, table: LayerTable, tmp_path: Path) -> N
     assert settings["Entrypoint"] == ["/opt/tensorflow-gpu-matrix/start"] and settings["Cmd"] == ["python"]
     assert settings["User"] == "10001:10001" and settings["WorkingDir"] == "/home/tensorflow"
     labels = settings["Labels"]
-    assert labels[names.LABEL_SPEC] == "tf2.21.0-cuda12.5-cudnn9.3-py311_ours"
-    assert labels[names.LABEL_LOCK] == lock.digest and labels[names.LABEL_RECIPE] == recipe_digest(
-        GPU.variant
-    )
-    assert labels[names.LABEL_BASE] == "bootstrap:test@sha256:ba5e"
-    assert labels[names.LABEL_DRIVER] == "525.60.13" and labels[names.LABEL_CUDA] == "12.5"
+    assert labels[image_names.LABEL_SPEC] == "tf2.21.0-cuda12.5-cudnn9.3-py311_ours"
+    assert labels[image_names.LABEL_LOCK] == lock.digest and labels[
+        image_names.LABEL_RECIPE
+    ] == recipe_digest(GPU.variant)
+    assert labels[image_names.LABEL_BASE] == "bootstrap:test@sha256:ba5e"
+    assert labels[image_names.LABEL_DRIVER] == "525.60.13" and labels[image_names.LABEL_CUDA] == "12.5"
     assert "org.opencontainers.image.base.digest" not in labels
     assert config["rootfs"]["diff_ids"] == [placed.encoded.diff_id for placed in image.layers]
     assert len(config["history"]) == len(image.layers)
@@ -422,9 +422,9 @@ def test_what_a_base_returns_is_checked(
 def test_a_wheel_may_be_read_when_everything_is_closed(shelf: Shelf) -> None:
     """A layer that failed may be let go only when the process ends, which closes all wheels before."""
     wheel = shelf.wheel("six", {"six.py": b""})
-    opened = sources._OpenWheels()
+    opened = layer_sources._OpenWheels()
     with opened.installed(wheel, lambda: (shelf.open(wheel), ())):
-        sources._close(opened._open)
+        layer_sources._close(opened._open)
 
 
 # --- rebuilding ---------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from validator.assemble import runners
+from validator.assemble.layer_table import LayerTable
 from validator.assemble.runners import Bubblewrap, bubblewrap
-from validator.assemble.table import LayerTable
 
 from .bases import FILES, archive, base_of, layer
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from validator.assemble import names
+from validator.assemble import image_names
+from validator.assemble.layer_sources import recipe_digest
 from validator.assemble.registry_destination import RegistryDestination
-from validator.assemble.sources import recipe_digest
 from validator.certify.eligibility import NotCertifiable
 from validator.certify.promote import Rules, promote
 from validator.certify.signing import Signer
@@ -35,10 +35,10 @@ SPEC = ImageSpec("2.21.0", "3.12", Variant.GPU, Choice("12.5", "12.5"), Choice("
 LOCK = Lock(SPEC.identifier, "3.12", "x86_64-manylinux_2_28", (), ())
 #: What a good image of this lock says about itself. Anybody can read it there.
 LABELS = {
-    names.LABEL_SPEC: SPEC.identifier,
-    names.LABEL_LOCK: LOCK.digest,
-    names.LABEL_RECIPE: recipe_digest(SPEC.variant),
-    names.LABEL_BASE: INPUTS.base,
+    image_names.LABEL_SPEC: SPEC.identifier,
+    image_names.LABEL_LOCK: LOCK.digest,
+    image_names.LABEL_RECIPE: recipe_digest(SPEC.variant),
+    image_names.LABEL_BASE: INPUTS.base,
     "org.opencontainers.image.version": "2.21.0",
 }
 

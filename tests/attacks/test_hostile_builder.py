@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.assemble import names
+from validator.assemble import image_names
 from validator.certify import attached
 from validator.certify.provenance import PREDICATE, Provenance, Refusal, provenance_of
 from validator.certify.trust import Signatory
@@ -201,6 +201,6 @@ def test_a_base_of_their_own_is_not_read_to_make_an_image_again(repository: Repo
     """`verify --rebuild` would otherwise count the layers of that base as good, and `certify` sign them."""
     spec = ImageSpec("2.21.0", "3.12", Variant.GPU, Choice("as-built", "12.5"), Choice("as-built", "9.3"))
     lock = Lock(spec.identifier, spec.python, "x86_64-manylinux_2_28", (), ())
-    digest = push_image(repository, "theirs", {names.LABEL_BASE: base})
+    digest = push_image(repository, "theirs", {image_names.LABEL_BASE: base})
     with pytest.raises(InputError, match="does not name its base" if not base else "not the one of"):
         rebuild_image(repository, digest, spec, lock, PackageSources(), lambda _: None)

@@ -13,9 +13,9 @@ from click.testing import CliRunner
 
 from validator.assemble.encodings import encoding
 from validator.assemble.image import put_base
+from validator.assemble.layer_table import LayerTable
 from validator.assemble.layers import Layers
 from validator.assemble.registry_destination import RegistryDestination
-from validator.assemble.table import LayerTable
 from validator.cli import building
 from validator.cli.build_matrix import command
 from validator.cli.building import exit_code, result_json

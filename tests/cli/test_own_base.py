@@ -19,9 +19,9 @@ from click.testing import CliRunner, Result
 from validator.assemble.base import BaseLayer
 from validator.assemble.encodings import encoding
 from validator.assemble.image import put_base
+from validator.assemble.layer_table import LayerTable
 from validator.assemble.layers import Layers
 from validator.assemble.registry_destination import RegistryDestination
-from validator.assemble.table import LayerTable
 from validator.cli import build_matrix
 from validator.cli import verify as verify_module
 from validator.cli.certify import _uncomputed as uncomputed_parts

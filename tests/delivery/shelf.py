@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from validator.assemble.names import LABEL_SPEC
+from validator.assemble.image_names import LABEL_SPEC
 from validator.certify.signing import Signer
 from validator.certify.trust import Trust
 from validator.delivery.candidates import Terms

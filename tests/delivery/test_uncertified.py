@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.assemble.names import LABEL_SPEC, image_reference
+from validator.assemble.image_names import LABEL_SPEC, image_reference
 from validator.assemble.oci_layout import OciLayout
 from validator.delivery.uncertified import split_reference
 from validator.engines.docker.endpoint import Reached

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.assemble.names import image_reference
+from validator.assemble.image_names import image_reference
 from validator.engines.docker.endpoint import Endpoint
 
 from ..integration.docker.conftest import KERAS, PYTHON, endpoint, new_cache, tensorflow

@@ -23,7 +23,7 @@ import pytest
 from validator.assemble.base_contents import contents
 from validator.assemble.destinations import Destination
 from validator.assemble.image import Assembled
-from validator.assemble.names import LABEL_SPEC
+from validator.assemble.image_names import LABEL_SPEC
 from validator.assemble.progress import Progress
 from validator.assemble.rebuild import Compared, Finding
 from validator.certify import machine_keys

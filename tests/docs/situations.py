@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from docs.transcripts import ROOT
-from validator.assemble.names import LABEL_SPEC
+from validator.assemble.image_names import LABEL_SPEC
 from validator.assemble.oci_layout import OciLayout
 from validator.errors import EXIT_FAILED
 from validator.fleet.protocol import Capacity, Fault

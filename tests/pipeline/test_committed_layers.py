@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import pytest
 
-from validator.assemble import sources
+from validator.assemble import layer_sources
 from validator.assemble.encodings import encoding
+from validator.assemble.layer_plan import wheel_layers
 from validator.assemble.layers import Layers
-from validator.assemble.plan import wheel_layers
 from validator.assemble.shared_rows import FILE, SharedRow, read_rows
 from validator.locks.files import DIRECTORY, LockDirectory
 from validator.pipeline.sharing_layers import Image, locked_images
@@ -38,7 +38,7 @@ def test_each_row_is_of_the_encoding_of_this_code(rows: tuple[SharedRow, ...]) -
 
 def test_each_row_is_a_layer_of_a_lock(rows: tuple[SharedRow, ...], images: list[Image]) -> None:
     layers = {
-        (group.name, sources.made_from(group))
+        (group.name, layer_sources.made_from(group))
         for image in images
         for group in wheel_layers(image.lock, image.spec.variant)
     }
@@ -46,7 +46,7 @@ def test_each_row_is_a_layer_of_a_lock(rows: tuple[SharedRow, ...], images: list
     assert {(row.name, row.made_from) for row in rows if row not in large} <= layers
     # What is in TensorFlow's wheel, nobody knows without reading it.
     wheels = {wheel.sha256 for image in images for wheel in image.lock.wheels if "tensorflow" in wheel.name}
-    assert {row.made_from[0] for row in large} == {sources._LARGE}
+    assert {row.made_from[0] for row in large} == {layer_sources._LARGE}
     assert {part for row in large for part in row.read_from} <= wheels
 
 

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from validator import cli
-from validator.assemble.names import LABEL_LOCK, LABEL_SPEC, image_reference
+from validator.assemble.image_names import LABEL_LOCK, LABEL_SPEC, image_reference
 from validator.certify.challenges import Challenge, new_challenge
 from validator.certify.registration import entry_line
 from validator.certify.signing import make_key_pair

@@ -14,10 +14,10 @@ from .base import Base
 from .bytecode import Runner
 from .destinations import Destination
 from .image import Assembled, assemble
+from .layer_sources import plan_image, recipe_digest
+from .layer_table import LayerTable
 from .layers import Encoding
 from .progress import Progress
-from .sources import plan_image, recipe_digest
-from .table import LayerTable
 from .wheels import Wheelhouse
 
 logger = logging.getLogger(__name__)

@@ -14,8 +14,8 @@ import zstandard
 from ..errors import InputError, ValidatorError
 from . import base_files
 from .base_files import BaseFiles, FileSystem, ForwardFile, read_file_system
+from .layer_table import LayerTable
 from .layers import Encoded, Layers, Write
-from .table import LayerTable
 
 _PART = 1 << 20
 #: The compression of a layer by the end of its media type, in Docker's and in OCI's notation.

@@ -14,8 +14,8 @@ import zstandard
 
 from ..errors import InputError
 from .base import Base, BaseLayer, decompressed, read_base
+from .layer_table import LayerTable
 from .layers import Encoded
-from .table import LayerTable
 
 _PART = 1 << 20
 _OCI = "application/vnd.oci.image.layer.v1.tar"

@@ -17,8 +17,8 @@ from ..registry.errors import AlteredError
 from ..registry.names import Repository, is_digest
 from ..registry.session import FailedRequest, Session
 from .base import Base, BaseLayer, oci_type, read_base
+from .layer_table import LayerTable
 from .layers import Encoded
-from .table import LayerTable
 
 _ACCEPTED = ", ".join(
     (

@@ -20,7 +20,7 @@ from ..errors import BuildError, MissingError
 from ..resources import images_directory
 from ..system import processes
 from ..system.files import full_disk, full_disk_named, says_full_disk
-from . import apt, names
+from . import apt, image_names
 from .debian_lock import DebianLock, read_lock
 from .debian_packages import fetch, write_repository
 from .progress import Progress
@@ -62,7 +62,7 @@ def digest(suite: str, packages: Sequence[str] = ()) -> str:
 
 def tag(suite: str) -> str:
     """Return the image name of a suite's base, which depends on its packages and the recipe."""
-    return f"{names.PROJECT}-base:{suite}-{digest(suite)[:12]}"
+    return f"{image_names.PROJECT}-base:{suite}-{digest(suite)[:12]}"
 
 
 def origin(suite: str, packages: Sequence[str] = ()) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..model.lock import Lock
 from ..model.spec import ImageSpec
-from . import entry_point, names
+from . import entry_point, image_names
 from .base import Base
 from .host_requirements import host_requirements
 
@@ -50,21 +50,21 @@ def labels(spec: ImageSpec, lock: Lock, base: Base, recipe: str) -> dict[str, st
         "org.opencontainers.image.description": ", ".join(parts),
         "org.opencontainers.image.version": spec.tensorflow,
         "org.opencontainers.image.base.name": base.name,
-        names.LABEL_SPEC: spec.identifier,
-        names.LABEL_LOCK: lock.digest,
-        names.LABEL_BASE: base.origin,
-        names.LABEL_RECIPE: recipe,
-        names.LABEL_TENSORFLOW: spec.tensorflow,
-        names.LABEL_PYTHON: spec.python,
+        image_names.LABEL_SPEC: spec.identifier,
+        image_names.LABEL_LOCK: lock.digest,
+        image_names.LABEL_BASE: base.origin,
+        image_names.LABEL_RECIPE: recipe,
+        image_names.LABEL_TENSORFLOW: spec.tensorflow,
+        image_names.LABEL_PYTHON: spec.python,
     }
     if spec.cuda and spec.cudnn:
-        found |= {names.LABEL_CUDA: spec.cuda.version, names.LABEL_CUDNN: spec.cudnn.version}
+        found |= {image_names.LABEL_CUDA: spec.cuda.version, image_names.LABEL_CUDNN: spec.cudnn.version}
     if wanted := host_requirements(spec):
         if wanted.driver:
-            found[names.LABEL_DRIVER] = str(wanted.driver)
+            found[image_names.LABEL_DRIVER] = str(wanted.driver)
         if wanted.sass or wanted.ptx:
-            found[names.LABEL_SASS] = " ".join(map(str, wanted.sass))
-            found[names.LABEL_PTX] = " ".join(map(str, wanted.ptx))
+            found[image_names.LABEL_SASS] = " ".join(map(str, wanted.sass))
+            found[image_names.LABEL_PTX] = " ".join(map(str, wanted.ptx))
     if base.digest:
         found["org.opencontainers.image.base.digest"] = base.digest
     return found
@@ -120,7 +120,9 @@ def config_document(configured: Mapping[str, Any], steps: Iterable[Step], create
             "created": stamp,
             "config": configured,
             "rootfs": {"type": "layers", "diff_ids": [step.diff_id for step in steps]},
-            "history": [{"created": stamp, "created_by": f"{names.PROJECT}: {step.name}"} for step in steps],
+            "history": [
+                {"created": stamp, "created_by": f"{image_names.PROJECT}: {step.name}"} for step in steps
+            ],
         }
     )
 

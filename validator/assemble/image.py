@@ -16,10 +16,10 @@ from ..system.pools import map_in_threads, share_arenas
 from .base import Base, BaseLayer, compression
 from .configuration import CONFIG_TYPE, MANIFEST_TYPE, Step, canonical_json, config_document, settings
 from .destinations import Destination
+from .layer_sources import ImagePlan
+from .layer_table import LayerTable
 from .layers import Encoded, Encoding, LayerSource, Write, layer_key
 from .progress import Progress
-from .sources import ImagePlan
-from .table import LayerTable
 
 #: Layers that are made and sent at the same time. One that waits for the network does not hold up another.
 _AT_ONCE = 3

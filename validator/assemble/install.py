@@ -17,7 +17,7 @@ from .._vendor.packaging.tags import Tag
 from .._vendor.packaging.utils import parse_wheel_filename
 from ..locks.resolve import target_tags
 from ..model.lock import Wheel
-from . import record
+from . import record_file
 from .entries import Content, Entry, InMemory
 from .paths import path_problem
 from .wheel import Member, WheelFile, refusal
@@ -228,7 +228,7 @@ def _metadata(
     if requested:
         written.append(Entry(f"{info}/REQUESTED", _FILE, InMemory(b"")))
     yield from written
-    rows = {f"{wheel.info}/RECORD": record.Row()}
+    rows = {f"{wheel.info}/RECORD": record_file.Row()}
     above = "../" * 3
     for entry in (*installed.values(), *written):
         content = entry.content
@@ -238,8 +238,8 @@ def _metadata(
         if isinstance(content, Member):
             rows[path] = content.row._replace(size=content.size)
         elif content is not None:
-            rows[path] = record.Row("sha256", content.sha256, content.size)
-    yield Entry(f"{info}/RECORD", _FILE, InMemory(record.render(rows)))
+            rows[path] = record_file.Row("sha256", content.sha256, content.size)
+    yield Entry(f"{info}/RECORD", _FILE, InMemory(record_file.render(rows)))
 
 
 def _check_format(wheel: WheelFile) -> None:

@@ -32,8 +32,8 @@ from ..registry.names import identifier_of
 from ..system.files import write_atomically, writing
 from ..system.runs import temporary_directory
 from .destinations import differs
+from .image_names import image_reference
 from .layers import Encoded, Write
-from .names import image_reference
 
 _VERSION = "1.0.0"
 _INDEX = "application/vnd.oci.image.index.v1+json"

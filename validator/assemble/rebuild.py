@@ -19,10 +19,10 @@ from ..system.pools import map_in_threads
 from .base_registry import read_manifest
 from .configuration import Step, config_document, settings
 from .encodings import encoding
+from .layer_sources import ImagePlan
+from .layer_table import LayerTable
 from .layers import Layers, LayerSource
 from .progress import Progress
-from .sources import ImagePlan
-from .table import LayerTable
 
 _AT_ONCE = 2
 

@@ -26,7 +26,7 @@ from .._vendor.packaging.utils import (
 from .._vendor.packaging.version import Version
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.lock import Wheel
-from . import record
+from . import record_file
 from .entries import Deflated
 from .paths import directories_of, path_problem
 from .zip_directory import BZIP2, DEFLATED, LZMA, Item, ZipError, read_directory
@@ -71,7 +71,7 @@ class Member:
 
     wheel: WheelFile
     item: Item
-    row: record.Row
+    row: record_file.Row
 
     @property
     def path(self) -> str:
@@ -307,10 +307,10 @@ class WheelFile:
         if name not in files:
             raise self.refused("it has no RECORD")
         try:
-            rows = record.parse(Member(self, files[name], record.Row()).content())
-        except record.RecordError as error:
+            rows = record_file.parse(Member(self, files[name], record_file.Row()).content())
+        except record_file.RecordError as error:
             raise self.refused(str(error)) from None
-        no_hash = record.Row()
+        no_hash = record_file.Row()
         unsigned = {name, *(f"{info}/{signature}" for signature in _SIGNATURES)}
         for path, row in rows.items():
             if path.endswith("/") or path in unsigned:

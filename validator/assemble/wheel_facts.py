@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from .entries import Content, Deflated, Entry
-from .plan import LARGE_FILE
+from .layer_plan import LARGE_FILE
 
 #: Changes when the facts are read in another way.
 RECIPE = "wheel facts 1"

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypedDict
 
 import click
 
-from ..assemble.bases import BasePolicy
+from ..assemble.base_finder import BasePolicy
 from ..assemble.layers import Layers
 from ..assemble.registry_destination import destinations
 from ..assemble.wheels import Wheelhouse

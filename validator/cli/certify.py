@@ -271,8 +271,8 @@ def _certify(
 
 def _uncomputed(registry: Registry, digest: str) -> Sequence[str]:
     """Return the parts of an image that this machine has neither made nor rebuilt."""
+    from ..assemble.layer_table import LayerTable
     from ..assemble.rebuild import published_image, uncomputed
-    from ..assemble.table import LayerTable
 
     return uncomputed(published_image(registry.repository, digest), LayerTable())
 

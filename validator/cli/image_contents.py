@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from ..assemble.names import LABEL_SPEC
+from ..assemble.image_names import LABEL_SPEC
 from ..errors import InputError, MissingError, ValidatorError
 from ..registry.names import identifier_of, is_digest
 from .options import matrix_option, print_status, verbose_option
@@ -180,7 +180,7 @@ def _locked(asked: Asked) -> tuple[ImageSpec, Lock]:
 
 def _base(asked: Asked, spec: ImageSpec) -> BaseContents:
     from ..assemble.base_contents import BaseContents
-    from ..assemble.bases import BasePolicy
+    from ..assemble.base_finder import BasePolicy
     from ..assemble.pinned_bases import pinned_bases
 
     if asked.base == "unlisted":

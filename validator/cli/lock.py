@@ -100,9 +100,9 @@ def _write(locks: LockDirectory, specs: tuple[ImageSpec, ...], upgrade: bool) ->
 def _share(matrix_path: Path, locked: Iterable[tuple[ImageSpec, Lock]], layers: str) -> None:
     """Write the rows of the images' layers into the shared layer table."""
     from ..assemble.encodings import encoding
+    from ..assemble.layer_table import LayerTable
     from ..assemble.layers import Layers
     from ..assemble.shared_rows import FILE, read_rows
-    from ..assemble.table import LayerTable
     from ..assemble.wheels import Wheelhouse
     from ..pipeline.sharing_layers import Image, LayerMaker, locked_images, share, without_row
     from .planning import locks_of

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..assemble.names import image_reference
+from ..assemble.image_names import image_reference
 from ..errors import MissingError
 from ..model.spec import NO_GPU
 from ..registry.names import image_tag

@@ -14,7 +14,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from ..assemble.bases import BasePolicy
+from ..assemble.base_finder import BasePolicy
 from ..assemble.layers import Layers
 from ..assemble.registry_destination import destinations
 from ..certify.registration import BUILDERS, add, new_party

@@ -9,7 +9,7 @@ from typing import Any
 import requests
 from docker.errors import DockerException, ImageNotFound
 
-from ..assemble.names import LABEL_SPEC
+from ..assemble.image_names import LABEL_SPEC
 from ..certify.promote import ALIAS
 from ..engines.docker import endpoint, transfer
 from ..engines.docker.failures import engine_gone

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..assemble.names import LABEL_SPEC, image_reference
+from ..assemble.image_names import LABEL_SPEC, image_reference
 from ..assemble.oci_layout import read_config
 from ..errors import InputError, MissingError
 from ..model.prediction import Outcome

@@ -6,9 +6,9 @@ from ..assemble.base import Base
 from ..assemble.bytecode import Runner
 from ..assemble.destinations import Destination
 from ..assemble.image import put_base
+from ..assemble.layer_table import LayerTable
 from ..assemble.layers import Encoding
 from ..assemble.runners import bubblewrap
-from ..assemble.table import LayerTable
 from ..engines.docker import Endpoint
 from ..engines.docker.base_container import BaseContainer
 

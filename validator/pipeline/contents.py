@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from ..assemble import bootstrap
 from ..assemble.base_contents import BaseContents, contents, contents_of_suite
-from ..assemble.bases import BasePolicy, Bases
+from ..assemble.base_finder import BasePolicy, Bases
+from ..assemble.layer_table import LayerTable
 from ..assemble.progress import Progress
-from ..assemble.table import LayerTable
 from ..certify.provenance import Refusal, provenance_of
 from ..certify.sboms import attach_sboms, sbom_of
 from ..certify.signing import Signer

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..assemble import names
-from ..assemble.bases import BasePolicy, Bases
+from ..assemble import image_names
+from ..assemble.base_finder import BasePolicy, Bases
 from ..assemble.encodings import encoding
+from ..assemble.layer_sources import plan_image
+from ..assemble.layer_table import LayerTable
 from ..assemble.layers import Layers
 from ..assemble.progress import Progress
 from ..assemble.rebuild import Compared, published_image, rebuild
-from ..assemble.sources import plan_image
-from ..assemble.table import LayerTable
 from ..assemble.wheels import Wheelhouse
 from ..engines.docker import Endpoint, connect
 from ..engines.docker.base_container import EngineImages
@@ -44,7 +44,7 @@ def rebuild_image(
     """
     table = LayerTable()
     image = published_image(repository, digest)
-    origin = image.labels.get(names.LABEL_BASE, "")
+    origin = image.labels.get(image_names.LABEL_BASE, "")
     if not origin:
         raise InputError(f"{repository.at(digest)} is not one of these images: it does not name its base")
     # What an image says about its base proves nothing: a stranger could have put anything into that base.

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..assemble.encodings import encoding
+from ..assemble.layer_plan import wheel_layers
+from ..assemble.layer_sources import layers_of_wheels, made_from
+from ..assemble.layer_table import LayerTable
 from ..assemble.layers import Encoded, Encoding, Layers, LayerSource, layer_key
-from ..assemble.plan import wheel_layers
 from ..assemble.progress import Progress
 from ..assemble.shared_rows import FILE, SharedRow, read_rows, write_rows
-from ..assemble.sources import layers_of_wheels, made_from
-from ..assemble.table import LayerTable
 from ..assemble.wheels import Wheelhouse
 from ..locks.files import DIRECTORY, LockDirectory
 from ..matrix.load import load_matrix

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from ..assemble.assembler import Assembler
 from ..assemble.base import Base
-from ..assemble.bases import BasePolicy, Bases
+from ..assemble.base_finder import BasePolicy, Bases
 from ..assemble.bytecode import Runner
 from ..assemble.encodings import encoding
+from ..assemble.layer_table import LayerTable
 from ..assemble.layers import Layers
 from ..assemble.shared_rows import FILE as SHARED
-from ..assemble.table import LayerTable
 from ..assemble.wheels import Wheelhouse
 from ..engines.base import Engine
 from ..engines.docker import DockerEngine, Endpoint, connect

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from validator.assemble.bases import BasePolicy, Bases
+from validator.assemble.base_finder import BasePolicy, Bases
 from validator.assemble.encodings import encoding
 from validator.assemble.image import put_base
+from validator.assemble.image_names import PROJECT
+from validator.assemble.layer_table import LayerTable
 from validator.assemble.layers import Layers
-from validator.assemble.names import PROJECT
-from validator.assemble.table import LayerTable
 from validator.engines.docker.base_container import EngineImages
 from validator.engines.docker.endpoint import Endpoint
 from validator.engines.docker.load import load

@@ -15,8 +15,8 @@ from docker.errors import ImageNotFound
 
 from validator.assemble.assembler import Assembler
 from validator.assemble.image import put_base
+from validator.assemble.image_names import image_reference
 from validator.assemble.layers import Layers
-from validator.assemble.names import image_reference
 from validator.engines.base import Built
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect

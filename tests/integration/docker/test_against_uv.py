@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from uv import find_uv_bin
 
-from validator.assemble.names import image_reference
+from validator.assemble.image_names import image_reference
 from validator.assemble.wheels import Wheelhouse
 from validator.engines.docker.endpoint import Endpoint
 from validator.locks import files

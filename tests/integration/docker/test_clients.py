@@ -15,10 +15,10 @@ import pytest
 
 from validator.assemble.encodings import encoding
 from validator.assemble.image import Assembled, assemble
+from validator.assemble.layer_table import LayerTable
 from validator.assemble.layers import Layers
 from validator.assemble.oci_layout import OciLayout
 from validator.assemble.registry_destination import RegistryDestination
-from validator.assemble.table import LayerTable
 from validator.engines.docker.endpoint import Endpoint
 from validator.model.lock import Lock
 from validator.registry.names import Repository

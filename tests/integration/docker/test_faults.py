@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from validator.assemble.assembler import Assembler
+from validator.assemble.image_names import LABEL_LOCK
 from validator.assemble.layers import Layers
-from validator.assemble.names import LABEL_LOCK
 from validator.assemble.oci_layout import OciLayout
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect

@@ -21,11 +21,11 @@ from docker.errors import ImageNotFound
 from validator.assemble.destinations import Destination
 from validator.assemble.encodings import encoding
 from validator.assemble.image import assemble
+from validator.assemble.image_names import LABEL_SPEC, image_reference
+from validator.assemble.layer_sources import plan_image
+from validator.assemble.layer_table import LayerTable
 from validator.assemble.layers import Encoded, Layers, Write
-from validator.assemble.names import LABEL_SPEC, image_reference
 from validator.assemble.oci_layout import OciLayout
-from validator.assemble.sources import plan_image
-from validator.assemble.table import LayerTable
 from validator.cli.next_steps import say_next_steps
 from validator.engines.docker import load as load_module
 from validator.engines.docker.endpoint import Endpoint, connect

@@ -5,12 +5,12 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from validator.assemble.bases import BasePolicy, Bases
+from validator.assemble.base_finder import BasePolicy, Bases
 from validator.assemble.encodings import encoding
 from validator.assemble.image import assemble
+from validator.assemble.layer_sources import plan_image
+from validator.assemble.layer_table import LayerTable
 from validator.assemble.layers import Layers
-from validator.assemble.sources import plan_image
-from validator.assemble.table import LayerTable
 from validator.engines.docker.endpoint import Endpoint
 from validator.engines.docker.load import load
 

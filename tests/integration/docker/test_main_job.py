@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from validator.assemble.names import image_reference
+from validator.assemble.image_names import image_reference
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint
 from validator.locks import files

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from validator.assemble.assembler import Assembler
-from validator.assemble.names import image_reference
+from validator.assemble.image_names import image_reference
 from validator.assemble.registry_destination import RegistryDestination
 from validator.certify.signing import Signer
 from validator.certify.trust import Trust

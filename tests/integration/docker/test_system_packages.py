@@ -11,12 +11,12 @@ import pytest
 
 from validator.assemble.apt import apt_sources
 from validator.assemble.assembler import Assembler
-from validator.assemble.bases import BasePolicy, Bases
+from validator.assemble.base_finder import BasePolicy, Bases
 from validator.assemble.encodings import encoding
 from validator.assemble.image import put_base
+from validator.assemble.layer_table import LayerTable
 from validator.assemble.layers import Layers
 from validator.assemble.registry_destination import RegistryDestination, destinations
-from validator.assemble.table import LayerTable
 from validator.certify.provenance import Provenance, provenance_of
 from validator.certify.signing import Signer
 from validator.certify.trust import Trust

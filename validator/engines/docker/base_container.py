@@ -16,7 +16,7 @@ from ...assemble.base import Base
 from ...assemble.base_registry import ImageName
 from ...assemble.bytecode import ENVIRONMENT
 from ...assemble.destinations import Destination
-from ...assemble.names import PROJECT
+from ...assemble.image_names import PROJECT
 from ...assemble.progress import Progress
 from ...errors import BuildError
 from ...system.files import full_disk_named, says_full_disk

@@ -18,7 +18,7 @@ from docker.errors import APIError, DockerException, ImageNotFound
 from docker.models.containers import Container
 from docker.types import CancellableStream, LogConfig
 
-from ...assemble import names
+from ...assemble import image_names
 from ...assemble.progress import Progress
 from ...errors import InputError, MissingError, ValidatorError
 from ...system import processes
@@ -80,9 +80,9 @@ def remove_leftovers(client: docker.DockerClient, info: Mapping[str, Any]) -> in
 
 def _find_image_hint(image: str) -> str:
     if re.fullmatch(r"tf\d+\.\d+[\w.-]*", image):
-        return f"the local image of this specification is {names.image_reference(image)}"
+        return f"the local image of this specification is {image_names.image_reference(image)}"
     repository, _, tag = image.partition(":")
-    if repository == names.PROJECT:
+    if repository == image_names.PROJECT:
         # These names exist in no registry.
         return f"build it with `python -m validator build-matrix --profile full --select image={tag}`"
     if "/" in image:

@@ -9,7 +9,7 @@ from docker import DockerClient
 from docker.errors import ImageNotFound
 from docker.models.images import Image
 
-from ...assemble.names import LABEL_LOCK, LABEL_SPEC, PROJECT
+from ...assemble.image_names import LABEL_LOCK, LABEL_SPEC, PROJECT
 from .layers import made_a_layer
 
 

@@ -14,7 +14,7 @@ import requests
 from docker.errors import DockerException, ImageNotFound
 from docker.models.images import Image
 
-from ...assemble import names
+from ...assemble import image_names
 from ...assemble.assembler import ImageMaker
 from ...assemble.progress import Progress
 from ...errors import BuildError
@@ -93,7 +93,7 @@ class DockerEngine:
     def existing(self, spec: ImageSpec, lock: Lock) -> Built | None:
         with self._answering(str(spec)):
             try:
-                image = self._client.images.get(names.image_reference(spec.identifier))
+                image = self._client.images.get(image_names.image_reference(spec.identifier))
             except ImageNotFound:
                 return None
         if not self._is_current(spec, lock, image.labels):
@@ -107,16 +107,16 @@ class DockerEngine:
         The engine's own images have the labels that `build` gave them. Those in a registry may have any.
         """
         return (
-            labels.get(names.LABEL_SPEC) == spec.identifier
-            and labels.get(names.LABEL_LOCK) == lock.digest
-            and labels.get(names.LABEL_RECIPE) == self._images.recipe(spec)
-            and self._images.is_current_base(spec, labels.get(names.LABEL_BASE, ""))
+            labels.get(image_names.LABEL_SPEC) == spec.identifier
+            and labels.get(image_names.LABEL_LOCK) == lock.digest
+            and labels.get(image_names.LABEL_RECIPE) == self._images.recipe(spec)
+            and self._images.is_current_base(spec, labels.get(image_names.LABEL_BASE, ""))
         )
 
     def build(self, spec: ImageSpec, lock: Lock, progress: Progress) -> Built:
         if (found := self.existing(spec, lock)) is not None:
             return found
-        reference = names.image_reference(spec.identifier)
+        reference = image_names.image_reference(spec.identifier)
         load(self._endpoint, reference, lambda into: self._images.make(spec, lock, into, progress))
         built = self.existing(spec, lock)
         if built is None:
@@ -184,12 +184,12 @@ class DockerEngine:
 def _built(spec: ImageSpec, image: Image) -> Built:
     return Built(
         spec=spec,
-        reference=names.image_reference(spec.identifier),
-        lock_digest=image.labels.get(names.LABEL_LOCK, ""),
+        reference=image_names.image_reference(spec.identifier),
+        lock_digest=image.labels.get(image_names.LABEL_LOCK, ""),
         # With the containerd image store, the id is the digest of the manifest, otherwise of the
         # configuration.
         digest=image.id,
-        base=image.labels.get(names.LABEL_BASE),
+        base=image.labels.get(image_names.LABEL_BASE),
         size=image.attrs.get("Size"),
         layers=layers_of(image),
     )

@@ -22,8 +22,8 @@ import requests
 from docker.errors import DockerException, ImageNotFound
 
 from ...assemble.destinations import Destination, differs
+from ...assemble.image_names import LABEL_SPEC, PROJECT
 from ...assemble.layers import Encoded, Write
-from ...assemble.names import LABEL_SPEC, PROJECT
 from ...assemble.oci_layout import blob_path, docker_annotations, docker_manifest
 from ...errors import ValidatorError
 from ...system import runs

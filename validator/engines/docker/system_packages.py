@@ -13,7 +13,7 @@ from pathlib import Path
 from docker.errors import ImageNotFound
 
 from ...assemble import apt
-from ...assemble.names import PROJECT
+from ...assemble.image_names import PROJECT
 from ...assemble.progress import Progress
 from ...errors import BuildError, InputError, MissingError, ValidatorError
 from ...resources import images_directory

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from validator.assemble.plan import LARGE_WHEEL, Group, group_of, wheel_layers, wheels_of
+from validator.assemble.layer_plan import LARGE_WHEEL, Group, group_of, wheel_layers, wheels_of
 from validator.errors import BuildError
 from validator.model.lock import Lock, Wheel
 from validator.model.spec import Variant

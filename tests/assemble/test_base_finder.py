@@ -19,15 +19,15 @@ from validator.assemble import base as base_module
 from validator.assemble import bootstrap
 from validator.assemble.base import Base, decompressed
 from validator.assemble.base_archives import saved_image
+from validator.assemble.base_finder import BasePolicy, Bases
 from validator.assemble.base_registry import ImageName, registry_base
-from validator.assemble.bases import BasePolicy, Bases
 from validator.assemble.encodings import encoding
 from validator.assemble.image import put_base
+from validator.assemble.layer_table import LayerTable
 from validator.assemble.layers import Layers
 from validator.assemble.oci_layout import OciLayout
 from validator.assemble.pinned_bases import PinnedBase
 from validator.assemble.registry_destination import RegistryDestination
-from validator.assemble.table import LayerTable
 from validator.errors import InputError, MissingError
 from validator.registry.errors import AlteredError
 from validator.registry.names import Repository

@@ -26,9 +26,9 @@ from .base import Base, BaseLayer, read_base
 from .base_archives import compress_archive, read_archive, saved_image
 from .base_contents import installed_packages
 from .base_registry import ImageName, registry_base, tag_digest
+from .layer_table import LayerTable
 from .pinned_bases import FILE, PinnedBase, pinned_bases
 from .progress import Progress
-from .table import LayerTable
 
 logger = logging.getLogger(__name__)
 

@@ -20,11 +20,11 @@ from .base import Base
 from .bytecode import Runner
 from .entries import Entry
 from .entry_point import entry_point
+from .layer_plan import LARGE_FILE, LARGE_WHEEL, Group, WheelLayer, wheel_layers, wheels_of
+from .layer_table import LayerTable
 from .layers import LayerSource
 from .merge import merged
 from .notebooks import notebooks
-from .plan import LARGE_FILE, LARGE_WHEEL, Group, WheelLayer, wheel_layers, wheels_of
-from .table import LayerTable
 from .wheel import WheelFile
 from .wheel_facts import LargeFile, WheelFacts
 

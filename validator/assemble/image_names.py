@@ -1,4 +1,4 @@
-"""Labels, image names, and the paths of this project's own files."""
+"""The names of images and of their labels."""
 
 from __future__ import annotations
 
