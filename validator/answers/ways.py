@@ -1,0 +1,249 @@
+"""Find the ways of getting a release that works on a machine: images, and installations with pip.
+
+Each says why newer releases are left out.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ..compat.instructions import filling
+from ..compat.offers import outcome
+from ..compat.policies import constraints
+from ..compat.releases import Release
+from ..compat.suggest import Suggestion, newest_that_works, requirement, suggestion_notes
+from ..model.prediction import Outcome, Prediction, Reason
+from ..model.situation import EAGER, MODES, Situation
+from ..versions import Version
+from .measured import PROVEN, Measured, Option, contents
+
+#: Values of `modes` in a way.
+BOTH, EAGER_ONLY = "eager and XLA", "eager only"
+#: The placeholder that `filling` fills in.
+_PIN = "pin_that_works"
+_INSTALL = "python -m pip install '{}'"
+_BUILDS = "There is no such image to pull. This builds it; in a checkout, `python` is `.venv/bin/python`."
+#: The most reasons that are given for one release.
+_REASONS = 3
+#: The reason for a newer release than a certified one, if it is predicted to work.
+_NOT_CERTIFIED = {
+    "outcome": Outcome.WORKS.value,
+    "text": "an image of it should work too, but was not certified on this kind of machine",
+    "fact": "",
+    "source": "",
+}
+#: A way of getting a release, as `_way` makes it.
+Way = Mapping[str, Any]
+#: Returns the prediction of one way of getting a release; None if it is not available in this way.
+_Predict = Callable[[Option], Prediction | None]
+
+
+def image_ways(found: Sequence[Option], known: Measured) -> Iterator[dict[str, Any]]:
+    """Yield the newest images that work, after the newest certified one if that is older."""
+    chosen = list(_chosen(found, _of_image))
+    proven = next((option for option in found if option.image and option.image.verdict == PROVEN), None)
+    if proven is not None and proven not in [option for option, _ in chosen]:
+        chosen.insert(0, (proven, BOTH))
+    for option, modes in chosen:
+        one = option.image
+        if one is None:
+            continue
+        commands, notes = [f"docker pull {known.registry}@{one.digest}"], []
+        if one.digest is None:
+            identifier = one.image.identifier
+            commands = [f"python -m validator build-matrix --profile full --select image={identifier}"]
+            notes = [_BUILDS] if known.digests is not None else []
+        if one.image.has_additions:
+            notes.append(f"This image has other packages too: {one.image.identifier.partition('_')[2]}.")
+        way = _way("image", option, modes, one.prediction, commands, notes, found, _of_image)
+        yield way | {
+            "image": one.image.identifier,
+            "python": one.image.spec.python,
+            "cell": one.cell,
+            "verdict": one.verdict,
+            "other_build_certified": one.other_build,
+        }
+
+
+def pip_ways(found: Sequence[Option], machine: Situation) -> Iterator[dict[str, Any]]:
+    """Yield the newest release that pip installs and that works, or those of which that is not certain."""
+    suggested = newest_that_works(machine)
+    if suggested is not None:
+        install = _INSTALL.format(suggested.requirement)
+        filled = filling("pip", {_PIN}, [install], machine)
+        assert filled is not None
+        option = next(option for option in found if option.release == suggested.release)
+        modes = EAGER_ONLY if suggested.eager_only else BOTH
+        commands = [*filled.before, install, *filled.after]
+        against = _of_pip if suggested.library_path else _alone
+        notes = [*_why_older(found, suggested), *filled.notes]
+        way = _way("pip", option, modes, suggested.prediction, commands, notes, found, against)
+        yield way | {"python": suggested.python}
+    for option, modes in _chosen(found, _of_pip):
+        if suggested is None:
+            wanted = True
+        else:
+            known = suggested.eager_only or option.release == suggested.release
+            wanted = modes == EAGER_ONLY and not known
+        if wanted and not option.pip.library_path:
+            yield _uncertain_pip(option, modes, found)
+
+
+def refuted_images(found: Sequence[Option], ways: Sequence[Way]) -> Iterator[dict[str, Any]]:
+    """Yield the images that fail although predicted to work, of the releases that are not older than the
+    newest image that can be used.
+    """
+    images = [release_of(way) for way in ways if way["way"] == "image"]
+    for option in found:
+        if images and Version(option.release.version) < max(images):
+            return
+        for one in option.refuted:
+            yield {
+                "release": option.release.version,
+                "name": contents(one.image.spec),
+                "image": one.image.identifier,
+                "cell": one.cell,
+                "verdict": one.verdict,
+            }
+
+
+def release_row(option: Option) -> dict[str, Any]:
+    """Return a release with its outcome in each way and mode, and what speaks against it."""
+    ways = {"image": _of_image(option), "pip": _of_pip(option)}
+    return {
+        "release": option.release.version,
+        "cuda": option.release.cuda,
+        "cudnn": option.release.cudnn,
+        "pythons": f"{option.release.pythons[0]} to {option.release.pythons[-1]}",
+        **{
+            name: {mode: outcome(prediction, mode).value for mode in MODES} if prediction else None
+            for name, prediction in ways.items()
+        },
+        "reasons": _against(ways["image"] or ways["pip"], option.release),
+    }
+
+
+def release_of(way: Way) -> Version:
+    return Version(way["release"])
+
+
+def _uncertain_pip(option: Option, modes: str, found: Sequence[Option]) -> dict[str, Any]:
+    """Return the installation of a release that `newest_that_works` does not suggest."""
+    pip, wanted = option.pip, requirement(option.release)
+    suggestion = Suggestion(option.release, wanted, pip.python, False, modes == EAGER_ONLY, pip.prediction)
+    commands = [_INSTALL.format(each) for each in (wanted, *constraints(option.release.version))]
+    notes = suggestion_notes(suggestion)
+    return _way("pip", option, modes, pip.prediction, commands, notes, found, _alone) | {"python": pip.python}
+
+
+def _why_older(found: Sequence[Option], suggested: Suggestion) -> Iterator[str]:
+    """Yield a sentence that says why pip gets an older release than an image does, if it does."""
+    images = _chosen(found, _of_image)
+    newest = next((option for option, modes in images if suggested.eager_only or modes == BOTH), None)
+    if newest is None or found.index(newest) >= next(
+        place for place, option in enumerate(found) if option.release == suggested.release
+    ):
+        return
+    name, own = newest.release.version, suggested.release.version
+    if newest.pip.library_path and not suggested.library_path:
+        yield (
+            f"Not {name}, because with pip it finds CUDA's libraries only if LD_LIBRARY_PATH names their"
+            f" directories. {own} needs no such setting."
+        )
+    elif reasons := _against(newest.pip.alone, newest.release):
+        yield f"Not {name}, because {reasons[0]['text']}."
+
+
+def _of_image(option: Option) -> Prediction | None:
+    return option.image.prediction if option.image else None
+
+
+def _of_pip(option: Option) -> Prediction | None:
+    return option.pip.prediction
+
+
+def _alone(option: Option) -> Prediction | None:
+    return option.pip.alone
+
+
+def _chosen(found: Sequence[Option], predict: _Predict) -> Iterator[tuple[Option, str]]:
+    """Yield the newest release that works, and before it a newer one that works only for eager operations."""
+    for wanted in (Outcome.WORKS, Outcome.UNKNOWN):
+        both = _first(found, predict, wanted, MODES)
+        eager = _first(found, predict, wanted, (EAGER,))
+        if eager is not None and eager is not both:
+            yield eager, EAGER_ONLY
+        if both is not None:
+            yield both, BOTH
+        if eager is not None:
+            return
+
+
+def _first(
+    found: Sequence[Option], predict: _Predict, wanted: Outcome, modes: Sequence[str]
+) -> Option | None:
+    for option in found:
+        prediction = predict(option)
+        if prediction is not None and all(outcome(prediction, mode) is wanted for mode in modes):
+            return option
+    return None
+
+
+def _way(
+    name: str,
+    option: Option,
+    modes: str,
+    prediction: Prediction,
+    commands: Sequence[str],
+    notes: Sequence[str],
+    found: Sequence[Option],
+    against: _Predict,
+) -> dict[str, Any]:
+    return {
+        "way": name,
+        "release": option.release.version,
+        "modes": modes,
+        "outcome": outcome(prediction, EAGER).value if modes == EAGER_ONLY else prediction.outcome.value,
+        "commands": list(commands),
+        "notes": list(notes),
+        "verdict": None,
+        "other_build_certified": False,
+        "reasons": [_reason(reason) for reason in prediction.reasons],
+        "newer": list(_grouped(found[: found.index(option)], against)),
+    }
+
+
+def _against(prediction: Prediction | None, release: Release) -> list[dict[str, str]]:
+    """Return what speaks against a release, the deciding reasons first."""
+    if prediction is not None and prediction.outcome is Outcome.WORKS:
+        return []
+    if prediction is None:
+        text = f"this project makes no image of TensorFlow {release.version} for such a machine"
+        return [{"outcome": Outcome.FAILS.value, "text": text, "fact": "", "source": ""}]
+    against = [
+        reason for reason in prediction.reasons if reason.outcome is not Outcome.WORKS and not reason.advisory
+    ]
+    return [_reason(reason) for reason in against[:_REASONS]]
+
+
+def _grouped(found: Sequence[Option], predict: _Predict) -> Iterator[dict[str, Any]]:
+    """Yield why releases are not chosen, newest first. Neighbours with the same reasons are one group."""
+
+    def key(option: Option) -> list[str]:
+        reasons = _against(predict(option), option.release)
+        own = f"tensorflow {option.release.version}"
+        return [reason["text"].replace(own, "tensorflow") for reason in reasons]
+
+    for _, group in itertools.groupby(found, key):
+        newest, *others = group
+        span = f"{others[-1].release.version} to " if others else ""
+        yield {
+            "releases": f"{span}{newest.release.version}",
+            "reasons": _against(predict(newest), newest.release) or [_NOT_CERTIFIED],
+        }
+
+
+def _reason(reason: Reason) -> dict[str, str]:
+    return {"outcome": reason.label, "text": reason.sentence, "fact": reason.fact, "source": reason.source}
