@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks.places import prune, removed
 from validator.engines.docker.endpoint import Endpoint
-from validator.locks import files
+from validator.locks import lock_files
 from validator.model.lock import Lock, Wheel
 
 #: pip is not in the base, so it is run from its wheel.
@@ -83,7 +83,7 @@ def push_in_zstd(endpoint: Endpoint, base: str, lock: Lock, wheels: Path, regist
 
 def _build(endpoint: Endpoint, base: str, lock: Lock, address: str, place: Path) -> list[str]:
     (place / "Dockerfile").write_text(DOCKERFILE, encoding="utf-8")
-    (place / "lock.txt").write_text(files.render(lock), encoding="utf-8")
+    (place / "lock.txt").write_text(lock_files.render(lock), encoding="utf-8")
     (pip,) = (wheel.filename for wheel in lock.wheels if wheel.name == "pip")
     return [
         *endpoint.buildx.argv, "build", "--builder", endpoint.buildx.builder, "--network", "host",

@@ -32,11 +32,11 @@ from tests.fleet.making import unit  # noqa: E402
 from tests.fleet.slurm.cluster import running_cluster  # noqa: E402
 from tests.fleet.slurm.requests import ended, fake, prepare, submitted  # noqa: E402
 from tests.records.values import document  # noqa: E402
-from validator.engines.base import ProbeRequest  # noqa: E402
-from validator.fleet.answers import read_answer  # noqa: E402
+from validator.engines.protocol import ProbeRequest  # noqa: E402
 from validator.fleet.inside import frame  # noqa: E402
+from validator.fleet.job_output import read_answer  # noqa: E402
 from validator.fleet.protocol import Answer, Capacity, Handle, Phase, State  # noqa: E402
-from validator.fleet.runs import Runs, Work  # noqa: E402
+from validator.fleet.run_store import Runs, Work  # noqa: E402
 from validator.fleet.settings import SlurmSettings  # noqa: E402
 from validator.fleet.settings_schema import SlurmPlace  # noqa: E402
 from validator.fleet.slurm import SlurmFleet  # noqa: E402

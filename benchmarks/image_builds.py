@@ -44,12 +44,12 @@ from validator.assemble.layers import Layers
 from validator.assemble.wheels import Wheelhouse
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.docker.load import load
-from validator.locks import files
+from validator.locks import lock_files
 from validator.matrix.load import load_matrix
 from validator.matrix.plan import plan
 from validator.model.lock import Lock
 from validator.system.files import cache_directory
-from validator.system.sources import host_sources
+from validator.system.package_sources import host_sources
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))
@@ -228,7 +228,7 @@ def measure_nightly(run: Run) -> Iterator[Row]:
 def measure_registry(run: Run) -> Iterator[Row]:
     """Compare compressed bytes, taken from the sizes of the wheels, whose own compression both keep."""
     cells = plan(load_matrix(REPOSITORY / "matrix.yaml"), profile="nightly").images
-    locks = [lock for spec in cells if (lock := files.read(LOCKS, spec.identifier))]
+    locks = [lock for spec in cells if (lock := lock_files.read(LOCKS, spec.identifier))]
     each = sum(wheel.size or 0 for lock in locks for wheel in lock.wheels)
     different = {wheel.sha256: wheel.size or 0 for lock in locks for wheel in lock.wheels}
     detail = f"{sum(different.values()) / 1e9:.1f} GB of {each / 1e9:.1f} GB, {len(locks)} images"
@@ -311,7 +311,7 @@ def _building(run: Run, place: Path) -> Callable[..., tuple[float, float]]:
         "profiles:\n  quick: {description: One image.}\n"
     )
     (place / "images").mkdir()
-    shutil.copytree(LOCKS, place / files.DIRECTORY)
+    shutil.copytree(LOCKS, place / lock_files.DIRECTORY)
     command = [sys.executable, "-m", "validator", "build-matrix", "--engine", "docker", "--base", "bootstrap"]
     command += ["--matrix", str(matrix), "--store", str(place / "records.db")]
     (place / "tmp").mkdir()

@@ -36,13 +36,13 @@ from validator.compat.releases import release
 from validator.engines.docker.base_container import BaseContainer
 from validator.engines.docker.endpoint import connect
 from validator.errors import MissingError
-from validator.locks import files
+from validator.locks import lock_files
 from validator.model.lock import Lock
 from validator.model.spec import AS_BUILT, ImageSpec, Variant
 from validator.registry.names import Repository
-from validator.system.sources import host_sources
+from validator.system.package_sources import host_sources
 
-LOCKS = Path(__file__).resolve().parent.parent / files.DIRECTORY
+LOCKS = Path(__file__).resolve().parent.parent / lock_files.DIRECTORY
 #: Publishing a known image is quick, so the median of several times counts.
 _REPEATED = 5
 
@@ -52,7 +52,7 @@ def as_built(tensorflow: str, python: str) -> ImageSpec:
 
 
 def lock_of(spec: ImageSpec) -> Lock:
-    lock = files.read(LOCKS, spec.identifier)
+    lock = lock_files.read(LOCKS, spec.identifier)
     assert lock is not None, f"{spec} has no lock"
     return lock
 

@@ -20,11 +20,11 @@ from validator.assemble.layers import Layers
 from validator.assemble.merge import merged
 from validator.assemble.wheel import open_wheel
 from validator.assemble.wheels import Wheelhouse
-from validator.locks import files
+from validator.locks import lock_files
 from validator.model.lock import Wheel
 from validator.resources import images_directory
 from validator.system.files import cache_directory
-from validator.system.sources import host_sources
+from validator.system.package_sources import host_sources
 
 pytestmark = pytest.mark.engine
 
@@ -40,7 +40,7 @@ Tree = dict[str, tuple[int, bytes | str]]
 @pytest.fixture(scope="module")
 def wheels() -> dict[Path, Wheel]:
     text = (images_directory() / "locks" / f"{IDENTIFIER}.txt").read_text(encoding="utf-8")
-    chosen = [wheel for wheel in files.parse(text).wheels if (wheel.size or LARGEST) < LARGEST]
+    chosen = [wheel for wheel in lock_files.parse(text).wheels if (wheel.size or LARGEST) < LARGEST]
     house = Wheelhouse(host_sources(), cache_directory() / "tests" / "wheels")
     return {house.path(wheel): wheel for wheel in chosen}
 

@@ -27,7 +27,7 @@ import sys
 from pathlib import Path
 from validator.assemble.wheels import Wheelhouse
 from validator.model.lock import Wheel
-from validator.system.sources import PackageSources
+from validator.system.package_sources import PackageSources
 index, directory, name, sha256, filename, size = sys.argv[1:]
 house = Wheelhouse(PackageSources(index_url=index), Path(directory))
 print(house.path(Wheel(name, "1.0", sha256, filename, int(size))), flush=True)

@@ -25,7 +25,7 @@ from validator.model.timestamps import now_utc
 from validator.pipeline.rebuilding import rebuild_image
 from validator.registry.client import Registry
 from validator.registry.names import Repository
-from validator.system.sources import PackageSources
+from validator.system.package_sources import PackageSources
 
 from ..certify.building import INPUTS, Builder, make_builder
 from ..certify.conftest import TAG, alone, registry, repository

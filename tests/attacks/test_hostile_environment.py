@@ -18,17 +18,17 @@ from typing import Any
 import pytest
 from uv import find_uv_bin
 
-from validator.engines.base import ProbeRequest
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
+from validator.engines.protocol import ProbeRequest
 from validator.engines.venv import VenvEngine
 from validator.errors import InputError, MissingError
-from validator.locks import files
+from validator.locks import lock_files
 from validator.model.lock import Lock
 from validator.model.spec import ImageSpec, Variant
 from validator.system import runs
 from validator.system.files import machine_directory
-from validator.system.sources import PackageSources
+from validator.system.package_sources import PackageSources
 
 from ..commands import run
 from ..engines.docker.base_image import base_image
@@ -119,7 +119,7 @@ def containers_of(endpoint: Endpoint, run: str) -> list[str]:
 #: Probes an image, and prints a line when the probe runs in its container.
 PROBE_IMAGE = """
 import sys
-from validator.engines.base import ProbeRequest
+from validator.engines.protocol import ProbeRequest
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import connect
 from validator.system import runs
@@ -226,7 +226,7 @@ def test_a_killed_probe_without_a_container_dies_with_its_children(machine: Path
     )
     program = (
         "import sys; from pathlib import Path\n"
-        "from validator.engines.base import ProbeRequest\n"
+        "from validator.engines.protocol import ProbeRequest\n"
         "from validator.engines.local_probe import run_probe\n"
         "request = ProbeRequest(bytes.fromhex(sys.argv[1]), timeout_s=600)\n"
         "run_probe(Path(sys.executable), request, lambda line: print(line, flush=True))"
@@ -319,7 +319,7 @@ from pathlib import Path
 from validator.assemble.wheels import Wheelhouse
 from validator.model.lock import Wheel
 from validator.system import runs
-from validator.system.sources import PackageSources
+from validator.system.package_sources import PackageSources
 runs.current()
 wheel = Wheel("tensorflow-cpu", "2.99.0", "0" * 64, "tensorflow_cpu-2.99.0-py3-none-any.whl")
 Wheelhouse(PackageSources(index_url=sys.argv[1]), Path(sys.argv[2])).path(wheel)
@@ -451,11 +451,11 @@ def test_a_lock_is_not_written_through_a_planted_link(machine: Path) -> None:
     victim = machine / "victim"
     victim.write_text("mine")
     lock = Lock(SPEC.identifier, SPEC.python, "x86_64-manylinux_2_28", (), ())
-    path = files.path_of(machine / "locks", lock.identifier)
+    path = lock_files.path_of(machine / "locks", lock.identifier)
     path.parent.mkdir()
     path.symlink_to(victim)
     with pytest.raises(InputError, match="is a symbolic link"):
-        files.write(machine / "locks", lock)
+        lock_files.write(machine / "locks", lock)
     assert victim.read_text() == "mine"
 
 

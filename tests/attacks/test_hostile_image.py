@@ -17,21 +17,21 @@ from typing import Any
 
 import pytest
 
-from validator.engines.base import Built, ProbeRequest
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
+from validator.engines.protocol import Built, ProbeRequest
 from validator.errors import MissingError
-from validator.locks.files import LockDirectory
+from validator.locks.lock_files import LockDirectory
 from validator.model.lock import Lock
 from validator.model.measurement import GpuIdentity, Measurement, Outside, Unread, measurement_of
 from validator.model.record import Record, Verdict
 from validator.model.spec import Choice, ImageSpec, Variant
+from validator.pipeline.gpu_groups import targets
 from validator.pipeline.measuring import Probing, measured_record
 from validator.pipeline.run import Options, Run, Runner
-from validator.pipeline.targets import targets
 from validator.records.store import Store
 from validator.system.files import make_machine_directory
-from validator.system.sources import host_sources
+from validator.system.package_sources import host_sources
 
 from ..certify.fixtures import report
 from ..certify.measuring import outside_of

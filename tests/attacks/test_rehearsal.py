@@ -18,7 +18,7 @@ from validator import cli
 from validator.certify import attached
 from validator.certify.bundle import parse_bundle
 from validator.certify.eligibility import NotCertifiable
-from validator.certify.issue import certify
+from validator.certify.issue_certificate import certify
 from validator.certify.promote import Rules, promote
 from validator.certify.rehearsal import attach_rehearsal, rehearsal_statement, rehearsed
 from validator.certify.signing import Signer

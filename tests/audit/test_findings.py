@@ -15,7 +15,7 @@ import pytest
 
 from validator.audit import osv
 from validator.audit.findings import Audit, Finding, audit
-from validator.audit.packages import PYPI, Audited, Listed, listed
+from validator.audit.listed_packages import PYPI, Audited, Listed, listed
 from validator.audit.severity import Rating
 from validator.errors import InputError, ValidatorError
 from validator.sbom.bill import bill

@@ -15,7 +15,7 @@ import msgspec
 
 from validator.certify.acceptance import Certifier
 from validator.certify.challenges import Challenge, Ledger, TonightsChallenges, new_challenge
-from validator.certify.issue import Issued, certify
+from validator.certify.issue_certificate import Issued, certify
 from validator.certify.registration import entry_line
 from validator.certify.signing import Signer
 from validator.certify.trust import THROW_AWAY, Signatory, Trust, read_key

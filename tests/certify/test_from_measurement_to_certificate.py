@@ -22,9 +22,9 @@ from validator.certify.trust import Trust
 from validator.certify.trust_file import read_trust_file
 from validator.certify.verify import certificates
 from validator.cli import building
-from validator.engines.base import Built, ProbeRequest
 from validator.engines.probe_archive import probe_version
-from validator.locks import files
+from validator.engines.protocol import Built, ProbeRequest
+from validator.locks import lock_files
 from validator.model.measurement import Outside
 from validator.model.record import Record, Verdict
 from validator.model.spec import Choice, ImageSpec, Variant
@@ -80,10 +80,10 @@ def place(
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no-engine.sock")
     make_runner_key(throw_away=True)
     (tmp_path / "matrix.yaml").write_text(MATRIX)
-    locks = tmp_path / files.DIRECTORY
+    locks = tmp_path / lock_files.DIRECTORY
     locks.mkdir(parents=True)
-    shutil.copy(ROOT / files.DIRECTORY / f"{SPEC.identifier}.txt", locks)
-    lock = files.read(locks, SPEC.identifier)
+    shutil.copy(ROOT / lock_files.DIRECTORY / f"{SPEC.identifier}.txt", locks)
+    lock = lock_files.read(locks, SPEC.identifier)
     assert lock is not None
     builder = make_builder(tmp_path)
     add(tmp_path / "trust.yaml", BUILDERS, builder.party)

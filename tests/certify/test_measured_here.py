@@ -9,12 +9,12 @@ import pytest
 
 from validator.certify.acceptance import accepted
 from validator.certify.eligibility import NotCertifiable
-from validator.locks.files import LockDirectory
+from validator.locks.lock_files import LockDirectory
 from validator.model.timestamps import now_utc
 from validator.pipeline.build_matrix import build_matrix
 from validator.pipeline.run import Options, Run, Runner
 from validator.records.store import Store
-from validator.system.sources import PackageSources
+from validator.system.package_sources import PackageSources
 
 from ..loop import tiers
 from ..pipeline.test_build_matrix import SPEC, write_lock

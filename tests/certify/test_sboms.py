@@ -19,7 +19,7 @@ from validator.certify.signing import Signer
 from validator.certify.trust import Signatory, Trust, read_key
 from validator.certify.trust_file import read_trust_file
 from validator.errors import ValidatorError
-from validator.locks.files import parse
+from validator.locks.lock_files import parse
 from validator.model.timestamps import now_utc
 from validator.registry.client import Registry
 from validator.registry.names import Repository, tag_of

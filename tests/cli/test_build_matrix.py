@@ -22,7 +22,7 @@ from validator.cli.building import exit_code, result_json
 from validator.compat.policies import requirements
 from validator.engines.docker.endpoint import Endpoint
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, InputError, MissingError
-from validator.locks import files
+from validator.locks import lock_files
 from validator.locks.resolve import PLATFORM
 from validator.matrix.load import load_matrix
 from validator.model.lock import Lock
@@ -154,7 +154,7 @@ def test_an_image_over_its_budget_is_not_published(
         index.add(tiny.wheel.filename, content=tiny.content)
         wheels.append(tiny.wheel)
     lock = Lock(spec.identifier, spec.python, PLATFORM, requirements(spec), tuple(wheels))
-    files.write(tmp_path / files.DIRECTORY, lock)
+    lock_files.write(tmp_path / lock_files.DIRECTORY, lock)
 
     refused = pushed(targets[0])
     assert refused.returncode == 1

@@ -24,9 +24,9 @@ from validator.cli.fleet import CapacityDocument, RunDocument, UnitDocument
 from validator.cli.fleet_run import Measuring, measure
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, MissingError
 from validator.fleet.protocol import Answer, Capacity, Fault
-from validator.fleet.runs import Runs
+from validator.fleet.run_store import Runs
 from validator.fleet.submitter import Submitter
-from validator.locks.files import LockDirectory
+from validator.locks.lock_files import LockDirectory
 from validator.matrix.plan import Plan
 from validator.model.measurement import Outside, Unread, measurement_of
 from validator.model.prediction import PlannedCell
@@ -36,7 +36,7 @@ from validator.pipeline.fleet import AskedHost
 from validator.pipeline.publisher import PublishedImage
 from validator.pipeline.run import Options, Result, Run, Runner, Status
 from validator.records.store import Store
-from validator.system.sources import PackageSources
+from validator.system.package_sources import PackageSources
 from validator.versions import ComputeCapability, DriverRelease
 
 H100_CLASS = HostClass("r580-h100", DriverRelease.parse("580"), ComputeCapability.parse("9.0"), "h100")

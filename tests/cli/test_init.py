@@ -15,7 +15,7 @@ from validator.certify.trust_file import read_trust_file
 from validator.cli import init
 from validator.delivery.host import Gpu, Host
 from validator.errors import MissingError
-from validator.locks import files
+from validator.locks import lock_files
 from validator.matrix.load import load_matrix
 from validator.matrix.plan import plan
 from validator.model.prediction import Outcome
@@ -74,7 +74,7 @@ def test_the_matrix_plans_and_its_image_works_on_this_machine(
     assert [cell.cell.image.variant for cell in plan(matrix, "cpu").cells] == [Variant.CPU]
     # The locks of the tool's own matrix fit.
     assert run("lock", "--check", "--profile", "full", cwd=tmp_path).returncode == 0
-    directory = tmp_path / files.DIRECTORY
+    directory = tmp_path / lock_files.DIRECTORY
     assert {path.stem for path in directory.iterdir()} == {image.identifier for image in matrix.images}
 
 
@@ -94,7 +94,7 @@ def test_a_lock_that_is_not_shipped_is_left_to_lock(
     monkeypatch.setattr("validator.pipeline.locking.stale", lambda locks, image: ["it is another"])
     done = started(tmp_path)
     assert "2 locks still to resolve: run `python -m validator lock --profile full`" in done.stderr
-    assert not (tmp_path / files.DIRECTORY).exists()
+    assert not (tmp_path / lock_files.DIRECTORY).exists()
 
 
 @pytest.mark.service

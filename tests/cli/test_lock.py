@@ -12,7 +12,7 @@ from validator.assemble.layers import Layers
 from validator.assemble.shared_rows import SharedRow, read_rows
 from validator.cli import lock as command
 from validator.compat.policies import requirements
-from validator.locks import files
+from validator.locks import lock_files
 from validator.locks.resolve import PLATFORM
 from validator.matrix.load import load_matrix
 from validator.model.lock import Lock, Wheel
@@ -50,7 +50,7 @@ def write_lock(directory: Path, **other: str) -> None:
         for name, version in sorted(pins.items())
     )
     lock = Lock(spec.identifier, "3.12", "x", requirements(spec), wheels, spec.additions.notes)
-    files.write(directory / files.DIRECTORY, lock)
+    lock_files.write(directory / lock_files.DIRECTORY, lock)
 
 
 def test_a_package_that_breaks_the_gpu_is_a_warning_and_fails_in_the_plan(tmp_path: Path) -> None:
@@ -105,8 +105,8 @@ def lock_with_numpy(directory: Path, index: LocalIndex, content: bytes) -> None:
     for one in tiny:
         index.add(one.wheel.filename, content=one.content)
     wheels = tuple(sorted((one.wheel for one in tiny), key=lambda wheel: wheel.name))
-    files.write(
-        directory / files.DIRECTORY, Lock(spec.identifier, "3.11", PLATFORM, requirements(spec), wheels)
+    lock_files.write(
+        directory / lock_files.DIRECTORY, Lock(spec.identifier, "3.11", PLATFORM, requirements(spec), wheels)
     )
 
 

@@ -28,7 +28,7 @@ from validator.cli.certify import _uncomputed as uncomputed_parts
 from validator.cli.planning import load_plan, locks_of
 from validator.compat.policies import requirements
 from validator.errors import EXIT_FAILED, EXIT_OK, MissingError
-from validator.locks import files
+from validator.locks import lock_files
 from validator.model.spec import ImageSpec
 from validator.registry.blobs import Blobs
 from validator.registry.client import Registry
@@ -90,7 +90,7 @@ class Machine:
         spec = self.spec
         lock = lock_of(spec, *WHEELS)
         lock = type(lock)(lock.identifier, lock.python, lock.platform, requirements(spec), lock.wheels)
-        files.write(locks_of(self.matrix).own, lock)
+        lock_files.write(locks_of(self.matrix).own, lock)
 
     def move_to(self, cache: Path) -> None:
         """Go on with another cache directory, as on another machine."""

@@ -11,7 +11,17 @@ import pytest
 import yaml
 
 from validator._vendor.packaging.specifiers import SpecifierSet
-from validator.compat import builds, cudnn, drivers, facts, gpus, known_issues, older, policies, releases
+from validator.compat import (
+    builds,
+    cudnn,
+    drivers,
+    facts,
+    gpus,
+    known_issues,
+    older_releases,
+    policies,
+    releases,
+)
 from validator.versions import (
     ComputeCapability,
     CudaVersion,
@@ -131,7 +141,7 @@ def test_the_ptx_table_agrees_with_the_branch_table() -> None:
         branch = drivers.branch_for(cuda)
         if cuda.major < 11:
             # The table of older drivers has releases, and no branches.
-            floor = older.oldest_driver(cuda, windows=False)
+            floor = older_releases.oldest_driver(cuda, windows=False)
             assert floor is not None and row["branch"] <= floor.driver.branch < row["branch"] + 15
             continue
         # R445 brought CUDA 11.0 as a developer release; R450 is the branch that the driver tables name.

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from validator.diagnosis.causes import CauseEntry, RemedyEntry, causes
+from validator.diagnosis.combination import judge
 from validator.diagnosis.conclusions import conclude
-from validator.diagnosis.judge import judge
-from validator.diagnosis.known import chosen_finder
+from validator.diagnosis.lookup import chosen_finder
 from validator.diagnosis.messages import catalogue
 from validator.diagnosis.observations import Observations
 from validator.diagnosis.read_log import observe

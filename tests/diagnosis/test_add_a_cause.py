@@ -14,7 +14,7 @@ import yaml
 
 from validator.diagnosis import causes, compile, compiled, diagnose_log, messages, remedies
 from validator.diagnosis.causes import STRENGTHS, language
-from validator.diagnosis.known import FACTS
+from validator.diagnosis.lookup import FACTS
 from validator.model.diagnosis import WAYS
 
 from ..corpus.reader import Entry

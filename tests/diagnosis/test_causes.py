@@ -16,10 +16,10 @@ import yaml
 from validator.conditions import AllOf, AnyOf, Comparison, Condition, ConditionError, Named, NoneOf
 from validator.diagnosis import causes, commands, compile, diagnose_log, document
 from validator.diagnosis.causes import STRENGTHS, CauseEntry, language
+from validator.diagnosis.combination import FAILS
 from validator.diagnosis.compiled import DATA
 from validator.diagnosis.conclusions import gpus, packages, runtime, version_conflicts
-from validator.diagnosis.judge import FAILS
-from validator.diagnosis.known import FACTS
+from validator.diagnosis.lookup import FACTS
 from validator.diagnosis.messages import SAID, UNRECOGNIZED, catalogue
 from validator.diagnosis.read_report import field_rows, problem_rows
 from validator.model.diagnosis import WAYS

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from validator.diagnosis import text
-from validator.diagnosis.context import is_in_passing
 from validator.diagnosis.messages import catalogue
 from validator.diagnosis.observations import Certainty, Observation, Observations
+from validator.diagnosis.passing_mentions import is_in_passing
 from validator.diagnosis.read_log import observe
 from validator.diagnosis.situation import situation
 

@@ -7,7 +7,7 @@ import pytest
 from validator.conditions import Named
 from validator.diagnosis import diagnose_log
 from validator.diagnosis.causes import causes, language
-from validator.diagnosis.known import finder
+from validator.diagnosis.lookup import finder
 from validator.diagnosis.messages import catalogue
 from validator.diagnosis.read_log import observe
 from validator.diagnosis.text import read_text

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.locks import files
+from validator.locks import lock_files
 
 from ..commands import ROOT
 from ..probe.environments import UNOPTIMIZED
@@ -70,9 +70,9 @@ def test_shipped_locks_are_found_and_own_ones_come_first(installed: Installed) -
     done = installed.run("lock", "--check", "--profile", "nightly")
     assert done.returncode == 0, done.stderr
     identifier = "tf2.21.0-cuda12.5-cudnn9.3-py312"
-    own = installed.directory / files.DIRECTORY / f"{identifier}.txt"
+    own = installed.directory / lock_files.DIRECTORY / f"{identifier}.txt"
     own.parent.mkdir(parents=True)
-    shutil.copy(ROOT / files.DIRECTORY / "tf2.21.0-cpu-py312.txt", own)
+    shutil.copy(ROOT / lock_files.DIRECTORY / "tf2.21.0-cpu-py312.txt", own)
     done = installed.run("lock", "--check")
     assert done.returncode == 2
     assert f"{own.relative_to(installed.directory)} contains the lock of tf2.21.0-cpu-py312" in done.stderr

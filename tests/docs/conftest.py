@@ -17,7 +17,7 @@ from validator.certify.statement import PREDICATE
 from validator.certify.trust import Trust, read_key
 from validator.registry.client import Registry
 from validator.registry.names import Repository
-from validator.system.sources import PackageSources
+from validator.system.package_sources import PackageSources
 
 from ..certify.fixtures import PASSWORD
 from ..certify.sigstore import Sigstore

@@ -30,9 +30,9 @@ from validator.certify import machine_keys
 from validator.certify.trust import THROW_AWAY
 from validator.delivery.host import Host, parse_driver, parse_gpus
 from validator.delivery.pull import LocalImage, SelectedImage
-from validator.engines.base import Built, ProbeRequest
 from validator.engines.local_probe import run_probe
 from validator.engines.probe_archive import probe_version
+from validator.engines.protocol import Built, ProbeRequest
 from validator.fleet.protocol import Answer, Fault, Handle, Phase, State
 from validator.fleet.submitter import Submitter
 from validator.model.lock import Lock, Wheel
@@ -43,7 +43,7 @@ from validator.pipeline.workplace import Workplace
 from validator.registry import client as registry_module
 from validator.registry.names import Repository
 from validator.system.files import machine_directory, make_machine_directory
-from validator.system.sources import PackageSources
+from validator.system.package_sources import PackageSources
 
 from ..assemble.synthetic import Image, Layer
 from ..certify.fixtures import report

@@ -26,7 +26,7 @@ from validator.assemble.image_names import LABEL_SPEC
 from validator.assemble.oci_layout import OciLayout
 from validator.errors import EXIT_FAILED
 from validator.fleet.protocol import Capacity, Fault
-from validator.fleet.runs import Runs
+from validator.fleet.run_store import Runs
 from validator.records.store import Store
 from validator.serve.server import PageServer
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from validator.embedded import examine
-from validator.engines.base import ProbeRequest
+from validator.engines.protocol import ProbeRequest
 from validator.errors import ValidatorError
 
 

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from validator.engines import venv
-from validator.engines.base import ProbeRequest
 from validator.engines.local_probe import run_probe
 from validator.engines.probe_archive import probe_archive
+from validator.engines.protocol import ProbeRequest
 from validator.engines.venv import VenvEngine, library_path, remove_leftovers
 from validator.errors import InputError, MissingError, ValidatorError
 from validator.locks.resolve import resolve
 from validator.model.lock import Lock, Wheel
 from validator.model.report import read_report
 from validator.model.spec import ImageSpec, Variant
-from validator.system.sources import PackageSources, host_sources
+from validator.system.package_sources import PackageSources, host_sources
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 SPEC = ImageSpec("2.21.0", PYTHON, Variant.CPU)
@@ -58,7 +58,7 @@ def test_an_environment_is_built_once_and_then_reused(lock: Lock, tmp_path: Path
 
 @pytest.mark.engine
 def test_the_probe_runs_in_the_environment_and_compares_the_lock(lock: Lock, tmp_path: Path) -> None:
-    from validator.locks.files import render
+    from validator.locks.lock_files import render
 
     engine = VenvEngine(host_sources(), tmp_path)
     built = engine.build(SPEC, lock, quiet)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from validator.engines.base import ProbeRequest
+from validator.engines.protocol import ProbeRequest
 from validator.fleet.frame import CutError
 from validator.fleet.protocol import (
     Answer,
@@ -21,7 +21,7 @@ from validator.fleet.protocol import (
     Refused,
     State,
 )
-from validator.fleet.runs import Tried
+from validator.fleet.run_store import Tried
 from validator.fleet.submitter import Settled
 from validator.fleet.units import Unit
 from validator.model.measurement import Unread

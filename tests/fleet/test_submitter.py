@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from tests.fleet.fake import CUT, FORGOTTEN, OK, OTHER_IMAGE, FakeCaller, FakeFleet
 from tests.fleet.making import unit
-from validator.engines.base import ProbeRequest
+from validator.engines.protocol import ProbeRequest
 from validator.errors import MissingError
 from validator.fleet.protocol import Capacity, Fault, Phase, Refused
-from validator.fleet.runs import FleetRun, Runs, Stage, Tried, Work
+from validator.fleet.run_store import FleetRun, Runs, Stage, Tried, Work
 from validator.fleet.submitter import Submitter, WrongAnswer, decide, word_of
 from validator.fleet.units import Unit
 

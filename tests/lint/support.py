@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
-from validator.lint.files import lint
+from validator.lint.readers import lint
 from validator.model.finding import Finding
 
 

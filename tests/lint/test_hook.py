@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from validator import cli
-from validator.lint.files import reads
+from validator.lint.readers import reads
 from validator.system import toml
 
 ROOT = Path(__file__).parents[2]

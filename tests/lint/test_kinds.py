@@ -15,7 +15,7 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 
 from validator.lint.codes import CODES
-from validator.lint.files import reads
+from validator.lint.readers import reads
 
 from .support import found, write
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from validator.system.sources import PackageSources
+from validator.system.package_sources import PackageSources
 
 from ..compat import wheel_files as made
 

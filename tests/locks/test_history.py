@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.locks import files
+from validator.locks import lock_files
 from validator.locks.history import previous
 from validator.model.lock import Lock, Wheel
 
@@ -32,13 +32,13 @@ def repository(tmp_path: Path) -> Path:
 
 
 def commit(root: Path, lock: Lock) -> None:
-    files.write(root / "locks", lock)
+    lock_files.write(root / "locks", lock)
     git(root, "add", "--all")
     git(root, "commit", "--quiet", "--message", "lock")
 
 
 def test_a_lock_that_is_not_committed_yet_is_compared_with_the_committed_one(repository: Path) -> None:
-    files.write(repository, TWO)
+    lock_files.write(repository, TWO)
     assert previous(repository, NAME) == ONE
 
 
@@ -60,6 +60,6 @@ def test_a_lock_that_never_changed_has_none_before(repository: Path) -> None:
 
 
 def test_outside_a_repository_there_is_none(tmp_path: Path) -> None:
-    files.write(tmp_path, ONE)
+    lock_files.write(tmp_path, ONE)
     assert previous(tmp_path, NAME) is None
     assert previous(tmp_path / "nowhere", NAME) is None

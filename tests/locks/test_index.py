@@ -14,7 +14,7 @@ import requests
 from validator.errors import MissingError
 from validator.locks.index import IndexFile, PackageIndex
 from validator.model.lock import Wheel
-from validator.system.sources import PackageSources
+from validator.system.package_sources import PackageSources
 
 from .local_index import LINUX, LocalIndex
 

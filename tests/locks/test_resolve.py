@@ -10,7 +10,7 @@ from validator.errors import InputError, MissingError
 from validator.locks.resolve import PLATFORM, pick, resolve, target_tags
 from validator.model.additions import Additions
 from validator.model.spec import ImageSpec, Variant
-from validator.system.sources import host_sources
+from validator.system.package_sources import host_sources
 
 from .local_index import LocalIndex
 

@@ -27,7 +27,7 @@ from validator.certify.trust_file import Party, read_trust_file
 from validator.cli.records_merge import read_refused
 from validator.diagnosis import diagnose_file, diagnose_report
 from validator.errors import ValidatorError
-from validator.locks import files as locks
+from validator.locks import lock_files as locks
 from validator.matrix.load import parse_matrix
 from validator.model import codec
 from validator.model.base_origin import BaseOrigin

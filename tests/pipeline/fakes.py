@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from validator.assemble.progress import Progress
-from validator.engines.base import Built, ProbeRequest
+from validator.engines.protocol import Built, ProbeRequest
 from validator.errors import ValidatorError
 from validator.model.evidence import COMPUTING_CHECKS
 from validator.model.lock import Lock

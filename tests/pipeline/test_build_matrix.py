@@ -15,9 +15,9 @@ import pytest
 from validator.assemble.progress import Progress
 from validator.cli.progress import sentence, totals
 from validator.compat.policies import requirements
-from validator.engines.base import Built, Engine, ProbeRequest
+from validator.engines.protocol import Built, Engine, ProbeRequest
 from validator.errors import BuildError, MissingError, ValidatorError
-from validator.locks import files
+from validator.locks import lock_files
 from validator.model.lock import Lock, Wheel
 from validator.model.measurement import Unread
 from validator.model.record import Verdict
@@ -28,8 +28,8 @@ from validator.pipeline.build_matrix import build_matrix
 from validator.pipeline.run import Event, Options, Phase, Result, Run, Status
 from validator.records.store import Store
 from validator.system import processes
+from validator.system.package_sources import PackageSources
 from validator.system.pools import stuck_threads
-from validator.system.sources import PackageSources
 from validator.versions import ComputeCapability, DriverRelease
 
 from .fakes import H100, NO_GPU, FakeEngine, outside_of, report
@@ -46,7 +46,7 @@ def write_lock(directory: Path, spec: ImageSpec, sha256: str = "0" * 64) -> Lock
     wheels = [Wheel(name, version, sha256, "a-1-py3-none-any.whl") for name, version in pins]
     wheels.append(Wheel("pip", "26.3", "1" * 64, "pip-26.3-py3-none-any.whl"))
     lock = Lock(spec.identifier, spec.python, "x", asked, tuple(sorted(wheels, key=lambda each: each.name)))
-    files.write(directory, lock)
+    lock_files.write(directory, lock)
     return lock
 
 
@@ -62,7 +62,7 @@ class Bench:
         self, engine: Engine, *specs: ImageSpec, hosts: tuple[HostClass, ...] = (), **options: Any
     ) -> list[Result]:
         settings = Run(
-            engine, self.store, PackageSources(), files.LockDirectory(self.locks), hosts,
+            engine, self.store, PackageSources(), lock_files.LockDirectory(self.locks), hosts,
             Options(**options), self.events.append,
         )  # fmt: skip
         return build_matrix(specs or (SPEC,), settings)
@@ -276,7 +276,7 @@ def test_an_image_recorded_during_ctrl_c_counts_as_finished(
             assert probing.wait(20)
             raise KeyboardInterrupt
 
-    locks = files.LockDirectory(bench.locks)
+    locks = lock_files.LockDirectory(bench.locks)
     run = Run(Engine(report()), bench.store, PackageSources(), locks, (), Options(jobs=1), on_event)
     third = ImageSpec("2.19.0", "3.11", Variant.GPU, *CUDA)
     results = build_matrix((SPEC, OTHER, third), run)
@@ -302,7 +302,7 @@ def test_an_engine_that_no_longer_answers_is_not_waited_for_after_ctrl_c(
             assert probing.wait(20)
             raise KeyboardInterrupt
 
-    locks = files.LockDirectory(bench.locks)
+    locks = lock_files.LockDirectory(bench.locks)
     run = Run(Engine(report()), bench.store, PackageSources(), locks, (), Options(jobs=1), on_event)
     results = build_matrix((SPEC, OTHER), run)
     assert [result.status for result in results] == [Status.MEASURED, Status.STOPPED]
@@ -340,7 +340,7 @@ def test_the_phases_are_reported_in_order(bench: Bench) -> None:
 
 
 def test_an_edited_lock_makes_the_image_broken(bench: Bench) -> None:
-    path = files.path_of(bench.locks, SPEC.identifier)
+    path = lock_files.path_of(bench.locks, SPEC.identifier)
     path.write_text(path.read_text().replace("0" * 64, "2" * 64))
     [result] = bench.run(FakeEngine(report()))
     assert result.record is not None

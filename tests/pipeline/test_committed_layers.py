@@ -13,7 +13,7 @@ from validator.assemble.encodings import encoding
 from validator.assemble.layer_plan import wheel_layers
 from validator.assemble.layers import Layers
 from validator.assemble.shared_rows import FILE, SharedRow, read_rows
-from validator.locks.files import DIRECTORY, LockDirectory
+from validator.locks.lock_files import DIRECTORY, LockDirectory
 from validator.pipeline.sharing_layers import Image, locked_images
 from validator.resources import images_directory, shipped_matrix
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from validator.locks import files
-from validator.locks.files import LockDirectory
+from validator.locks import lock_files
+from validator.locks.lock_files import LockDirectory
 from validator.pipeline.estimate import estimate
 
 from .test_build_matrix import OTHER, SPEC, write_lock
@@ -16,7 +16,9 @@ def test_each_wheel_counts_once_and_what_is_here_is_not_downloaded(tmp_path: Pat
     locks = LockDirectory(tmp_path)
     for spec, sha256 in ((SPEC, "0" * 64), (OTHER, "2" * 64)):
         lock = write_lock(tmp_path, spec, sha256)
-        files.write(tmp_path, replace(lock, wheels=tuple(replace(wheel, size=100) for wheel in lock.wheels)))
+        lock_files.write(
+            tmp_path, replace(lock, wheels=tuple(replace(wheel, size=100) for wheel in lock.wheels))
+        )
     unlocked = replace(SPEC, python="3.12")
     found = estimate((SPEC, OTHER, unlocked), locks, lambda wheels: [w for w in wheels if w.name != "pip"])
     # The lock's wheels share one hash, and pip is in both.

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from validator.assemble.progress import Progress
-from validator.engines.base import Built, ProbeRequest
+from validator.engines.protocol import Built, ProbeRequest
 from validator.errors import MissingError, ValidatorError
-from validator.locks.files import LockDirectory
+from validator.locks.lock_files import LockDirectory
 from validator.model.measurement import GpuIdentity, Outside, Unread, measurement_of, report_digest
 from validator.model.record import Record, Verdict
 from validator.pipeline.build_matrix import build_matrix
 from validator.pipeline.run import Event, Options, Phase, Result, Run, Runner, Status
 from validator.records.store import Store
-from validator.system.sources import PackageSources
+from validator.system.package_sources import PackageSources
 
 from .fakes import H100, FakeEngine, outside_of, report
 from .test_build_matrix import SPEC, write_lock

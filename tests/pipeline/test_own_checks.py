@@ -12,9 +12,9 @@ import pytest
 
 from validator._vendor.packaging.requirements import Requirement
 from validator.compat.policies import requirements
-from validator.engines.base import Built, ProbeRequest
+from validator.engines.protocol import Built, ProbeRequest
 from validator.errors import MissingError
-from validator.locks import files
+from validator.locks import lock_files
 from validator.model.additions import Additions, CheckFile
 from validator.model.lock import Lock, Wheel
 from validator.model.measurement import measurement_of
@@ -23,7 +23,7 @@ from validator.model.spec import Choice, ImageSpec, Variant
 from validator.pipeline.build_matrix import build_matrix
 from validator.pipeline.run import Options, Result, Run, Runner, Status
 from validator.records.store import Store
-from validator.system.sources import PackageSources
+from validator.system.package_sources import PackageSources
 
 from .fakes import H100, FakeEngine, outside_of, report
 
@@ -56,7 +56,7 @@ class Bench:
             for pin in sorted(pins, key=lambda pin: pin.name)
         )
         lock = Lock(spec.identifier, spec.python, "x", asked, wheels, spec.additions.notes)
-        files.write(self.directory / "locks", lock)
+        lock_files.write(self.directory / "locks", lock)
         document = json.loads(report(H100))
         document["checks"] += [
             {**document["checks"][0], "id": name, "outcome": outcome, "required": False}
@@ -71,7 +71,7 @@ class Bench:
 
         engine = Engine(digest=f"sha256:{'ab' * 32}", seen=outside_of(H100), requests=self.requests)
         run = Run(
-            engine, self.store, PackageSources(), files.LockDirectory(self.directory / "locks"), (),
+            engine, self.store, PackageSources(), lock_files.LockDirectory(self.directory / "locks"), (),
             Options(), lambda event: None, runner=Runner(self._sign, lambda cell: "0" * 64),
         )  # fmt: skip
         [result] = build_matrix([spec], run)

@@ -23,10 +23,10 @@ from validator.certify.signing import Signer
 from validator.certify.trust import Signatory
 from validator.certify.trust_file import Party, TrustFile
 from validator.cli.progress import totals
-from validator.engines.base import Built, ImageEngine
+from validator.engines.protocol import Built, ImageEngine
 from validator.engines.venv import VenvEngine
 from validator.errors import MissingError, ValidatorError
-from validator.locks.files import LockDirectory
+from validator.locks.lock_files import LockDirectory
 from validator.model.lock import Lock
 from validator.model.record import Verdict
 from validator.model.spec import ImageSpec
@@ -38,7 +38,7 @@ from validator.records.store import Store
 from validator.registry.client import Registry
 from validator.registry.names import Repository, tag_of
 from validator.sbom.documents import PREDICATES
-from validator.system.sources import PackageSources
+from validator.system.package_sources import PackageSources
 
 from .fakes import FakeEngine, report
 from .test_build_matrix import OTHER, SPEC, write_lock

@@ -8,14 +8,14 @@ import pytest
 
 from validator.certify.eligibility import NotCertifiable, check_record
 from validator.errors import BuildError
-from validator.locks.files import LockDirectory
+from validator.locks.lock_files import LockDirectory
 from validator.model.measurement import Unread
 from validator.model.record import Origin, Record, Verdict
 from validator.model.verdict import REQUIRED_CHECKS
 from validator.pipeline.build_matrix import build_matrix
 from validator.pipeline.run import Options, Run, Runner
 from validator.records.store import Store
-from validator.system.sources import PackageSources
+from validator.system.package_sources import PackageSources
 
 from .fakes import H100, NO_GPU, FakeEngine, outside_of, report
 from .test_build_matrix import SPEC, write_lock

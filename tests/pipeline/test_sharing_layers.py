@@ -17,10 +17,10 @@ from validator.assemble.layers import Layers
 from validator.assemble.oci_layout import OciLayout
 from validator.assemble.shared_rows import SharedRow, read_rows, write_rows
 from validator.assemble.wheels import Wheelhouse
-from validator.locks import files
+from validator.locks import lock_files
 from validator.pipeline import sharing_layers
 from validator.pipeline.sharing_layers import Image, LayerMaker, share
-from validator.system.sources import PackageSources
+from validator.system.package_sources import PackageSources
 
 from ..assemble.bases import CPU, FILES, GPU, Shelf, ThisPython, base_of, layer, lock_of, set_small_limits
 from ..assemble.test_image import gpu_lock
@@ -167,7 +167,7 @@ def test_the_check_of_a_change(
         return ["it is wrong"] if asked[1:] else []
 
     (tmp_path / "matrix.yaml").write_text("", encoding="utf-8")
-    files.write(tmp_path / files.DIRECTORY, image.lock)
+    lock_files.write(tmp_path / lock_files.DIRECTORY, image.lock)
     monkeypatch.setattr(sharing_layers, "images_directory", lambda: tmp_path / "images")
     monkeypatch.setattr(sharing_layers, "shipped_matrix", lambda: tmp_path / "matrix.yaml")
     monkeypatch.setattr(sharing_layers, "locked_images", lambda matrix, locks: [image])

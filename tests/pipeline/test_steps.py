@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from validator.engines.base import Built
+from validator.engines.protocol import Built
 from validator.errors import InputError, MissingError, ValidatorError
 from validator.model.lock import Lock
 from validator.model.record import Record, Verdict

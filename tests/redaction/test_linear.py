@@ -20,7 +20,7 @@ from validator.redaction import identifiers, personal_names, redact
 from validator.redaction.identifiers import IDENTIFIERS
 from validator.redaction.personal_names import ALWAYS, COLOURS, MOSTLY, PROMPT, ROWS, SHELL
 from validator.redaction.redact import redacted
-from validator.system import sources
+from validator.system import package_sources
 
 if sys.version_info >= (3, 11):
     from re import _constants, _parser  # type: ignore[attr-defined]
@@ -42,7 +42,7 @@ PATTERNS = {
         # Patterns that stand for themselves.
         *(
             value
-            for module in (identifiers, personal_names, redact, sources)
+            for module in (identifiers, personal_names, redact, package_sources)
             for value in vars(module).values()
             if isinstance(value, re.Pattern)
         ),

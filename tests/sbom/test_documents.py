@@ -14,7 +14,7 @@ from spdx_tools.spdx.validation.document_validator import validate_full_spdx_doc
 
 from validator.assemble.base_contents import BaseContents, contents_of_suite
 from validator.errors import InputError
-from validator.locks.files import parse
+from validator.locks.lock_files import parse
 from validator.resources import images_directory
 from validator.sbom.bill import Bill, bill
 from validator.sbom.cyclonedx import cyclonedx

@@ -22,7 +22,7 @@ from validator._vendor.packaging.requirements import Requirement
 from validator._vendor.packaging.utils import canonicalize_name
 from validator.supply.python_packages import ENVIRONMENTS, LOCKS, refreshed, requirements_of, versions
 from validator.system import processes
-from validator.system.sources import host_sources
+from validator.system.package_sources import host_sources
 
 from ..emulation.environments import requirements_of as requirements_of_fault
 from ..emulation.faults import RELEASES, faults

@@ -31,7 +31,7 @@ from validator.pipeline.workplace import Making, assembler
 from validator.records import jsonl
 from validator.registry.client import Registry
 from validator.registry.names import Repository
-from validator.system.sources import host_sources
+from validator.system.package_sources import host_sources
 
 from ..certify.building import Builder, make_builder
 from ..certify.fixtures import PASSWORD, record, report

@@ -9,8 +9,8 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..compat.instructions import filling
 from ..compat.offers import outcome
+from ..compat.placeholders import filling
 from ..compat.policies import constraints
 from ..compat.releases import Release
 from ..compat.suggest import Suggestion, newest_that_works, requirement, suggestion_notes

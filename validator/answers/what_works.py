@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..compat import gpus, loose
+from ..compat import gpus, loose_values
 from ..compat.hardware import Driver, Gpu, parse_driver, parse_gpu
 from ..compat.offers import offers
-from ..compat.older import driver_with
+from ..compat.older_releases import driver_with
 from ..errors import InputError
 from ..model.situation import EAGER, JETSON, LINUX, MACHINES, MACOS, MODES, SYSTEMS, WINDOWS, WSL2, Situation
 from ..model.spec import host_identifier
@@ -72,10 +72,10 @@ def what_works(asked: Mapping[str, Any]) -> dict[str, Any]:
 def _python(text: str) -> str | None:
     if not text.strip():
         return None
-    if not _PYTHON.fullmatch(loose.minor(text) or ""):
+    if not _PYTHON.fullmatch(loose_values.minor(text) or ""):
         with rejecting("python"):
             raise InputError(f'"{text[:20]}" is not a Python version', hint="write it as 3.12")
-    return loose.minor(text)
+    return loose_values.minor(text)
 
 
 def _one_of(value: str, known: Sequence[str]) -> str:
@@ -102,7 +102,7 @@ def _words(machine: Situation, gpu: Gpu | None, driver: Driver) -> Iterator[str]
 
 def _host(machine: Situation, gpu: Gpu | None) -> str | None:
     """Return the name of the machine's host class in the matrix; None if that needs more facts."""
-    driver = loose.driver(machine.driver)
+    driver = loose_values.driver(machine.driver)
     if driver is None and machine.driver_cuda:
         driver = driver_with(CudaVersion.parse(machine.driver_cuda))
     if gpu is None or driver is None:

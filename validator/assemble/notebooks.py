@@ -33,7 +33,7 @@ _SOURCES = (
     "diagnosis/**/*.py", "diagnosis/data/compiled.json",
     "embedded/__init__.py", "embedded/examine.py", "embedded/kernel_log.py", "embedded/kernel_state.py",
     "embedded/notebook.py",
-    "engines/__init__.py", "engines/base.py", "engines/local_probe.py", "engines/own_checks.py",
+    "engines/__init__.py", "engines/protocol.py", "engines/local_probe.py", "engines/own_checks.py",
     "engines/probe_archive.py",
     "model/*.py", "probe/**/*.py", "probe/data/*.json", "redaction/*.py",
     "reports/__init__.py", "reports/cell.py", "reports/diagnosis.py", "reports/diagnosis_words.py",

@@ -24,8 +24,8 @@ from ..locks.index import PackageIndex, sha256_of
 from ..model.lock import Wheel
 from ..system.files import cache_directory, full_disk_named
 from ..system.meter import Meter
+from ..system.package_sources import PackageSources
 from ..system.pools import map_in_threads
-from ..system.sources import PackageSources
 from .wheel import WheelError, WheelFile, is_verified, note_verified, open_wheel
 
 logger = logging.getLogger(__name__)

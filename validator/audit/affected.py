@@ -9,8 +9,8 @@ from typing import Any
 
 from .._vendor.packaging.utils import canonicalize_name
 from ..versions import DebianVersion, Version
+from .listed_packages import DEBIAN, PYPI, Audited
 from .osv import Affected, Event, Package, Range
-from .packages import DEBIAN, PYPI, Audited
 
 #: Before every version.
 _FIRST = "0"

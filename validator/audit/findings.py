@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ..errors import InputError
 from .affected import fixed_in, is_affected, key_of, keys_of, newest
+from .listed_packages import Audited, Listed
 from .osv import HINT, Entry, Reading, read_database
-from .packages import Audited, Listed
 from .severity import Rating, rating
 
 #: Names in the order in which people know them best.

@@ -47,7 +47,7 @@ def command(asked: Asked, database: Path, fail_on: str, format_: str) -> int:
     `audit` matches wheels against PyPI's advisories, and Debian packages against those of their release.
     """
     from ..audit.findings import audit
-    from ..audit.packages import listed
+    from ..audit.listed_packages import listed
     from ..reports import audit as shown
     from ..reports.terminal import show
 

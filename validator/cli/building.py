@@ -18,10 +18,10 @@ from ..assemble.registry_destination import destinations
 from ..assemble.wheels import Wheelhouse
 from ..certify.signing import Signer
 from ..certify.trust_file import TrustFile, read_trust_file
-from ..engines.base import ImageEngine
+from ..engines.protocol import ImageEngine
 from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK
 from ..fleet.protocol import Fleet
-from ..locks.files import LockDirectory
+from ..locks.lock_files import LockDirectory
 from ..matrix.load import DEFAULT_PROFILE
 from ..matrix.plan import Plan
 from ..model.codec import encode
@@ -38,7 +38,7 @@ from ..registry.client import Registry
 from ..registry.names import Repository
 from ..reports.printable import counted, json_text
 from ..reports.terminal import show
-from ..system.sources import PackageSources, host_sources
+from ..system.package_sources import PackageSources, host_sources
 from .build_request import Request
 from .build_signing import builder_of
 from .fleet_run import Measuring, measure

@@ -250,7 +250,7 @@ def _certify(
     certifier: Certifier,
     valid_for: timedelta,
 ) -> bool:
-    from ..certify.issue import certify
+    from ..certify.issue_certificate import certify
 
     try:
         issued = certify(registry, record, signer, trust, certifier, valid_for=valid_for)

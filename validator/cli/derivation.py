@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..engines import changed_files
-from ..engines.base import ProbeRequest
+from ..engines.protocol import ProbeRequest
 from ..errors import ValidatorError
 from ..model import codec
 from ..model.codec import DocumentError

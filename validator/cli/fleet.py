@@ -26,7 +26,7 @@ from .trust_options import trust_file_option, trust_path_for
 
 if TYPE_CHECKING:
     from ..fleet.protocol import Capacity
-    from ..fleet.runs import FleetRun, Runs
+    from ..fleet.run_store import FleetRun, Runs
 
 
 def _require_scheduler(_: click.Context, __: click.Parameter, value: str | None) -> str:
@@ -133,7 +133,7 @@ def _capacity_json(name: str, capacity: Capacity | None, cells: int) -> Capacity
 @verbose_option
 def status_command(run: str | None, format_: str) -> int:
     """Show the progress of this machine's runs, or of each cell of one RUN, without asking a scheduler."""
-    from ..fleet.runs import Runs
+    from ..fleet.run_store import Runs
 
     with Runs() as runs:
         if run is not None:
@@ -236,7 +236,7 @@ def _show_cells(runs: Runs, run: FleetRun, format_: str) -> None:
 @verbose_option
 def cancel_command(run: str, matrix_path: Path, store_url: str | None, fleet_path: Path | None) -> int:
     """Cancel the jobs of a RUN. Existing records are kept."""
-    from ..fleet.runs import Runs
+    from ..fleet.run_store import Runs
     from ..fleet.submitter import tally
     from ..records.store import Store
     from .fleet_run import refuse_other_store, submit
@@ -271,7 +271,7 @@ def cancel_command(run: str, matrix_path: Path, store_url: str | None, fleet_pat
 @verbose_option
 def logs_command(cell: str, run_name: str | None, matrix_path: Path, fleet_path: Path | None) -> int:
     """Print what the last attempt at a CELL wrote. CELL is a cell or the name of a unit."""
-    from ..fleet.runs import Runs
+    from ..fleet.run_store import Runs
 
     with Runs() as runs:
         for run in [runs.run(run_name)] if run_name else runs.all():
@@ -311,7 +311,7 @@ def resume_command(
     format_: str,
 ) -> int:
     """Continue a RUN whose process has ended. The command that began it continues it, too."""
-    from ..fleet.runs import Runs
+    from ..fleet.run_store import Runs
     from ..records.store import Store
     from . import fleet_run
     from .measurement_signing import fleet_runner_of
@@ -347,7 +347,7 @@ def manifests_command(namespace: str, user: str) -> int:
     """
     import yaml
 
-    from ..fleet.manifests import rights
+    from ..fleet.kubernetes_manifests import rights
 
     click.echo(yaml.safe_dump_all(rights(namespace, user), sort_keys=False), nl=False)
     return EXIT_OK

@@ -16,7 +16,7 @@ from .options import print_status
 
 if TYPE_CHECKING:
     from ..fleet.protocol import Fleet
-    from ..fleet.runs import FleetRun, Runs, Tried
+    from ..fleet.run_store import FleetRun, Runs, Tried
     from ..matrix.plan import Plan
     from ..pipeline.fleet import CellResult, CellResultDocument
     from ..pipeline.publisher import PublishedImage
@@ -42,7 +42,7 @@ class Measuring:
 
 def measure(asked: Measuring) -> int:
     """Submit the cells, wait for their answers, print the results and return the exit code."""
-    from ..fleet.runs import Runs
+    from ..fleet.run_store import Runs
     from ..pipeline.fleet import command_key, plan_units, preview, results_of
 
     cells = [planned.cell for planned in asked.plan.cells]

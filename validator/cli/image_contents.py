@@ -152,7 +152,7 @@ def locked_image(registry: Registry, name: str, digest: str, matrix_path: Path) 
 
 def _locked(asked: Asked) -> tuple[ImageSpec, Lock]:
     """Return the image spec and the lock that a person named by the identifier or by a file."""
-    from ..locks.files import parse
+    from ..locks.lock_files import parse
     from .planning import images_of, locks_of
 
     path, lock = Path(asked.name), None

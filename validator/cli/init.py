@@ -48,8 +48,8 @@ def command(directory: Path, force: bool) -> int:
     command that pushes to its registry is printed. Nothing is built, and nothing that exists is replaced
     without --force.
     """
-    from ..locks import files
-    from ..locks.files import LockDirectory
+    from ..locks import lock_files
+    from ..locks.lock_files import LockDirectory
     from ..matrix.load import load_matrix, parse_matrix
     from ..matrix.starter import (
         WORKFLOW,
@@ -68,10 +68,13 @@ def command(directory: Path, force: bool) -> int:
     shipped = load_matrix(shipped_matrix())
     text = matrix_text(choose_image(shipped.images, hosts), hosts)
     images = parse_matrix(text.encode(), str(directory / OWN_MATRIX)).images
-    locks = LockDirectory(shipped_matrix().parent / files.DIRECTORY)
+    locks = LockDirectory(shipped_matrix().parent / lock_files.DIRECTORY)
     ready = [image for image in images if not stale(locks, image)]
     contents: dict[Path, str] = {
-        **{files.path_of(files.DIRECTORY, str(image)): _lock_text(locks.own, image) for image in ready},
+        **{
+            lock_files.path_of(lock_files.DIRECTORY, str(image)): _lock_text(locks.own, image)
+            for image in ready
+        },
         **({} if isinstance(repository, GitlabRepository) else {WORKFLOW: workflow_text(github)}),
         **({Path("trust.yaml"): trust_text(github, _today())} if github else {}),
         # Last, because the commands look for it.
@@ -122,9 +125,9 @@ def _git(directory: Path, *arguments: str) -> str | None:
 
 
 def _lock_text(directory: Path, image: ImageSpec) -> str:
-    from ..locks import files
+    from ..locks import lock_files
 
-    return files.path_of(directory, image.identifier).read_text(encoding="utf-8")
+    return lock_files.path_of(directory, image.identifier).read_text(encoding="utf-8")
 
 
 def _write(directory: Path, contents: Mapping[Path, str], force: bool) -> None:

@@ -36,7 +36,7 @@ def command(files: tuple[Path, ...], for_gpu: bool, ignored: tuple[str, ...], fo
     annotations for a workflow. The exit code is 1 if something was found.
     """
     from ..lint.codes import CODES
-    from ..lint.files import lint
+    from ..lint.readers import lint
     from ..reports import findings as shown
 
     unknown = [code for code in ignored if code not in CODES]

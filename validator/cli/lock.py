@@ -14,11 +14,11 @@ from ..model.lock import Lock
 from ..model.prediction import Outcome
 from ..model.spec import ImageSpec
 from ..reports.printable import counted
-from ..system.sources import host_sources
+from ..system.package_sources import host_sources
 from .options import matrix_option, print_status, profile_option, select_option, verbose_option
 
 if TYPE_CHECKING:
-    from ..locks.files import LockDirectory
+    from ..locks.lock_files import LockDirectory
 
 
 @click.command("lock")

@@ -13,7 +13,7 @@ from ..certify.machine_keys import runner_signer
 from ..certify.registration import register_runner, trusts_labels
 from ..certify.signing import Signer
 from ..compat.gpus import model_of
-from ..engines.base import Engine
+from ..engines.protocol import Engine
 from ..matrix.plan import Plan
 from ..model.measurement import Outside, Unread
 from ..model.spec import NO_GPU

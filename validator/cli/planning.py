@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ..errors import InputError
-from ..locks.files import DIRECTORY, LockDirectory
+from ..locks.lock_files import DIRECTORY, LockDirectory
 from ..matrix.load import DEFAULT_PROFILE, Matrix, load_matrix
 from ..matrix.plan import Available, Plan, Wheels, expand, plan, predictions
 from ..matrix.selection import parse_selectors

@@ -6,11 +6,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..engines.base import ProbeRequest
 from ..engines.host_reading import read_host
 from ..engines.local_probe import refuse_other_program, run_probe
 from ..engines.own_checks import PackedCheck
 from ..engines.probe_archive import probe_checks, probe_request
+from ..engines.protocol import ProbeRequest
 from ..errors import InputError, ValidatorError
 from ..model.measurement import Outside, Unread
 from ..model.report import Report, ReportError, read_report

@@ -23,10 +23,10 @@ from ..certify.trust_file import NAME, read_trust_file
 from ..delivery.host import Host, parse_driver, parse_gpus
 from ..delivery.pull import Engine
 from ..delivery.rehearsal import ALIAS, Rehearsed, Stage, Step, steps
-from ..engines.base import ImageEngine
+from ..engines.protocol import ImageEngine
 from ..errors import EXIT_FAILED, EXIT_OK, MissingError
-from ..locks import files
-from ..locks.files import LockDirectory
+from ..locks import lock_files
+from ..locks.lock_files import LockDirectory
 from ..model.record import REHEARSAL
 from ..model.timestamps import now_utc
 from ..pipeline.build_matrix import build_matrix
@@ -40,8 +40,8 @@ from ..registry.loopback import loopback_registry, serve_command
 from ..registry.names import Repository
 from ..reports.printable import json_text, one_line
 from ..reports.terminal import show
+from ..system.package_sources import host_sources
 from ..system.runs import temporary_directory
-from ..system.sources import host_sources
 from .build_request import Request
 from .options import print_status
 from .planning import load_plan, locks_of
@@ -187,7 +187,7 @@ def _measure(asked: Asked, plan: Plan, registry: Registry, directory: Path, buil
     locks.own.mkdir()
     for spec in plan.images:
         if (lock := locks_of(asked.matrix_path).read(spec.identifier)) is not None:
-            files.write(locks.own, lock)
+            lock_files.write(locks.own, lock)
     making = Making(
         BasePolicy(asked.base), Layers(asked.layers),
         locks=locks_of(asked.matrix_path).own, local=asked.matrix_path.parent,

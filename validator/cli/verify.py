@@ -75,7 +75,7 @@ def command(
 
 def _rebuild(images: Sequence[str], registry: Registry, matrix_path: Path, format_: str) -> int:
     from ..pipeline.rebuilding import rebuild_image
-    from ..system.sources import host_sources
+    from ..system.package_sources import host_sources
 
     sources, local = host_sources(), working_directory(matrix_path)
     found: dict[str, tuple[Compared, ...]] = {}

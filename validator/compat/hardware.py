@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..errors import InputError
 from ..versions import ComputeCapability, CudaVersion
-from . import drivers, loose, older
+from . import drivers, loose_values, older_releases
 from .errors import UnknownGpu
 from .gpus import EMBEDDED, gpu
 from .platforms import not_nvidia_text, other_vendor
@@ -67,10 +67,10 @@ def parse_driver(text: str) -> Driver:
     text = _short(text, "driver")
     if (found := _DRIVER.search(text)) or (found := _CUDA.search(text)):
         text = found[1]
-    cuda = loose.cuda(text)
+    cuda = loose_values.cuda(text)
     if cuda is not None and cuda.major < _FIRST_DRIVER:
         return Driver(cuda=str(_known(cuda)))
-    release = loose.driver(text)
+    release = loose_values.driver(text)
     if release is None or release.branch < _FIRST_DRIVER:
         raise InputError(
             f'"{text}" is neither a driver nor a CUDA version',
@@ -81,7 +81,7 @@ def parse_driver(text: str) -> Driver:
 
 
 def _known(cuda: CudaVersion) -> CudaVersion:
-    if older.driver_with(cuda) is None:
+    if older_releases.driver_with(cuda) is None:
         newest = drivers.branches()[-1]
         raise InputError(
             f"no known driver branch shows CUDA {cuda} in nvidia-smi; the newest that is known is"

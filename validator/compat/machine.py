@@ -9,7 +9,7 @@ from ..model.prediction import Reason
 from ..model.situation import WINDOWS, WSL2, Situation
 from ..model.spec import NO_GPU
 from ..versions import ComputeCapability, CudaVersion, DriverRelease
-from . import drivers, gpus, loose, older, platforms
+from . import drivers, gpus, loose_values, older_releases, platforms
 from .drivers import UserDriver, user_driver
 from .errors import UnknownGpu
 
@@ -66,10 +66,10 @@ def _machine(
     if gpu == NO_GPU:
         return Machine(False, on_windows, None, None, None, None, None, (), ())
     capability, kind, reasons = _gpu(gpu, capability_text)
-    driver = loose.driver(driver_text)
-    shown = loose.cuda(driver_cuda)
+    driver = loose_values.driver(driver_text)
+    shown = loose_values.cuda(driver_cuda)
     if driver is None and shown is not None:
-        driver = older.driver_with(shown, on_windows)
+        driver = older_releases.driver_with(shown, on_windows)
     linux = _linux_branch(driver) if driver and on_windows else driver
     if capability is not None and not on_windows:
         wrong = platforms.kernel_modules(modules, capability)
@@ -79,7 +79,7 @@ def _machine(
     is_jetson = kind == gpus.EMBEDDED
     if linux is None:
         return Machine(True, on_windows, driver, None, capability, None, None, reasons, missing, is_jetson)
-    user = user_driver(linux, compat if loose.cuda(compat) else None, kind)
+    user = user_driver(linux, compat if loose_values.cuda(compat) else None, kind)
     branch = drivers.branch_of(user.branch)
     if capability is not None:
         reasons += drivers.knows_gpu(linux.branch, user.branch, capability)
@@ -102,7 +102,7 @@ def runs_toolkit(found: Machine, toolkit: CudaVersion) -> Reason | None:
     if found.driver is None:
         return None
     lifted_to = found.user.lifted_to if found.user else None
-    floor = older.oldest_driver(toolkit, found.on_windows)
+    floor = older_releases.oldest_driver(toolkit, found.on_windows)
     if (
         floor is not None
         and lifted_to is None
@@ -125,7 +125,7 @@ def _gpu(
 
     A capability identifies the kind only if all GPUs with it are of one kind.
     """
-    given = loose.capability(capability)
+    given = loose_values.capability(capability)
     if name is not None:
         try:
             known = gpus.gpu(name)

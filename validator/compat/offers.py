@@ -11,7 +11,7 @@ from ..model.prediction import Outcome, Prediction
 from ..model.situation import LINUX, WSL2, X86_64, Situation
 from ..model.spec import AS_BUILT, LATEST, Cell, Choice, HostClass, ImageSpec, Variant
 from ..versions import leading_numbers
-from . import loose, older, policies
+from . import loose_values, older_releases, policies
 from .errors import PolicyError, UnknownNameError
 from .judge import judge
 from .predict import situation_of
@@ -114,12 +114,12 @@ def offers(machine: Situation, known: Mapping[str, ImageSpec]) -> Iterator[Offer
     consider besides the usual ones, by their identifiers, such as those that can be pulled.
     """
     stable = [release for release in releases() if not release.prerelease]
-    for release in reversed((*older.older_releases(), *stable)):
+    for release in reversed((*older_releases.older_releases(), *stable)):
         yield Offer(release, tuple(_images(machine, release, known)), _pip(machine, release))
 
 
 def _pip(machine: Situation, release: Release) -> Pip:
-    python = loose.minor(machine.python) or release.pythons[-1]
+    python = loose_values.minor(machine.python) or release.pythons[-1]
     alone, told = (
         judge(replace(installed(machine, release, library_path=library_path), python=python))
         for library_path in (False, True)
@@ -160,7 +160,7 @@ def _images(machine: Situation, release: Release, known: Mapping[str, ImageSpec]
 def _pythons(machine: Situation, release: Release) -> list[str]:
     """Return the machine's Python if the release has a wheel for it, else those of the release."""
     usable = [python for python in release.pythons if leading_numbers(python) >= _OLDEST_PYTHON]
-    wanted = loose.minor(machine.python)
+    wanted = loose_values.minor(machine.python)
     return [wanted] if wanted in usable else usable[::-1]
 
 

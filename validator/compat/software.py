@@ -11,7 +11,7 @@ from ..model.prediction import Outcome, Reason
 from ..model.situation import LINUX, PYPI, WSL2, Situation
 from ..model.spec import Variant
 from ..versions import CudaVersion
-from . import cudnn, facts, installation, known_issues, loose, older, packages, platforms
+from . import cudnn, facts, installation, known_issues, loose_values, older_releases, packages, platforms
 from .builds import build
 from .releases import Release, releases
 
@@ -109,7 +109,7 @@ def _software(stated: _Stated) -> Software:
         inspected=stated.from_pypi and versions.release in releases(),
         cuda=versions.cuda,
         cudnn=versions.cudnn,
-        nvcc=loose.numbers(versions.packages.get("nvidia-cuda-nvcc")),
+        nvcc=loose_values.numbers(versions.packages.get("nvidia-cuda-nvcc")),
         combinations=tuple(one.fact.id for one in combinations if one.capabilities is not None),
         against=tuple(reason for reason in reasons if reason.outcome is Outcome.FAILS),
         reasons=tuple(reason for reason in reasons if reason.outcome is not Outcome.FAILS),
@@ -119,17 +119,17 @@ def _software(stated: _Stated) -> Software:
 
 def _versions_of(stated: _Stated) -> _Versions:
     """Return the versions; those of installed wheels come before those that were stated."""
-    found = {loose.without_suffix(name): version for name, version in stated.packages}
-    release = older.release_of_any_age(stated.tensorflow or "")
+    found = {loose_values.without_suffix(name): version for name, version in stated.packages}
+    release = older_releases.release_of_any_age(stated.tensorflow or "")
     cuda, cudnn_version = stated.cuda, stated.cudnn
     if stated.extra and release is not None and release.extra_style == "exact":
         # The extra pins the versions that TensorFlow was built with.
         cuda, cudnn_version = cuda or release.cuda, cudnn_version or release.cudnn
     return _Versions(
         release,
-        loose.minor(stated.python),
-        loose.cuda(found.get("nvidia-cuda-runtime") or cuda),
-        loose.numbers(found.get("nvidia-cudnn") or cudnn_version),
+        loose_values.minor(stated.python),
+        loose_values.cuda(found.get("nvidia-cuda-runtime") or cuda),
+        loose_values.numbers(found.get("nvidia-cudnn") or cudnn_version),
         found,
     )
 
@@ -170,7 +170,7 @@ def _of_wheel(release: Release, versions: _Versions) -> Iterator[Reason | None]:
     built_with = (measured.cudnn if measured else None) or release.cudnn
     if versions.cudnn is not None:
         yield cudnn.fits_build(versions.cudnn, built_with)
-    wheel = loose.numbers(versions.packages.get("nvidia-cudnn"))
+    wheel = loose_values.numbers(versions.packages.get("nvidia-cudnn"))
     yield from packages.mixed_frameworks(release, built_with, versions.packages, wheel)
 
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from ..model.prediction import Outcome, Prediction
 from ..model.situation import LINUX, PYPI, X86_64, XLA, Situation
 from ..model.spec import AS_BUILT, LATEST, Variant
-from . import loose, policies
+from . import loose_values, policies
 from .errors import PolicyError
 from .judge import judge
-from .older import release_of_any_age
+from .older_releases import release_of_any_age
 from .releases import Release, newest, releases
 
 
@@ -179,7 +179,7 @@ def _python(release: Release, python: str | None) -> str:
 
 
 def _minor(python: str | None) -> str | None:
-    return loose.minor(python)
+    return loose_values.minor(python)
 
 
 def requirement(release: Release) -> str:

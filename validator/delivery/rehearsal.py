@@ -14,7 +14,7 @@ from datetime import datetime
 from ..certify.acceptance import Certifier
 from ..certify.challenges import TonightsChallenges
 from ..certify.eligibility import NotCertifiable
-from ..certify.issue import certify
+from ..certify.issue_certificate import certify
 from ..certify.promote import Rules, promote
 from ..certify.rehearsal import attach_rehearsal, rehearsed
 from ..certify.signing import Signer

@@ -12,8 +12,8 @@ from typing import Protocol, TypeVar
 from ..conditions import Find
 from ..model.diagnosis import Cause, FailingReason
 from .causes import CERTAIN, LIKELY, POSSIBLE, STRENGTHS, CauseEntry, Sign, causes, language
-from .judge import FAILS
-from .known import finder
+from .combination import FAILS
+from .lookup import finder
 from .messages import SAID
 from .observations import Observation, Observations
 from .remedies import fitting_remedies

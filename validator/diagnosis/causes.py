@@ -9,7 +9,7 @@ from typing import Any
 
 from ..conditions import AllOf, Condition, Language
 from . import compiled
-from .known import FACTS
+from .lookup import FACTS
 
 #: How sure signs are, surest first: they leave no doubt; they fit this cause better than any other; they are
 #: worth naming when there is nothing better.

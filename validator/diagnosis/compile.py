@@ -20,7 +20,7 @@ from ..compat.facts import source_line
 from ..conditions import ConditionError, Language
 from .causes import POSSIBLE, cause
 from .compiled import DATA, PATH
-from .known import FACTS
+from .lookup import FACTS
 from .messages import SAID
 from .patterns import AllOf, AnyOf, Need
 

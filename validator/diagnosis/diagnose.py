@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, BinaryIO
 
-from ..compat import loose
-from ..compat.older import newest_with_cuda, release_of_any_age
+from ..compat import loose_values
+from ..compat.older_releases import newest_with_cuda, release_of_any_age
 from ..model.diagnosis import NOT_SHOWN, Diagnosis, Harmless
 from ..model.diagnosis import UNRECOGNIZED as UNRECOGNIZED_FAULT
 from ..versions import major
 from . import next_step, read_log, text
 from .causal_order import causes_in_order
+from .combination import judge
 from .conclusions import conclude
 from .conclusions.gpus import capability, newest_release_for
 from .conclusions.version_conflicts import requested_cudart
-from .judge import judge
 from .messages import FAULT, UNRECOGNIZED, catalogue, printed
 from .observations import Observations, on_windows, tensorflow
 from .ways import Reader
@@ -138,7 +138,7 @@ def _requirements(found: Observations, facts: Mapping[str, str]) -> dict[str, st
     gpu_capability = capability(found) or ""
     system = "windows" if on_windows(found) else facts.get("os", "")
     requirements = {
-        "tensorflow_minor": loose.minor(release) or "",
+        "tensorflow_minor": loose_values.minor(release) or "",
         "cuda_needed": build.cuda if build else "",
         "cuda_major": major(build.cuda) if build else "",
         "cudnn_needed": cudnn,

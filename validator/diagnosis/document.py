@@ -10,7 +10,7 @@ from ..model.diagnosis import WAYS
 from ..resources import root_directory
 from .causes import ALWAYS, CERTAIN, CauseEntry, RemedyEntry, Sign, causes, language
 from .compile import conditions, examples
-from .known import FACTS
+from .lookup import FACTS
 from .messages import catalogue
 from .remedies import INTERRUPTS, filled_in
 

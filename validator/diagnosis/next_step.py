@@ -8,7 +8,7 @@ from collections.abc import Collection
 from ..model.diagnosis import CAUSE_FOUND, NO_FAULT, NOT_SHOWN, UNRECOGNIZED
 from ..model.prediction import Outcome, Prediction
 from .causes import language
-from .known import finder
+from .lookup import finder
 from .observations import Observations
 
 #: How the program runs where there is no checkout of it.

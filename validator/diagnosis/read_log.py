@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from . import commands, manifests
-from .context import is_in_passing
 from .cuda_errors import completed
 from .lines import Block, Line, answers, continued, table_rows, unwrapped
 from .messages import COMMAND, FAULT, SAID, UNRECOGNIZED, Catalogue, Message
 from .observations import KEPT, WIDTH, Certainty, Content, Observation, Observations, normalized, package
+from .passing_mentions import is_in_passing
 from .text import Pasted
 
 #: Distinct lines whose meaning is remembered, so that a line that comes a million times is matched once.

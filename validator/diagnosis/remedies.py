@@ -7,10 +7,10 @@ import string
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ..compat.instructions import PLACEHOLDERS, Filling, filling, nothing_works
+from ..compat.placeholders import PLACEHOLDERS, Filling, filling, nothing_works
 from ..model.diagnosis import Remedy
 from .causes import CauseEntry, RemedyEntry
-from .known import chosen_finder
+from .lookup import chosen_finder
 from .observations import Observations
 from .situation import situation
 from .ways import Reader, for_uv

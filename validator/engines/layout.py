@@ -14,8 +14,8 @@ from ..model.measurement import Outside, Unread
 from ..model.record import Layer
 from ..model.spec import ImageSpec
 from ..registry.names import image_tag
-from .base import Built, ProbeRequest
 from .probe_archive import local_host_facts
+from .protocol import Built, ProbeRequest
 
 
 class LayoutEngine:

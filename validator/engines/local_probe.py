@@ -13,7 +13,7 @@ from ..errors import InputError, MissingError, ValidatorError
 from ..system import processes
 from ..system.files import full_disk_named
 from ..system.runs import temporary_directory
-from .base import ProbeRequest
+from .protocol import ProbeRequest
 
 #: Python takes a while to start from a slow network drive.
 _START_TIMEOUT_S = 60.0

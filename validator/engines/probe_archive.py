@@ -21,8 +21,8 @@ from ..errors import ValidatorError
 from ..model.codec import convert
 from ..model.report import CheckDescription
 from ..system import processes
-from .base import ProbeRequest
 from .own_checks import PackedCheck, members
+from .protocol import ProbeRequest
 
 _ROOT = Path(__file__).parent.parent
 #: The sources in the archive. They are under `validator/` there too, so that relative imports work in both

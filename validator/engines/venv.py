@@ -20,18 +20,18 @@ from uv import find_uv_bin
 
 from ..assemble.progress import Progress
 from ..errors import InputError, MissingError
-from ..locks.files import render
+from ..locks.lock_files import render
 from ..locks.uv_errors import explain
 from ..model.lock import Lock
 from ..model.measurement import Outside, Unread
 from ..model.spec import ImageSpec
 from ..system import processes
 from ..system.files import cache_directory, full_disk_named, symbolic_link, write_atomically
-from ..system.sources import PackageSources
-from .base import Built, ProbeRequest
+from ..system.package_sources import PackageSources
 from .host_reading import read_host
 from .local_probe import clean_environment, run_probe
 from .probe_archive import local_host_facts
+from .protocol import Built, ProbeRequest
 
 _INSTALL_TIMEOUT_S = 3600.0
 _PARTIAL = ".partial-"

@@ -17,12 +17,12 @@ from typing import Any
 import msgspec
 import yaml
 
-from ..engines.base import ProbeRequest
+from ..engines.protocol import ProbeRequest
 from ..model.measurement import Outside, Unread
 from ..model.spec import NO_GPU
-from . import manifests
-from .answers import read_answer, read_ending
+from . import kubernetes_manifests
 from .frame import CutError
+from .job_output import read_answer, read_ending
 from .kubernetes_client import Api, Conflict, Invalid, NotFound, QuotaExceeded
 from .kubernetes_nodes import GPU_VENDOR, Node, Term, capacity, read_node, terms_of
 from .kubernetes_states import (
@@ -105,10 +105,12 @@ class Kubernetes:
     def _make_others(self, unit: Unit, request: ProbeRequest) -> None:
         """Make the service and the Jobs of the other tasks, as far as they aren't there. They are deleted
         with the Job of task 0."""
-        for found in self._api.jobs(f"{manifests.UNIT_LABEL}={unit.name}"):
+        for found in self._api.jobs(f"{kubernetes_manifests.UNIT_LABEL}={unit.name}"):
             owner = found["metadata"]["uid"]
             with contextlib.suppress(Conflict):
-                self._api.create_service(manifests.service(unit, namespace=self._api.namespace, owner=owner))
+                self._api.create_service(
+                    kubernetes_manifests.service(unit, namespace=self._api.namespace, owner=owner)
+                )
             for task in range(1, unit.tasks):
                 with contextlib.suppress(Conflict):
                     self._api.create_job(self._job(unit, request, task, owner))
@@ -128,7 +130,7 @@ class Kubernetes:
             jobs = {job["metadata"]["name"]: job for job in self._api.jobs(selector)}
             pods: dict[str, list[dict[str, Any]]] = {}
             for pod in sorted(self._api.pods(selector), key=lambda pod: pod["metadata"]["creationTimestamp"]):
-                pods.setdefault(pod["metadata"]["labels"][manifests.UNIT_LABEL], []).append(pod)
+                pods.setdefault(pod["metadata"]["labels"][kubernetes_manifests.UNIT_LABEL], []).append(pod)
             for name, job in jobs.items():
                 state = state_of(job, pods.get(name, ()), self._api.now)
                 if state.phase is Phase.WAITING and not pods.get(name):
@@ -161,7 +163,7 @@ class Kubernetes:
         raise CutError(reasons[0] if reasons else "there is no pod that ended")
 
     def _finished_pods(self, handle: Handle) -> Iterator[dict[str, Any]]:
-        for pod in self._api.pods(f"{manifests.UNIT_LABEL}={handle}"):
+        for pod in self._api.pods(f"{kubernetes_manifests.UNIT_LABEL}={handle}"):
             if terminated(pod) and not pod["metadata"].get("deletionTimestamp"):
                 yield pod
 
@@ -186,7 +188,7 @@ class Kubernetes:
 
     def _log_of(self, pod: Mapping[str, Any]) -> bytes:
         try:
-            return self._api.log(pod["metadata"]["name"], manifests.CONTAINER)
+            return self._api.log(pod["metadata"]["name"], kubernetes_manifests.CONTAINER)
         except (NotFound, Invalid) as error:
             raise CutError(f"the log can't be read: {error}") from None
 
@@ -214,7 +216,7 @@ class Kubernetes:
     def logs(self, handle: Handle) -> str:
         """Return the logs of the unit's pods, and the state of those that have none."""
         parts = []
-        for pod in self._api.pods(f"{manifests.UNIT_LABEL}={handle}"):
+        for pod in self._api.pods(f"{kubernetes_manifests.UNIT_LABEL}={handle}"):
             try:
                 text = self._log_of(pod).decode("utf-8", "replace")
             except CutError as error:
@@ -228,14 +230,14 @@ class Kubernetes:
         parts = []
         for unit in units:
             request = requests[unit.name]
-            for each in manifests.config_maps(request):
+            for each in kubernetes_manifests.config_maps(request):
                 sizes = ", ".join(
                     f"{name}, {len(text) * 3 // 4} bytes" for name, text in each["binaryData"].items()
                 )
                 parts.append(f"# config map {each['metadata']['name']}: {sizes}\n")
             made = [self._job(unit, request, task) for task in range(unit.tasks)]
             if unit.tasks > 1:
-                made.append(manifests.service(unit, namespace=self._api.namespace, owner=""))
+                made.append(kubernetes_manifests.service(unit, namespace=self._api.namespace, owner=""))
             parts += ["---\n" + yaml.safe_dump(one, sort_keys=False, width=110) for one in made]
         return "".join(dict.fromkeys(parts))
 
@@ -248,7 +250,7 @@ class Kubernetes:
 
     def _job(self, unit: Unit, request: ProbeRequest, task: int = 0, owner: str = "") -> dict[str, Any]:
         place = self._settings.place(unit.host_class)
-        return manifests.job(
+        return kubernetes_manifests.job(
             unit, request, place, terms=self._terms(unit.host_class), namespace=self._api.namespace,
             pull_secret=self._settings.pull_secret, task=task, owner=owner,
         )  # fmt: skip
@@ -260,9 +262,9 @@ class Kubernetes:
         return () if host_class == NO_GPU else terms_of(host_class, self._all_nodes())
 
     def _make_config_maps(self, request: ProbeRequest) -> None:
-        if self._config_maps.issuperset(manifests.config_map_names(request)):
+        if self._config_maps.issuperset(kubernetes_manifests.config_map_names(request)):
             return
-        for each in manifests.config_maps(request):
+        for each in kubernetes_manifests.config_maps(request):
             with contextlib.suppress(Conflict):
                 self._api.create_config_map(each)
             self._config_maps.add(each["metadata"]["name"])
@@ -281,7 +283,7 @@ def _is_finished(job: Mapping[str, Any]) -> bool:
 def _selectors(handles: Iterable[Handle]) -> Iterator[str]:
     names = sorted(set(handles))
     for start in range(0, len(names), _NAMES):
-        yield f"{manifests.UNIT_LABEL} in ({','.join(names[start : start + _NAMES])})"
+        yield f"{kubernetes_manifests.UNIT_LABEL} in ({','.join(names[start : start + _NAMES])})"
 
 
 def _compare(answer: Answer, message: str) -> None:

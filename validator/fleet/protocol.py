@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from ..engines.base import ProbeRequest
+from ..engines.protocol import ProbeRequest
 from ..errors import MissingError
 from ..model.measurement import Outside, Unread
 from .units import Unit

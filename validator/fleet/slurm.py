@@ -30,9 +30,9 @@ import msgspec
 import pynvml
 
 from ..engines import ask_nvml
-from ..engines.base import ProbeRequest
 from ..engines.host_reading import Answer as Reading
 from ..engines.host_reading import reading_of
+from ..engines.protocol import ProbeRequest
 from ..errors import InputError, MissingError
 from ..model import codec
 from ..model.codec import DocumentError
@@ -40,8 +40,8 @@ from ..model.measurement import Outside, Unread
 from ..model.spec import NO_GPU
 from ..system.files import says_full_disk, write_atomically
 from . import inside, slurm_client, slurm_job
-from .answers import read_answer
 from .frame import CutError, read_frames
+from .job_output import read_answer
 from .protocol import Answer, Capacity, Fault, FleetDown, Handle, Phase, Refused, State
 from .settings import NAME as SETTINGS
 from .settings import FleetSettings, SlurmSettings

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from ..compat.images import cudnn_of_image
-from ..compat.older import release_of_any_age
+from ..compat.older_releases import release_of_any_age
 
 _REFERENCE = re.compile(r"(?:(?P<registry>(?=[^/]*[.:])[^/]*)/)?(?P<name>[^:@]+)(?::(?P<tag>[^@]+))?(?:@.*)?")
 _CUDA_TAG = re.compile(

@@ -15,7 +15,7 @@ from ..model.finding import Place
 from . import markers
 from .environment import Collected, Environment, Pin, Stated, normalized, specifier
 from .requirements import from_other_index, is_other_index, pin_of, read_requirements
-from .source import Source, read_source
+from .source_file import Source, read_source
 from .yaml_places import items, place_of, root_of
 
 #: A package of conda: `python=3.11`, `cudatoolkit 11.2.*`, `conda-forge::cudnn=8.1.0=h90431f1_0`.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from ..compat import known_issues
-from ..compat.loose import numbers
+from ..compat.loose_values import numbers
 from ..diagnosis import commands as shown
 from ..errors import InputError
 from ..model.finding import Place
@@ -20,7 +20,7 @@ from .instructions import Instruction, assignments, commands, flags, instruction
 from .managers import ProjectCommand, project_command
 from .project_files import reader
 from .requirements import from_other_index, is_other_index, read_requirements
-from .source import Source, read_source
+from .source_file import Source, read_source
 
 #: A Dockerfile may have this many stages.
 MAX_STAGES = 500

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..compat import builds
-from ..compat.older import release_of_any_age
+from ..compat.older_releases import release_of_any_age
 from ..compat.releases import Release, newest, releases
 from ..compat.suggest import has_extra, requirement
 from ..model.prediction import Rule

@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..compat.judge import judge
-from ..compat.older import release_of_any_age
+from ..compat.older_releases import release_of_any_age
 from ..errors import InputError
 from ..model.finding import Place
 from ..model.prediction import Outcome, Prediction, Reason
 from ..model.situation import Situation
 from ..model.spec import HostClass
+from .blame import situations
 from .environment import Pin
-from .files import read
-from .judge import situations
+from .readers import read
 
 _WORST_FIRST = (Outcome.FAILS, Outcome.UNKNOWN, Outcome.WORKS)
 

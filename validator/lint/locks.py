@@ -11,7 +11,7 @@ from ..errors import InputError
 from ..model.finding import Place
 from . import markers
 from .environment import Environment, Pin, Stated, normalized, specifier
-from .source import Source, read_source
+from .source_file import Source, read_source
 from .toml_places import Places, parse
 
 #: Where a package comes from if not from an index.

@@ -6,8 +6,8 @@ import functools
 
 from .._vendor.packaging.markers import InvalidMarker, Marker, UndefinedComparison, UndefinedEnvironmentName
 from .._vendor.packaging.specifiers import SpecifierSet
-from ..compat import loose
-from ..compat.older import every_python
+from ..compat import loose_values
+from ..compat.older_releases import every_python
 
 _MACHINE = {
     "implementation_name": "cpython",
@@ -48,7 +48,7 @@ def pythons(specifier: str) -> tuple[str, ...]:
     """Return the Pythons, oldest first, that a version or a specifier allows."""
     known = every_python()
     if specifier[:1].isdigit():
-        wanted = loose.minor(specifier)
+        wanted = loose_values.minor(specifier)
         return (wanted,) if wanted else ()
     # The newest patch release stands for the minor version, so that `>3.9.1` allows 3.9.
     allowed = SpecifierSet(specifier)

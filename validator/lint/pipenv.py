@@ -14,7 +14,7 @@ from ..model.finding import Place
 from . import markers
 from .environment import Collected, Environment, Pin, Stated, normalized, specifier
 from .requirements import from_other_index, is_pypi
-from .source import Source, read_source
+from .source_file import Source, read_source
 from .toml_places import parse, table_of
 from .yaml_places import place_of, root_of
 

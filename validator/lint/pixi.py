@@ -18,7 +18,7 @@ from .conda import Found
 from .conda import environments as conda_environments
 from .environment import Environment, Pin, Stated, normalized, specifier
 from .requirements import from_other_index, is_pypi
-from .source import Source, read_source
+from .source_file import Source, read_source
 from .toml_places import Places, parse, table_of
 from .yaml_places import items, place_of, root_of
 

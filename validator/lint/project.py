@@ -13,7 +13,7 @@ from ..versions import caret_range, tilde_range
 from . import markers, pixi
 from .environment import Collected, Environment, Pin, Stated, normalized, specifier
 from .requirements import from_other_index, is_pypi, pin_of
-from .source import Source, read_source
+from .source_file import Source, read_source
 from .toml_places import Places, parse, table_of
 
 _POETRY = "tool.poetry"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from . import conda, locks, pipenv, pixi, project, requirements
 from .environment import Environment
-from .source import Source
+from .source_file import Source
 
 Read = Callable[[Path], "tuple[Sequence[Environment], Sequence[Source]]"]
 

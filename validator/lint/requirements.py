@@ -13,7 +13,7 @@ from ..matrix.requirements import CONSTRAIN, INCLUDE, MAX_FILES, OPTIONS, logica
 from ..model.finding import Place
 from . import markers
 from .environment import Collected, Environment, Pin, Stated, normalized
-from .source import Source, read_source
+from .source_file import Source, read_source
 
 #: Packages whose wheels on PyPI bring CUDA, and whose wheels on other indexes may not.
 _ON_OTHER_INDEXES = re.compile(r"(?:torch|jax)")

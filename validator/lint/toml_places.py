@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import InputError
 from ..model.finding import Place
 from ..system import toml
-from .source import Source
+from .source_file import Source
 
 _TOKEN = re.compile(
     r"#[^\n]*"

@@ -10,7 +10,7 @@ from ..errors import InputError
 from ..matrix.document import parse_document
 from ..matrix.problems import MatrixError
 from ..model.finding import Place
-from .source import Source
+from .source_file import Source
 
 
 def root_of(source: Source, what: str) -> MappingNode:

@@ -8,7 +8,7 @@ from pathlib import Path
 from ..errors import InputError
 from ..model.lock import Lock
 from ..system import processes
-from .files import parse, path_of, read
+from .lock_files import parse, path_of, read
 
 _TIMEOUT_S = 30.0
 #: Commits to look at. Some changes of a lock leave its wheels as they are.

@@ -28,7 +28,7 @@ from .._vendor.packaging.version import InvalidVersion, Version
 from ..errors import MissingError
 from ..model.lock import Wheel
 from ..system.files import full_disk_named
-from ..system.sources import PackageSources
+from ..system.package_sources import PackageSources
 
 DEFAULT_INDEX = "https://pypi.org/simple"
 _ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.2"

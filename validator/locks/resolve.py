@@ -24,9 +24,9 @@ from ..model.additions import Additions, LocalWheel
 from ..model.lock import Lock, Wheel
 from ..model.spec import ImageSpec
 from ..system import processes, toml
+from ..system.package_sources import PackageSources
 from ..system.pools import map_in_threads
 from ..system.runs import temporary_directory
-from ..system.sources import PackageSources
 from ..versions import leading_numbers
 from .uv_errors import explain
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ..locks.files import LockDirectory
+from ..locks.lock_files import LockDirectory
 from ..model.lock import Lock, Wheel
 from ..model.spec import ImageSpec
 

@@ -14,10 +14,10 @@ import msgspec
 from ..engines.own_checks import PackedCheck
 from ..engines.probe_archive import probe_request, probe_version
 from ..fleet.protocol import Answer, Fleet
-from ..fleet.runs import Tried, Work
+from ..fleet.run_store import Tried, Work
 from ..fleet.submitter import Settled, WrongAnswer
 from ..fleet.units import Unit
-from ..locks.files import render
+from ..locks.lock_files import render
 from ..model import codec
 from ..model.record import Record, Verdict, read_record
 from ..model.report import Report

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from ..engines.base import Built
 from ..engines.probe_archive import probe_version
+from ..engines.protocol import Built
 from ..errors import ValidatorError
 from ..model.facts import host_of
 from ..model.lock import Lock
 from ..model.record import Record, Verdict
 from ..model.spec import ImageSpec, cell_identifier
 from ..system import processes
+from .gpu_groups import asked_for, targets
 from .judging import now, reason_for
 from .locking import ensure_lock
 from .measuring import Probing, may_be_signed, measured_record, own_checks
@@ -20,7 +21,6 @@ from .publisher import Publisher
 from .recording import host_class_of, measurement_key
 from .run import Event, Phase, RegistryUse, Result, Run, Status
 from .steps import Failure, Known, Step, decide
-from .targets import asked_for, targets
 
 
 def measure(spec: ImageSpec, run: Run) -> list[Result]:

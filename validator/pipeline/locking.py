@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from ..assemble.progress import Progress
 from ..compat.policies import requirements
 from ..errors import InputError
-from ..locks.files import LockDirectory, mismatches
+from ..locks.lock_files import LockDirectory, mismatches
 from ..locks.resolve import resolve
 from ..model.lock import Lock
 from ..model.spec import ImageSpec
-from ..system.sources import PackageSources
+from ..system.package_sources import PackageSources
 
 
 @dataclass(frozen=True)

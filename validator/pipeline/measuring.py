@@ -6,20 +6,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..assemble.progress import Progress
-from ..engines.base import Built, ProbeRequest
 from ..engines.own_checks import PackedCheck, read_checks
 from ..engines.probe_archive import probe_request, probe_version
+from ..engines.protocol import Built, ProbeRequest
 from ..errors import InputError, MissingError, ValidatorError
-from ..locks.files import render
+from ..locks.lock_files import render
 from ..model.lock import Lock
 from ..model.measurement import Outside
 from ..model.own_checks import OwnCheck, own_check
 from ..model.record import Record
 from ..model.spec import ImageSpec
+from .gpu_groups import Target
 from .judging import Found, Question, now, record_of
 from .recording import host_class_of
 from .run import Run
-from .targets import Target
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from ..certify.provenance import Inputs, Provenance, Refusal, attach_provenance,
 from ..certify.sboms import attach_sboms
 from ..certify.signing import Signer
 from ..certify.trust_file import TrustFile
-from ..engines.base import Built, ImageEngine
+from ..engines.protocol import Built, ImageEngine
 from ..errors import MissingError, ValidatorError
 from ..model.lock import Lock
 from ..model.record import REHEARSAL
@@ -34,7 +34,7 @@ from ..model.spec import ImageSpec
 from ..registry.client import Registry
 from ..registry.names import image_tag
 from ..sbom.documents import documents_of_lock
-from ..system.source import source_commit
+from ..system.commit import source_commit
 
 
 class RefusedError(ValidatorError):

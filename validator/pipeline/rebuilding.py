@@ -22,7 +22,7 @@ from ..model.base_origin import BaseOrigin
 from ..model.lock import Lock
 from ..model.spec import ImageSpec
 from ..registry.names import Repository
-from ..system.sources import PackageSources
+from ..system.package_sources import PackageSources
 from .compiling import compiler
 
 

@@ -6,9 +6,9 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 
-from ..compat import loose
+from ..compat import loose_values
 from ..compat.gpus import model_of
-from ..engines.base import Engine
+from ..engines.protocol import Engine
 from ..errors import InputError
 from ..model.facts import Host
 from ..model.lock import Lock
@@ -112,7 +112,7 @@ def record_of_report(report: Report) -> Record:
 def image_of(report: Report) -> str:
     """Return the identifier of the image spec that matches the installed packages."""
     environment = report.environment
-    python = loose.minor(environment.python) or "0.0"
+    python = loose_values.minor(environment.python) or "0.0"
     tensorflow = environment.tensorflow or "0.0"
     cuda = _installed(environment.packages, "nvidia-cuda-runtime-cu")
     cudnn = _installed(environment.packages, "nvidia-cudnn-cu")
@@ -124,4 +124,4 @@ def image_of(report: Report) -> str:
 def _installed(packages: Mapping[str, str], prefix: str) -> str | None:
     """Return the major and minor version of the first distribution whose name has this prefix."""
     found = [version for name, version in packages.items() if name.startswith(prefix)]
-    return loose.minor(found[0]) if found else None
+    return loose_values.minor(found[0]) if found else None

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from ..engines.base import Engine
+from ..engines.protocol import Engine
 from ..errors import ValidatorError
-from ..locks.files import LockDirectory
+from ..locks.lock_files import LockDirectory
 from ..model.record import REHEARSAL, Origin, Record, Verdict
 from ..model.spec import HostClass, ImageSpec
 from ..records.store import Store
-from ..system.sources import PackageSources
+from ..system.package_sources import PackageSources
 from .publisher import PublishedImage, Publisher
 
 

@@ -21,13 +21,13 @@ from ..assemble.layers import Encoded, Encoding, Layers, LayerSource, layer_key
 from ..assemble.progress import Progress
 from ..assemble.shared_rows import FILE, SharedRow, read_rows, write_rows
 from ..assemble.wheels import Wheelhouse
-from ..locks.files import DIRECTORY, LockDirectory
+from ..locks.lock_files import DIRECTORY, LockDirectory
 from ..matrix.load import load_matrix
 from ..model.lock import Lock
 from ..model.spec import ImageSpec
 from ..resources import images_directory, shipped_matrix
+from ..system.package_sources import host_sources
 from ..system.pools import map_in_threads
-from ..system.sources import host_sources
 
 _AT_ONCE = 2
 

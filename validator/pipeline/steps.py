@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from ..engines.base import Built
+from ..engines.protocol import Built
 from ..errors import MissingError, ValidatorError
 from ..model.lock import Lock
 from ..model.record import Record

@@ -15,17 +15,17 @@ from ..assemble.layer_table import LayerTable
 from ..assemble.layers import Layers
 from ..assemble.shared_rows import FILE as SHARED
 from ..assemble.wheels import Wheelhouse
-from ..engines.base import Engine
 from ..engines.docker import DockerEngine, Endpoint, connect
 from ..engines.docker.base_container import EngineImages
 from ..engines.layout import LayoutEngine
+from ..engines.protocol import Engine
 from ..engines.venv import VenvEngine
 from ..errors import MissingError
 from ..locks.history import previous
 from ..model.lock import Lock
 from ..model.spec import ImageSpec
 from ..resources import images_directory
-from ..system.sources import PackageSources
+from ..system.package_sources import PackageSources
 from .compiling import compiler
 from .size_budget import refuse_too_large
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import requests
 
 from ..errors import ValidatorError
-from ..system.produced import Produced
+from ..system.thread_pipe import Produced
 from .errors import INTERNAL
 from .session import FailedRequest, Retries, Session
 

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from ..errors import InputError, MissingError
 from .events import Events
-from .files import find
+from .static_files import find
 
 #: Where pages listen to events.
 EVENTS = "/events"

@@ -13,7 +13,7 @@ from .._vendor.packaging.version import Version
 from ..compat import facts
 from ..errors import MissingError
 from ..versions import major_minor
-from .tables import Row, Table
+from .fact_files import Row, Table
 
 #: The components of CUDA that TensorFlow's extra can require: those that a row of wheels.yaml has.
 COMPONENTS = (

@@ -10,8 +10,8 @@ from pathlib import Path
 from ..errors import EXIT_FAILED, EXIT_MISSING, EXIT_OK, MissingError
 from ..resources import root_directory
 from ..system.files import write_atomically
-from ..system.sources import host_sources
-from . import bases, debian_packages, layers, python_packages, released
+from ..system.package_sources import host_sources
+from . import bases, debian_packages, layers, python_packages, release_facts
 from .news import STABLE, Asked
 
 ROOT = root_directory()
@@ -71,8 +71,8 @@ def pinned(refreshed: Mapping[str, str], versions: Callable[[str], dict[str, str
 def _facts(options: Options) -> Changes:
     sources = host_sources()
     if options.check:
-        return Changes({}, released.new_on_index(sources, options.asked, options.today))
-    return Changes(*released.refreshed(ROOT, sources, options.asked, options.today, options.say))
+        return Changes({}, release_facts.new_on_index(sources, options.asked, options.today))
+    return Changes(*release_facts.refreshed(ROOT, sources, options.asked, options.today, options.say))
 
 
 def _python(options: Options) -> Changes:

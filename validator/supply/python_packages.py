@@ -16,8 +16,8 @@ from uv import find_uv_bin
 
 from ..errors import InputError, MissingError
 from ..system import processes, toml
+from ..system.package_sources import PackageSources
 from ..system.runs import temporary_directory
-from ..system.sources import PackageSources
 
 #: The locks, and the extras of pyproject.toml that each contains. The largest comes first, and the others get
 #: the same versions.

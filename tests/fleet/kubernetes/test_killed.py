@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from validator.engines.base import ProbeRequest
-from validator.fleet import manifests
-from validator.fleet.runs import Runs, Work
+from validator.engines.protocol import ProbeRequest
+from validator.fleet import kubernetes_manifests
+from validator.fleet.run_store import Runs, Work
 from validator.fleet.submitter import Submitter
 from validator.fleet.units import Unit
 
@@ -109,7 +109,10 @@ def test_a_lost_node_and_a_stopped_api_server_cost_no_record(
 
 
 def _phases(cluster: Cluster, one: Unit) -> list[str]:
-    return [pod["status"]["phase"] for pod in cluster.objects("pods", f"{manifests.UNIT_LABEL}={one.name}")]
+    return [
+        pod["status"]["phase"]
+        for pod in cluster.objects("pods", f"{kubernetes_manifests.UNIT_LABEL}={one.name}")
+    ]
 
 
 def _until(done: Callable[[], bool], seconds: float = 60) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from validator.engines.base import ProbeRequest
+from validator.engines.protocol import ProbeRequest
 from validator.errors import MissingError
-from validator.fleet import kubernetes_states, manifests
+from validator.fleet import kubernetes_manifests, kubernetes_states
 from validator.fleet.frame import CutError
 from validator.fleet.kubernetes import Kubernetes
 from validator.fleet.protocol import Fault, FleetDown, Handle, Phase, Refused, State
@@ -64,7 +64,7 @@ def running(state: State) -> bool:
 
 
 def pods(cluster: Cluster, handle: Handle) -> list[dict[str, Any]]:
-    return cluster.objects("pods", f"{manifests.UNIT_LABEL}={handle}")
+    return cluster.objects("pods", f"{kubernetes_manifests.UNIT_LABEL}={handle}")
 
 
 # -- a night without faults ------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ def test_the_tasks_of_a_unit_run_on_a_node_each_and_are_deleted_together(
     _until(lambda: len(cluster.objects("jobs")) == 1)
     assert submitted(fleet, two) == [two.name]
     wait(fleet, [two.name], running)
-    selector = f"{manifests.WORKERS_LABEL}={two.name}"
+    selector = f"{kubernetes_manifests.WORKERS_LABEL}={two.name}"
 
     def running_on() -> set[str]:
         found = cluster.objects("pods", selector)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from validator.engines.base import ProbeRequest
+from validator.engines.protocol import ProbeRequest
 from validator.fleet.protocol import Handle, Refused, State
 from validator.fleet.slurm import SlurmFleet
 from validator.fleet.units import Unit

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.fleet.making import unit
-from validator.engines.base import ProbeRequest
+from validator.engines.protocol import ProbeRequest
 from validator.fleet.frame import CutError
 from validator.fleet.protocol import Fault, FleetDown, Handle, Phase, State
 from validator.fleet.settings_schema import SlurmPlace

@@ -12,8 +12,8 @@ import pytest
 
 from tests.fleet.making import unit
 from tests.registry.server import RunningRegistry
-from validator.engines.base import ProbeRequest
 from validator.engines.probe_archive import probe_request
+from validator.engines.protocol import ProbeRequest
 from validator.errors import InputError
 from validator.fleet.protocol import Capacity, Fault, Phase, Refused, State
 from validator.fleet.settings_schema import SlurmPlace

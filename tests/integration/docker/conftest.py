@@ -17,17 +17,17 @@ from validator.assemble.assembler import Assembler
 from validator.assemble.image import put_base
 from validator.assemble.image_names import image_reference
 from validator.assemble.layers import Layers
-from validator.engines.base import Built
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.docker.load import load
+from validator.engines.protocol import Built
 from validator.errors import MissingError
 from validator.model.lock import Lock
 from validator.model.record import Record, record_of
 from validator.model.spec import Choice, ImageSpec, Variant
 from validator.pipeline.workplace import Making, assembler
 from validator.system.files import cache_directory
-from validator.system.sources import PackageSources, host_sources
+from validator.system.package_sources import PackageSources, host_sources
 
 from ...emulation import cdi
 from ...loop import tiers

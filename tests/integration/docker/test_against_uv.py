@@ -14,11 +14,11 @@ from uv import find_uv_bin
 from validator.assemble.image_names import image_reference
 from validator.assemble.wheels import Wheelhouse
 from validator.engines.docker.endpoint import Endpoint
-from validator.locks import files
+from validator.locks import lock_files
 from validator.model.lock import Lock
 from validator.model.record import Record
 from validator.resources import images_directory
-from validator.system.sources import host_sources
+from validator.system.package_sources import host_sources
 
 from ...assemble.test_against_uv import NOTES, rows, script
 from .conftest import PYTHON, REAL_CPU
@@ -76,7 +76,7 @@ Tree = dict[str, tuple[int, str]]
 
 @pytest.fixture(scope="module")
 def lock() -> Lock:
-    found = files.read(images_directory() / "locks", REAL_CPU.identifier)
+    found = lock_files.read(images_directory() / "locks", REAL_CPU.identifier)
     assert found is not None
     return found
 

@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 from validator.cli.check import command
-from validator.engines.base import Built
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint
-from validator.locks import files
+from validator.engines.protocol import Built
+from validator.locks import lock_files
 from validator.model.lock import Lock
 
 from .conftest import CPU, KERAS, maker_at, quiet, removed_afterwards, tensorflow
@@ -63,7 +63,7 @@ def base(endpoint: Endpoint, cache: Path, index: Index, lock: Lock) -> Iterator[
 def repository(lock: Lock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A directory with the lock of the base."""
     (tmp_path / "matrix.yaml").write_text("")
-    files.write(tmp_path / files.DIRECTORY, lock)
+    lock_files.write(tmp_path / lock_files.DIRECTORY, lock)
     monkeypatch.chdir(tmp_path)
 
 

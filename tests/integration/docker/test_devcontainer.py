@@ -15,8 +15,8 @@ import pytest
 
 from validator.delivery.formats.devcontainer import write
 from validator.delivery.start import Devices, Image, Place, Start, User
-from validator.engines.base import Built
 from validator.engines.docker.endpoint import Endpoint
+from validator.engines.protocol import Built
 
 from ...delivery.formats.test_devcontainer_cli import unpack
 from ...delivery.values import host

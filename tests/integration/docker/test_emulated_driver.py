@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from validator.engines.base import ProbeRequest
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.probe_archive import probe_archive
+from validator.engines.protocol import ProbeRequest
 from validator.model.record import Verdict
 from validator.model.report import CheckOutcome, Report, read_report
 from validator.model.verdict import judge

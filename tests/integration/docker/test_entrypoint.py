@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from validator.engines.base import Built
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
+from validator.engines.protocol import Built
 
 from ...emulation import cdi
 from .conftest import quiet

@@ -11,11 +11,11 @@ import certifi
 import pytest
 
 from validator.assemble import image_names
-from validator.engines.base import Built
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint
+from validator.engines.protocol import Built
 from validator.errors import InputError, MissingError
-from validator.system.sources import host_sources
+from validator.system.package_sources import host_sources
 
 from .conftest import (
     CPU,

@@ -17,13 +17,13 @@ from urllib.request import urlopen
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from validator.engines.base import Built
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint
+from validator.engines.protocol import Built
 from validator.locks.resolve import resolve
 from validator.matrix.additions import JUPYTER_PACKAGES
 from validator.model.spec import JUPYTER_PORT, Variant
-from validator.system.sources import host_sources
+from validator.system.package_sources import host_sources
 
 from .conftest import GPU, REAL_CPU, quiet, removed_afterwards
 

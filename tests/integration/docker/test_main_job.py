@@ -15,13 +15,13 @@ import pytest
 from validator.assemble.image_names import image_reference
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint
-from validator.locks import files
+from validator.locks import lock_files
 from validator.model.record import Record, Verdict
 from validator.model.verdict import REQUIRED_ON_CPU
 
 from .conftest import PYTHON, ROOT, build_matrix, measured
 
-LOCKS = ROOT / files.DIRECTORY
+LOCKS = ROOT / lock_files.DIRECTORY
 GPU = f"tf2.21.0-cuda12.5-cudnn9.3-py{PYTHON.replace('.', '')}"
 
 
@@ -49,7 +49,7 @@ def test_the_cpu_image_trains_and_skips_what_needs_cuda(real_cpu: Record) -> Non
 
 
 def test_the_gpu_image_is_as_locked_and_its_cudnn_loads(gpu: Record) -> None:
-    lock = files.read(LOCKS, GPU)
+    lock = lock_files.read(LOCKS, GPU)
     assert lock is not None
     assert gpu.lock_digest == lock.digest
     assert gpu.image_digest is not None and gpu.image_digest.startswith("sha256:")
@@ -98,6 +98,9 @@ def test_a_second_run_changes_nothing(gpu: Record, real_cpu: Record, real_store:
 
 def test_the_locks_are_unchanged(gpu: Record, real_cpu: Record) -> None:
     changed = subprocess.run(
-        ["git", "status", "--porcelain", "--", str(files.DIRECTORY)], cwd=ROOT, capture_output=True, text=True
+        ["git", "status", "--porcelain", "--", str(lock_files.DIRECTORY)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     )
     assert changed.stdout == ""

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from validator.engines.base import Built, ProbeRequest
 from validator.engines.docker import DockerEngine, ledger
 from validator.engines.docker.endpoint import Endpoint
+from validator.engines.protocol import Built, ProbeRequest
 from validator.errors import InputError, MissingError, ValidatorError
 from validator.system import runs
 

@@ -16,7 +16,7 @@ from validator.certify.trust import Trust
 from validator.compat.policies import requirements
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint
-from validator.locks import files
+from validator.locks import lock_files
 from validator.model.lock import Lock
 from validator.model.spec import ImageSpec, Variant
 from validator.pipeline.build_matrix import build_matrix
@@ -25,7 +25,7 @@ from validator.pipeline.run import Options, RegistryUse, Result, Run, Status
 from validator.records.store import Store
 from validator.registry.client import Registry
 from validator.registry.names import Repository
-from validator.system.sources import PackageSources
+from validator.system.package_sources import PackageSources
 
 from ...certify.building import trusting
 from ...registry.proxy import Proxy
@@ -61,14 +61,14 @@ class Machine:
         wheels = (tensorflow(SPEC.tensorflow), KERAS, PIP)
         found = tuple(sorted((tiny.wheel for tiny in wheels), key=lambda wheel: wheel.name))
         self.lock = Lock(SPEC.identifier, PYTHON, "x86_64-manylinux_2_28", requirements(SPEC), found)
-        files.write(directory, self.lock)
+        lock_files.write(directory, self.lock)
 
     def run(self, address: str, *, pull: bool = False, validate: bool = True) -> Result:
         repository = Repository.parse(f"{address}/{NAME}")
         options = Options(validate=validate, registry=RegistryUse.PULL if pull else RegistryUse.PUSH)
         with Store(str(self.directory / "records.db")) as store:
             run = Run(
-                self.engine, store, PackageSources(), files.LockDirectory(self.directory), (),
+                self.engine, store, PackageSources(), lock_files.LockDirectory(self.directory), (),
                 options, lambda event: None,
                 Publisher(
                     self.maker, lambda spec: RegistryDestination(repository, None), Registry(repository),

@@ -23,9 +23,9 @@ from validator.assemble.registry_destination import RegistryDestination
 from validator.certify.signing import Signer
 from validator.certify.trust import Trust
 from validator.certify.trust_file import TrustFile
-from validator.engines.base import Built
 from validator.engines.docker import DockerEngine, transfer
 from validator.engines.docker.endpoint import Endpoint, connect
+from validator.engines.protocol import Built
 from validator.errors import MissingError, ValidatorError
 from validator.model.lock import Lock
 from validator.model.spec import ImageSpec

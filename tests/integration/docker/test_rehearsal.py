@@ -18,7 +18,7 @@ from validator.compat.policies import requirements
 from validator.delivery.pull import NotCertified
 from validator.engines.docker.endpoint import Endpoint
 from validator.errors import MissingError
-from validator.locks import files
+from validator.locks import lock_files
 from validator.model.lock import Lock
 from validator.model.record import Origin, Verdict
 from validator.records.store import Store
@@ -26,7 +26,7 @@ from validator.registry.client import Registry
 from validator.registry.loopback import serve_command
 from validator.registry.names import Repository
 from validator.system.files import cache_directory
-from validator.system.sources import PackageSources
+from validator.system.package_sources import PackageSources
 
 from ...registry.server import RunningRegistry
 from .package_index import Index, TinyWheel, running_index
@@ -63,7 +63,7 @@ def place(tmp_path: Path, index: Index, endpoint: Endpoint, monkeypatch: pytest.
     index.add(*wheels)
     found = tuple(sorted((tiny.wheel for tiny in wheels), key=lambda wheel: wheel.name))
     lock = Lock(spec.identifier, spec.python, "x86_64-manylinux_2_28", requirements(spec), found)
-    files.write(project / files.DIRECTORY, lock)
+    lock_files.write(project / lock_files.DIRECTORY, lock)
     cache = tmp_path / "cache"
     cache.mkdir()
     # The machine's bases take long to make.

@@ -29,7 +29,7 @@ from validator.pipeline.publisher import Publisher
 from validator.pipeline.rebuilding import rebuild_image
 from validator.registry.client import Registry
 from validator.registry.names import Repository
-from validator.system.sources import PackageSources
+from validator.system.package_sources import PackageSources
 
 from ...certify.building import trusting
 from ...registry.server import RunningRegistry

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ...compat import gpus, kernels, releases
 from ...compat.errors import UnknownGpu
-from ...compat.older import release_of_any_age
+from ...compat.older_releases import release_of_any_age
 from ...model.prediction import Outcome
 from ...versions import ComputeCapability, leading_numbers
 from ..cuda_errors import CUDA_ERROR, CUINIT

@@ -23,8 +23,8 @@ from ...assemble.progress import Progress
 from ...errors import InputError, MissingError, ValidatorError
 from ...system import processes
 from ...system.files import says_full_disk
-from ..base import ProbeRequest
 from ..interpreters import NO_PYTHON, START
+from ..protocol import ProbeRequest
 from . import ledger
 from .failures import disk_full, engine_gone
 from .gpus import device_requests

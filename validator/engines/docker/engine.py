@@ -21,8 +21,8 @@ from ...errors import BuildError
 from ...model.lock import Lock
 from ...model.measurement import Outside, Unread
 from ...model.spec import ImageSpec
-from ..base import Built, ProbeRequest
 from ..host_reading import read_host
+from ..protocol import Built, ProbeRequest
 from . import containers, transfer
 from .derived import Derivation, derivation_of
 from .endpoint import Endpoint

@@ -29,7 +29,7 @@ from ...errors import ValidatorError
 from ...system import runs
 from ...system.files import cache_directory, full_disk_named, says_full_disk, writing
 from ...system.notes import Note
-from ...system.produced import BLOCK, Abandoned, CutError, Pipe
+from ...system.thread_pipe import BLOCK, Abandoned, CutError, Pipe
 from .endpoint import Endpoint
 from .failures import disk_full, engine_gone
 

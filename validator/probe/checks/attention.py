@@ -12,7 +12,7 @@ from ...problems import problem, statement
 from .. import comparison, hlo
 from ..check import TENSORFLOW, Check, Context, Result, judged
 from ..comparison import TOLERANCES, Results
-from ..devices import exact_float32, gpus
+from ..tensorflow_devices import exact_float32, gpus
 
 FULL_PRECISION = "float32"
 UNCOMPILED, COMPILED = "uncompiled", "compiled"

@@ -9,9 +9,9 @@ import os
 from typing import Any, Dict, Iterator, List, Optional, Union
 
 from ...problems import problem, statement
-from .. import devices, fresh, hlo, training
+from .. import fresh, hlo, tensorflow_devices, training
 from ..check import FULL, TENSORFLOW, Check, Context, Result, judged
-from ..devices import exact_float32, gpus
+from ..tensorflow_devices import exact_float32, gpus
 
 STEPS = 5
 #: Largest relative difference between the losses of a step; as in `xla_train_step`.
@@ -111,7 +111,7 @@ def _with_keras(tf: Any, directory: str, images: Any, labels: Any) -> Dict[str, 
 
 
 def _trained(step: Any, images: Any, labels: Any) -> Dict[str, Any]:
-    found, first = devices.operations(lambda: step(images, labels))
+    found, first = tensorflow_devices.operations(lambda: step(images, labels))
     rest = training.run(step, images, labels, STEPS - 1)
     return {
         "clusters": sum(entry["count"] for entry in found if entry["op"] == "_XlaRun"),

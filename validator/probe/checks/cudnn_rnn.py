@@ -7,10 +7,10 @@ back to a loop over the steps, which is ten times slower. The reference is such 
 from typing import Any, Dict, List, Sequence
 
 from ...problems import problem, statement
-from .. import comparison, devices
+from .. import comparison, tensorflow_devices
 from ..check import TENSORFLOW, Check, Context, Result, judged
 from ..comparison import TOLERANCES, Results
-from ..devices import exact_float32, gpus
+from ..tensorflow_devices import exact_float32, gpus
 from ..training import describe
 
 LAYERS = ("LSTM", "GRU")
@@ -42,7 +42,7 @@ def _compared(tf: Any, name: str) -> Dict[str, Any]:
     cells.set_weights(layer.get_weights())
     expected = _step(tf, cells)(sequence)
     step = _step(tf, layer)
-    executed, results = devices.operations(lambda: step(sequence), nested=True)
+    executed, results = tensorflow_devices.operations(lambda: step(sequence), nested=True)
     kernels = [entry for entry in executed if entry["op"].startswith(KERNEL)]
     return {"layer": name, "kernels": kernels, "results": comparison.compare_all(tf, results, expected)}
 

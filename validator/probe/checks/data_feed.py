@@ -11,8 +11,8 @@ from typing import Any, Dict, List
 from ...problems import problem, statement
 from .. import training
 from ..check import TENSORFLOW, Check, Context, Result, judged
-from ..devices import exact_float32, gpus
 from ..isolate import anonymous_file
+from ..tensorflow_devices import exact_float32, gpus
 
 #: Batches in the file, each with other images.
 BATCHES = 4

@@ -10,7 +10,7 @@ from ...problems import problem, statement
 from .. import comparison, hlo
 from ..check import TENSORFLOW, Check, Context, Result, judged
 from ..comparison import TOLERANCES, Results
-from ..devices import exact_float32, gpus
+from ..tensorflow_devices import exact_float32, gpus
 
 UNCOMPILED, COMPILED = "uncompiled", "compiled"
 _ROWS, _WIDTH, _BATCH, _LENGTH = 50, 32, 16, 24

@@ -11,11 +11,11 @@ import re
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from ...problems import ADVISORY, FAULT, problem, statement
-from .. import flags
 from ..check import HOST, Check, Context, Result, gpu_count, judged
 from ..collectors import copies
 from ..collectors.kernels import JIT, coverage
 from ..tables import table
+from ..xla_flags import Flags, parse, unknown_flags
 from .cuda_libraries import too_old
 
 #: Characters of a value in the report, and entries of a list.
@@ -170,7 +170,7 @@ def keras_backend(value: str, facts: Facts) -> Problems:
 
 def xla_flags(value: str, facts: Facts) -> Problems:
     """Judge flags of XLA itself."""
-    read = flags.parse(value)
+    read = parse(value)
     yield from _flag_problems(_XLA_FLAGS, read, "xla_", facts)
     directory = read.value("xla_gpu_cuda_data_dir")
     if directory is None:
@@ -183,7 +183,7 @@ def xla_flags(value: str, facts: Facts) -> Problems:
 
 def tf_xla_flags(value: str, facts: Facts) -> Problems:
     """Judge flags of TensorFlow's bridge to XLA."""
-    read = flags.parse(value)
+    read = parse(value)
     yield from _flag_problems(_TF_XLA_FLAGS, read, "tf_xla_", facts)
     level = read.value("tf_xla_auto_jit")
     if level is not None and not re.fullmatch(r"-?\d+|fusible|single-gpu\(-?\d+\)", level):
@@ -198,14 +198,14 @@ _XLA_FLAGS = ("xla_flags_file_name", "xla_flags_from_file", "xla_flags_unknown_f
 _TF_XLA_FLAGS = ("tf_xla_flags_file_name", "tf_xla_flags_from_file", "tf_xla_flags_unknown_flag")
 
 
-def _flag_problems(codes: Tuple[str, str, str], read: flags.Flags, prefix: str, facts: Facts) -> Problems:
+def _flag_problems(codes: Tuple[str, str, str], read: Flags, prefix: str, facts: Facts) -> Problems:
     missing, from_file, unknown = codes
     if read.missing:
         yield problem(missing)
     elif read.file is not None:
         yield problem(from_file, file=read.file)
     tensorflow = facts["tensorflow"]
-    names = flags.unknown(read, prefix, tensorflow["directory"] if tensorflow else None)
+    names = unknown_flags(read, prefix, tensorflow["directory"] if tensorflow else None)
     if names:
         yield problem(unknown, flags=names)
 

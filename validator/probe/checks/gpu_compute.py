@@ -9,7 +9,7 @@ from typing import Any, Dict, List
 
 from ...problems import problem, statement
 from ..check import FAIL, TENSORFLOW, Check, Context, Result, judged
-from ..devices import exact_float32, gpus
+from ..tensorflow_devices import exact_float32, gpus
 
 #: Largest difference, as a share of the largest magnitude in the CPU's result, in float32 without
 #: TensorFloat-32. Sums of 512 products in another order differ by about 1e-6, and convolutions that use a

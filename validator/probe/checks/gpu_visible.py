@@ -4,7 +4,7 @@ from typing import Any, Dict, List
 
 from ...problems import problem, statement
 from ..check import TENSORFLOW, Check, Context, Result, judged
-from ..devices import gpus
+from ..tensorflow_devices import gpus
 
 #: Variables that make the driver or TensorFlow ignore GPUs.
 _HIDING = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "TF_MIN_GPU_MULTIPROCESSOR_COUNT")

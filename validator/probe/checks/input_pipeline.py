@@ -14,10 +14,10 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from ...problems import problem, statement
 from .. import training
 from ..check import FULL, TENSORFLOW, Check, Context, Result, judged
-from ..devices import gpus
 from ..isolate import anonymous_file
 from ..measuring import ratios, spread
 from ..resnet import GRAPH, SIZES, Model, Size, batch
+from ..tensorflow_devices import gpus
 
 #: Examples in a batch.
 BATCHES = {"CPU": (1, 8, 32, 128), "GPU": (1, 8, 32, 128, 256)}

@@ -11,9 +11,9 @@ import warnings
 from typing import Any, Dict, List, Optional
 
 from ...problems import problem, statement
-from .. import devices, hlo, training
+from .. import hlo, tensorflow_devices, training
 from ..check import TENSORFLOW, Check, Context, Result, judged
-from ..devices import exact_float32, gpus
+from ..tensorflow_devices import exact_float32, gpus
 from ..training import classifier, compile_model, describe, major
 
 STEPS = 5
@@ -64,7 +64,7 @@ def _trained(tf: Any, settings: Dict[str, Any], images: Any, labels: Any) -> Dic
         told = model.fit(images, labels, batch_size=len(labels), epochs=epochs, shuffle=False, verbose=0)
         return [float(loss) for loss in told.history["loss"]]
 
-    executed, first = devices.operations(lambda: fit(1))
+    executed, first = tensorflow_devices.operations(lambda: fit(1))
     uncompiled = [entry for entry in executed if any(name in entry["op"] for name in _COMPUTING)]
     return {
         "losses": [*first, *fit(STEPS - 1)],

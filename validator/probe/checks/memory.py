@@ -14,8 +14,8 @@ from ...problems import problem, statement
 from .. import fresh
 from ..check import FULL, TENSORFLOW, Check, Context, Result, judged
 from ..collectors.driver import free_memory
-from ..devices import gpus
 from ..resnet import GRAPH, SIZES, XLA, Model, batch
+from ..tensorflow_devices import gpus
 
 _MIB = 1 << 20
 #: The share of a GPU's memory that must be free before the default, which takes everything, is tried.

@@ -14,9 +14,9 @@ from ...problems import problem, statement
 from ...version_numbers import leading_numbers
 from .. import fresh, measuring, training
 from ..check import FULL, TENSORFLOW, Check, Context, Result, judged, skipped
-from ..devices import gpus
 from ..isolate import EXCEPTION
 from ..measuring import ratios, spread
+from ..tensorflow_devices import gpus
 from ..training import classifier, compile_model, describe
 
 FULL_PRECISION = "float32"

@@ -21,8 +21,8 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 from ...problems import problem, statement
 from .. import fresh, interfaces, training, workers
 from ..check import FAIL, FULL, TENSORFLOW, Check, Context, Result, judged, skipped
-from ..devices import exact_float32, gpus
 from ..isolate import EXCEPTION, SIGNAL, STOPPED, TIMED_OUT, Answer, Failure
+from ..tensorflow_devices import exact_float32, gpus
 from ..workers import Group, Peer, Settings
 
 Problems = List[Dict[str, Any]]

@@ -13,7 +13,7 @@ from ...version_numbers import leading_numbers
 from .. import comparison, hlo, training
 from ..check import TENSORFLOW, Check, Context, Result, judged
 from ..comparison import TOLERANCES
-from ..devices import exact_float32, gpus
+from ..tensorflow_devices import exact_float32, gpus
 from ..training import classifier, compile_model, describe
 
 #: Steps before the model is saved, so that its weights are not those of a new model.

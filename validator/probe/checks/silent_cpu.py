@@ -10,9 +10,9 @@ them.
 from typing import Any, Dict, List, Optional
 
 from ...problems import problem, statement
-from .. import devices, measuring, training
+from .. import measuring, tensorflow_devices, training
 from ..check import FAIL, TENSORFLOW, Check, Context, Result, judged
-from ..devices import exact_float32, gpus
+from ..tensorflow_devices import exact_float32, gpus
 
 STEPS = 5
 #: Largest relative difference between a step's losses on the GPU and on the CPU, in float32 without
@@ -33,7 +33,7 @@ def _run(context: Context) -> Result:
         before = _allocator(tf, reset=True)
         images, labels = training.batch(tf)
         step = training.step(tf, compiled=False)
-        placed, first = devices.operations(lambda: step(images, labels))
+        placed, first = tensorflow_devices.operations(lambda: step(images, labels))
         losses = [float(first)]
 
         def others() -> None:

@@ -11,8 +11,8 @@ from typing import Any, Dict, Iterator, List, Optional
 from ...problems import problem, statement
 from .. import fresh, hlo
 from ..check import CRASH, FAIL, FULL, TENSORFLOW, TIMEOUT, Check, Context, Result, judged
-from ..devices import gpus
 from ..isolate import TIMED_OUT
+from ..tensorflow_devices import gpus
 from ..xla_cases import BY_NAME, CASES
 from ..xla_cases.case import inputs, step
 

@@ -13,9 +13,9 @@ from typing import Any, Callable, Dict, List, Optional
 from ...problems import problem, statement
 from .. import measuring, training
 from ..check import FULL, TENSORFLOW, Check, Context, Result, judged, skipped
-from ..devices import gpus
 from ..measuring import ratios, spread
 from ..resnet import EAGER, GRAPH, SIZES, XLA, Model, batch
+from ..tensorflow_devices import gpus
 
 MODES = (EAGER, GRAPH, XLA)
 #: Examples in a batch; the next size is tried when the GPU's memory doesn't hold one.

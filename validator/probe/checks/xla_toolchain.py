@@ -5,7 +5,7 @@ from typing import Any, Dict, List
 
 from ...problems import problem, statement
 from ...version_numbers import leading_numbers
-from .. import flags
+from .. import xla_flags
 from ..check import ERROR, TENSORFLOW, Check, Context, Result, judged
 from ..collectors import toolchain
 from ..tables import table
@@ -15,7 +15,7 @@ def _run(context: Context) -> Result:
     search = toolchain.search(os.path.dirname(context.tensorflow.__file__))
     if search is None:
         return Result(ERROR, statement("toolchain_search_unknown"))
-    preferred = flags.parse(os.environ.get("XLA_FLAGS", "")).value("xla_gpu_cuda_data_dir")
+    preferred = xla_flags.parse(os.environ.get("XLA_FLAGS", "")).value("xla_gpu_cuda_data_dir")
     return judge(
         search, preferred or toolchain.DEFAULT_DIRECTORY, os.environ.get("PATH", ""), _capabilities(context)
     )

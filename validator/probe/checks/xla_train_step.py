@@ -10,8 +10,8 @@ from typing import Any, Dict, List
 from ...problems import problem, statement
 from .. import training
 from ..check import TENSORFLOW, Check, Context, Result, judged
-from ..devices import exact_float32, gpus
 from ..hlo import proof
+from ..tensorflow_devices import exact_float32, gpus
 
 STEPS = 10
 #: Largest relative difference between the losses of a step, compiled and not, in float32. Fused and

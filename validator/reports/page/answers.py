@@ -28,7 +28,7 @@ import markupsafe
 
 from ...compat.drivers import branches
 from ...compat.gpus import gpu_names
-from ...compat.older import older_releases
+from ...compat.older_releases import older_releases
 from ...compat.releases import releases
 from ...errors import InputError
 from ...versions import Version

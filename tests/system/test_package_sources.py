@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.system.sources import PackageSources, host_sources
+from validator.system.package_sources import PackageSources, host_sources
 
 SECRET = "https://user:secret@index.example/simple"
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from .._vendor.packaging.version import Version
 from ..compat import judge, known_issues, packages
-from ..compat.older import known_versions
+from ..compat.older_releases import known_versions
 from ..compat.policies import cudnn_releases
 from ..model.finding import Finding, Place
 from ..model.prediction import Outcome, Reason, Rule

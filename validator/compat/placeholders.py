@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from ..model.situation import WINDOWS, WSL2, Situation
 from ..versions import major_minor
 from . import policies
-from .older import release_of_any_age
+from .older_releases import release_of_any_age
 from .suggest import (
     EXPORT_LIBRARY_PATH,
     NVIDIA_DIRECTORIES,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from ..compat import judge as compat
-from ..compat.older import release_of_any_age
+from ..compat.older_releases import release_of_any_age
 from ..model.prediction import Outcome, Prediction, Reason, Rule
 from ..model.situation import Situation
 from ..model.spec import Variant

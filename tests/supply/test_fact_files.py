@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from validator.compat import facts
-from validator.supply.tables import Row, Table, flow
+from validator.supply.fact_files import Row, Table, flow
 
 TEXT = """\
 # What this is.

@@ -14,7 +14,7 @@ import pytest
 
 from validator.certify.attached import candidates
 from validator.certify.eligibility import NotCertifiable
-from validator.certify.issue import Issued, certify
+from validator.certify.issue_certificate import Issued, certify
 from validator.certify.signing import Signer
 from validator.certify.statement import PREDICATE
 from validator.certify.trust import Trust

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.probe import flags
+from validator.probe.xla_flags import Flags, parse, unknown_flags
 
 
 @pytest.mark.parametrize(
@@ -22,28 +22,32 @@ from validator.probe import flags
     ],
 )
 def test_flags_are_read(text: str, expected: tuple[tuple[str, str | None], ...]) -> None:
-    read = flags.parse(text)
+    read = parse(text)
     assert (read.file, read.missing, read.flags) == (None, False, expected)
 
 
 def test_the_last_value_counts() -> None:
-    read = flags.parse("--xla_level=1 --xla_level=2 --xla_other=3")
+    read = parse("--xla_level=1 --xla_level=2 --xla_other=3")
     assert read.value("xla_level") == "2"
     assert read.value("xla_lev") is None
 
 
 def test_a_value_without_a_dash_names_a_file(tmp_path: Path) -> None:
-    assert flags.parse("xla_a=1") == flags.Flags("xla_a=1", True, ())
+    assert parse("xla_a=1") == Flags("xla_a=1", True, ())
     file = tmp_path / "flags"
     file.write_text("--xla_a=1\n--xla_b")
-    assert flags.parse(str(file)) == flags.Flags(str(file), False, (("--xla_a", "1"), ("--xla_b", None)))
+    assert parse(str(file)) == Flags(str(file), False, (("--xla_a", "1"), ("--xla_b", None)))
 
 
 def test_flags_that_are_in_no_library_are_unknown(tmp_path: Path) -> None:
     (tmp_path / "libtensorflow_framework.so.2").write_bytes(b"\x12\x0exla_gpu_longer_name\0--xla_gpu_first\0")
     (tmp_path / "libtensorflow_cc.so.2").write_bytes(b"\0xla_gpu_second\0")
-    read = flags.parse("--xla_gpu_first --xla_gpu_second=1 --xla_gpu_longer --xla_gpu_third --other --xla_x")
-    assert flags.unknown(read, "xla_", str(tmp_path)) == ["--other", "--xla_gpu_longer", "--xla_gpu_third"]
+    read = parse("--xla_gpu_first --xla_gpu_second=1 --xla_gpu_longer --xla_gpu_third --other --xla_x")
+    assert unknown_flags(read, "xla_", str(tmp_path)) == [
+        "--other",
+        "--xla_gpu_longer",
+        "--xla_gpu_third",
+    ]
 
 
 ALLOCATED, EXECUTABLE = 2, 4
@@ -72,17 +76,17 @@ def test_only_data_of_a_library_is_searched(tmp_path: Path) -> None:
     )
     library = tmp_path / "libtensorflow_cc.so.2"
     library.write_bytes(content)
-    read = flags.parse("--xla_gpu_known --xla_gpu_kernels --xla_gpu_code --xla_gpu_comment")
+    read = parse("--xla_gpu_known --xla_gpu_kernels --xla_gpu_code --xla_gpu_comment")
     elsewhere = ["--xla_gpu_kernels", "--xla_gpu_code", "--xla_gpu_comment"]
-    assert flags.unknown(read, "xla_", str(tmp_path)) == elsewhere
+    assert unknown_flags(read, "xla_", str(tmp_path)) == elsewhere
     # If the table of sections is cut off or damaged, the whole file is searched.
     far = (2**64 - 1).to_bytes(8, "little")
     for damaged in (content[:-64], content[:40] + far + content[48:], content[:40] + bytes(8) + content[48:]):
         library.write_bytes(damaged)
-        assert flags.unknown(read, "xla_", str(tmp_path)) == []
+        assert unknown_flags(read, "xla_", str(tmp_path)) == []
 
 
 def test_without_a_library_only_the_prefix_is_judged(tmp_path: Path) -> None:
-    read = flags.parse("--xla_gpu_nonsense --tf_xla_auto_jit=2")
-    assert flags.unknown(read, "xla_", str(tmp_path)) == ["--tf_xla_auto_jit"]
-    assert flags.unknown(read, "xla_", None) == ["--tf_xla_auto_jit"]
+    read = parse("--xla_gpu_nonsense --tf_xla_auto_jit=2")
+    assert unknown_flags(read, "xla_", str(tmp_path)) == ["--tf_xla_auto_jit"]
+    assert unknown_flags(read, "xla_", None) == ["--tf_xla_auto_jit"]

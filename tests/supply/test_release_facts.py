@@ -17,7 +17,7 @@ import yaml
 
 from validator.compat import freshness, releases
 from validator.errors import InputError, MissingError
-from validator.supply import checkout, predictions, released
+from validator.supply import checkout, predictions, release_facts
 from validator.supply.checkout import WRITTEN, Copy
 from validator.supply.news import STABLE, Asked
 from validator.system.files import cache_directory
@@ -73,20 +73,20 @@ def whole(steps: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(Copy, "run", RUN)
     monkeypatch.setattr(predictions, "answers", ANSWERS)
     monkeypatch.setattr(checkout, "_COPIED", COPIED)
-    monkeypatch.setattr(released, "LOCKED_PROFILES", ())
-    monkeypatch.setattr(released, "DOCUMENTATION", ())
+    monkeypatch.setattr(release_facts, "LOCKED_PROFILES", ())
+    monkeypatch.setattr(release_facts, "DOCUMENTATION", ())
 
 
 def test_the_documentation_is_written_as_a_person_does() -> None:
     script = (ROOT / "scripts/update-docs").read_text(encoding="utf-8")
     modules = re.findall(r"^\.venv/bin/python -m ([\w.]+)$", script, re.MULTILINE)
-    assert modules == [*released.DOCUMENTATION, "docs.examples"]
+    assert modules == [*release_facts.DOCUMENTATION, "docs.examples"]
 
 
 def refreshed(
     index: LocalIndex, asked: Asked = STABLE, today: datetime.date = TODAY, root: Path = ROOT
 ) -> tuple[dict[str, bytes], tuple[str, ...]]:
-    return released.refreshed(root, index.sources, asked, today, lambda _: None)
+    return release_facts.refreshed(root, index.sources, asked, today, lambda _: None)
 
 
 def rows(files: dict[str, bytes], name: str, section: str) -> list[dict[str, Any]]:
@@ -189,7 +189,7 @@ def test_the_needed_space_is_said_before_the_download(index: LocalIndex) -> None
     def say(line: str) -> None:
         said.append(f"{line} [{len(index.downloads())} downloads]")
 
-    released.refreshed(ROOT, index.sources, STABLE, TODAY, say)
+    release_facts.refreshed(ROOT, index.sources, STABLE, TODAY, say)
     assert said[0].startswith("1 wheel to inspect, one at a time: needs up to 0.0 GB in ")
     assert said[0].endswith("[0 downloads]")
 
@@ -212,7 +212,7 @@ def test_a_build_without_cuda_is_an_error(index: LocalIndex) -> None:
 
 def test_two_runs_at_once_are_refused(index: LocalIndex) -> None:
     index.add_tensorflow("2.99.0", "3.11")
-    with released._only_one(), pytest.raises(MissingError, match="another refresh is running"):
+    with release_facts._only_one(), pytest.raises(MissingError, match="another refresh is running"):
         refreshed(index)
 
 
@@ -279,7 +279,7 @@ def test_the_copy_is_compiled_before_it_is_locked_and_documented(
     refreshed(index)
     assert [step[0] for step in steps] == [
         "validator.compat.compile", "validator.diagnosis.compile", *["validator"] * 3,
-        *released.DOCUMENTATION,
+        *release_facts.DOCUMENTATION,
     ]  # fmt: skip
 
 

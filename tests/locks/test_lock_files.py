@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from validator.compat.policies import requirements
 from validator.errors import InputError
-from validator.locks import files
+from validator.locks import lock_files
 from validator.model.lock import Lock, Wheel
 from validator.model.spec import Choice, ImageSpec, Variant
 
@@ -43,40 +43,40 @@ locks = st.builds(
 
 @given(locks)
 def test_a_written_lock_can_be_read_again(lock: Lock) -> None:
-    assert files.parse(files.render(lock)) == lock
+    assert lock_files.parse(lock_files.render(lock)) == lock
 
 
 @given(locks, st.data())
 def test_a_lost_or_changed_line_is_always_noticed(lock: Lock, data: st.DataObject) -> None:
-    lines = files.render(lock).splitlines(keepends=True)
+    lines = lock_files.render(lock).splitlines(keepends=True)
     places = [number for number, line in enumerate(lines) if "--hash" in line]
     if not places:
         return
     place = data.draw(st.sampled_from(places))
     with pytest.raises(InputError, match="the file was edited by hand or is incomplete"):
-        files.parse("".join([*lines[:place], *lines[place + 1 :]]))
+        lock_files.parse("".join([*lines[:place], *lines[place + 1 :]]))
     changed = lines[place].replace("==", "==9", 1)
     with pytest.raises(InputError):
-        files.parse("".join([*lines[:place], changed, *lines[place + 1 :]]))
+        lock_files.parse("".join([*lines[:place], changed, *lines[place + 1 :]]))
 
 
 @given(locks, st.data())
 def test_a_truncated_lock_never_has_other_wheels(lock: Lock, data: st.DataObject) -> None:
-    text = files.render(lock)
+    text = lock_files.render(lock)
     cut = text[: data.draw(st.integers(0, len(text) - 1))]
     try:
-        assert files.parse(cut).digest == lock.digest
+        assert lock_files.parse(cut).digest == lock.digest
     except InputError:
         return
 
 
 @given(locks, st.sampled_from(["six", "# a comment", "six>=1", "", "--index-url x", "six==1"]), st.data())
 def test_a_foreign_line_is_named_wherever_it_is(lock: Lock, foreign: str, data: st.DataObject) -> None:
-    lines = files.render(lock).splitlines()
+    lines = lock_files.render(lock).splitlines()
     place = data.draw(st.integers(0, len(lines)))
     text = "\n".join([*lines[:place], foreign, *lines[place:]]) + "\n"
     with pytest.raises(InputError, match=f"^here:{place + 1}: "):
-        files.parse(text, "here")
+        lock_files.parse(text, "here")
 
 
 def test_the_digest_depends_only_on_the_wheels() -> None:
@@ -89,10 +89,10 @@ def test_the_digest_depends_only_on_the_wheels() -> None:
 
 
 def test_files_are_written_and_read_by_identifier(tmp_path: Path) -> None:
-    assert files.read(tmp_path, SPEC.identifier) is None
-    path = files.write(tmp_path / "deeper", LOCK)
+    assert lock_files.read(tmp_path, SPEC.identifier) is None
+    path = lock_files.write(tmp_path / "deeper", LOCK)
     assert path.name == "tf2.21.0-cpu-py312.txt"
-    assert files.read(tmp_path / "deeper", SPEC.identifier) == LOCK
+    assert lock_files.read(tmp_path / "deeper", SPEC.identifier) == LOCK
 
 
 @pytest.mark.parametrize(
@@ -116,25 +116,25 @@ def test_files_are_written_and_read_by_identifier(tmp_path: Path) -> None:
 def test_a_file_that_is_not_a_lock_is_rejected_with_the_line(
     tmp_path: Path, change: object, message: str
 ) -> None:
-    path = files.path_of(tmp_path, SPEC.identifier)
-    path.write_text(change(files.render(LOCK)))  # type: ignore[operator]
+    path = lock_files.path_of(tmp_path, SPEC.identifier)
+    path.write_text(change(lock_files.render(LOCK)))  # type: ignore[operator]
     with pytest.raises(InputError, match=message) as caught:
-        files.read(tmp_path, SPEC.identifier)
+        lock_files.read(tmp_path, SPEC.identifier)
     assert str(path) in str(caught.value)
     assert caught.value.hint
 
 
 def test_a_lock_that_is_not_text_is_rejected(tmp_path: Path) -> None:
-    files.path_of(tmp_path, SPEC.identifier).write_bytes(b"\xff\xfe\x00")
+    lock_files.path_of(tmp_path, SPEC.identifier).write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="can't be read"):
-        files.read(tmp_path, SPEC.identifier)
+        lock_files.read(tmp_path, SPEC.identifier)
 
 
 def test_a_lock_satisfies_its_own_spec() -> None:
-    assert files.mismatches(LOCK, SPEC, ASKED) == []
+    assert lock_files.mismatches(LOCK, SPEC, ASKED) == []
     asked = ("tensorflow[and-cuda]==2.21.0",)
     wheel = Wheel("tensorflow", "2.21.0", "a" * 64, "t.whl")
-    assert files.mismatches(Lock("x", "3.12", "x", asked, (wheel,)), SPEC, asked) == []
+    assert lock_files.mismatches(Lock("x", "3.12", "x", asked, (wheel,)), SPEC, asked) == []
 
 
 @pytest.mark.parametrize(
@@ -148,10 +148,10 @@ def test_a_lock_satisfies_its_own_spec() -> None:
     ],
 )
 def test_each_mismatch_with_the_spec_is_named(lock: Lock, asked: tuple[str, ...], sentence: str) -> None:
-    assert sentence in files.mismatches(lock, SPEC, asked)
+    assert sentence in lock_files.mismatches(lock, SPEC, asked)
 
 
-COMMITTED = sorted((Path(__file__).parents[2] / files.DIRECTORY).glob("*.txt"))
+COMMITTED = sorted((Path(__file__).parents[2] / lock_files.DIRECTORY).glob("*.txt"))
 
 
 def test_there_are_committed_locks() -> None:
@@ -160,7 +160,7 @@ def test_there_are_committed_locks() -> None:
 
 @pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)
 def test_a_committed_lock_is_complete_and_has_no_address(path: Path) -> None:
-    lock = files.read(path.parent, path.stem)
+    lock = lock_files.read(path.parent, path.stem)
     assert lock is not None
     assert all(wheel.filename.endswith(".whl") for wheel in lock.wheels)
     assert "://" not in path.read_text()
@@ -171,9 +171,9 @@ def test_a_committed_lock_is_complete_and_has_no_address(path: Path) -> None:
 
 def test_as_built_locks_have_exactly_the_versions_of_the_build() -> None:
     spec = ImageSpec("2.21.0", "3.11", Variant.GPU, Choice("as-built", "12.5"), Choice("as-built", "9.3"))
-    lock = files.read(COMMITTED[0].parent, spec.identifier)
+    lock = lock_files.read(COMMITTED[0].parent, spec.identifier)
     assert lock is not None
-    assert files.mismatches(lock, spec, requirements(spec)) == []
+    assert lock_files.mismatches(lock, spec, requirements(spec)) == []
     assert lock.version("nvidia-cudnn-cu12") == "9.3.0.75"
     nvidia = {wheel.name for wheel in lock.wheels if wheel.name.startswith("nvidia-")}
     assert nvidia == {line.split("==")[0] for line in lock.requirements if line.startswith("nvidia-")}
@@ -181,14 +181,14 @@ def test_as_built_locks_have_exactly_the_versions_of_the_build() -> None:
 
 def test_the_date_is_kept_and_is_not_part_of_the_digest() -> None:
     dated = replace(LOCK, resolved=date(2026, 11, 22))
-    text = files.render(dated)
+    text = lock_files.render(dated)
     assert "# resolved: 2026-11-22\n" in text
-    assert files.parse(text).resolved == date(2026, 11, 22)
+    assert lock_files.parse(text).resolved == date(2026, 11, 22)
     assert dated.digest == LOCK.digest and dated == LOCK
-    assert files.parse(files.render(LOCK)).resolved is None
+    assert lock_files.parse(lock_files.render(LOCK)).resolved is None
 
 
 def test_a_date_that_is_none_is_rejected() -> None:
-    text = files.render(replace(LOCK, resolved=date(2026, 11, 22))).replace("2026-11-22", "yesterday")
+    text = lock_files.render(replace(LOCK, resolved=date(2026, 11, 22))).replace("2026-11-22", "yesterday")
     with pytest.raises(InputError, match="its header has no date such as 2026-11-22"):
-        files.parse(text)
+        lock_files.parse(text)

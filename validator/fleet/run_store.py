@@ -30,7 +30,7 @@ from typing import Any
 
 import msgspec
 
-from ..engines.base import ProbeRequest
+from ..engines.protocol import ProbeRequest
 from ..errors import InputError, MissingError
 from ..model.timestamps import format_timestamp, now_utc
 from ..system.files import machine_directory, make_machine_directory, writing

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..engines.base import ProbeRequest
 from ..engines.interpreters import START
+from ..engines.protocol import ProbeRequest
 from ..errors import InputError
 from ..model.spec import NO_GPU
 from .settings_schema import GPU_RESOURCE, KubernetesPlace

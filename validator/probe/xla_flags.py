@@ -72,7 +72,7 @@ def _unquoted(value: Optional[str]) -> Optional[str]:
     return value[1:-1] if value is not None and quoted else value
 
 
-def unknown(flags: Flags, prefix: str, directory: Optional[str]) -> List[str]:
+def unknown_flags(flags: Flags, prefix: str, directory: Optional[str]) -> List[str]:
     """Return the flags that TensorFlow doesn't know: not `--PREFIX…`, or a name that none of its libraries
     holds.
 

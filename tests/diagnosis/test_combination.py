@@ -11,8 +11,8 @@ from validator.compat.known_issues import FAILS as ISSUE_FAILS
 from validator.compat.known_issues import combinations
 from validator.diagnosis import diagnose_log
 from validator.diagnosis.causes import CERTAIN, LIKELY, POSSIBLE, causes
+from validator.diagnosis.combination import FAILS, judge
 from validator.diagnosis.conclusions import conclude
-from validator.diagnosis.judge import FAILS, judge
 from validator.diagnosis.observations import Certainty, Observation, Observations
 from validator.model.prediction import Rule
 

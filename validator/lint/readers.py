@@ -9,10 +9,10 @@ from pathlib import Path
 from ..errors import InputError
 from ..model.finding import Finding
 from . import dockerfile
+from .blame import findings
 from .environment import Environment
-from .judge import findings
 from .project_files import READERS, Read
-from .source import Source
+from .source_file import Source
 
 #: The name of a file -> what reads it. The first one that matches counts.
 _READERS: tuple[tuple[re.Pattern[str], Read], ...] = (

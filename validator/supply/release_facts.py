@@ -17,14 +17,14 @@ from ..compat.inspect import rows
 from ..errors import InputError, MissingError
 from ..locks.index import IndexFile, PackageIndex
 from ..system.files import cache_directory, full_disk_named
+from ..system.package_sources import PackageSources
 from ..system.runs import temporary_directory
-from ..system.sources import PackageSources
 from . import new_rows, predictions
 from .checkout import Copy, copied, refuse_installed
-from .measuring import forget, measured, refuse_small_disk
+from .fact_files import Table
 from .news import Asked, News, cuda_release, news
 from .remembered import remember
-from .tables import Table
+from .wheel_rows import forget, measured, refuse_small_disk
 
 Say = Callable[[str], None]
 
