@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from validator.answers.browser import ask
-from validator.answers.measured import Measured
-from validator.answers.ways import _why_older
 from validator.compat import facts
-from validator.compat.offers import Image, Offer, Pip, image_of
+from validator.compat.offers import image_of
 from validator.compat.releases import releases
-from validator.compat.suggest import Suggestion, newest_that_works
+from validator.compat.suggest import newest_that_works
 from validator.matrix.load import load_matrix
 from validator.matrix.plan import plan
-from validator.model.prediction import Outcome, Prediction, Reason, decide
+from validator.model.prediction import Outcome
 from validator.model.record import Verdict
 from validator.model.situation import Situation
-from validator.model.spec import Choice, ImageSpec, Variant
 from validator.resources import shipped_matrix
 
 from ..reports.page.test_site import HOSTILE
@@ -82,58 +78,59 @@ def tried(verdict: str, digest: str | None = DIGEST, **machine: str) -> dict[str
 
 
 def pullable(verdicts: dict[str, str], **machine: str) -> dict[str, Any]:
-    """Return the answer if images can be pulled and have these verdicts on an H100 with R580."""
+    """Return the answer if images can be pulled and have these verdicts on an A100 with R580."""
     return works(
         **machine,
         registry="registry.example.org/tf",
         images=dict.fromkeys(verdicts, DIGEST),
         verdicts={
-            f"{image}@r580-h100": {"verdict": verdict, "digest": DIGEST}
+            f"{image}@r580-a100": {"verdict": verdict, "digest": DIGEST}
             for image, verdict in verdicts.items()
         },
     )
 
 
 AS_BUILT = "tf2.21.0-cuda12.5-cudnn9.3-py312"
-H100 = {"gpu": "h100", "driver": "580", "python": "3.12"}
+NEWEST_LIBRARIES = "tf2.21.0-cudalatest-cudnnlatest-py312"
+A100 = {"gpu": "a100", "driver": "580", "python": "3.12"}
 RTX_5090 = {"gpu": "rtx 5090", "driver": "570", "python": "3.12"}
 REST = "The rest is only predicted."
 
 
 def test_a_prediction_says_should_work() -> None:
-    answer = works(**H100)
+    answer = works(**A100)
     assert answer["headline"] == "TensorFlow 2.21.0 should work in an image, and 2.20.0 with pip."
     assert answer["basis"] == "This is only predicted from published facts, and was not measured."
-    assert works(**H100, verdicts=None)["basis"] == "This is only predicted, from published facts."
+    assert works(**A100, verdicts=None)["basis"] == "This is only predicted, from published facts."
     assert works(gpu="h100")["basis"] == "This is only predicted, from published facts."
 
 
 def test_a_certified_image_works() -> None:
-    answer = tried("certified", **H100)
+    answer = tried("certified", **A100)
     assert answer["headline"] == "TensorFlow 2.21.0 works in an image, and 2.20.0 should work with pip."
     assert answer["basis"] == f"The image of TensorFlow 2.21.0 was certified on this kind of machine. {REST}"
 
 
 @pytest.mark.parametrize("digest", [OTHER, None])
 def test_a_certificate_of_another_build_proves_nothing(digest: str | None) -> None:
-    answer = tried("certified", digest, **H100)
-    assert answer["headline"] == works(**H100)["headline"]
+    answer = tried("certified", digest, **A100)
+    assert answer["headline"] == works(**A100)["headline"]
     assert "only predicted" in answer["basis"] and "another build of the image" in answer["basis"]
     assert way(answer, "image")["commands"] == [f"docker pull registry.example.org/tf@{DIGEST}"]
     assert way(answer, "image")["verdict"] is None
 
 
 def test_a_certificate_proves_nothing_of_an_image_that_has_to_be_built() -> None:
-    image = way(works(**H100), "image")
+    image = way(works(**A100), "image")
     for digest in (DIGEST, None):
-        answer = works(**H100, verdicts={image["cell"]: {"verdict": "certified", "digest": digest}})
-        assert answer["headline"] == works(**H100)["headline"]
+        answer = works(**A100, verdicts={image["cell"]: {"verdict": "certified", "digest": digest}})
+        assert answer["headline"] == works(**A100)["headline"]
         assert "another build of the image" in answer["basis"]
 
 
 @pytest.mark.parametrize("verdict", ["failed", "broken"])
 def test_after_an_image_that_does_not_work_comes_another(verdict: str) -> None:
-    answer = tried(verdict, None if verdict == "broken" else DIGEST, **H100)
+    answer = tried(verdict, None if verdict == "broken" else DIGEST, **A100)
     says = "failed when it was measured" if verdict == "failed" else "could not be built"
     assert answer["headline"] == (
         "TensorFlow 2.21.0 should work in an image, and 2.20.0 with pip."
@@ -141,16 +138,16 @@ def test_after_an_image_that_does_not_work_comes_another(verdict: str) -> None:
     )
     assert ("measured" in answer["basis"]) == (verdict == "failed") and answer["basis"].endswith(REST)
     image = way(answer, "image")
-    assert image["image"] == "tf2.21.0-cudalatest-cudnnlatest-py312" and image["verdict"] is None
+    assert image["image"] == NEWEST_LIBRARIES and image["verdict"] is None
     assert image["commands"][0].endswith(f"--select image={image['image']}")
     [refuted] = answer["refuted"]
     assert (refuted["image"], refuted["verdict"]) == (AS_BUILT, verdict)
-    assert refuted["cell"] == f"{AS_BUILT}@r580-h100"
+    assert refuted["cell"] == f"{AS_BUILT}@r580-a100"
 
 
 def test_after_the_images_of_a_release_that_do_not_work_comes_an_older_release() -> None:
-    newest = [AS_BUILT, "tf2.21.0-cudalatest-cudnnlatest-py312"]
-    answer = pullable(dict.fromkeys(newest, "failed"), **H100)
+    newest = [AS_BUILT, NEWEST_LIBRARIES]
+    answer = pullable(dict.fromkeys(newest, "failed"), **A100)
     assert answer["headline"] == (
         "TensorFlow 2.20.0 should work. 2 images of TensorFlow 2.21.0 were tried and do not work."
     )
@@ -165,11 +162,11 @@ def test_after_the_images_of_a_release_that_do_not_work_comes_an_older_release()
 
 def test_where_every_image_failed_pip_is_left() -> None:
     failed: dict[str, str] = {}
-    answer = works(**H100)
+    answer = works(**A100)
     while images := [one["image"] for one in answer["ways"] if one["way"] == "image"]:
         assert not failed.keys() & set(images), "an image that failed is not offered again"
         failed |= dict.fromkeys(images, "failed")
-        answer = pullable(failed, **H100)
+        answer = pullable(failed, **A100)
     assert {one["way"] for one in answer["ways"]} == {"pip"}
     assert answer["headline"].startswith("TensorFlow 2.20.0 should work with pip. ")
     assert len(answer["refuted"]) > 5 and "docker pull" not in json.dumps(answer)
@@ -179,22 +176,22 @@ PINNED = "tf2.21.0-cuda12.8-cudnn9.10-py312"
 
 
 def test_a_certified_image_of_other_libraries_is_pulled() -> None:
-    answer = pullable({PINNED: "certified"}, **H100)
+    answer = pullable({PINNED: "certified"}, **A100)
     image = way(answer, "image")
     assert image["image"] == PINNED and image["verdict"] == "certified"
     assert image["commands"] == [f"docker pull registry.example.org/tf@{DIGEST}"]
     assert answer["headline"] == "TensorFlow 2.21.0 works in an image, and 2.20.0 should work with pip."
     # Another machine measured it, or nobody did: it can be pulled, which is better than to build one.
-    other = pullable({PINNED: "certified"}, gpu="a100", driver="580", python="3.12")
+    other = pullable({PINNED: "certified"}, gpu="t4", driver="580", python="3.12")
     assert way(other, "image")["image"] == PINNED and way(other, "image")["verdict"] is None
     # It can't be pulled, and nothing says that the matrix has it.
-    gone = works(**H100, verdicts={f"{PINNED}@r580-h100": {"verdict": "certified", "digest": DIGEST}})
+    gone = works(**A100, verdicts={f"{PINNED}@r580-a100": {"verdict": "certified", "digest": DIGEST}})
     assert way(gone, "image")["image"] == AS_BUILT
 
 
 def test_a_certified_image_of_an_older_release_is_first() -> None:
     older = "tf2.19.0-cuda12.5-cudnn9.3-py312"
-    answer = pullable({older: "certified"}, **H100)
+    answer = pullable({older: "certified"}, **A100)
     assert answer["headline"] == (
         "TensorFlow 2.19.0 works in an image, and 2.20.0 should work with pip."
         " An image of TensorFlow 2.21.0 should work too."
@@ -208,7 +205,7 @@ def test_a_certified_image_of_an_older_release_is_first() -> None:
 
 def test_an_image_whose_twin_failed_is_not_chosen_before_others() -> None:
     twin = AS_BUILT.replace("py312", "py311")
-    machine = {"gpu": "h100", "driver": "580"}
+    machine = {"gpu": "a100", "driver": "580"}
     assert way(pullable({twin: "unproven"}, **machine), "image")["image"] == twin
     newest = AS_BUILT.replace("py312", "py313")
     answer = pullable({twin: "unproven", newest: "failed"}, **machine)
@@ -217,9 +214,9 @@ def test_an_image_whose_twin_failed_is_not_chosen_before_others() -> None:
 
 def test_an_image_with_other_packages_is_chosen_only_if_it_is_certified() -> None:
     ours = f"{PINNED}_ours"
-    image = way(pullable({ours: "certified"}, **H100), "image")
+    image = way(pullable({ours: "certified"}, **A100), "image")
     assert image["image"] == ours and image["notes"] == ["This image has other packages too: ours."]
-    assert way(pullable({ours: "unproven"}, **H100), "image")["image"] == AS_BUILT
+    assert way(pullable({ours: "unproven"}, **A100), "image")["image"] == AS_BUILT
 
 
 @pytest.mark.parametrize(
@@ -244,8 +241,8 @@ def test_an_image_is_read_from_its_identifier(identifier: str, same: bool | None
 
 @pytest.mark.parametrize("verdict", ["unproven", "works-on-cpu"])
 def test_a_measurement_that_proves_nothing_changes_nothing(verdict: str) -> None:
-    answer = tried(verdict, **H100)
-    assert answer["headline"] == works(**H100)["headline"] and "proved nothing" in answer["basis"]
+    answer = tried(verdict, **A100)
+    assert answer["headline"] == works(**A100)["headline"] and "proved nothing" in answer["basis"]
     assert way(answer, "image")["verdict"] == verdict
 
 
@@ -287,43 +284,129 @@ def test_every_release_that_is_named_can_be_had(system: str, python: str) -> Non
             assert bool(had) == (answer["outcome"] != "fails"), (gpu, driver)
 
 
-def test_a_note_says_why_pip_gets_an_older_release_than_an_image() -> None:
-    for gpu, driver in (("rtx 4090", "535"), ("gtx 980", "470.82.01")):
+def remarks_on(gpu: str, driver: str, **machine: str) -> str:
+    """Return the sentences below the headline."""
+    return " ".join(works(gpu=gpu, driver=driver, **machine)["remarks"])
+
+
+def test_a_remark_says_why_pip_gets_an_older_release_than_an_image() -> None:
+    for gpu, driver, why in (
+        ("rtx 4090", "535", "2.21.0 finds CUDA's libraries only if LD_LIBRARY_PATH names their directories"),
+        ("gtx 980", "470.82.01", "TensorFlow 2.14.1 does not work here: the extra asks for tensorrt"),
+    ):
         answer = works(gpu=gpu, driver=driver)
         image, pip = way(answer, "image"), way(answer, "pip")
         assert image["release"] != pip["release"]
-        assert pip["notes"][0].startswith(f"Not {image['release']}, because ")
+        assert f"With pip, {why}" in " ".join(answer["remarks"])
         assert {mode["shown"] for mode in answer["modes"]} == {
             f"TensorFlow {image['release']} in an image, {pip['release']} with pip"
         }
     same = works(gpu="rtx 5090", driver="570")
-    assert not any(note.startswith("Not ") for note in way(same, "pip")["notes"])
+    assert not any(remark.startswith("With pip") for remark in same["remarks"])
     assert same["modes"][0]["shown"] == f"TensorFlow {same['modes'][0]['release']}"
 
 
-def predicted(eager: Outcome, xla: Outcome) -> Prediction:
-    reasons = [Reason(eager, "eager", "", "", "verified", mode="eager")]
-    return decide([*reasons, Reason(xla, "xla", "", "", "verified", mode="xla")])
+@pytest.mark.parametrize(
+    ("gpu", "driver", "why"),
+    [
+        ("h100", "550", "R550 returns CUDA_ERROR_UNSUPPORTED_PTX_VERSION."),
+        ("gtx 1080", "418", "CUDA 12.5 needs driver 525.60.13 or newer; this is 418."),
+        ("gtx 980", "535", "the wheel has no kernels for compute capability 5.2"),
+        ("rtx 5090", "570", "With XLA, TensorFlow 2.21.0 does not work here: tensorflow 2.21.0 writes PTX"),
+    ],
+)
+def test_a_remark_says_why_the_newest_release_does_not_work(gpu: str, driver: str, why: str) -> None:
+    first, *_ = works(gpu=gpu, driver=driver)["remarks"]
+    assert "TensorFlow 2.21.0 does not work here: " in first and why in first
 
 
-def test_the_note_compares_with_an_image_for_the_same_modes() -> None:
-    newest, other = list(releases())[-1], list(releases())[-2]
-    both, eager = predicted(WORKS, WORKS), predicted(WORKS, FAILS)
-    spec = ImageSpec("2.0", "3.12", Variant.GPU, Choice("as-built", "12.5"), Choice("as-built", "9.3"))
-    pip = Pip("3.12", True, eager, predicted(FAILS, FAILS))
-    found = [
-        Measured(None, None, None, None).option(
-            Offer(release, (Image(spec.identifier, spec, True, prediction),), installation)
-        )
-        for release, prediction, installation in (
-            (newest, eager, pip),
-            (other, both, Pip("3.12", False, both, both)),
-        )
+def test_no_other_remark_where_the_newest_release_works() -> None:
+    assert works(**A100)["remarks"] == [
+        "With pip, 2.21.0 finds CUDA's libraries only if LD_LIBRARY_PATH names their directories; 2.20.0"
+        " needs no such setting."
     ]
-    suggested = Suggestion(other, "tensorflow", "3.12", False, False, both)
-    assert list(_why_older(found, suggested)) == []
-    [note] = _why_older(found, replace(suggested, eager_only=True))
-    assert note.startswith(f"Not {newest.version}, because with pip it finds")
+    # The headline says which images were tried.
+    refuted = pullable(dict.fromkeys([AS_BUILT, NEWEST_LIBRARIES], "failed"), **A100)
+    assert refuted["remarks"] == []
+
+
+@pytest.mark.parametrize(
+    ("machine", "says"),
+    [
+        (
+            {"gpu": "gtx 1080", "driver": "418"},
+            "With driver 525.60.13 or newer, up to R580, the last branch for this GPU:"
+            " TensorFlow 2.21.0 should work in an image, and 2.19.1 with pip.",
+        ),
+        (
+            {"gpu": "h100", "driver": "550"},
+            "With driver R555 or newer: TensorFlow 2.21.0 should work in an image, and 2.20.0 with pip.",
+        ),
+        (
+            {"gpu": "t4", "driver": "11.2"},
+            "With driver 525.60.13 or newer: TensorFlow 2.21.0 should work in an image, and 2.20.0 with pip.",
+        ),
+        ({"gpu": "t4", "driver": "390.48"}, "With driver 525.60.13 or newer: TensorFlow 2.21.0 should work"),
+        (
+            {"gpu": "rtx 5090", "driver": "535"},
+            "With driver R570 or newer: for eager operations, TensorFlow 2.21.0 should work.",
+        ),
+        (
+            {"gpu": "rtx 3060", "driver": "450", "system": "wsl2"},
+            "With driver 527.41 or newer for Windows: TensorFlow 2.21.0 should work",
+        ),
+        ({"driver": "418"}, "or newer: no known fact rules out TensorFlow 2.21.0, but the GPU is not known."),
+        (
+            {"gpu": "v100", "driver": "590"},
+            "With driver R580, the last branch for this GPU: TensorFlow 2.21.0 should work in an image",
+        ),
+        (
+            {"gpu": "k80", "driver": "550"},
+            "With driver R470, the last branch for this GPU: TensorFlow 2.14.1 should work in an image",
+        ),
+    ],
+)
+def test_a_remark_says_what_another_driver_allows(machine: dict[str, str], says: str) -> None:
+    assert says in " ".join(works(**machine)["remarks"])
+
+
+def test_what_another_driver_allows_is_what_works_with_it() -> None:
+    before = works(gpu="gtx 1080", driver="418.56")
+    [said] = [remark for remark in before["remarks"] if remark.startswith("With driver")]
+    assert said.endswith(works(gpu="gtx 1080", driver="525.60.13")["headline"])
+    assert "2.21.0" not in works(gpu="gtx 1080", driver="525.53")["headline"]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "driver", "system"),
+    [("a100", "580", "linux"), ("gtx 980", "535", "linux"), ("t4", "390.48", "macos"), ("h100", "", "linux")],
+)
+def test_no_driver_is_named_where_none_changes_the_answer(gpu: str, driver: str, system: str) -> None:
+    assert "With driver" not in remarks_on(gpu, driver, system=system)
+
+
+def test_a_release_candidate_is_named_where_no_stable_release_works() -> None:
+    said = remarks_on("rtx 5090", "580")
+    assert "The release candidate 2.22.0rc0" in said and "should work with XLA too" in said
+    assert "`python -m pip install 'tensorflow[and-cuda]==2.22.0rc0'`" in said
+    assert "nobody has measured it" in said
+    for gpu, driver, python in (("a100", "580", ""), ("rtx 5090", "580", "3.9"), ("t4", "390.48", "")):
+        assert "candidate" not in remarks_on(gpu, driver, python=python)
+
+
+def test_what_is_known_to_go_wrong_is_said_next_to_the_headline() -> None:
+    assert (
+        "Note for TensorFlow 2.18.1: ptxas 12.0 up to 12.6.77 is known to miscompile XLA code on Hopper"
+        in remarks_on("h100", "550")
+    )
+    # Only what can be pulled has it.
+    image = way(works(gpu="h100", driver="580"), "image")
+    assert image["image"] == "tf2.21.0-cudalatest-cudnnlatest-py313" and image["cautions"] == []
+    only = AS_BUILT.replace("py312", "py313")
+    pulled = works(gpu="h100", driver="580", registry="registry.example.org/tf", images={only: DIGEST})
+    assert way(pulled, "image")["image"] == only
+    assert "Note for TensorFlow 2.21.0 in an image: ptxas" in " ".join(pulled["remarks"])
+    assert "Note" not in remarks_on("a100", "580")
 
 
 def test_newer_releases_are_left_out_with_their_reasons() -> None:

@@ -11,7 +11,8 @@ from ..versions import Version
 from .measured import PROVEN, REFUTED, joined
 from .ways import BOTH, EAGER_ONLY, Way, release_of
 
-_HOW = {"image": "in an image", "pip": "with pip"}
+#: How to get a release in a way, in a sentence.
+HOW = {"image": "in an image", "pip": "with pip"}
 _TRIED = {
     PROVEN: "was certified on this kind of machine",
     "failed": "was measured on this kind of machine",
@@ -24,8 +25,8 @@ def headline(ways: Sequence[Way], missing: Sequence[str], refuted: Sequence[Mapp
 
     It says "works" only of what was certified, and "should work" of what is only predicted.
     """
-    eager, xla = (_usable(ways, mode) for mode in MODES)
-    return " ".join([_answer(eager, xla, missing), *_newer_image(ways, eager), *_refutation(refuted)])
+    eager, xla = (usable_ways(ways, mode) for mode in MODES)
+    return " ".join([answer(eager, xla, missing), *_newer_image(ways, eager), *_refutation(refuted)])
 
 
 def basis(
@@ -50,13 +51,13 @@ def basis(
 
 def newest_in_mode(ways: Sequence[Way], mode: str) -> dict[str, Any]:
     """Return the newest release that can be used in a mode."""
-    usable = _usable(ways, mode)
+    usable = usable_ways(ways, mode)
     if not usable:
         return {"mode": mode, "release": None, "outcome": Outcome.FAILS.value, "shown": "no release"}
     if _same_release(usable):
         shown = usable[0]["release"]
     else:
-        shown = ", ".join(f"{way['release']} {_HOW[way['way']]}" for way in usable)
+        shown = ", ".join(f"{way['release']} {HOW[way['way']]}" for way in usable)
     outcome = usable[0]["outcome"]
     doubt = ", not certain" if outcome == Outcome.UNKNOWN.value else ""
     return {
@@ -67,7 +68,7 @@ def newest_in_mode(ways: Sequence[Way], mode: str) -> dict[str, Any]:
     }
 
 
-def _usable(ways: Sequence[Way], mode: str) -> list[Way]:
+def usable_ways(ways: Sequence[Way], mode: str) -> list[Way]:
     """Return the best image and the newest installation with pip that can be used in a mode.
 
     The best image is the newest one that was certified, else the newest one. All have the same outcome: what
@@ -107,7 +108,7 @@ def _newer_image(ways: Sequence[Way], usable: Sequence[Way]) -> Iterator[str]:
         yield f"An image of TensorFlow {newest['release']} should work too{only}."
 
 
-def _answer(eager: Sequence[Way], xla: Sequence[Way], missing: Sequence[str]) -> str:
+def answer(eager: Sequence[Way], xla: Sequence[Way], missing: Sequence[str]) -> str:
     if not eager:
         return "No TensorFlow release is expected to use the GPU here."
     if eager[0]["outcome"] == Outcome.UNKNOWN.value:
@@ -130,10 +131,10 @@ def _promise(usable: Sequence[Way]) -> str:
     promise = f"TensorFlow {first['release']} {'works' if proven else 'should work'}"
     if same and not proven:
         return promise
-    promise += f" {_HOW[first['way']]}"
+    promise += f" {HOW[first['way']]}"
     for way in others:
         release = "" if same else f" {way['release']}"
-        promise += f", and{release}{' should work' if proven else ''} {_HOW[way['way']]}"
+        promise += f", and{release}{' should work' if proven else ''} {HOW[way['way']]}"
     return promise
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..compat.offers import Image, Offer, Pip, image_of, rank
+from ..compat.offers import Image, Offer, Pip, cautions, image_of, rank
 from ..compat.releases import Release
 from ..model.prediction import Outcome, Prediction, Reason, decide
 from ..model.spec import ImageSpec, cell_identifier
@@ -78,6 +78,7 @@ class Measured:
                 (one.image.spec.cuda, one.image.spec.cudnn) in likely,
                 one.digest is None,
                 not one.other_build,
+                len(cautions(one.prediction)),
                 one.image.has_additions,
             )
 

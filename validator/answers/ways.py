@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..compat.offers import outcome
+from ..compat.offers import cautions, outcome
 from ..compat.placeholders import filling
 from ..compat.policies import constraints
 from ..compat.releases import Release
@@ -23,7 +23,8 @@ from .measured import PROVEN, Measured, Option, contents
 BOTH, EAGER_ONLY = "eager and XLA", "eager only"
 #: The placeholder that `filling` fills in.
 _PIN = "pin_that_works"
-_INSTALL = "python -m pip install '{}'"
+#: Installs a requirement.
+INSTALL = "python -m pip install '{}'"
 _BUILDS = "There is no such image to pull. This builds it; in a checkout, `python` is `.venv/bin/python`."
 #: The most reasons that are given for one release.
 _REASONS = 3
@@ -42,7 +43,7 @@ _Predict = Callable[[Option], Prediction | None]
 
 def image_ways(found: Sequence[Option], known: Measured) -> Iterator[dict[str, Any]]:
     """Yield the newest images that work, after the newest certified one if that is older."""
-    chosen = list(_chosen(found, _of_image))
+    chosen = list(_chosen(found, of_image))
     proven = next((option for option in found if option.image and option.image.verdict == PROVEN), None)
     if proven is not None and proven not in [option for option, _ in chosen]:
         chosen.insert(0, (proven, BOTH))
@@ -57,7 +58,7 @@ def image_ways(found: Sequence[Option], known: Measured) -> Iterator[dict[str, A
             notes = [_BUILDS] if known.digests is not None else []
         if one.image.has_additions:
             notes.append(f"This image has other packages too: {one.image.identifier.partition('_')[2]}.")
-        way = _way("image", option, modes, one.prediction, commands, notes, found, _of_image)
+        way = _way("image", option, modes, one.prediction, commands, notes, found, of_image)
         yield way | {
             "image": one.image.identifier,
             "python": one.image.spec.python,
@@ -71,17 +72,16 @@ def pip_ways(found: Sequence[Option], machine: Situation) -> Iterator[dict[str, 
     """Yield the newest release that pip installs and that works, or those of which that is not certain."""
     suggested = newest_that_works(machine)
     if suggested is not None:
-        install = _INSTALL.format(suggested.requirement)
+        install = INSTALL.format(suggested.requirement)
         filled = filling("pip", {_PIN}, [install], machine)
         assert filled is not None
         option = next(option for option in found if option.release == suggested.release)
         modes = EAGER_ONLY if suggested.eager_only else BOTH
         commands = [*filled.before, install, *filled.after]
-        against = _of_pip if suggested.library_path else _alone
-        notes = [*_why_older(found, suggested), *filled.notes]
-        way = _way("pip", option, modes, suggested.prediction, commands, notes, found, against)
+        against = of_pip if suggested.library_path else _alone
+        way = _way("pip", option, modes, suggested.prediction, commands, filled.notes, found, against)
         yield way | {"python": suggested.python}
-    for option, modes in _chosen(found, _of_pip):
+    for option, modes in _chosen(found, of_pip):
         if suggested is None:
             wanted = True
         else:
@@ -111,7 +111,7 @@ def refuted_images(found: Sequence[Option], ways: Sequence[Way]) -> Iterator[dic
 
 def release_row(option: Option) -> dict[str, Any]:
     """Return a release with its outcome in each way and mode, and what speaks against it."""
-    ways = {"image": _of_image(option), "pip": _of_pip(option)}
+    ways = {"image": of_image(option), "pip": of_pip(option)}
     return {
         "release": option.release.version,
         "cuda": option.release.cuda,
@@ -121,7 +121,7 @@ def release_row(option: Option) -> dict[str, Any]:
             name: {mode: outcome(prediction, mode).value for mode in MODES} if prediction else None
             for name, prediction in ways.items()
         },
-        "reasons": _against(ways["image"] or ways["pip"], option.release),
+        "reasons": reasons_against(ways["image"] or ways["pip"], option.release),
     }
 
 
@@ -133,34 +133,16 @@ def _uncertain_pip(option: Option, modes: str, found: Sequence[Option]) -> dict[
     """Return the installation of a release that `newest_that_works` does not suggest."""
     pip, wanted = option.pip, requirement(option.release)
     suggestion = Suggestion(option.release, wanted, pip.python, False, modes == EAGER_ONLY, pip.prediction)
-    commands = [_INSTALL.format(each) for each in (wanted, *constraints(option.release.version))]
+    commands = [INSTALL.format(each) for each in (wanted, *constraints(option.release.version))]
     notes = suggestion_notes(suggestion)
     return _way("pip", option, modes, pip.prediction, commands, notes, found, _alone) | {"python": pip.python}
 
 
-def _why_older(found: Sequence[Option], suggested: Suggestion) -> Iterator[str]:
-    """Yield a sentence that says why pip gets an older release than an image does, if it does."""
-    images = _chosen(found, _of_image)
-    newest = next((option for option, modes in images if suggested.eager_only or modes == BOTH), None)
-    if newest is None or found.index(newest) >= next(
-        place for place, option in enumerate(found) if option.release == suggested.release
-    ):
-        return
-    name, own = newest.release.version, suggested.release.version
-    if newest.pip.library_path and not suggested.library_path:
-        yield (
-            f"Not {name}, because with pip it finds CUDA's libraries only if LD_LIBRARY_PATH names their"
-            f" directories. {own} needs no such setting."
-        )
-    elif reasons := _against(newest.pip.alone, newest.release):
-        yield f"Not {name}, because {reasons[0]['text']}."
-
-
-def _of_image(option: Option) -> Prediction | None:
+def of_image(option: Option) -> Prediction | None:
     return option.image.prediction if option.image else None
 
 
-def _of_pip(option: Option) -> Prediction | None:
+def of_pip(option: Option) -> Prediction | None:
     return option.pip.prediction
 
 
@@ -210,20 +192,28 @@ def _way(
         "notes": list(notes),
         "verdict": None,
         "other_build_certified": False,
+        "cautions": [reason.text for reason in cautions(prediction)],
         "reasons": [_reason(reason) for reason in prediction.reasons],
         "newer": list(_grouped(found[: found.index(option)], against)),
     }
 
 
-def _against(prediction: Prediction | None, release: Release) -> list[dict[str, str]]:
-    """Return what speaks against a release, the deciding reasons first."""
+def reasons_against(
+    prediction: Prediction | None, release: Release, mode: str | None = None
+) -> list[dict[str, str]]:
+    """Return what speaks against a release, the deciding reasons first.
+
+    mode: `eager` or `xla` to leave out what speaks only against the other one.
+    """
     if prediction is not None and prediction.outcome is Outcome.WORKS:
         return []
     if prediction is None:
         text = f"this project makes no image of TensorFlow {release.version} for such a machine"
         return [{"outcome": Outcome.FAILS.value, "text": text, "fact": "", "source": ""}]
     against = [
-        reason for reason in prediction.reasons if reason.outcome is not Outcome.WORKS and not reason.advisory
+        reason
+        for reason in prediction.reasons
+        if reason.outcome is not Outcome.WORKS and (mode is None or reason.mode in (None, mode))
     ]
     return [_reason(reason) for reason in against[:_REASONS]]
 
@@ -232,7 +222,7 @@ def _grouped(found: Sequence[Option], predict: _Predict) -> Iterator[dict[str, A
     """Yield why releases are not chosen, newest first. Neighbours with the same reasons are one group."""
 
     def key(option: Option) -> list[str]:
-        reasons = _against(predict(option), option.release)
+        reasons = reasons_against(predict(option), option.release)
         own = f"tensorflow {option.release.version}"
         return [reason["text"].replace(own, "tensorflow") for reason in reasons]
 
@@ -241,7 +231,7 @@ def _grouped(found: Sequence[Option], predict: _Predict) -> Iterator[dict[str, A
         span = f"{others[-1].release.version} to " if others else ""
         yield {
             "releases": f"{span}{newest.release.version}",
-            "reasons": _against(predict(newest), newest.release) or [_NOT_CERTIFIED],
+            "reasons": reasons_against(predict(newest), newest.release) or [_NOT_CERTIFIED],
         }
 
 

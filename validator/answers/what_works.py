@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..compat import gpus, loose_values
 from ..compat.hardware import Driver, Gpu, parse_driver, parse_gpu
 from ..compat.offers import offers
 from ..compat.older_releases import driver_with
+from ..compat.other_driver import other_driver
 from ..errors import InputError
 from ..model.situation import EAGER, JETSON, LINUX, MACHINES, MACOS, MODES, SYSTEMS, WINDOWS, WSL2, Situation
 from ..model.spec import host_identifier
@@ -19,7 +21,8 @@ from ..reports.diagnosis_words import fact_names
 from ..versions import CudaVersion, DriverRelease
 from .errors import rejecting
 from .headline import basis, headline, newest_in_mode
-from .measured import Measured
+from .measured import Measured, Option
+from .remarks import remarks
 from .ways import image_ways, pip_ways, refuted_images, release_row
 
 _PYTHON = re.compile(r"[23]\.\d{1,2}")
@@ -54,12 +57,18 @@ def what_works(asked: Mapping[str, Any]) -> dict[str, Any]:
     known = Measured(asked["registry"], asked["images"], asked["verdicts"], _host(machine, gpu))
     found = [known.option(offer) for offer in offers(machine, known.specs())]
     missing = fact_names(name for name in found[0].pip.prediction.missing if name in ("driver", "gpu"))
-    ways = [*image_ways(found, known), *pip_ways(found, machine)]
+    ways = _ways(found, known, machine)
     refuted = list(refuted_images(found, ways))
     modes = [newest_in_mode(ways, mode) for mode in MODES]
+
+    def ask(other: Situation) -> list[dict[str, Any]]:
+        there = replace(known, host=_host(other, gpu))
+        return _ways([there.option(offer) for offer in offers(other, there.specs())], there, other)
+
     return {
         "machine": list(_words(machine, gpu, driver)),
         "headline": headline(ways, missing, refuted),
+        "remarks": list(remarks(found, ways, machine, other_driver(machine), ask)),
         "basis": basis(ways, asked["verdicts"], refuted),
         "outcome": modes[MODES.index(EAGER)]["outcome"],
         "modes": modes,
@@ -67,6 +76,10 @@ def what_works(asked: Mapping[str, Any]) -> dict[str, Any]:
         "refuted": refuted,
         "releases": [release_row(option) for option in found],
     }
+
+
+def _ways(found: Sequence[Option], known: Measured, machine: Situation) -> list[dict[str, Any]]:
+    return [*image_ways(found, known), *pip_ways(found, machine)]
 
 
 def _python(text: str) -> str | None:

@@ -166,29 +166,39 @@ def knows_gpu(kernel_branch: int, user_branch: int, capability: ComputeCapabilit
 
 
 def _retired(branch: int, capability: ComputeCapability) -> tuple[Reason, ...]:
+    row = _last_branch(capability)
+    if row is None or branch <= row["branch"]:
+        return ()
+    text = (
+        f"R{row['branch']} is the last driver branch for {row['generation']}"
+        f" (compute capability {capability}); this is R{branch}"
+    )
+    return (facts.fact(row).fails(text, "driver_dropped_gpu"),)
+
+
+def last_branch(capability: ComputeCapability) -> int | None:
+    """Return the number of the last driver branch for a GPU; None if the newest branch supports it."""
+    row = _last_branch(capability)
+    return row["branch"] if row else None
+
+
+def _last_branch(capability: ComputeCapability) -> facts.Row | None:
     for row in facts.rows("drivers", "last_branch"):
-        inside = ComputeCapability.parse(row["from"]) <= capability < ComputeCapability.parse(row["below"])
-        if inside and branch > row["branch"]:
-            text = (
-                f"R{row['branch']} is the last driver branch for {row['generation']}"
-                f" (compute capability {capability}); this is R{branch}"
-            )
-            return (facts.fact(row).fails(text, "driver_dropped_gpu"),)
-    return ()
+        if ComputeCapability.parse(row["from"]) <= capability < ComputeCapability.parse(row["below"]):
+            return row
+    return None
 
 
 def no_branch_for(capability: ComputeCapability, toolkit: CudaVersion) -> Reason | None:
     """Say why no driver branch has both a GPU and a toolkit, if the last one for the GPU is too old."""
-    floor = minor_version(toolkit.major)
-    for row in facts.rows("drivers", "last_branch"):
-        inside = ComputeCapability.parse(row["from"]) <= capability < ComputeCapability.parse(row["below"])
-        if inside and floor is not None and row["branch"] < floor.driver.branch:
-            return facts.fact(row).fails(
-                f"{row['generation']} (compute capability {capability}) needs R{row['branch']} or older, and"
-                f" CUDA {toolkit} needs R{floor.driver.branch} or newer",
-                "driver_dropped_gpu",
-            )
-    return None
+    floor, row = minor_version(toolkit.major), _last_branch(capability)
+    if row is None or floor is None or row["branch"] >= floor.driver.branch:
+        return None
+    return facts.fact(row).fails(
+        f"{row['generation']} (compute capability {capability}) needs R{row['branch']} or older, and"
+        f" CUDA {toolkit} needs R{floor.driver.branch} or newer",
+        "driver_dropped_gpu",
+    )
 
 
 def _not_yet(branch: int, capability: ComputeCapability) -> tuple[Reason, ...]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from ..model.prediction import Outcome, Prediction
+from ..model.prediction import Outcome, Prediction, Reason
 from ..model.situation import LINUX, WSL2, X86_64, Situation
 from ..model.spec import AS_BUILT, LATEST, Cell, Choice, HostClass, ImageSpec, Variant
 from ..versions import leading_numbers
@@ -76,6 +76,11 @@ def outcome(prediction: Prediction, mode: str) -> Outcome:
     return prediction.outcome if found is None else found
 
 
+def cautions(prediction: Prediction) -> list[Reason]:
+    """Return the remarks on how operations run, such as one on a compiler that is known to have a fault."""
+    return [reason for reason in prediction.reasons if reason.advisory and reason.mode is not None]
+
+
 def rank(prediction: Prediction) -> tuple[int, ...]:
     """Return a number for each of the outcomes. Those of the best prediction are the lowest."""
     modes = (prediction.outcome, outcome(prediction, "eager"), outcome(prediction, "xla"))
@@ -115,7 +120,12 @@ def offers(machine: Situation, known: Mapping[str, ImageSpec]) -> Iterator[Offer
     """
     stable = [release for release in releases() if not release.prerelease]
     for release in reversed((*older_releases.older_releases(), *stable)):
-        yield Offer(release, tuple(_images(machine, release, known)), _pip(machine, release))
+        yield offer(machine, release, known)
+
+
+def offer(machine: Situation, release: Release, known: Mapping[str, ImageSpec]) -> Offer:
+    """Return what one release offers. machine, known: as in `offers`."""
+    return Offer(release, tuple(_images(machine, release, known)), _pip(machine, release))
 
 
 def _pip(machine: Situation, release: Release) -> Pip:

@@ -13,7 +13,7 @@ from . import loose_values, policies
 from .errors import PolicyError
 from .judge import judge
 from .older_releases import release_of_any_age
-from .releases import Release, newest, releases
+from .releases import Release, is_candidate, newest, releases
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,21 @@ def _newest_that_works(machine: Situation) -> Suggestion | None:
                 found = _works(machine, release, python, library_path=library_path, eager_only=True)
                 if found is not None:
                     return found
+    return None
+
+
+def candidate_that_works(machine: Situation) -> Suggestion | None:
+    """Return the newest release candidate if pip can install it on a machine and it works there.
+
+    None if it does not, or if there is a stable release that is newer.
+    """
+    for release in reversed(releases()):
+        if is_candidate(release.version):
+            for library_path in (False, True):
+                found = _works(machine, release, _minor(machine.python), library_path=library_path)
+                if found is not None and found.prediction.outcome is Outcome.WORKS:
+                    return found
+            return None
     return None
 
 

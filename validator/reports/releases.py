@@ -24,6 +24,8 @@ def text(answer: Mapping[str, Any], width: int) -> str:
 
 def _lines(answer: Mapping[str, Any], width: int) -> Iterator[str]:
     yield from _wrapped(answer["headline"], width)
+    for remark in answer["remarks"]:
+        yield from _wrapped(remark, width)
     yield from _wrapped(answer["basis"], width)
     yield from _wrapped(f"For {', '.join(answer['machine'])}.", width)
     yield ""

@@ -272,6 +272,7 @@
     const newest = answer.releases[0];
     return [
       headed(answer.outcome, answer.headline),
+      ...answer.remarks.map((remark) => element("p", { class: "remark" }, ...coded(remark))),
       element("p", {}, answer.basis),
       element("p", { class: "quiet" }, `For ${answer.machine.join(", ")}.`),
       element("dl", { class: "modes" }, ...answer.modes.map(({ mode, outcome, shown }) =>
