@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from validator.certify import signing, verify
+from validator.certify import cosign, verify
 from validator.certify.signing import Signer
 from validator.certify.trust import Trust
 from validator.certify.verify import certificates
@@ -426,7 +426,7 @@ def test_a_registry_error_is_not_a_missing_certificate(
 def test_without_cosign_nothing_is_verified(
     registry: Registry, image: str, trust: Trust, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(signing, "_accepted", set())
+    monkeypatch.setattr(cosign, "_accepted", set())
     programs = tmp_path / "programs"
     programs.mkdir()
     (programs / "oras").symlink_to(str(shutil.which("oras")))
@@ -441,7 +441,7 @@ def test_cosign_verifies_a_bundle_once_for_each_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     assert len(certificates(registry, image, trust).certificates) == 1
-    monkeypatch.setattr(signing, "is_installed", lambda: False)
+    monkeypatch.setattr(cosign, "is_installed", lambda: False)
     assert len(certificates(registry, image, trust).certificates) == 1
     with pytest.raises(MissingError, match="cosign is not installed"):
         certificates(registry, image, foreign[1])

@@ -12,8 +12,8 @@ import pytest
 from validator import cli
 from validator.certify.bundle import parse_bundle
 from validator.certify.challenges import Ledger
+from validator.certify.cosign import NotVerified, verify
 from validator.certify.machine_keys import make_runner_key
-from validator.certify.signing import NotVerified, verify
 from validator.certify.trust_file import read_trust_file
 from validator.cli.measurement_signing import fleet_runner_of, runner_of
 from validator.model.measurement import PREDICATE, Outside, Unread, labelled, measurement_of, statement_of

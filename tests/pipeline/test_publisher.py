@@ -17,7 +17,7 @@ from validator.assemble.destinations import Destination
 from validator.assemble.image import Assembled
 from validator.assemble.layers import Encoded, Write
 from validator.assemble.progress import Progress
-from validator.certify import signing
+from validator.certify import cosign
 from validator.certify.provenance import Inputs, Provenance, Refusal
 from validator.certify.signing import Signer
 from validator.certify.trust import Signatory
@@ -221,7 +221,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     monkeypatch.setattr(
         publishing, "attach_compatibility", lambda registry, held, spec: registry.described.append(held)
     )
-    monkeypatch.setattr(signing, "is_installed", lambda: True)
+    monkeypatch.setattr(cosign, "is_installed", lambda: True)
     lock = write_lock(tmp_path, SPEC)
     with Store(str(tmp_path / "records.db")) as store:
         yield Bench(store, tmp_path, lock, FakeImageEngine(report()))
@@ -362,7 +362,7 @@ def test_without_cosign_or_a_builder_to_trust_images_are_built(
 ) -> None:
     bench.hold(SPEC, bench.lock, digest("a"))
     if lacking == "cosign":
-        monkeypatch.setattr(signing, "is_installed", lambda: False)
+        monkeypatch.setattr(cosign, "is_installed", lambda: False)
     else:
         monkeypatch.setattr(f"{__name__}.TRUST", TrustFile())
     assert bench.run().status is Status.MEASURED

@@ -23,9 +23,9 @@ from ..model.timestamps import TOLERANCE, format_timestamp, parse_timestamp
 from ..resources import manual
 from .bundle import Bundle, BundleError, parse_bundle
 from .challenges import LIFETIME, Challenges
+from .cosign import NotVerified, verify
 from .eligibility import NotCertifiable
 from .host_classes import objection_to
-from .signing import NotVerified, verify
 from .trust_file import Party, TrustFile
 
 

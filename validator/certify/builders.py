@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from . import signing
+from . import cosign
 from .bundle import Bundle
-from .signing import NotVerified
+from .cosign import NotVerified
 from .trust_file import Party, TrustFile
 
 
@@ -19,7 +19,7 @@ def by_a_builder(
     """
     for builder in trust.builders:
         try:
-            payload = signing.verify(bundle, digest, predicate_type, builder.signatory)
+            payload = cosign.verify(bundle, digest, predicate_type, builder.signatory)
         except NotVerified:
             continue
         # The time of the build is only what the signer claims, and whoever stole a key can claim any time.

@@ -20,7 +20,7 @@ from ..model.codec import DocumentError
 from ..model.timestamps import format_timestamp, now_utc, parse_timestamp
 from ..registry.client import Registry
 from ..registry.names import is_digest
-from . import attached, signing
+from . import attached, cosign
 from .builders import by_a_builder
 from .bundle import Bundle, BundleError, parse_bundle
 from .signing import Signer
@@ -200,7 +200,7 @@ def provenance_of(
 
 
 def _verified(bundle: Bundle, digest: str, builder: Party) -> Provenance:
-    payload = signing.verify(bundle, digest, PREDICATE, builder.signatory)
+    payload = cosign.verify(bundle, digest, PREDICATE, builder.signatory)
     return read_provenance(payload, digest, builder)
 
 

@@ -14,9 +14,10 @@ from ..model import codec
 from ..model.codec import DocumentError
 from ..model.record import REHEARSAL, Origin, Record
 from ..registry.client import Registry
-from . import attached, signing
+from . import attached, cosign
 from .bundle import BundleError, parse_bundle
-from .signing import NotVerified, Signer
+from .cosign import NotVerified
+from .signing import Signer
 from .statement import REHEARSAL_PREDICATE, STATEMENT_V1
 from .trust import Trust
 
@@ -70,7 +71,7 @@ def rehearsed(registry: Registry, digest: str, trust: Trust) -> tuple[str, ...]:
     found = []
     for candidate in attached.candidates(registry, digest, REHEARSAL_PREDICATE):
         try:
-            payload = signing.verify(candidate.read(), digest, REHEARSAL_PREDICATE, trust)
+            payload = cosign.verify(candidate.read(), digest, REHEARSAL_PREDICATE, trust)
             predicate = codec.convert(codec.parse_unique(payload), dict[str, Any])["predicate"]
             found.append(str(predicate["record"]))
         except (BundleError, NotVerified, DocumentError, KeyError, TypeError):

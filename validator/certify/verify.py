@@ -14,7 +14,7 @@ from ..model.verdict import REQUIRED_CHECKS
 from ..registry.client import Registry
 from ..registry.names import additions_of
 from ..system.pools import map_in_threads
-from . import attached, signing
+from . import attached, cosign
 from .attached import Candidate
 from .bundle import Bundle, BundleError
 from .statement import (
@@ -145,7 +145,7 @@ def verified_statement(
     A failure counts however old it is.
     """
     refuse_rehearsal(bundle.payload)
-    payload = signing.verify(bundle, digest, PREDICATE, trust)
+    payload = cosign.verify(bundle, digest, PREDICATE, trust)
     statement = read_statement(payload, digest, trust.signer)
     if reason := _against(statement, trust, now):
         raise NoCertificate(reason)

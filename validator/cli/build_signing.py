@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ..certify.cosign import is_installed
 from ..certify.registration import register_builder
-from ..certify.signing import Signer, is_installed
+from ..certify.signing import Signer
 from ..certify.trust_file import read_trust_file
 from ..errors import MissingError, ValidatorError
 from .options import print_status

@@ -21,7 +21,7 @@ from ..assemble.destinations import Destination
 from ..assemble.image import Assembled
 from ..assemble.layers import Encoded, Write
 from ..assemble.progress import Progress
-from ..certify import signing
+from ..certify import cosign
 from ..certify.provenance import Inputs, Provenance, Refusal, attach_provenance, provenance_of
 from ..certify.sboms import attach_sboms
 from ..certify.signing import Signer
@@ -87,7 +87,7 @@ class Publisher:
         tag = self.tag(spec)
         digest = self.registry.digest_of(tag)
         # Without cosign, or without a builder to trust, nobody can tell where the image comes from.
-        if digest is None or not self.trust.builders or not signing.is_installed():
+        if digest is None or not self.trust.builders or not cosign.is_installed():
             return None
         found = self._provenance(spec, lock, digest)
         if (
