@@ -10,7 +10,7 @@ from validator.probe import fresh
 from validator.probe.check import Context
 from validator.probe.checks import mixed_precision
 from validator.probe.isolate import Answer
-from validator.probe.measuring import spread
+from validator.probe.spread import spread
 
 from ..children import ended
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from validator import problems
-from validator.probe import measuring
+from validator.probe import profiler
 from validator.probe.check import Context
 from validator.probe.checks import xla_speedup
 from validator.probe.checks.xla_speedup import Mode
@@ -108,9 +108,9 @@ FAKE = SimpleNamespace(errors=SimpleNamespace(OpError=FakeError))
 
 
 def test_kernels_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = measuring.Event("/device:GPU:0", "Stream #1", "sgemm", 1e-6)
-    copy = measuring.Event("/device:GPU:0", "Stream #1", "MemcpyH2D", 1e-6)
-    monkeypatch.setattr(measuring, "record", lambda tf, work: [kernel] * 60 + [copy] * 9)
+    kernel = profiler.Event("/device:GPU:0", "Stream #1", "sgemm", 1e-6)
+    copy = profiler.Event("/device:GPU:0", "Stream #1", "MemcpyH2D", 1e-6)
+    monkeypatch.setattr(profiler, "record", lambda tf, work: [kernel] * 60 + [copy] * 9)
     found = modes()
     assert xla_speedup._count_kernels(FAKE, "GPU", found, None, None) is None
     assert [entry.kernels for entry in found] == [20.0] * 3
@@ -118,12 +118,12 @@ def test_kernels_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("error", [OSError("no space"), ValueError("cut short"), FakeError("CUPTI"), None])
 def test_kernels_that_cannot_be_counted(error: Exception | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    def record(tf: Any, work: Any) -> list[measuring.Event]:
+    def record(tf: Any, work: Any) -> list[profiler.Event]:
         if error is not None:
             raise error
         return []
 
-    monkeypatch.setattr(measuring, "record", record)
+    monkeypatch.setattr(profiler, "record", record)
     found = modes()
     found[0].kernels = None
     reason = xla_speedup._count_kernels(FAKE, "GPU", found, None, None)

@@ -15,8 +15,8 @@ from ...problems import problem, statement
 from .. import training
 from ..check import FULL, TENSORFLOW, Check, Context, Result, judged
 from ..isolate import anonymous_file
-from ..measuring import ratios, spread
 from ..resnet import GRAPH, SIZES, Model, Size, batch
+from ..spread import ratios, spread
 from ..tensorflow_devices import gpus
 
 #: Examples in a batch.

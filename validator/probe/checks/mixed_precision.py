@@ -12,10 +12,10 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from ...problems import problem, statement
 from ...version_numbers import leading_numbers
-from .. import fresh, measuring, training
+from .. import fresh, profiler, training
 from ..check import FULL, TENSORFLOW, Check, Context, Result, judged, skipped
 from ..isolate import EXCEPTION
-from ..measuring import ratios, spread
+from ..spread import ratios, spread
 from ..tensorflow_devices import gpus
 from ..training import classifier, compile_model, describe
 
@@ -184,7 +184,7 @@ def _kernels(tf: Any, device_type: str, model: Any, data: Any) -> Tuple[Optional
         _take(model, data)
 
     try:
-        seen = [event.name for event in measuring.record(tf, turn) if event.is_kernel]
+        seen = [event.name for event in profiler.record(tf, turn) if event.is_kernel]
     except (OSError, ValueError, tf.errors.OpError):
         return None, None
     return (len(seen), sum(bool(_TENSOR_CORES.search(name)) for name in seen)) if seen else (None, None)

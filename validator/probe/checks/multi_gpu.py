@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 from ...problems import problem, statement
 from .. import fresh, training
 from ..check import FULL, PASS, SKIP, TENSORFLOW, Check, Context, Result, judged
-from ..measuring import spread
+from ..spread import spread
 from ..tensorflow_devices import exact_float32, gpus
 
 _MIB = 1 << 20

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Optional
 
 from ...problems import problem, statement
-from .. import measuring, training
+from .. import profiler, training
 from ..check import FULL, TENSORFLOW, Check, Context, Result, judged, skipped
-from ..measuring import ratios, spread
 from ..resnet import EAGER, GRAPH, SIZES, XLA, Model, batch
+from ..spread import ratios, spread
 from ..tensorflow_devices import gpus
 
 MODES = (EAGER, GRAPH, XLA)
@@ -145,7 +145,7 @@ def _count_kernels(
 
     for mode in modes:
         try:
-            seen = measuring.record(tf, steps)
+            seen = profiler.record(tf, steps)
         except (OSError, ValueError, tf.errors.OpError) as error:
             return statement("profiler_failed", exception=type(error).__name__, message=str(error)[:200])
         kernels = sum(event.is_kernel for event in seen)

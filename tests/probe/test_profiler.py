@@ -1,4 +1,4 @@
-"""Figures with their spread, and the reading of TensorFlow's profiles."""
+"""The kernels in TensorFlow's profiles, and that no profile is left behind."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from validator.probe import measuring
-from validator.probe.measuring import ratios, spread
+from validator.probe.profiler import events, record
 
 
 def varint(value: int) -> bytes:
@@ -75,7 +74,7 @@ def test_kernels_are_distinguished_from_copies_and_derived_lines() -> None:
         )
         + plane("/device:GPU:1", STREAM)
     )
-    found = measuring.events(space)
+    found = events(space)
     assert len(found) == 13
     assert {event.seconds for event in found} == {2e-6}
     kernels = [(event.plane, event.name) for event in found if event.is_kernel]
@@ -84,20 +83,20 @@ def test_kernels_are_distinguished_from_copies_and_derived_lines() -> None:
 
 
 def test_nothing_ran() -> None:
-    assert measuring.events(b"") == []
-    assert measuring.events(plane("/device:GPU:0", {})) == []
+    assert events(b"") == []
+    assert events(plane("/device:GPU:0", {})) == []
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_or_rejected(data: bytes) -> None:
     with contextlib.suppress(ValueError):
-        measuring.events(data)
+        events(data)
 
 
 @pytest.mark.parametrize("cut", [1, 5, 20])
 def test_a_truncated_profile_is_rejected(cut: int) -> None:
     with pytest.raises(ValueError, match="cut short"):
-        measuring.events(plane("/device:GPU:0", STREAM)[:-cut])
+        events(plane("/device:GPU:0", STREAM)[:-cut])
 
 
 class Profiler:
@@ -117,7 +116,7 @@ class Profiler:
 def test_a_recording_leaves_nothing_behind() -> None:
     profiler, worked = Profiler(), []
     tf = SimpleNamespace(profiler=SimpleNamespace(experimental=profiler))
-    found = measuring.record(tf, lambda: worked.append(True))
+    found = record(tf, lambda: worked.append(True))
     assert sum(event.is_kernel for event in found) == 3
     assert worked == [True]
     assert not profiler.directory.exists()
@@ -131,26 +130,5 @@ def test_an_interrupted_recording_is_stopped_and_removed() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        measuring.record(tf, work)
+        record(tf, work)
     assert not profiler.directory.exists()
-
-
-def test_the_spread_of_samples() -> None:
-    figure = spread([4.0, 1.0, 3.0, 2.0, 100.0])
-    assert figure == {"median": 3.0, "q1": 2.0, "q3": 4.0, "min": 1.0, "max": 100.0, "samples": 5}
-
-
-def test_one_sample_has_no_spread_and_no_samples_give_no_figure() -> None:
-    assert spread([2.0]) == {"median": 2.0, "q1": 2.0, "q3": 2.0, "min": 2.0, "max": 2.0, "samples": 1}
-    assert spread([]) is None
-
-
-def test_ratios_are_taken_pair_by_pair() -> None:
-    """A disturbance that slows both samples of a round leaves the ratio as it is."""
-    figure = ratios([1.0, 50.0, 2.0], [2.0, 100.0, 4.0])
-    assert figure is not None
-    assert figure["min"] == figure["max"] == 0.5
-
-
-def test_a_ratio_to_zero_is_left_out() -> None:
-    assert ratios([1.0], [0.0]) is None

@@ -1,6 +1,4 @@
-"""Figures with their spread, and the kernels that a GPU ran, from TensorFlow's profiler.
-
-A single measurement on a busy machine says little, so each figure is the spread of several samples.
+"""Find the kernels that a GPU ran with TensorFlow's profiler.
 
 The profiler writes an `XSpace` message (openxla/xla, `third_party/tsl/tsl/profiler/protobuf/xplane.proto`).
 Its Python classes are in a different package in every other release, so the few fields that are needed are
@@ -10,10 +8,9 @@ read from the wire format itself (protobuf.dev, "Encoding").
 import glob
 import os
 import re
-import statistics
 import tempfile
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 #: XSpace.planes; XPlane.name, .lines, .event_metadata; an entry of a map; XLine.name, .events;
@@ -25,28 +22,6 @@ _PLANES, _PLANE_NAME, _LINES, _METADATA, _KEY, _VALUE, _LINE_NAME, _EVENTS, _EVE
 #: The lines of a GPU's plane with the events; other lines are derived from these.
 _STREAM = re.compile(r"Stream #")
 _COPY = re.compile(r"mem(cpy|set)", re.IGNORECASE)
-
-
-def spread(samples: Sequence[float]) -> Optional[Dict[str, float]]:
-    """Return median, quartiles, extremes and number of the samples; None where there are none."""
-    if not samples:
-        return None
-    first, median, third = (
-        statistics.quantiles(samples, n=4, method="inclusive") if len(samples) > 1 else [samples[0]] * 3
-    )
-    return {
-        "median": median,
-        "q1": first,
-        "q3": third,
-        "min": min(samples),
-        "max": max(samples),
-        "samples": len(samples),
-    }
-
-
-def ratios(above: Sequence[float], below: Sequence[float]) -> Optional[Dict[str, float]]:
-    """Return the spread of `above / below`, pair by pair: both samples of a pair share their disturbances."""
-    return spread([left / right for left, right in zip(above, below) if right > 0])
 
 
 @dataclass(frozen=True)
