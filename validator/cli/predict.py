@@ -3,77 +3,21 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, TypedDict, TypeVar
+from typing import Annotated, TypedDict
 
 import click
 
-from ..compat.drivers import parse_release
-from ..compat.errors import UnknownGpu
-from ..compat.gpus import gpu
 from ..compat.image_support import image_support
 from ..compat.judge import judge
-from ..compat.platforms import not_nvidia_text, other_vendor
-from ..compat.policies import choose
-from ..compat.predict import situation_of
-from ..compat.releases import release
-from ..errors import EXIT_FAILED, EXIT_OK, InputError, MissingError
+from ..errors import EXIT_FAILED, EXIT_OK
 from ..model.prediction import HostFields, Outcome, Prediction, image_json
-from ..model.situation import (
-    KERNEL_MODULES,
-    LINUX,
-    MACHINES,
-    MODES,
-    PYPI,
-    SYSTEMS,
-    WHEELS,
-    X86_64,
-    Situation,
-)
-from ..model.spec import AS_BUILT, Cell, HostClass, ImageSpec, Variant, host_identifier, slug
-from ..versions import ComputeCapability, CudaVersion, is_numbers
+from ..model.situation import KERNEL_MODULES, MACHINES, MODES, SYSTEMS, WHEELS, Situation
+from ..model.spec import Cell, HostClass, ImageSpec, Variant
+from .combination import Combination, host_of, image_of, read_package, situation_for, with_this_host
 from .options import format_option, print_status, reject_options, verbose_option
-from .predict_project import predict_project
+from .predict_questions import predict_newest, predict_project
 from .staleness import say_if_stale
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Combination:
-    """The options of `predict` that describe an image and a machine."""
-
-    tensorflow: str
-    python: str | None
-    policy: str | None
-    cuda: str | None
-    cudnn: str | None
-    variant: Variant
-    driver: str | None
-    gpu: str | None
-    compute_capability: str | None
-    compat: str | None
-    system: str | None = None
-    machine: str | None = None
-    kernel_modules: str | None = None
-    wheel: str | None = None
-    extra: bool | None = None
-    packages: tuple[tuple[str, str], ...] = ()
-    mode: str | None = None
-
-    @property
-    def names_host(self) -> bool:
-        """True if any option describes the machine."""
-        return any((self.driver, self.gpu, self.compute_capability, self.compat))
-
-    @property
-    def says_more(self) -> bool:
-        """True if any option describes something that the cells of a matrix don't have."""
-        more = (self.system, self.machine, self.kernel_modules, self.wheel, self.packages, self.mode)
-        return any(more) or self.extra is not None
 
 
 @click.command("predict")
@@ -216,7 +160,7 @@ def command(
         kernel_modules=kernel_modules,
         wheel=wheel,
         extra=extra,
-        packages=tuple(_package(text) for text in packages),
+        packages=tuple(read_package(text) for text in packages),
         mode=mode,
     )
     if combination.variant is Variant.CPU and (combination.says_more or from_host):
@@ -226,9 +170,9 @@ def command(
         )
     say_if_stale()
     if from_host:
-        combination = _with_this_host(combination)
+        combination = with_this_host(combination)
     if tensorflow is None:
-        return _newest(combination, format_)
+        return predict_newest(combination, format_)
     image = image_of(combination)
     if combination.variant is Variant.GPU and not combination.names_host and not combination.says_more:
         return _show_support(image, format_)
@@ -246,28 +190,6 @@ _ABOUT_ONE_RELEASE = (
 )  # fmt: skip
 
 
-def _newest(combination: Combination, format_: str) -> int:
-    from .predict_newest import predict_newest
-
-    if not combination.names_host:
-        raise click.UsageError(
-            "--tensorflow is missing. To see which release works, describe a machine: --gpu and --driver, or"
-            " --from-host on that machine."
-        )
-    if combination.compute_capability:
-        # Reports a contradiction, and text that can't be read.
-        _gpu_of(combination)
-    return predict_newest(
-        gpu=combination.gpu,
-        capability=combination.compute_capability,
-        driver=combination.driver,
-        python=combination.python,
-        system=combination.system,
-        machine=combination.machine,
-        format_=format_,
-    )
-
-
 def _for_project(files: tuple[Path, ...], hosts: tuple[str, ...], format_: str) -> int:
     context = click.get_current_context()
     kept = ("files", "hosts", "format_", "as_json")
@@ -275,17 +197,8 @@ def _for_project(files: tuple[Path, ...], hosts: tuple[str, ...], format_: str) 
     reject_options(others, "has no effect with --requirements and --host")
     if not (files and hosts):
         raise click.UsageError("--requirements and --host need each other")
-
-    def host(gpu: str, capability: str, driver: str) -> HostClass:
-        found = host_of(Combination(
-            tensorflow="", python=None, policy=None, cuda=None, cudnn=None, variant=Variant.GPU,
-            driver=driver, gpu=gpu or None, compute_capability=capability or None, compat=None,
-        ))  # fmt: skip
-        assert found is not None
-        return found
-
     say_if_stale()
-    return predict_project(files, hosts, format_, host)
+    return predict_project(files, hosts, format_)
 
 
 def _show(
@@ -349,144 +262,6 @@ def _show_support(image: ImageSpec, format_: str) -> int:
     return EXIT_FAILED if support.fails else EXIT_OK
 
 
-def image_of(combination: Combination) -> ImageSpec:
-    """Return the image spec, even for a version that the wheel's metadata excludes.
-
-    Raises InputError for unknown versions.
-    """
-    tensorflow = release(combination.tensorflow)
-    python = combination.python or tensorflow.pythons[-1]
-    if not is_numbers(python) or python.count(".") != 1:
-        raise InputError(f'--python: "{python}" is not a Python version', hint="write it as 3.12")
-    if combination.variant is Variant.CPU:
-        if combination.policy or combination.cuda or combination.cudnn:
-            raise click.UsageError("--policy, --cuda and --cudnn have no effect with --variant cpu")
-        return ImageSpec(tensorflow.version, python, Variant.CPU)
-    if combination.policy and combination.cuda and combination.cudnn:
-        raise click.UsageError("--policy has no effect with both --cuda and --cudnn")
-    policy = combination.policy or AS_BUILT
-    cuda, cudnn = choose(
-        tensorflow, combination.cuda or policy, combination.cudnn or policy, within_metadata=False
-    )
-    return ImageSpec(tensorflow.version, python, Variant.GPU, cuda, cudnn)
-
-
-def host_of(combination: Combination) -> HostClass | None:
-    """Return the host class, or None if the driver or the GPU is not given.
-
-    Raises InputError for unknown or contradictory values.
-    """
-    if combination.variant is Variant.CPU and not combination.names_host:
-        return HostClass.without_gpu()
-    driver = _read(parse_release, combination.driver, "--driver") if combination.driver else None
-    if combination.compat:
-        _read(CudaVersion.parse, combination.compat, "--compat")
-    model, given = _gpu_of(combination)
-    if given is None or driver is None:
-        return None
-    name = host_identifier(driver, model, given, combination.compat)
-    return HostClass(name, driver, given, model, (), combination.compat)
-
-
-def _gpu_of(combination: Combination) -> tuple[str | None, ComputeCapability | None]:
-    """Return the model's slug and the capability, if they are given. Raises InputError."""
-    text = combination.compute_capability
-    given = _read(ComputeCapability.parse, text, "--compute-capability") if text else None
-    return _model(combination.gpu, given) if combination.gpu else (None, given)
-
-
-def _model(name: str, given: ComputeCapability | None) -> tuple[str, ComputeCapability]:
-    """Return a model's slug and capability; for an unknown model, the capability that was given."""
-    try:
-        known = gpu(name)
-    except UnknownGpu:
-        vendor = other_vendor(name)
-        if vendor is not None:
-            raise InputError(f"--gpu: {not_nvidia_text(name, vendor)}", hint=f"use {vendor.build}") from None
-        if given is None:
-            raise
-        return slug(name), given
-    if given is not None and given != known.compute_capability:
-        raise InputError(
-            f"--compute-capability {given}: {known.name} has {known.compute_capability}",
-            hint="give only one of the two options",
-        )
-    return known.slug, known.compute_capability
-
-
-def situation_for(combination: Combination, image: ImageSpec, host: HostClass | None) -> Situation:
-    """Return the facts of the cell, changed as the other options say.
-
-    Only images of this project are known to tell the loader about NVIDIA's folders. A package that is not
-    from PyPI has different versions from the release's wheel, so only the given ones are known.
-    """
-    if combination.variant is Variant.CPU:
-        return situation_of(Cell(image, host or HostClass.without_gpu()))
-    cell = situation_of(Cell(image, host or HostClass.without_gpu()))
-    installed = dict(cell.packages)
-    given = dict(combination.packages)
-    cuda, cudnn = cell.cuda, cell.cudnn
-    if combination.extra is False or combination.wheel not in (None, PYPI):
-        cuda = cuda if combination.cuda else None
-        cudnn = cudnn if combination.cudnn else None
-        installed = {}
-    elif any(name in given for name in _WITH_CUDNN):
-        # The framework decides which cuDNN is installed, unless it is given too.
-        installed.pop("nvidia-cudnn", None)
-    return replace(
-        cell,
-        python=combination.python if combination.wheel not in (None, PYPI) else cell.python,
-        cuda=cuda,
-        cudnn=cudnn,
-        driver=combination.driver,
-        gpu=combination.gpu,
-        capability=str(host.compute_capability) if host else combination.compute_capability,
-        compat=combination.compat,
-        system=combination.system or LINUX,
-        machine=combination.machine or X86_64,
-        kernel_modules=combination.kernel_modules,
-        wheel=combination.wheel or PYPI,
-        extra=cell.extra if combination.extra is None else combination.extra,
-        library_path=True if combination.extra is None else None,
-        packages={**installed, **given},
-        mode=combination.mode,
-    )
-
-
-#: Packages that require a cuDNN of their own.
-_WITH_CUDNN = ("torch", "jax-cuda12-plugin")
-
-
-def _with_this_host(combination: Combination) -> Combination:
-    """Return the combination with what this machine shows in place of what was not given."""
-    from ..engines.host_situation import host_situation
-
-    named = bool(combination.gpu or combination.compute_capability)
-    here = host_situation(one_kind=not named)
-    if not (here.driver or combination.driver):
-        raise MissingError(
-            "this machine shows no NVIDIA driver",
-            hint="give --driver and --gpu, or run `nvidia-smi` to see why",
-        )
-    return replace(
-        combination,
-        driver=combination.driver or here.driver,
-        gpu=combination.gpu if named else here.gpu,
-        compute_capability=combination.compute_capability if named else here.capability,
-        system=combination.system or here.system,
-        machine=combination.machine or here.machine,
-        kernel_modules=combination.kernel_modules or here.kernel_modules,
-    )
-
-
-def _package(text: str) -> tuple[str, str]:
-    """Return the normalized name and the version of `NAME==VERSION`. Raises InputError."""
-    name, equals, version = text.partition("==")
-    if not (name.strip() and equals and version.strip()[:1].isdigit()):
-        raise InputError(f'--package: "{text}" is not a name and a version', hint="write it as torch==2.6.0")
-    return re.sub(r"[-_.]+", "-", name.strip()).lower(), version.strip()
-
-
 def _incomplete(combination: Combination) -> click.UsageError:
     if not combination.driver:
         return click.UsageError(
@@ -494,10 +269,3 @@ def _incomplete(combination: Combination) -> click.UsageError:
             " all options about the machine to see what the TensorFlow release needs."
         )
     return click.UsageError("--gpu or --compute-capability is needed to predict for a machine")
-
-
-def _read(parse: Callable[[str], T], text: str, option: str) -> T:
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise InputError(f"{option}: {error}") from None

@@ -1,0 +1,114 @@
+"""Answer the questions of `predict` that are about several combinations.
+
+Without `--tensorflow`: which releases work on a machine? With `--requirements`: does the software that a
+project pins work on its machines?
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from ..compat.errors import UnknownGpu
+from ..compat.hardware import parse_gpu
+from ..errors import EXIT_FAILED, EXIT_OK, InputError
+from ..model.prediction import Outcome
+from ..model.situation import LINUX, X86_64
+from ..model.spec import HostClass
+from ..reports.printable import json_text
+from .combination import Combination, gpu_of, host_of
+from .options import print_status
+
+#: Columns at which lines are wrapped, in a file and on a terminal that is at least as wide.
+_WIDTH = 80
+_CAPABILITY = re.compile(r"\d{1,2}\.\d")
+
+
+def predict_newest(asked: Combination, format_: str) -> int:
+    """Print which releases work on a machine, and return the exit code: 1 if none does.
+
+    Raises UsageError if nothing describes the machine, and InputError for values that can't be understood.
+    """
+    from ..answers.errors import RejectedField
+    from ..answers.what_works import what_works
+
+    if not asked.names_host:
+        raise click.UsageError(
+            "--tensorflow is missing. To see which release works, describe a machine: --gpu and --driver, or"
+            " --from-host on that machine."
+        )
+    if asked.compute_capability:
+        # Reports a contradiction, and text that can't be read.
+        gpu_of(asked)
+    try:
+        answer = what_works({
+            "gpu": _known(asked.gpu, asked.compute_capability) or "",
+            "driver": asked.driver or "",
+            "python": asked.python or "",
+            "system": asked.system or LINUX,
+            "machine": asked.machine or X86_64,
+            "registry": None,
+            "images": None,
+            "verdicts": None,
+        })  # fmt: skip
+    except RejectedField as error:
+        raise InputError(f"--{error.field}: {error}", hint=error.hint) from None
+    if format_ == "json":
+        click.echo(json_text(answer))
+    else:
+        from ..reports.releases import text
+
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
+        click.echo(text(answer, min(columns, _WIDTH)), nl=False)
+        print_status("--json gives all reasons with their sources.")
+    return EXIT_FAILED if answer["outcome"] == Outcome.FAILS.value else EXIT_OK
+
+
+def _known(gpu: str | None, capability: str | None) -> str | None:
+    """Return the GPU's name if it is known or the capability is not, else the compute capability."""
+    if not (gpu and capability):
+        return gpu or capability
+    try:
+        parse_gpu(gpu)
+    except UnknownGpu:
+        return capability
+    return gpu
+
+
+def predict_project(paths: Sequence[Path], hosts: Sequence[str], format_: str) -> int:
+    """Predict for each file on each host, and return the exit code: 1 if a combination fails.
+
+    Raises InputError.
+    """
+    from ..lint.hosts import on_hosts
+    from ..reports import project as shown
+
+    found = on_hosts(paths, [_host(text) for text in hosts])
+    render = {
+        "text": shown.text,
+        "json": shown.as_json,
+        "markdown": shown.markdown,
+        "github": shown.github,
+    }[format_]
+    click.echo(render(found), nl=False)
+    failing = any(one.prediction.outcome is Outcome.FAILS for one in found)
+    return EXIT_FAILED if failing else EXIT_OK
+
+
+def _host(text: str) -> HostClass:
+    gpu, colon, driver = (part.strip() for part in text.rpartition(":"))
+    if not (gpu and colon and driver):
+        raise InputError(
+            f'--host: "{text}" is not a GPU and a driver', hint="write it as h100:535.183.01, or 9.0:580"
+        )
+    if _CAPABILITY.fullmatch(gpu):
+        found = host_of(Combination(driver=driver, compute_capability=gpu))
+    else:
+        found = host_of(Combination(driver=driver, gpu=gpu))
+    assert found is not None
+    return found
