@@ -35,7 +35,7 @@ def command(files: tuple[Path, ...], for_gpu: bool, ignored: tuple[str, ...], fo
     `# validator: ignore[CODE]` on the line or above it silences a finding. The format github prints
     annotations for a workflow. The exit code is 1 if something was found.
     """
-    from ..lint.codes import CODES
+    from ..lint.fixes import CODES
     from ..lint.readers import lint
     from ..reports import findings as shown
 

@@ -1,4 +1,6 @@
-"""Rules about cuDNN: the CUDA versions and GPUs that a release supports, and what TensorFlow requires."""
+"""Rules about cuDNN: the CUDA versions and GPUs that a release supports, what TensorFlow requires, and what
+NVIDIA's images have.
+"""
 
 from __future__ import annotations
 
@@ -119,3 +121,15 @@ def _table() -> tuple[Support, ...]:
         )
         for row in facts.rows("cudnn", "cudnn")
     )
+
+
+def cudnn_of_image(cuda: str, tag: str) -> str:
+    """Return the version of cuDNN in an image of nvidia/cuda, or an empty string if it is not known.
+
+    cuda: the release of CUDA in its tag (`12.4.1`). tag: the part that asks for cuDNN (`cudnn`, `cudnn8`).
+    """
+    for row in facts.rows("base_images", "images"):
+        if cuda in row["cuda"] and tag == row["tag"]:
+            version: str = row["cudnn"]
+            return version
+    return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ..compat.images import cudnn_of_image
+from ..compat.cudnn import cudnn_of_image
 from ..compat.older_releases import release_of_any_age
 
 _REFERENCE = re.compile(r"(?:(?P<registry>(?=[^/]*[.:])[^/]*)/)?(?P<name>[^:@]+)(?::(?P<tag>[^@]+))?(?:@.*)?")
