@@ -481,6 +481,45 @@ def test_every_release_is_judged() -> None:
         assert row["reasons"] or set((row["image"] or row["pip"]).values()) == {"works"}
 
 
+@pytest.mark.parametrize(
+    "machine",
+    [
+        {"gpu": gpu, "driver": driver, "python": python, "system": system}
+        for gpu in ("gtx 980", "h100", "rtx 5090")
+        for driver in ("418", "470.82.01", "580")
+        for python in ("", "3.9")
+        for system in ("linux", "windows")
+    ],
+)
+def test_the_table_agrees_with_the_headline(machine: dict[str, str]) -> None:
+    answer = works(**machine)
+    rows = {row["release"]: row for row in answer["releases"]}
+    for row in rows.values():
+        for name, reasons in (("image", row["reasons"]), ("pip", row["pip_reasons"])):
+            if row[name] is not None:
+                assert bool(reasons) == (set(row[name].values()) != {"works"}), (row["release"], name)
+    for found in answer["ways"]:
+        row = rows[found["release"]]
+        modes_ = ("eager", "xla") if found["modes"] == "eager and XLA" else ("eager",)
+        assert {row[found["way"]][mode] for mode in modes_} == {found["outcome"]}
+        if found["way"] == "pip":
+            said = "\n".join((*found["commands"], *found["notes"]))
+            assert all(need in said for need in row["needs"])
+            assert ("LD_LIBRARY_PATH" in said) == ("LD_LIBRARY_PATH" in row["needs"])
+            assert ("does not bring CUDA's libraries" in said) == any(
+                "cuDNN" in need for need in row["needs"]
+            )
+
+
+def test_the_table_names_what_pip_needs() -> None:
+    rows = {row["release"]: row for row in works(gpu="rtx 4090", driver="535")["releases"]}
+    assert rows["2.21.0"]["needs"] == ["LD_LIBRARY_PATH"] and rows["2.20.0"]["needs"] == []
+    assert rows["2.10.1"]["needs"][:2] == ["CUDA 11.2", "cuDNN 8.1"] and "numpy<2" in rows["2.10.1"]["needs"]
+    # What fails needs nothing.
+    assert rows["2.14.1"]["pip_reasons"] and rows["2.14.1"]["needs"] == []
+    assert rows["2.14.1"]["reasons"] == [], "its image works"
+
+
 def test_nothing_is_certain_without_a_driver() -> None:
     answer = works(gpu="a100")
     assert "the NVIDIA driver is not known" in answer["headline"]

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from ..compat.offers import cautions, outcome
+from ..compat.offers import cautions, offer, outcome
 from ..compat.placeholders import filling
 from ..compat.policies import constraints
 from ..compat.releases import Release
-from ..compat.suggest import Suggestion, newest_that_works, requirement, suggestion_notes
+from ..compat.suggest import Suggestion, has_extra, newest_that_works, requirement, suggestion_notes
 from ..model.prediction import Outcome, Prediction, Reason
 from ..model.situation import EAGER, MODES, Situation
 from ..versions import Version
@@ -109,9 +110,18 @@ def refuted_images(found: Sequence[Option], ways: Sequence[Way]) -> Iterator[dic
             }
 
 
-def release_row(option: Option) -> dict[str, Any]:
-    """Return a release with its outcome in each way and mode, and what speaks against it."""
-    ways = {"image": of_image(option), "pip": of_pip(option)}
+def release_row(option: Option, ways: Sequence[Way], machine: Situation) -> dict[str, Any]:
+    """Return a release with its outcome in each way and mode, what it needs, and what speaks against it.
+
+    ways: those that are offered. If one of them installs the release with pip for another Python than the
+    machine's, the row is about that one.
+    """
+    own = option.pip.python
+    for way in ways:
+        if way["way"] == "pip" and way["release"] == option.release.version and way["python"] != own:
+            other = offer(replace(machine, python=way["python"]), option.release, {})
+            option = replace(option, pip=other.pip)
+    predictions = {"image": of_image(option), "pip": of_pip(option)}
     return {
         "release": option.release.version,
         "cuda": option.release.cuda,
@@ -119,10 +129,27 @@ def release_row(option: Option) -> dict[str, Any]:
         "pythons": f"{option.release.pythons[0]} to {option.release.pythons[-1]}",
         **{
             name: {mode: outcome(prediction, mode).value for mode in MODES} if prediction else None
-            for name, prediction in ways.items()
+            for name, prediction in predictions.items()
         },
-        "reasons": reasons_against(ways["image"] or ways["pip"], option.release),
+        "needs": list(_needs(option, own)),
+        "reasons": reasons_against(predictions["image"] or predictions["pip"], option.release),
+        "pip_reasons": reasons_against(predictions["pip"], option.release),
     }
+
+
+def _needs(option: Option, python: str) -> Iterator[str]:
+    """Yield what an installation with pip needs besides the release, if it can be used. python: the own."""
+    release = option.release
+    if outcome(option.pip.prediction, EAGER) is Outcome.FAILS:
+        return
+    if option.pip.python != python:
+        yield f"Python {option.pip.python}"
+    if not has_extra(release):
+        yield f"CUDA {release.cuda}"
+        yield f"cuDNN {release.cudnn}"
+    if option.pip.library_path:
+        yield "LD_LIBRARY_PATH"
+    yield from constraints(release.version)
 
 
 def release_of(way: Way) -> Version:

@@ -74,7 +74,7 @@ def what_works(asked: Mapping[str, Any]) -> dict[str, Any]:
         "modes": modes,
         "ways": ways,
         "refuted": refuted,
-        "releases": [release_row(option) for option in found],
+        "releases": [release_row(option, ways, machine) for option in found],
     }
 
 

@@ -135,6 +135,7 @@ def test_what_works_is_shown(page: Page) -> None:
     expect(answer).to_contain_text("was certified on this kind of machine.")
     expect(answer).to_contain_text(f"docker pull {REGISTRY}@{RECORDS[0].image_digest}")
     expect(answer).to_contain_text("python -m pip install")
+    expect(answer.locator(".remark").first).to_contain_text("finds CUDA's libraries only if LD_LIBRARY_PATH")
     expect(answer.locator("a[href^='#cell=']")).to_have_text("certified")
 
 
@@ -155,7 +156,13 @@ def test_an_image_that_was_measured_to_fail_is_not_offered(page: Page) -> None:
     answer.get_by_text("Why no newer release").last.click()
     expect(answer).to_contain_text("on its own, the wheel does not find")
     answer.get_by_text(re.compile("^All .* releases$")).click()
-    expect(answer.get_by_role("region", name="All releases").get_by_role("row")).to_have_count(57)
+    table = answer.get_by_role("region", name="All releases")
+    expect(table.get_by_role("row")).to_have_count(57)
+    cells = table.get_by_role("row", name=re.compile("^2.21.0 ")).get_by_role("cell")
+    expect(cells.nth(2)).to_have_text("works with LD_LIBRARY_PATH")
+    expect(table.get_by_role("row", name=re.compile("^2.14.1 ")).get_by_role("cell").last).to_contain_text(
+        "pip: "
+    )
 
 
 def test_a_wrong_name_is_replaced_by_a_suggestion(page: Page) -> None:

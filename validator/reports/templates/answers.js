@@ -301,18 +301,25 @@
     element("a", { href: `#cell=${encodeURIComponent(cell)}` }, element("span", { class: `measured ${verdict}` }, verdict));
 
   function releaseRow(release) {
+    const word = (text) => element("span", { class: `predicted ${text}` }, text);
     const outcomes = (found) => {
       if (!found) return ["none"];
-      const word = (text) => element("span", { class: `predicted ${text}` }, text);
       return found.eager === found.xla ? [word(found.eager)] : ["eager ", word(found.eager), ", XLA ", word(found.xla)];
     };
+    const needs = release.needs.length ? ` with ${release.needs.join(", ")}` : "";
     return element("tr", {},
       element("th", { scope: "row" }, release.release),
       element("td", {}, `${release.cuda}/${release.cudnn}`),
       element("td", {}, ...outcomes(release.image)),
-      element("td", {}, ...outcomes(release.pip)),
+      element("td", {}, ...outcomes(release.pip), needs),
       element("td", {}, release.pythons),
-      element("td", { class: "why" }, release.reasons.length ? release.reasons[0].text : ""));
+      element("td", { class: "why" }, ...whyNot(release)));
+  }
+
+  // Return the deciding reason against each way of getting a release, once if it is the same.
+  function whyNot({ image, reasons: [own], pip_reasons: [pip] }) {
+    if (!image || own?.text === pip?.text) return [pip?.text];
+    return [own && element("div", {}, `Image: ${own.text}`), pip && element("div", {}, `pip: ${pip.text}`)];
   }
 
   // --- Why is my GPU not used? --------------------------------------------------------------------------------
