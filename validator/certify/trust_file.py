@@ -20,7 +20,8 @@ from ..errors import InputError
 from ..matrix.document import MAX_BYTES, Document, plain_value, read_document
 from ..matrix.document import Path as Place
 from ..matrix.problems import MatrixError, quote, unknown_name
-from ..matrix.schema import Axis, Text, check_shape
+from ..matrix.schema import Axis, Text
+from ..matrix.shape import check_shape
 from ..model.measurement import Source
 from ..model.timestamps import NEVER, parse_timestamp
 from ..resources import manual

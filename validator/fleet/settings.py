@@ -19,7 +19,7 @@ from ..errors import InputError
 from ..matrix.document import Document, plain_value, read_document
 from ..matrix.document import Path as Place
 from ..matrix.problems import MatrixError, join_words, quote, unknown_name
-from ..matrix.schema import check_shape
+from ..matrix.shape import check_shape
 from ..model.spec import NO_GPU
 from ..resources import manual
 from .settings_schema import (

@@ -16,8 +16,9 @@ from .document import Document, Path, keys_of, parse_document, read_document
 from .hosts import resolve_hosts
 from .images import PYTHON, resolve_images
 from .problems import Problem, quote
-from .schema import ExcludeEntry, HostEntry, ImageEntry, ProfileEntry, check_shape, read_entry
+from .schema import ExcludeEntry, HostEntry, ImageEntry, ProfileEntry
 from .selection import Scope, Selector, SelectorError, parse_selector
+from .shape import check_shape, read_entry
 
 _Entry = TypeVar("_Entry", ImageEntry, HostEntry, ExcludeEntry)
 
