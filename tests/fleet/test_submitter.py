@@ -21,7 +21,8 @@ from tests.fleet.making import unit
 from validator.engines.protocol import ProbeRequest
 from validator.errors import MissingError
 from validator.fleet.protocol import Capacity, Fault, Phase, Refused
-from validator.fleet.run_store import FleetRun, Runs, Stage, Tried, Work
+from validator.fleet.run_state import FleetRun, Stage, Tried, Work
+from validator.fleet.run_store import Runs
 from validator.fleet.submitter import Submitter, WrongAnswer, decide, word_of
 from validator.fleet.units import Unit
 
@@ -61,7 +62,7 @@ class World:
     def runs(self) -> Iterator[Runs]:
         with Runs(self.directory / "runs") as runs:
             if self.each_statement:
-                runs._database.set_trace_callback(self._step)
+                runs._database._connection.set_trace_callback(self._step)
             yield Watched(runs, self._step)  # type: ignore[misc]
 
     def submit(self) -> list[Tried]:

@@ -1,15 +1,7 @@
 """The run store: what was asked of a fleet, written down before it is asked.
 
-A *run* is the work of one command: cells, each with up to ATTEMPTS units. Every step of a unit is one
-transaction, so that a submitter that was killed between any two of them finds out what to do next:
-
-    PLANNED ─▶ BATCHED ─▶ SUBMITTED ─▶ KEPT ─▶ DONE
-                   │           └─────▶ LOST (then another unit, PLANNED)
-                   └─────────────────▶ MISSING
-
-BATCHED is written before the units are submitted, with the batch they belong to; whoever finds it submits the
-same batch again, and the engine finds what it has already. KEPT holds the finished record, so that the same
-record, not a second one, is added to the store of records.
+Every step of a unit is one transaction, so that a submitter that was killed between any two of them finds out
+what to do next.
 
 The file is SQLite in this machine's state directory. It contains no credentials.
 """
@@ -21,12 +13,8 @@ import fcntl
 import hashlib
 import json
 import os
-import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -35,101 +23,12 @@ from ..errors import InputError, MissingError
 from ..model.timestamps import format_timestamp, now_utc
 from ..system.files import machine_directory, make_machine_directory, writing
 from .protocol import Fault, Handle, Phase
+from .run_database import Database, Row
+from .run_state import Added, FleetRun, Stage, Tried, Work
 from .units import Unit, array_name
-
-_Row = tuple[Any, ...]
 
 DIRECTORY = "fleet"
 _FILE = "runs.db"
-#: Seconds to wait for the transaction of another process.
-_WAIT_S = 30.0
-
-
-class Stage(str, Enum):
-    """The stage of a unit, see the module's picture. CANCELLED: a person ended the run before it."""
-
-    PLANNED = "planned"
-    BATCHED = "batched"
-    SUBMITTED = "submitted"
-    KEPT = "kept"
-    DONE = "done"
-    LOST = "lost"
-    MISSING = "missing"
-    CANCELLED = "cancelled"
-
-    @property
-    def is_end(self) -> bool:
-        """True if nothing will happen to the unit any more."""
-        return self in (Stage.DONE, Stage.LOST, Stage.MISSING, Stage.CANCELLED)
-
-
-@dataclass(frozen=True)
-class Work:
-    """A unit with what it needs. question: the caller's own bytes about the cell, which are given back."""
-
-    unit: Unit
-    request: ProbeRequest
-    question: bytes = b""
-
-
-@dataclass
-class Tried:
-    """A unit in the run store.
-
-    batch: the name of the list that it is submitted with. submitted: when it was, UTC, or "".
-    phase, node, detail: as the scheduler last said, or why the unit was lost or is missing.
-    record: of a unit that is KEPT, the caller's bytes; no longer when it is DONE, since they are large.
-    record_id: the record's id, for KEPT and DONE. failed: the record says that the cell failed.
-    """
-
-    unit: Unit
-    question: bytes
-    stage: Stage = Stage.PLANNED
-    batch: str = ""
-    handle: Handle = ""
-    submitted: str = ""
-    phase: Phase | None = None
-    node: str = ""
-    detail: str = ""
-    fault: Fault | None = None
-    record: bytes = b""
-    record_id: str = ""
-    failed: bool = False
-
-    @property
-    def name(self) -> str:
-        """The unit's name."""
-        return self._name
-
-    def __post_init__(self) -> None:
-        self._name = self.unit.name
-
-
-@dataclass(frozen=True)
-class FleetRun:
-    """A run. key: of the command, the same if it is given again. command: its words, for messages.
-
-    place: what the submitter needs to continue, the caller's own words. ended: when, or "".
-    cancelled: somebody asked for its end.
-    """
-
-    id: str
-    key: str
-    fleet: str
-    command: tuple[str, ...]
-    place: Mapping[str, str]
-    created: str
-    ended: str = ""
-    cancelled: bool = False
-
-
-@dataclass(frozen=True)
-class Added:
-    """The result of adding work to a run. busy: units that another open run has, with its id."""
-
-    new: tuple[Unit, ...]
-    known: tuple[Unit, ...]
-    busy: Mapping[str, str] = field(default_factory=dict)
 
 
 class Runs:
@@ -141,19 +40,10 @@ class Runs:
             make_machine_directory()
             directory = machine_directory() / DIRECTORY
         self.directory = directory
-        self._path = directory / _FILE
         self._contents: dict[str, bytes] = {}
         with writing(directory):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with self._explained():
-            self._database = sqlite3.connect(self._path, timeout=_WAIT_S, isolation_level=None)
-            self._database.execute("PRAGMA journal_mode=WAL")
-            # A killed process loses nothing. After a power failure the last transactions may be missing; then
-            # the names of units find what was submitted.
-            self._database.execute("PRAGMA synchronous=NORMAL")
-            with self._transaction():
-                for statement in _TABLES:
-                    self._database.execute(statement)
+        self._database = Database(directory / _FILE, _TABLES)
 
     def __enter__(self) -> Runs:
         return self
@@ -168,17 +58,17 @@ class Runs:
 
         A run whose cancellation was not finished goes on, because its command was given again.
         """
-        with self._transaction():
-            self._database.execute("UPDATE runs SET cancelled = 0 WHERE key = ? AND ended = ''", (key,))
+        with self._database.transaction():
+            self._database.execute("UPDATE runs SET cancelled = 0 WHERE key = ? AND ended = ''", key)
             found = self._run_where("key = ? AND ended = ''", key)
             if found:
                 return found[0]
             created = format_timestamp(now_utc(), "milliseconds")
-            number = self._database.execute("SELECT count(*) FROM runs").fetchone()[0]
+            number = len(self.all())
             identifier = "run-" + hashlib.sha256(f"{key} {created} {number}".encode()).hexdigest()[:12]
             self._database.execute(
                 "INSERT INTO runs (id, key, fleet, command, place, created) VALUES (?, ?, ?, ?, ?, ?)",
-                (identifier, key, fleet, json.dumps(list(command)), json.dumps(dict(place)), created),
+                *(identifier, key, fleet, json.dumps(list(command)), json.dumps(dict(place)), created),
             )
         return self.run(identifier)
 
@@ -204,7 +94,7 @@ class Runs:
 
     def is_cancelled(self, run: FleetRun) -> bool:
         """Return True if somebody asked to cancel a run."""
-        row = self._one("SELECT cancelled FROM runs WHERE id = ?", run.id)
+        row = self._database.one("SELECT cancelled FROM runs WHERE id = ?", run.id)
         return bool(row and row[0])
 
     @contextlib.contextmanager
@@ -248,7 +138,7 @@ class Runs:
         earlier run ended without a record gets a new name, so that nothing of that run is taken for it.
         """
         new, known, busy = [], [], {}
-        with self._transaction():
+        with self._database.transaction():
             for work in works:
                 found = self._open_unit(work.unit)
                 if found is not None:
@@ -270,12 +160,12 @@ class Runs:
 
     def units(self, run: FleetRun) -> list[Tried]:
         """Return all units of a run, in the order in which they were added."""
-        rows = self._all(f"SELECT {_COLUMNS} FROM units WHERE run = ? ORDER BY number", run.id)
+        rows = self._database.all(f"SELECT {_COLUMNS} FROM units WHERE run = ? ORDER BY number", run.id)
         return [_tried(row) for row in rows]
 
     def request(self, name: str) -> ProbeRequest:
         """Return the run of the probe that a unit stands for."""
-        row = self._one("SELECT request FROM units WHERE name = ?", name)
+        row = self._database.one("SELECT request FROM units WHERE name = ?", name)
         assert row is not None, f"{name} is not in the run store"
         stored = msgspec.json.decode(row[0], type=_Request)
         return ProbeRequest(
@@ -288,35 +178,35 @@ class Runs:
     def batch(self, units: Sequence[Unit]) -> str:
         """Note that these units will be submitted together, in this order. Return the batch's name."""
         name = array_name(units)
-        with self._transaction():
+        with self._database.transaction():
             for position, unit in enumerate(units):
                 self._database.execute(
                     "UPDATE units SET stage = ?, batch = ?, position = ? WHERE name = ?",
-                    (Stage.BATCHED.value, name, position, unit.name),
+                    *(Stage.BATCHED.value, name, position, unit.name),
                 )
         return name
 
     def batched(self, name: str) -> list[str]:
         """Return the names of the units of a batch, in its order."""
-        rows = self._all("SELECT name FROM units WHERE batch = ? ORDER BY position", name)
+        rows = self._database.all("SELECT name FROM units WHERE batch = ? ORDER BY position", name)
         return [row[0] for row in rows]
 
     def submitted(self, handles: Mapping[str, Handle]) -> str:
         """Note the handles of units that the scheduler has, by name. Return the time."""
         now = format_timestamp(now_utc(), "milliseconds")
-        with self._transaction():
+        with self._database.transaction():
             for name, handle in handles.items():
                 self._database.execute(
                     "UPDATE units SET stage = ?, handle = ?, phase = ?, submitted ="
                     " CASE submitted WHEN '' THEN ? ELSE submitted END WHERE name = ?",
-                    (Stage.SUBMITTED.value, handle, Phase.WAITING.value, now, name),
+                    *(Stage.SUBMITTED.value, handle, Phase.WAITING.value, now, name),
                 )
         return now
 
     def seen(self, states: Mapping[str, tuple[Phase, str, str]]) -> None:
         """Note phase, node and detail of units, by name, for people who ask."""
-        with self._transaction():
-            self._database.executemany(
+        with self._database.transaction():
+            self._database.execute_many(
                 "UPDATE units SET phase = ?, node = ?, detail = ? WHERE name = ?",
                 [(phase.value, node, detail, name) for name, (phase, node, detail) in states.items()],
             )
@@ -333,10 +223,10 @@ class Runs:
 
     def lost(self, run: FleetRun, tried: Tried, fault: Fault, detail: str, after: Unit | None) -> None:
         """Note the infrastructure fault of a unit, and in the same transaction its next attempt, if any."""
-        with self._transaction():
+        with self._database.transaction():
             self._change(tried.name, stage=Stage.LOST.value, fault=fault.value, detail=detail)
             if after is not None:
-                row = self._one("SELECT request FROM units WHERE name = ?", tried.name)
+                row = self._database.one("SELECT request FROM units WHERE name = ?", tried.name)
                 assert row is not None
                 self._insert(run, after, row[0], tried.question)
 
@@ -344,11 +234,17 @@ class Runs:
         """Note that a unit is MISSING or CANCELLED."""
         self._update(name, stage=stage.value, detail=detail)
 
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Write everything that is noted meanwhile in one transaction, all or none."""
+        with self._database.transaction():
+            yield
+
     # Below: SQL.
 
     def _open_unit(self, unit: Unit) -> tuple[str, str] | None:
         """Return the name and the run of the newest unit that measures the same in an open run."""
-        row = self._one(
+        row = self._database.one(
             "SELECT units.name, runs.id FROM units JOIN runs ON runs.id = units.run"
             " WHERE units.identity = ? AND runs.ended = '' ORDER BY number DESC LIMIT 1",
             _identity(unit),
@@ -357,8 +253,8 @@ class Runs:
 
     def _unused(self, unit: Unit) -> Unit:
         """Return the unit under a name that no ended run has used."""
-        while self._one("SELECT 1 FROM units WHERE name = ?", unit.name):
-            row = self._one(
+        while self._database.one("SELECT 1 FROM units WHERE name = ?", unit.name):
+            row = self._database.one(
                 "SELECT name FROM units WHERE identity = ? ORDER BY number DESC LIMIT 1", _identity(unit)
             )
             assert row is not None
@@ -369,10 +265,8 @@ class Runs:
         self._database.execute(
             "INSERT INTO units (name, run, identity, content, request, question, stage)"
             " VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (
-                *(unit.name, run.id, _identity(unit), msgspec.json.encode(unit), request, question),
-                Stage.PLANNED.value,
-            ),
+            *(unit.name, run.id, _identity(unit), msgspec.json.encode(unit), request, question),
+            Stage.PLANNED.value,
         )
 
     def _keep_request(self, request: ProbeRequest) -> bytes:
@@ -388,32 +282,32 @@ class Runs:
 
     def _keep_content(self, content: bytes) -> str:
         digest = hashlib.sha256(content).hexdigest()
-        self._database.execute("INSERT OR IGNORE INTO contents VALUES (?, ?)", (digest, content))
+        self._database.execute("INSERT OR IGNORE INTO contents VALUES (?, ?)", digest, content)
         return digest
 
     def _content(self, digest: str) -> bytes:
         if digest in self._contents:
             return self._contents[digest]
-        row = self._one("SELECT content FROM contents WHERE digest = ?", digest)
+        row = self._database.one("SELECT content FROM contents WHERE digest = ?", digest)
         assert row is not None, f"{digest} is not in the run store"
         # The same object for all units, since they are submitted by the thousand.
         content: bytes = row[0]
         return self._contents.setdefault(digest, content)
 
     def _set_run(self, run: FleetRun, column: str, value: object) -> None:
-        with self._transaction():
-            self._database.execute(f"UPDATE runs SET {column} = ? WHERE id = ?", (value, run.id))
+        with self._database.transaction():
+            self._database.execute(f"UPDATE runs SET {column} = ? WHERE id = ?", value, run.id)
 
     def _update(self, name: str, **values: object) -> None:
-        with self._transaction():
+        with self._database.transaction():
             self._change(name, **values)
 
     def _change(self, name: str, **values: object) -> None:
         changes = ", ".join(f"{column} = ?" for column in values)
-        self._database.execute(f"UPDATE units SET {changes} WHERE name = ?", (*values.values(), name))
+        self._database.execute(f"UPDATE units SET {changes} WHERE name = ?", *values.values(), name)
 
     def _run_where(self, condition: str, *values: object) -> list[FleetRun]:
-        rows = self._all(
+        rows = self._database.all(
             "SELECT id, key, fleet, command, place, created, ended, cancelled FROM runs"
             f" WHERE {condition} ORDER BY created DESC, rowid DESC",
             *values,
@@ -423,54 +317,14 @@ class Runs:
                 id=row[0],
                 key=row[1],
                 fleet=row[2],
-                command=tuple(json.loads(row[3])),
-                place=json.loads(row[4]),
+                command=msgspec.json.decode(row[3], type=tuple[str, ...]),
+                place=msgspec.json.decode(row[4], type=dict[str, str]),
                 created=row[5],
                 ended=row[6],
                 cancelled=bool(row[7]),
             )
             for row in rows
         ]
-
-    def _one(self, statement: str, *values: object) -> _Row | None:
-        with self._explained():
-            row: _Row | None = self._database.execute(statement, values).fetchone()
-            return row
-
-    def _all(self, statement: str, *values: object) -> list[_Row]:
-        with self._explained():
-            return self._database.execute(statement, values).fetchall()
-
-    @contextlib.contextmanager
-    def together(self) -> Iterator[None]:
-        """Write everything that is noted meanwhile in one transaction, all or none."""
-        with self._transaction():
-            yield
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
-        if self._database.in_transaction:
-            yield
-            return
-        with self._explained():
-            self._database.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-            except BaseException:
-                self._database.execute("ROLLBACK")
-                raise
-            self._database.execute("COMMIT")
-
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise MissingError(
-                f"{self._path}: the run store can't be read or written: {error}",
-                hint="free some space, or set XDG_STATE_HOME to a directory that you may write to; jobs that"
-                " were submitted are found again by their names",
-            ) from error
 
 
 class _Request(msgspec.Struct):
@@ -504,7 +358,7 @@ _COLUMNS = (
 )
 
 
-def _tried(row: _Row) -> Tried:
+def _tried(row: Row) -> Tried:
     return Tried(
         unit=msgspec.json.decode(row[0], type=Unit),
         question=row[1],

@@ -18,7 +18,8 @@ from typing import Protocol
 
 from .frame import CutError
 from .protocol import Answer, Capacity, Fault, Fleet, FleetDown, Handle, Phase, Refused, State
-from .run_store import FleetRun, Runs, Stage, Tried
+from .run_state import FleetRun, Stage, Tried
+from .run_store import Runs
 from .units import ATTEMPTS, Unit
 
 #: Seconds between two looks at the scheduler, and the longest wait for one that does not answer.
