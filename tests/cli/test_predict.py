@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from validator import cli
+from validator.compat.freshness import read_on
+from validator.compat.policies import allowed_cudnn
+from validator.compat.releases import release
 from validator.engines import host_situation
 from validator.errors import InputError, MissingError
 from validator.model.measurement import GpuIdentity, Outside, Unread
@@ -57,6 +60,53 @@ def test_facts_that_no_cell_has(
     assert prediction["outcome"] == outcome, prediction["reasons"][0]
     if rule:
         assert prediction["reasons"][0]["rule"] == rule
+
+
+NEWEST = allowed_cudnn(release("2.20.0"))[-1]
+EXTRA = "--tensorflow 2.20.0 --driver 580 --extra --gpu"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cudnn"),
+    [
+        (f"{EXTRA} h100", NEWEST),
+        ("--tensorflow 2.20.0 --driver 580 --gpu h100", "9.3.0.75"),
+        (f"{EXTRA} h100 --policy as-built", "9.3.0.75"),
+        (f"{EXTRA} h100 --cudnn 9.10", "9.10.2.21"),
+        (f"{EXTRA} h100 --package nvidia-cudnn-cu12==9.8.0.87", "9.8.0.87"),
+        (f"{EXTRA} h100 --package torch==2.8.0", "9.10.2.21"),
+        # Its cuDNN is older than the extra allows, so that pip can't install both.
+        (f"{EXTRA} h100 --package torch==2.6.0", NEWEST),
+        # Its extra allows only one.
+        ("--tensorflow 2.18.1 --driver 580 --gpu h100 --extra", "9.3.0.75"),
+    ],
+)
+def test_the_extra_is_judged_with_the_cudnn_that_pip_chooses(
+    capsys: pytest.CaptureFixture[str], arguments: str, cudnn: str
+) -> None:
+    reasons = predict(capsys, arguments)["prediction"]["reasons"]
+    assert any(reason["text"].startswith(f"cuDNN {cudnn} supports") for reason in reasons)
+
+
+def test_the_assumed_cudnn_is_named_with_the_command_that_installs_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def last_lines(arguments: str) -> tuple[int, str]:
+        code = cli.run(["predict", *arguments.split()])
+        return code, " ".join(capsys.readouterr().out.split()).partition("This is for ")[2]
+
+    code, says = last_lines(f"{EXTRA} h100")
+    assert code == 0 and says.startswith(
+        "cuDNN 9.28.0.42, which pip chooses for tensorflow[and-cuda]==2.20.0"
+    )
+    assert f"known on {read_on()}. To get exactly that one:" in says
+    assert says.endswith(f'python -m pip install "tensorflow[and-cuda]==2.20.0" nvidia-cudnn-cu12=={NEWEST}')
+    # The newest cuDNN has no kernels for it.
+    code, says = last_lines(f"{EXTRA} v100")
+    assert code == 1 and "It works with cuDNN 9.10.2.21:" in says
+    assert says.endswith("nvidia-cudnn-cu12==9.10.2.21")
+    assert last_lines(f"{EXTRA} v100 --cudnn 9.10.2.21") == (0, "")
+    assert last_lines(f"{EXTRA} v100 --package nvidia-cudnn-cu12==9.10.2.21") == (0, "")
 
 
 def test_eager_and_xla_are_apart(capsys: pytest.CaptureFixture[str]) -> None:

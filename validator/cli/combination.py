@@ -11,14 +11,20 @@ import click
 
 from ..compat.drivers import parse_release
 from ..compat.errors import UnknownGpu
+from ..compat.freshness import read_on
 from ..compat.gpus import gpu
+from ..compat.judge import judge
+from ..compat.loose_values import without_suffix
+from ..compat.packages import required_cudnn
 from ..compat.platforms import not_nvidia_text, other_vendor
-from ..compat.policies import choose
+from ..compat.policies import allowed_cudnn, choose
 from ..compat.predict import situation_of
-from ..compat.releases import release
+from ..compat.releases import Release, release
+from ..compat.suggest import requirement
 from ..errors import InputError, MissingError
+from ..model.prediction import Outcome
 from ..model.situation import LINUX, PYPI, X86_64, Situation
-from ..model.spec import AS_BUILT, Cell, HostClass, ImageSpec, Variant, host_identifier, slug
+from ..model.spec import AS_BUILT, LATEST, Cell, HostClass, ImageSpec, Variant, host_identifier, slug
 from ..versions import ComputeCapability, CudaVersion, is_numbers
 
 T = TypeVar("T")
@@ -75,11 +81,49 @@ def image_of(combination: Combination) -> ImageSpec:
         return ImageSpec(tensorflow.version, python, Variant.CPU)
     if combination.policy and combination.cuda and combination.cudnn:
         raise click.UsageError("--policy has no effect with both --cuda and --cudnn")
-    policy = combination.policy or AS_BUILT
+    policy = combination.policy or (LATEST if _pip_chooses(combination, tensorflow) else AS_BUILT)
     cuda, cudnn = choose(
         tensorflow, combination.cuda or policy, combination.cudnn or policy, within_metadata=False
     )
     return ImageSpec(tensorflow.version, python, Variant.GPU, cuda, cudnn)
+
+
+def _pip_chooses(combination: Combination, tensorflow: Release) -> bool:
+    """Return whether pip chooses the versions of CUDA's libraries: the newest that the extra allows."""
+    from_extra = combination.extra is True and combination.wheel in (None, PYPI)
+    return from_extra and tensorflow.extra_style == "range"
+
+
+def assumed_cudnn(combination: Combination, image: ImageSpec, situation: Situation) -> str:
+    """Return which cuDNN pip is assumed to choose, and the command that installs exactly that one.
+
+    If it fails with that cuDNN, and works with an older one that the extra allows, the command installs the
+    newest such one. Empty if pip has no choice.
+    """
+    tensorflow = release(image.tensorflow)
+    given = any(without_suffix(name) == "nvidia-cudnn" for name, _ in combination.packages)
+    floats = image.cudnn is not None and image.cudnn.floats
+    if given or not floats or not _pip_chooses(combination, tensorflow):
+        return ""
+    wanted, version = requirement(tensorflow), situation.packages.get("nvidia-cudnn") or situation.cudnn
+    other = _older_cudnn(tensorflow, situation)
+    then = f"It works with cuDNN {other}:" if other else "To get exactly that one:"
+    return (
+        f"This is for cuDNN {version}, which pip chooses for {wanted} from the\nreleases that were known on"
+        f" {read_on()}. {then}\n"
+        f'  python -m pip install "{wanted}" nvidia-cudnn-{tensorflow.suffix}=={other or version}'
+    )
+
+
+def _older_cudnn(tensorflow: Release, situation: Situation) -> str | None:
+    """Return the newest cuDNN of the extra with which a failing situation works, or None."""
+    if judge(situation).outcome is not Outcome.FAILS:
+        return None
+    for version in reversed(allowed_cudnn(tensorflow)):
+        packages = {**situation.packages, "nvidia-cudnn": version}
+        if judge(replace(situation, cudnn=version, packages=packages)).outcome is Outcome.WORKS:
+            return version
+    return None
 
 
 def host_of(combination: Combination) -> HostClass | None:
@@ -144,6 +188,8 @@ def situation_for(combination: Combination, image: ImageSpec, host: HostClass | 
     elif any(name in given for name in _WITH_CUDNN):
         # The framework decides which cuDNN is installed, unless it is given too.
         installed.pop("nvidia-cudnn", None)
+        if _pip_chooses(combination, release(image.tensorflow)) and not combination.cudnn:
+            cudnn = required_cudnn(release(image.tensorflow), given) or cudnn
     return replace(
         cell,
         python=combination.python if combination.wheel not in (None, PYPI) else cell.python,

@@ -14,7 +14,15 @@ from ..errors import EXIT_FAILED, EXIT_OK
 from ..model.prediction import HostFields, Outcome, Prediction, image_json
 from ..model.situation import KERNEL_MODULES, MACHINES, MODES, SYSTEMS, WHEELS, Situation
 from ..model.spec import Cell, HostClass, ImageSpec, Variant
-from .combination import Combination, host_of, image_of, read_package, situation_for, with_this_host
+from .combination import (
+    Combination,
+    assumed_cudnn,
+    host_of,
+    image_of,
+    read_package,
+    situation_for,
+    with_this_host,
+)
 from .options import format_option, print_status, reject_options, verbose_option
 from .predict_questions import predict_newest, predict_project
 from .staleness import say_if_stale
@@ -50,7 +58,8 @@ from .staleness import say_if_stale
 @click.option(
     "--policy",
     metavar="POLICY",
-    help="The default of --cuda and --cudnn: as-built or latest.  [default: as-built]",
+    help="The default of --cuda and --cudnn: as-built or latest.  [default: as-built; with --extra, what pip"
+    " chooses]",
 )
 @click.option(
     "--cuda", metavar="POLICY", help="The CUDA version: as-built, latest, or a version such as 12.8."
@@ -181,7 +190,10 @@ def command(
     prediction = judge(situation)
     if host is None and prediction.outcome is not Outcome.FAILS:
         raise _incomplete(combination)
-    return _show(image, host, situation, prediction, format_)
+    code = _show(image, host, situation, prediction, format_)
+    if format_ == "text" and (assumed := assumed_cudnn(combination, image, situation)):
+        click.echo(assumed)
+    return code
 
 
 #: Parameters that describe a combination of one release, not a machine.

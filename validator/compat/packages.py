@@ -67,6 +67,22 @@ def with_cudnn() -> frozenset[str]:
     return frozenset(row["package"] for row in facts.rows("frameworks", "cudnn"))
 
 
+def required_cudnn(release: Release, packages: Mapping[str, str]) -> str | None:
+    """Return the cuDNN that a framework pins, if a release of TensorFlow allows it, else None.
+
+    packages: full names -> version.
+    """
+    name = f"nvidia-cudnn-{release.suffix}"
+    for row in facts.rows("frameworks", "cudnn"):
+        version = packages.get(row["package"])
+        if version is None or not row["cudnn"].startswith("==") or row.get("wheel") not in (None, name):
+            continue
+        required: str = row["cudnn"].removeprefix("==")
+        if _is_about(row, version) and name in release.wheels:
+            return required if _range(release.wheels[name]).contains(required) else None
+    return None
+
+
 def two_cudnns(packages: Mapping[str, str]) -> Reason | None:
     """Return why the wheels of cuDNN for several CUDA versions don't work together, or None for at most one.
 

@@ -161,12 +161,18 @@ def _known(axis: str) -> list[str]:
 
 
 @functools.cache
+def allowed_cudnn(release: Release) -> tuple[str, ...]:
+    """Return the wheels of cuDNN that the metadata of a release allows, oldest first."""
+    pin = release.wheels.get(_cudnn_wheel(release))
+    known = cudnn_releases(release.suffix) if pin else ()
+    return tuple(version for version in known if _fits(pin or "", version))
+
+
+@functools.cache
 def _allowed(release: Release, axis: str) -> tuple[str, ...]:
     """Return the known versions that the metadata of a release allows, oldest first."""
     if axis == CUDNN:
-        pin = release.wheels.get(_cudnn_wheel(release))
-        known = cudnn_releases(release.suffix) if pin else ()
-        return tuple(version for version in known if _fits(pin or "", version))
+        return allowed_cudnn(release)
     return tuple(
         known.version
         for known in cuda_releases(release.suffix)
