@@ -1,59 +1,36 @@
 """Slurm: arrays of jobs, whose results come back through a directory that all nodes share.
 
-    objects/SHA256          files of requests: the probe, locks
-    tools/DIGEST/           what a job runs: slurm_job.py, inside.py, ask_nvml.py with its module
-    arrays/NAME/            job.sh, requests (JSON, a line for each unit), output/,
-                            results/INDEX.JOB-RESTART.frames or .fault
-    units/NAME              the array and the index of a unit
-    images/                 what nodes converted, once for each digest
-
-Everything of an array is written before it is submitted, under a name that follows from its content, so any
-submitter that was killed finds its work again. The name of the job is that of the array. Ids of jobs are
-never kept: after a crash the controller may give them to others. A result file is the truth, whatever the
-queue says.
+The name of a job is that of its array. Ids of jobs are never kept: after a crash the controller may give them
+to others. A result file is the truth, whatever the queue says.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import functools
-import hashlib
-import json
 import re
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import msgspec
-import pynvml
-
-from ..engines import ask_nvml
-from ..engines.host_reading import Answer as Reading
-from ..engines.host_reading import reading_of
 from ..engines.protocol import ProbeRequest
 from ..errors import InputError, MissingError
-from ..model import codec
 from ..model.codec import DocumentError
-from ..model.measurement import Outside, Unread
-from ..model.spec import NO_GPU
-from ..system.files import says_full_disk, write_atomically
-from . import inside, slurm_client, slurm_job
-from .frame import CutError, read_frames
-from .job_output import read_answer
-from .protocol import Answer, Capacity, Fault, FleetDown, Handle, Phase, Refused, State
+from ..system.files import says_full_disk
+from . import slurm_client
+from .frame import CutError
+from .protocol import Answer, Capacity, Fault, Handle, Phase, Refused, State
 from .settings import NAME as SETTINGS
 from .settings import FleetSettings, SlurmSettings
 from .settings_schema import UNSIGNED, SlurmPlace
 from .slurm_client import Node, QueueEntry, Refusal
+from .slurm_directory import SlurmDirectory, changed_at, parts_of
+from .slurm_result import read_fault, read_result
 from .units import Unit, array_name
 
 #: Seconds for which a job that left the queue may still have a result that this machine can't see yet: a
 #: network file system shows new files late.
 SETTLE_S = 60.0
-#: Seconds to wait for another submitter.
-_LOCK_S = 120.0
 #: A warning this long before the end of a job's time, in seconds.
 _WARNING_S = 60
 _TAIL = 4000
@@ -84,27 +61,6 @@ _SETTINGS_WRONG = re.compile(
 )
 
 
-class _Node(msgspec.Struct, frozen=True):
-    """The `node` frame of a result, see `slurm_job.run`."""
-
-    unit: str
-    job: str
-    restart: str
-    node: str
-    engine: str
-    isolates: bool
-    image_digest: str | None
-    gpus: tuple[str, ...]
-
-
-class _Fault(msgspec.Struct, frozen=True):
-    """The content of a `.fault` file."""
-
-    fault: Fault
-    detail: str
-    node: str = ""
-
-
 def open_fleet(settings: FleetSettings) -> SlurmFleet:
     """Return the engine. Raises InputError if the settings have no Slurm cluster."""
     if settings.slurm is None:
@@ -124,6 +80,7 @@ class SlurmFleet:
     def __init__(self, settings: SlurmSettings, settle_s: float = SETTLE_S) -> None:
         self._settings = settings
         self.directory = settings.directory
+        self._shared = SlurmDirectory(settings)
         self._settle_s = settle_s
         #: When a unit without a result was first seen outside the queue, by the monotonic clock.
         self._absent: dict[str, float] = {}
@@ -153,10 +110,12 @@ class SlurmFleet:
         for entry in slurm_client.queue():
             entries.setdefault((entry.name, entry.index), []).append(entry)
         arrays = {array for array, _ in entries}
-        results = {array: self._results(array) for array in {_parts(handle)[0] for handle in handles}}
+        results = {
+            array: self._shared.results(array) for array in {parts_of(handle)[0] for handle in handles}
+        }
         found = {}
         for handle in handles:
-            array, index, _ = _parts(handle)
+            array, index, _ = parts_of(handle)
             mine = results[array].get(index, [])
             state = self._state(handle, entries.get((array, index), []), mine, array in arrays)
             if state is not None:
@@ -164,13 +123,13 @@ class SlurmFleet:
         return found
 
     def collect(self, handle: Handle) -> Answer:
-        array, index, unit = _parts(handle)
+        array, index, unit = parts_of(handle)
         cut = CutError(f"{unit} has no result")
         # A unit that ran twice has two results. The first whole one counts.
-        paths = [path for path in self._results(array).get(index, []) if path.suffix == _WHOLE]
-        for path in sorted(paths, key=lambda path: (_changed(path), path.name)):
+        paths = [path for path in self._shared.results(array).get(index, []) if path.suffix == _WHOLE]
+        for path in sorted(paths, key=lambda path: (changed_at(path), path.name)):
             try:
-                return _answer(path.read_bytes(), unit, self._settings.container not in UNSIGNED)
+                return read_result(path.read_bytes(), unit, self._settings.container not in UNSIGNED)
             except CutError as error:
                 cut = error
             except OSError as error:
@@ -178,7 +137,7 @@ class SlurmFleet:
         raise cut
 
     def cancel(self, handles: Sequence[Handle]) -> None:
-        wanted = {_parts(handle)[:2] for handle in handles}
+        wanted = {parts_of(handle)[:2] for handle in handles}
         live = _WAITING | _RUNNING
         slurm_client.cancel(
             entry
@@ -187,8 +146,8 @@ class SlurmFleet:
         )
 
     def logs(self, handle: Handle) -> str:
-        array, index, _ = _parts(handle)
-        texts = [path.read_text("utf-8", "replace") for path in self._outputs(array, index)]
+        array, index, _ = parts_of(handle)
+        texts = [path.read_text("utf-8", "replace") for path in self._shared.outputs(array, index)]
         return "".join(texts)
 
     def forget(self, handles: Sequence[Handle]) -> None:
@@ -206,7 +165,7 @@ class SlurmFleet:
                 ["sbatch", "--parsable", *self._options(name, place, range(len(same)), tasks)]
             )
             names = "".join(f"# {index}: {unit.name} {unit.cell}\n" for index, unit in enumerate(same))
-            script = self._script(name, tasks)
+            script = self._shared.script(name, tasks)
             texts.append(f"{command}\n\n# The batch script:\n{script}\n# The units:\n{names}")
         return "\n".join(texts)
 
@@ -224,19 +183,21 @@ class SlurmFleet:
             return {unit.name: refused for unit in units}
         name = array_name(units)
         try:
-            self._write(name, units, requests, place)
+            self._shared.write(name, units, requests, place)
         except OSError as error:
             raise MissingError(
                 f"{self.directory} can't be written: {error.strerror}",
                 hint=f"`directory` in {SETTINGS} has to be one that this machine and all nodes can write",
             ) from error
-        with _locked(self.directory / "lock"):
-            handles = {unit.name: self._claim(unit.name, name, index) for index, unit in enumerate(units)}
+        with self._shared.locked():
+            handles = {
+                unit.name: self._shared.claim(unit.name, name, index) for index, unit in enumerate(units)
+            }
             known = {(entry.name, entry.index) for entry in slurm_client.queue()}
             missing: dict[str, list[int]] = {}
             for handle in handles.values():
-                array, index, _ = _parts(handle)
-                if (array, index) not in known and not self._results(array).get(index):
+                array, index, _ = parts_of(handle)
+                if (array, index) not in known and not self._shared.results(array).get(index):
                     missing.setdefault(array, []).append(index)
             refusals: dict[str, Refused] = {}
             for array, indices in missing.items():
@@ -247,57 +208,8 @@ class SlurmFleet:
         return {
             unit: refusals[array] if array in refusals and index in missing[array] else handle
             for unit, handle in handles.items()
-            for array, index, _ in [_parts(handle)]
+            for array, index, _ in [parts_of(handle)]
         }
-
-    def _write(
-        self, name: str, units: Sequence[Unit], requests: Mapping[str, ProbeRequest], place: SlurmPlace
-    ) -> None:
-        """Write everything that the jobs of an array read. What is there already stays."""
-        for file, content in _tools().items():
-            _write_once(self.directory / "tools" / _tools_digest() / file, content)
-        array = self.directory / "arrays" / name
-        for part in ("output", "results"):
-            (array / part).mkdir(parents=True, exist_ok=True)
-        lines = []
-        for unit in units:
-            request = requests[unit.name]
-            files = {"probe.pyz": request.archive, **request.files}
-            digests = {file: hashlib.sha256(content).hexdigest() for file, content in files.items()}
-            for file, digest in digests.items():
-                _write_once(self.directory / "objects" / digest, files[file])
-            described = {
-                "unit": unit.name,
-                "reference": unit.reference,
-                "arguments": list(request.arguments),
-                "timeout_s": request.timeout_s,
-                "tasks": unit.tasks,
-                "gpus": unit.host_class != NO_GPU,
-                "minutes": place.time_limit,
-                "container": self._settings.container,
-                "python": _python(request.files.get("lock.txt", b"")),
-                "files": digests,
-            }
-            lines.append(json.dumps(described) + "\n")
-        _write_once(array / "requests", "".join(lines).encode())
-        _write_once(array / "job.sh", self._script(name, units[0].tasks).encode())
-
-    def _claim(self, unit: str, array: str, index: int) -> Handle:
-        """Return the handle of a unit: that of the array in which it was first, or now is."""
-        claim = self.directory / "units" / unit
-        _write_once(claim, f"{array}/{index}".encode())
-        return f"{claim.read_text('ascii')}/{unit}"
-
-    def _script(self, array: str, tasks: int) -> str:
-        tools = self.directory / "tools" / _tools_digest()
-        # Single quotes: a directory may have any name.
-        job = shlex.join(
-            [self._settings.python, "-E", "-s", str(tools / "slurm_job.py"), str(self.directory), array]
-        )
-        setup = f"{self._settings.setup}\n" if self._settings.setup else ""
-        # A task on each node. The others go on when one has ended: it says itself what happened.
-        step = f"srun --ntasks={tasks} --ntasks-per-node=1 --kill-on-bad-exit=0 " if tasks > 1 else ""
-        return f"#!/bin/bash\nexport SLURM_EXPORT_ENV=ALL\n{setup}exec {step}{job}\n"
 
     def _options(self, array: str, place: SlurmPlace, indices: Sequence[int], tasks: int) -> list[str]:
         """Return the arguments of sbatch."""
@@ -345,8 +257,7 @@ class SlurmFleet:
                 return State(phase, live[0].reason if phase is Phase.WAITING else "", live[0].node)
         if results:
             with contextlib.suppress(DocumentError, OSError):
-                fault = codec.convert(codec.parse(max(results, key=_changed).read_bytes()), _Fault)
-                return State(Phase.LOST, fault.detail, fault.node, fault.fault)
+                return read_fault(max(results, key=changed_at).read_bytes())
         ended = entries[-1] if entries else None
         node = ended.node if ended else ""
         if ended is not None and ended.state in _FAULTS:
@@ -357,25 +268,13 @@ class SlurmFleet:
             return State(Phase.RUNNING, "it left the queue; waiting for its result", node)
         if ended is None:
             # Of a task that is cancelled while it waits, Slurm keeps nothing but the rest of its array.
-            if in_queue and not self._outputs(*_parts(handle)[:2]):
+            if in_queue and not self._shared.outputs(*parts_of(handle)[:2]):
                 return State(Phase.LOST, "it was taken out of the queue", "", Fault.CANCELLED)
             return None
         text = self.logs(handle)[-_TAIL:]
         last = next((line for line in reversed(text.splitlines()) if line.strip()), "it printed nothing")
         fault_code = Fault.DISK_FULL if says_full_disk(text) else Fault.NOT_STARTED
         return State(Phase.LOST, f"{_told(ended)}, without a result: {last}", node, fault_code)
-
-    def _results(self, array: str) -> dict[int, list[Path]]:
-        """Return the files of an array's results, by index."""
-        found: dict[int, list[Path]] = {}
-        for path in (self.directory / "arrays" / array / "results").glob("[0-9]*"):
-            index = path.name.partition(".")[0]
-            if index.isdecimal():
-                found.setdefault(int(index), []).append(path)
-        return found
-
-    def _outputs(self, array: str, index: int) -> list[Path]:
-        return sorted((self.directory / "arrays" / array / "output").glob(f"{index}.*"), key=_changed)
 
 
 def _capacity(host_class: str, place: SlurmPlace, nodes: Sequence[Node]) -> Capacity:
@@ -395,37 +294,6 @@ def _capacity(host_class: str, place: SlurmPlace, nodes: Sequence[Node]) -> Capa
     )
 
 
-def _answer(content: bytes, unit: str, isolated: bool) -> Answer:
-    """Return the answer in a result. isolated: no job of the cluster could change another one's result."""
-    frames = read_frames(content, "node", "outside", "output")
-    try:
-        node = codec.convert(codec.parse(frames["node"]), _Node)
-        reading = codec.convert(codec.parse(frames["outside"]), Reading)
-    except DocumentError as error:
-        raise CutError(f"the node's part of the result can't be read: {error}") from None
-    if node.unit != unit:
-        raise CutError(f"the result is for {node.unit}")
-    return read_answer(
-        frames["output"],
-        _offered(reading, node),
-        engine=node.engine,
-        isolates=node.isolates and isolated,
-        image_digest=node.image_digest,
-        node=node.node,
-    )
-
-
-def _offered(reading: Reading, node: _Node) -> Outside | Unread:
-    """Return what the node offered to the container: the driver, and the GPUs that Slurm gave to the job."""
-    if not node.isolates:
-        return Unread.NOT_ASKED
-    outside = reading_of(reading)
-    if isinstance(outside, Unread):
-        return outside
-    gpus = tuple(gpu for gpu in outside.gpus if gpu.uuid in node.gpus)
-    return Outside(outside.driver, outside.kernel_driver, gpus)
-
-
 def _refused(message: str, host_class: str) -> Refused:
     if _NEVER.search(message):
         return Refused(message)
@@ -438,11 +306,6 @@ def _told(entry: QueueEntry) -> str:
     return entry.state if entry.reason == "None" else f"{entry.state} {entry.reason}"
 
 
-def _parts(handle: Handle) -> tuple[str, int, str]:
-    array, index, unit = handle.split("/")
-    return array, int(index), unit
-
-
 def _ranges(indices: Sequence[int]) -> str:
     """Return array indices as sbatch takes them: `0-2,5`."""
     runs: list[list[int]] = []
@@ -452,55 +315,3 @@ def _ranges(indices: Sequence[int]) -> str:
         else:
             runs.append([index, index])
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
-
-
-@functools.cache
-def _tools() -> dict[str, bytes]:
-    modules = (slurm_job, inside, ask_nvml, pynvml)
-    return {path.name: path.read_bytes() for path in (Path(str(module.__file__)) for module in modules)}
-
-
-@functools.cache
-def _tools_digest() -> str:
-    content = "".join(hashlib.sha256(text).hexdigest() for _, text in sorted(_tools().items()))
-    return hashlib.sha256(content.encode()).hexdigest()[:16]
-
-
-def _python(lock: bytes) -> str:
-    """Return the Python that a lock is for."""
-    found = re.search(rb"^# python: ([\d.]+)$", lock, re.MULTILINE)
-    return found[1].decode() if found else "3"
-
-
-def _write_once(path: Path, content: bytes) -> None:
-    if not path.exists():
-        write_atomically(path, content)
-
-
-def _changed(path: Path) -> float:
-    with contextlib.suppress(OSError):
-        return path.stat().st_mtime
-    return 0.0
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Let one submitter at a time look into the queue and submit.
-
-    On a file system without locks, two of them may submit the same array: both measure, one result counts.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    deadline = time.monotonic() + _LOCK_S
-    with open(path, "a", encoding="utf-8") as stream:
-        while True:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise FleetDown(f"another submitter has held {path} for {_LOCK_S:.0f} s") from None
-                time.sleep(0.1)
-                continue
-            except OSError:
-                pass
-            break
-        yield

@@ -2,11 +2,10 @@
 
     python3 slurm_job.py DIRECTORY ARRAY
 
-DIRECTORY is the one that all nodes share; `slurm.py` describes what is in it. This script reads the driver
-outside the container, runs `inside.py` in the image with whatever this node has for that, and writes one
-result: frames if the probe ended, or JSON with a fault. It writes a temporary file and renames it, with the
-job's id and its restart count in the name, because a job that Slurm took for lost may
-run twice at once.
+DIRECTORY is the one that all nodes share; `slurm_directory.py` describes what is in it. This script reads the
+driver outside the container, runs `inside.py` in the image with whatever this node has for that, and writes
+one result: frames if the probe ended, or JSON with a fault. It writes a temporary file and renames it, with
+the job's id and its restart count in the name, because a job that Slurm took for lost may run twice at once.
 
 A unit of several tasks runs this script once on each of its nodes, as one job step. Task 0 writes the result.
 The others run the check that needs them, and write only their faults.
