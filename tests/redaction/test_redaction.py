@@ -223,35 +223,6 @@ def test_a_user_at_a_host_with_a_similar_name_is_taken_out(text: str, shown: str
 
 
 @pytest.mark.parametrize(
-    "hostile",
-    [
-        "a-",
-        "--a",
-        "a.",
-        "a.-1",
-        "-",
-        "A_",
-        "token",
-        "/afs/a",
-        "/home/a/",
-        "/scratch/a/",
-        "nodelist=a[",
-        "a,[",
-        "\n",
-        " ",
-        " \n",
-        "1 a b ",
-        "1 ",
-        "-----BEGIN PRIVATE KEY-----",
-    ],
-)
-def test_time_is_proportional_to_the_length_of_the_text(hostile: str) -> None:
-    """A pattern that reads from each part to the end of the text would not finish."""
-    text = hostile * (100_000 // len(hostile))
-    assert "hunter2" not in redacted(f"{text} password=hunter2")
-
-
-@pytest.mark.parametrize(
     "text",
     [
         "nvidia-cudnn-cu12==9.3.0.75",
