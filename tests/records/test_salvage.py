@@ -22,8 +22,8 @@ PAGE = 4096
 
 
 def sized(number: int) -> Record:
-    """Return a record with a document of a few hundred bytes up to a hundred pages, some with odd text."""
-    size = (0, 500, 3500, 4030, 9000, 70_000, 400_000)[number % 7]
+    """Return a record with a document of a few hundred bytes up to thirty pages, some with odd text."""
+    size = (0, 500, 3500, 4030, 9000, 30_000, 120_000)[number % 7]
     odd = ("ü\u2028" * 500, "\ud800", "\0")[number % 3]
     return record(
         number, cell=f"cell {odd} {number}", report={"text": "x" * size, "number": number, "é": odd}

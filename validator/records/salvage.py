@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,9 +55,14 @@ def salvage(path: Path) -> Salvaged:
         data = _content(path, stack)
         log_path = path.with_name(f"{path.name}-wal")
         log = _content(log_path, stack) if log_path.is_file() else b""
+        # Where rows begin does not depend on the size of the pages.
+        rows_of_data, rows_of_log = list(_rows(data)), list(_rows(log))
+        known, numbered = _known(data, log)
+        known |= {row.id for row in (*rows_of_data, *rows_of_log)}
         best = Salvaged({}, 0)
         for size, reserved in _layouts(data, log):
-            found = _File(data, log, size, reserved).salvaged()
+            records = _File(data, log, size, reserved).records(rows_of_data, rows_of_log)
+            found = Salvaged(records, max(len(known - records.keys()), numbered - len(records)))
             if len(found.records) > len(best.records) or not best.records:
                 best = found
             if not found.lost and found.records:
@@ -98,10 +103,9 @@ class _File:
     size: int
     reserved: int
 
-    def salvaged(self) -> Salvaged:
+    def records(self, rows_of_data: Sequence[_Row], rows_of_log: Sequence[_Row]) -> dict[str, Record]:
+        """Return the records whose rows begin at these places, by id."""
         records: dict[str, Record] = {}
-        known: set[str] = set()
-        rows = 0
         in_log = self._pages_in_log()
 
         def page(number: int) -> bytes:
@@ -111,20 +115,18 @@ class _File:
             start = in_log.get(number)
             return page(number) if start is None else bytes(self.log[start : start + self.size])
 
-        for part, views in ((self.data, (page, newest_page)), (self.log, (newest_page, page))):
-            for match in _ENTRY.finditer(part):
-                known.add(match[2].decode())
-                rows = max(rows, self._row_number(part, match))
-            for match in _ROW.finditer(part):
-                row = _row(part, match.start())
-                if row is None or row.id in records:
+        for part, rows, views in (
+            (self.data, rows_of_data, (page, newest_page)),
+            (self.log, rows_of_log, (newest_page, page)),
+        ):
+            for row in rows:
+                if row.id in records:
                     continue
-                known.add(row.id)
                 for view in dict.fromkeys(views) if in_log else views[:1]:
                     if record := self._record(part, row, view):
                         records[row.id] = record
                         break
-        return Salvaged(records, max(len(known - records.keys()), rows - len(records)))
+        return records
 
     def _record(self, part: mmap.mmap | bytes, row: _Row, page: Pages) -> Record | None:
         """Reassemble a row. Returns None where its document is not a record with the row's id."""
@@ -153,13 +155,24 @@ class _File:
             found[int.from_bytes(self.log[start : start + 4], "big")] = start + _FRAME_HEADER
         return found
 
-    def _row_number(self, part: mmap.mmap | bytes, match: re.Match[bytes]) -> int:
-        kind = match[1][0]
-        number = (
-            int.from_bytes(part[match.end() : match.end() + _INTEGERS[kind]], "big") if kind < 8 else kind - 8
-        )
-        # Rows are numbered from 1 on, and none was ever deleted. A damaged number is likely much greater.
-        return number if number <= (len(self.data) + len(self.log)) // len(match[0]) else 0
+
+def _known(data: mmap.mmap | bytes, log: mmap.mmap | bytes) -> tuple[set[str], int]:
+    """Return the ids in the index, and the greatest number of a row in it."""
+    known: set[str] = set()
+    greatest = 0
+    for part in (data, log):
+        for match in _ENTRY.finditer(part):
+            known.add(match[2].decode())
+            kind = match[1][0]
+            number = (
+                int.from_bytes(part[match.end() : match.end() + _INTEGERS[kind]], "big")
+                if kind < 8
+                else kind - 8
+            )
+            # Rows are numbered from 1 on, and none was ever deleted. A damaged number is likely much greater.
+            if number <= (len(data) + len(log)) // len(match[0]):
+                greatest = max(greatest, number)
+    return known, greatest
 
 
 @dataclass(frozen=True)
@@ -170,6 +183,13 @@ class _Row:
     length: int
     document: int
     id: str
+
+
+def _rows(part: mmap.mmap | bytes) -> Iterator[_Row]:
+    """Yield the rows of the table in a part of the store."""
+    for match in _ROW.finditer(part):
+        if row := _row(part, match.start()):
+            yield row
 
 
 def _row(part: mmap.mmap | bytes, start: int) -> _Row | None:
