@@ -90,7 +90,7 @@ def check_compatible(wheel: Wheel, environment: Environment) -> None:
         return
     glibc = ".".join(map(str, environment.glibc))
     newest = (environment.glibc[0], 1000)
-    if tags & target_tags(environment.python, newest).keys():
+    if tags & _accepted_tags(environment.python, newest):
         matches = (_MANYLINUX.fullmatch(tag.platform) for tag in tags)
         needed = min((int(match[1]), int(match[2])) for match in matches if match)
         raise refusal(

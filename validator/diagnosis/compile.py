@@ -183,6 +183,7 @@ def required_words(expression: str) -> Words:
     return _looked_up(needs(expression))
 
 
+@functools.cache
 def needs(expression: str) -> AllOf:
     """Return what every match contains, in lower case; see `Pattern.needs`."""
     return _in_sequence(parser.parse(expression).data)
