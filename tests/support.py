@@ -1,4 +1,5 @@
-"""Help for the tests of several rooms: a small file system that fills up quickly, and forked processes."""
+"""Help for the tests of several rooms: a small file system that fills up quickly, forked processes, and YAML
+that is read by libyaml."""
 
 from __future__ import annotations
 
@@ -9,14 +10,21 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 #: Starts processes that have already imported the modules of the tests that use it.
 FORKED = multiprocessing.get_context("forkserver")
 FORKED.set_forkserver_preload(
     ["tests.assemble.pushes", "tests.records.test_schema", "tests.records.test_store"]
 )
+
+
+def read_yaml(text: str) -> Any:
+    """Read a document of ours, ten times as quickly as `yaml.safe_load`."""
+    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,7 @@ ALLOWED = {
 NEVER = {"tensorflow", "keras", "numpy"}
 
 
+@functools.cache
 def imports_of(path: Path) -> list[tuple[str, int]]:
     """Absolute dotted names that a module imports, with their lines."""
     package = ["validator", *path.relative_to(ROOT).parent.parts]

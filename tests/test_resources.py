@@ -21,8 +21,14 @@ NOT_INSTALLED = re.compile(r"(?<![\w/.-])(?:\./)?(?:docs|scripts|tests|requireme
 
 
 def sentences(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the constant texts of a module with their lines, without its docstrings."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    """Yield the constant texts of a module with their lines, without its docstrings.
+
+    Most modules have no such text anywhere, and need not be parsed.
+    """
+    text = path.read_text(encoding="utf-8")
+    if not NOT_INSTALLED.search(text):
+        return
+    tree = ast.parse(text)
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     docstrings = {
         id(node.body[0].value)
@@ -44,7 +50,8 @@ def modules() -> Iterator[tuple[str, Path]]:
 def pages() -> Iterator[tuple[str, str]]:
     """Yield the pages that the code links, with the module."""
     for name, path in modules():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)) if "manual" in text else ():
             if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "manual":
                 (argument,) = node.args
                 assert isinstance(argument, ast.Constant), f"{name}: the page must be visible here"

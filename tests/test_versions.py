@@ -323,6 +323,8 @@ NOT_VERSIONS = {
 
 def split_at_dots(source: str) -> Iterator[str]:
     """Yield what is split at its dots, or has them removed to see if the rest is a number."""
+    if not re.search(r"split\(|isdigit|isdecimal", source):
+        return
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             arguments = [ast.unparse(each) for each in node.args]

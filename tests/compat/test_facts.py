@@ -8,7 +8,6 @@ import re
 from collections import Counter
 
 import pytest
-import yaml
 
 from validator._vendor.packaging.specifiers import SpecifierSet
 from validator.compat import (
@@ -31,6 +30,8 @@ from validator.versions import (
     major_minor,
     release_comparer,
 )
+
+from ..support import read_yaml
 
 #: Files whose sections are lists of facts (builds.yaml is written by a tool, in another form).
 TABLES = (
@@ -94,7 +95,7 @@ def test_the_rows_of_known_combinations_are_blocks_of_short_lines() -> None:
 def test_other_files_have_one_row_per_line() -> None:
     for table in (*(table for table in TABLES if table != "known_issues"), "sources"):
         text = (facts.DATA / f"{table}.yaml").read_text()
-        content = yaml.safe_load(text)
+        content = read_yaml(text)
         count = sum(len(section) for section in content.values()) if table != "sources" else len(content)
         lines = [line for line in text.splitlines() if line and not line.startswith("#")]
         headings = 0 if table == "sources" else len(content)

@@ -8,6 +8,8 @@ import yaml
 from validator.compat import facts
 from validator.supply.fact_files import Row, Table, flow
 
+from ..support import read_yaml
+
 TEXT = """\
 # What this is.
 first:
@@ -67,11 +69,11 @@ def test_a_section_without_rows_gets_its_first_and_an_unknown_one_is_an_error() 
 def test_every_row_of_the_facts_can_be_written_back(path: object) -> None:
     text = path.read_text(encoding="utf-8")  # type: ignore[attr-defined]
     table = Table(text)
-    for section, rows in yaml.safe_load(text).items():
+    for section, rows in read_yaml(text).items():
         assert table.rows(section) == rows
         for row in rows:
             table.put(section, row, lambda _: 0)
-    assert yaml.safe_load(table.text) == yaml.safe_load(text)
+    assert read_yaml(table.text) == read_yaml(text)
     comments = [line for line in text.splitlines() if line.lstrip().startswith("#")]
     assert [line for line in table.text.splitlines() if line.lstrip().startswith("#")] == comments
 
@@ -80,7 +82,7 @@ def test_every_row_of_the_facts_can_be_written_back(path: object) -> None:
 def test_rows_that_refresh_writes_are_spelled_as_the_others(name: str) -> None:
     text = (facts.DATA / f"{name}.yaml").read_text(encoding="utf-8")
     table = Table(text)
-    for section in yaml.safe_load(text):
+    for section in read_yaml(text):
         for row in table.rows(section):
             table.put(section, row, lambda _: 0)
     assert table.text == text

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
+from ..support import read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = ROOT / ".github" / "workflows"
@@ -39,4 +39,4 @@ class Workflow:
 
 def workflow(name: str) -> Workflow:
     text = (WORKFLOWS / name).read_text(encoding="utf-8")
-    return Workflow(name, text, yaml.safe_load(text))
+    return Workflow(name, text, read_yaml(text))
