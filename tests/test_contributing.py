@@ -84,6 +84,7 @@ def test_the_check_of_the_exercise_runs(changed: Path) -> None:
     assert re.search(r"^open_files +pass +this process may open \d+ files ", done.stdout, re.MULTILINE)
 
 
+@pytest.mark.service
 def test_the_test_of_the_exercise_passes_and_sees_the_check_fail(changed: Path) -> None:
     arguments = ("pytest", "-q", "-p", "no:cacheprovider", TEST)
     done = run(changed, *arguments)

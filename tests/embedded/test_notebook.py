@@ -19,6 +19,8 @@ from ..cli.test_startup import HEAVY
 from ..pipeline.fakes import H100, report
 from .test_pytest_plugin import SECRET, hidden
 
+pytestmark = pytest.mark.service
+
 ROOT = Path(__file__).parents[2]
 LOAD = "%load_ext validator"
 DOCTOR = "%gpu_doctor"

@@ -21,6 +21,8 @@ from validator.probe.checks import environment
 from ..cli.test_startup import HEAVY
 from ..pipeline.fakes import H100, report
 
+pytestmark = pytest.mark.service
+
 ROOT = Path(__file__).parents[2]
 PLUGIN = "validator.pytest_plugin"
 TESTS = """\

@@ -23,6 +23,7 @@ SHELL = "import subprocess; subprocess.run(['/bin/sh', '-c', 'true'])"
 SWALLOWED = f"try:\n        {SHELL}\n    except OSError:\n        pass"
 DOCKER = "import subprocess; subprocess.run(['docker', 'version'])"
 PYTHON = "import subprocess, sys; subprocess.run([sys.executable, '-c', ''], check=True)"
+PYTEST = "import subprocess, sys; subprocess.run([sys.executable, '-m', 'pytest', '--version'], check=True)"
 ELSEWHERE = "import socket; socket.create_connection(('192.0.2.1', 9), timeout=0.1)"
 
 
@@ -39,16 +40,25 @@ def run_test(directory: Path, tier: str, body: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+@pytest.mark.service
 @pytest.mark.parametrize(
     ("tier", "body", "needed"),
     [
         ("unit", SHELL, "service"),
         ("unit", SWALLOWED, "service"),
+        ("unit", PYTEST, "service"),
         ("unit", ELSEWHERE, "engine"),
         ("service", DOCKER, "engine"),
         ("service", ELSEWHERE, "engine"),
     ],
-    ids=["a shell", "a shell whose error is swallowed", "the network", "Docker", "the network as a service"],
+    ids=[
+        "a shell",
+        "a shell whose error is swallowed",
+        "pytest",
+        "the network",
+        "Docker",
+        "the network as a service",
+    ],
 )
 def test_a_test_that_uses_more_than_its_tier_has_fails(
     tmp_path: Path, tier: str, body: str, needed: str
@@ -59,6 +69,7 @@ def test_a_test_that_uses_more_than_its_tier_has_fails(
     assert f"mark it with pytest.mark.{needed}" in output
 
 
+@pytest.mark.service
 @pytest.mark.parametrize(("tier", "body"), [("unit", PYTHON), ("service", SHELL)])
 def test_a_test_may_use_what_its_tier_has(tmp_path: Path, tier: str, body: str) -> None:
     assert run_test(tmp_path, tier, body)[0] == 0

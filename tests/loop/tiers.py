@@ -25,7 +25,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 #: What each tier may use, besides everything that the tiers before it may use.
 TIERS = {
     "unit": "no process but Python, nothing outside this machine",
-    "service": "programs of this machine: a shell, gcc, a registry, cosign, oras, PostgreSQL, Chromium",
+    "service": "programs of this machine: a shell, gcc, pytest, cosign, a registry, PostgreSQL, Chromium",
     "engine": "Docker, TensorFlow, a package index",
 }
 _PYTHON = re.compile(r"python[\d.]*")
@@ -140,6 +140,8 @@ def _of_program(program: Any, words: Sequence[Any] = ()) -> tuple[str, str]:
     # With --no-index, pip is a Python program that only reads files.
     if list(words[1:3]) == ["-m", "pip"] and "--no-index" not in words:
         return "pip", "engine"
+    if list(words[1:3]) == ["-m", "pytest"]:
+        return "pytest", "service"
     if path.is_absolute() and not os.access(path, os.X_OK):
         return what, "unit"  # it can't be started
     return what, "unit" if _PYTHON.fullmatch(path.name) else "service"
