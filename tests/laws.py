@@ -1,13 +1,16 @@
-"""Check all laws about one thing in one test, and name those that it breaks."""
+"""Check all laws about one thing in one test, and name those that it breaks; check laws for many things."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import pytest
+from hypothesis import settings
 
 Subject = TypeVar("Subject")
+#: `scripts/test --fast` tries one of so many things.
+_SHARE = 4
 
 
 def check(laws: Iterable[Callable[[Subject], object]], subject: Subject) -> None:
@@ -21,3 +24,12 @@ def check(laws: Iterable[Callable[[Subject], object]], subject: Subject) -> None
             broken.append(f"{law.__name__}: {type(error).__name__}: {error}")
     if broken:
         pytest.fail("\n\n".join(broken), pytrace=False)
+
+
+def tried(subjects: Sequence[Subject], position: int = 0) -> Sequence[Subject]:
+    """Return all subjects, or a share of them in `scripts/test --fast`, which tries fewer examples.
+
+    position: that of the test among those with the same subjects. Together, they try all of them.
+    """
+    is_fast = settings().max_examples < settings.get_profile("whole").max_examples
+    return subjects[position % _SHARE :: _SHARE] if is_fast else subjects

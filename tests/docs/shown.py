@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -40,12 +41,16 @@ class Block:
         return f"{self.page}:{self.line}"
 
 
-def blocks() -> Iterator[Block]:
-    """Yield the blocks of all pages but that of the causes, those in lists and without a language too."""
-    for path in pages():
-        name = str(path.relative_to(ROOT))
-        if name != CAUSES:
-            yield from read(name, path.read_text(encoding="utf-8"))
+@functools.cache
+def blocks() -> tuple[Block, ...]:
+    """Return the blocks of all pages but that of the causes, those in lists and without a language too."""
+    names = {str(path.relative_to(ROOT)): path for path in pages()}
+    return tuple(
+        block
+        for name, path in names.items()
+        if name != CAUSES
+        for block in read(name, path.read_text(encoding="utf-8"))
+    )
 
 
 def read(page: str, text: str) -> Iterator[Block]:

@@ -21,7 +21,7 @@ from validator import cli
 from ..diagnosis import options, shell
 from .shown import blocks, of_this_tool
 
-BLOCKS = list(blocks())
+BLOCKS = blocks()
 COMMANDS = [(str(block), command) for block in BLOCKS for command in block.commands]
 
 
