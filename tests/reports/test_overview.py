@@ -86,6 +86,19 @@ def test_the_markdown_has_measurements_grid_and_reasons() -> None:
     assert page.endswith("\n")
 
 
+def test_the_grid_says_where_only_xla_fails() -> None:
+    works, fails = (
+        Reason(outcome, "because", "a-fact", "a source", mode=mode)
+        for outcome, mode in ((Outcome.WORKS, None), (Outcome.FAILS, "xla"))
+    )
+    cell = PlannedCell(Cell(IMAGES[0], HOST), decide((works, fails)))
+    found = overview([cell], {(one := measured(IMAGES[0], Verdict.FAILED)).cell: one})
+    assert list(grid(found).entries.values()) == [("eager-only", "failed")]
+    page = markdown(found, "A title")
+    assert "| r580-h100 | eager-only<br>failed |" in page and "| eager-only | **failed** |" in page
+    assert found[0].agrees, "a required check uses XLA"
+
+
 def test_an_empty_markdown_page_says_so() -> None:
     page = markdown(rows(Outcome.WORKS), "A title")
     assert "Nothing was measured yet." in page

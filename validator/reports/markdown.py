@@ -52,7 +52,7 @@ def _measured(rows: Sequence[Row]) -> list[str]:
         (
             (
                 f"`{row.cell}`",
-                row.planned.prediction.outcome.value if row.planned else "",
+                row.predicted or "",
                 f"**{row.record.verdict.value}**",
                 row.record.reason,
                 row.record.engine,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict
 
 from ..model.codec import encode
-from ..model.prediction import Outcome, PlannedCell
+from ..model.prediction import Outcome, PlannedCell, Prediction
 from ..model.record import Record, Verdict
 from ..model.spec import ImageSpec
 
@@ -60,6 +60,11 @@ class Row:
     host: str
     planned: PlannedCell | None
     record: Record | None
+
+    @property
+    def predicted(self) -> str | None:
+        """The outcome in one word, which is `eager-only` if only XLA fails; None for a cell without one."""
+        return predicted_word(self.planned.prediction) if self.planned else None
 
     @property
     def agrees(self) -> bool | None:
@@ -116,8 +121,21 @@ def overview(planned: Iterable[PlannedCell], latest: Mapping[str, Record]) -> li
     return rows
 
 
+#: The word for a prediction that eager operations work and that functions compiled by XLA fail.
+EAGER_ONLY = "eager-only"
+#: The words for predictions, as reports show them.
+PREDICTED = (Outcome.WORKS.value, EAGER_ONLY, Outcome.FAILS.value, Outcome.UNKNOWN.value)
 #: If Pythons differ, the grid shows the worst of them: the first one of these words.
-WORST_FIRST = ("broken", "failed", "fails", "unknown", "unproven", "works", "works-on-cpu", "certified")
+WORST_FIRST = (
+    "broken", "failed", "fails", EAGER_ONLY, "unknown", "unproven", "works", "works-on-cpu", "certified",
+)  # fmt: skip
+
+
+def predicted_word(prediction: Prediction) -> str:
+    """Return the outcome in one word: `eager-only` if only XLA fails."""
+    if (prediction.eager, prediction.xla) == (Outcome.WORKS, Outcome.FAILS):
+        return EAGER_ONLY
+    return prediction.outcome.value
 
 
 @dataclass(frozen=True)
@@ -162,7 +180,7 @@ def column_of(image: ImageSpec) -> Column:
 
 
 def _words(group: list[Row]) -> tuple[str, ...]:
-    predicted = {row.planned.prediction.outcome.value for row in group if row.planned}
+    predicted = {row.predicted for row in group if row.predicted}
     measured = {row.record.verdict.value for row in group if row.record}
     return tuple(
         next(word for word in WORST_FIRST if word in words) for words in (predicted, measured) if words
@@ -172,6 +190,7 @@ def _words(group: list[Row]) -> tuple[str, ...]:
 #: The colours of outcomes and verdicts, as rich names them.
 STYLES = {
     "works": "green",
+    EAGER_ONLY: "yellow",
     "fails": "red",
     "unknown": "yellow",
     Verdict.CERTIFIED.value: "bold green",

@@ -168,7 +168,7 @@ def overview_text(rows: Sequence[Row]) -> RenderableType:
         table = Table("cell", "predicted", "measured", "why", box=None, pad_edge=False, title="Measured")
         for row in measured:
             assert row.record is not None
-            predicted = styled(row.planned.prediction.outcome.value) if row.planned else Text("")
+            predicted = styled(row.predicted or "")
             table.add_row(row.cell, predicted, styled(row.record.verdict.value), Text(row.record.reason))
         parts += [table, ""]
     page = grid(rows)

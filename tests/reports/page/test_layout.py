@@ -37,6 +37,13 @@ def test_pythons_share_the_place_of_their_release_and_host() -> None:
     assert (both.predicted, both.measured, both.counted) == ("works", None, 0)
 
 
+def test_a_place_where_only_xla_fails_is_better_than_one_where_all_fails() -> None:
+    only_xla = planned(IMAGES[:1], outcome=Outcome.FAILS, mode="xla")
+    for other, shown in ((Outcome.WORKS, "eager-only"), (Outcome.FAILS, "fails")):
+        rows = overview(only_xla + planned(IMAGES[1:2], outcome=other), {})
+        assert place(layout(rows), "r580-h100", "2.21.0").predicted == shown
+
+
 def test_the_worst_measured_cell_is_shown_and_opened_first() -> None:
     found = lay_out(measured(IMAGES[0], H100, Verdict.CERTIFIED), measured(IMAGES[1], H100, Verdict.FAILED))
     both = place(found, "r580-h100", "2.21.0")

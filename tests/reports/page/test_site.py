@@ -274,7 +274,7 @@ def test_counts_agree_everywhere() -> None:
         for group in re.findall(r'<dl class="counts".*?</dl>', made, re.DOTALL)
     ]
     assert groups == [
-        {"works": 0, "fails": 8, "unknown": 0, "no prediction": 1},
+        {"works": 0, "eager-only": 0, "fails": 8, "unknown": 0, "no prediction": 1},
         {"certified": 1, "works-on-cpu": 0, "failed": 1, "unproven": 1, "broken": 0, "not measured": 6},
     ]
     assert [sum(group.values()) for group in groups] == [9, 9]
@@ -282,9 +282,22 @@ def test_counts_agree_everywhere() -> None:
     options = re.findall(r'<option value="(\w[\w-]*|)">.*?\((\d+)\)</option>', made)
     assert dict(options) == {
         "": "9", "certified": "1", "works-on-cpu": "0", "failed": "1", "unproven": "1", "broken": "0",
-        "any": "3", "none": "6", "otherwise": "1", "works": "0", "fails": "8", "unknown": "0",
+        "any": "3", "none": "6", "otherwise": "1",
+        "works": "0", "eager-only": "0", "fails": "8", "unknown": "0",
     }  # fmt: skip
     assert re.search(r">1 result</a>\s+differs from the prediction", made)
+
+
+def test_where_only_xla_fails_the_page_says_eager_only() -> None:
+    made = index(cells=planned(IMAGES[:1], outcome=Outcome.FAILS, mode="xla"))
+    assert made.count('class="eager-only">eager-only</a></td>') == 2
+    assert '<option value="eager-only">eager-only (2)</option>' in made
+    assert '<option value="fails">fails (0)</option>' in made
+    assert "expected to work unless XLA compiles it" in made
+    data = json.loads(re.findall(r'<script type="application/json" id="data">(.*?)</script>', made)[0])
+    assert [cell[2] for cell in data["cells"]] == ["eager-only"] * 2
+    # What works on the machine instead is offered all the same.
+    assert all(host["advice"] for host in data["hosts"])
 
 
 def test_an_empty_plan_is_a_page() -> None:

@@ -42,9 +42,12 @@ def planned(
     hosts: Sequence[HostClass] = (T4, H100),
     outcome: Outcome = Outcome.WORKS,
     text: str = "the wheel has machine code for it",
+    mode: str | None = None,
 ) -> list[PlannedCell]:
-    reason = Reason(outcome, text, "a-fact", "https://example.org/facts", "verified")
-    return [PlannedCell(Cell(spec, host), decide((reason,))) for spec in images for host in hosts]
+    reason = Reason(outcome, text, "a-fact", "https://example.org/facts", "verified", mode=mode)
+    # Where a reason is about one mode, the other one works.
+    others = () if mode is None else (Reason(Outcome.WORKS, "it runs", "a-fact", "", "verified"),)
+    return [PlannedCell(Cell(spec, host), decide((reason, *others))) for spec in images for host in hosts]
 
 
 def measured(

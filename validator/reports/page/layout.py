@@ -146,10 +146,6 @@ def layout(rows: Sequence[Row]) -> Layout:
     )
 
 
-def predicted_word(row: Row) -> str | None:
-    return row.planned.prediction.outcome.value if row.planned else None
-
-
 def measured_word(row: Row) -> str | None:
     return row.record.verdict.value if row.record else None
 
@@ -181,7 +177,7 @@ def _place(rows: Sequence[Row], host: int, column: int, cells: list[int]) -> Pla
         host=host,
         column=column,
         cells=tuple(cells),
-        predicted=_worst(predicted_word(rows[number]) for number in cells),
+        predicted=_worst(rows[number].predicted for number in cells),
         measured=_worst(measured),
         counted=len(measured),
         first=min(cells, key=lambda number: _attention(rows[number])),
@@ -190,7 +186,7 @@ def _place(rows: Sequence[Row], host: int, column: int, cells: list[int]) -> Pla
 
 def _attention(row: Row) -> tuple[int, int]:
     """Return a sort key: measured cells before predicted ones, each from worst to best."""
-    measured, predicted = measured_word(row), predicted_word(row)
+    measured, predicted = measured_word(row), row.predicted
     return (
         WORST_FIRST.index(measured) if measured else len(WORST_FIRST),
         WORST_FIRST.index(predicted) if predicted else len(WORST_FIRST),

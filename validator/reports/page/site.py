@@ -23,13 +23,13 @@ from ...model.spec import HostClass, ImageSpec
 from ...redaction.identifiers import without_gpu_uuids
 from ...versions import major_minor
 from ..markdown import markdown
-from ..overview import Row
+from ..overview import PREDICTED, Row
 from ..printable import printable
 from .answers import Answers, context
 from .chart import charts, factor, milliseconds
 from .details import detail, detail_file, script_json
 from .feed import Fetch, Step, feed, steps
-from .layout import Layout, cuda_of, cudnn_of, layout, measured_word, predicted_word
+from .layout import Layout, cuda_of, cudnn_of, layout, measured_word
 from .measurements import Measurements, readable, storage
 from .names import extra_name, image_name
 from .nearest import advice, fails, nearest
@@ -181,7 +181,7 @@ def _data(sources: Sources, found: Layout, files: Files) -> dict[str, Any]:
         [
             found.image_of[number],
             found.host_of[number],
-            predicted_word(row),
+            row.predicted,
             measured_word(row),
             row.agrees,
             files.details.get(number),
@@ -260,10 +260,10 @@ def advice_data(host: HostClass) -> dict[str, Any]:
 
 
 def _counts(rows: Sequence[Row]) -> dict[str, dict[str, int]]:
-    predicted = [predicted_word(row) for row in rows]
+    predicted = [row.predicted for row in rows]
     measured = [measured_word(row) for row in rows]
     return {
-        "predicted": {word: predicted.count(word) for word in ("works", "fails", "unknown")},
+        "predicted": {word: predicted.count(word) for word in PREDICTED},
         "measured": {word: measured.count(word) for word in (verdict.value for verdict in Verdict)},
         "all": {
             "rows": len(rows),

@@ -140,6 +140,6 @@ function compared(numbers, sides) {
 function reasonOf(number) {
   const cell = data.cells[number];
   const reasons = cell[REASONS].map((each) => data.reasons[each]);
-  return (reasons.find(([outcome]) => outcome === cell[PREDICTED]) ?? reasons[0])?.[1];
+  return (reasons.find(([outcome]) => outcome === (cell[PREDICTED] === "eager-only" ? "fails" : cell[PREDICTED])) ?? reasons[0])?.[1];
 }
 

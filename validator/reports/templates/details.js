@@ -107,13 +107,16 @@ function facts(pairs) {
 }
 
 const working = (cell) => ["certified", "works-on-cpu"].includes(cell[MEASURED]);
-const failing = (cell) => ["failed", "broken"].includes(cell[MEASURED]) || (!working(cell) && cell[PREDICTED] === "fails");
+const failed = (cell) => ["failed", "broken"].includes(cell[MEASURED]);
+const failing = (cell) => failed(cell) || (!working(cell) && cell[PREDICTED] === "fails");
+const limited = (cell) => !failed(cell) && !working(cell) && cell[PREDICTED] === "eager-only";
 
 // Return what works near a combination that does not.
 function instead(number) {
   const cell = data.cells[number];
-  if (!failing(cell)) return [];
-  const host = hostOf(number), near = cell[NEAREST], found = [element("h3", {}, "What works instead")];
+  if (!failing(cell) && !limited(cell)) return [];
+  const host = hostOf(number), near = cell[NEAREST];
+  const found = [element("h3", {}, limited(cell) ? "What works with XLA" : "What works instead")];
   if (near !== null) {
     const same = data.cells[near][HOST] === cell[HOST];
     const where = same ? "on the same GPU and driver" : `on ${hostOf(near).name}: nothing here is expected to work with your driver`;
@@ -122,7 +125,9 @@ function instead(number) {
     found.push(element("p", {}, link, ` ${where}.`, proof));
   }
   const advice = host.advice;
-  if (advice?.commands && imageOf(number).cuda !== "none") {
+  if (limited(cell)) {
+    if (near === null) found.push(element("p", {}, "Nothing on this page is expected to work with XLA on this machine."));
+  } else if (advice?.commands && imageOf(number).cuda !== "none") {
     found.push(element("p", { class: "quiet" }, `Without an image, on your GPU and driver, with Python ${advice.python}:`),
       command("pip", advice.commands.join("\n")),
       ...advice.notes.map((note) => element("p", { class: "quiet" }, note)));
