@@ -1,7 +1,7 @@
 """The directory that a Slurm cluster's nodes share with this machine.
 
     objects/SHA256          files of requests: the probe, locks
-    tools/DIGEST/           what a job runs: slurm_job.py, inside.py, ask_nvml.py with its module
+    tools/DIGEST/           what a job runs: slurm_job/, inside.py, ask_nvml.py with its module
     arrays/NAME/            job.sh, requests (JSON, a line for each unit), output/,
                             results/INDEX.JOB-RESTART.frames or .fault
     units/NAME              the array and the index of a unit
@@ -38,6 +38,8 @@ from .units import Unit
 
 #: Seconds to wait for another submitter.
 _LOCK_S = 120.0
+#: What Python runs for the directory of tools, whose modules and packages it can import.
+_START = b"from slurm_job.main import start\n\nstart()\n"
 
 
 class SlurmDirectory:
@@ -89,9 +91,8 @@ class SlurmDirectory:
         """Return the batch script of an array."""
         tools = self.path / "tools" / _tools_digest()
         # Single quotes: a directory may have any name.
-        job = shlex.join(
-            [self._settings.python, "-E", "-s", str(tools / "slurm_job.py"), str(self.path), array]
-        )
+        # -B: nodes write nothing next to the tools.
+        job = shlex.join([self._settings.python, "-E", "-s", "-B", str(tools), str(self.path), array])
         setup = f"{self._settings.setup}\n" if self._settings.setup else ""
         # A task on each node. The others go on when one has ended: it says itself what happened.
         step = f"srun --ntasks={tasks} --ntasks-per-node=1 --kill-on-bad-exit=0 " if tasks > 1 else ""
@@ -150,8 +151,14 @@ def changed_at(path: Path) -> float:
 
 @functools.cache
 def _tools() -> dict[str, bytes]:
-    modules = (slurm_job, inside, ask_nvml, pynvml)
-    return {path.name: path.read_bytes() for path in (Path(str(module.__file__)) for module in modules)}
+    """Return the files of `tools/DIGEST`, by their names."""
+    scripts = [Path(str(module.__file__)) for module in (inside, ask_nvml, pynvml)]
+    program = Path(str(slurm_job.__file__)).parent
+    return {
+        "__main__.py": _START,
+        **{f"{program.name}/{path.name}": path.read_bytes() for path in sorted(program.glob("*.py"))},
+        **{path.name: path.read_bytes() for path in scripts},
+    }
 
 
 @functools.cache

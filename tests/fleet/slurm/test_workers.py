@@ -12,11 +12,11 @@ from tests.fleet.making import unit
 from tests.probe.environments import AS_BUILT_2_21, tensorflow_environment
 from validator.engines.probe_archive import probe_archive
 from validator.engines.protocol import ProbeRequest
-from validator.fleet import slurm_job
 from validator.fleet.protocol import Phase, State
 from validator.fleet.settings import SlurmSettings
 from validator.fleet.settings_schema import SlurmPlace
 from validator.fleet.slurm import SlurmFleet
+from validator.fleet.slurm_job.job import Failed, Tasks
 from validator.model.evidence import MultiWorker
 from validator.model.report import CheckOutcome, read_report
 
@@ -80,13 +80,13 @@ def test_a_task_does_not_wait_for_one_that_could_not_begin(
     rank: int, other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLURM_PROCID", str(rank))
-    tasks = slurm_job.Tasks(2, tmp_path, "0.7-0")
+    tasks = Tasks(2, tmp_path, "0.7-0")
     assert not tasks.ended()
     fault = {"fault": "pull_failed", "detail": "no route to host", "node": "node2"}
     (tmp_path / f"0.8-0{other}").write_text(json.dumps(fault))
     assert not tasks.ended()
     (tmp_path / f"0.7-0{other}").write_text(json.dumps(fault))
-    with pytest.raises(slurm_job.Failed, match="on node2: no route to host") as raised:
+    with pytest.raises(Failed, match="on node2: no route to host") as raised:
         tasks.ended()
     assert raised.value.code == "pull_failed"
 
@@ -94,7 +94,7 @@ def test_a_task_does_not_wait_for_one_that_could_not_begin(
 def test_the_other_tasks_end_with_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for rank in (0, 1):
         monkeypatch.setenv("SLURM_PROCID", str(rank))
-        tasks = slurm_job.Tasks(2, tmp_path, "0.7-0")
+        tasks = Tasks(2, tmp_path, "0.7-0")
         assert not tasks.ended()
         (tmp_path / "0.7-0.frames").touch()
         assert tasks.ended() == (rank == 1)
