@@ -58,6 +58,8 @@ def test_the_manifest_is_one_that_pre_commit_accepts() -> None:
         "conda/environment.yaml",
         "conda-environment.yml",
         "conda-lock.yml",
+        "compose.yaml",
+        "deploy/docker-compose.gpu.yml",
         "uv.lock",
         "poetry.lock",
         "pylock.toml",
@@ -81,7 +83,7 @@ def test_the_files_that_the_hook_takes_are_read(name: str) -> None:
         *(
             "docker.md",
             "notes.txt",
-            "compose.yml",
+            "docker-compositor.yml",
             "environments.py",
             "Cargo.lock",
             "Dockerfile.md/x",

@@ -63,5 +63,5 @@ def _tensorflow(tag: str) -> BaseImage:
     match = _TENSORFLOW_TAG.fullmatch(tag)
     release = release_of_any_age(match["version"]) if match else None
     if match is None or release is None or not match["gpu"]:
-        return BaseImage()
+        return BaseImage(for_gpu="gpu" in tag.split("-"))
     return BaseImage(cuda=release.cuda, cudnn=release.cudnn, for_gpu=True)

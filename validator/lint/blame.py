@@ -15,6 +15,7 @@ from .._vendor.packaging.version import Version
 from ..compat import judge, known_issues, packages
 from ..compat.older_releases import known_versions
 from ..compat.policies import cudnn_releases
+from ..compat.visible_devices import hides_every_gpu
 from ..model.finding import Finding, Place
 from ..model.prediction import Outcome, Reason, Rule
 from ..model.situation import LINUX, PYPI, X86_64, Situation
@@ -42,10 +43,11 @@ class _Case:
 def findings(environment: Environment) -> list[Finding]:
     """Return what can't work in an environment, in no particular order."""
     tensorflow = _tensorflow(environment)
+    found = [_finding(reason, place, environment, "") for reason, place in _hidden(environment, tensorflow)]
     if tensorflow is None or tensorflow.from_conda:
         # Other builds have other libraries.
-        return []
-    found = [_finding(reason, place, environment, "") for reason, place in _removed(environment)]
+        return found
+    found += [_finding(reason, place, environment, "") for reason, place in _removed(environment)]
     cases = _cases(environment, tensorflow)
     if not cases:
         if environment.for_gpu and tensorflow.name in _ON_CPU:
@@ -82,6 +84,16 @@ def situations(environment: Environment) -> tuple[Pin | None, list[Situation]]:
 def _tensorflow(environment: Environment) -> Pin | None:
     by_name = {pin.name: pin for pin in environment.pins}
     return next((by_name[name] for name in TENSORFLOW if name in by_name), None)
+
+
+def _hidden(environment: Environment, tensorflow: Pin | None) -> Iterator[tuple[Reason, Place]]:
+    """Yield why no GPU is shown to TensorFlow. Without a GPU, or TensorFlow for one, that may be meant."""
+    stated = environment.visible_devices
+    with_cuda = tensorflow is not None and tensorflow.name not in _ON_CPU
+    if stated is not None and (with_cuda or environment.for_gpu):
+        reason = hides_every_gpu(stated.value)
+        if reason is not None:
+            yield reason, stated.place
 
 
 def _removed(environment: Environment) -> Iterator[tuple[Reason, Place]]:

@@ -15,7 +15,16 @@ from ..model.finding import Place
 from ..versions import major
 from .base_images import BaseImage, base_image
 from .build_context import BuildContext, Copy, absolute
-from .environment import TENSORFLOW, Collected, Environment, Pin, Stated, normalized, specifier
+from .environment import (
+    TENSORFLOW,
+    VISIBLE_DEVICES,
+    Collected,
+    Environment,
+    Pin,
+    Stated,
+    normalized,
+    specifier,
+)
 from .instructions import Instruction, assignments, commands, flags, instructions, substituted, without_flags
 from .managers import ProjectCommand, project_command
 from .project_files import reader
@@ -71,6 +80,7 @@ class Stage:
     commands name. projects: what files of the project install, by the directory of the installed packages.
     directory: in which commands run. copied: files of the build context. copies: where they are in the image.
     copied_from: stages whose packages it copies, with the paths. used: True if another stage copies from it.
+    extended: True if another stage begins with it. visible_devices: the value of CUDA_VISIBLE_DEVICES.
     cuda_unclear: True if a command may have installed a CUDA or a cuDNN that is not known.
     """
 
@@ -91,6 +101,8 @@ class Stage:
     copies: list[Copy] = field(default_factory=list)
     copied_from: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     used: bool = False
+    extended: bool = False
+    visible_devices: Stated | None = None
 
     def environments(self) -> Iterator[Environment]:
         """Yield what is installed together."""
@@ -102,13 +114,16 @@ class Stage:
             cudnn=None if alone or self.cuda_unclear else self.cudnn,
             without_cuda=self.base.without_cuda and not self.cuda_unclear and not alone,
             for_gpu=self.for_gpu,
+            visible_devices=None if alone or self.extended else self.visible_devices,
         )
+        if not self.installed and not self.projects:
+            yield system
         for key, collected in self.installed.items():
             yield replace(system, pins=collected.all(), python=self.pythons.get(key, self.python))
         for one in (one for environments in self.projects.values() for one in environments):
             if one.for_gpu:
                 # An environment of conda with CUDA of its own.
-                yield one
+                yield replace(one, visible_devices=system.visible_devices)
             else:
                 yield replace(system, pins=one.pins, python=one.python, complete=one.complete)
 
@@ -148,6 +163,8 @@ class _Reader:
             elif keyword == "ENV":
                 for name, value in assignments(rest):
                     stage.values[name] = substituted(value or "", stage.values)
+                    if name == VISIBLE_DEVICES:
+                        stage.visible_devices = self._visible_devices(instruction, stage.values[name])
                     stage.for_gpu = stage.for_gpu or _FOR_GPU.fullmatch(name) is not None
             elif keyword in ("COPY", "ADD"):
                 self._copy(stage, rest)
@@ -156,6 +173,10 @@ class _Reader:
                 stage.directory = absolute(stage.directory, known) if known else _UNKNOWN
             elif keyword == "RUN":
                 self._commands(stage, instruction)
+
+    def _visible_devices(self, instruction: Instruction, value: str | None) -> Stated | None:
+        line, column = instruction.place_of(rf"(?<![$\w{{]){VISIBLE_DEVICES}(?=[=\s])")
+        return None if value is None else Stated(value, Place(self.name, line, column))
 
     def finished(self) -> list[Stage]:
         """Return the stages, after the packages that were copied between them have been put in place."""
@@ -191,6 +212,7 @@ class _Reader:
         if parent is not None:
             copy = {key: Collected(dict(one.pins), dict(one.limits)) for key, one in parent.installed.items()}
             values, pythons = dict(parent.values), dict(parent.pythons)
+            parent.extended = True
             self.stages.append(
                 replace(
                     parent,
@@ -203,6 +225,7 @@ class _Reader:
                     copied=[],
                     copied_from=[],
                     used=False,
+                    extended=False,
                 )
             )
             return

@@ -10,16 +10,17 @@ from ..model.finding import Place
 
 #: The packages that are TensorFlow. The first one that is there decides.
 TENSORFLOW = ("tensorflow", "tensorflow-gpu", "tensorflow-cpu", "intel-tensorflow")
+#: The variable with which CUDA shows a process only some GPUs.
+VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 #: A package with more parts in its specifiers counts as one whose version is not known.
 _MOST = 100
 
 
 @dataclass(frozen=True)
 class Stated:
-    """A version that something other than a package states.
+    """A version that something other than a package states, or the value of a variable.
 
-    value: a version, or for a Python also the specifier of several (`>=3.12`). image: True if a base image
-    states it.
+    value: for a Python also the specifier of several (`>=3.12`). image: True if a base image states it.
     """
 
     value: str
@@ -57,8 +58,9 @@ class Environment:
 
     pins: at most one for each name. python: versions that may run it. cuda, cudnn: libraries of the system or
     of conda. without_cuda: True if the system is known to have no CUDA. for_gpu: True if the file says that a
-    GPU will be used. complete: True if the pins are everything that is installed, as in a lock. name: the
-    extra, the group or the environment of the project; empty for what is installed without naming one.
+    GPU will be used. visible_devices: the value of CUDA_VISIBLE_DEVICES where it runs. complete: True if the
+    pins are everything that is installed, as in a lock. name: the extra, the group or the environment of the
+    project; empty for what is installed without naming one.
     """
 
     pins: tuple[Pin, ...]
@@ -67,6 +69,7 @@ class Environment:
     cudnn: Stated | None = None
     without_cuda: bool = False
     for_gpu: bool = False
+    visible_devices: Stated | None = None
     complete: bool = False
     name: str = ""
 

@@ -27,6 +27,8 @@ CODES: Mapping[Rule, str] = {
     "cpu_package": "`tensorflow-cpu` where the file says that a GPU will be used",
     "cuda_libraries_not_installed": "`tensorflow` without `[and-cuda]` in an image without CUDA, where the"
     " file says that a GPU will be used",
+    "devices_hidden": "`CUDA_VISIBLE_DEVICES` in a Dockerfile or a compose file, with a value that hides"
+    " every GPU, such as `-1` or nothing",
     "known_issue": "versions that are known to break each other, such as NumPy 2 with an older TensorFlow",
 }
 
@@ -45,6 +47,10 @@ def fix(code: Rule, version: str, python: Stated | None, *, from_image: bool) ->
         return _python(release, python)
     if code in ("cpu_package", "cuda_libraries_not_installed", "package_removed"):
         return f"Require {requirement(release)}." + ("" if has_extra(release) else f" {_system(release)}")
+    if code == "devices_hidden":
+        return (
+            "Leave the variable out. What starts the container chooses its GPUs, such as docker run --gpus."
+        )
     if code == "mixed_frameworks":
         return "Install each framework in an environment of its own."
     # The message of a known combination says what to do.

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from . import conda, locks, pipenv, pixi, project, requirements
+from . import compose, conda, locks, pipenv, pixi, project, requirements
 from .environment import Environment
 from .source_file import Source
 
@@ -26,6 +26,7 @@ READERS: tuple[tuple[re.Pattern[str], Read], ...] = (
     (re.compile(r"Pipfile\.lock"), pipenv.locked_environments),
     (re.compile(r"pixi\.toml"), pixi.environments),
     (re.compile(r"pixi\.lock"), pixi.locked_environments),
+    (re.compile(r"(?is)(?:docker-)?compose(?:[._-].+)?\.ya?ml"), compose.environments),
     (re.compile(r"(?is).+\.ya?ml"), conda.environments),
     (re.compile(r"(?is).+\.(?:txt|in)|[^/]*requirements[^/]*\.lock"), _requirements),
 )

@@ -23,9 +23,9 @@ _READERS: tuple[tuple[re.Pattern[str], Read], ...] = (
     *READERS,
 )
 _KNOWN = (
-    "Dockerfiles, requirements files (*.txt, *.in, requirements.lock), pyproject.toml, environment.yml,"
-    " Pipfile, pixi.toml, uv.lock, poetry.lock, pdm.lock, pylock.toml, Pipfile.lock, pixi.lock and"
-    " conda-lock.yml"
+    "Dockerfiles, compose files, requirements files (*.txt, *.in, requirements.lock), pyproject.toml,"
+    " environment.yml, Pipfile, pixi.toml, uv.lock, poetry.lock, pdm.lock, pylock.toml, Pipfile.lock,"
+    " pixi.lock and conda-lock.yml"
 )
 
 

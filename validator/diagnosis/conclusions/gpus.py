@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from ...compat import gpus, kernels, releases
 from ...compat.errors import UnknownGpu
 from ...compat.older_releases import release_of_any_age
+from ...compat.visible_devices import why_hidden
 from ...model.prediction import Outcome
 from ...versions import ComputeCapability, leading_numbers
 from ..cuda_errors import CUDA_ERROR, CUINIT
 from ..observations import Observation, Observations, release
 
-#: More GPUs than any one machine has. An index from here on is wrong on every machine.
-_MANY_GPUS = 64
 #: The first compute capability that the newest wheels have kernels for (2.17 dropped 5.x).
 _OLDEST = ComputeCapability(6, 0)
 #: The first compute capability that no CUDA before this major version knows. Older libraries fail on it or
@@ -61,20 +60,9 @@ def _is_small_count(one: Observation) -> bool:
 def _why_hidden(value: str, count: int | None) -> str | None:
     """Return why a value of CUDA_VISIBLE_DEVICES hides GPUs on a machine with so many, or None."""
     first = value.split(",")[0].strip()
-    if not first:
-        return "an empty value shows no GPU"
-    if re.fullmatch(r"-\d+", first):
-        return "a negative index shows no GPU"
-    if re.fullmatch(r"\d{1,9}", first):
-        index = int(first)
-        if count is not None and count > 0 and index >= count:
-            return f"there is no GPU {index}: they are numbered from 0 to {count - 1}"
-        return f"no machine has a GPU {index}" if index >= _MANY_GPUS else None
-    if re.match(r"(?i)all$", first):
-        return '"all" is not an index: it shows no GPU'
-    if re.match(r"(?i)(GPU|MIG)-|\$", first):
-        return None
-    return f'"{first}" is neither an index nor a UUID: it shows no GPU'
+    if count and re.fullmatch(r"\d{1,9}", first) and int(first) >= count:
+        return f"there is no GPU {int(first)}: they are numbered from 0 to {count - 1}"
+    return why_hidden(value)
 
 
 def capability(observations: Observations) -> str | None:

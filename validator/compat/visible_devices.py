@@ -1,0 +1,40 @@
+"""Why a value of CUDA_VISIBLE_DEVICES hides every GPU, on any machine.
+
+CUDA shows the devices that the variable lists, up to the first entry that is not valid.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..model.prediction import Reason
+from . import facts
+
+#: No machine has so many GPUs.
+_MANY_GPUS = 64
+
+
+def hides_every_gpu(value: str) -> Reason | None:
+    """Return why a value hides every GPU; None if it shows one on some machine, or if it has a variable."""
+    why = why_hidden(value)
+    if why is None:
+        return None
+    return facts.rule("platforms", "cuda-visible-devices").fails(
+        f"CUDA_VISIBLE_DEVICES={value} hides every GPU from TensorFlow: {why}", "devices_hidden"
+    )
+
+
+def why_hidden(value: str) -> str | None:
+    """Return why no machine shows a GPU with a value, as a clause, or None."""
+    first = value.split(",")[0].strip()
+    if not first:
+        return "an empty value shows no GPU"
+    if re.fullmatch(r"-\d+", first):
+        return "a negative index shows no GPU"
+    if re.fullmatch(r"\d{1,9}", first):
+        return f"no machine has a GPU {int(first)}" if int(first) >= _MANY_GPUS else None
+    if re.match(r"(?i)all$", first):
+        return '"all" is not an index: it shows no GPU'
+    if re.match(r"(?i)(GPU|MIG)-|\$", first):
+        return None
+    return f'"{first}" is neither an index nor a UUID: it shows no GPU'
