@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..audit.severity import Rating
 from ..errors import EXIT_FAILED, EXIT_OK
 from ..model.timestamps import now_utc
 from ..reports.printable import counted, json_text
@@ -67,7 +68,6 @@ def _counts(finding: Finding, fail_on: str) -> bool:
         return fail_on == "any"
     if fail_on == "fixable":
         return finding.fixed is not None
-    from ..audit.severity import Rating
 
     return finding.rating >= Rating[fail_on.upper()]
 

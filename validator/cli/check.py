@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..engines.own_checks import read_files
 from ..errors import EXIT_FAILED, EXIT_OK
 from ..model.codec import encode
 from ..model.spec import Variant
 from ..model.verdict import failed_checks, judge
+from ..reports.derived import derived_text
 from ..reports.junit import junit
 from ..reports.printable import json_text, printable
 from ..system.files import write_atomically
@@ -92,7 +94,6 @@ def command(
     if save_probe:
         reject_options((*_RUN_PARAMETERS, "format_", "as_json"), "has no effect with --save-probe")
         return _save(save_probe, own_checks)
-    from ..engines.own_checks import read_files
     from .probing import probe, select_checks
 
     own = read_files(own_checks)
@@ -117,7 +118,6 @@ def _list(format_: str) -> int:
 
 
 def _save(path: Path, own_checks: tuple[Path, ...]) -> int:
-    from ..engines.own_checks import read_files
     from ..engines.probe_archive import probe_archive
 
     write_atomically(path, probe_archive(read_files(own_checks)))
@@ -139,7 +139,6 @@ def _show(probed: Probed, format_: str, challenge: str | None, variant: Variant)
     elif format_ == "junit":
         click.echo(junit(report), nl=False)
     else:
-        from ..reports.derived import derived_text
         from ..reports.terminal import checks_table, show
 
         show(checks_table(report))

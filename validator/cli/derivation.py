@@ -16,6 +16,7 @@ from ..model.lock import Lock
 from ..model.report import Report
 from ..registry.names import tag_of
 from ..reports.derived import Changes, packages_changed
+from .options import default_matrix
 
 if TYPE_CHECKING:
     from ..engines.docker import DockerEngine
@@ -61,7 +62,6 @@ def changes_in(derived: Derived, report: Report) -> Changes:
 
 
 def _lock_of(origin: Derivation) -> Lock | None:
-    from .options import default_matrix
     from .planning import locks_of
 
     lock = locks_of(default_matrix()).read(origin.image)

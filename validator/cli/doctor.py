@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -157,8 +158,6 @@ def _run_probe(image: str | None, python: Path | None, depth: str, save_report: 
 
 
 def _show(diagnosis: Diagnosis) -> None:
-    import shutil
-
     from ..reports.diagnosis import text
 
     terminal = sys.stdout.isatty()

@@ -10,6 +10,7 @@ import click
 
 from ..errors import EXIT_MISSING, EXIT_OK, InputError
 from ..reports.printable import json_text, printable
+from . import fleet_run
 from .fleet_settings import fleet_file_option, fleet_path_for, open_named_fleet, write_proposal
 from .groups import SuggestingGroup
 from .options import (
@@ -159,7 +160,6 @@ def _show_runs(runs: Runs, format_: str) -> None:
     from ..fleet.submitter import tally
     from ..reports.terminal import show
     from .fleet_progress import tally_table
-    from .fleet_run import described
 
     # Ended runs are listed only as JSON: what they brought is in the store of records.
     found = [one for one in runs.all() if format_ == "json" or not one.ended]
@@ -183,7 +183,7 @@ def _show_runs(runs: Runs, format_: str) -> None:
     for one in found:
         stopped = f" No process is working on it: run `fleet resume {one.id}`."
         going = "" if runs.is_submitted(one) else stopped
-        print_status(f"{one.id} on {one.fleet}, since {one.created}: {described(one)}.{going}")
+        print_status(f"{one.id} on {one.fleet}, since {one.created}: {fleet_run.described(one)}.{going}")
         show(tally_table(tallies[one.id]))
 
 
@@ -240,7 +240,6 @@ def cancel_command(run: str, matrix_path: Path, store_url: str | None, fleet_pat
     from ..fleet.run_store import Runs
     from ..fleet.submitter import tally
     from ..records.store import Store
-    from .fleet_run import refuse_other_store, submit
 
     with Runs() as runs:
         found = runs.run(run)
@@ -253,8 +252,8 @@ def cancel_command(run: str, matrix_path: Path, store_url: str | None, fleet_pat
         fleet = open_named_fleet(found.fleet, fleet_path_for(matrix_path, fleet_path))
         try:
             with runs.submitting(found.key), Store(store_url_for(matrix_path, store_url)) as store:
-                refuse_other_store(found, store)
-                tried = submit(fleet, runs, found, store, None)
+                fleet_run.refuse_other_store(found, store)
+                tried = fleet_run.submit(fleet, runs, found, store, None)
         finally:
             fleet.close()
     counts = sum(tally(tried).values(), Counter())
@@ -314,7 +313,6 @@ def resume_command(
     """Continue a RUN whose process has ended. The command that began it continues it, too."""
     from ..fleet.run_store import Runs
     from ..records.store import Store
-    from . import fleet_run
     from .measurement_signing import fleet_runner_of
 
     with Runs() as runs:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..assemble.layers import Layers
+from ..assemble.shared_rows import FILE, read_rows
 from ..errors import EXIT_INPUT, EXIT_OK, InputError
 from ..model.lock import Lock
 from ..model.prediction import Outcome
@@ -101,8 +103,6 @@ def _share(matrix_path: Path, locked: Iterable[tuple[ImageSpec, Lock]], layers: 
     """Write the rows of the images' layers into the shared layer table."""
     from ..assemble.encodings import encoding
     from ..assemble.layer_table import LayerTable
-    from ..assemble.layers import Layers
-    from ..assemble.shared_rows import FILE, read_rows
     from ..assemble.wheels import Wheelhouse
     from ..pipeline.sharing_layers import Image, LayerMaker, locked_images, share, without_row
     from .planning import locks_of

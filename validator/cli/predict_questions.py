@@ -14,12 +14,14 @@ from pathlib import Path
 
 import click
 
+from ..answers.errors import RejectedField
 from ..compat.errors import UnknownGpu
 from ..compat.hardware import parse_gpu
 from ..errors import EXIT_FAILED, EXIT_OK, InputError
 from ..model.prediction import Outcome
 from ..model.situation import LINUX, X86_64
 from ..model.spec import HostClass
+from ..reports import releases
 from ..reports.printable import json_text
 from .combination import Combination, gpu_of, host_of
 from .options import print_status
@@ -34,7 +36,6 @@ def predict_newest(asked: Combination, format_: str) -> int:
 
     Raises UsageError if nothing describes the machine, and InputError for values that can't be understood.
     """
-    from ..answers.errors import RejectedField
     from ..answers.what_works import what_works
 
     if not asked.names_host:
@@ -61,10 +62,8 @@ def predict_newest(asked: Combination, format_: str) -> int:
     if format_ == "json":
         click.echo(json_text(answer))
     else:
-        from ..reports.releases import text
-
         columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
-        click.echo(text(answer, min(columns, _WIDTH)), nl=False)
+        click.echo(releases.text(answer, min(columns, _WIDTH)), nl=False)
         print_status("--json gives all reasons with their sources.")
     return EXIT_FAILED if answer["outcome"] == Outcome.FAILS.value else EXIT_OK
 

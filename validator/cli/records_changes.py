@@ -14,6 +14,7 @@ from ..model.diagnosis import Cause, Diagnosis
 from ..model.record import Record
 from ..model.report import ReportError
 from ..model.timestamps import parse_time
+from ..records.history import decline, differences, finished, histories, regressions
 from ..reports.printable import counted, json_text
 from .options import (
     format_option,
@@ -41,7 +42,6 @@ def compare_command(before: str, after: str, matrix_path: Path, store_url: str |
     2026-11-01, 2026-11-01T06:30, or 36h, 7d, 2w ago. A date means 00:00 UTC on that day.
     """
     from ..records.comparison import difference_document, fetch_differences, open_snapshot
-    from ..records.history import differences
 
     now = datetime.now(timezone.utc)
     store = store_url_for(matrix_path, store_url)
@@ -98,7 +98,6 @@ def regressions_command(
     format issue is Markdown for an issue tracker, without names of people and machines.
     """
     from ..records.comparison import decline_document, fetch_declines
-    from ..records.history import finished, regressions
 
     now = datetime.now(timezone.utc)
     at = parse_time(since, now)
@@ -147,7 +146,6 @@ def bisect_command(cell: str, matrix_path: Path, store_url: str | None, format_:
     A record is good if its verdict is as good as the best one of the cell.
     """
     from ..records.comparison import decline_document, fetch_declines
-    from ..records.history import decline, histories
 
     with open_store(matrix_path, store_url) as store:
         entries = store.entries(cell)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from ..certify.machine_keys import make_runner_key, runner_signer
+from ..compat.gpus import model_of
 from ..errors import EXIT_OK, InputError, MissingError
 from ..model.timestamps import now_utc
 from .groups import SuggestingGroup
@@ -52,7 +54,6 @@ def init_command(
     The private key stays in this machine's state directory, readable only by you. If there is a key already,
     it is used.
     """
-    from ..certify.machine_keys import make_runner_key, runner_signer
     from ..certify.registration import RUNNERS, add, entry_line, listed, new_party
 
     if until is not None and until <= now_utc():
@@ -79,7 +80,6 @@ def init_command(
 
 
 def _own_host_classes() -> tuple[str, ...]:
-    from ..compat.gpus import model_of
     from ..delivery.host import this_host
 
     try:
