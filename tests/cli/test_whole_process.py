@@ -157,7 +157,7 @@ def test_a_prediction_shows_every_reason_with_its_fact_and_source(
     assert source.strip().startswith("ptx-8.5")
     # A warning has its own heading, since it is not a reason to expect success.
     [warning] = [line for line in others if "miscompile" in line]
-    assert warning.startswith("advisory  ptxas 12.0")
+    assert warning.startswith("advisory  XLA: ptxas 12.0")
 
 
 def test_a_release_without_a_machine_shows_what_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
