@@ -9,7 +9,6 @@ the memory of the GPU.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
@@ -20,10 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-from ..errors import ValidatorError
-from ..model.diagnosis import WAYS
-from ..reports.printable import one_line
 
 if TYPE_CHECKING:
     from ..model.diagnosis import Diagnosis
@@ -151,6 +146,7 @@ def _shared_answer(path: str | None) -> Answer:
 def _held(path: str) -> Iterator[int | None]:
     """Open a file that no other process may open meanwhile; None if its directory is not on this machine."""
     # Windows does not have it, and every pytest loads this module.
+    import fcntl
 
     try:
         held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -165,6 +161,7 @@ def _held(path: str) -> Iterator[int | None]:
 
 
 def _answer() -> Answer:
+    from ..errors import ValidatorError
 
     try:
         from ..reports.diagnosis import text
@@ -182,6 +179,8 @@ def _answer() -> Answer:
 
 def _failure(diagnosis: Diagnosis) -> str:
     """Return the message of a test: the cause, then its fix. The evidence is at the end of the output."""
+    from ..model.diagnosis import WAYS
+    from ..reports.printable import one_line
 
     if not diagnosis.causes:
         return f"{_TITLE}. No known cause fits: see the end of pytest's output."
