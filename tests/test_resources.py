@@ -107,7 +107,7 @@ def test_an_installed_package_has_its_own_copies(monkeypatch: pytest.MonkeyPatch
     assert resources.shipped_matrix() == tmp_path / "matrix.yaml"
     assert resources.images_directory() == tmp_path / "images"
     assert resources.refresh_hint("debian") == "install a newer version of this tool"
-    assert resources.install_hint("parquet") == "pip install 'tensorflow-gpu-matrix[parquet]'"
+    assert resources.install_hint("parquet") == 'pip install "tensorflow-gpu-matrix[parquet]"'
 
 
 def test_a_checkout_has_the_originals() -> None:

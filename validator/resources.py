@@ -45,7 +45,7 @@ def refresh_hint(part: str, where: str = "") -> str:
 def install_hint(extra: str) -> str:
     """Return the command that installs this tool with an extra of pyproject.toml."""
     if is_installed():
-        return f"pip install 'tensorflow-gpu-matrix[{extra}]'"
+        return f'pip install "tensorflow-gpu-matrix[{extra}]"'
     return f"./scripts/environment {extra}"
 
 

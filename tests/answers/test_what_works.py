@@ -388,7 +388,7 @@ def test_no_driver_is_named_where_none_changes_the_answer(gpu: str, driver: str,
 def test_a_release_candidate_is_named_where_no_stable_release_works() -> None:
     said = remarks_on("rtx 5090", "580")
     assert "The release candidate 2.22.0rc0" in said and "should work with XLA too" in said
-    assert "`python -m pip install 'tensorflow[and-cuda]==2.22.0rc0'`" in said
+    assert '`python -m pip install "tensorflow[and-cuda]==2.22.0rc0"`' in said
     assert "nobody has measured it" in said
     for gpu, driver, python in (("a100", "580", ""), ("rtx 5090", "580", "3.9"), ("t4", "390.48", "")):
         assert "candidate" not in remarks_on(gpu, driver, python=python)
@@ -554,7 +554,7 @@ def test_an_old_driver_leaves_an_old_release(
         f"No known fact rules out TensorFlow {release}, but it is not certain that it works."
     )
     [pip] = answer["ways"]
-    assert pip["commands"] == [f"python -m pip install '{each}'" for each in (package, "protobuf<3.21")]
+    assert pip["commands"] == [f'python -m pip install "{each}"' for each in (package, "protobuf<3.21")]
     assert pip["notes"] == [f"TensorFlow {release} does not bring CUDA's libraries: install {libraries} too."]
     assert any("has kernels for" in reason["text"] for reason in pip["reasons"])
     assert all("LD_LIBRARY_PATH" not in group["reasons"][0]["text"] for group in pip["newer"])

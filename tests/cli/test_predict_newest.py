@@ -54,7 +54,7 @@ def test_the_newest_release_and_why_no_newer_one(capsys: pytest.CaptureFixture[s
     assert f"functions that XLA compiles: TensorFlow {newest(answer)['xla']} in an image, 2.10.1 with" in text
     assert f"With pip, TensorFlow {newest(answer)['xla']} does not work here: the extra asks for" in text
     assert "Why no newer release: - 2.18.0 to 2.21.0: CUDA 12.5 needs driver 525.60.13 or newer" in text
-    assert "pip install 'tensorflow" in text and "build-matrix --profile full --select image=tf2." in text
+    assert 'pip install "tensorflow' in text and "build-matrix --profile full --select image=tf2." in text
     assert "no such image to pull" not in text, "nobody has looked"
 
 
@@ -92,7 +92,7 @@ def test_an_old_driver_and_what_nvidia_smi_shows_of_it(capsys: pytest.CaptureFix
     ):
         text = shown(capsys, "--gpu", "GTX 1080", "--driver", driver)
         assert text.startswith("No known fact rules out TensorFlow 2.3, but it is not certain")
-        assert shown_as in text and "pip install 'tensorflow==2.3.*'" in text
+        assert shown_as in text and 'pip install "tensorflow==2.3.*"' in text
         assert "1.1 to 2.3" not in text and "2.4: CUDA 11.0 needs driver 450.80.02 or newer" in text
 
 

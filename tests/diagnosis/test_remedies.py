@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from validator.compat.placeholders import filling
 from validator.conditions import AnyOf
 from validator.diagnosis import diagnose_log, remedies
 from validator.diagnosis.causes import CauseEntry, RemedyEntry, causes, language
 from validator.diagnosis.observations import Observation, Observations
 from validator.diagnosis.ways import Reader
 from validator.model.diagnosis import Remedy
+from validator.model.situation import Situation
 
 from ..corpus import reader
 from . import shell
@@ -82,7 +84,7 @@ def test_a_remedy_pins_a_release_that_works_where_it_installs() -> None:
     """A remedy for WSL2 is not for Windows, and one that makes an environment is not for the old Python."""
     text = "Hello\nTensorFlow 2.16 on Windows 11 with Python 3.14 can't use the GPU.\n"
     pins = {remedy.way: "\n".join(remedy.commands) for remedy in diagnose_log(text).causes[0].remedies}
-    assert "'tensorflow[and-cuda]==2.20.0'" in pins["wsl"]
+    assert '"tensorflow[and-cuda]==2.20.0"' in pins["wsl"]
     asked = (
         "Hello\npip install tensorflow\nERROR: No matching distribution found for tensorflow\nPython 3.14.0\n"
     )
@@ -109,6 +111,40 @@ def test_the_libraries_of_such_a_release_come_with_its_library_path() -> None:
     (pip,) = (remedy for remedy in first.remedies if remedy.way == "pip")
     assert pip.commands[0] == 'python -m pip install "tensorflow[and-cuda]==2.21.0"'
     assert pip.commands[1].startswith("export LD_LIBRARY_PATH=")
+
+
+WINDOWS = "Windows 11\nPython 3.12.1\nRTX 3060, driver 551.23\n> pip install tensorflow==2.18.0\n"
+
+
+def test_all_that_a_remedy_installs_goes_into_one_environment() -> None:
+    listed = f"{WINDOWS}>>> tf.config.list_physical_devices('GPU')\n[]\n"
+    pip = next(one for one in diagnose_log(listed).causes[0].remedies if one.way == "pip")
+    assert pip.commands == (
+        "py -3.10 -m venv tf210",
+        r'tf210\Scripts\python -m pip install "tensorflow==2.10.1"',
+        r'tf210\Scripts\python -m pip install "numpy<2"',
+    )
+    text = "GPU: RTX 5090\nPython version: 3.12.0\nTensorFlow version: 2.21.0\n"
+    install = 'python3 -m venv tf && tf/bin/python -m pip install "{pin_to_keep}"'
+    made = RemedyEntry("pip", "Do it.", (install,))
+    known = CauseEntry("cause", "Title.", "Means.", (), AnyOf(()), (), (made,), ("a source",))
+    (remedy,) = remedies.fitting_remedies(known, {}, observed(text), Reader(frozenset()))
+    assert remedy.commands[1].startswith("export LD_LIBRARY_PATH=$(tf/bin/python -c ")
+
+
+def test_an_environment_for_another_python_is_made_in_the_way_of_windows() -> None:
+    machine = Situation(gpu="rtx 3060", driver="551.23", python="3.12", system="windows")
+    filled = filling("pip", {"pin_that_works"}, ['python -m pip install "{pin_that_works}"'], machine)
+    assert filled is not None
+    assert filled.before == ("uv venv --seed --python 3.10 tf-gpu", r"tf-gpu\Scripts\activate")
+
+
+def test_quotes_of_requirements_work_in_every_shell() -> None:
+    """In cmd, a single quote is a character like any other, and `<` reads from a file."""
+    commands = [line for cause in causes() for one in cause.remedies for line in one.commands]
+    assert len(commands) > 400
+    single = [one for one in commands if re.search(r"pip install [^|]*'", one) and "sh -c" not in one]
+    assert single == []
 
 
 def test_values_that_a_shell_would_run_are_not_filled_in() -> None:
@@ -204,7 +240,7 @@ def test_a_remedy_says_if_it_installs_another_release(facts: str, release: str, 
         ("held-memory.txt", ["kill 3141"], []),
         (
             "tensorflow-not-installed-420.txt",
-            ["wsl --install", 'pip install "tensorflow==2.10.1"', "pip install 'numpy<2'"],
+            ["wsl --install", 'pip install "tensorflow==2.10.1"', 'pip install "numpy<2"'],
             ["LD_LIBRARY_PATH"],
         ),
         ("visible-devices-misset-416.txt", ["--gres=gpu:1"], ["unset CUDA_VISIBLE_DEVICES"]),

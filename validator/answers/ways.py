@@ -25,7 +25,7 @@ BOTH, EAGER_ONLY = "eager and XLA", "eager only"
 #: The placeholder that `filling` fills in.
 _PIN = "pin_that_works"
 #: Installs a requirement.
-INSTALL = "python -m pip install '{}'"
+INSTALL = 'python -m pip install "{}"'
 _BUILDS = "There is no such image to pull. This builds it; in a checkout, `python` is `.venv/bin/python`."
 #: The most reasons that are given for one release.
 _REASONS = 3

@@ -47,7 +47,7 @@ def open_named_fleet(name: str, path: Path) -> Fleet:
     except ModuleNotFoundError as error:
         raise InputError(
             f"--on {name} needs the Python package {error.name}",
-            hint=f"install this tool with its extra: pip install 'tensorflow-gpu-matrix[{name}]'",
+            hint=f'install this tool with its extra: pip install "tensorflow-gpu-matrix[{name}]"',
         ) from error
 
 

@@ -15,9 +15,9 @@ from ..versions import major_minor
 from . import policies
 from .older_releases import release_of_any_age
 from .suggest import (
-    EXPORT_LIBRARY_PATH,
     NVIDIA_DIRECTORIES,
     Suggestion,
+    export_library_path,
     newest_that_works,
     same_or_newest,
     suggestion_notes,
@@ -35,8 +35,10 @@ PLACEHOLDERS = frozenset({"release_that_works", "pin_that_works", KEEP, PYTHON})
 _NEW_PYTHON = re.compile(r"\bpy(?:thon)?[ =:]?-?(3\.\d+)")
 #: Ways in which commands run in an image and not in the reader's shell.
 _IN_IMAGES = frozenset({"docker", "podman", "compose", "kubernetes", "apptainer"})
+#: The Python whose pip a command runs: `tf/bin/python`, `py -3.10`, `!python` in a notebook.
+_INSTALLER = re.compile(r"(?P<python>(?:\S*python[\d.]*|py(?: -3[\d.]*)?)) -m pip install")
 _CONFIGURE_LOADER = (
-    f"""RUN python -c 'import glob, sysconfig; print("\\n".join({NVIDIA_DIRECTORIES}))'"""
+    f"""RUN {{}} -c 'import glob, sysconfig; print("\\n".join({NVIDIA_DIRECTORIES}))'"""
     " > /etc/ld.so.conf.d/nvidia-wheels.conf && ldconfig   # in the Dockerfile"
 )
 
@@ -80,9 +82,9 @@ def filling(way: str, names: Collection[str], commands: Sequence[str], read: Sit
     notes: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
     if machine.python is not None and found.python != major_minor(machine.python):
-        notes, before = _with_python(way, found, in_image)
+        notes, before = _with_python(way, found, in_image, machine.system == WINDOWS)
     named = any("/nvidia/*/lib" in command for command in commands)
-    after = tuple(_after(found, in_image, named))
+    after = tuple(_after(found, _installer(commands), in_image, named))
     return Filling(values, (*other, *notes, *suggestion_notes(found, has_cuda=has_cuda)), before, after)
 
 
@@ -122,7 +124,15 @@ def _of_another_release(machine: Situation, found: Suggestion) -> tuple[str, ...
     )
 
 
-def _with_python(way: str, found: Suggestion, in_image: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _installer(commands: Sequence[str]) -> str:
+    """Return the Python into which the commands install a release, as they name it."""
+    named = (match["python"] for command in commands for match in _INSTALLER.finditer(command))
+    return next(named, "python")
+
+
+def _with_python(
+    way: str, found: Suggestion, in_image: bool, on_windows: bool
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return what to say and to run first if the reader's Python is another one."""
     python = found.python
     needs = f"TensorFlow {found.release.version} needs Python {python}"
@@ -131,13 +141,19 @@ def _with_python(way: str, found: Suggestion, in_image: bool) -> tuple[tuple[str
     notes = (f"{needs}, so make an environment with it first.",)
     if way == "conda":
         return notes, (f"conda create -y -n tf-gpu python={python} pip && conda activate tf-gpu",)
+    if on_windows:
+        # PowerShell 5 has no &&.
+        return notes, (f"uv venv --seed --python {python} tf-gpu", r"tf-gpu\Scripts\activate")
     return notes, (f"uv venv --seed --python {python} tf-gpu && . tf-gpu/bin/activate",)
 
 
-def _after(found: Suggestion, in_image: bool, named: bool) -> Iterator[str]:
-    """Yield the commands that complete the installation. named: the loader is told of NVIDIA's wheels."""
-    pip = "RUN python -m pip" if in_image else "python -m pip"
+def _after(found: Suggestion, python: str, in_image: bool, named: bool) -> Iterator[str]:
+    """Yield the commands that complete the installation.
+
+    python: the one into which the release is installed. named: the loader is told of NVIDIA's wheels.
+    """
+    run = "RUN " if in_image else ""
     for requirement in policies.constraints(found.release.version):
-        yield f"{pip} install '{requirement}'"
+        yield f'{run}{python} -m pip install "{requirement}"'
     if found.library_path and not named:
-        yield _CONFIGURE_LOADER if in_image else EXPORT_LIBRARY_PATH
+        yield _CONFIGURE_LOADER.format(python) if in_image else export_library_path(python.lstrip("!"))

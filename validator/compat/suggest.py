@@ -134,10 +134,15 @@ def _why_not(machine: Situation, release: Release) -> str:
 
 #: The directories of NVIDIA's wheels, in Python.
 NVIDIA_DIRECTORIES = 'glob.glob(sysconfig.get_path("purelib") + "/nvidia/*/lib")'
-#: Tells the loader about them. It has to be run before Python starts, with the Python of the environment.
-EXPORT_LIBRARY_PATH = (
-    f"""export LD_LIBRARY_PATH=$(python -c 'import glob, sysconfig; print(":".join({NVIDIA_DIRECTORIES}))')"""
-)
+
+
+def export_library_path(python: str) -> str:
+    """Return the command that tells the loader about them. python: that of the environment.
+
+    It has to be run before Python starts.
+    """
+    code = f'import glob, sysconfig; print(":".join({NVIDIA_DIRECTORIES}))'
+    return f"export LD_LIBRARY_PATH=$({python} -c '{code}')"
 
 
 def suggestion_notes(found: Suggestion, *, has_cuda: bool = False) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 import jinja2
 import markupsafe
 
-from ...compat.suggest import EXPORT_LIBRARY_PATH, suggestion_notes
+from ...compat.suggest import export_library_path, suggestion_notes
 from ...model.certificate import Certificate
 from ...model.diagnosis import Diagnosis
 from ...model.prediction import Reason
@@ -251,9 +251,10 @@ def advice_data(host: HostClass) -> dict[str, Any]:
     if made.suggestion is None:
         return {"reason": made.reason}
     suggestion = made.suggestion
-    install = f'python{suggestion.python} -m pip install "{suggestion.requirement}"'
+    python = f"python{suggestion.python}"
+    install = f'{python} -m pip install "{suggestion.requirement}"'
     return {
-        "commands": [install, *([EXPORT_LIBRARY_PATH] if suggestion.library_path else [])],
+        "commands": [install, *([export_library_path(python)] if suggestion.library_path else [])],
         "python": suggestion.python,
         "notes": suggestion_notes(suggestion),
     }
