@@ -15,7 +15,7 @@ import pytest
 
 from validator.audit import osv
 from validator.audit.findings import Audit, Finding, audit
-from validator.audit.listed_packages import PYPI, Audited, Listed, listed
+from validator.audit.listed_packages import PYPI, Audited, Listed, listed_packages
 from validator.audit.severity import Rating
 from validator.errors import InputError, ValidatorError
 from validator.sbom.bill import bill
@@ -40,7 +40,7 @@ from .databases import (
     write_zip,
 )
 
-LISTED = listed(cyclonedx(bill(LOCK, BASE, {})))
+LISTED = listed_packages(cyclonedx(bill(LOCK, BASE, {})))
 #: Of an image whose base has no packages.
 WHEELS = Listed(tuple(one for one in LISTED.audited if one.ecosystem == PYPI), ())
 
@@ -325,12 +325,12 @@ def test_an_empty_database_is_an_error(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_list_that_is_not_cyclonedx_is_an_error(document: dict[str, Any]) -> None:
     with pytest.raises(ValidatorError, match="list of packages can't be read"):
-        listed(document)
+        listed_packages(document)
 
 
 def test_packages_of_another_distribution_are_named_as_not_audited() -> None:
     purls = ["pkg:deb/ubuntu/bash@5.2?distro=ubuntu-24.04", "pkg:deb/debian/dash@0.5", "pkg:npm/x@1"]
     components = [{"name": purl.split("/")[-1].split("@")[0], "purl": purl} for purl in purls]
-    result = listed({"bomFormat": "CycloneDX", "components": components})
+    result = listed_packages({"bomFormat": "CycloneDX", "components": components})
     assert (result.audited, result.others) == ((), ("bash", "dash", "x"))
     assert Audited("PyPI", "x", "1", "x", "") not in result.audited

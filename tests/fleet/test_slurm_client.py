@@ -10,7 +10,7 @@ import pytest
 from validator.errors import InputError, MissingError, ValidatorError
 from validator.fleet import slurm_client
 from validator.fleet.protocol import FleetDown
-from validator.fleet.slurm_client import Node, QueueEntry, Refusal, gpus_of, offers
+from validator.fleet.slurm_client import Node, QueueEntry, Refusal, gpus_of, satisfies
 
 
 def node(features: str = "r580,h100", gres: str = "gpu:h100:4(S:0-1)", state: str = "idle") -> Node:
@@ -54,13 +54,13 @@ def test_gpus_of_a_node(gres: str, gpus: dict[str, int]) -> None:
     ],
 )
 def test_constraints(constraint: str, fits: bool) -> None:
-    assert offers(node(), constraint, "") is fits
+    assert satisfies(node(), constraint, "") is fits
 
 
 @pytest.mark.parametrize("constraint", ["(r580", "r580)", "r580&h100]"])
 def test_a_constraint_that_is_no_constraint_is_refused(constraint: str) -> None:
     with pytest.raises(InputError, match="constraint"):
-        offers(node(), constraint, "")
+        satisfies(node(), constraint, "")
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_constraint_that_is_no_constraint_is_refused(constraint: str) -> None:
     [("gpu:h100:4", True), ("gpu:h100:5", False), ("gpu:l4:1", False), ("gpu:4", True), ("gpu:5", False)],
 )
 def test_gpus_that_a_job_asks_for(gres: str, fits: bool) -> None:
-    assert offers(node(), "", gres) is fits
+    assert satisfies(node(), "", gres) is fits
 
 
 @pytest.mark.parametrize(

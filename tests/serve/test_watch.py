@@ -42,11 +42,11 @@ def run(state: str, started: str) -> RunProgress:
 
 def test_new_records_write_a_new_page_and_then_tell_of_it() -> None:
     world = World()
-    world.watch.look()
+    world.watch.check()
     assert (world.written, "page" in world.told()) == ([], False)
     world.version = "2"
-    world.watch.look()
-    world.watch.look()
+    world.watch.check()
+    world.watch.check()
     assert world.written == ["2"]
     assert 'event: page\ndata: "2"' in world.told()
 
@@ -54,12 +54,12 @@ def test_new_records_write_a_new_page_and_then_tell_of_it() -> None:
 def test_a_fault_is_told_once_and_ends() -> None:
     world = World()
     world.fault = "the store is gone \x1b[31m"
-    world.watch.look()
-    world.watch.look()
+    world.watch.check()
+    world.watch.check()
     assert world.said == ["error: the store is gone \\x1b[31m"]
     assert "the store is gone" in world.told()
     world.fault, world.version = "", "2"
-    world.watch.look()
+    world.watch.check()
     assert 'event: trouble\ndata: ""' in world.told()
     assert world.written == ["2"]
 
@@ -67,10 +67,10 @@ def test_a_fault_is_told_once_and_ends() -> None:
 def test_a_mistake_of_this_program_is_told_and_does_not_end_the_watch() -> None:
     world = World()
     world.fault, world.error = "too deep", RecursionError
-    world.watch.look()
+    world.watch.check()
     assert world.said == ["error: RecursionError: too deep"]
     world.fault, world.version = "", "2"
-    world.watch.look()
+    world.watch.check()
     assert world.written == ["2"]
 
 
@@ -78,9 +78,9 @@ def test_pages_see_runs_that_go_on_or_the_newest_that_ended() -> None:
     world = World()
     ended = [run("vanished", "2026-01-03"), run("finished", "2026-01-02")]
     world.runs = ended
-    world.watch.look()
+    world.watch.check()
     assert "vanished" in world.told() and '"state":"finished"' not in world.told()
     world.runs = [*ended, run("running", "2026-01-01")]
-    world.watch.look()
+    world.watch.check()
     assert '"state":"running"' in world.told() and "vanished" not in world.told()
     assert "/secret/run" not in world.told()

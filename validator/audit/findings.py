@@ -192,13 +192,13 @@ def _finding(place: tuple[str, str, str], packages: Iterable[str], group: list[_
     return Finding(
         ecosystem, name, version,
         tuple(sorted(packages)),
-        tuple(sorted(ids, key=_rank)),
+        tuple(sorted(ids, key=_identifier_order)),
         max(one.rating for one in group),
         newest(fixes, ecosystem) if fixes else None,
         summary or next((one.entry.summary for one in group if one.entry.summary), None) or "",
     )  # fmt: skip
 
 
-def _rank(name: str) -> tuple[int, str]:
+def _identifier_order(name: str) -> tuple[int, str]:
     place = next((number for number, prefix in enumerate(_ORDER) if name.startswith(prefix)), len(_ORDER))
     return place, name

@@ -54,7 +54,7 @@ class _Document(msgspec.Struct, frozen=True, rename="camel"):
     components: tuple[_Component, ...] = ()
 
 
-def listed(document: dict[str, Any]) -> Listed:
+def listed_packages(document: dict[str, Any]) -> Listed:
     """Return the packages in a CycloneDX document. Raises ValidatorError if it is not one."""
     try:
         found = codec.convert(document, _Document, "the list of packages")

@@ -73,7 +73,7 @@ def _register(trust_path: Path, section: str, host_classes: tuple[str, ...]) -> 
     except MissingError as error:
         return Registration(None, f"{work} can't be certified: {error}. {error.hint or ''}".rstrip(" ."))
     party = new_party(signer, host_classes=host_classes)
-    found = listed(trust_path, party)
+    found = entry_with_same_key(trust_path, party)
     if found is not None:
         since = found.silent_since(now_utc())
         return (
@@ -107,7 +107,7 @@ def new_party(
     return Party(name or f"{kind}-{short}", signatory, end, host_classes=tuple(host_classes))
 
 
-def listed(trust_path: Path, party: Party) -> Party | None:
+def entry_with_same_key(trust_path: Path, party: Party) -> Party | None:
     """Return the entry with the same key, or None. Raises InputError if the file can't be read."""
     if not trust_path.exists():
         return None
@@ -116,7 +116,7 @@ def listed(trust_path: Path, party: Party) -> Party | None:
 
 def trusts_labels(trust_path: Path, signer: Signer) -> bool:
     """Tell whether the file trusts the labels of nodes for this key's runner. Raises InputError."""
-    party = listed(trust_path, new_party(signer))
+    party = entry_with_same_key(trust_path, new_party(signer))
     return party is not None and party.labels_trusted
 
 

@@ -48,11 +48,11 @@ def command(asked: Asked, database: Path, fail_on: str, format_: str) -> int:
     `audit` matches wheels against PyPI's advisories, and Debian packages against those of their release.
     """
     from ..audit.findings import audit
-    from ..audit.listed_packages import listed
+    from ..audit.listed_packages import listed_packages
     from ..reports import audit as shown
     from ..reports.terminal import show
 
-    found = audit(listed(read_sbom(asked, "cyclonedx")), database)
+    found = audit(listed_packages(read_sbom(asked, "cyclonedx")), database)
     counted = [one for one in found.findings if _counts(one, fail_on)]
     if format_ == "json":
         click.echo(json_text(shown.document(found, asked.name, bool(counted), now_utc())))

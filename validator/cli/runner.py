@@ -54,7 +54,7 @@ def init_command(
     The private key stays in this machine's state directory, readable only by you. If there is a key already,
     it is used.
     """
-    from ..certify.registration import RUNNERS, add, entry_line, listed, new_party
+    from ..certify.registration import RUNNERS, add, entry_line, entry_with_same_key, new_party
 
     if until is not None and until <= now_utc():
         raise InputError(
@@ -71,7 +71,7 @@ def init_command(
         click.echo(f"  - {entry_line(party)}")
         return EXIT_OK
     path = trust_path_for(matrix_path, trust_path)
-    if found := listed(path, party):
+    if found := entry_with_same_key(path, party):
         print_status(f"{path} has this key already, as {found.name}; nothing was changed.")
         return EXIT_OK
     add(path, RUNNERS, party)

@@ -31,12 +31,12 @@ def judge(situation: Situation) -> Prediction:
     source of TensorFlow, the system or the architecture is not known, it is judged as the wheel from PyPI on
     Linux x86_64, but it can't be predicted to work.
     """
-    return together(software(situation), machine(situation), situation.mode)
+    return judge_halves(software(situation), machine(situation), situation.mode)
 
 
 # Images with different bases have the same software, so that a matrix asks many times.
 @functools.lru_cache(maxsize=32768)
-def together(found: Software, host: Machine, mode: str | None = None) -> Prediction:
+def judge_halves(found: Software, host: Machine, mode: str | None = None) -> Prediction:
     """Predict for software on a machine. mode: `eager` or `xla` to ask only about this one."""
     if not host.has_gpu:
         return _on_cpu(found) if found.on_cpu else _without_gpu(found)

@@ -30,7 +30,7 @@ def predict(cell: Cell, wheels: Mapping[str, str] | None = None) -> Prediction:
     installed = _software(
         image.tensorflow, image.python, image.cuda, image.cudnn, image.variant, _used_wheels(wheels)
     )
-    return judge.together(installed, _machine(cell.host, image.cuda is not None))
+    return judge.judge_halves(installed, _machine(cell.host, image.cuda is not None))
 
 
 def situation_of(cell: Cell, wheels: Mapping[str, str] | None = None) -> Situation:

@@ -90,7 +90,7 @@ def _ranked(
     ranked = [
         (rank, each)
         for each in possible
-        if (rank := reader.rank(each[0].way, ways)) is not None
+        if (rank := reader.precedence(each[0].way, ways)) is not None
         and not (reader.rebooted and each[0].interrupts == REBOOT)
     ]
     ranked = ranked or [(0, each) for each in possible]

@@ -87,7 +87,7 @@ class Reader:
         """The ways of installing; pip, the usual one, if none is known."""
         return self.ways & _INSTALLS or frozenset({"pip"})
 
-    def rank(self, way: str, available: frozenset[str]) -> int | None:
+    def precedence(self, way: str, available: frozenset[str]) -> int | None:
         """Return the place of a way's remedies: 0 for the reader's own, 1 for those that fit everyone.
 
         None: they are for others. available: the ways that the cause has remedies for.

@@ -235,7 +235,7 @@ class Runs:
         self._update(name, stage=stage.value, detail=detail)
 
     @contextlib.contextmanager
-    def together(self) -> Iterator[None]:
+    def in_one_transaction(self) -> Iterator[None]:
         """Write everything that is noted meanwhile in one transaction, all or none."""
         with self._database.transaction():
             yield

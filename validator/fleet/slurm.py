@@ -282,7 +282,7 @@ def _capacity(host_class: str, place: SlurmPlace, nodes: Sequence[Node]) -> Capa
     inside = {
         node.name: node for node in nodes if (node.partition in wanted if wanted else node.default)
     } or {node.name: node for node in nodes if not wanted}
-    fit = [node for node in inside.values() if slurm_client.offers(node, place.constraint, place.gres)]
+    fit = [node for node in inside.values() if slurm_client.satisfies(node, place.constraint, place.gres)]
     asked = " ".join(text for text in (place.constraint, place.gres, place.partition) if text)
     unusable = [f"{node.name} is {node.state}" for node in fit if not node.usable]
     return Capacity(

@@ -138,7 +138,7 @@ def gpus_of(gres: str) -> dict[str, int]:
     return found
 
 
-def offers(node: Node, constraint: str, gres: str) -> bool:
+def satisfies(node: Node, constraint: str, gres: str) -> bool:
     """Return True if a node has the features and the GPUs that a job asks for."""
     wanted = gpus_of(gres)
     enough = all(

@@ -227,7 +227,7 @@ class Submitter:
             self.fleet.batch,
             lambda tried: self._due.get(tried.name, 0.0) <= self.clock(),
         )
-        with self.runs.together():
+        with self.runs.in_one_transaction():
             for tried, reason in steps.missing:
                 self._end(tried, Stage.MISSING, reason)
         for name in steps.again:
@@ -248,7 +248,7 @@ class Submitter:
         requests = {tried.name: self.runs.request(tried.name) for tried in batch}
         became = self.fleet.submit([tried.unit for tried in batch], requests)
         accepted = {name: handle for name, handle in became.items() if not isinstance(handle, Refused)}
-        with self.runs.together():
+        with self.runs.in_one_transaction():
             when = self.runs.submitted(accepted)
             for tried in batch:
                 answer = became[tried.name]
@@ -347,7 +347,7 @@ class Submitter:
         flying = self._at(Stage.SUBMITTED)
         if flying:
             self.fleet.cancel([tried.handle for tried in flying])
-        with self.runs.together():
+        with self.runs.in_one_transaction():
             for tried in flying + self._at(Stage.PLANNED):
                 self._end(tried, Stage.CANCELLED, "the run was cancelled")
 

@@ -97,17 +97,17 @@ class Collected:
         if before is None or (later and (pin.versions is None or len(pin.versions))):
             pins[pin.name] = pin
         elif not later:
-            pins[pin.name] = together(before, pin)
+            pins[pin.name] = intersection(before, pin)
 
     def all(self) -> tuple[Pin, ...]:
         """Return the pins, limited by the constraints."""
         return tuple(
-            together(pin, self.limits[name]) if name in self.limits else pin
+            intersection(pin, self.limits[name]) if name in self.limits else pin
             for name, pin in self.pins.items()
         )
 
 
-def together(one: Pin, other: Pin) -> Pin:
+def intersection(one: Pin, other: Pin) -> Pin:
     """Return the pin that two pins of the same package make. Its place is that of the exact version."""
     unknown = one.versions is None or other.versions is None
     versions = one.versions if one.versions == other.versions else None

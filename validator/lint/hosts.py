@@ -64,12 +64,12 @@ def on_hosts(paths: Iterable[Path], hosts: Sequence[HostClass]) -> list[OnHost]:
             for host in hosts:
                 one = _on_host(pin, known, host)
                 before = found.get((one.place, one.host))
-                if before is None or _rank(one) < _rank(before):
+                if before is None or _severity(one) < _severity(before):
                     found[one.place, one.host] = one
     return [found[key] for key in sorted(found)]
 
 
-def _rank(one: OnHost) -> int:
+def _severity(one: OnHost) -> int:
     return _WORST_FIRST.index(one.prediction.outcome)
 
 

@@ -69,14 +69,14 @@ def choose_image(images: Iterable[ImageSpec], hosts: Sequence[HostClass]) -> Ima
         and not (image.cuda.floats or image.cudnn.floats)
     ]
     releases = list(dict.fromkeys(image.tensorflow for image in candidates))
-    ordered = sorted(candidates, key=lambda image: (releases.index(image.tensorflow), _rank(image)))
+    ordered = sorted(candidates, key=lambda image: (releases.index(image.tensorflow), _preference(image)))
     predictions = [(image, [predict(Cell(image, host)) for host in hosts]) for image in ordered]
     works = (image for image, found in predictions if all(each.outcome is Outcome.WORKS for each in found))
     eager = (image for image, found in predictions if all(each.eager is Outcome.WORKS for each in found))
     return next(works, None) or next(eager, ordered[0])
 
 
-def _rank(image: ImageSpec) -> tuple[int, int]:
+def _preference(image: ImageSpec) -> tuple[int, int]:
     pinned = sum(not _is_as_built(choice) for choice in (image.cuda, image.cudnn))
     return pinned, _PYTHONS.index(image.python) if image.python in _PYTHONS else len(_PYTHONS)
 

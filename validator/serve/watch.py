@@ -43,7 +43,7 @@ class Watch:
 
     def __enter__(self) -> Watch:
         self._events.tell("page", self._shown)
-        self.look()
+        self.check()
         self._thread.start()
         return self
 
@@ -51,8 +51,8 @@ class Watch:
         self._stop.set()
         self._thread.join()
 
-    def look(self) -> None:
-        """Look once. Faults of the store are told, and the next look tries again."""
+    def check(self) -> None:
+        """Check once. Faults of the store are told, and the next check tries again."""
         self._events.tell("progress", [_state(run) for run in _shown_runs(self._progress())])
         try:
             version = self._version()
@@ -73,7 +73,7 @@ class Watch:
 
     def _keep_looking(self) -> None:
         while not self._stop.wait(PAUSE_S):
-            self.look()
+            self.check()
 
 
 def _shown_runs(runs: list[RunProgress]) -> list[RunProgress]:

@@ -24,7 +24,7 @@ from .checkout import Copy, copied, refuse_installed
 from .fact_files import Table
 from .news import Asked, News, cuda_release, news
 from .remembered import remember
-from .wheel_rows import forget, measured, refuse_small_disk
+from .wheel_rows import inspected_row, refuse_small_disk, remove_unwanted
 
 Say = Callable[[str], None]
 
@@ -77,12 +77,12 @@ def refreshed(
     refuse_installed(root)
     with _only_one() as cache:
         wheels = [release.wheel for release in found.releases]
-        forget(cache, wheels)
+        remove_unwanted(cache, wheels)
         if wheels:
             room = refuse_small_disk(index, wheels, cache)
             count = "1 wheel" if len(wheels) == 1 else f"{len(wheels)} wheels"
             say(f"{count} to inspect, one at a time: needs up to {room / 1e9:.1f} GB in {cache}")
-        builds = [measured(index, release, cache, today, say) for release in found.releases]
+        builds = [inspected_row(index, release, cache, today, say) for release in found.releases]
     with copied(root) as copy:
         before = predictions.answers(copy.path)
         _write_facts(copy.path / _DATA, index, found, builds, today)

@@ -31,7 +31,7 @@ _ROOM = 3.0
 _USUAL_SIZE = 700_000_000
 
 
-def needed(index: PackageIndex, wheel: IndexFile) -> int:
+def bytes_needed(index: PackageIndex, wheel: IndexFile) -> int:
     """Return the bytes of disk space to inspect a wheel."""
     return int((index.size(wheel) or _USUAL_SIZE) * _ROOM)
 
@@ -41,7 +41,7 @@ def refuse_small_disk(index: PackageIndex, wheels: Iterable[IndexFile], director
 
     Raises MissingError if they are not free.
     """
-    wanted = max((needed(index, wheel) for wheel in wheels), default=0)
+    wanted = max((bytes_needed(index, wheel) for wheel in wheels), default=0)
     with full_disk_named(directory):
         directory.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(directory).free
@@ -54,7 +54,7 @@ def refuse_small_disk(index: PackageIndex, wheels: Iterable[IndexFile], director
     return wanted
 
 
-def measured(
+def inspected_row(
     index: PackageIndex,
     release: NewRelease,
     directory: Path,
@@ -87,7 +87,7 @@ def measured(
     return _read(kept)
 
 
-def forget(directory: Path, wanted: Iterable[IndexFile]) -> None:
+def remove_unwanted(directory: Path, wanted: Iterable[IndexFile]) -> None:
     """Remove what earlier runs left of wheels that are not wanted any more."""
     names = tuple(wheel.filename for wheel in wanted)
     for path in directory.glob("*.whl*"):
