@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -158,7 +159,12 @@ def _run_probe(image: str | None, python: Path | None, depth: str, save_report: 
 
 
 def _show(diagnosis: Diagnosis) -> None:
+    from ..diagnosis.next_step import ANYWHERE
     from ..reports.diagnosis import text
+    from .program import program
+
+    # Other formats are for other machines.
+    diagnosis = replace(diagnosis, next_command=diagnosis.next_command.replace(ANYWHERE, program()))
 
     terminal = sys.stdout.isatty()
     plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"

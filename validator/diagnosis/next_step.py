@@ -11,8 +11,8 @@ from .causes import language
 from .lookup import finder
 from .observations import Observations
 
-#: How the program runs where there is no checkout of it.
-_DOCTOR = "uvx --from git+https://github.com/tensorflow-gpu-matrix/tensorflow-gpu-matrix validator doctor"
+#: The program where there is neither a checkout nor an installation of it.
+ANYWHERE = "uvx --from git+https://github.com/tensorflow-gpu-matrix/tensorflow-gpu-matrix validator"
 #: The named condition that holds if the GPU was seen working, and the kind that is observed if somebody says
 #: that they want no GPU.
 _WORKS, _CPU_WANTED = "gpu_works", "cpu_wanted"
@@ -64,5 +64,5 @@ def command(found: Observations) -> str:
     """Return the command that measures the environment which the text is about, as far as it is known."""
     image = found.value("docker_run", "image") or found.value("image", "name")
     if image and _IMAGE.fullmatch(image) and not any(found.has(kind) for kind in _OTHER_ENGINES):
-        return f"{_DOCTOR} --image {image}"
-    return f'{_DOCTOR} --python "$(command -v python)"'
+        return f"{ANYWHERE} doctor --image {image}"
+    return f'{ANYWHERE} doctor --python "$(command -v python)"'
