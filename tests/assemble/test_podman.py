@@ -18,7 +18,8 @@ from .podman import Podman, own_podman
 
 pytestmark = pytest.mark.service
 
-COMMON = random.Random(1).randbytes(3_000_000)
+#: Two frames of zstd.
+COMMON = random.Random(1).randbytes(6_000_000)
 NEW = b"new" * 5000
 
 

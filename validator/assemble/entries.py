@@ -39,10 +39,10 @@ class Content(Protocol):
         """The DEFLATE stream that `stream` returns, or None if there is none."""
 
     def chunks(self) -> Iterator[bytes]:
-        """Return the uncompressed content, in parts of at most 2 MiB."""
+        """Return the uncompressed content, in parts of at most 4 MiB."""
 
     def stream(self) -> Iterator[bytes]:
-        """Return the bytes of the DEFLATE stream, unverified, in parts of at most 2 MiB."""
+        """Return the bytes of the DEFLATE stream, unverified, in parts of at most 4 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
