@@ -8,13 +8,11 @@ from collections.abc import Iterable
 #: Bytes of one part, as Linux limits it, and of the whole path.
 _LONGEST_NAME, _LONGEST_PATH = 255, 2000
 _ODD_LETTER = re.compile(r"[\\\x00-\x1f\x7f]")
-#: Matches everything that can be wrong with a path, except for its length.
-_WRONG = re.compile(rf"{_ODD_LETTER.pattern}|(^|/)(\.{{0,2}}(/|\Z)|\.wh\.)")
 
 
 def path_problem(path: str) -> str | None:
     """Return why a relative path with `/` may not be in an image, or None."""
-    if _WRONG.search(path) is None and path.isascii() and len(path) <= _LONGEST_NAME:
+    if _is_ordinary(path):
         return None
     parts = path.split("/")
     if path.startswith("/"):
@@ -29,6 +27,20 @@ def path_problem(path: str) -> str | None:
     if size > _LONGEST_PATH or (size > _LONGEST_NAME and _longest(parts) > _LONGEST_NAME):
         return "is too long"
     return None
+
+
+def _is_ordinary(path: str) -> bool:
+    """Return True for paths with which nothing can be wrong. They are nearly all paths, so this is quick."""
+    return (
+        0 < len(path) <= _LONGEST_NAME
+        and path.isascii()
+        and path.isprintable()
+        and "\\" not in path
+        and "/." not in path
+        and "//" not in path
+        and path[0] not in "./"
+        and path[-1] != "/"
+    )
 
 
 def directories_of(paths: Iterable[str]) -> set[str]:
