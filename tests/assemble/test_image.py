@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from validator.assemble import image_names, layer_sources
+from validator.assemble import compile_script, image_names, layer_sources
 from validator.assemble.base import decompressed
+from validator.assemble.bytecode import Compilation, CompiledWheel, CompiledWheels
 from validator.assemble.encodings import encoding
 from validator.assemble.image import Assembled, assemble
 from validator.assemble.layer_sources import ImagePlan, plan_image, recipe_digest
@@ -379,6 +380,65 @@ def test_byte_code_does_not_depend_on_the_order(shelf: Shelf, tmp_path: Path) ->
     assert len(found[0]) == 21 and found[0] == found[1]
 
 
+@pytest.mark.usefixtures("this_python")
+def test_a_wheel_is_compiled_once_for_several_images(shelf: Shelf, table: LayerTable, tmp_path: Path) -> None:
+    module = b"def f(a): return 'shared', {'x', 'y'}\n"
+    # This wheel has a layer of its own.
+    package = shelf.wheel("p", {"p/__init__.py": module, "p/m.py": module * 20}, size=40_000)
+    last = shelf.wheel("tensorflow", {"tensorflow/__init__.py": b""})
+    base = base_of(table, layer(FILES))
+
+    def assembled(compiled: CompiledWheels, number: int, directory: str) -> dict[str, bytes]:
+        small = shelf.wheel("six", {"six.py": module * number})
+        lock = lock_of(CPU, package, small, last)
+        made = plan_image(CPU, lock, base, shelf, table, ThisPython(), compiled)
+        return byte_code(tmp_path / directory, put(made, table, tmp_path / directory))
+
+    compiled = CompiledWheels()
+    assembled(compiled, 1, "image")
+    shelf.path(package).rename(tmp_path / "away")
+    found = assembled(compiled, 2, "image")
+    (tmp_path / "away").rename(shelf.path(package))
+    assert f"{SITE}/p/__pycache__/m.cpython-311.pyc" in found and len(found) == 4
+    assert found == assembled(CompiledWheels(), 2, "other")
+
+
+def test_the_files_of_two_wheels_are_never_in_one_batch(
+    shelf: Shelf, table: LayerTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = lock_of(
+        CPU,
+        shelf.wheel("p", {"p/__init__.py": b"1", "p/m.py": b"2"}),
+        shelf.wheel("q", {"q.txt": b""}),
+        shelf.wheel("six", {"six.py": b"3"}),
+        shelf.wheel("tensorflow", {}),
+    )
+    sent = tmp_path / "sent"
+    keep = f"import sys; open({str(sent)!r}, 'ab').write(sys.stdin.buffer.read())"
+    base = base_of(table, layer(FILES))
+    put(plan_image(CPU, lock, base, shelf, table, _OtherProgram(keep)), table, tmp_path / "image")
+    monkeypatch.setattr(compile_script, "_read", io.BytesIO(sent.read_bytes()).read)
+    batches = iter(compile_script._batch, [])
+    assert [[source for _, _, source in batch] for batch in batches] == [[b"1", b"2"], [b"3"]]
+
+
+@pytest.mark.usefixtures("this_python")
+def test_wheels_of_several_layers_must_agree(shelf: Shelf, table: LayerTable, tmp_path: Path) -> None:
+    last = shelf.wheel("tensorflow", {"tensorflow/__init__.py": b""})
+    wheels = [shelf.wheel(name, {"x.txt": name.encode()}, size=40_000) for name in ("p", "q")]
+    with pytest.raises(InputError, match=r"p==1\.0 and q==1\.0 .* both contain .*/x\.txt"):
+        put(planned(shelf, table, CPU, lock_of(CPU, *wheels, last), compiled=True), table, tmp_path / "image")
+
+
+def test_the_byte_code_that_was_not_used_for_longest_is_dropped() -> None:
+    compiled = CompiledWheels()
+    for key in ("a", "b"):
+        compiled.add(Compilation({key: CompiledWheel((), {})}, 20_000_000))
+    compiled.find(["a"])
+    compiled.add(Compilation({"c": CompiledWheel((), {})}, 20_000_000))
+    assert compiled.find("abc").keys() == {"a", "c"}
+
+
 def test_byte_code_of_another_python_is_rejected(
     shelf: Shelf, table: LayerTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -387,8 +447,8 @@ def test_byte_code_of_another_python_is_rejected(
         put(planned(shelf, table, compiled=True), table, tmp_path / "image")
 
 
-class _Liar(ThisPython):
-    """A base whose Python returns something else."""
+class _OtherProgram(ThisPython):
+    """A base in which another program runs instead of the compiler."""
 
     def __init__(self, program: str) -> None:
         self._program = program
@@ -402,8 +462,8 @@ class _Liar(ThisPython):
     [
         ("import sys; sys.stdin.read(); sys.stdout.write('x' * 100)", "another format"),
         (
-            "import sys, struct; sys.stdout.buffer.write(struct.pack('>II', 2, 1) + b'/ax')",
-            "returned /a, which was not asked for",
+            "import sys, struct; sys.stdout.buffer.write(struct.pack('>II', 9, 1) + b'x')",
+            "returned a file 9, which was not asked for",
         ),
         ("import sys, struct; sys.stdout.buffer.write(struct.pack('>II', 2, 100))", "the middle of a file"),
         ("raise SystemExit('no python here')", "no python here"),
@@ -413,7 +473,7 @@ def test_what_a_base_returns_is_checked(
     shelf: Shelf, table: LayerTable, tmp_path: Path, program: str, message: str
 ) -> None:
     base = base_of(table, layer(FILES))
-    made = plan_image(GPU, gpu_lock(shelf), base, shelf, table, _Liar(program))
+    made = plan_image(GPU, gpu_lock(shelf), base, shelf, table, _OtherProgram(program))
     with pytest.raises(BuildError, match=message):
         put(made, table, tmp_path / "image")
     assert not (tmp_path / "image" / "index.json").exists()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..model.lock import Lock
 from ..model.spec import ImageSpec
 from ..registry.names import Repository
 from .base import Base
-from .bytecode import Runner
+from .bytecode import CompiledWheels, Runner
 from .destinations import Destination
 from .image import Assembled, assemble
 from .layer_sources import plan_image, recipe_digest
@@ -83,6 +83,7 @@ class Assembler:
     encoding: Encoding
     runner: Callable[[Base], Runner | None]
     accept: Callable[[ImageSpec, Lock, int, bool], None] = lambda spec, lock, size, is_whole: None
+    _compiled: CompiledWheels = field(default_factory=CompiledWheels)
 
     def provides(self, python: str) -> str | None:
         return self.bases.provides(python)
@@ -109,7 +110,7 @@ class Assembler:
                 " run the base's Python here",
                 spec,
             )
-        plan = plan_image(spec, lock, base, self.wheels, self.table, runner)
+        plan = plan_image(spec, lock, base, self.wheels, self.table, runner, self._compiled)
         return assemble(
             plan,
             destination,

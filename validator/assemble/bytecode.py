@@ -5,8 +5,8 @@ to them.
 
 The image's own Python compiles, among the files of the base: see `Runner`. Marshalled code depends on what
 its process compiled before: a string counts as shared if some other code has it, too. So the files are
-compiled in batches, which depend only on the files and their order, each in a process forked from the same
-state.
+compiled in batches, which depend only on the files of one wheel and their order, each in a process forked
+from the same state.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ import os
 import struct
 import tempfile
 import threading
+import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Protocol
+
+import zstandard
 
 from ..errors import BuildError
 from ..system import processes
@@ -29,9 +32,9 @@ from ..system.files import full_disk_named
 from .base_files import Interpreter
 from .entries import Deflated, Entry
 from .layers import LayerSource
-from .merge import merged
+from .merge import Contents, check_no_conflict, contents_of, merged
 
-RECIPE = "byte code 2"
+RECIPE = "byte code 3"
 #: The magic number of each Python's byte code, which stays the same after the first release of a version.
 MAGIC: Mapping[str, int] = {"3.9": 3425, "3.10": 3439, "3.11": 3495, "3.12": 3531, "3.13": 3571, "3.14": 3627}
 #: What programs get as their environment. Without a fixed seed, sets of constants have a random order.
@@ -44,12 +47,19 @@ ENVIRONMENT: Mapping[str, str] = {
 
 _PACKAGES = "opt/venv/lib/python3/site-packages/"
 _SCRIPT = Path(__file__).with_name("compile_script.py")
-_HEAD = struct.Struct(">II")
-_LONGEST_PATH, _LARGEST = 4096, 1 << 30
+_HEAD = struct.Struct(">III")
+_RESULT_HEAD = struct.Struct(">II")
+_END_OF_BATCH = _HEAD.pack(0, 0, 0)
+_LARGEST = 1 << 30
 _TIMEOUT_S = 3600.0
 _PART = 1 << 20
-#: Of compression, for encodings that keep it. Another library gives other bytes, so it is part of the key.
+#: The level of compression with zlib, for layers in gzip. Another library gives other bytes, so it is part of
+#: the key.
 _LEVEL = 1
+#: The level of compression with zstd, on the disk.
+_DISK_LEVEL = 1
+#: Bytes of byte code that are kept for other images, on the disk.
+_MOST_KEPT = 50_000_000
 
 
 class Runner(Protocol):
@@ -66,67 +76,134 @@ class Runner(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class SourceWheel:
+    """A wheel to compile. entries: returns its installed files; they stay open as long as the stack."""
+
+    name: str
+    sha256: str
+    entries: Callable[[ExitStack], Iterable[Entry]]
+
+
+@dataclass(frozen=True)
+class CompiledWheel:
+    """The byte code of a wheel, and what its installed files contain."""
+
+    entries: tuple[Entry, ...]
+    contents: Contents
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """What one run of a compiler gave, by the key of the wheel. size: on the disk, in bytes."""
+
+    wheels: Mapping[str, CompiledWheel]
+    size: int
+
+
+class CompiledWheels:
+    """The byte code of wheels that this process compiled, for other images with the same wheels.
+
+    Methods may be called from several threads. Of what is beyond 50 MB, the least recently used is dropped.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        #: The one that was used last is at the end.
+        self._kept: list[Compilation] = []
+
+    def find(self, keys: Iterable[str]) -> dict[str, CompiledWheel]:
+        """Return the wheels that are kept."""
+        wanted = set(keys)
+        found: dict[str, CompiledWheel] = {}
+        with self._guard:
+            for one in list(self._kept):
+                if used := wanted & one.wheels.keys():
+                    found.update((key, one.wheels[key]) for key in used)
+                    self._kept.remove(one)
+                    self._kept.append(one)
+        return found
+
+    def add(self, made: Compilation) -> None:
+        with self._guard:
+            self._kept.append(made)
+            while sum(one.size for one in self._kept) > _MOST_KEPT:
+                self._kept.pop(0)
+
+
 def byte_code(
-    name: str,
-    python: Interpreter,
-    hashes: Iterable[str],
-    sources: Callable[[ExitStack], Iterable[Entry]],
-    runner: Runner,
+    name: str, python: Interpreter, wheels: Iterable[SourceWheel], runner: Runner, compiled: CompiledWheels
 ) -> LayerSource:
     """Return the layer with the byte code of wheels, as `pip install --compile` would make it.
 
-    hashes: of the wheels. sources: returns their installed files; they stay open as long as the stack.
+    compiled: wheels that it has are not compiled again, and others are added.
     """
-    magic = MAGIC.get(python.feature, 0)
+    wheels = tuple(wheels)
+    recipe = (RECIPE, f"zlib {zlib.ZLIB_RUNTIME_VERSION}", python.version, str(MAGIC.get(python.feature, 0)))
 
     def entries() -> Iterator[Entry]:
-        with full_disk_named(tempfile.gettempdir()), tempfile.TemporaryFile() as spool:
-            with ExitStack() as stack:
-                compiled = _compile(name, python, sources(stack), runner, spool)
-            yield from merged([(name, compiled)])
+        keys = {" ".join((*recipe, wheel.sha256)): wheel for wheel in wheels}
+        found = compiled.find(keys)
+        missing = {key: wheel for key, wheel in keys.items() if key not in found}
+        if missing:
+            with full_disk_named(tempfile.gettempdir()):
+                made = _compile(name, python, missing, runner)
+            compiled.add(made)
+            found.update(made.wheels)
+        check_no_conflict((wheel.name, found[key].contents) for key, wheel in keys.items())
+        # Several wheels may contain the same file. The first one's byte code counts.
+        unique = {entry.path: entry for key in reversed(keys) for entry in found[key].entries}
+        yield from merged([(name, unique.values())])
 
-    return LayerSource(
-        name, (RECIPE, f"zlib {zlib.ZLIB_RUNTIME_VERSION}", python.version, str(magic), *hashes), entries
-    )
+    return LayerSource(name, (*recipe, *(wheel.sha256 for wheel in wheels)), entries)
 
 
 def _compile(
-    name: str, python: Interpreter, sources: Iterable[Entry], runner: Runner, spool: BinaryIO
-) -> list[Entry]:
-    wanted = {entry.path: entry for entry in sources if _is_module(entry)}
-    prefix = f"/opt/venv/lib/python{python.feature}/site-packages/"
-    results = _Results(name, python, {prefix + path.removeprefix(_PACKAGES) for path in wanted}, spool)
-    reading, writing = os.pipe()
-    failed: list[BaseException] = []
+    name: str, python: Interpreter, wheels: Mapping[str, SourceWheel], runner: Runner
+) -> Compilation:
+    """Compile wheels, given by their keys."""
+    with ExitStack() as stack:
+        installed = {key: tuple(wheel.entries(stack)) for key, wheel in wheels.items()}
+        modules = [(key, entry) for key, some in installed.items() for entry in some if _is_module(entry)]
+        results = _Results(name, python, [entry.path for _, entry in modules])
+        reading, writing = os.pipe()
+        failed: list[BaseException] = []
 
-    def feed() -> None:
-        try:
-            with open(writing, "wb") as stream:
-                for path, entry in wanted.items():
-                    assert entry.content is not None
-                    target = (prefix + path.removeprefix(_PACKAGES)).encode()
-                    stream.write(_HEAD.pack(len(target), entry.content.size) + target)
-                    for chunk in entry.content.chunks():
-                        stream.write(chunk)
-        except BrokenPipeError:
-            pass
-        except BaseException as error:
-            failed.append(error)
+        def feed() -> None:
+            try:
+                with open(writing, "wb") as stream:
+                    for number, (key, entry) in enumerate(modules):
+                        if number and key != modules[number - 1][0]:
+                            stream.write(_END_OF_BATCH)
+                        assert entry.content is not None
+                        path = _path_at_run_time(python, entry.path).encode()
+                        stream.write(_HEAD.pack(number, len(path), entry.content.size) + path)
+                        for chunk in entry.content.chunks():
+                            stream.write(chunk)
+            except BrokenPipeError:
+                pass
+            except BaseException as error:
+                failed.append(error)
 
-    argv = [python.path, "-s", "-S", "-W", "ignore", "-c", _SCRIPT.read_text(encoding="utf-8")]
-    with runner.command(argv) as command, open(reading, "rb") as stdin:
-        feeder = threading.Thread(target=feed, daemon=True)
-        feeder.start()
-        done = processes.run(command, stdin=stdin, on_output=results.add, timeout_s=_TIMEOUT_S)
-        feeder.join()
-        if failed:
-            raise failed[0]
-        if not done.ok:
-            raise BuildError(
-                f"{name} can't be compiled with {runner.name}: {_reason(done.stderr_tail)}",
-                log=done.stderr_tail,
-            )
-    return results.entries()
+        argv = [python.path, "-s", "-S", "-W", "ignore", "-c", _SCRIPT.read_text(encoding="utf-8")]
+        with runner.command(argv) as command, open(reading, "rb") as stdin:
+            feeder = threading.Thread(target=feed, daemon=True)
+            feeder.start()
+            done = processes.run(command, stdin=stdin, on_output=results.add, timeout_s=_TIMEOUT_S)
+            feeder.join()
+            if failed:
+                raise failed[0]
+            if not done.ok:
+                raise BuildError(
+                    f"{name} can't be compiled with {runner.name}: {_reason(done.stderr_tail)}",
+                    log=done.stderr_tail,
+                )
+        contents = {key: contents_of(some) for key, some in installed.items()}
+    found: dict[str, list[Entry]] = {key: [] for key in wheels}
+    for number, entry in results.entries().items():
+        found[modules[number][0]].append(entry)
+    made = {key: CompiledWheel(tuple(some), contents[key]) for key, some in found.items()}
+    return Compilation(made, results.size)
 
 
 def _reason(log: str) -> str:
@@ -138,80 +215,112 @@ def _is_module(entry: Entry) -> bool:
     return entry.content is not None and entry.path.startswith(_PACKAGES) and entry.path.endswith(".py")
 
 
+def _path_at_run_time(python: Interpreter, path: str) -> str:
+    """Return the path that Python finds a module under, given its path in the image."""
+    return f"/opt/venv/lib/python{python.feature}/site-packages/{path.removeprefix(_PACKAGES)}"
+
+
 class _Results:
     """Receives byte code, and keeps it in a file.
 
-    allowed: the paths that were sent.
+    paths: of the modules that were sent, in the image, by their numbers. size: of the file, in bytes.
     """
 
-    def __init__(self, name: str, python: Interpreter, allowed: set[str], spool: BinaryIO) -> None:
-        self._name, self._python, self._allowed, self._spool = name, python, allowed, spool
+    def __init__(self, name: str, python: Interpreter, paths: Sequence[str]) -> None:
+        self._name, self._python, self._paths = name, python, paths
+        self._spool = _Spool()
         self._buffer = bytearray()
-        self._found: dict[str, _Spooled] = {}
-        self._size = 0
+        self._found: dict[int, _Spooled] = {}
+
+    @property
+    def size(self) -> int:
+        return self._spool.size
 
     def add(self, data: bytes) -> None:
         """Take the next bytes of the output. Raises BuildError if they are not what was asked for."""
         self._buffer += data
         at = 0
-        while len(self._buffer) - at >= _HEAD.size:
-            path_size, size = _HEAD.unpack_from(self._buffer, at)
-            if path_size > _LONGEST_PATH or size > _LARGEST:
+        while len(self._buffer) - at >= _RESULT_HEAD.size:
+            number, size = _RESULT_HEAD.unpack_from(self._buffer, at)
+            if size > _LARGEST:
                 raise self._wrong("its output has another format")
-            begin = at + _HEAD.size + path_size
+            begin = at + _RESULT_HEAD.size
             if len(self._buffer) < begin + size:
                 break
-            path = self._buffer[at + _HEAD.size : begin].decode("utf-8", "replace")
-            self._keep(path, bytes(self._buffer[begin : begin + size]))
+            self._keep(number, bytes(self._buffer[begin : begin + size]))
             at = begin + size
         del self._buffer[:at]
 
-    def _keep(self, path: str, content: bytes) -> None:
-        if path not in self._allowed:
-            raise self._wrong(f"it returned {path[:200]}, which was not asked for")
-        self._allowed.remove(path)
+    def _keep(self, number: int, content: bytes) -> None:
+        if number >= len(self._paths) or number in self._found:
+            raise self._wrong(f"it returned a file {number}, which was not asked for")
         magic = MAGIC.get(self._python.feature)
         if magic is not None and content[:4] != struct.pack("<H", magic) + b"\r\n":
             raise self._wrong(f"its byte code is not that of Python {self._python.feature}")
-        tag = self._python.feature.replace(".", "")
-        directory, _, name = path.rpartition("/")
-        site = f"/opt/venv/lib/python{self._python.feature}/site-packages"
-        inside = directory.removeprefix(site).lstrip("/")
-        target = f"{_PACKAGES}{inside}/__pycache__" if inside else f"{_PACKAGES}__pycache__"
-        compressor = zlib.compressobj(_LEVEL, wbits=-zlib.MAX_WBITS)
-        stream = compressor.compress(content) + compressor.flush()
-        self._spool.write(stream)
-        deflated = Deflated(len(stream), zlib.crc32(content))
-        digest = hashlib.sha256(content).hexdigest()
-        self._found[f"{target}/{name[:-3]}.cpython-{tag}.pyc"] = _Spooled(
-            self._spool, self._size, len(content), digest, deflated
-        )
-        self._size += len(stream)
+        self._found[number] = _Spooled(self._spool, self._spool.add(content), content)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> dict[int, Entry]:
+        """Return the files with byte code by the numbers of their modules."""
         if self._buffer:
             raise self._wrong("its output ends in the middle of a file")
-        self._spool.flush()
-        return [Entry(path, 0o644, self._found[path]) for path in sorted(self._found)]
+        return {number: Entry(self._target(number), 0o644, one) for number, one in self._found.items()}
+
+    def _target(self, number: int) -> str:
+        directory, _, name = self._paths[number].rpartition("/")
+        tag = self._python.feature.replace(".", "")
+        return f"{directory}/__pycache__/{name[:-3]}.cpython-{tag}.pyc"
 
     def _wrong(self, why: str) -> BuildError:
         return BuildError(f"{self._name} can't be compiled with {self._python.path} of the base: {why}")
 
 
-@dataclass(frozen=True)
-class _Spooled:
-    """A compressed part of a temporary file, as the content of an entry."""
+class _Spool:
+    """A temporary file without a name. It is there as long as somebody refers to it. size: in bytes."""
 
-    spool: BinaryIO
-    start: int
-    size: int
-    sha256: str
-    deflated: Deflated
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
+        weakref.finalize(self, self._file.close)
+        self.size = 0
+
+    def add(self, content: bytes) -> tuple[int, int]:
+        """Write a part, compressed. Return its offset and size."""
+        compressed = zstandard.ZstdCompressor(level=_DISK_LEVEL).compress(content)
+        place = self.size, len(compressed)
+        self._file.write(compressed)
+        self.size += len(compressed)
+        return place
+
+    def read(self, place: tuple[int, int]) -> bytes:
+        """Return a part."""
+        start, size = place
+        return zstandard.ZstdDecompressor().decompress(os.pread(self._file.fileno(), size, start))
+
+
+class _Spooled:
+    """A part of a spool as the content of an entry."""
+
+    def __init__(self, spool: _Spool, place: tuple[int, int], content: bytes) -> None:
+        self.size, self.sha256 = len(content), hashlib.sha256(content).hexdigest()
+        self._spool, self._place = spool, place
+        self._stream = b""
+
+    @property
+    def deflated(self) -> Deflated:
+        # Only layers in gzip need it. They read the stream next.
+        content = self._spool.read(self._place)
+        self._stream = _deflated(content)
+        return Deflated(len(self._stream), zlib.crc32(content))
 
     def chunks(self) -> Iterator[bytes]:
-        content = zlib.decompress(b"".join(self.stream()), wbits=-zlib.MAX_WBITS)
+        content = self._spool.read(self._place)
         for at in range(0, len(content), _PART):
             yield content[at : at + _PART]
 
     def stream(self) -> Iterator[bytes]:
-        yield os.pread(self.spool.fileno(), self.deflated.size, self.start)
+        stream, self._stream = self._stream or _deflated(self._spool.read(self._place)), b""
+        yield stream
+
+
+def _deflated(content: bytes) -> bytes:
+    compressor = zlib.compressobj(_LEVEL, wbits=-zlib.MAX_WBITS)
+    return compressor.compress(content) + compressor.flush()

@@ -48,10 +48,10 @@ class GzipEncoding:
                 finish_member()
                 member = Member(blob.size)
                 chunks = archive.add_content(entry.content, member)
-                if entry.content.deflated is not None:
+                if (deflated := entry.content.deflated) is not None:
                     for _ in chunks:
                         pass
-                    _pass_through(entry.content, entry.content.deflated, blob)
+                    _pass_through(entry.content, deflated, blob)
                 elif entry.content.size <= _SMALL:
                     for chunk in chunks:
                         waiting += chunk

@@ -17,7 +17,7 @@ from ..model.lock import Lock, Wheel
 from ..model.spec import ImageSpec, Variant
 from . import bytecode, configuration, host_files, install, wheel_facts
 from .base import Base
-from .bytecode import Runner
+from .bytecode import CompiledWheels, Runner, SourceWheel
 from .entries import Entry
 from .entry_point import entry_point
 from .layer_plan import LARGE_FILE, LARGE_WHEEL, Group, WheelLayer, wheel_layers, wheels_of
@@ -60,17 +60,25 @@ class ImagePlan:
 
 
 def plan_image(
-    spec: ImageSpec, lock: Lock, base: Base, wheels: Wheels, table: LayerTable, runner: Runner | None = None
+    spec: ImageSpec,
+    lock: Lock,
+    base: Base,
+    wheels: Wheels,
+    table: LayerTable,
+    runner: Runner | None = None,
+    compiled: CompiledWheels | None = None,
 ) -> ImagePlan:
     """Return the plan of an image. Reads only the wheel of TensorFlow, and only if no plan did so before.
 
-    runner: compiles the byte code (None: the image has none). Raises InputError for a wheel that does not
+    runner: compiles the byte code (None: the image has none). compiled: wheels that were compiled for other
+    images. Raises InputError for a wheel that does not
     fit the base or contains what no image may have, and BuildError for a lock without TensorFlow.
     """
     environment = install.Environment(spec.python, base.files.glibc_version)
     for wheel in lock.wheels:
         install.check_compatible(wheel, environment)
-    return _Planner(spec, lock, base, runner, _WheelLayers(wheels, table, environment)).plan()
+    made = _WheelLayers(wheels, table, environment)
+    return _Planner(spec, lock, base, runner, compiled or CompiledWheels(), made).plan()
 
 
 def layers_of_wheels(spec: ImageSpec, lock: Lock, wheels: Wheels, table: LayerTable) -> Iterator[LayerSource]:
@@ -111,6 +119,7 @@ class _Planner:
     lock: Lock
     base: Base
     runner: Runner | None
+    compiled: CompiledWheels
     made: _WheelLayers
 
     def plan(self) -> ImagePlan:
@@ -137,12 +146,13 @@ class _Planner:
 
     def _byte_code(self, group: Group, wheels: tuple[Wheel, ...]) -> LayerSource:
         assert self.runner is not None
-
-        def sources(stack: ExitStack) -> list[Entry]:
-            return merged((str(wheel), self.made.installed(wheel, stack)) for wheel in wheels)
-
-        name, hashes = f"byte code ({group.value})", [wheel.sha256 for wheel in wheels]
-        return bytecode.byte_code(name, self.base.files.interpreter, hashes, sources, self.runner)
+        sources = [
+            SourceWheel(str(wheel), wheel.sha256, partial(self.made.installed, wheel)) for wheel in wheels
+        ]
+        # The whole layer of TensorFlow's wheel is known to the layer table.
+        compiled = CompiledWheels() if group is Group.TENSORFLOW else self.compiled
+        name = f"byte code ({group.value})"
+        return bytecode.byte_code(name, self.base.files.interpreter, sources, self.runner, compiled)
 
 
 @dataclass(frozen=True)

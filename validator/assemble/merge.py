@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from ..errors import InputError
 from .entries import Content, Entry
 from .paths import directories_of
 from .wheel import refusal
 
 _DIRECTORY_MODE = 0o755
+
+#: The SHA-256 of each file, by path.
+Contents = Mapping[str, str]
 
 
 def merged(parts: Iterable[tuple[str, Iterable[Entry]]]) -> list[Entry]:
@@ -24,12 +28,7 @@ def merged(parts: Iterable[tuple[str, Iterable[Entry]]]) -> list[Entry]:
             if entry.path not in owners:
                 owners[entry.path] = (name, entry)
             elif not _same(owners[entry.path][1], entry):
-                other = owners[entry.path][0]
-                raise refusal(
-                    f"{other} and {name}",
-                    f"both contain {entry.path}, with different content",
-                    "leave out one of the two packages, or lock releases that agree",
-                )
+                raise _conflict(owners[entry.path][0], name, entry.path)
     directories = directories_of(owners)
     for path in directories & owners.keys():
         name, entry = owners[path]
@@ -39,6 +38,29 @@ def merged(parts: Iterable[tuple[str, Iterable[Entry]]]) -> list[Entry]:
     everything = {path: Entry(path, _DIRECTORY_MODE) for path in directories}
     everything.update((path, entry) for path, (_, entry) in owners.items())
     return [everything[path] for path in sorted(everything)]
+
+
+def contents_of(entries: Iterable[Entry]) -> Contents:
+    """Return what the files of a wheel contain."""
+    return {entry.path: _digest(entry.content) for entry in entries if entry.content is not None}
+
+
+def check_no_conflict(parts: Iterable[tuple[str, Contents]]) -> None:
+    """Raise InputError if two wheels have a file with different content. parts: as in `merged`."""
+    owners: dict[str, tuple[str, str]] = {}
+    for name, contents in parts:
+        for path, digest in contents.items():
+            other, expected = owners.setdefault(path, (name, digest))
+            if digest != expected:
+                raise _conflict(other, name, path)
+
+
+def _conflict(one: str, other: str, path: str) -> InputError:
+    return refusal(
+        f"{one} and {other}",
+        f"both contain {path}, with different content",
+        "leave out one of the two packages, or lock releases that agree",
+    )
 
 
 def _same(one: Entry, other: Entry) -> bool:
