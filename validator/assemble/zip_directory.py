@@ -138,8 +138,8 @@ def _parse(directory: bytes, count: int) -> list[_Header]:
         if position > len(directory) or disk:
             raise ZipError("its directory is broken")
         name = _name(raw_name, flags)
-        wide = [value == _SATURATED_32 for value in (size, compressed, offset)]
-        if any(wide):
+        if _SATURATED_32 in (size, compressed, offset):
+            wide = [value == _SATURATED_32 for value in (size, compressed, offset)]
             values = iter(_zip64(extra, sum(wide), name))
             size, compressed, offset = (
                 next(values) if is_wide else value
@@ -183,12 +183,12 @@ def _zip64(extra: bytes, count: int, name: str) -> tuple[int, ...]:
 
 
 def _check_kind(item: Item) -> None:
-    kind = stat.S_IFMT(item.mode)
+    kind, is_directory = stat.S_IFMT(item.mode), item.is_directory
     if kind == stat.S_IFLNK:
         raise ZipError(f"{item.name} is a symbolic link")
-    if kind not in (0, stat.S_IFDIR if item.is_directory else stat.S_IFREG):
+    if kind not in (0, stat.S_IFDIR if is_directory else stat.S_IFREG):
         raise ZipError(f"{item.name} is neither a regular file nor a directory, or its name does not match")
-    if item.is_directory and item.size:
+    if is_directory and item.size:
         raise ZipError(f"the directory {item.name} has content")
 
 
