@@ -13,8 +13,9 @@ from validator.assemble.encodings import encoding
 from validator.assemble.layer_plan import wheel_layers
 from validator.assemble.layers import Layers
 from validator.assemble.shared_rows import FILE, SharedRow, read_rows
+from validator.cli.planning import load_plan
 from validator.locks.lock_files import DIRECTORY, LockDirectory
-from validator.pipeline.sharing_layers import Image, locked_images
+from validator.pipeline.sharing_layers import Image, locked_images, without_row
 from validator.resources import images_directory, shipped_matrix
 
 ZSTD = encoding(Layers.ZSTD)
@@ -48,6 +49,18 @@ def test_each_row_is_a_layer_of_a_lock(rows: tuple[SharedRow, ...], images: list
     wheels = {wheel.sha256 for image in images for wheel in image.lock.wheels if "tensorflow" in wheel.name}
     assert {row.made_from[0] for row in large} == {layer_sources._LARGE}
     assert {part for row in large for part in row.read_from} <= wheels
+
+
+def test_every_image_of_the_nightly_profile_has_its_rows(
+    rows: tuple[SharedRow, ...], images: list[Image]
+) -> None:
+    nightly = {spec.identifier for spec in load_plan(shipped_matrix(), "nightly", ()).images}
+    missing = {
+        image.spec.identifier: names
+        for image in images
+        if image.spec.identifier in nightly and (names := without_row(image, rows, ZSTD))
+    }
+    assert missing == {}
 
 
 def test_no_layer_has_two_rows(rows: tuple[SharedRow, ...]) -> None:
