@@ -148,7 +148,7 @@ def training() -> Iterator[bytes]:
 
 
 def progress() -> Iterator[bytes]:
-    """One real log, and epochs whose progress bars write over their line, in colour."""
+    """Yield one real log, and epochs whose progress bars write over their line, in colour."""
     numbers = random.Random(3)
     yield SMALL.read_bytes()
     for epoch in itertools.count():

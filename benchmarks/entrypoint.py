@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def milliseconds(command: list[str]) -> float:
-    """The median of several runs of a whole process."""
+    """Return the median of several runs of a whole process."""
     environment = {"NVIDIA_REQUIRE_CUDA": "cuda>=12.0", "VALIDATOR_COMPUTE_CAPABILITY": "6.0"}
     times = []
     for _ in range(RUNS):

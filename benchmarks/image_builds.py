@@ -92,7 +92,7 @@ class Row:
 
 @dataclass
 class Run:
-    """What the parts share. place: for everything that is made."""
+    """The values that the parts share. place: for everything that is made."""
 
     place: Path
     stack: ExitStack

@@ -113,7 +113,7 @@ def main() -> int:
 
 
 def measured(browser: Browser, place: Path) -> Iterator[tuple[str, float]]:
-    """The figures of one opening."""
+    """Yield the figures of one opening."""
     page: Page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.goto(f"{place.as_uri()}/{ENTRY}", wait_until="load")
     page.wait_for_timeout(300)
@@ -128,7 +128,7 @@ def measured(browser: Browser, place: Path) -> Iterator[tuple[str, float]]:
 
 
 def sources(count: int) -> Sources:
-    """A page in which every place of the grid is one measured cell: the most there is to draw."""
+    """Return a page in which every place of the grid is one measured cell: the most there is to draw."""
     hosts = [
         HostClass(
             f"r{driver}-gpu{number}",

@@ -1,4 +1,4 @@
-"""Where benchmarks of images keep things, and what they take: registries, Docker's images, and the disk."""
+"""The places of benchmarks of images, and the space that they take: registries, Docker, and the disk."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def read_yaml(text: str) -> Any:
 
 @contextlib.contextmanager
 def small_disk(place: Path, size: str) -> Iterator[Path]:
-    """A tmpfs of that size (`64k`, `8m`). Skips the test where none can be mounted."""
+    """Yield a tmpfs of that size (`64k`, `8m`). Skips the test where none can be mounted."""
     mount = shutil.which("mount")
     if mount is None or os.geteuid() != 0:
         pytest.skip("mounting a small file system needs root")

@@ -95,7 +95,7 @@ def imports_of(path: Path) -> list[tuple[str, int]]:
 
 
 def room_of(name: str) -> str:
-    """The room of a dotted name of ours; a name of the package itself is `__init__`."""
+    """Return the room of a dotted name of ours; a name of the package itself is `__init__`."""
     parts = name.split(".")
     if len(parts) < 2 or not ((ROOT / parts[1]).exists() or (ROOT / f"{parts[1]}.py").exists()):
         return "__init__"

@@ -1,4 +1,4 @@
-"""What works on a machine, as the page asks for it."""
+"""The page's question: what works on a machine?"""
 
 from __future__ import annotations
 

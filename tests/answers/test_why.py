@@ -1,4 +1,4 @@
-"""Why a GPU is not used, as the page asks for it: the answer is that of `doctor`."""
+"""The page's question: why is a GPU not used? The answer is that of `doctor`."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_what_is_not_the_name_of_an_image(text: str) -> None:
 
 @pytest.fixture(params=list(Layers))
 def pushed(server: RunningRegistry, table: LayerTable, request: pytest.FixtureRequest) -> tuple[str, Base]:
-    """A base in a registry, with its digest."""
+    """Return a base in a registry, with its digest."""
     base = base_of(table, layer({"etc/motd": b"old"}), layer(FILES))
     repository = Repository(server.address, f"team/base-{request.param.value}")
     digest = put_base(base, RegistryDestination(repository, "3.11"), table, encoding(request.param))

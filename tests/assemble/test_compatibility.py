@@ -1,4 +1,4 @@
-"""What an image needs of a node is said in the form of Node Feature Discovery."""
+"""The needs of an image, in the form of Node Feature Discovery."""
 
 from __future__ import annotations
 

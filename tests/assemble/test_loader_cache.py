@@ -32,7 +32,7 @@ def entry(name: str, directory: str = "/usr/lib") -> CacheEntry:
 
 
 def listed(path: Path) -> list[str]:
-    """The lines of `ldconfig -p`, without the first, which has the file's name."""
+    """Return the lines of `ldconfig -p`, without the first, which has the file's name."""
     done = subprocess.run([LDCONFIG, "-p", "-C", path], capture_output=True, text=True, check=True)
     return done.stdout.splitlines()[1:]
 

@@ -44,7 +44,7 @@ def quiet(_: str) -> None:
 
 
 def archive(source: str) -> bytes:
-    """A probe that is this Python source."""
+    """Return a probe that is this Python source."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as packed:
         packed.writestr("__main__.py", source)
@@ -53,7 +53,7 @@ def archive(source: str) -> bytes:
 
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The state directory and the directory for temporary files of a machine of its own."""
+    """Return the state directory and the directory for temporary files of a machine of its own."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / "temporary").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
@@ -74,7 +74,7 @@ def endpoint() -> Iterator[Endpoint]:
 
 @pytest.fixture(scope="module")
 def image(endpoint: Endpoint) -> str:
-    """An image with a Python and a shell: the default base."""
+    """Return an image with a Python and a shell: the default base."""
     return base_image(endpoint, SPEC)
 
 
@@ -251,7 +251,7 @@ processes.run(sys.argv[1:], on_line=lambda line: print(line, file=sys.stderr, fl
 
 @pytest.fixture
 def silent_server() -> Iterator[tuple[str, Callable[[], socket.socket]]]:
-    """A server that accepts connections and never answers: its address, and a wait for a connection."""
+    """Yield a server that accepts connections and never answers: its address, and a wait for a connection."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(60)
         connections = []
@@ -375,7 +375,7 @@ def test_the_secrets_of_a_killed_build_are_removed_by_the_next_start(
 
 
 def sleeping(seconds: str) -> list[int]:
-    """The processes of this machine that sleep for so long, in containers or not."""
+    """Return the processes of this machine that sleep for so long, in containers or not."""
     command = f"sleep\0{seconds}\0".encode()
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):

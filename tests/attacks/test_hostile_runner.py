@@ -41,7 +41,7 @@ CELL = "tf2.21.0-cuda12.5-cudnn9.3-py312@r580-h100"
 @pytest.fixture(scope="module")
 @tiers.service
 def runners(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Runner]:
-    """Two registered machines, an unregistered one, and one whose key is not marked as made for tests."""
+    """Return two registered machines, a stranger, and one whose key is not marked as made for tests."""
     directory = tmp_path_factory.mktemp("runners")
     return {
         "h100": make_runner(directory, "gpu-1", "*-h100"),
@@ -293,7 +293,7 @@ def test_fixtures_and_real_measurements_do_not_mix(runners: dict[str, Runner]) -
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout of whoever certifies, with an artifact in it."""
+    """Return a checkout of whoever certifies, with an artifact in it."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "night").mkdir()
     return tmp_path

@@ -72,7 +72,10 @@ def place(
     keys: tuple[Signer, Trust],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Path:
-    """A checkout with a matrix, whose image a registered builder pushed. This machine has a key for tests."""
+    """Return a checkout with a matrix, whose image a registered builder pushed.
+
+    This machine has a key for tests.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("COSIGN_PASSWORD", PASSWORD)

@@ -254,7 +254,7 @@ def kill_at(site: Site, step: str) -> str:
 
 @pytest.fixture
 def scheduler(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
-    """The same cluster, as commands find it by its name."""
+    """Return the same cluster, as commands find it by its name."""
     modules = site.directory / "modules"
     modules.mkdir()
     (modules / "fake.py").write_text("")

@@ -1,4 +1,4 @@
-"""What an export contains: the same rows in all formats, as the schemas say."""
+"""The content of an export: the same rows in all formats, as the schemas say."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def build(target: Path) -> str:
 
 @dataclass
 class Content:
-    """What is in the article of a page: elements by name, and everything that it refers to."""
+    """The article of a page: its elements by name, and everything that it refers to."""
 
     elements: Counter[str] = field(default_factory=Counter)
     ids: set[str] = field(default_factory=set)

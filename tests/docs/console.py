@@ -67,7 +67,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a call printed and returned. instead: the program that takes the place of its process."""
+    """The output and the result of a call. instead: the program that takes the place of its process."""
 
     done: Done
     instead: tuple[str, ...] = ()

@@ -103,7 +103,7 @@ ADDED: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class StandIn:
-    """What is run in place of a program, and why the program itself is not."""
+    """A program that is run in place of another, and why the other one is not."""
 
     why: str
     script: str

@@ -80,6 +80,6 @@ def test_the_image_with_packages_is_the_one_of_init_with_two_more_lines(
 
 
 def test_the_names_of_images_are_those_of_the_plan() -> None:
-    """What `docker run` starts is what `init` chose."""
+    """`docker run` starts the image that `init` chose."""
     (planned,) = re.findall(r"^(tf\S+?)@", block("validator plan").output, re.MULTILINE)
     assert set(re.findall(r"tensorflow-gpu-matrix:(tf\S+)", TEXT)) == {planned}

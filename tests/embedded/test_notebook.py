@@ -42,7 +42,7 @@ context._context = types.SimpleNamespace(_physical_devices=DEVICES)
 
 
 class Shown(NamedTuple):
-    """What the cells showed, what the process wrote to stderr, and the arguments of each run of the probe."""
+    """The output of the cells, the process's stderr, and the arguments of each run of the probe."""
 
     cells: list[dict[str, str]]
     stderr: str

@@ -53,7 +53,7 @@ class Offer:
     nodes: Sequence[Node] = ()
 
     def specification(self) -> dict[str, Any]:
-        """The CDI specification, format 0.6."""
+        """Return the CDI specification, format 0.6."""
         return {
             "cdiVersion": "0.6.0",
             "kind": KIND,

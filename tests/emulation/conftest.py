@@ -29,5 +29,5 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 @tiers.engine
 def tensorflow() -> Callable[[str], Path]:
-    """The Python of a release with all of its CUDA libraries."""
+    """Return the Python of a release with all of its CUDA libraries."""
     return lambda release: tensorflow_environment(requirements_of(faults()["no_driver"], release))

@@ -24,12 +24,12 @@ AND_CUDA = ("2.15.1", "2.18.1", "2.21.0")
 
 
 def python_of(fault: Fault, tensorflow: str) -> str:
-    """The Python version."""
+    """Return the Python version."""
     return fault.python or OLD_PYTHON.get(tensorflow, PYTHON)
 
 
 def requirements_of(fault: Fault, tensorflow: str) -> tuple[str, ...]:
-    """The requirements of the packages to install."""
+    """Return the requirements of the packages to install."""
     if fault.requirements:
         return tuple(each.replace("{version}", tensorflow) for each in fault.requirements)
     if fault.libraries == "none" or tensorflow not in AND_CUDA:
@@ -63,12 +63,12 @@ def environment(fault: Fault, tensorflow: str) -> Iterator[Path]:
 
 
 def site_packages(python: Path) -> Path:
-    """The directory of its packages."""
+    """Return the directory of its packages."""
     return next((python.parents[1] / "lib").glob("python3*")) / "site-packages"
 
 
 def nvidia_libraries(python: Path) -> list[Path]:
-    """The directories of NVIDIA's wheels."""
+    """Return the directories of NVIDIA's wheels."""
     return sorted(site_packages(python).glob("nvidia/*/lib"))
 
 

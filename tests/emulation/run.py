@@ -45,7 +45,7 @@ _SOURCES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_CERT", "PIP_CONFIG_FILE
 
 
 def run(fault: Fault, tensorflow: str) -> str:
-    """The log: standard error and standard output as they came, redacted."""
+    """Return the log: standard error and standard output as they came, redacted."""
     with (
         tempfile.TemporaryDirectory(prefix="emulation-") as name,
         environments.environment(fault, tensorflow) as python,

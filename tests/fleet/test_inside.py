@@ -24,7 +24,7 @@ REPORT = '{"checks": [{"id": "driver", "outcome": "pass"}]}'
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A directory with the script, as it is in a container."""
+    """Return a directory with the script, as it is in a container."""
     (tmp_path / "inside.py").write_bytes(Path(inside.__file__).read_bytes())
     return tmp_path
 

@@ -35,7 +35,7 @@ def caches(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A matrix of two small images, whose locks are resolved by the run itself."""
+    """Return a matrix of two small images, whose locks are resolved by the run itself."""
     (tmp_path / "matrix.yaml").write_text(
         f"""\
 images:
@@ -71,7 +71,7 @@ def run(project: Path, variables: dict[str, str], *arguments: str) -> subprocess
 
 @pytest.fixture
 def index() -> Iterator[Index]:
-    """A package index whose TensorFlow can't be imported, and is larger than the small disk."""
+    """Yield a package index whose TensorFlow can't be imported, and is larger than the small disk."""
     zeros = {"tensorflow/__init__.py": b"raise ImportError\n", "tensorflow/zeros": bytes(16 * 2**20)}
     with running_index() as index:
         index.add(TinyWheel.make("tensorflow-cpu", "2.21.0", zeros))

@@ -1,4 +1,4 @@
-"""What public files pin: every finding was checked by hand, so that a wrong one is noticed."""
+"""Public files with pins: every finding was checked by hand, so that a wrong one is noticed."""
 
 from __future__ import annotations
 

@@ -458,7 +458,7 @@ def test_a_project_whose_lock_is_out_of_date_is_refused(project: Path, our_proje
 
 @pytest.fixture
 def our_project(project: Path) -> None:
-    """A uv project with a lock, made from two local wheels and without an index."""
+    """Make a uv project with a lock, made from two local wheels and without an index."""
     for name in ("ours", "other"):
         write_wheel(project / "wheels", name)
     (project / "pyproject.toml").write_text(UV_PROJECT)

@@ -119,7 +119,7 @@ def test_reading_a_list_of_wrong_values_ends_early() -> None:
 
 
 def mangled() -> st.SearchStrategy[str]:
-    """The repository's own matrix with pieces cut out, doubled and replaced."""
+    """Return the repository's own matrix with pieces cut out, doubled and replaced."""
     text = FILE.read_text(encoding="utf-8")
     place = st.integers(0, len(text))
     junk = st.one_of(

@@ -38,7 +38,7 @@ class TooLong(BaseException):
 
 @dataclass
 class Summary:
-    """What was run. inputs, refused: by kind. failures: a line for each different one."""
+    """The result of a run. inputs, refused: by kind. failures: a line for each different one."""
 
     inputs: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)

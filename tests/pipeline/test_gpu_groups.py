@@ -1,4 +1,4 @@
-"""What is measured on a machine: each GPU model on its own, and only what was asked for."""
+"""The measurements on a machine: each GPU model on its own, and only what was asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is signed, and what is not: a fake engine, and a signer that only notes what it gets."""
+"""Signing of measurements: a fake engine, and a signer that only notes what it gets."""
 
 from __future__ import annotations
 

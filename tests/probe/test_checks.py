@@ -169,7 +169,7 @@ def test_lock_match_names_each_difference(lock: dict[str, str], said: str, facts
 
 
 def imported(version: str) -> Any:
-    """A TensorFlow that says it is of a version."""
+    """Return a TensorFlow that says it is of a version."""
     return SimpleNamespace(
         version=SimpleNamespace(VERSION=version, GIT_VERSION="v", COMPILER_VERSION="clang"),
         sysconfig=SimpleNamespace(get_build_info=lambda: {"cuda_version": "12.5.1", "cudnn_version": "9"}),

@@ -13,7 +13,7 @@ from validator.probe.collectors import copies
 
 
 def shared_object(path: Path, tag: int, text: str, base: int = 0x4000) -> Path:
-    """An ELF file with nothing but a dynamic section, loaded at another address than its offset."""
+    """Return an ELF file with nothing but a dynamic section, loaded at another address than its offset."""
     strings = b"\0" + text.encode() + b"\0"
     dynamic = struct.pack("<qQqQqQ", tag, 1, 5, base + 64 + 2 * 56, 0, 0)
     start = 64 + 2 * 56

@@ -41,7 +41,7 @@ OBJECTS: dict[str, Any] = {
 
 
 def sample(code: str, empty: bool = False) -> dict[str, Any]:
-    """An entry with a value for every field; empty: null for those that may be null."""
+    """Return an entry with a value for every field; empty: null for those that may be null."""
     kind = CATALOGUE[code]
     fields = {
         name: None if empty and type_.endswith("?") else SAMPLES[type_.rstrip("?")]
@@ -58,7 +58,7 @@ def sample(code: str, empty: bool = False) -> dict[str, Any]:
 
 
 def broken_laws(code: str) -> Iterator[str]:
-    """The laws of the catalogue that a row breaks."""
+    """Yield the laws of the catalogue that a row breaks."""
     kind = CATALOGUE[code]
     templates = [kind.about, re.sub(r"[\[\]]", "", kind.template or "")]
     parsed = [part for template in templates for part in Formatter().parse(template)]
@@ -175,7 +175,7 @@ PROBE = Path(probe.__file__).parent
 
 
 def calls() -> Iterator[tuple[str, str, ast.Call]]:
-    """Every call of `problem` and `statement` in the probe, with its place."""
+    """Yield every call of `problem` and `statement` in the probe, with its place."""
     for path in sorted(PROBE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             function = node.func if isinstance(node, ast.Call) else None

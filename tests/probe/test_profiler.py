@@ -30,7 +30,7 @@ def field(number: int, value: int | bytes | str) -> bytes:
 
 
 def plane(name: str, lines: dict[str, list[str]]) -> bytes:
-    """A plane whose lines hold events of these names, each of 2 microseconds."""
+    """Return a plane whose lines hold events of these names, each of 2 microseconds."""
     names = sorted({event for events in lines.values() for event in events})
     numbers = {event: number + 300 for number, event in enumerate(names)}
     metadata = [

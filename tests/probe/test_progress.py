@@ -1,4 +1,4 @@
-"""What the probe prints while it runs."""
+"""The progress that the probe prints while it runs."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def ask(release: str, directory: Path, *modes: str) -> dict[str, dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, dict[str, Any]]]:
-    """The results by release and mode. TensorFlow is imported once for each release."""
+    """Return the results by release and mode. TensorFlow is imported once for each release."""
     modes = {"2.15.1": ("right",), "2.21.0": ("right", "broken")}
     return {release: ask(release, tmp_path_factory.mktemp("probe"), *modes[release]) for release in RELEASES}
 

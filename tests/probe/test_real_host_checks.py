@@ -40,7 +40,7 @@ class Installed:
         self.library_path = os.pathsep.join(str(path) for path in sorted(self.site.glob("nvidia/*/lib")))
 
     def checks(self, *names: str, **variables: str) -> dict[str, CheckResult]:
-        """The checks of these names, with the libraries of the wheels on the path unless stated otherwise."""
+        """Return results of checks. The libraries of the wheels are on the path unless stated otherwise."""
         # No path is abbreviated: the home directory does not matter here.
         environment = {
             "HOME": "/nowhere",

@@ -67,7 +67,7 @@ def found(report: Report, name: str) -> CheckResult:
 
 @pytest.fixture(scope="module")
 def report(as_built: Path, archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Report:
-    """The report of 2.21 as built, its libraries on the path, with a lock made from what is installed."""
+    """Return the report of 2.21 as built, its libraries on the path, with a lock of what is installed."""
     listed = probe(as_built, archive, "--only", "lock_match").environment.packages
     lock = tmp_path_factory.mktemp("lock") / "lock.txt"
     lock.write_text("".join(f"{name}=={version}\n" for name, version in listed.items()))

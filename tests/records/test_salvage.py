@@ -35,7 +35,7 @@ RECORDS = {found.id: found for found in map(sized, range(60))}
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with 60 records, in one file."""
+    """Return a store with 60 records, in one file."""
     path = tmp_path_factory.mktemp("whole") / "records.db"
     with Store(str(path)) as store:
         for found in RECORDS.values():

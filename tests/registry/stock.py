@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 @dataclass
 class Stock:
-    """What tests have put into a registry so far."""
+    """The artifacts that tests have put into a registry so far."""
 
     server: RunningRegistry
     _filled: dict[Hashable, tuple[Repository, Any]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""How many arenas the C library makes for threads."""
+"""The number of arenas that the C library makes for threads."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ START = "from validator.system import runs; runs.current()"
 
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine of its own."""
+    """Return a machine of its own."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / "temporary").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
@@ -144,7 +144,7 @@ def test_a_process_that_a_finished_run_started_on_purpose_is_not_ended(state: Pa
 
 
 def dead_run(state: Path, **owner: str) -> Path:
-    """A run whose lock is free."""
+    """Return a run whose lock is free."""
     directory = state / "0123456789abcdef"
     directory.mkdir(parents=True)
     (directory / "lock").touch()

@@ -59,7 +59,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def registry(directory: Path) -> Iterator[RunningRegistry]:
-    """A registry that requires a password."""
+    """Yield a registry that requires a password."""
     users = directory / "htpasswd"
     users.write_text(HTPASSWD)
     with running_registry(directory / "registry", htpasswd=users) as registry:
@@ -87,13 +87,13 @@ def endpoint() -> Iterator[Endpoint]:
 
 @pytest.fixture(scope="module")
 def runner(directory: Path) -> Runner:
-    """A registered runner with an H100, somewhere else."""
+    """Return a registered runner with an H100, somewhere else."""
     return make_runner(directory, "gpu-1", "*-h100")
 
 
 @pytest.fixture(scope="module")
 def builder(directory: Path) -> Builder:
-    """A registered builder, somewhere else."""
+    """Return a registered builder, somewhere else."""
     return make_builder(directory)
 
 
@@ -162,7 +162,7 @@ def text_of(page: Path) -> str:
 
 @pytest.fixture(scope="module")
 def first(machine: Machine, state: State) -> Night:
-    """A night without a GPU anywhere."""
+    """Run a night without a GPU anywhere."""
     return Night(workflow("nightly.yml"), machine, state, 1).run()
 
 
@@ -225,7 +225,7 @@ def test_no_secret_is_in_a_log_or_an_artifact(second: Night, machine: Machine) -
 def fixture_image(
     directory: Path, machine: Machine, repository: Repository, first: Night, builder: Builder
 ) -> str:
-    """The digest of an image that only a runner with a GPU can measure."""
+    """Return the digest of an image that only a runner with a GPU can measure."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DOCKER_CONFIG", str(directory / "docker"))
         login = ["docker", "login", "--username", "nobody", "--password-stdin", repository.host]
@@ -239,7 +239,7 @@ def fixture_image(
 
 @pytest.fixture(scope="module")
 def second(machine: Machine, state: State, fixture_image: str, runner: Runner) -> Night:
-    """A night in which another runner delivers what it measured, with records that somebody else typed.
+    """Run a night in which another runner delivers what it measured, with records that somebody else typed.
 
     All are marked as fixtures, since there is no GPU here.
     """
@@ -290,7 +290,7 @@ def test_the_image_of_the_night_before_is_not_made_again(first: Night, second: N
 
 @pytest.fixture(scope="module")
 def promoted(second: Night, machine: Machine, directory: Path, repository: Repository) -> None:
-    """The aliases, moved by hand: the night's own step rejects certificates of fixtures."""
+    """Move the aliases by hand: the night's own step rejects certificates of fixtures."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DOCKER_CONFIG", str(directory / "docker"))
         trust = directory / "trust.yaml"
@@ -309,7 +309,7 @@ def test_the_certificate_moves_the_aliases_if_fixtures_are_accepted(
 
 @pytest.fixture(scope="module")
 def third(machine: Machine, state: State, promoted: None, fixture_image: str, runner: Runner) -> Night:
-    """A night in which our runner is offline, and the other one sends a failure."""
+    """Run a night in which our runner is offline, and the other one sends a failure."""
     found = report()
     check = next(check for check in found["checks"] if check["id"] == "cudnn_load")
     check |= {"outcome": "fail", "summary": "cuDNN does not load"}

@@ -28,7 +28,7 @@ _LIMIT_S = 600.0
 
 @dataclass(frozen=True)
 class Derived:
-    """What an image was derived from, and the changed files of its packages, by package."""
+    """The origin of a derived image, and the changed files of its packages, by package."""
 
     origin: Derivation
     files: dict[str, list[str]]

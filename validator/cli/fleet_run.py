@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Measuring:
-    """What `build-matrix --on` measures.
+    """The cells that `build-matrix --on` measures, and how.
 
     images: the results of building. repository: where the images are. as_json: print the results as JSON.
     """

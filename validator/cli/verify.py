@@ -114,7 +114,7 @@ def _all(registry: Registry) -> dict[str, str]:
 
 
 class RefusedDocument(TypedDict):
-    """What does not count for an image, as JSON."""
+    """A document that does not count for an image, as JSON."""
 
     image: Annotated[str, "The name that was asked for."]
     what: Annotated[str, "A digest or tag."]

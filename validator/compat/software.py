@@ -60,7 +60,7 @@ def software(situation: Situation) -> Software:
 
 
 class _Stated(NamedTuple):
-    """What a situation says about software. packages: names with versions. The other fields are those of
+    """The software that a situation states. packages: names with versions. The other fields are those of
     `Situation`.
     """
 

@@ -38,7 +38,7 @@ _COPIED = ("CITATION.cff", "LICENSE")
 
 @dataclass(frozen=True)
 class Inputs:
-    """What is exported.
+    """The sources of an export.
 
     cells: read once, one by one. records: returns all records; called several times.
     profile, selectors: how the cells were chosen, for the description. redact: take names of people and

@@ -75,7 +75,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Stage:
-    """What a rehearsal works with.
+    """The registry, the signer and the trust that a rehearsal works with.
 
     signer, trust, parties: made for it, and thrown away afterwards. host: the machine to recommend for.
     """

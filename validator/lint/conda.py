@@ -54,7 +54,7 @@ def environments(path: Path) -> tuple[list[Environment], list[Source]]:
 
 
 class Found:
-    """What conda and pip install together in one conda environment."""
+    """The packages that conda and pip install together in one conda environment."""
 
     def __init__(self) -> None:
         self.collected = Collected()

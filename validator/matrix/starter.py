@@ -47,7 +47,7 @@ class GitlabRepository:
 
     @property
     def registry(self) -> str:
-        """Where its images belong. Names of images are in lower case."""
+        """The registry for its images. Names of images are in lower case."""
         return f"registry.gitlab.com/{self.path}".lower()
 
 

@@ -49,7 +49,7 @@ class GpuIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Source(str, Enum):
-    """Where the facts from outside a container come from.
+    """The origin of the facts from outside a container.
 
     HOST: the host asked NVML and its kernel. NODE_LABELS: the labels that the node of a Kubernetes cluster
     has, which its own software wrote at some time before.
@@ -87,7 +87,7 @@ def labelled(driver: str, product: str, compute_capability: str, gpus: int) -> O
 
 
 class Unread(str, Enum):
-    """Why the driver could not be read outside the container."""
+    """The reason for which the driver could not be read outside the container."""
 
     NOT_ASKED = "not_asked"
     NO_GPU_OFFERED = "no_gpu_offered"

@@ -94,7 +94,7 @@ class Console:
             self.lines.extend(line.split("\n"))
 
     def log(self, level: str, place: str, message: str) -> None:
-        """One TensorFlow log line; 1.0 and earlier had no date, the XLA part of 2.18 and later has absl's."""
+        """Print a log line of TensorFlow: without a date up to 1.1, as absl writes it for XLA since 2.18."""
         now, release = self.tick(), self.facts.release
         if self.facts.windows:
             place = place.replace("tensorflow/core/kernels", ".\\tensorflow/core/kernels")

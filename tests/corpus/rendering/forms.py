@@ -69,7 +69,7 @@ FORMS: Mapping[str, Callable[[list[str]], list[str]]] = {
 
 
 def form_of(source: str) -> str:
-    """The form in which this case is pasted: fixed by its source, all of them used over the cases."""
+    """Return the form in which this case is pasted: fixed by its source, all of them used over the cases."""
     return sorted(FORMS)[zlib.crc32(source.encode()) % len(FORMS)]
 
 

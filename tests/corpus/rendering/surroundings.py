@@ -57,7 +57,7 @@ def sentences(facts: Facts) -> list[str]:
 
 
 def commands(facts: Facts) -> list[str]:
-    """The commands that the person tells of, as typed."""
+    """Return the commands that the person tells of, as typed."""
     lines = []
     command, image = facts.context.get("command", ""), plain(facts.context.get("image", ""))
     if "docker run" in command:

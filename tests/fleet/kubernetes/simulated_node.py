@@ -36,7 +36,7 @@ _OTHERS = ("waiting", "running", "terminated")
 
 @dataclass(frozen=True)
 class Behaviour:
-    """What a pod does.
+    """The behaviour of a pod.
 
     seconds: how long it runs; None for ever. waiting: it never starts, for this reason (`ImagePullBackOff`),
     for `waiting_s` seconds or for ever. exit_code, reason: of its end. log, message: None for a whole report;

@@ -1,5 +1,6 @@
-"""What Jobs and pods say about a unit. The pods here are as the API of Kubernetes 1.20 to 1.33 writes
-them.
+"""The state of a unit, read from its Job and its pods.
+
+The pods here are as the API of Kubernetes 1.20 to 1.33 writes them.
 """
 
 from __future__ import annotations

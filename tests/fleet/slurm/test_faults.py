@@ -35,7 +35,7 @@ LONG_S = 900
 
 @dataclass
 class Scene:
-    """What happens to one unit. act: called with the job's id when it runs. seen: its states in order."""
+    """A fault of one unit. act: called with the job's id when it runs. seen: the unit's states in order."""
 
     unit: Unit
     request: ProbeRequest

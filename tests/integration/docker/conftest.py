@@ -89,13 +89,13 @@ def maker_at(
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The cache directory of this test run. Its wheels and its layer table are only those of the tests."""
+    """Return the cache directory of this test run, which has only wheels and a layer table of the tests."""
     return new_cache(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="session")
 def docker_engine(endpoint: Endpoint) -> DockerEngine:
-    """The engine with this machine's own package sources and cache."""
+    """Return the engine with this machine's own package sources and cache."""
     engine = DockerEngine(endpoint, assembler(host_sources(), Making(), endpoint))
     if reason := engine.provides(PYTHON):
         pytest.skip(reason)
@@ -104,7 +104,7 @@ def docker_engine(endpoint: Endpoint) -> DockerEngine:
 
 @pytest.fixture(scope="session")
 def index() -> Iterator[Index]:
-    """A package index that only this test run knows.
+    """Yield a package index that only this test run knows.
 
     The tool reads the page of each project once, so what `maker` is to find there is there from the start.
     """
@@ -121,7 +121,7 @@ def maker(endpoint: Endpoint, docker_engine: DockerEngine, index: Index, cache: 
 
 @pytest.fixture(scope="session")
 def tiny_engine(endpoint: Endpoint, maker: Assembler) -> DockerEngine:
-    """The engine with the tiny wheels' index as its only source."""
+    """Return the engine with the tiny wheels' index as its only source."""
     return DockerEngine(endpoint, maker)
 
 
@@ -135,7 +135,7 @@ def put_default_base(endpoint: Endpoint, maker: Assembler) -> str:
 
 @pytest.fixture(scope="session")
 def base_image(endpoint: Endpoint, maker: Assembler) -> Iterator[str]:
-    """The default base as an image of the engine. Return its name."""
+    """Yield the name of the default base as an image of the engine."""
     name = put_default_base(endpoint, maker)
     yield name
     with contextlib.suppress(ImageNotFound):
@@ -174,14 +174,14 @@ OTHER_KERAS = TinyWheel.make("keras", "2.0.0", {"keras/__init__.py": b"X = 2\n"}
 
 
 def cpu_lock(index: Index) -> Lock:
-    """The lock of a tiny cpu image; its wheels are in the index."""
+    """Return the lock of a tiny cpu image; its wheels are in the index."""
     wheels = (tensorflow(), KERAS)
     index.add(*wheels)
     return lock_of(CPU, *wheels)
 
 
 def gpu_lock(index: Index, tensorflow_version: str = "2.99.0") -> Lock:
-    """The lock of a tiny gpu image; its wheels are in the index."""
+    """Return the lock of a tiny gpu image; its wheels are in the index."""
     wheels = (tensorflow(tensorflow_version, "tensorflow"), KERAS, *NVIDIA)
     index.add(*wheels)
     return lock_of(GPU, *wheels)
@@ -197,13 +197,13 @@ def removed_afterwards(engine: DockerEngine, endpoint: Endpoint, built: Built) -
 
 @pytest.fixture(scope="module")
 def cpu_image(tiny_engine: DockerEngine, endpoint: Endpoint, index: Index) -> Iterator[Built]:
-    """A tiny image without CUDA."""
+    """Yield a tiny image without CUDA."""
     yield from removed_afterwards(tiny_engine, endpoint, tiny_engine.build(CPU, cpu_lock(index), quiet))
 
 
 @pytest.fixture(scope="module")
 def gpu_image(tiny_engine: DockerEngine, endpoint: Endpoint, index: Index) -> Iterator[Built]:
-    """A tiny image with all of NVIDIA's layers."""
+    """Yield a tiny image with all of NVIDIA's layers."""
     yield from removed_afterwards(tiny_engine, endpoint, tiny_engine.build(GPU, gpu_lock(index), quiet))
 
 
@@ -246,11 +246,11 @@ def measured(endpoint: Endpoint, store: Path, profile: str, identifier: str) -> 
 
 @pytest.fixture(scope="package")
 def real_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The store with the records of real images."""
+    """Return the store with the records of real images."""
     return tmp_path_factory.mktemp("store") / "records.db"
 
 
 @pytest.fixture(scope="package")
 def real_cpu(docker_engine: DockerEngine, endpoint: Endpoint, real_store: Path) -> Iterator[Record]:
-    """The record of REAL_CPU, whose image stays while the tests of this directory run."""
+    """Yield the record of REAL_CPU, whose image stays while the tests of this directory run."""
     yield from measured(endpoint, real_store, "cpu", REAL_CPU.identifier)

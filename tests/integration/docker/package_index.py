@@ -34,7 +34,7 @@ class TinyWheel:
 
     @classmethod
     def make(cls, name: str, version: str, files: Mapping[str, bytes], scripts: str = "") -> TinyWheel:
-        """A pure-Python wheel of `files`; `scripts` is the body of its `[console_scripts]`."""
+        """Return a pure-Python wheel of `files`; `scripts` is the body of its `[console_scripts]`."""
         stem = f"{name.replace('-', '_')}-{version}"
         info = f"{stem}.dist-info"
         members = {
@@ -62,7 +62,7 @@ def _record_hash(content: bytes) -> str:
 
 
 def lock_of(spec: ImageSpec, *wheels: TinyWheel) -> Lock:
-    """The lock of some wheels."""
+    """Return the lock of some wheels."""
     found = tuple(sorted((tiny.wheel for tiny in wheels), key=lambda wheel: wheel.name))
     return Lock(spec.identifier, spec.python, "x86_64-manylinux_2_28", (), found)
 
@@ -111,7 +111,7 @@ class Index:
 
 @contextmanager
 def running_index() -> Iterator[Index]:
-    """An index on a free port of the loopback address."""
+    """Yield an index on a free port of the loopback address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -37,8 +37,9 @@ class PrivateEngine:
 def private_engine(
     root: Path, data: Path, *, image_store: bool = True, environment: Mapping[str, str] | None = None
 ) -> Iterator[PrivateEngine]:
-    """An engine with its state in `root` (a short path, because of its sockets) and its images in `data`.
+    """Yield an engine with its state in `root` and its images in `data`.
 
+    root: a short path, because of the sockets in it.
     image_store: whether it keeps images with containerd, or in the older way.
     environment: of its processes (None: that of the tests).
     """

@@ -61,6 +61,6 @@ def _uncompressed(layer: bytes) -> bytes:
 
 
 def files_of(layer: bytes) -> dict[str, tarfile.TarInfo]:
-    """The entries of a layer by path."""
+    """Return the entries of a layer by path."""
     with tarfile.open(fileobj=io.BytesIO(layer)) as archive:
         return {member.name: member for member in archive.getmembers()}

@@ -83,7 +83,7 @@ def lock() -> Lock:
 
 @pytest.fixture(scope="module")
 def image(real_cpu: Record, lock: Lock) -> str:
-    """The name of the image from the committed lock."""
+    """Return the name of the image from the committed lock."""
     assert real_cpu.lock_digest == lock.digest
     return image_reference(REAL_CPU.identifier)
 

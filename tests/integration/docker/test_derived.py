@@ -61,7 +61,7 @@ def base(endpoint: Endpoint, cache: Path, index: Index, lock: Lock) -> Iterator[
 
 @pytest.fixture
 def repository(lock: Lock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A directory with the lock of the base."""
+    """Change to a directory with the lock of the base."""
     (tmp_path / "matrix.yaml").write_text("")
     lock_files.write(tmp_path / lock_files.DIRECTORY, lock)
     monkeypatch.chdir(tmp_path)

@@ -37,7 +37,7 @@ SAY_AND_WAIT = "import sys, time; print('x', file=sys.stderr, flush=True); time.
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    """A directory with a short path: a socket's address has at most 107 bytes."""
+    """Yield a directory with a short path: a socket's address has at most 107 bytes."""
     with tempfile.TemporaryDirectory(prefix="v-", ignore_cleanup_errors=True) as name:
         yield Path(name)
 
@@ -50,7 +50,7 @@ def own(root: Path) -> Iterator[PrivateEngine]:
 
 @pytest.fixture
 def own_index() -> Iterator[Index]:
-    """A separate index, because these tests delay its answers."""
+    """Yield a separate index, because these tests delay its answers."""
     with running_index() as index:
         yield index
 

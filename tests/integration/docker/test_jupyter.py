@@ -35,7 +35,7 @@ _NOTEBOOK = "check-the-gpu.ipynb"
 
 @pytest.fixture(scope="module")
 def image(docker_engine: DockerEngine, endpoint: Endpoint) -> Iterator[Built]:
-    """An image with the newest JupyterLab, whose wheels stay in this machine's cache."""
+    """Yield an image with the newest JupyterLab, whose wheels stay in this machine's cache."""
     packages = (*JUPYTER_PACKAGES, f"tensorflow-cpu=={SPEC.tensorflow}")
     lock = resolve(SPEC, packages, host_sources())
     yield from removed_afterwards(docker_engine, endpoint, docker_engine.build(SPEC, lock, quiet))
@@ -43,7 +43,7 @@ def image(docker_engine: DockerEngine, endpoint: Endpoint) -> Iterator[Built]:
 
 @pytest.fixture(scope="module")
 def lab(endpoint: Endpoint, image: Built) -> Iterator[str]:
-    """The address that JupyterLab prints, with the port of this machine."""
+    """Yield the address that JupyterLab prints, with the port of this machine."""
     port = f"{JUPYTER_PORT}/tcp"
     container = endpoint.client.containers.run(image.reference, detach=True, ports={port: ("127.0.0.1", 0)})
     try:

@@ -28,7 +28,7 @@ python3 -c 'import os, pwd; print(pwd.getpwnam("tensorflow").pw_dir, os.path.rea
 
 
 def library(name: str) -> bytes:
-    """A library of this machine, whose soname is its name."""
+    """Return a library of this machine, whose soname is its name."""
     return next(Path("/lib/x86_64-linux-gnu").glob(f"{name}.*")).read_bytes()
 
 

@@ -35,7 +35,7 @@ print(json.dumps({
 
 
 def request(source: str, *arguments: str, timeout_s: float = 60.0, **files: bytes) -> ProbeRequest:
-    """A probe that is this Python source."""
+    """Return a probe that is this Python source."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("__main__.py", source)

@@ -78,7 +78,7 @@ def lock(index: Index) -> Lock:
 
 @pytest.fixture
 def other() -> Lock:
-    """Another lock of the same image spec: another image for the same tag."""
+    """Return another lock of the same image spec: another image for the same tag."""
     return lock_of(CPU, tensorflow(), OTHER_KERAS)
 
 

@@ -62,7 +62,7 @@ def write(directory: Path, made: Sources) -> Path:
 
 @pytest.fixture(scope="session")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of RECORDS."""
+    """Return the page of RECORDS."""
     certified = RECORDS[0]
     made = sources(
         RECORDS, registry=REGISTRY, certificates={certified.image_digest: [certificate(certified)]}
@@ -73,7 +73,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 @tiers.engine
 def answers() -> Answers:
-    """The files of the answers, with the pinned Pyodide from npm."""
+    """Return the files of the answers, with the pinned Pyodide from npm."""
     try:
         package = pyodide_package(pinned().version, pinned().integrity)
     except MissingError as error:
@@ -83,20 +83,20 @@ def answers() -> Answers:
 
 @pytest.fixture(scope="session")
 def hostile_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of a record that would leave its place."""
+    """Return the page of a record that would leave its place."""
     return write(tmp_path_factory.mktemp("hostile"), sources([hostile()], diagnose=lambda _: None))
 
 
 @pytest.fixture(scope="module")
 def host(directory: Path) -> Iterator[str]:
-    """A host of the page that outlives the browsers: one that closes may still ask for something."""
+    """Yield a host of the page that outlives the browsers: one that closes may still ask for something."""
     with serve(directory) as url:
         yield url
 
 
 @pytest.fixture(params=["from disk", "from a host"])
 def address(request: pytest.FixtureRequest, directory: Path, host: str) -> str:
-    """The page's address, without the file's name."""
+    """Return the page's address, without the file's name."""
     return directory.as_uri() if request.param == "from disk" else host
 
 
@@ -145,7 +145,7 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """The page of RECORDS in version 1, while RUN goes on."""
+    """Yield the page of RECORDS in version 1, while RUN goes on."""
     made = write(tmp_path_factory.mktemp("served"), sources(RECORDS, live="1"))
     events = Events()
     events.tell("progress", [RUN])

@@ -60,7 +60,7 @@ def asked_directory(answers: Answers, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(scope="module")
 def started(browser: Browser, asked_directory: Path) -> Iterator[tuple[Page, list[str]]]:
-    """A page from disk on which Python runs, and the faults that were seen on it."""
+    """Yield a page from disk on which Python runs, and the faults that were seen on it."""
     context = browser.new_context(viewport=SIZES["large"], reduced_motion="reduce")  # type: ignore[arg-type]
     context.set_default_timeout(30_000)
     page, faults = context.new_page(), []
@@ -76,7 +76,7 @@ def started(browser: Browser, asked_directory: Path) -> Iterator[tuple[Page, lis
 
 @pytest.fixture
 def page(started: tuple[Page, list[str]]) -> Iterator[Page]:
-    """The same page for all tests, since starting Python takes seconds. Nothing may go wrong on it."""
+    """Yield the same page for all tests, since starting Python takes seconds. Nothing may go wrong on it."""
     page, faults = started
     yield page
     assert faults == []

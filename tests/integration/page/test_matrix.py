@@ -28,7 +28,7 @@ CPU = ImageSpec("2.21.0", "3.12", Variant.CPU)
 
 @pytest.fixture(scope="session")
 def wide_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page with more releases than fit, one of them only for a machine without a GPU."""
+    """Return a page with more releases than fit, one of them only for a machine without a GPU."""
     images = [image(f"2.{minor}.0") for minor in range(21, 5, -1)]
     cells = [
         *planned(images, HOSTS),

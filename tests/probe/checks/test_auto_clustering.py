@@ -1,4 +1,4 @@
-"""When `set_jit` counts as taking effect."""
+"""The conditions under which `set_jit` counts as taking effect."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ BUILD = {
 
 @pytest.fixture
 def run(gpu_facts: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The check on one GPU of a capability, under a driver for a CUDA version."""
+    """Return the result of the check on one GPU of a capability, under a driver for a CUDA version."""
 
     def _run(
         capability: str | None, driver_cuda: str | None, version: str = "2.21.0", cudnn: str = "9.3.0"

@@ -47,7 +47,7 @@ def two_gpus(gpu_facts: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def tensorflow(gpu_facts: dict[str, Any], tmp_path: Path) -> Path:
-    """The directory of a TensorFlow 2.21.0 that knows two flags."""
+    """Return the directory of a TensorFlow 2.21.0 that knows two flags."""
     directory = tmp_path / "tensorflow"
     directory.mkdir()
     held = b"\0xla_gpu_cuda_data_dir\0tf_xla_auto_jit\0tf_xla_enable_xla_devices\0"

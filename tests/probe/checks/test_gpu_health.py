@@ -1,4 +1,4 @@
-"""What counts as an unhealthy GPU, and what is only unknown."""
+"""The signs of an unhealthy GPU, and those of one whose health is not known."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def leak(growth: int = 0) -> list[dict[str, Any]]:
 
 
 def values(**changes: Any) -> dict[str, list[Any]]:
-    """The results of the trials if all is well, on a card of 16 GiB, with some of them replaced."""
+    """Return the results of the trials if all is well, on a card of 16 GiB, with some of them replaced."""
     card = {"total_bytes": 16384 * MIB, "free_bytes": 16000 * MIB, "computed": True}
     found: dict[str, dict[str, Any]] = {
         "_grow": {**card, "taken_bytes": 500 * MIB},

@@ -1,4 +1,4 @@
-"""When mixed precision counts as working, and which GPUs have tensor cores for it."""
+"""The conditions under which mixed precision counts as working, and the GPUs with tensor cores for it."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Gone(Exception):
 
 @dataclass
 class Script:
-    """How one worker behaves: what its training yields, and how it ends. leaves: its process goes away."""
+    """The behaviour of one worker: the values of its training, and its end. leaves: its process goes away."""
 
     values: list[dict[str, Any]] = field(default_factory=step)
     failure: Failure | None = None

@@ -16,7 +16,7 @@ from validator.probe.tables import table
 
 @pytest.fixture
 def site(gpu_facts: dict[str, Any], facts: dict[str, Any], tmp_path: Path) -> Path:
-    """The site-packages of a TensorFlow on a machine with a GPU."""
+    """Return the site-packages of a TensorFlow on a machine with a GPU."""
     gpu_facts["tensorflow"] = {"directory": str(tmp_path / "tensorflow")}
     return tmp_path
 

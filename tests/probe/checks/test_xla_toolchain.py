@@ -17,7 +17,7 @@ pytestmark = pytest.mark.service
 
 
 def ptxas(directory: Path, version: str = "12.9.86", says: str | None = None) -> Path:
-    """A program that answers as ptxas does."""
+    """Return a program that answers as ptxas does."""
     program = directory / "ptxas"
     directory.mkdir(parents=True, exist_ok=True)
     text = says if says is not None else f"Cuda compilation tools, release x, V{version}"
@@ -35,7 +35,7 @@ def libdevice(root: Path) -> Path:
 
 @pytest.fixture
 def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The wheel nvidia-cuda-nvcc with ptxas 12.9.86, the last place where XLA looks."""
+    """Return the wheel nvidia-cuda-nvcc with ptxas 12.9.86, the last place where XLA looks."""
     monkeypatch.chdir(tmp_path)
     root = tmp_path / "nvidia" / "cuda_nvcc"
     ptxas(root / "bin")
