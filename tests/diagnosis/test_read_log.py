@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from validator.diagnosis import lines, text
+from validator.diagnosis import diagnose_log, lines, text
 from validator.diagnosis.messages import FAULT, UNRECOGNIZED, Catalogue, Message
-from validator.diagnosis.observations import KEPT, Observation, Observations
+from validator.diagnosis.observations import KEPT, WIDTH, Observation, Observations
 from validator.diagnosis.read_log import observe
 
 CATALOGUE = Catalogue(
@@ -43,6 +43,15 @@ def test_a_line_gives_its_kind_its_values_and_its_number() -> None:
 def test_fixed_values_are_given_with_those_of_the_line() -> None:
     found = seen("Could not find cuda drivers on your machine, GPU will not be used.").first("not_found")
     assert found is not None and dict(found.values) == {"library": "libcuda"}
+
+
+@pytest.mark.parametrize("end", ["", "x" * 1000])
+def test_evidence_that_was_cut_ends_with_an_ellipsis(end: str) -> None:
+    line = f"Could not load dynamic library 'libcudart.so.11.0'; dlerror: cannot open shared object file {end}"
+    odd = f"E0000 something odd happened {end}"
+    known, unknown = diagnose_log(line).causes[0].evidence[0], diagnose_log(odd).unknown[0]
+    for shown, whole in ((known.text, line), (unknown.text, odd)):
+        assert shown == (f"{whole[: WIDTH - 1]}…" if end else whole.strip()) and len(shown) <= WIDTH
 
 
 def test_a_repeated_line_is_counted() -> None:

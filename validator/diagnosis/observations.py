@@ -10,7 +10,7 @@ from enum import Enum
 from functools import cached_property
 from types import MappingProxyType
 
-from ..model.diagnosis import Evidence
+from ..model.diagnosis import Evidence, shortened
 from ..versions import leading_numbers
 
 #: Observations of one kind that are kept. A log may repeat a message a million times with different values.
@@ -104,7 +104,11 @@ class Observations:
         certainty = max(
             (base.certainty for base in bases), key=_ORDER.__getitem__, default=Certainty.OBSERVED
         )
-        self.add(Observation(kind, MappingProxyType(dict(values)), text[:WIDTH], where, certainty=certainty))
+        self.add(
+            Observation(
+                kind, MappingProxyType(dict(values)), shortened(text, WIDTH), where, certainty=certainty
+            )
+        )
 
     def prefer(self, observation: Observation) -> None:
         """Put an observation that describes the failing state before the others of its kind."""
@@ -151,7 +155,7 @@ class Observations:
         """Return observations as evidence with their counts: each line once, however many things it shows."""
         found: dict[tuple[str, str], Evidence] = {}
         for one in observations:
-            text = one.text[:WIDTH]
+            text = shortened(one.text, WIDTH)
             if (one.where, text) not in found:
                 counted = self._kinds.get(one.kind, {}).get(one.key)
                 found[one.where, text] = Evidence(text, one.where, counted.count if counted else 1)

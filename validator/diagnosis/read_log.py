@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from ..model.diagnosis import shortened
 from . import commands, manifests
 from .cuda_errors import completed
 from .lines import Block, Line, answers, continued, table_rows, unwrapped
@@ -109,7 +110,9 @@ class _Reader:
     def read_before_end(self, lines: Iterable[Line]) -> None:
         """Add lines that may say why a process ended."""
         for line in lines:
-            observation = Observation(FAULT, {}, line.text.strip()[:WIDTH], self._place(line.number))
+            observation = Observation(
+                FAULT, {}, shortened(line.text.strip(), WIDTH), self._place(line.number)
+            )
             self._unrecognized.append((line.number, observation))
 
     def read_together(self, text: str, parts: Sequence[Line]) -> None:
@@ -134,7 +137,8 @@ class _Reader:
         """Add what a file that was pasted shows, at the line where it begins."""
         values = MappingProxyType(dict(shown.values))
         self._add(
-            Observation(shown.kind, values, line.text.strip()[:WIDTH], self._place(line.number)), line.number
+            Observation(shown.kind, values, shortened(line.text.strip(), WIDTH), self._place(line.number)),
+            line.number,
         )
 
     def _add(self, observation: Observation, number: int) -> None:
@@ -194,7 +198,7 @@ class _Reader:
             messages = [message for message in messages if message.kind != SAID]
         if not messages:
             return ()
-        where, shown = self._place(number), text.strip()[:WIDTH]
+        where, shown = self._place(number), shortened(text.strip(), WIDTH)
         observations = [
             Observation(
                 message.kind,

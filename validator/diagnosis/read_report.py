@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..conditions import Comparison, Language
+from ..model.diagnosis import shortened
 from ..model.report import Report
 from . import compiled
 from .cuda_errors import completed
@@ -94,12 +95,14 @@ def observe_report(report: Report, catalogue: Catalogue) -> Observations:
             text = f"{check.id}: {check.outcome.value}: {check.sentence}"
             values = {"check": check.id, "outcome": check.outcome.value}
             where = f"checks.{check.id}"
-            found.add(Observation("check_not_passed", MappingProxyType(values), text[:WIDTH], where))
+            found.add(
+                Observation("check_not_passed", MappingProxyType(values), shortened(text, WIDTH), where)
+            )
         elif check.outcome.value == "pass":
             text = f"{check.id}: {check.sentence}"
             values = {"check": check.id}
             where = f"checks.{check.id}"
-            found.add(Observation("check_passed", MappingProxyType(values), text[:WIDTH], where))
+            found.add(Observation("check_passed", MappingProxyType(values), shortened(text, WIDTH), where))
     return found
 
 
@@ -156,7 +159,7 @@ def _of_problem(row: ProblemRow, problem: ReportedProblem) -> Observation:
         **{name: _text(value) for name, value in fields.items() if value is not None},
         **row.values,
     }
-    return Observation(row.kind, MappingProxyType(values), problem.sentence[:WIDTH], problem.where)
+    return Observation(row.kind, MappingProxyType(values), shortened(problem.sentence, WIDTH), problem.where)
 
 
 def _of_field(row: FieldRow, place: _Place) -> Observation | None:
@@ -170,7 +173,7 @@ def _of_field(row: FieldRow, place: _Place) -> Observation | None:
     if row.key:
         values[row.key] = place.key
     shown = completed(row.kind, MappingProxyType({**row.values, **values}))
-    return Observation(row.kind, shown, text[:WIDTH], place.where)
+    return Observation(row.kind, shown, shortened(text, WIDTH), place.where)
 
 
 def _places(document: Any, path: tuple[str, ...], where: str = "") -> Iterator[_Place]:

@@ -31,6 +31,11 @@ CAUSE_FOUND, UNRECOGNIZED, NO_FAULT, NOT_SHOWN = "cause_found", "unrecognized", 
 _HEDGES = {"likely": "Likely: ", "possible": "Possibly: "}
 
 
+def shortened(text: str, most: int) -> str:
+    """Return a text of at most so many characters, which ends with `…` if it was cut."""
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+
+
 @dataclass(frozen=True)
 class Evidence:
     """Evidence for a finding."""

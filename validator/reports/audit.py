@@ -8,6 +8,7 @@ from typing import Annotated, TypedDict
 from rich.table import Table
 
 from ..audit.findings import Audit
+from ..model.diagnosis import shortened
 from .printable import one_line
 
 #: Characters of a summary in the table.
@@ -23,7 +24,7 @@ def table(audit: Audit) -> Table:
     for one in audit.findings:
         found.add_row(
             one.rating.text, one_line(one.name), one_line(one.version), one_line(one.fixed or "no fix yet"),
-            one_line(" ".join(one.ids)), one_line(one.summary)[:_LONGEST],
+            one_line(" ".join(one.ids)), shortened(one_line(one.summary), _LONGEST),
             style=_STYLES.get(one.rating.text),
         )  # fmt: skip
     return found

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..model.diagnosis import Cause, Diagnosis
+from ..model.diagnosis import Cause, Diagnosis, shortened
 from ..model.record import Record
 from ..records.changes import Change, changed_checks, changes
 from ..records.history import Decline, Difference
@@ -185,7 +185,7 @@ def _group(members: Sequence[CellDecline], diagnosis: Diagnosis | None, redact: 
     yield names + (f" and {len(members) - _CELLS} more" if len(members) > _CELLS else "")
     yield ""
     first = members[0]
-    yield from fenced([redact(one_line(first.newest.reason[:_REASON_READ]))[:_REASON]])
+    yield from fenced([shortened(redact(one_line(first.newest.reason[:_REASON_READ])), _REASON)])
     yield ""
     if changed := [redact(one_line(line)) for line in _changed(first)]:
         yield "What changed since it was last good:"

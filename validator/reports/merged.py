@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ..model.diagnosis import shortened
 from ..records.artifacts import Merged, Refused
 from .markdown import code, table
 from .printable import counted
@@ -33,7 +34,10 @@ def refused_part(refused: Sequence[Refused]) -> str:
 def _rows(refused: Sequence[Refused]) -> Iterator[str]:
     yield from table(
         ("artifact", "why it was refused"),
-        ((code(each.artifact[:_LENGTH]), code(each.reason[:_LENGTH])) for each in refused[:_SHOWN]),
+        (
+            (code(shortened(each.artifact, _LENGTH)), code(shortened(each.reason, _LENGTH)))
+            for each in refused[:_SHOWN]
+        ),
     )
     if len(refused) > _SHOWN:
         yield ""

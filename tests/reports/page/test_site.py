@@ -300,6 +300,12 @@ def test_where_only_xla_fails_the_page_says_eager_only() -> None:
     assert all(host["advice"] for host in data["hosts"])
 
 
+def test_a_reason_that_was_cut_ends_with_an_ellipsis() -> None:
+    long = index(measured(IMAGES[0], H100, Verdict.FAILED, reason="x" * 400))
+    assert f">{'x' * 299}…</td>" in long
+    assert ">no GPU at all</td>" in index(measured(IMAGES[0], H100, Verdict.FAILED, reason="no GPU at all"))
+
+
 def test_an_empty_plan_is_a_page() -> None:
     assert "No combinations are planned." in index(cells=[])
 

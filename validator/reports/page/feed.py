@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
+from ...model.diagnosis import shortened
 from ...model.record import Record
 from ...model.timestamps import NEVER, parse_timestamp
 from ...records.changes import changed_checks, changes
@@ -122,7 +123,7 @@ def _title(step: Step, layout: Layout, number: int) -> str:
 
 def _lines(step: Step, records: Mapping[str, Record]) -> list[str]:
     before, after = (records.get(step.before.record) if step.before else None), records.get(step.after.record)
-    lines = [step.after.reason[:_REASON]]
+    lines = [shortened(step.after.reason, _REASON)]
     if before is None or after is None:
         return lines
     changed = [

@@ -16,7 +16,7 @@ import markupsafe
 
 from ...compat.suggest import export_library_path, suggestion_notes
 from ...model.certificate import Certificate
-from ...model.diagnosis import Diagnosis
+from ...model.diagnosis import Diagnosis, shortened
 from ...model.prediction import Reason
 from ...model.record import Record, Verdict
 from ...model.spec import HostClass, ImageSpec
@@ -315,6 +315,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters |= {
         "readable": readable,
+        "shortened": shortened,
         "fragment": lambda text: urllib.parse.quote(printable(text), safe="@.-_"),
         "minute": lambda text: text[:16].replace("T", " "),
         "sentence": lambda text: text[:1].upper() + text[1:],

@@ -219,6 +219,7 @@ function causes(detail) {
     element("p", {}, cause.means),
     ...(cause.evidence.length ? [element("p", { class: "quiet" }, "Evidence")] : []),
     ...cause.evidence.slice(0, 5).map((entry) => element("pre", { tabindex: "0" }, `${entry.where}: ${entry.text}`)),
+    cause.evidence.length > 5 ? element("p", { class: "quiet" }, `And ${cause.evidence.length - 5} more.`) : "",
     ...cause.remedies.flatMap((remedy, index) => [
       element("p", {}, element("strong", {}, "Fix"), remedy.way ? ` ${remedy.way}` : "", `: ${remedy.says}`),
       ...(remedy.commands.length ? [command(`${cause.code}-${index}`, remedy.commands.join("\n"))] : []),
@@ -254,6 +255,6 @@ function history_(entries) {
         element("td", {}, word("measured", entry.verdict)),
         element("td", {}, entry.driver ?? "none"),
         element("td", {}, entry.changed.join(", ")),
-        element("td", {}, entry.reason.slice(0, 300)))))));
+        element("td", {}, shortened(entry.reason, 300)))))));
 }
 

@@ -14,6 +14,9 @@ function element(name, attributes = {}, ...children) {
   return made;
 }
 
+// Return a text of at most so many characters, which ends with … if it was cut.
+const shortened = (text, most) => (text.length <= most ? text : `${text.slice(0, most - 1).trimEnd()}…`);
+
 function button(key, text, action) {
   const made = element("button", { type: "button", "data-key": key }, text);
   made.addEventListener("click", action);

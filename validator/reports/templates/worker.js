@@ -37,7 +37,8 @@
       // The last line that names an exception; Pyodide may add advice below it.
       const lines = String(error.message ?? error).trim().split("\n");
       const named = lines.findLast((line) => /^[\w.]+(?:Error|Exception|Interrupt)\b/.test(line));
-      postMessage({ fault: (named ?? lines.at(-1)).slice(0, 300) });
+      const fault = named ?? lines.at(-1);
+      postMessage({ fault: fault.length <= 300 ? fault : `${fault.slice(0, 299)}…` });
     }
   };
 }
