@@ -16,7 +16,8 @@ and run by whatever Python an image holds, next to a TensorFlow that may crash t
     tables       known facts, as JSON in data/
     training     the small model that checks train; resnet: a larger one, to measure speed
     comparison   results compared with a reference, and the tolerances
-    workers      the other workers of a check on several machines; interfaces: their networks
+    workers      the other workers of a check on several machines; interfaces: their networks;
+                 joint_training: the steps that they train together
     spread       figures with their spread; profiler: the kernels that a GPU ran
     xla_cases/   layers and operations to compile, each by itself
 """

@@ -17,6 +17,7 @@ from validator.probe import fresh, interfaces, workers
 from validator.probe.check import Context, Result
 from validator.probe.checks import multi_worker
 from validator.probe.isolate import EXCEPTION, SIGNAL, STOPPED, TIMED_OUT, Answer, Failure
+from validator.probe.joint_training import batch_of, digest_of
 from validator.probe.workers import Settings
 
 from ..test_workers import free_ports
@@ -194,7 +195,7 @@ def test_different_releases_and_devices_are_named_before_training(run: Run) -> N
 
 def test_different_data_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     digests = iter(["one", "other"])
-    monkeypatch.setattr(multi_worker, "_digest", lambda batch: next(digests))
+    monkeypatch.setattr(multi_worker, "digest_of", lambda batch: next(digests))
     assert [codes(result) for result in run(Script(), Script())] == [["workers_with_different_data"]] * 2
 
 
@@ -296,7 +297,7 @@ def test_the_interface_with_an_address() -> None:
 
 
 def test_the_data_is_the_same_everywhere_and_a_longer_batch_begins_with_the_shorter() -> None:
-    short, long = multi_worker._batch(4), multi_worker._batch(32)
+    short, long = batch_of(4), batch_of(32)
     assert long[:4] == short
     digest = "b596a59b7bc94a68202b1fea4ef2d971a2e53cae5f2c96d597262dbf8ff05bd5"
-    assert multi_worker._digest(short) == digest
+    assert digest_of(short) == digest
