@@ -47,7 +47,7 @@ def test_fixed_values_are_given_with_those_of_the_line() -> None:
 
 @pytest.mark.parametrize("end", ["", "x" * 1000])
 def test_evidence_that_was_cut_ends_with_an_ellipsis(end: str) -> None:
-    line = f"Could not load dynamic library 'libcudart.so.11.0'; dlerror: cannot open shared object file {end}"
+    line = f"Could not load dynamic library 'libcudart.so.11.0'; dlerror: cannot open the file {end}"
     odd = f"E tensorflow/core: something odd happened {end}"
     known, unknown = diagnose_log(line).causes[0].evidence[0], diagnose_log(odd).unknown[0]
     for shown, whole in ((known.text, line), (unknown.text, odd)):
