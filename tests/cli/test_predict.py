@@ -109,6 +109,13 @@ def test_the_assumed_cudnn_is_named_with_the_command_that_installs_it(
     assert last_lines(f"{EXTRA} v100 --package nvidia-cudnn-cu12==9.10.2.21") == (0, "")
 
 
+@pytest.mark.parametrize("arguments", ["--tensorflow 2.20.0", "", "--tensorflow 2.20.0 --compat 12.9"])
+def test_a_driver_that_does_not_exist_gets_the_hint_on_nvidia_smi(arguments: str) -> None:
+    with pytest.raises(InputError, match="there is no driver branch R5355") as raised:
+        cli.run(["predict", *arguments.split(), "--driver", "5355", "--gpu", "t4"])
+    assert "nvidia-smi" in (raised.value.hint or "")
+
+
 def test_eager_and_xla_are_apart(capsys: pytest.CaptureFixture[str]) -> None:
     asked = "--tensorflow 2.22.0rc0 --driver 580 --gpu rtx-5090"
     both = predict(capsys, asked)["prediction"]

@@ -9,10 +9,13 @@ from dataclasses import fields
 import pytest
 
 from validator.cli import doctor
+from validator.compat.suggest import newest_that_works
 from validator.diagnosis import diagnose_file, diagnose_log
 from validator.errors import InputError
 from validator.model.codec import encode
 from validator.model.diagnosis import Diagnosis
+from validator.model.situation import Situation
+from validator.reports.diagnosis_words import headline
 
 from .answers import diagnosed
 
@@ -63,6 +66,60 @@ def test_facts_that_cannot_work_are_no_answer_without_a_fault() -> None:
     """The text is not about the environment that works."""
     found = diagnose_log("TensorFlow 2.18.0 with NVIDIA driver version 470.57.02\n" + REGISTERED + STEP)
     assert (found.answer, found.causes) == ("not_shown", ())
+
+
+NVIDIA_SMI = """\
+| NVIDIA-SMI {driver}              Driver Version: {driver}      CUDA Version: 12.4     |
+|   0  NVIDIA GeForce {gpu}        Off |   00000000:01:00.0  On |                  N/A |
+|  0%   45C    P8             12W /  170W |     512MiB /  12288MiB |      1%      Default |
+"""
+
+
+def test_nvidia_smi_alone_is_answered_with_what_works_and_what_to_paste() -> None:
+    found = diagnose_log(NVIDIA_SMI.format(driver="550.54.15", gpu="RTX 3060"))
+    assert found.answer == "not_shown" and found.facts["gpu"].endswith("RTX 3060")
+    assert found.facts["driver"] == "550.54.15" and found.facts["driver_cuda"] == "12.4"
+    suggested = newest_that_works(Situation(gpu="rtx 3060", driver="550.54.15", system="linux"))
+    assert suggested is not None
+    assert found.works == (
+        f"On this GPU and driver, TensorFlow {suggested.release.version} should work:"
+        f' `python -m pip install "{suggested.requirement}"`.'
+    )
+    assert "paste what it printed since it was imported" in found.next_step and "pip list" in found.next_step
+    # What that release needs besides is said too.
+    assert "XLA fails" in diagnose_log(NVIDIA_SMI.format(driver="570.86", gpu="RTX 5090")).works
+
+
+def test_a_driver_with_which_nothing_works_is_said_with_one_that_helps() -> None:
+    found = diagnose_log(NVIDIA_SMI.format(driver="390.48", gpu="GTX 1080"))
+    assert found.works.startswith("No release of TensorFlow since 2.8 is expected to use this GPU")
+    assert " needs driver 525.60.13 or newer; this is 390.48." in found.works
+    assert found.works.endswith("With driver 525.60.13 or newer, one is.")
+    newer = diagnose_log(NVIDIA_SMI.format(driver="590.44", gpu="GTX 1080"))
+    assert newer.causes and newer.works == ""
+
+
+def test_what_works_is_not_said_where_it_does_not_help() -> None:
+    smi = NVIDIA_SMI.format(driver="550.54.15", gpu="RTX 3060")
+    assert diagnose_log("NVIDIA GeForce RTX 3060").works == "" == diagnose_log("Hello").works
+    assert diagnose_log(smi + REGISTERED + STEP).works == "", "the GPU works"
+    assert diagnose_log(f"{smi}CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: failed call to cuInit\n").works == ""
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "Out[3]: []\n", ">>> tf.config.list_physical_devices('GPU')\n[]\n", "Num GPUs: []\n"]
+)
+def test_an_empty_list_is_a_symptom_and_the_answer_says_what_to_paste(text: str) -> None:
+    found = diagnose_log(text)
+    assert (found.answer, found.causes) == ("no_gpu_listed", ())
+    assert headline(found) == "TensorFlow lists no GPU, but this does not show why."
+    assert found.unknown and "`nvidia-smi` and `pip list`" in found.next_step
+    # Another fault is not hidden behind it.
+    assert diagnose_log(f"{text}\nE tensorflow/core: something odd happened\n").answer == "unrecognized"
+
+
+def test_an_empty_list_among_other_words_is_only_a_list() -> None:
+    assert diagnose_log("the result of my search\n[]\n").answer == "not_shown"
 
 
 def test_missing_facts_are_named() -> None:

@@ -244,4 +244,5 @@ def _read(parse: Callable[[str], T], text: str, option: str) -> T:
     try:
         return parse(text)
     except ValueError as error:
-        raise InputError(f"{option}: {error}") from None
+        hint = error.hint if isinstance(error, InputError) else None
+        raise InputError(f"{option}: {error}", hint=hint) from None

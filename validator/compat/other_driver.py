@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from ..model.prediction import Outcome, Prediction
 from ..model.situation import EAGER, WINDOWS, WSL2, Situation
-from ..versions import CudaVersion, DriverRelease
-from . import drivers, facts, loose_values
+from ..versions import ComputeCapability, CudaVersion, DriverRelease
+from . import drivers, facts, gpus, loose_values
+from .errors import UnknownGpu
 from .offers import Offer, offer, offers, outcome
 from .older_releases import driver_with
 from .releases import Release
@@ -38,7 +39,7 @@ def other_driver(machine: Situation) -> OtherDriver | None:
         own = driver_with(CudaVersion.parse(machine.driver_cuda), _on_windows(machine))
     if own is None:
         return None
-    capability = loose_values.capability(machine.capability)
+    capability = loose_values.capability(machine.capability) or _capability_of(machine.gpu)
     last = drivers.last_branch(capability) if capability else None
     is_older = last is not None and own.branch > last
     known = [one for one in _candidates() if last is None or one.branch <= last]
@@ -49,6 +50,13 @@ def other_driver(machine: Situation) -> OtherDriver | None:
     # A release of a branch comes before the branch, which stands for its newest release.
     fitting = (one for one in wanted if _is_usable(offer(_with(machine, one), found, {})))
     return OtherDriver(next(fitting), last, is_older)
+
+
+def _capability_of(name: str | None) -> ComputeCapability | None:
+    try:
+        return gpus.gpu(name).compute_capability if name else None
+    except UnknownGpu:
+        return None
 
 
 def _with(machine: Situation, driver: DriverRelease) -> Situation:

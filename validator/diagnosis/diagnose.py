@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from ..compat import loose_values
 from ..compat.older_releases import newest_with_cuda, release_of_any_age
-from ..model.diagnosis import NOT_SHOWN, Diagnosis, Harmless
+from ..model.diagnosis import NO_FAULT, NOT_SHOWN, Diagnosis, Harmless
 from ..model.diagnosis import UNRECOGNIZED as UNRECOGNIZED_FAULT
 from ..versions import major
 from . import next_step, read_log, text
@@ -19,6 +19,8 @@ from .conclusions.gpus import capability, newest_release_for
 from .conclusions.version_conflicts import requested_cudart
 from .messages import FAULT, UNRECOGNIZED, catalogue, printed
 from .observations import Observations, on_windows, tensorflow
+from .situation import situation
+from .suitable_release import suitable_release
 from .ways import Reader
 
 if TYPE_CHECKING:
@@ -83,9 +85,14 @@ def diagnose_report(report: Report) -> Diagnosis:
     failed = found.evidence(found.of("check_not_passed"))
     if failed:
         return replace(
-            diagnosis, answer=UNRECOGNIZED_FAULT, unknown=failed, missing=(), next_step=_CHECKS_FAILED
+            diagnosis,
+            answer=UNRECOGNIZED_FAULT,
+            unknown=failed,
+            missing=(),
+            works="",
+            next_step=_CHECKS_FAILED,
         )
-    return replace(diagnosis, unknown=(), next_step=_ALL_PASSED, next_command="")
+    return replace(diagnosis, unknown=(), works="", next_step=_ALL_PASSED, next_command="")
 
 
 def _diagnose_text(pasted: text.Pasted) -> Diagnosis:
@@ -99,8 +106,10 @@ def _diagnose(found: Observations, read: str) -> Diagnosis:
     reader = Reader.of(found)
     causes = causes_in_order(found, {**facts, **_requirements(found, facts)}, reader)
     kinds = (UNRECOGNIZED,) if causes or next_step.is_cpu_wanted(found) else (UNRECOGNIZED, FAULT, *_SYMPTOMS)
-    unknown = found.evidence(one for kind in kinds for one in found.of(kind))[:_UNKNOWN]
-    kind = next_step.answer(found, prediction, causes, unknown)
+    faults = [kind for kind in kinds if found.has(kind)]
+    unknown = found.evidence(one for kind in faults for one in found.of(kind))[:_UNKNOWN]
+    kind = next_step.answer(found, prediction, causes, faults)
+    works = "" if causes or kind == NO_FAULT else suitable_release(situation(found))
     return Diagnosis(
         answer=kind,
         causes=causes,
@@ -109,7 +118,8 @@ def _diagnose(found: Observations, read: str) -> Diagnosis:
         facts=facts,
         read=read,
         missing=prediction.missing if kind == NOT_SHOWN else (),
-        next_step=next_step.next_step(kind),
+        works=works,
+        next_step=next_step.next_step(kind, only_machine=bool(works) and "tensorflow" not in facts),
         next_command=reader.doctor,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from ..model.diagnosis import CAUSE_FOUND, NO_FAULT, NOT_SHOWN, UNRECOGNIZED
+from ..model.diagnosis import CAUSE_FOUND, NO_FAULT, NO_GPU_LISTED, NOT_SHOWN, UNRECOGNIZED
 from ..model.prediction import Outcome, Prediction
 from .causes import language
 from .lookup import finder
@@ -16,6 +16,8 @@ ANYWHERE = "uvx --from git+https://github.com/tensorflow-gpu-matrix/tensorflow-g
 #: The named condition that holds if the GPU was seen working, and the kind that is observed if somebody says
 #: that they want no GPU.
 _WORKS, _CPU_WANTED = "gpu_works", "cpu_wanted"
+#: The kind that is observed if TensorFlow lists no GPU.
+_NO_GPU_LISTED = "gpu_list_empty"
 #: Names of images that mean nothing to a shell.
 _IMAGE = re.compile(r"[\w.-]+(?:[/:@][\w.-]+)*")
 #: Other ways to run an image than Docker, which `doctor --image` uses.
@@ -26,22 +28,30 @@ _NOT_RECOGNIZED = (
     "no known cause fits these lines; run this in that environment, or paste everything that was printed"
     " since TensorFlow was imported"
 )
+_NO_GPU = (
+    "paste everything that was printed since TensorFlow was imported, and the output of `nvidia-smi` and"
+    " `pip list`; or run this in that environment"
+)
+_ONLY_MACHINE = (
+    "if TensorFlow does not use this GPU, paste what it printed since it was imported, and the output of"
+    " `pip list`; or run this in that environment"
+)
 _WITHOUT_SYMPTOM = "run this in that environment: it shows whether the GPU is used, and if not, why"
 _NOTHING = "nothing to fix; to measure whether training runs on the GPU, run this in that environment"
 
 
 def answer(
-    found: Observations, prediction: Prediction, causes: Collection[object], unknown: Collection[object]
+    found: Observations, prediction: Prediction, causes: Collection[object], faults: Collection[str]
 ) -> str:
-    """Return which kind of answer this is.
+    """Return which kind of answer this is. faults: the kinds that were observed and that no cause explains.
 
     There is no fault only if the GPU was seen working and no facts speak against it, or if the CPU is used on
     purpose.
     """
     if causes:
         return CAUSE_FOUND
-    if unknown:
-        return UNRECOGNIZED
+    if faults:
+        return NO_GPU_LISTED if set(faults) == {_NO_GPU_LISTED} else UNRECOGNIZED
     works = language().parse(_WORKS).holds(finder(found, {})) and prediction.outcome is not Outcome.FAILS
     return NO_FAULT if works or is_cpu_wanted(found) else NOT_SHOWN
 
@@ -51,12 +61,16 @@ def is_cpu_wanted(found: Observations) -> bool:
     return found.has(_CPU_WANTED)
 
 
-def next_step(answer: str) -> str:
-    """Return what to do next, in one sentence."""
+def next_step(answer: str, *, only_machine: bool) -> str:
+    """Return what to do next, in one sentence. only_machine: the text shows a machine, but no TensorFlow."""
     if answer == CAUSE_FOUND:
         return _AFTER_CAUSE
     if answer == UNRECOGNIZED:
         return _NOT_RECOGNIZED
+    if answer == NO_GPU_LISTED:
+        return _NO_GPU
+    if answer == NOT_SHOWN and only_machine:
+        return _ONLY_MACHINE
     return _NOTHING if answer == NO_FAULT else _WITHOUT_SYMPTOM
 
 

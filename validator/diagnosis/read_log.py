@@ -57,7 +57,12 @@ def observe(pasted: Pasted, catalogue: Catalogue, source: str = "") -> Observati
         reader.read_together(text, parts)
     for shown, line in manifests.read(paste):
         reader.read_file(shown, line)
-    return reader.finish()
+    found = reader.finish()
+    empty = found.first("empty_list")
+    if empty is not None and sum(bool(line.text.strip()) for line in paste) == 1:
+        # Somebody asked for the GPUs, and copied only the answer.
+        found.conclude("gpu_list_empty", {}, empty)
+    return found
 
 
 @dataclass(frozen=True)

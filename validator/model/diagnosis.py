@@ -27,6 +27,7 @@ WAYS = {
 
 #: Values of `Diagnosis.answer`.
 CAUSE_FOUND, UNRECOGNIZED, NO_FAULT, NOT_SHOWN = "cause_found", "unrecognized", "no_fault", "not_shown"
+NO_GPU_LISTED = "no_gpu_listed"
 
 _HEDGES = {"likely": "Likely: ", "possible": "Possibly: "}
 
@@ -133,7 +134,8 @@ class Diagnosis:
 
     answer: Annotated[
         str,
-        "`cause_found`; `unrecognized` (a fault that matches no known cause); `no_fault` (the GPU was"
+        "`cause_found`; `unrecognized` (a fault that matches no known cause); `no_gpu_listed` (TensorFlow"
+        " lists no GPU, and nothing else shows a fault); `no_fault` (the GPU was"
         " seen working, or the CPU is used on purpose); or `not_shown` (no sign of a fault, and none that"
         " the GPU is used).",
     ]
@@ -157,5 +159,10 @@ class Diagnosis:
         tuple[str, ...],
         "With `not_shown`: the unknown facts that would help, by the names that `predict` gives them.",
     ] = ()
+    works: Annotated[
+        str,
+        "Which release should work on the GPU and driver that the text shows, as sentences; empty if a cause"
+        " was found, or if one of them is not known.",
+    ] = ""
     next_step: Annotated[str, "What to run or to look at next, in one sentence."] = ""
     next_command: Annotated[str, "The command that finds out the missing facts; empty if there is none."] = ""

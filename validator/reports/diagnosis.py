@@ -50,6 +50,9 @@ class _Page:
                 click.style(line, bold=True, fg=colour) for line in self._wrapped(headline(diagnosis))
             )
             yield ""
+        if diagnosis.works:
+            yield from self._wrapped(diagnosis.works, "  ")
+            yield ""
         missing = missing_facts(diagnosis)
         if missing:
             yield from self._wrapped(f"Not known: {', '.join(missing)}.", "  ")

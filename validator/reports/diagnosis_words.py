@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..model.diagnosis import NO_FAULT, NOT_SHOWN, UNRECOGNIZED, Diagnosis
+from ..model.diagnosis import NO_FAULT, NO_GPU_LISTED, NOT_SHOWN, UNRECOGNIZED, Diagnosis
 from .printable import one_line
 
 #: Names of the facts, in the order in which they are shown.
@@ -39,6 +39,7 @@ MISSING = {
 #: Answers without a cause.
 _HEADLINES = {
     UNRECOGNIZED: "Unknown: this matches no known cause.",
+    NO_GPU_LISTED: "TensorFlow lists no GPU, but this does not show why.",
     NO_FAULT: "No fault found.",
     NOT_SHOWN: "Not enough to tell: this shows neither a fault nor that the GPU is used.",
 }

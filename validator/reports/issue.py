@@ -35,6 +35,9 @@ def _lines(diagnosis: Diagnosis) -> Iterator[str]:
     else:
         yield f"**`validator doctor`: {headline(diagnosis)}**"
         yield ""
+    if diagnosis.works:
+        yield escaped(diagnosis.works, commands=True)
+        yield ""
     missing = missing_facts(diagnosis)
     if missing:
         yield f"Not known: {', '.join(missing)}."

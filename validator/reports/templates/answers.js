@@ -365,6 +365,7 @@
     return [
       headed(outcome, headline),
       ...causes.map((cause, index) => causeOf(cause, words, index, causes.length > 1)),
+      diagnosis.works ? element("p", {}, ...coded(diagnosis.works)) : "",
       words.missing.length ? element("p", {}, `Not known: ${words.missing.join(", ")}.`) : "",
       ...(unknown.length ? [element("h4", {}, "Not recognized"), ...evidence(unknown, 10)] : []),
       ...(harmless.length ? [details(`Harmless: ${COUNT(harmless.length, "message")}`, ...harmless.map((entry) =>

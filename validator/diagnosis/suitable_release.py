@@ -1,0 +1,28 @@
+"""Say which release should work on the machine that a text shows, where the text shows no cause."""
+
+from __future__ import annotations
+
+from ..compat.other_driver import other_driver
+from ..compat.suggest import newest_that_works, suggestion_notes, why_nothing_works
+from ..model.situation import Situation
+
+
+def suitable_release(read: Situation) -> str:
+    """Return which release should work on a GPU and driver, as sentences; empty if one of them is not known.
+
+    read: a system that is not known counts as Linux.
+    """
+    if not (read.gpu or read.capability) or not (read.driver or read.driver_cuda):
+        return ""
+    found = newest_that_works(read)
+    if found is None:
+        # A driver that is too new for the GPU is a cause.
+        other = other_driver(read)
+        helps = f" With driver {other.driver} or newer, one is." if other and not other.is_older else ""
+        return (
+            "No release of TensorFlow since 2.8 is expected to use this GPU with this driver:"
+            f" {why_nothing_works(read)}.{helps}"
+        )
+    install = f'`python -m pip install "{found.requirement}"`'
+    works = f"On this GPU and driver, TensorFlow {found.release.version} should work: {install}."
+    return " ".join([works, *suggestion_notes(found)])
