@@ -165,6 +165,49 @@ def test_an_image_that_was_measured_to_fail_is_not_offered(page: Page) -> None:
     )
 
 
+def test_addresses_in_sources_are_links(page: Page) -> None:
+    fill(page, "rtx 5090", "570.124.06", "3.12")
+    submit(page, "works")
+    expect(page.locator("#works-answer .result")).to_contain_text("eager")
+    page.locator("#works-answer details").evaluate_all("all => all.forEach((each) => { each.open = true; })")
+    source = page.locator("#works-answer .source", has_text="xla-ptx-8.5").first
+    expect(source).to_contain_text("; PTX ISA 'Release Notes', table of PTX versions")
+    links = source.locator("a")
+    assert links.count() == 3
+    for link in links.all():
+        address = link.get_attribute("href") or ""
+        assert re.fullmatch(r"https://github\.com/tensorflow/tensorflow/issues/\d+", address)
+        assert link.inner_text() == address and link.get_attribute("rel") == "noreferrer noopener"
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_commands_break_between_words_and_are_copied_whole(page: Page, size: str) -> None:
+    page.set_viewport_size(SIZES[size])  # type: ignore[arg-type]
+    fill(page, "GTX 980", "535")
+    submit(page, "works")
+    command = page.locator("#works-answer .copy pre", has_text="build-matrix")
+    expect(command).to_have_text(
+        re.compile(r"^python -m validator build-matrix --profile full --select image=tf2\.\d+\.\d+-cuda\S+$")
+    )
+    rows = command.locator(".word").evaluate_all("""words => words.map((word) => {
+        const range = document.createRange();
+        range.selectNodeContents(word);
+        return new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size;
+    })""")
+    # `-m`, `build-matrix`, `--profile`, `--select`, and an image that may be wider than a phone.
+    assert len(rows) == 5 and rows[:4] == [1, 1, 1, 1]
+    page.locator("#works-answer summary").last.click()
+    cue = page.locator("#works-answer").get_by_text("Swipe to the side for more columns.")
+    assert cue.is_visible() == (size == "phone")
+    if size == "phone":
+        table = page.get_by_role("region", name="All releases")
+        table.evaluate("(box) => { box.scrollLeft = box.scrollWidth; }")
+        box, head = table.bounding_box(), table.get_by_role("rowheader").first.bounding_box()
+        # The release stays in sight.
+        assert box is not None and head is not None and abs(head["x"] - box["x"]) <= 2
+    page.set_viewport_size(SIZES["large"])  # type: ignore[arg-type]
+
+
 def test_a_wrong_name_is_replaced_by_a_suggestion(page: Page) -> None:
     fill(page, "3060", "535")
     submit(page, "works")
@@ -438,6 +481,8 @@ def test_python_is_loaded_when_somebody_chooses_a_field_and_not_before(
     page.locator("#works [name=gpu]").fill("A100")
     submit(page, "works")
     expect(page.locator("#works-answer .modes")).to_be_visible()
+    # Nobody needs to know that any longer.
+    expect(page.locator(loaded)).to_be_empty()
     [_] = page.workers
 
 

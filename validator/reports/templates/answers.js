@@ -145,7 +145,9 @@
       } else {
         onProgress("Comparing releases …");
       }
-      return (await interpreter.send(message, LIMIT_S)).answer;
+      const { answer } = await interpreter.send(message, LIMIT_S);
+      tell("");
+      return answer;
     });
     last = answer.catch(() => {});
     return answer;
@@ -281,7 +283,9 @@
       ...(answer.refuted.length ? [element("h4", {}, "Images that do not work here"), element("ul", {}, ...answer.refuted.map((each) =>
         element("li", {}, `TensorFlow ${each.release} with ${each.name}: `, measurement(each), ".")))] : []),
       ...(answer.ways.length ? [] : [element("h4", {}, `Why TensorFlow ${newest.release} does not work`), reasons(newest.reasons)]),
-      details(`All ${answer.releases.length} releases`, table("All releases", ["TensorFlow", "CUDA/cuDNN", "Image", "pip", "Python", "Why not"], answer.releases.map(releaseRow))),
+      details(`All ${answer.releases.length} releases`,
+        element("p", { class: "quiet with-touch" }, "Swipe to the side for more columns."),
+        table("All releases", ["TensorFlow", "CUDA/cuDNN", "Image", "pip", "Python", "Why not"], answer.releases.map(releaseRow))),
     ];
   }
 

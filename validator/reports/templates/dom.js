@@ -35,13 +35,20 @@ async function copy(made, text, shown) {
 }
 
 function command(key, text) {
-  const pre = element("pre", { tabindex: "0" }, text);
+  // A line breaks between words, not after the hyphens of an option.
+  const words = text.split(/(\s+)/).map((part) => (part.includes("-") ? element("span", { class: "word" }, part) : part));
+  const pre = element("pre", { tabindex: "0" }, ...words);
   const made = button(key, "Copy", () => copy(made, text, pre));
   made.setAttribute("aria-label", `Copy: ${text}`);
   made.setAttribute("aria-live", "polite");
   return element("div", { class: "copy" }, pre, made);
 }
 
-const linked = (text) =>
-  /^https:\/\/\S+$/.test(text) ? element("a", { href: text, rel: "noreferrer noopener" }, text) : text;
+// Return a text in which each address is a link. What ends a sentence or closes a bracket is not a part of an address.
+function linked(text) {
+  const made = document.createDocumentFragment();
+  made.append(...text.split(/(https?:\/\/[^\s<>"();,]*[^\s<>"();,.:])/).map((part, place) =>
+    (place % 2 ? element("a", { href: part, rel: "noreferrer noopener" }, part) : part)));
+  return made;
+}
 
