@@ -33,9 +33,9 @@ from .zip_directory import BZIP2, DEFLATED, LZMA, Item, ZipError, read_directory
 
 #: Bytes that are hashed or inflated at once. Each such call releases the interpreter's lock, and may have to
 #: wait for it afterwards, so larger parts cost less.
-CHUNK = 4 << 20
+CHUNK = 512 << 10
 #: Compressed bytes given to a decompressor at once.
-_FEED = 4 << 20
+_FEED = 1 << 20
 #: Bytes of a wheel that are hashed at once. Meanwhile, another thread reads the wheel's directory and rarely
 #: releases the interpreter's lock, so larger parts wait for it less often.
 _HASHED = 16 << 20
@@ -117,7 +117,7 @@ class Member:
 
     def stream(self) -> Iterator[bytes]:
         """Return the compressed bytes as they are in the archive."""
-        yield from self._raw(CHUNK)
+        yield from self._raw(_FEED)
         self.wheel.check_unchanged()
 
     def head(self, size: int) -> bytes:
@@ -148,14 +148,11 @@ class Member:
             return
         decompressor = _DECOMPRESSORS[self.item.method](self.item)
         feed = _starting(self)
-        # Parts that end where a multiple of CHUNK ends need not be put together by whoever wants just those.
-        missing = CHUNK
         try:
             for data in feed:
                 while True:
-                    if chunk := decompressor.decompress(data, missing):
+                    if chunk := decompressor.decompress(data, CHUNK):
                         yield chunk
-                        missing = missing - len(chunk) or CHUNK
                     data = b""
                     if decompressor.eof or decompressor.needs_input:
                         break
