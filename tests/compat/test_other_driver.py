@@ -1,0 +1,51 @@
+"""The driver with which a machine could run a newer release."""
+
+from __future__ import annotations
+
+import pytest
+
+from validator.compat import drivers
+from validator.compat.offers import offers, outcome
+from validator.compat.other_driver import other_driver
+from validator.model.prediction import Outcome
+from validator.model.situation import EAGER, Situation
+from validator.versions import DriverRelease, Version
+
+
+def machine(gpu: str, driver: str, system: str = "linux") -> Situation:
+    return Situation(gpu=gpu, driver=driver, system=system, machine="x86_64")
+
+
+def newest(situation: Situation) -> Version:
+    """Return the newest release with which eager operations work."""
+    for offer in offers(situation, {}):
+        predictions = (*(image.prediction for image in offer.images), offer.pip.prediction)
+        if any(outcome(one, EAGER) is Outcome.WORKS for one in predictions):
+            return Version(offer.release.version)
+    return Version("0")
+
+
+@pytest.mark.parametrize("gpu", ["k80", "gtx 1080", "t4", "h100", "rtx 5090"])
+@pytest.mark.parametrize("driver", ["418.56", "525.53", "550"])
+@pytest.mark.parametrize("system", ["linux", "wsl2"])
+def test_it_allows_a_newer_release_and_no_older_branch_allows_that(
+    gpu: str, driver: str, system: str
+) -> None:
+    now = machine(gpu, driver, system)
+    found = other_driver(now)
+    newer = [one.number for one in drivers.branches() if one.number > DriverRelease.parse(driver).branch]
+    best = max((newest(machine(gpu, str(number), system)) for number in newer), default=Version("0"))
+    if found is None:
+        assert newest(now) >= best
+        return
+    with_it = newest(machine(gpu, str(found.driver), system))
+    assert with_it >= best and with_it > newest(now)
+    if not found.is_older:
+        older = [number for number in newer if number < found.driver.branch]
+        assert all(newest(machine(gpu, str(number), system)) < with_it for number in older)
+    assert found.last_branch is None or found.driver.branch <= found.last_branch
+
+
+def test_nothing_is_known_without_a_driver_or_for_a_gpu_that_is_not_known() -> None:
+    assert other_driver(Situation(gpu="h100", system="linux")) is None
+    assert other_driver(machine("thing 9000", "999")) is None
