@@ -33,7 +33,7 @@ _HEDGES = {"likely": "Likely: ", "possible": "Possibly: "}
 
 
 def shortened(text: str, most: int) -> str:
-    """Return a text of at most so many characters, which ends with `…` if it was cut."""
+    """Return a text, cut to at most this many characters. A text that was cut ends with `…`."""
     return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
 
 
@@ -162,7 +162,7 @@ class Diagnosis:
     works: Annotated[
         str,
         "Which release should work on the GPU and driver that the text shows, as sentences; empty if a cause"
-        " was found, or if one of them is not known.",
+        " was found, or if the GPU or the driver is not known.",
     ] = ""
     next_step: Annotated[str, "What to run or to look at next, in one sentence."] = ""
     next_command: Annotated[str, "The command that finds out the missing facts; empty if there is none."] = ""
