@@ -463,7 +463,7 @@ class _OtherProgram(ThisPython):
         ("import sys; sys.stdin.read(); sys.stdout.write('x' * 100)", "another format"),
         (
             "import sys, struct; sys.stdout.buffer.write(struct.pack('>II', 9, 1) + b'x')",
-            "returned a file 9, which was not asked for",
+            "returned file 9, which was not requested",
         ),
         ("import sys, struct; sys.stdout.buffer.write(struct.pack('>II', 2, 100))", "the middle of a file"),
         ("raise SystemExit('no python here')", "no python here"),

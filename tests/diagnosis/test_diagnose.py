@@ -94,7 +94,7 @@ def test_a_driver_with_which_nothing_works_is_said_with_one_that_helps() -> None
     found = diagnose_log(NVIDIA_SMI.format(driver="390.48", gpu="GTX 1080"))
     assert found.works.startswith("No release of TensorFlow since 2.8 is expected to use this GPU")
     assert " needs driver 525.60.13 or newer; this is 390.48." in found.works
-    assert found.works.endswith("With driver 525.60.13 or newer, one is.")
+    assert found.works.endswith("Driver 525.60.13 or newer would help.")
     newer = diagnose_log(NVIDIA_SMI.format(driver="590.44", gpu="GTX 1080"))
     assert newer.causes and newer.works == ""
 

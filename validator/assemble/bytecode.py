@@ -53,12 +53,12 @@ _END_OF_BATCH = _HEAD.pack(0, 0, 0)
 _LARGEST = 1 << 30
 _TIMEOUT_S = 3600.0
 _PART = 1 << 20
-#: The level of compression with zlib, for layers in gzip. Another library gives other bytes, so it is part of
-#: the key.
+#: The level of compression with zlib, for layers in gzip. Another version of zlib makes other bytes, so its
+#: version is part of the key.
 _LEVEL = 1
-#: The level of compression with zstd, on the disk.
+#: The level of compression with zstd, in the temporary file.
 _DISK_LEVEL = 1
-#: Bytes of byte code that are kept for other images, on the disk.
+#: The most bytes of compressed byte code that stay on the disk for other images.
 _MOST_KEPT = 50_000_000
 
 
@@ -78,7 +78,7 @@ class Runner(Protocol):
 
 @dataclass(frozen=True)
 class SourceWheel:
-    """A wheel to compile. entries: returns its installed files; they stay open as long as the stack."""
+    """A wheel to compile. entries: returns its installed files, open until the stack is closed."""
 
     name: str
     sha256: str
@@ -95,7 +95,7 @@ class CompiledWheel:
 
 @dataclass(frozen=True)
 class Compilation:
-    """What one run of a compiler gave, by the key of the wheel. size: on the disk, in bytes."""
+    """The result of one run of a compiler, by the key of the wheel. size: on the disk, in bytes."""
 
     wheels: Mapping[str, CompiledWheel]
     size: int
@@ -104,12 +104,12 @@ class Compilation:
 class CompiledWheels:
     """The byte code of wheels that this process compiled, for other images with the same wheels.
 
-    Methods may be called from several threads. Of what is beyond 50 MB, the least recently used is dropped.
+    Several threads may call the methods. Above 50 MB, the least recently used byte code is dropped.
     """
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        #: The one that was used last is at the end.
+        #: The most recently used one is the last.
         self._kept: list[Compilation] = []
 
     def find(self, keys: Iterable[str]) -> dict[str, CompiledWheel]:
@@ -136,7 +136,7 @@ def byte_code(
 ) -> LayerSource:
     """Return the layer with the byte code of wheels, as `pip install --compile` would make it.
 
-    compiled: wheels that it has are not compiled again, and others are added.
+    compiled: wheels that are in it are not compiled again; the others are compiled and added to it.
     """
     wheels = tuple(wheels)
     recipe = (RECIPE, f"zlib {zlib.ZLIB_RUNTIME_VERSION}", python.version, str(MAGIC.get(python.feature, 0)))
@@ -161,7 +161,7 @@ def byte_code(
 def _compile(
     name: str, python: Interpreter, wheels: Mapping[str, SourceWheel], runner: Runner
 ) -> Compilation:
-    """Compile wheels, given by their keys."""
+    """Compile wheels. wheels: by their keys."""
     with ExitStack() as stack:
         installed = {key: tuple(wheel.entries(stack)) for key, wheel in wheels.items()}
         modules = [(key, entry) for key, some in installed.items() for entry in some if _is_module(entry)]
@@ -216,14 +216,14 @@ def _is_module(entry: Entry) -> bool:
 
 
 def _path_at_run_time(python: Interpreter, path: str) -> str:
-    """Return the path that Python finds a module under, given its path in the image."""
+    """Return the path at which Python finds a module, given its path in the image."""
     return f"/opt/venv/lib/python{python.feature}/site-packages/{path.removeprefix(_PACKAGES)}"
 
 
 class _Results:
     """Receives byte code, and keeps it in a file.
 
-    paths: of the modules that were sent, in the image, by their numbers. size: of the file, in bytes.
+    paths: where the modules that were sent are in the image, by their numbers. size: of the file, in bytes.
     """
 
     def __init__(self, name: str, python: Interpreter, paths: Sequence[str]) -> None:
@@ -253,7 +253,7 @@ class _Results:
 
     def _keep(self, number: int, content: bytes) -> None:
         if number >= len(self._paths) or number in self._found:
-            raise self._wrong(f"it returned a file {number}, which was not asked for")
+            raise self._wrong(f"it returned file {number}, which was not requested")
         magic = MAGIC.get(self._python.feature)
         if magic is not None and content[:4] != struct.pack("<H", magic) + b"\r\n":
             raise self._wrong(f"its byte code is not that of Python {self._python.feature}")
@@ -275,7 +275,7 @@ class _Results:
 
 
 class _Spool:
-    """A temporary file without a name. It is there as long as somebody refers to it. size: in bytes."""
+    """A temporary file without a name, which exists as long as something refers to it. size: in bytes."""
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115

@@ -1,4 +1,4 @@
-"""Say which release should work on the machine that a text shows, where the text shows no cause."""
+"""Say which release should work on the machine that a text shows, if the text shows no cause."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..model.situation import Situation
 def suitable_release(read: Situation) -> str:
     """Return which release should work on a GPU and driver, as sentences; empty if one of them is not known.
 
-    read: a system that is not known counts as Linux.
+    read: what is known about the machine. An unknown system counts as Linux.
     """
     if not (read.gpu or read.capability) or not (read.driver or read.driver_cuda):
         return ""
@@ -18,7 +18,7 @@ def suitable_release(read: Situation) -> str:
     if found is None:
         # A driver that is too new for the GPU is a cause.
         other = other_driver(read)
-        helps = f" With driver {other.driver} or newer, one is." if other and not other.is_older else ""
+        helps = f" Driver {other.driver} or newer would help." if other and not other.is_older else ""
         return (
             "No release of TensorFlow since 2.8 is expected to use this GPU with this driver:"
             f" {why_nothing_works(read)}.{helps}"

@@ -1,4 +1,4 @@
-"""The codes of findings, which are those of rules of `compat`: what each is about, and its fix."""
+"""The codes of findings, which are those of rules of `compat`, with what each is about and how to fix it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CODES: Mapping[Rule, str] = {
     "cuda_libraries_not_installed": "`tensorflow` without `[and-cuda]` in an image without CUDA, where the"
     " file says that a GPU will be used",
     "devices_hidden": "`CUDA_VISIBLE_DEVICES` in a Dockerfile or a compose file, with a value that hides"
-    " every GPU, such as `-1` or nothing",
+    " every GPU, such as `-1` or an empty one",
     "known_issue": "versions that are known to break each other, such as NumPy 2 with an older TensorFlow",
 }
 
@@ -49,7 +49,8 @@ def fix(code: Rule, version: str, python: Stated | None, *, from_image: bool) ->
         return f"Require {requirement(release)}." + ("" if has_extra(release) else f" {_system(release)}")
     if code == "devices_hidden":
         return (
-            "Leave the variable out. What starts the container chooses its GPUs, such as docker run --gpus."
+            "Leave the variable out. Choose the GPUs when you start the container, such as with"
+            " docker run --gpus."
         )
     if code == "mixed_frameworks":
         return "Install each framework in an environment of its own."

@@ -61,7 +61,7 @@ def _why_hidden(value: str, count: int | None) -> str | None:
     """Return why a value of CUDA_VISIBLE_DEVICES hides GPUs on a machine with so many, or None."""
     first = value.split(",")[0].strip()
     if count and re.fullmatch(r"\d{1,9}", first) and int(first) >= count:
-        return f"there is no GPU {int(first)}: they are numbered from 0 to {count - 1}"
+        return f"there is no GPU {int(first)}: the machine has only {count}, numbered from 0"
     return why_hidden(value)
 
 

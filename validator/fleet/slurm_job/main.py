@@ -77,7 +77,7 @@ def run(job: Job) -> bytes:
     finally:
         runner.end()
     if output.stat().st_size > _LARGEST_OUTPUT:
-        raise Failed("output_cut", "the container wrote more than can be a report")
+        raise Failed("output_cut", "the container wrote more output than a report can have")
     written = output.read_bytes()
     if f"\ntfm-end ending{job.tasks.suffix}\n".encode() not in written:
         text = (job.work / "errors").read_text("utf-8", "replace")
@@ -168,6 +168,6 @@ def _stopped(number: int, _frame: Any) -> NoReturn:
 
 
 def start() -> None:
-    """Measure what the command line names, and end the process."""
+    """Measure the unit that the command line names, and end the process."""
     os.umask(0o077)
     sys.exit(main(Path(sys.argv[1]), sys.argv[2]))
