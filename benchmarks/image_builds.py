@@ -92,7 +92,7 @@ class Row:
 
 @dataclass
 class Run:
-    """The values that the parts share. place: for everything that is made."""
+    """The values that the parts of the benchmark share. place: the directory for what they make."""
 
     place: Path
     stack: ExitStack

@@ -1,4 +1,4 @@
-"""The places of benchmarks of images, and the space that they take: registries, Docker, and the disk."""
+"""The places where benchmarks put images, and the space that images take there: registries, Docker, disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Check all laws about one thing in one test, and name those that it breaks; check laws for many things."""
+"""Check all laws about one subject in one test, and name those that it breaks; choose the subjects to try."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 
 Subject = TypeVar("Subject")
-#: `scripts/test --fast` tries one of so many things.
+#: `scripts/test --fast` tries one subject out of this many.
 _SHARE = 4
 
 
@@ -29,7 +29,7 @@ def check(laws: Iterable[Callable[[Subject], object]], subject: Subject) -> None
 def tried(subjects: Sequence[Subject], position: int = 0) -> Sequence[Subject]:
     """Return all subjects, or a share of them in `scripts/test --fast`, which tries fewer examples.
 
-    position: that of the test among those with the same subjects. Together, they try all of them.
+    position: the number of this test among those with the same subjects, which together try all of them.
     """
     is_fast = settings().max_examples < settings.get_profile("whole").max_examples
     return subjects[position % _SHARE :: _SHARE] if is_fast else subjects

@@ -1,5 +1,5 @@
-"""Help for the tests of several rooms: a small file system that fills up quickly, forked processes, and YAML
-that is read by libyaml."""
+"""Help for the tests of several packages: a small file system that fills up quickly, forked processes, and
+reading YAML with libyaml."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FORKED.set_forkserver_preload(
 
 
 def read_yaml(text: str) -> Any:
-    """Read a document of ours, ten times as quickly as `yaml.safe_load`."""
+    """Read a document of this repository, ten times as quickly as `yaml.safe_load`."""
     return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 

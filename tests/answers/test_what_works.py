@@ -399,7 +399,7 @@ def test_what_is_known_to_go_wrong_is_said_next_to_the_headline() -> None:
         "Note for TensorFlow 2.18.1: ptxas 12.0 up to 12.6.77 is known to miscompile XLA code on Hopper"
         in remarks_on("h100", "550")
     )
-    # Only what can be pulled has it.
+    # The newest CUDA has no such fault, but the image that can be pulled does.
     image = way(works(gpu="h100", driver="580"), "image")
     assert image["image"] == "tf2.21.0-cudalatest-cudnnlatest-py313" and image["cautions"] == []
     only = AS_BUILT.replace("py312", "py313")
@@ -515,7 +515,7 @@ def test_the_table_names_what_pip_needs() -> None:
     rows = {row["release"]: row for row in works(gpu="rtx 4090", driver="535")["releases"]}
     assert rows["2.21.0"]["needs"] == ["LD_LIBRARY_PATH"] and rows["2.20.0"]["needs"] == []
     assert rows["2.10.1"]["needs"][:2] == ["CUDA 11.2", "cuDNN 8.1"] and "numpy<2" in rows["2.10.1"]["needs"]
-    # What fails needs nothing.
+    # Needs are listed only for what can be used.
     assert rows["2.14.1"]["pip_reasons"] and rows["2.14.1"]["needs"] == []
     assert rows["2.14.1"]["reasons"] == [], "its image works"
 

@@ -45,7 +45,7 @@ FILES: dict[str, bytes | str | None] = {
 
 
 def archive(files: Mapping[str, bytes | str | None]) -> bytes:
-    """Return a tar archive: content, or the target of a link, or None for a directory, by path."""
+    """Return a tar archive. files: by path, the content, the target of a link, or None for a directory."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as tar:
         for path, content in files.items():

@@ -53,7 +53,7 @@ def archive(source: str) -> bytes:
 
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the state directory and the directory for temporary files of a machine of its own."""
+    """Set up a separate machine, with its own state directory and directory for temporary files."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / "temporary").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))

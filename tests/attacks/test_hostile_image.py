@@ -77,7 +77,7 @@ mknod /tmp/disk b 8 0 2>&1; chroot / true 2>&1; mount -t tmpfs none /mnt 2>&1
 
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a state directory of its own, with a key."""
+    """Return a separate state directory, with a key."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     directory = make_machine_directory()
     (directory / "runner.key").write_text("-----BEGIN the key of this machine-----")

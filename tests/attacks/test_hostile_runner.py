@@ -293,7 +293,7 @@ def test_fixtures_and_real_measurements_do_not_mix(runners: dict[str, Runner]) -
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a checkout of whoever certifies, with an artifact in it."""
+    """Return the checkout in which somebody certifies, with an artifact in it."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "night").mkdir()
     return tmp_path

@@ -82,7 +82,7 @@ def test_the_last_line_starts_the_program_as_it_was_started(
     monkeypatch.setattr(sys, "prefix", prefix.format(**places))
     cli.run(["doctor", str(log)])
     assert capsys.readouterr().out.splitlines()[-1].strip() == f"{shown.format(**places)} {MEASURE}"
-    # It may be shown on another machine.
+    # JSON may be read on another machine.
     cli.run(["doctor", "--json", str(log)])
     assert json.loads(capsys.readouterr().out)["next_command"] == f"{ANYWHERE} {MEASURE}"
 

@@ -75,9 +75,9 @@ EXTRA = "--tensorflow 2.20.0 --driver 580 --extra --gpu"
         (f"{EXTRA} h100 --cudnn 9.10", "9.10.2.21"),
         (f"{EXTRA} h100 --package nvidia-cudnn-cu12==9.8.0.87", "9.8.0.87"),
         (f"{EXTRA} h100 --package torch==2.8.0", "9.10.2.21"),
-        # Its cuDNN is older than the extra allows, so that pip can't install both.
+        # PyTorch's cuDNN is older than the extra allows, so pip can't install both.
         (f"{EXTRA} h100 --package torch==2.6.0", NEWEST),
-        # Its extra allows only one.
+        # The extra of this release allows only one cuDNN.
         ("--tensorflow 2.18.1 --driver 580 --gpu h100 --extra", "9.3.0.75"),
     ],
 )
@@ -101,7 +101,7 @@ def test_the_assumed_cudnn_is_named_with_the_command_that_installs_it(
     )
     assert f"known on {read_on()}. To get exactly that one:" in says
     assert says.endswith(f'python -m pip install "tensorflow[and-cuda]==2.20.0" nvidia-cudnn-cu12=={NEWEST}')
-    # The newest cuDNN has no kernels for it.
+    # The newest cuDNN has no kernels for this GPU.
     code, says = last_lines(f"{EXTRA} v100")
     assert code == 1 and "It works with cuDNN 9.10.2.21:" in says
     assert says.endswith("nvidia-cudnn-cu12==9.10.2.21")

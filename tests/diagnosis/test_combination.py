@@ -141,7 +141,7 @@ def signs_by_rule() -> dict[str, set[str]]:
     return found
 
 
-# What a text says of CUDA_VISIBLE_DEVICES is not a part of a combination: it has a sign of its own.
+# CUDA_VISIBLE_DEVICES is not part of a combination: if a text shows it, another sign recognizes it.
 @pytest.mark.parametrize(
     "rule", [rule for rule in get_args(Rule) if rule not in ("known_issue", "devices_hidden")]
 )

@@ -43,7 +43,7 @@ class Block:
 
 @functools.cache
 def blocks() -> tuple[Block, ...]:
-    """Return the blocks of all pages but that of the causes, those in lists and without a language too."""
+    """Return all blocks of all pages except that of the causes, also those in lists or without a language."""
     names = {str(path.relative_to(ROOT)): path for path in pages()}
     return tuple(
         block

@@ -65,7 +65,7 @@ class Fault:
     causes: Mapping[str, str] = field(default_factory=dict)
 
     def cause_in(self, release: str) -> str:
-        """Return the code to be named first for a log of this release."""
+        """Return the code of the cause that must come first for a log of this release."""
         return self.causes.get(release, self.cause)
 
 

@@ -40,7 +40,7 @@ class Stubs:
     directory: Path
 
     def place(self, name: str) -> Path:
-        """Return the directory of one of them, for the loader's path."""
+        """Return the directory of one of the stubs, for the loader's path."""
         return self.directory / name
 
     @property

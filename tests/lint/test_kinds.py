@@ -347,6 +347,6 @@ def test_a_kind_of_file_with_a_fault(kind: Kind, code: str, fault: Fault, tmp_pa
 
 
 def test_every_code_and_every_kind_is_tried() -> None:
-    # Pins can't say it: `test_visible_devices.py` tries it.
+    # No pin can hide devices; `test_visible_devices.py` tests that code.
     assert FAULTS.keys() | {"devices_hidden"} == CODES.keys()
     assert all(reads(Path(kind.file)) for kind in KINDS.values())

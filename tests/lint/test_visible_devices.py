@@ -29,7 +29,7 @@ def codes(directory: Path, text: str, name: str = "Dockerfile") -> list[str]:
         (f'{TENSORFLOW}ENV A="x y" \\\n    CUDA_VISIBLE_DEVICES=-1 \\\n    B=1\n', HIDDEN),
         (f"{CUDA}ENV CUDA_VISIBLE_DEVICES=-1\n", HIDDEN),
         ("FROM tensorflow/tensorflow:latest-gpu\nENV CUDA_VISIBLE_DEVICES=-1\n", HIDDEN),
-        # Values that show a GPU, on some machine.
+        # These values show a GPU on some machine.
         (f"{TENSORFLOW}ENV CUDA_VISIBLE_DEVICES=0\n", []),
         (f"{TENSORFLOW}ENV CUDA_VISIBLE_DEVICES=0,-1\n", []),
         (f"{TENSORFLOW}ENV CUDA_VISIBLE_DEVICES=GPU-8932f937\n", []),
@@ -38,19 +38,19 @@ def codes(directory: Path, text: str, name: str = "Dockerfile") -> list[str]:
         (f"{TENSORFLOW}ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute\n", []),
         (f"{TENSORFLOW}ENV MY_CUDA_VISIBLE_DEVICES=-1\n", []),
         (f'{TENSORFLOW}ENV NOTE="CUDA_VISIBLE_DEVICES=-1"\n', []),
-        # It counts only in the image that results.
+        # Only the variables of the final image count.
         (f"{TENSORFLOW}RUN CUDA_VISIBLE_DEVICES=-1 python -m pytest\n", []),
         (f"{TENSORFLOW}ARG CUDA_VISIBLE_DEVICES=-1\n", []),
         (f"{TENSORFLOW}ENV CUDA_VISIBLE_DEVICES=-1\nENV CUDA_VISIBLE_DEVICES=0\n", []),
         (f"{TENSORFLOW}ENV CUDA_VISIBLE_DEVICES=-1\nFROM 0\nENV CUDA_VISIBLE_DEVICES=0\n", []),
         (f"{TENSORFLOW}ENV CUDA_VISIBLE_DEVICES=-1\nFROM 0\nRUN true\n", HIDDEN),
-        # The default of an argument is what a plain build uses.
+        # A build without --build-arg uses the default of an argument.
         (f"{TENSORFLOW}ARG GPUS=-1\nENV CUDA_VISIBLE_DEVICES=$GPUS\n", HIDDEN),
         (f"ARG GPUS=-1\n{TENSORFLOW}ARG GPUS\nENV CUDA_VISIBLE_DEVICES=${{GPUS}}\n", HIDDEN),
         (f"{TENSORFLOW}ENV CUDA_VISIBLE_DEVICES=${{CUDA_VISIBLE_DEVICES:-}}\n", HIDDEN),
         (f"{TENSORFLOW}ARG GPUS=0\nENV CUDA_VISIBLE_DEVICES=$GPUS\n", []),
         (f"{TENSORFLOW}ARG GPUS\nENV CUDA_VISIBLE_DEVICES=$GPUS\n", []),
-        # The CPU is meant, or nothing says otherwise.
+        # The file is meant for the CPU, or does not say that it is meant for a GPU.
         ("FROM python:3.12\nRUN pip install tensorflow-cpu\nENV CUDA_VISIBLE_DEVICES=-1\n", []),
         ("FROM python:3.12\nRUN pip install flask\nENV CUDA_VISIBLE_DEVICES=-1\n", []),
         ("FROM python:3.12\nENV CUDA_VISIBLE_DEVICES=-1\n", []),

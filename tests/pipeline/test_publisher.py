@@ -51,7 +51,7 @@ TRUST = TrustFile(
 
 
 def digest(letter: str) -> str:
-    """Return the digest of the image that a `FakeMaker` makes whose manifest is this letter."""
+    """Return the digest of the image that `FakeMaker` makes if its manifest is this letter."""
     return f"sha256:{hashlib.sha256(letter.encode()).hexdigest()}"
 
 

@@ -32,7 +32,7 @@ def lock_of(requirements: Sequence[str], version: str) -> Path | None:
 
 
 def tensorflow_environment(requirements: Sequence[str], version: str = PYTHON) -> Path:
-    """Return the Python, of that version, of an environment with these requirements and what they need.
+    """Return the Python of an environment with these requirements and what they need. version: of Python.
 
     Packages come from a lock with hashes. Without one, they are resolved now; in CI, that is an error.
     """

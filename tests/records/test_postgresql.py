@@ -144,7 +144,7 @@ def held(postgresql: Server, database: str, identifier: str) -> Iterator[None]:
 
 
 def wait_for_a_waiter(postgresql: Server, database: str, query: str = "INSERT INTO records%") -> int:
-    """Return the server's process that waits for a lock, by default in the middle of adding."""
+    """Return the id of a server process that waits for a lock, by default while it adds a record."""
     for _ in range(500):
         found = postgresql.sql(
             "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"

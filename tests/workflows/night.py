@@ -81,7 +81,7 @@ class Night:
         self.published: Path | None = None
 
     def run(self) -> Night:
-        """Run the jobs in the order of the file, which is one that their needs allow."""
+        """Run the jobs in the order of the file, in which each job comes after those that it needs."""
         this = {"databaseId": self.number, "event": "schedule", "headBranch": "main"}
         self.state.runs.insert(0, this | {"artifacts": str(self.artifacts)})
         self.state.jobs = []
@@ -309,7 +309,7 @@ def _assignments(path: Path) -> dict[str, str]:
 
 
 def check_out(workspace: Path) -> None:
-    """Copy the files of the working tree that a commit would have, and the environment that is here."""
+    """Copy the files of the working tree that a commit would contain, and link the environment."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT, capture_output=True, check=True,

@@ -11,7 +11,7 @@ from ..versions import Version
 from .measured import PROVEN, REFUTED, joined
 from .ways import BOTH, EAGER_ONLY, Way, release_of
 
-#: How to get a release in a way, in a sentence.
+#: Each way of getting a release, as a sentence names it.
 HOW = {"image": "in an image", "pip": "with pip"}
 _TRIED = {
     PROVEN: "was certified on this kind of machine",
@@ -23,7 +23,7 @@ _TRIED = {
 def headline(ways: Sequence[Way], missing: Sequence[str], refuted: Sequence[Mapping[str, Any]]) -> str:
     """Return the answer in a few sentences.
 
-    It says "works" only of what was certified, and "should work" of what is only predicted.
+    It says "works" only about what was certified, and "should work" about what is only predicted.
     """
     eager, xla = (usable_ways(ways, mode) for mode in MODES)
     return " ".join([answer(eager, xla, missing), *_newer_image(ways, eager), *_refutation(refuted)])
@@ -71,8 +71,8 @@ def newest_in_mode(ways: Sequence[Way], mode: str) -> dict[str, Any]:
 def usable_ways(ways: Sequence[Way], mode: str) -> list[Way]:
     """Return the best image and the newest installation with pip that can be used in a mode.
 
-    The best image is the newest one that was certified, else the newest one. All have the same outcome: what
-    works hides what is uncertain.
+    The best image is the newest one that was certified, else the newest one. If anything works, what is
+    uncertain is left out, so all have the same outcome.
     """
     fitting = [way for way in ways if mode == EAGER or way["modes"] == BOTH]
     for wanted in (Outcome.WORKS.value, Outcome.UNKNOWN.value):

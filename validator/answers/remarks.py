@@ -1,5 +1,5 @@
-"""What to say next to the headline: why no newer release, what another driver or a release candidate would
-change, and what is known to go wrong with what is offered.
+"""Write the remarks next to the headline: why the newest release is not offered, what another driver or a
+release candidate would change, and which faults of the offered releases are known.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def remarks(
 
 
 def _why_older(found: Sequence[Option], ways: Sequence[Way]) -> Iterator[str]:
-    """Yield why not the newest release, and why in one way an older release than in the other."""
+    """Yield why the newest release is not offered, and why one way offers an older release than the other."""
     certain = usable_ways(ways, EAGER)[0]["outcome"]
     best = {name: _newest(ways, name, certain) for name in HOW}
     known = [release for release in best.values() if release is not None]
@@ -126,7 +126,7 @@ def _candidate(ways: Sequence[Way], machine: Situation) -> Iterator[str]:
 
 
 def _known_faults(ways: Sequence[Way]) -> Iterator[str]:
-    """Yield what is known to go wrong with the releases that are offered."""
+    """Yield the known faults of the releases that are offered."""
     for text in dict.fromkeys(text for way in ways for text in way["cautions"]):
         concerned = [way for way in ways if text in way["cautions"]]
         names = joined(list(dict.fromkeys(way["release"] for way in concerned)))

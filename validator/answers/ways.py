@@ -24,7 +24,7 @@ from .measured import PROVEN, Measured, Option, contents
 BOTH, EAGER_ONLY = "eager and XLA", "eager only"
 #: The placeholder that `filling` fills in.
 _PIN = "pin_that_works"
-#: Installs a requirement.
+#: The command that installs a requirement.
 INSTALL = 'python -m pip install "{}"'
 _BUILDS = "There is no such image to pull. This builds it; in a checkout, `python` is `.venv/bin/python`."
 #: The most reasons that are given for one release.
@@ -70,7 +70,7 @@ def image_ways(found: Sequence[Option], known: Measured) -> Iterator[dict[str, A
 
 
 def pip_ways(found: Sequence[Option], machine: Situation) -> Iterator[dict[str, Any]]:
-    """Yield the newest release that pip installs and that works, or those of which that is not certain."""
+    """Yield the newest release that works with pip, or, if none is certain to, the newest that may work."""
     suggested = newest_that_works(machine)
     if suggested is not None:
         install = INSTALL.format(suggested.requirement)
@@ -111,7 +111,7 @@ def refuted_images(found: Sequence[Option], ways: Sequence[Way]) -> Iterator[dic
 
 
 def release_row(option: Option, ways: Sequence[Way], machine: Situation) -> dict[str, Any]:
-    """Return a release with its outcome in each way and mode, what it needs, and what speaks against it.
+    """Return a release with its outcome in each way and mode, what it needs, and the reasons against it.
 
     ways: those that are offered. If one of them installs the release with pip for another Python than the
     machine's, the row is about that one.
@@ -138,7 +138,7 @@ def release_row(option: Option, ways: Sequence[Way], machine: Situation) -> dict
 
 
 def _needs(option: Option, python: str) -> Iterator[str]:
-    """Yield what an installation with pip needs besides the release, if it can be used. python: the own."""
+    """Yield what pip needs besides the release, if it can be used. python: that of the machine."""
     release = option.release
     if outcome(option.pip.prediction, EAGER) is Outcome.FAILS:
         return
@@ -228,9 +228,9 @@ def _way(
 def reasons_against(
     prediction: Prediction | None, release: Release, mode: str | None = None
 ) -> list[dict[str, str]]:
-    """Return what speaks against a release, the deciding reasons first.
+    """Return the reasons against a release, the deciding ones first.
 
-    mode: `eager` or `xla` to leave out what speaks only against the other one.
+    mode: `eager` or `xla` leaves out the reasons that are only about the other mode.
     """
     if prediction is not None and prediction.outcome is Outcome.WORKS:
         return []

@@ -1,8 +1,8 @@
 """Compile Python files from stdin to byte code on stdout, in the Python of a base, from 3.9 on.
 
-A file is its path and its content. Before them are three numbers of four bytes: the file's own, and the
-lengths of path and content. A file without a path ends a batch. The byte code comes in any order, each time
-after the number of its file and its own length.
+Each file begins with three numbers of four bytes: its own, and the lengths of its path and content, which
+follow. A file without a path ends a batch. The byte code comes in any order; before each piece are the number
+of its file and its length.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HEAD = struct.Struct(">III")
 _RESULT_HEAD = struct.Struct(">II")
 #: The limits of a batch, which one process compiles. It ends with the file that reaches either limit, so it
 #: depends only on the files that come before it. Smaller batches take a tenth more time, because each process
-#: gets its memory anew.
+#: allocates its memory anew.
 _BATCH_FILES = 256
 _BATCH_BYTES = 8 << 20
 

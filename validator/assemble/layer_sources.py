@@ -71,8 +71,8 @@ def plan_image(
     """Return the plan of an image. Reads only the wheel of TensorFlow, and only if no plan did so before.
 
     runner: compiles the byte code (None: the image has none). compiled: wheels that were compiled for other
-    images. Raises InputError for a wheel that does not
-    fit the base or contains what no image may have, and BuildError for a lock without TensorFlow.
+    images. Raises InputError for a wheel that does not fit the base or contains what no image may have, and
+    BuildError for a lock without TensorFlow.
     """
     environment = install.Environment(spec.python, base.files.glibc_version)
     for wheel in lock.wheels:
@@ -149,7 +149,7 @@ class _Planner:
         sources = [
             SourceWheel(str(wheel), wheel.sha256, partial(self.made.installed, wheel)) for wheel in wheels
         ]
-        # The whole layer of TensorFlow's wheel is known to the layer table.
+        # The layer table knows the whole layer of TensorFlow's wheel.
         compiled = CompiledWheels() if group is Group.TENSORFLOW else self.compiled
         name = f"byte code ({group.value})"
         return bytecode.byte_code(name, self.base.files.interpreter, sources, self.runner, compiled)

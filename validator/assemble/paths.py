@@ -30,7 +30,7 @@ def path_problem(path: str) -> str | None:
 
 
 def _is_ordinary(path: str) -> bool:
-    """Return True for paths with which nothing can be wrong. They are nearly all paths, so this is quick."""
+    """Return True for a path that needs no further checks. Nearly all are like that, so this saves time."""
     return (
         0 < len(path) <= _LONGEST_NAME
         and path.isascii()

@@ -24,7 +24,7 @@ LEVEL = 2
 #: copied to a ring buffer, in which zstd searches more slowly. Larger frames take more memory and are hardly
 #: smaller.
 FRAME = 4 << 20
-#: The power of two of the window: as large as a frame.
+#: The window is 2 to the power of this: as large as a frame.
 _WINDOW = 22
 
 _SKIPPABLE = 0x184D2A50
@@ -70,7 +70,7 @@ class ZstdEncoding:
                     for frame in frames:
                         blob.add(compressor.compress(frame))
                 else:
-                    # In one other thread, while this one reads the next frame, which takes twice as long.
+                    # Another thread compresses while this one reads the next frame, in twice the time.
                     for compressed in map_ahead(compressor.compress, frames, 1):
                         blob.add(compressed)
                 member.end = blob.size

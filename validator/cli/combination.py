@@ -97,8 +97,8 @@ def _pip_chooses(combination: Combination, tensorflow: Release) -> bool:
 def assumed_cudnn(combination: Combination, image: ImageSpec, situation: Situation) -> str:
     """Return which cuDNN pip is assumed to choose, and the command that installs exactly that one.
 
-    If it fails with that cuDNN, and works with an older one that the extra allows, the command installs the
-    newest such one. Empty if pip has no choice.
+    If the combination fails with that cuDNN but works with older ones that the extra allows, the command
+    installs the newest of those. Empty if pip has no choice.
     """
     tensorflow = release(image.tensorflow)
     given = any(without_suffix(name) == "nvidia-cudnn" for name, _ in combination.packages)
@@ -116,7 +116,7 @@ def assumed_cudnn(combination: Combination, image: ImageSpec, situation: Situati
 
 
 def _older_cudnn(tensorflow: Release, situation: Situation) -> str | None:
-    """Return the newest cuDNN of the extra with which a failing situation works, or None."""
+    """Return the newest cuDNN that the extra allows and that makes a failing situation work, or None."""
     if judge(situation).outcome is not Outcome.FAILS:
         return None
     for version in reversed(allowed_cudnn(tensorflow)):

@@ -163,7 +163,7 @@ def _show(diagnosis: Diagnosis) -> None:
     from ..reports.diagnosis import text
     from .program import program
 
-    # Other formats are for other machines.
+    # Other formats may be read on another machine.
     diagnosis = replace(diagnosis, next_command=diagnosis.next_command.replace(ANYWHERE, program()))
 
     terminal = sys.stdout.isatty()

@@ -1,4 +1,4 @@
-"""The command that starts this program again, in the way in which it was started."""
+"""The command that starts this program again as it was started."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def program() -> str:
 
 
 def _shown(path: Path) -> str:
-    """Return how a person types a program here: its path below this directory, its name, or its path."""
+    """Return what to type to start a program: a path below this directory, a name in PATH, or a full path."""
     here = Path.cwd()
     if path.is_relative_to(here):
         return shlex.quote(str(path.relative_to(here)))

@@ -1,5 +1,5 @@
-"""Rules about cuDNN: the CUDA versions and GPUs that a release supports, what TensorFlow requires, and what
-NVIDIA's images have.
+"""Rules about cuDNN: the CUDA versions and GPUs that a release supports, what TensorFlow requires, and
+which cuDNN NVIDIA's images have.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def outcome(prediction: Prediction, mode: str) -> Outcome:
 
 
 def cautions(prediction: Prediction) -> list[Reason]:
-    """Return the remarks on how operations run, such as one on a compiler that is known to have a fault."""
+    """Return the advisories about how operations run, such as one about a compiler with a known fault."""
     return [reason for reason in prediction.reasons if reason.advisory and reason.mode is not None]
 
 

@@ -17,7 +17,7 @@ from .releases import Release
 
 @dataclass(frozen=True)
 class OtherDriver:
-    """The oldest driver with which the newest release that any driver allows can be used.
+    """The oldest driver that allows the newest release which the machine can use with any driver.
 
     last_branch: the last driver branch for the GPU, None if the newest one supports it. is_older: True if the
     machine's own driver is too new for the GPU.
@@ -29,7 +29,7 @@ class OtherDriver:
 
 
 def other_driver(machine: Situation) -> OtherDriver | None:
-    """Return the driver that allows a newer release; None if there is none, or if the own is not known.
+    """Return the driver that allows a newer release; None if there is none, or if the machine's is not known.
 
     A release can be used if eager operations work in an image of this project or with pip, or if nothing
     speaks against it and only facts about the machine are missing.
@@ -47,7 +47,7 @@ def other_driver(machine: Situation) -> OtherDriver | None:
     found = _newest_release(_with(machine, wanted[-1])) if wanted else None
     if found is None or found == _newest_release(machine):
         return None
-    # A release of a branch comes before the branch, which stands for its newest release.
+    # A single release sorts before its branch, because a branch stands for its newest release.
     fitting = (one for one in wanted if _is_usable(offer(_with(machine, one), found, {})))
     return OtherDriver(next(fitting), last, is_older)
 
@@ -82,7 +82,7 @@ def _fits(prediction: Prediction) -> bool:
 
 @functools.cache
 def _candidates() -> tuple[DriverRelease, ...]:
-    """Return the known branches, and the first release of a branch that runs a CUDA major version."""
+    """Return the known branches, and the oldest driver release that runs each CUDA major version."""
     return tuple(sorted({*(DriverRelease(one.number) for one in drivers.branches()), *_floors()}))
 
 

@@ -150,7 +150,8 @@ def _with_python(
 def _after(found: Suggestion, python: str, in_image: bool, named: bool) -> Iterator[str]:
     """Yield the commands that complete the installation.
 
-    python: the one into which the release is installed. named: the loader is told of NVIDIA's wheels.
+    python: the one into which the release is installed. named: the commands already tell the loader about
+    NVIDIA's wheels.
     """
     run = "RUN " if in_image else ""
     for requirement in policies.constraints(found.release.version):

@@ -83,7 +83,7 @@ def _newest_that_works(machine: Situation) -> Suggestion | None:
 def candidate_that_works(machine: Situation) -> Suggestion | None:
     """Return the newest release candidate if pip can install it on a machine and it works there.
 
-    None if it does not, or if there is a stable release that is newer.
+    None if it does not, or if a stable release is newer.
     """
     for release in reversed(releases()):
         if is_candidate(release.version):
@@ -137,9 +137,9 @@ NVIDIA_DIRECTORIES = 'glob.glob(sysconfig.get_path("purelib") + "/nvidia/*/lib")
 
 
 def export_library_path(python: str) -> str:
-    """Return the command that tells the loader about them. python: that of the environment.
+    """Return the command that tells the loader about the directories of NVIDIA's wheels.
 
-    It has to be run before Python starts.
+    It must run before Python starts. python: the Python of the environment, as the shell finds it.
     """
     code = f'import glob, sysconfig; print(":".join({NVIDIA_DIRECTORIES}))'
     return f"export LD_LIBRARY_PATH=$({python} -c '{code}')"

@@ -1,4 +1,4 @@
-"""Why a value of CUDA_VISIBLE_DEVICES hides every GPU, on any machine.
+"""Say why a value of CUDA_VISIBLE_DEVICES hides every GPU, whatever the machine.
 
 CUDA shows the devices that the variable lists, up to the first entry that is not valid.
 """
@@ -10,12 +10,12 @@ import re
 from ..model.prediction import Reason
 from . import facts
 
-#: No machine has so many GPUs.
+#: No machine has this many GPUs.
 _MANY_GPUS = 64
 
 
 def hides_every_gpu(value: str) -> Reason | None:
-    """Return why a value hides every GPU; None if it shows one on some machine, or if it has a variable."""
+    """Return why a value hides every GPU; None if some machine shows one, or if the value has a variable."""
     why = why_hidden(value)
     if why is None:
         return None
@@ -25,7 +25,7 @@ def hides_every_gpu(value: str) -> Reason | None:
 
 
 def why_hidden(value: str) -> str | None:
-    """Return why no machine shows a GPU with a value, as a clause, or None."""
+    """Return why no machine shows a GPU with this value, as a clause, or None if some machine may."""
     first = value.split(",")[0].strip()
     if not first:
         return "an empty value shows no GPU"

@@ -38,7 +38,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Resolved:
-    """The image to start. selected: the image to pull first; None if it needs not be certified."""
+    """The image to start. selected: the image to pull first; None if it need not be certified."""
 
     start: Start
     selected: SelectedImage | None

@@ -11,7 +11,7 @@ from .causes import language
 from .lookup import finder
 from .observations import Observations
 
-#: The program where there is neither a checkout nor an installation of it.
+#: How to start the program where it is neither checked out nor installed.
 ANYWHERE = "uvx --from git+https://github.com/tensorflow-gpu-matrix/tensorflow-gpu-matrix validator"
 #: The named condition that holds if the GPU was seen working, and the kind that is observed if somebody says
 #: that they want no GPU.

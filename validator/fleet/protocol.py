@@ -135,7 +135,7 @@ class Capacity:
 
 @dataclass(frozen=True)
 class Refused:
-    """The reason for which the scheduler did not accept a unit.
+    """The reason why the scheduler did not accept a unit.
 
     fault: an infrastructure fault such as QUOTA, which another attempt may survive; None if the scheduler
     says that no node can ever run the unit, which is then missing.

@@ -17,7 +17,7 @@ _WAIT_S = 30.0
 
 
 class Database:
-    """A file of tables. Several processes may use it at once."""
+    """A file with tables. Several processes may use it at once."""
 
     def __init__(self, path: Path, tables: Iterable[str]) -> None:
         """tables: the statements that make the tables. Raises MissingError."""
@@ -37,12 +37,12 @@ class Database:
         self._connection.close()
 
     def execute(self, statement: str, *values: object) -> None:
-        """Change rows."""
+        """Run a statement that changes rows."""
         with self._explained():
             self._connection.execute(statement, values)
 
     def execute_many(self, statement: str, rows: Sequence[Row]) -> None:
-        """Change rows, once for each of these."""
+        """Run a statement that changes rows, once with each of these rows of values."""
         with self._explained():
             self._connection.executemany(statement, rows)
 
@@ -59,7 +59,7 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """Make all changes or none. A transaction within another one is a part of that."""
+        """Make all changes or none. A transaction inside another one is part of the outer one."""
         if self._connection.in_transaction:
             yield
             return

@@ -6,9 +6,9 @@ A *run* is the work of one command: cells, each with up to ATTEMPTS units. The s
                    │           └─────▶ LOST (then another unit, PLANNED)
                    └─────────────────▶ MISSING
 
-BATCHED is noted before the units are submitted, with the batch they belong to; whoever finds it submits the
-same batch again, and the engine finds what it has already. KEPT holds the finished record, so that the same
-record, not a second one, is added to the store of records.
+Units become BATCHED, with the name of their batch, before they are submitted. A process that finds them so
+submits the same batch again, and the engine recognizes what it already has. KEPT holds the finished record,
+so that the same record, not a second one, is added to the store of records.
 """
 
 from __future__ import annotations

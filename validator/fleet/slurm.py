@@ -1,7 +1,7 @@
 """Slurm: arrays of jobs, whose results come back through a directory that all nodes share.
 
-The name of a job is that of its array. Ids of jobs are never kept: after a crash the controller may give them
-to others. A result file is the truth, whatever the queue says.
+A job has the name of its array. Job ids are never kept: after a crash the controller may give them to other
+jobs. If there is a result file, it counts, whatever the queue says.
 """
 
 from __future__ import annotations

@@ -38,12 +38,12 @@ from .units import Unit
 
 #: Seconds to wait for another submitter.
 _LOCK_S = 120.0
-#: What Python runs for the directory of tools, whose modules and packages it can import.
+#: `tools/DIGEST/__main__.py`. Python runs it for `python3 tools/DIGEST`, and finds the modules next to it.
 _START = b"from slurm_job.main import start\n\nstart()\n"
 
 
 class SlurmDirectory:
-    """The directory, as the settings of the cluster name it."""
+    """The directory that the settings of the cluster name."""
 
     def __init__(self, settings: SlurmSettings) -> None:
         self._settings = settings
@@ -82,7 +82,7 @@ class SlurmDirectory:
         _write_once(array / "job.sh", self.script(name, units[0].tasks).encode())
 
     def claim(self, unit: str, array: str, index: int) -> Handle:
-        """Return the handle of a unit: that of the array in which it was first, or now is."""
+        """Return the handle of a unit, with the first array that claimed it: this one, if no other did."""
         claim = self.path / "units" / unit
         _write_once(claim, f"{array}/{index}".encode())
         return f"{claim.read_text('ascii')}/{unit}"
@@ -108,15 +108,15 @@ class SlurmDirectory:
         return found
 
     def outputs(self, array: str, index: int) -> list[Path]:
-        """Return the files with what the runs of a unit printed, the oldest first."""
+        """Return the files with the output of the runs of a unit, oldest first."""
         return sorted((self.path / "arrays" / array / "output").glob(f"{index}.*"), key=changed_at)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Let one submitter at a time look into the queue and submit.
 
-        On a file system without locks, two of them may submit the same array: both measure, and one result
-        counts.
+        On a file system without locks, two of them may submit the same array: both arrays measure, and one
+        result counts.
         """
         path = self.path / "lock"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -143,7 +143,7 @@ def parts_of(handle: Handle) -> tuple[str, int, str]:
 
 
 def changed_at(path: Path) -> float:
-    """Return when a file was changed, as a timestamp; 0 for one that is gone."""
+    """Return when a file was changed, as a timestamp; 0 if it is gone."""
     with contextlib.suppress(OSError):
         return path.stat().st_mtime
     return 0.0

@@ -87,7 +87,7 @@ def _tensorflow(environment: Environment) -> Pin | None:
 
 
 def _hidden(environment: Environment, tensorflow: Pin | None) -> Iterator[tuple[Reason, Place]]:
-    """Yield why no GPU is shown to TensorFlow. Without a GPU, or TensorFlow for one, that may be meant."""
+    """Yield why TensorFlow sees no GPU, if the environment is meant for one."""
     stated = environment.visible_devices
     with_cuda = tensorflow is not None and tensorflow.name not in _ON_CPU
     if stated is not None and (with_cuda or environment.for_gpu):

@@ -16,7 +16,7 @@ from .instructions import substituted
 from .source_file import Source, read_source
 from .yaml_places import items, place_of, root_of
 
-#: Tags of compose, which say how a value replaces that of another file.
+#: Tags of Compose that say how a value replaces that of another file.
 _TAG = re.compile(r"(?<![^\s\[,])!(?:reset|override)\b")
 #: Variables that the NVIDIA runtime reads.
 _FOR_GPU = ("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES")
@@ -25,7 +25,7 @@ _FOR_GPU = ("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES")
 def environments(path: Path) -> tuple[list[Environment], list[Source]]:
     """Return an environment for each service. Raises InputError."""
     source = read_source(path)
-    # Places stay the same.
+    # Spaces instead of the tags keep lines and columns as they are.
     plain = replace(source, text=_TAG.sub(lambda tag: " " * len(tag[0]), source.text))
     services = _child(root_of(plain, "a compose file"), "services")
     return [_service(source, service) for service in _members(services).values()], [source]
@@ -44,7 +44,7 @@ def _service(source: Source, service: Node) -> Environment:
 
 
 def _gets_gpus(service: Node) -> bool:
-    """Return whether a service asks for GPUs: `gpus`, `runtime: nvidia`, or devices that are reserved."""
+    """Return whether a service asks for GPUs: `gpus`, `runtime: nvidia`, or reserved devices."""
     if _child(service, "gpus") is not None or _text(_child(service, "runtime")) == "nvidia":
         return True
     node = service
@@ -58,9 +58,9 @@ def _gets_gpus(service: Node) -> bool:
 
 
 def _variables(node: Node | None) -> Iterator[tuple[str, tuple[bool, Node]]]:
-    """Yield the names of variables, each with whether the node has the name too, and the node.
+    """Yield the name of each variable, whether its node also holds the name (`NAME=VALUE`), and the node.
 
-    A variable without a value has that of the reader's shell, so it is left out.
+    A variable without a value gets the one in the user's shell, so it is left out.
     """
     for name, value in _members(node).items():
         if not _is_null(value):
@@ -76,11 +76,11 @@ def _child(node: Node | None, key: str) -> Node | None:
 
 
 def _members(node: Node | None) -> dict[str, Node]:
-    """Return the members of a mapping by name, also those that `<<` takes from others."""
+    """Return the members of a mapping by name, including those that `<<` takes from other mappings."""
     own = {name: value for name, (_, value) in keys_of(node).items()} if isinstance(node, MappingNode) else {}
     merged = own.pop("<<", None)
     taken: dict[str, Node] = {}
-    # Of several mappings, the first one that has a member counts.
+    # If several mappings have the same member, the first one counts.
     for other in reversed([*items(merged)]) if merged is not None else ():
         taken |= _members(other)
     return (_members(merged) if isinstance(merged, MappingNode) else taken) | own

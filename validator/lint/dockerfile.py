@@ -80,7 +80,7 @@ class Stage:
     commands name. projects: what files of the project install, by the directory of the installed packages.
     directory: in which commands run. copied: files of the build context. copies: where they are in the image.
     copied_from: stages whose packages it copies, with the paths. used: True if another stage copies from it.
-    extended: True if another stage begins with it. visible_devices: the value of CUDA_VISIBLE_DEVICES.
+    extended: True if another stage is based on it. visible_devices: the value of CUDA_VISIBLE_DEVICES.
     cuda_unclear: True if a command may have installed a CUDA or a cuDNN that is not known.
     """
 

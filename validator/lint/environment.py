@@ -10,7 +10,7 @@ from ..model.finding import Place
 
 #: The packages that are TensorFlow. The first one that is there decides.
 TENSORFLOW = ("tensorflow", "tensorflow-gpu", "tensorflow-cpu", "intel-tensorflow")
-#: The variable with which CUDA shows a process only some GPUs.
+#: The variable that limits which GPUs CUDA shows to a process.
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 #: A package with more parts in its specifiers counts as one whose version is not known.
 _MOST = 100
@@ -20,7 +20,7 @@ _MOST = 100
 class Stated:
     """A version that something other than a package states, or the value of a variable.
 
-    value: for a Python also the specifier of several (`>=3.12`). image: True if a base image states it.
+    value: a version, or for Python a specifier (`>=3.12`). image: True if a base image states it.
     """
 
     value: str

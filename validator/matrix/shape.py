@@ -1,4 +1,4 @@
-"""Check the shape of a document, a matrix file or another one, against the types of its schema.
+"""Check the shape of a document, such as a matrix file, against the types of its schema.
 
 Only the shape is checked here. `images` and `hosts` check whether a release, a version or a GPU exists,
 because they know the facts and can name the nearest ones.

@@ -87,7 +87,7 @@ def labelled(driver: str, product: str, compute_capability: str, gpus: int) -> O
 
 
 class Unread(str, Enum):
-    """The reason for which the driver could not be read outside the container."""
+    """The reason why the driver could not be read outside the container."""
 
     NOT_ASKED = "not_asked"
     NO_GPU_OFFERED = "no_gpu_offered"

@@ -194,7 +194,7 @@ def judge(
 
 @dataclass(frozen=True)
 class _Case:
-    """A case for `judge`. has_cuda: the image's variant has CUDA, so that a GPU has to compute."""
+    """A case for `judge`. has_cuda: the image's variant has CUDA, so a GPU has to compute."""
 
     report: Report
     origin: Origin

@@ -1,4 +1,4 @@
-"""A few steps of training on all workers together, next to the same steps on one of them.
+"""Train a few steps on all workers together, and the same steps on one of them alone.
 
 The workers run `train` at the same time, each in a fresh interpreter.
 """
@@ -23,7 +23,7 @@ TOLERANCE = 1e-4
 
 
 def train(tf: Any, replicas: int) -> Iterator[Dict[str, Any]]:
-    """Train together, and compute the same by itself. Runs in a fresh interpreter with `TF_CONFIG`."""
+    """Train together, and compute the same steps alone. Runs in a fresh interpreter with `TF_CONFIG`."""
     yield {"stage": CONNECT}
     kinds = tf.distribute.experimental.CommunicationImplementation
     options = tf.distribute.experimental.CommunicationOptions(

@@ -1,4 +1,4 @@
-"""Find the kernels that a GPU ran with TensorFlow's profiler.
+"""Find out with TensorFlow's profiler which kernels a GPU ran.
 
 The profiler writes an `XSpace` message (openxla/xla, `third_party/tsl/tsl/profiler/protobuf/xplane.proto`).
 Its Python classes are in a different package in every other release, so the few fields that are needed are

@@ -157,7 +157,7 @@ class _File:
 
 
 def _known(data: mmap.mmap | bytes, log: mmap.mmap | bytes) -> tuple[set[str], int]:
-    """Return the ids in the index, and the greatest number of a row in it."""
+    """Return the ids in the index, and the greatest row number in it."""
     known: set[str] = set()
     greatest = 0
     for part in (data, log):

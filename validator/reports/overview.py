@@ -63,7 +63,7 @@ class Row:
 
     @property
     def predicted(self) -> str | None:
-        """The outcome in one word, which is `eager-only` if only XLA fails; None for a cell without one."""
+        """The predicted outcome in one word; None for a cell without a prediction. See `predicted_word`."""
         return predicted_word(self.planned.prediction) if self.planned else None
 
     @property
@@ -121,7 +121,7 @@ def overview(planned: Iterable[PlannedCell], latest: Mapping[str, Record]) -> li
     return rows
 
 
-#: The word for a prediction that eager operations work and that functions compiled by XLA fail.
+#: The word for the prediction that eager operations work and functions compiled by XLA fail.
 EAGER_ONLY = "eager-only"
 #: The words for predictions, as reports show them.
 PREDICTED = (Outcome.WORKS.value, EAGER_ONLY, Outcome.FAILS.value, Outcome.UNKNOWN.value)

@@ -52,7 +52,7 @@ class Watch:
         self._thread.join()
 
     def check(self) -> None:
-        """Check once. Faults of the store are told, and the next check tries again."""
+        """Check once. Report a fault of the store; the next check tries again."""
         self._events.tell("progress", [_state(run) for run in _shown_runs(self._progress())])
         try:
             version = self._version()

@@ -83,13 +83,13 @@ def answers() -> Answers:
 
 @pytest.fixture(scope="session")
 def hostile_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the page of a record that would leave its place."""
+    """Return the page of a hostile record, whose every text tries to run as HTML."""
     return write(tmp_path_factory.mktemp("hostile"), sources([hostile()], diagnose=lambda _: None))
 
 
 @pytest.fixture(scope="module")
 def host(directory: Path) -> Iterator[str]:
-    """Yield a host of the page that outlives the browsers: one that closes may still ask for something."""
+    """Yield a host of the page that outlives the browsers: a closing browser may still send a request."""
     with serve(directory) as url:
         yield url
 
@@ -145,7 +145,7 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Yield the page of RECORDS in version 1, while RUN goes on."""
+    """Yield version 1 of the page of RECORDS, while RUN goes on."""
     made = write(tmp_path_factory.mktemp("served"), sources(RECORDS, live="1"))
     events = Events()
     events.tell("progress", [RUN])

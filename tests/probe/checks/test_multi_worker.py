@@ -45,7 +45,7 @@ class Gone(Exception):
 
 @dataclass
 class Script:
-    """The behaviour of one worker: the values of its training, and its end. leaves: its process goes away."""
+    """The behaviour of one worker: its training values, and how it ends. leaves: its process ends early."""
 
     values: list[dict[str, Any]] = field(default_factory=step)
     failure: Failure | None = None

@@ -184,7 +184,7 @@ def _part(group: Group) -> None:
 
 
 class _Outcome:
-    """The end of training together. ended: how it failed for this worker, if it did."""
+    """The end of the joint training. ended: how this worker failed, if it did."""
 
     def __init__(self, group: Group, ended: Optional[Failure], evidence: Dict[str, Any]) -> None:
         self.group, self.ended, self.evidence = group, ended, evidence

@@ -320,7 +320,7 @@
       element("td", { class: "why" }, ...whyNot(release)));
   }
 
-  // Return the deciding reason against each way of getting a release, once if it is the same.
+  // Return the deciding reason against each way of getting a release; only one if both are the same.
   function whyNot({ image, reasons: [own], pip_reasons: [pip] }) {
     if (!image || own?.text === pip?.text) return [pip?.text];
     return [own && element("div", {}, `Image: ${own.text}`), pip && element("div", {}, `pip: ${pip.text}`)];

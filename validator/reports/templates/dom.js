@@ -14,7 +14,7 @@ function element(name, attributes = {}, ...children) {
   return made;
 }
 
-// Return a text of at most so many characters, which ends with … if it was cut.
+// Return a text, cut to at most this many characters. A text that was cut ends with ….
 const shortened = (text, most) => (text.length <= most ? text : `${text.slice(0, most - 1).trimEnd()}…`);
 
 function button(key, text, action) {
