@@ -481,7 +481,7 @@ def test_python_is_loaded_when_somebody_chooses_a_field_and_not_before(
     page.locator("#works [name=gpu]").fill("A100")
     submit(page, "works")
     expect(page.locator("#works-answer .modes")).to_be_visible()
-    # Nobody needs to know that any longer.
+    # The message that Python loads is removed with the answer.
     expect(page.locator(loaded)).to_be_empty()
     [_] = page.workers
 
