@@ -293,7 +293,7 @@ def test_where_only_xla_fails_the_page_says_eager_only() -> None:
     assert made.count('class="eager-only">eager-only</a></td>') == 2
     assert '<option value="eager-only">eager-only (2)</option>' in made
     assert '<option value="fails">fails (0)</option>' in made
-    assert "expected to work unless XLA compiles it" in made
+    assert "expected to work, but not with XLA" in made
     data = json.loads(re.findall(r'<script type="application/json" id="data">(.*?)</script>', made)[0])
     assert [cell[2] for cell in data["cells"]] == ["eager-only"] * 2
     # What works on the machine instead is offered all the same.
