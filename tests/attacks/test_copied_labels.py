@@ -38,7 +38,7 @@ LABELS = {
     image_names.LABEL_SPEC: SPEC.identifier,
     image_names.LABEL_LOCK: LOCK.digest,
     image_names.LABEL_RECIPE: recipe_digest(SPEC.variant),
-    image_names.LABEL_BASE: INPUTS.base,
+    image_names.LABEL_BASE: str(INPUTS.base),
     "org.opencontainers.image.version": "2.21.0",
 }
 
@@ -50,7 +50,7 @@ class Maker(FakeMaker):
         return recipe_digest(spec.variant)
 
     def is_current_base(self, spec: ImageSpec, origin: str) -> bool:
-        return origin == INPUTS.base
+        return origin == str(INPUTS.base)
 
     def base_repository(self, spec: ImageSpec) -> Repository | None:
         return None

@@ -11,6 +11,7 @@ from validator.certify import attached
 from validator.certify.provenance import PREDICATE, Inputs, statement
 from validator.certify.trust import THROW_AWAY, Signatory
 from validator.certify.trust_file import Party, TrustFile
+from validator.model.base_origin import BaseOrigin
 from validator.model.timestamps import now_utc
 from validator.registry.client import Registry
 
@@ -21,7 +22,7 @@ INPUTS = Inputs(
     image="tf2.21.0-cuda12.5-cudnn9.3-py312",
     lock_digest=LOCK,
     recipe_digest="sha256:" + "6" * 64,
-    base=f"registry:python:3.12-slim-bookworm@sha256:{'7' * 64}",
+    base=BaseOrigin("registry", "python:3.12-slim-bookworm", f"sha256:{'7' * 64}"),
     source_commit="8" * 40,
     version="1.0.0",
 )

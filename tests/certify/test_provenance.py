@@ -30,7 +30,7 @@ from .building import INPUTS
 ADDED = ("git:amd64=1:2.39.5-0+deb12u2", "libc-l10n:all=2.36-9")
 WITH_PACKAGES = replace(
     INPUTS,
-    base=str(BaseOrigin("registry", "python:3.12", f"sha256:{'7' * 64}").with_packages(["git"], ADDED)),
+    base=BaseOrigin("registry", "python:3.12", f"sha256:{'7' * 64}").with_packages(["git"], ADDED),
     added=ADDED,
 )
 DIGEST = "sha256:" + "d" * 64
@@ -78,8 +78,8 @@ def test_a_builder_with_a_key_is_named_by_its_fingerprint() -> None:
     [
         INPUTS,
         replace(INPUTS, source_commit=None),
-        replace(INPUTS, base=f"bootstrap:bookworm@sha256:{'7' * 64}"),
-        replace(INPUTS, base=f"registry:localhost:5000/team/base:1@sha256:{'7' * 64}"),
+        replace(INPUTS, base=BaseOrigin("bootstrap", "bookworm", f"sha256:{'7' * 64}")),
+        replace(INPUTS, base=BaseOrigin("registry", "localhost:5000/team/base:1", f"sha256:{'7' * 64}")),
         WITH_PACKAGES,
     ],
 )
@@ -120,7 +120,7 @@ def test_a_base_to_which_nothing_was_added_has_no_packages() -> None:
 
 def test_a_base_without_a_digest_gets_no_provenance() -> None:
     with pytest.raises(ValidatorError, match="its base registry:mine:latest has no digest"):
-        payload(replace(INPUTS, base="registry:mine:latest"))
+        payload(replace(INPUTS, base=BaseOrigin("registry", "mine:latest", None)))
     with pytest.raises(InputError, match="not a valid digest"):
         payload(replace(INPUTS, lock_digest="sha256:abc"))
 

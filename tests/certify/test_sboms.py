@@ -20,6 +20,7 @@ from validator.certify.trust import Signatory, Trust, read_key
 from validator.certify.trust_file import read_trust_file
 from validator.errors import ValidatorError
 from validator.locks.lock_files import parse
+from validator.model.base_origin import BaseOrigin
 from validator.model.timestamps import now_utc
 from validator.registry.client import Registry
 from validator.registry.names import Repository, tag_of
@@ -86,9 +87,9 @@ BOOTSTRAPPED = "tf2.21.0-cuda12.5-cudnn9.3-py313"
 def unlisted(repository: Repository, by_cosign: Signer, trust: Trust, stranger: Builder) -> Unlisted:
     digest = push_image(repository, tag_of(BOOTSTRAPPED))
     lock = parse((images_directory() / "locks" / f"{BOOTSTRAPPED}.txt").read_text())
-    inputs = replace(
-        INPUTS, image=BOOTSTRAPPED, lock_digest=lock.digest, base=bootstrap.origin("trixie")
-    )  # fmt: skip
+    base = BaseOrigin("bootstrap", "trixie", f"sha256:{bootstrap.digest('trixie')}")
+    assert str(base) == bootstrap.origin("trixie")
+    inputs = replace(INPUTS, image=BOOTSTRAPPED, lock_digest=lock.digest, base=base)
     stranger.prove(Registry(repository), digest, inputs)
     return Unlisted(
         Registry(repository), digest, repository.tagged(tag_of(BOOTSTRAPPED)),
@@ -225,7 +226,7 @@ def test_the_packages_of_a_base_that_nobody_can_read_are_left_out_only_on_demand
 ) -> None:
     digest = push_image(repository, "again", {"made": "again"})
     lock = parse((images_directory() / "locks" / f"{BOOTSTRAPPED}.txt").read_text())
-    gone = f"bootstrap:trixie@sha256:{'7' * 64}"
+    gone = BaseOrigin("bootstrap", "trixie", f"sha256:{'7' * 64}")
     stranger.prove(
         Registry(repository), digest,
         replace(INPUTS, image=BOOTSTRAPPED, lock_digest=lock.digest, base=gone),

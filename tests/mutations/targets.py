@@ -187,7 +187,7 @@ def _provenance() -> bytes:
     added = ("git:amd64=1:2.39.5-0+deb12u2",)
     base = BaseOrigin("registry", "debian", DIGEST).with_packages(["git"], added)
     inputs = Inputs(
-        image="tf2.21.0-cuda12.5-cudnn9.3-py312", lock_digest=DIGEST, recipe_digest=DIGEST, base=str(base),
+        image="tf2.21.0-cuda12.5-cudnn9.3-py312", lock_digest=DIGEST, recipe_digest=DIGEST, base=base,
         source_commit="0" * 40, version="1", added=added,
     )  # fmt: skip
     builder = Signatory(identity="x", issuer="y")

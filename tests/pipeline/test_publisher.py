@@ -27,6 +27,7 @@ from validator.engines.protocol import Built, ImageEngine
 from validator.engines.venv import VenvEngine
 from validator.errors import MissingError, ValidatorError
 from validator.locks.lock_files import LockDirectory
+from validator.model.base_origin import BaseOrigin
 from validator.model.lock import Lock
 from validator.model.record import Verdict
 from validator.model.spec import ImageSpec
@@ -183,9 +184,11 @@ class Bench:
 
     def hold(self, spec: ImageSpec, lock: Lock, held: str) -> None:
         """Put an image of this spec into the registry, as if a trusted builder had pushed it."""
+        origin = BaseOrigin.parse(self.maker.base)
+        assert origin is not None
         self.registry.held[tag_of(spec.identifier)] = held
         self.registry.proven[held] = Inputs(
-            spec.identifier, lock.digest, self.maker.followed, self.maker.base, None, "1.0"
+            spec.identifier, lock.digest, self.maker.followed, origin, None, "1.0"
         )
 
     def phases(self) -> list[Phase]:
@@ -290,7 +293,7 @@ def test_an_image_that_nobody_made_from_the_same_inputs_does_not_count_as_up_to_
     else:
         changes: dict[str, dict[str, Any]] = {
             "recipe": {"recipe_digest": digest("2")},
-            "base": {"base": f"registry:python:3.11@{digest('8')}"},
+            "base": {"base": BaseOrigin("registry", "python:3.11", digest("8"))},
             "lock": {"lock_digest": digest("3")},
             "image": {"image": OTHER.identifier},
         }
@@ -304,7 +307,7 @@ def test_what_a_pushed_image_was_made_from_is_signed(bench: Bench) -> None:
     bench.run()
     made = bench.registry.proven[digest("a")]
     assert (made.image, made.lock_digest) == (SPEC.identifier, bench.lock.digest)
-    assert (made.recipe_digest, made.base) == (bench.maker.followed, bench.maker.base)
+    assert (made.recipe_digest, str(made.base)) == (bench.maker.followed, bench.maker.base)
     assert list(bench.registry.listed[digest("a")]) == list(PREDICATES.values())
     assert bench.registry.described == [digest("a")]
     # So another machine need not make it.

@@ -45,7 +45,6 @@ class Inputs:
     """The inputs of an image.
 
     image: the image spec's identifier. recipe_digest: over the rules that made its layers.
-    base: the origin of the base with its digest, `registry:python:3.12-slim-bookworm@sha256:…`.
     source_commit: of this project's checkout; None if there is none, or if it was changed.
     version: of this project. added: the packages that were installed in the base, as in its origin's digest.
     """
@@ -53,16 +52,10 @@ class Inputs:
     image: str
     lock_digest: str
     recipe_digest: str
-    base: str
+    base: BaseOrigin
     source_commit: str | None
     version: str
     added: tuple[str, ...] = ()
-
-    @property
-    def base_digest(self) -> str | None:
-        """The digest of the base before packages were added, or None if its origin has none."""
-        found = BaseOrigin.parse(self.base)
-        return found.digest if found else None
 
 
 @dataclass(frozen=True)
@@ -93,7 +86,7 @@ class NoProvenance(ValueError):
 
 def statement(digest: str, inputs: Inputs, repository: str, builder: Signatory, *, finished: str) -> bytes:
     """Return the statement to sign. Raises ValidatorError for a base without a digest."""
-    if inputs.base_digest is None:
+    if inputs.base.digest is None:
         raise ValidatorError(
             f"{inputs.image} gets no provenance: its base {inputs.base} has no digest",
             hint="use a base from a registry",
@@ -101,9 +94,9 @@ def statement(digest: str, inputs: Inputs, repository: str, builder: Signatory, 
     dependencies = [
         {"name": "lock", "digest": _hex(inputs.lock_digest)},
         {"name": "recipe", "digest": _hex(inputs.recipe_digest)},
-        {"name": "base", "uri": inputs.base, "digest": _hex(inputs.base_digest)},
+        {"name": "base", "uri": str(inputs.base), "digest": _hex(inputs.base.digest)},
     ]
-    if (installed := _installed(inputs.base)) is not None:
+    if (installed := inputs.base.installed) is not None:
         dependencies.append(
             {"name": "packages", "digest": _hex(installed), "annotations": {"installed": list(inputs.added)}}
         )
@@ -294,11 +287,13 @@ def read_provenance(payload: bytes, digest: str, builder: Party) -> Provenance:
         raise NoProvenance(reason)
     definition, run = found.predicate.build_definition, found.predicate.run_details
     parts = {entry.name: entry for entry in definition.resolved_dependencies}
+    base = _origin_of(parts["base"])
+    assert base is not None
     inputs = Inputs(
         image=definition.external_parameters.image,
         lock_digest=_sha256_of(parts["lock"]),
         recipe_digest=_sha256_of(parts["recipe"]),
-        base=str(parts["base"].uri),
+        base=base,
         source_commit=parts["source"].digest.get("gitCommit") if "source" in parts else None,
         version=run.builder.version.project,
         added=_listed(parts["packages"]) if "packages" in parts else (),
@@ -330,7 +325,8 @@ def _problems_of_dependencies(dependencies: tuple[_Dependency, ...]) -> Iterator
         yield f"it names {', '.join(names) or 'nothing'} instead of its lock, recipe, base and source"
         return
     parts = {entry.name: entry for entry in dependencies}
-    if _installed(str(parts["base"].uri)) != (_sha256_of(parts["packages"]) if "packages" in parts else None):
+    origin = _origin_of(parts["base"])
+    if (origin and origin.installed) != (_sha256_of(parts["packages"]) if "packages" in parts else None):
         yield "its packages are not those of its base"
     for entry in dependencies:
         if (entry.annotations is not None) is not (entry.name == "packages"):
@@ -341,7 +337,6 @@ def _problems_of_dependencies(dependencies: tuple[_Dependency, ...]) -> Iterator
         elif list(entry.digest) != ["sha256"] or not is_digest(_sha256_of(entry)):
             yield f"its {entry.name} has no SHA-256 digest"
         elif entry.name == "base":
-            origin = BaseOrigin.parse(entry.uri or "")
             if origin is None or origin.digest != _sha256_of(entry):
                 yield f"its base {entry.uri!r} does not have the digest that it names"
         elif entry.name == "packages":
@@ -350,10 +345,8 @@ def _problems_of_dependencies(dependencies: tuple[_Dependency, ...]) -> Iterator
                 yield "its list of packages does not have the digest that it names"
 
 
-def _installed(base: str) -> str | None:
-    """Return the digest of the packages that were added to a base, or None for a base without any."""
-    found = BaseOrigin.parse(base)
-    return found.installed if found else None
+def _origin_of(entry: _Dependency) -> BaseOrigin | None:
+    return BaseOrigin.parse(entry.uri or "")
 
 
 def _listed(entry: _Dependency) -> tuple[str, ...]:

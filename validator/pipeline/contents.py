@@ -51,7 +51,7 @@ def list_published(
         )
     if not any(isinstance(sbom_of(registry, digest, one, trust), Refusal) for one in PREDICATES.values()):
         return False
-    origin = made.inputs.base
+    origin = str(made.inputs.base)
     base = contents_of_origin(spec, origin, progress) if with_base else BaseContents(origin)
     attach_sboms(registry, digest, documents_of_lock(lock, base), signer)
     return True

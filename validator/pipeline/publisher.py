@@ -28,6 +28,7 @@ from ..certify.signing import Signer
 from ..certify.trust_file import TrustFile
 from ..engines.protocol import Built, ImageEngine
 from ..errors import MissingError, ValidatorError
+from ..model.base_origin import BaseOrigin
 from ..model.lock import Lock
 from ..model.record import REHEARSAL
 from ..model.spec import ImageSpec
@@ -93,7 +94,7 @@ class Publisher:
         if (
             isinstance(found, Refusal)
             or found.inputs.recipe_digest != self.maker.recipe(spec)
-            or not self.maker.is_current_base(spec, found.inputs.base)
+            or not self.maker.is_current_base(spec, str(found.inputs.base))
         ):
             return None
         return self._published(tag, digest, sent=False)
@@ -161,14 +162,15 @@ class Publisher:
         """Sign what an image was made from and has in it, if this machine signs and its base can be named."""
         if self.signer is None:
             return
+        origin = BaseOrigin.parse(made.base.origin)
+        if origin is None or origin.digest is None:
+            progress(f"not signed, so it can't be certified: its base {made.base.origin} has no digest")
+            return
         version = f"{__version__} ({REHEARSAL})" if self.rehearsal else __version__
         inputs = Inputs(
-            spec.identifier, lock.digest, self.maker.recipe(spec), made.base.origin, source_commit(), version,
+            spec.identifier, lock.digest, self.maker.recipe(spec), origin, source_commit(), version,
             made.base.added,
         )  # fmt: skip
-        if inputs.base_digest is None:
-            progress(f"not signed, so it can't be certified: its base {inputs.base} has no digest")
-            return
         attach_compatibility(self.registry, made.digest, spec)
         attach_sboms(self.registry, made.digest, documents_of_lock(lock, contents(made.base)), self.signer)
         # Last: an image that has provenance is not looked at again.
