@@ -106,6 +106,7 @@ class FakeMaker:
     status: bytes | None = None
     error: ValidatorError | None = None
     makes: list[str] = dataclasses.field(default_factory=list)
+    warned: list[tuple[str, str]] = dataclasses.field(default_factory=list)
 
     def provides(self, python: str) -> str | None:
         return None
@@ -118,6 +119,9 @@ class FakeMaker:
 
     def is_current_base(self, spec: ImageSpec, origin: str) -> bool:
         return origin == self.base
+
+    def warn_if_moved(self, spec: ImageSpec, origin: str) -> None:
+        self.warned.append((spec.identifier, origin))
 
     def make(self, spec: ImageSpec, lock: Lock, destination: Destination, progress: Progress) -> Assembled:
         self.makes.append(spec.identifier)
@@ -266,6 +270,7 @@ def test_an_image_in_the_registry_is_not_built_again(bench: Bench) -> None:
     bench.hold(SPEC, bench.lock, digest("c"))
     assert bench.run(validate=False).status is Status.BUILT
     assert (bench.maker.makes, bench.engine.pulls) == ([], [])
+    assert set(bench.maker.warned) == {(SPEC.identifier, bench.maker.base)}
     result = bench.run()
     assert bench.maker.makes == []
     assert bench.engine.pulls == [f"{REPOSITORY}@{digest('c')}"]
@@ -299,6 +304,7 @@ def test_an_image_that_nobody_made_from_the_same_inputs_does_not_count_as_up_to_
         }
         proven[digest("c")] = dataclasses.replace(proven[digest("c")], **changes[differs])
     assert bench.run(retag=True).status is Status.MEASURED
+    assert bench.maker.warned == []
     assert bench.maker.makes and bench.engine.probed == [digest("a")]
 
 

@@ -35,6 +35,12 @@ class ImageMaker(Protocol):
     def is_current_base(self, spec: ImageSpec, origin: str) -> bool:
         """Return True if `make` would use this base, which is named as in `Base.origin`."""
 
+    def warn_if_moved(self, spec: ImageSpec, origin: str) -> None:
+        """Warn, once for each image, if the base is named without a digest and now is another image.
+
+        origin: of the base that the image has, as in `Base.origin`. This may ask a registry.
+        """
+
     def base_repository(self, spec: ImageSpec) -> Repository | None:
         """Return the repository that the base of an image spec is read from, if it can be in a registry."""
 
@@ -92,10 +98,10 @@ class Assembler:
         return recipe_digest(spec.variant)
 
     def is_current_base(self, spec: ImageSpec, origin: str) -> bool:
-        if not self.bases.is_current(spec, origin):
-            return False
+        return self.bases.is_current(spec, origin)
+
+    def warn_if_moved(self, spec: ImageSpec, origin: str) -> None:
         self.bases.warn_if_moved(spec, origin)
-        return True
 
     def base_repository(self, spec: ImageSpec) -> Repository | None:
         return self.bases.repository(spec)

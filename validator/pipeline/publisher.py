@@ -94,9 +94,10 @@ class Publisher:
         if (
             isinstance(found, Refusal)
             or found.inputs.recipe_digest != self.maker.recipe(spec)
-            or not self.maker.is_current_base(spec, str(found.inputs.base))
+            or not self.maker.is_current_base(spec, base := str(found.inputs.base))
         ):
             return None
+        self.maker.warn_if_moved(spec, base)
         return self._published(tag, digest, sent=False)
 
     def push(self, spec: ImageSpec, lock: Lock, progress: Progress) -> PublishedImage:

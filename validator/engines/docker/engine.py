@@ -91,6 +91,12 @@ class DockerEngine:
         return self._read_host()
 
     def existing(self, spec: ImageSpec, lock: Lock) -> Built | None:
+        found = self._existing(spec, lock)
+        if found is not None:
+            self._images.warn_if_moved(spec, found.base or "")
+        return found
+
+    def _existing(self, spec: ImageSpec, lock: Lock) -> Built | None:
         with self._answering(str(spec)):
             try:
                 image = self._client.images.get(image_names.image_reference(spec.identifier))
@@ -118,7 +124,7 @@ class DockerEngine:
             return found
         reference = image_names.image_reference(spec.identifier)
         load(self._endpoint, reference, lambda into: self._images.make(spec, lock, into, progress))
-        built = self.existing(spec, lock)
+        built = self._existing(spec, lock)
         if built is None:
             raise BuildError(
                 f"{spec}: the engine does not have {reference}, which it has just received",
