@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -29,6 +30,14 @@ if TYPE_CHECKING:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRegistry]:
     """Yield a registry. Tests take repositories of their own in it."""
     with running_registry(tmp_path_factory.mktemp("registry")) as running:
+        yield running
+
+
+@pytest.fixture
+@tiers.service
+def own_server(tmp_path: Path) -> Iterator[RunningRegistry]:
+    """Yield a registry of a test's own: what another test pushes is not there."""
+    with running_registry(tmp_path / "registry") as running:
         yield running
 
 

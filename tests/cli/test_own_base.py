@@ -39,7 +39,7 @@ from ..assemble.bases import FILES, base_of, layer
 from ..assemble.bases import archive as archive_of
 from ..integration.docker.package_index import Index, TinyWheel, lock_of, running_index
 from ..registry.proxy import Fault, Proxy
-from ..registry.server import RunningRegistry, running_registry
+from ..registry.server import RunningRegistry
 
 pytestmark = pytest.mark.service
 
@@ -114,16 +114,13 @@ class Machine:
 
 @pytest.fixture(scope="module")
 def index() -> Iterator[Index]:
-    with running_index() as index:
-        index.add(*WHEELS)
+    with running_index(*WHEELS) as index:
         yield index
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[RunningRegistry]:
-    """Yield a registry of its own for each test: what one of them pushes must not be there for another."""
-    with running_registry(tmp_path / "registry") as running:
-        yield running
+def server(own_server: RunningRegistry) -> RunningRegistry:
+    return own_server
 
 
 @pytest.fixture

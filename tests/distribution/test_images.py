@@ -22,7 +22,7 @@ from validator.engines.docker.endpoint import Endpoint
 
 from ..integration.docker.conftest import KERAS, PYTHON, endpoint, new_cache, tensorflow
 from ..integration.docker.package_index import Index, TinyWheel, running_index
-from ..registry.server import RunningRegistry, running_registry
+from ..registry.server import RunningRegistry
 from .conftest import Installed
 
 __all__ = ["endpoint"]
@@ -76,15 +76,13 @@ class User:
 
 @pytest.fixture(scope="module")
 def index() -> Iterator[Index]:
-    with running_index() as index:
-        index.add(*WHEELS)
+    with running_index(*WHEELS) as index:
         yield index
 
 
 @pytest.fixture
-def registry(tmp_path: Path) -> Iterator[RunningRegistry]:
-    with running_registry(tmp_path / "registry") as registry:
-        yield registry
+def registry(own_server: RunningRegistry) -> RunningRegistry:
+    return own_server
 
 
 @pytest.fixture

@@ -73,9 +73,11 @@ def run(project: Path, variables: dict[str, str], *arguments: str) -> subprocess
 def index() -> Iterator[Index]:
     """Yield a package index whose TensorFlow can't be imported, and is larger than the small disk."""
     zeros = {"tensorflow/__init__.py": b"raise ImportError\n", "tensorflow/zeros": bytes(16 * 2**20)}
-    with running_index() as index:
-        index.add(TinyWheel.make("tensorflow-cpu", "2.21.0", zeros))
-        index.add(TinyWheel.make("pip", "25.0", {"pip/__init__.py": b""}))
+    wheels = (
+        TinyWheel.make("tensorflow-cpu", "2.21.0", zeros),
+        TinyWheel.make("pip", "25.0", {"pip/__init__.py": b""}),
+    )
+    with running_index(*wheels) as index:
         yield index
 
 

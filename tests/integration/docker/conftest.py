@@ -32,7 +32,7 @@ from validator.system.package_sources import PackageSources, host_sources
 from ...emulation import cdi
 from ...loop import tiers
 from ...registry.proxy import Proxy, running_proxy
-from ...registry.server import RunningRegistry, running_registry
+from ...registry.server import RunningRegistry
 from .package_index import Index, TinyWheel, lock_of, running_index
 
 ROOT = Path(__file__).parents[3]
@@ -108,8 +108,7 @@ def index() -> Iterator[Index]:
 
     The tool reads the page of each project once, so what `maker` is to find there is there from the start.
     """
-    with running_index() as index:
-        index.add(tensorflow(), tensorflow(name="tensorflow"), KERAS, OTHER_KERAS, *NVIDIA)
+    with running_index(tensorflow(), tensorflow(name="tensorflow"), KERAS, OTHER_KERAS, *NVIDIA) as index:
         yield index
 
 
@@ -208,9 +207,8 @@ def gpu_image(tiny_engine: DockerEngine, endpoint: Endpoint, index: Index) -> It
 
 
 @pytest.fixture
-def registry(tmp_path: Path) -> Iterator[RunningRegistry]:
-    with running_registry(tmp_path / "registry") as registry:
-        yield registry
+def registry(own_server: RunningRegistry) -> RunningRegistry:
+    return own_server
 
 
 @pytest.fixture

@@ -110,8 +110,8 @@ class Index:
 
 
 @contextmanager
-def running_index() -> Iterator[Index]:
-    """Yield an index on a free port of the loopback address."""
+def running_index(*wheels: TinyWheel) -> Iterator[Index]:
+    """Yield an index with these wheels, on a free port of the loopback address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -135,6 +135,7 @@ def running_index() -> Iterator[Index]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     index = Index(f"127.0.0.1:{server.server_address[1]}")
+    index.add(*wheels)
     index.open.set()
     thread = threading.Thread(target=server.serve_forever, args=(_POLL_S,), daemon=True)
     thread.start()
