@@ -227,6 +227,16 @@ def test_an_image_without_cuda(shelf: Shelf, table: LayerTable, tmp_path: Path) 
     assert "etc/ld.so.cache" not in host and "usr/local/cuda" not in host
 
 
+def test_the_layers_of_large_files_have_sizes_of_their_own(shelf: Shelf, table: LayerTable) -> None:
+    large = {"tensorflow/a.so": bytes(50_000), "tensorflow/b.so": bytes(range(256)) * 300}
+    wheel = shelf.wheel("tensorflow", {"tensorflow/__init__.py": b"1", **large})
+    sizes = {layer.name: layer.size for layer in planned(shelf, table, CPU, lock_of(CPU, wheel)).layers}
+    with shelf.open(wheel) as file:
+        compressed = [file.members[path].item.compressed_size for path in large]
+    assert [sizes["a.so"], sizes["b.so"]] == compressed
+    assert sizes["tensorflow 1.0"] == max((wheel.size or 0) - sum(compressed), 1)
+
+
 def test_the_same_input_gives_the_same_image(shelf: Shelf, tmp_path: Path) -> None:
     digests = set()
     for number in range(2):

@@ -204,18 +204,18 @@ class _WheelLayers:
     def _tensorflow(self, group: WheelLayer) -> Iterator[LayerSource]:
         (wheel,) = group.wheels
         large = {file.path: file for file in self._facts(wheel).large}
-        share = _size([wheel]) // (len(large) + 1)
         for file in large.values():
-            yield self._large_file(wheel, file, share)
+            yield self._large_file(wheel, file)
 
         def entries() -> Iterator[Entry]:
             with ExitStack() as stack:
                 rest = [entry for entry in self.installed(wheel, stack) if entry.path not in large]
                 yield from merged([(str(wheel), rest)])
 
-        yield LayerSource(group.name, made_from(group), entries, size=share)
+        size = _size([wheel]) - sum(file.size for file in large.values())
+        yield LayerSource(group.name, made_from(group), entries, size=max(size, 1))
 
-    def _large_file(self, wheel: Wheel, file: LargeFile, size: int) -> LayerSource:
+    def _large_file(self, wheel: Wheel, file: LargeFile) -> LayerSource:
         def entries() -> Iterator[Entry]:
             with ExitStack() as stack:
                 only = [entry for entry in self.installed(wheel, stack) if entry.path == file.path]
@@ -223,7 +223,7 @@ class _WheelLayers:
 
         name = file.path.rpartition("/")[2]
         decided_by = (_LARGE, file.path, oct(file.mode), file.sha256)
-        return LayerSource(name, decided_by, entries, read_from=(wheel.sha256,), size=size)
+        return LayerSource(name, decided_by, entries, read_from=(wheel.sha256,), size=file.size)
 
     def _watched(self, wheel: Wheel, stack: ExitStack) -> Iterable[Entry]:
         """Return the same entries, which find out the facts of the wheel while its layer is made."""

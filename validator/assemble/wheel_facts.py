@@ -12,7 +12,7 @@ from .entries import Content, Deflated, Entry
 from .layer_plan import LARGE_FILE
 
 #: Changes when the facts are read in another way.
-RECIPE = "wheel facts 1"
+RECIPE = "wheel facts 2"
 #: The directories of NVIDIA's libraries in the image.
 _LIBRARIES = re.compile(r"(opt/venv/lib/python3/site-packages/nvidia/[^/]+/lib)/([^/]+)")
 #: The names that ldconfig looks at.
@@ -27,11 +27,15 @@ _X86_64 = 62
 
 @dataclass(frozen=True)
 class LargeFile:
-    """A file that has a layer of its own. path, mode: in the image. sha256: from RECORD."""
+    """A file that has a layer of its own.
+
+    path, mode: in the image. sha256: from RECORD. size: in the wheel, as it is compressed there, in bytes.
+    """
 
     path: str
     mode: int
     sha256: str
+    size: int
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class WheelFacts:
     def document(self) -> dict[str, object]:
         """Return the facts as JSON values. `parse` reads them again."""
         return {
-            "large": [[file.path, file.mode, file.sha256] for file in self.large],
+            "large": [[file.path, file.mode, file.sha256, file.size] for file in self.large],
             "libraries": {directory: list(names) for directory, names in self.libraries.items()},
         }
 
@@ -96,7 +100,9 @@ def watched(entries: Iterable[Entry], done: Callable[[WheelFacts], object]) -> l
         match = _LIBRARIES.fullmatch(entry.path)
         # Without a hash in RECORD, nothing says that it is the same file as that of another wheel.
         if entry.content and entry.content.size >= LARGE_FILE and entry.content.sha256:
-            large.append(LargeFile(entry.path, entry.mode, entry.content.sha256))
+            deflated = entry.content.deflated
+            size = deflated.size if deflated else entry.content.size
+            large.append(LargeFile(entry.path, entry.mode, entry.content.sha256, size))
         if match and entry.content:
             names.setdefault(match[1], set())
             if _SHARED.match(match[2]):
