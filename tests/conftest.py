@@ -31,7 +31,7 @@ pytest_plugins = ["tests.services"]
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
 settings.register_profile("whole", deadline=None)
-settings.register_profile("fast", deadline=None, max_examples=15)
+settings.register_profile("fast", deadline=None, max_examples=10)
 settings.load_profile("whole")
 
 os.environ.pop("VALIDATOR_STORE", None)

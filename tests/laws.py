@@ -26,7 +26,7 @@ def check(laws: Iterable[Callable[[Subject], object]], subject: Subject) -> None
         pytest.fail("\n\n".join(broken), pytrace=False)
 
 
-def tried(subjects: Sequence[Subject], position: int = 0) -> Sequence[Subject]:
+def subjects_to_try(subjects: Sequence[Subject], position: int = 0) -> Sequence[Subject]:
     """Return all subjects, or a share of them in `scripts/test --fast`, which tries fewer examples.
 
     position: the number of this test among those with the same subjects, which together try all of them.

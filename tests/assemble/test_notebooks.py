@@ -42,6 +42,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.service
 def test_the_extension_works_with_what_is_in_the_image(unpacked: Path, tmp_path: Path) -> None:
     """No other module of this project is there, and no other dependency of it."""
     assert set(JUPYTER_PACKAGES) == {"jupyterlab", "click", "msgspec"}

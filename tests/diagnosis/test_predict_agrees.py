@@ -16,7 +16,7 @@ from validator.model.diagnosis import FailingReason
 from validator.model.prediction import Outcome, Prediction
 from validator.model.situation import Situation
 
-from ..laws import tried
+from ..laws import subjects_to_try
 
 DRIVERS = {"450.80.02": "11.0", "535.183.01": "12.2", "570.124.06": "12.8", "590.44.01": "13.1"}
 #: One GPU of each compute capability.
@@ -59,7 +59,7 @@ def failing(prediction: Prediction) -> set[FailingReason]:
 @pytest.mark.parametrize("driver", DRIVERS)
 @pytest.mark.parametrize("release", releases(), ids=lambda release: release.version)
 def test_the_doctor_gives_the_reasons_of_predict(release: Release, driver: str) -> None:
-    for gpu in tried(GPUS, releases().index(release)):
+    for gpu in subjects_to_try(GPUS, releases().index(release)):
         expected = failing(predicted(release, driver, gpu.name))
         found = diagnose_log(text(release, driver, gpu.name))
         given = {reason for cause in found.causes for reason in cause.reasons}

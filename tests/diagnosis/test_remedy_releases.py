@@ -21,7 +21,7 @@ from validator.model.prediction import Outcome
 from validator.model.situation import AARCH64, CONDA_FORGE, JETSON, LINUX, MACOS, WINDOWS, WSL2, Situation
 from validator.versions import Range, release_comparer
 
-from ..laws import tried
+from ..laws import subjects_to_try
 from . import shell
 from .filled import VALUES, observed
 
@@ -194,7 +194,7 @@ def test_every_remedy_installs_what_works() -> None:
     installing = [cause for cause in causes() if any(_installs(entry) for entry in cause.remedies)]
     assert len(installing) >= 10
     found = set()
-    for case in tried(CASES):
+    for case in subjects_to_try(CASES):
         seen = observed(case.text)
         for cause in installing:
             if cause.code == "platform_without_cuda_build" and case.system in (LINUX, WSL2):

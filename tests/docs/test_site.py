@@ -14,6 +14,7 @@ from mkdocs.exceptions import PluginError
 
 from docs.site.hooks import HOME, MATRIX, PARTS, navigation
 
+from ..loop import tiers
 from .built import DOCS, ROOT, build, content
 
 PAGES = sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
@@ -26,6 +27,7 @@ STRUCTURE = (
 
 
 @pytest.fixture(scope="module")
+@tiers.service
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("site")
     build(target)

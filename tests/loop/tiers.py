@@ -25,13 +25,15 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 #: What each tier may use, besides everything that the tiers before it may use.
 TIERS = {
     "unit": "no process but Python, nothing outside this machine",
-    "service": "programs of this machine: a shell, gcc, pytest, cosign, a registry, PostgreSQL, Chromium",
+    "service": "programs of this machine: a shell, gcc, pytest, mkdocs, a registry, PostgreSQL, Chromium",
     "engine": "Docker, TensorFlow, a package index",
 }
 _PYTHON = re.compile(r"python[\d.]*")
 #: Programs that reach an engine or a package index, as they are called and where they are.
 _ENGINE_NAMES = ("docker", "dockerd", "uv")
 _ENGINE_PROGRAMS = {*_ENGINE_NAMES, *map(shutil.which, _ENGINE_NAMES), find_uv_bin()}
+#: Programs of Python's that take as long to start as others.
+_PYTHON_PROGRAMS = ("mkdocs", "pytest")
 _LOOPBACK = re.compile(r"127\.|::1$|localhost$|0\.0\.0\.0$")
 
 
@@ -140,8 +142,8 @@ def _of_program(program: Any, words: Sequence[Any] = ()) -> tuple[str, str]:
     # With --no-index, pip is a Python program that only reads files.
     if list(words[1:3]) == ["-m", "pip"] and "--no-index" not in words:
         return "pip", "engine"
-    if list(words[1:3]) == ["-m", "pytest"]:
-        return "pytest", "service"
+    if words[1:2] == ["-m"] and words[2] in _PYTHON_PROGRAMS:
+        return str(words[2]), "service"
     if path.is_absolute() and not os.access(path, os.X_OK):
         return what, "unit"  # it can't be started
     return what, "unit" if _PYTHON.fullmatch(path.name) else "service"

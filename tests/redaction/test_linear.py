@@ -22,6 +22,8 @@ from validator.redaction.personal_names import ALWAYS, COLOURS, MOSTLY, PROMPT, 
 from validator.redaction.redact import redacted
 from validator.system import package_sources
 
+from ..laws import subjects_to_try
+
 if sys.version_info >= (3, 11):
     from re import _constants, _parser  # type: ignore[attr-defined]
 else:
@@ -205,7 +207,7 @@ def test_a_pattern_takes_time_in_proportion_to_the_length_of_the_text(pattern: r
     def work(text: str) -> None:
         deque(pattern.finditer(text), maxlen=0)
 
-    for head, unit in dict.fromkeys(hostile_texts(pattern)):
+    for head, unit in subjects_to_try(list(dict.fromkeys(hostile_texts(pattern)))):
         assert is_linear(work, head, unit), (pattern.pattern, head, unit)
 
 

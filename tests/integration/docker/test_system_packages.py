@@ -22,7 +22,7 @@ from validator.certify.signing import Signer
 from validator.certify.trust import Trust
 from validator.engines.docker.base_container import EngineImages
 from validator.engines.docker.endpoint import Endpoint
-from validator.engines.docker.system_packages import digest, with_system_packages
+from validator.engines.docker.system_packages import with_system_packages
 from validator.errors import InputError
 from validator.model.additions import Additions
 from validator.pipeline.publisher import Publisher
@@ -140,8 +140,3 @@ def test_a_package_that_does_not_exist_is_named(endpoint: Endpoint, base_image: 
     with pytest.raises(InputError, match="has no package no-such-package-here") as caught:
         with_system_packages(endpoint, base_image, ["tini", "no-such-package-here"], lambda _: None)
     assert "check the name in system_packages" in str(caught.value.hint)
-
-
-def test_the_name_depends_on_the_base_and_the_packages() -> None:
-    assert digest("a", ["git", "tini"]) == digest("a", ["tini", "git"])
-    assert len({digest("a", ["git"]), digest("b", ["git"]), digest("a", ["tini"])}) == 3

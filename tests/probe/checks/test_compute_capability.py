@@ -18,7 +18,7 @@ from validator.probe.collectors import kernels, loader
 from validator.probe.isolate import Answer
 
 from ...compat.cells import cell
-from ...laws import tried
+from ...laws import subjects_to_try
 
 RELEASES = [row["tensorflow"] for row in facts.rows("builds", "builds")]
 CAPABILITIES = sorted({str(gpu.compute_capability) for gpu in gpus.gpus()} | {"8.7", "8.8", "10.1", "11.0"})
@@ -62,7 +62,7 @@ RULES = {"no_kernels_for_gpu", "ptx_not_compiled_by_driver", "cudnn_without_gpu"
     ],
 )
 def test_the_probe_judges_as_the_predictions_do(release: str, policy: str, run: Any) -> None:
-    for capability in tried(CAPABILITIES, RELEASES.index(release)):
+    for capability in subjects_to_try(CAPABILITIES, RELEASES.index(release)):
         for driver in drivers.branches():
             asked = cell(release, capability, str(driver.number), policy)
             rules = {one.rule for one in predict(asked).reasons if one.outcome is Outcome.FAILS}
