@@ -98,8 +98,12 @@ def check_space(gigabytes: float, what: str, *places: Path) -> None:
 
 
 def pull(endpoint: Endpoint, reference: str, base: str) -> float:
-    """Return the seconds of a pull, after which the image is removed. See `new_layers`."""
+    """Return the seconds of a pull, after which the image is removed. See `new_layers`.
+
+    What earlier parts wrote is on the disk by then: otherwise, the pull waits for gigabytes of it.
+    """
     with new_layers(endpoint, reference, base):
+        os.sync()
         begin = time.perf_counter()
         subprocess.run([endpoint.docker, "pull", "--quiet", reference], check=True, stdout=subprocess.DEVNULL)
         return time.perf_counter() - begin
