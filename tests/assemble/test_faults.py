@@ -40,8 +40,9 @@ from .pushes import CHUNK, TAG, completed, locked, publish, published
 
 pytestmark = pytest.mark.service
 
-#: The end of the path of the one large file, and about its size in bytes.
-LARGE, LARGE_SIZE = "big/data", 6_000_000
+#: The end of the path of the one large file, and about its size in bytes: several frames of zstd, so that
+#: its end is not yet read when its first part is written.
+LARGE, LARGE_SIZE = "big/data", 20_000_000
 _numbers = itertools.count()
 
 
@@ -232,9 +233,9 @@ def test_a_disk_that_is_full_before_the_wheels_are_here(
     server: RunningRegistry, whole: Whole, offered: LocalIndex, tmp_path: Path, path: str
 ) -> None:
     repository = Repository(server.address, path)
-    with small_disk(tmp_path / "disk", "16m") as disk:
+    with small_disk(tmp_path / "disk", "56m") as disk:
         filler, cache = disk / "filler", disk / "cache"
-        filler.write_bytes(bytes(8 << 20))
+        filler.write_bytes(bytes(40 << 20))
         with pytest.raises(MissingError, match=f"no space left on the disk that holds {cache}"):
             assembled_with(offered, cache, tmp_path, whole, repository)
         assert server.tags(path) == {}
