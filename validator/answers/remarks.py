@@ -89,8 +89,7 @@ def _why_not_with_xla(found: Sequence[Option], ways: Sequence[Way]) -> Iterator[
 
 def _does_not_work(where: str, option: Option, reason: Mapping[str, str]) -> str:
     verb = "does not" if reason["outcome"] == Outcome.FAILS.value else "may not"
-    text = reason["text"].removeprefix("XLA: ").removeprefix("eager: ")
-    return f"{where}TensorFlow {option.release.version} {verb} work here: {text}."
+    return f"{where}TensorFlow {option.release.version} {verb} work here: {reason['text']}."
 
 
 def _with_driver(other: OtherDriver, machine: Situation, ask: Ask) -> str:

@@ -220,7 +220,7 @@ def _way(
         "verdict": None,
         "other_build_certified": False,
         "cautions": [reason.text for reason in cautions(prediction)],
-        "reasons": [_reason(reason) for reason in prediction.reasons],
+        "reasons": [_reason(reason, reason.sentence) for reason in prediction.reasons],
         "newer": list(_grouped(found[: found.index(option)], against)),
     }
 
@@ -230,7 +230,8 @@ def reasons_against(
 ) -> list[dict[str, str]]:
     """Return the reasons against a release, the deciding ones first.
 
-    mode: `eager` or `xla` leaves out the reasons that are only about the other mode.
+    mode: `eager` or `xla` leaves out the reasons that are only about the other mode. Only without it do the
+    texts name the mode that they are about.
     """
     if prediction is not None and prediction.outcome is Outcome.WORKS:
         return []
@@ -242,7 +243,9 @@ def reasons_against(
         for reason in prediction.reasons
         if reason.outcome is not Outcome.WORKS and (mode is None or reason.mode in (None, mode))
     ]
-    return [_reason(reason) for reason in against[:_REASONS]]
+    return [
+        _reason(reason, reason.sentence if mode is None else reason.text) for reason in against[:_REASONS]
+    ]
 
 
 def _grouped(found: Sequence[Option], predict: _Predict) -> Iterator[dict[str, Any]]:
@@ -262,5 +265,5 @@ def _grouped(found: Sequence[Option], predict: _Predict) -> Iterator[dict[str, A
         }
 
 
-def _reason(reason: Reason) -> dict[str, str]:
-    return {"outcome": reason.label, "text": reason.sentence, "fact": reason.fact, "source": reason.source}
+def _reason(reason: Reason, text: str) -> dict[str, str]:
+    return {"outcome": reason.label, "text": text, "fact": reason.fact, "source": reason.source}
