@@ -44,13 +44,7 @@ def refuse_small_disk(index: PackageIndex, wheels: Iterable[IndexFile], director
     wanted = max((bytes_needed(index, wheel) for wheel in wheels), default=0)
     with full_disk_named(directory):
         directory.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(directory).free
-    if wanted > free:
-        raise MissingError(
-            f"{directory}: {wanted / 1e9:.1f} GB are needed to download and inspect a wheel,"
-            f" but only {free / 1e9:.1f} GB are free",
-            hint="free some space, or set VALIDATOR_CACHE to a directory on another disk",
-        )
+    _refuse_small_disk(directory, wanted, f"{wanted / 1e9:.1f} GB are needed to download and inspect a wheel")
     return wanted
 
 
@@ -103,11 +97,16 @@ def _refuse_large_library(path: Path, directory: Path) -> None:
     except zipfile.BadZipFile:
         # The inspection says what is wrong with the file.
         return
+    use = f"the largest library of {path.name} takes {largest / 1e9:.1f} GB unpacked"
+    _refuse_small_disk(directory, largest, use)
+
+
+def _refuse_small_disk(directory: Path, wanted: int, use: str) -> None:
+    """Raise MissingError if so many bytes are not free. use: what they are for, as a clause."""
     free = shutil.disk_usage(directory).free
-    if largest > free:
+    if wanted > free:
         raise MissingError(
-            f"{directory}: the largest library of {path.name} takes {largest / 1e9:.1f} GB unpacked,"
-            f" but only {free / 1e9:.1f} GB are free",
+            f"{directory}: {use}, but only {free / 1e9:.1f} GB are free",
             hint="free some space, or set VALIDATOR_CACHE to a directory on another disk",
         )
 
