@@ -24,11 +24,11 @@ from validator.assemble.base_registry import ImageName, registry_base
 from validator.assemble.encodings import encoding
 from validator.assemble.image import put_base
 from validator.assemble.layer_table import LayerTable
-from validator.assemble.layers import Layers
+from validator.assemble.layers import Encoded, Layers
 from validator.assemble.oci_layout import OciLayout
 from validator.assemble.pinned_bases import PinnedBase
 from validator.assemble.registry_destination import RegistryDestination
-from validator.errors import InputError, MissingError
+from validator.errors import InputError, MissingError, ValidatorError
 from validator.registry.errors import AlteredError
 from validator.registry.names import Repository
 
@@ -189,6 +189,39 @@ def test_a_base_of_debian_is_made_once(debian: list[str], table: LayerTable, tmp
     assert debian == ["bookworm"]
 
 
+@pytest.mark.parametrize("layers", list(Layers))
+def test_a_base_of_debian_is_kept_as_its_blob(
+    layers: Layers, debian: list[str], table: LayerTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is only compressed again for gzip, or if another version of zstd compressed the file."""
+
+    def blob() -> tuple[Encoded, bytes]:
+        bases = Bases(BasePolicy.BOOTSTRAP, table, directory=tmp_path / "bases")
+        written: list[bytes] = []
+        return bases.base(CPU, lambda _: None).layers[0].compress(layers, written.append), b"".join(written)
+
+    compressed = base_module.compressed
+    calls: list[Layers] = []
+
+    def count(parts: Iterator[bytes], kind: Layers) -> Iterator[bytes]:
+        calls.append(kind)
+        return compressed(parts, kind)
+
+    monkeypatch.setattr(base_module, "compressed", count)
+    encoded, data = blob()
+    assert calls == ([] if layers is Layers.ZSTD else [layers])
+    assert encoded.digest == f"sha256:{hashlib.sha256(data).hexdigest()}" and encoded.size == len(data)
+    (kept,) = (tmp_path / "bases").iterdir()
+    assert (kept.read_bytes() == data) == (layers is Layers.ZSTD)
+    with monkeypatch.context() as patch:
+        patch.setattr(zstandard, "ZSTD_VERSION", (9, 9, 9))
+        assert blob() == (encoded, data) and calls[-1] == layers
+    assert debian == ["bookworm"]
+    kept.write_bytes(zstandard.compress(archive(FILES).replace(b"profile", b"PROFILE")))
+    with pytest.raises(ValidatorError, match="changed while it was read"):
+        blob()
+
+
 def test_an_evicted_base_of_debian_is_made_again(
     debian: list[str], table: LayerTable, tmp_path: Path
 ) -> None:
@@ -295,9 +328,9 @@ def test_a_base_is_compressed_again_by_another_version_of_the_library(
     before = put_base(base, OciLayout(tmp_path / "before", "x"), table, encode)
     monkeypatch.setattr(zstandard, "ZSTD_VERSION", (9, 9, 9))
     monkeypatch.setattr(zlib, "ZLIB_RUNTIME_VERSION", "9.9")
-    compressed = base_module._compressed
+    compressed = base_module.compressed
     monkeypatch.setattr(
-        base_module, "_compressed", lambda *some: [*compressed(*some), compressed_empty(layers)]
+        base_module, "compressed", lambda *some: iter([*compressed(*some), compressed_empty(layers)])
     )
     after = put_base(base, OciLayout(tmp_path / "after", "x"), table, encode)
     assert after != before

@@ -37,11 +37,13 @@ class BaseLayer:
     diff_id: the digest of the uncompressed archive. blob: the layer as a blob, which becomes part of the
     image without a change, or None if it is only there as an archive. read: returns the parts of the blob or
     archive; raises ValidatorError, at the end at the latest, if they don't match the digest.
+    packed: returns the parts of the archive as `compressed` makes them for zstd, or None if nobody kept them.
     """
 
     diff_id: str
     blob: Encoded | None
     read: Callable[[], Iterator[bytes]]
+    packed: Callable[[], Iterator[bytes] | None] = lambda: None
 
     def archive(self) -> Iterator[bytes]:
         """Return the parts of the uncompressed archive."""
@@ -54,10 +56,22 @@ class BaseLayer:
         Raises ValidatorError if the archive does not have the digest.
         """
         hashing, found, size = hashlib.sha256(), hashlib.sha256(), 0
-        for part in _compressed(_hashed(self.archive(), found), layers):
-            hashing.update(part)
-            size += len(part)
-            write(part)
+
+        def written(parts: Iterator[bytes]) -> Iterator[bytes]:
+            nonlocal size
+            for part in parts:
+                hashing.update(part)
+                size += len(part)
+                write(part)
+                yield part
+
+        packed = self.packed() if layers is Layers.ZSTD else None
+        if packed is None:
+            for _ in written(compressed(_hashed(self.archive(), found), layers)):
+                pass
+        else:
+            for part in decompressed(written(packed), f"{_OCI}+{layers.value}"):
+                found.update(part)
         if f"sha256:{found.hexdigest()}" != self.diff_id:
             raise ValidatorError(
                 f"a layer of the base image changed while it was read: {self.diff_id}",
@@ -170,7 +184,8 @@ def _hashed(parts: Iterator[bytes], hashing: Any) -> Iterator[bytes]:
         yield part
 
 
-def _compressed(parts: Iterator[bytes], layers: Layers) -> Iterator[bytes]:
+def compressed(parts: Iterator[bytes], layers: Layers) -> Iterator[bytes]:
+    """Return an archive as a blob. `compression` says what decides its bytes, next to the archive."""
     compressor: Any = (
         zstandard.ZstdCompressor(level=_LEVELS[layers]).compressobj()
         if layers is Layers.ZSTD

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-import zstandard
 
 from ..errors import InputError
-from .base import Base, BaseLayer, decompressed, read_base
+from .base import Base, BaseLayer, compressed, decompressed, read_base
 from .layer_table import LayerTable
-from .layers import Encoded
+from .layers import Encoded, Layers
 
 _PART = 1 << 20
 _OCI = "application/vnd.oci.image.layer.v1.tar"
@@ -59,18 +58,19 @@ def saved_image(
 
 
 def compress_archive(archive: Path, target: Path) -> None:
-    """Write a smaller copy of a tar archive."""
-    with archive.open("rb") as source, target.open("wb") as stream:
-        zstandard.ZstdCompressor(level=3, threads=-1).copy_stream(source, stream)
+    """Write a copy of a tar archive as the blob of a layer in zstd."""
+    with target.open("wb") as stream:
+        for part in compressed(read_file(archive), Layers.ZSTD):
+            stream.write(part)
 
 
 def read_archive(path: Path) -> Iterator[bytes]:
     """Return the parts of an archive that `compress_archive` wrote."""
-    return decompressed(_file(path), f"{_OCI}+zstd")
+    return decompressed(read_file(path), f"{_OCI}+zstd")
 
 
 def _layer(archive: Path, member: tarfile.TarInfo, diff_id: str) -> BaseLayer:
-    read = partial(_file, archive, member.offset_data, member.size)
+    read = partial(read_file, archive, member.offset_data, member.size)
     start = next(read(), b"")[:4]
     kind = "+gzip" if start[:2] == _GZIP else "+zstd" if start == _ZSTD else ""
     if not kind:
@@ -82,7 +82,8 @@ def _layer(archive: Path, member: tarfile.TarInfo, diff_id: str) -> BaseLayer:
     return BaseLayer(diff_id, blob, read)
 
 
-def _file(path: Path, start: int = 0, size: int | None = None) -> Iterator[bytes]:
+def read_file(path: Path, start: int = 0, size: int | None = None) -> Iterator[bytes]:
+    """Return the parts of a file, or of `size` bytes of it from an offset on."""
     with path.open("rb") as stream:
         stream.seek(start)
         left = size if size is not None else -1

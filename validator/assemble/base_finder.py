@@ -22,11 +22,12 @@ from ..resources import refresh_hint
 from ..system.files import cache_directory, full_disk_named
 from ..system.runs import temporary_directory
 from . import bootstrap
-from .base import Base, BaseLayer, read_base
-from .base_archives import compress_archive, read_archive, saved_image
+from .base import Base, BaseLayer, compression, read_base
+from .base_archives import compress_archive, read_archive, read_file, saved_image
 from .base_contents import installed_packages
 from .base_registry import ImageName, registry_base, tag_digest
 from .layer_table import LayerTable
+from .layers import Layers
 from .pinned_bases import FILE, PinnedBase, pinned_bases
 from .progress import Progress
 
@@ -276,11 +277,25 @@ class Bases:
             self._archive(suite, packages, progress)
             key = f"{origin} {self._path(suite, packages).stat().st_mtime_ns}"
         found = str(self._table.facts(key, diff_id)["diff_id"])
-        layer = BaseLayer(found, None, lambda: self._archive(suite, packages, progress))
+        layer = BaseLayer(
+            found,
+            None,
+            lambda: self._archive(suite, packages, progress),
+            lambda: self._packed(suite, packages, progress),
+        )
         return read_base(origin, f"debian:{suite}", None, _CONFIG, (layer,), python, self._table)
 
     def _archive(self, suite: str, packages: Sequence[str], progress: Progress) -> Iterator[bytes]:
-        """Return the root file system of a suite, which is made if it is not in the cache."""
+        """Return the root file system of a suite."""
+        return read_archive(self._kept(suite, packages, progress))
+
+    def _packed(self, suite: str, packages: Sequence[str], progress: Progress) -> Iterator[bytes] | None:
+        """Return the same as the blob of a layer, or None if another version of zstd compressed it."""
+        path = self._kept(suite, packages, progress)
+        return read_file(path) if path == self._new_path(suite, packages) else None
+
+    def _kept(self, suite: str, packages: Sequence[str], progress: Progress) -> Path:
+        """Return the file with a root file system, which is made if it is not in the cache."""
         path = self._path(suite, packages)
         is_old = self._renew and bool(packages) and path not in self._renewed
         if is_old or not path.exists():
@@ -289,14 +304,28 @@ class Bases:
             with full_disk_named(self._directory), temporary_directory("base", self._directory) as place:
                 made = bootstrap.root_file_system(suite, place, progress, packages)
                 compress_archive(made, place / "compressed")
+                path = self._new_path(suite, packages)
                 (place / "compressed").replace(path)
-        return read_archive(path)
+        return path
 
     def _path(self, suite: str, packages: Sequence[str] = ()) -> Path:
-        return self._directory / f"{suite}-{bootstrap.digest(suite, packages)[:12]}.tar.zst"
+        """Return the file of a root file system: the one that is there, or the one to make."""
+        new = self._new_path(suite, packages)
+        if new.exists():
+            return new
+        return next(iter(sorted(self._directory.glob(f"{_stem(suite, packages)}-*.tar.zst"))), new)
+
+    def _new_path(self, suite: str, packages: Sequence[str]) -> Path:
+        """Return a path that changes with the version of zstd."""
+        packing = hashlib.sha256(compression(Layers.ZSTD).encode()).hexdigest()[:8]
+        return self._directory / f"{_stem(suite, packages)}-{packing}.tar.zst"
 
     def _can_bootstrap(self, suite: str) -> bool:
         return bootstrap.tool() is not None or self._path(suite).exists()
+
+
+def _stem(suite: str, packages: Sequence[str]) -> str:
+    return f"{suite}-{bootstrap.digest(suite, packages)[:12]}"
 
 
 def _system_packages(spec: ImageSpec) -> tuple[str, ...]:
