@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from email.parser import BytesHeaderParser
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from .._vendor.packaging.tags import Tag
 from .._vendor.packaging.utils import parse_wheel_filename
@@ -60,9 +60,14 @@ class Environment:
     def interpreter(self) -> str:
         return f"/{self.root}/bin/python"
 
-    @property
+    @cached_property
     def site_packages(self) -> str:
         return f"{self.root}/lib/python3/site-packages"
+
+    @cached_property
+    def extension_suffixes(self) -> tuple[str, ...]:
+        """The ends of the names of extension modules that are for one architecture only."""
+        return f".cpython-{self.python.replace('.', '')}-x86_64-linux-gnu.so", ".abi3.so"
 
 
 def entries(wheel: WheelFile, environment: Environment, *, requested: bool = False) -> tuple[Entry, ...]:
@@ -156,8 +161,7 @@ def _unpacked(wheel: WheelFile, environment: Environment, scripts: Mapping[str, 
 
 
 def _file(wheel: WheelFile, environment: Environment, path: str, member: Member) -> Entry:
-    suffix = f".cpython-{environment.python.replace('.', '')}-x86_64-linux-gnu.so"
-    if path.endswith((suffix, ".abi3.so")):
+    if path.endswith(environment.extension_suffixes):
         head = member.head(20)
         if head[:4] == b"\x7fELF" and (len(head) < 20 or struct.unpack_from("<H", head, 18)[0] != _X86_64):
             raise wheel.refused(f"{member.path} is not made for x86_64, though the name of the wheel says so")

@@ -21,8 +21,10 @@ _LOCAL = struct.Struct("<4s5H3L2H")
 _SATURATED_16, _SATURATED_32 = 0xFFFF, 0xFFFFFFFF
 _ZIP64_EXTRA = 0x0001
 #: Compression options, a data descriptor after the data, a name in UTF-8, and whether LZMA has an end mark.
-_ENCRYPTED, _OPTIONS, _DESCRIPTOR, _UTF8 = 1 << 0, 0b110, 1 << 3, 1 << 11
+_ENCRYPTED, _OPTIONS, _DESCRIPTOR, _UTF8, _END_MARK = 1 << 0, 0b110, 1 << 3, 1 << 11, 0b10
 _LARGEST_DIRECTORY = 64 << 20
+#: Bytes that are read at once to find local headers.
+_AHEAD = 32 << 10
 
 #: Returns the bytes of the archive from an offset on, all that were asked for.
 ReadAt = Callable[[int, int], bytes]
@@ -56,9 +58,14 @@ class Item(NamedTuple):
 class _Header(NamedTuple):
     """An entry of the central directory. `offset` is that of the local header."""
 
-    item: Item
+    name: str
     raw_name: bytes
+    method: int
     flags: int
+    crc32: int
+    compressed_size: int
+    size: int
+    mode: int
     offset: int
 
 
@@ -70,18 +77,35 @@ def read_directory(read_at: ReadAt, size: int) -> tuple[Item, ...]:
     """
     start, end, count = _find(read_at, size)
     headers = _parse(read_at(start, end - start), count)
-    items = []
+    read_local = _read_ahead(read_at, start)
+    items: dict[int, Item] = {}
     taken = 0
-    for header in sorted(headers, key=lambda header: header.offset):
+    for number in sorted(range(len(headers)), key=lambda number: headers[number].offset):
+        header = headers[number]
         if header.offset < taken:
-            raise ZipError(f"{header.item.name} overlaps another file of the archive")
+            raise ZipError(f"{header.name} overlaps another file of the archive")
         if taken == 0 and header.offset:
             raise ZipError("there are bytes before the first file of the archive")
-        item = _located(read_at, header, start)
+        items[number] = item = _located(read_local, header, start)
         taken = item.start + item.compressed_size
-        items.append((header, item))
-    by_header = {id(header): item for header, item in items}
-    return tuple(by_header[id(header)] for header in headers)
+    return tuple(items[number] for number in range(len(headers)))
+
+
+def _read_ahead(read_at: ReadAt, limit: int) -> ReadAt:
+    """Return a function that reads more than was asked for, up to `limit`, for the next calls.
+
+    Most files of a wheel are small, so their local headers lie close together.
+    """
+    begin, block = 0, b""
+
+    def read(position: int, size: int) -> bytes:
+        nonlocal begin, block
+        if not begin <= position <= position + size <= begin + len(block):
+            begin = position
+            block = read_at(position, max(size, min(_AHEAD, limit - position)))
+        return block[position - begin : position - begin + size]
+
+    return read
 
 
 def _find(read_at: ReadAt, size: int) -> tuple[int, int, int]:
@@ -154,9 +178,8 @@ def _parse(directory: bytes, count: int) -> list[_Header]:
         if method == STORED and size != compressed:
             raise ZipError(f"{name} is not compressed, but has two different sizes")
         mode = attributes >> 16
-        item = Item(name, method, crc32, compressed, size, mode, 0, bool(flags & 0b10))
-        _check_kind(item)
-        headers.append(_Header(item, raw_name, flags, offset))
+        _check_kind(name, mode, size)
+        headers.append(_Header(name, raw_name, method, flags, crc32, compressed, size, mode, offset))
     if position != len(directory):
         raise ZipError("its directory has bytes that belong to no file")
     return headers
@@ -182,40 +205,48 @@ def _zip64(extra: bytes, count: int, name: str) -> tuple[int, ...]:
     raise ZipError(f"the sizes of {name} are missing")
 
 
-def _check_kind(item: Item) -> None:
-    kind, is_directory = stat.S_IFMT(item.mode), item.is_directory
+def _check_kind(name: str, mode: int, size: int) -> None:
+    kind, is_directory = stat.S_IFMT(mode), name.endswith("/")
     if kind == stat.S_IFLNK:
-        raise ZipError(f"{item.name} is a symbolic link")
+        raise ZipError(f"{name} is a symbolic link")
     if kind not in (0, stat.S_IFDIR if is_directory else stat.S_IFREG):
-        raise ZipError(f"{item.name} is neither a regular file nor a directory, or its name does not match")
-    if is_directory and item.size:
-        raise ZipError(f"the directory {item.name} has content")
+        raise ZipError(f"{name} is neither a regular file nor a directory, or its name does not match")
+    if is_directory and size:
+        raise ZipError(f"the directory {name} has content")
 
 
 def _located(read_at: ReadAt, header: _Header, limit: int) -> Item:
     """Return the item with the offset of its data, after comparing the local header."""
-    item = header.item
     length = _LOCAL.size + len(header.raw_name)
     if header.offset + length > limit:
-        raise ZipError(f"{item.name} lies outside the archive")
+        raise ZipError(f"{header.name} lies outside the archive")
     local = read_at(header.offset, length)
     signature, _, flags, method, _, _, crc32, compressed, size, name_length, extra_length = (
         _LOCAL.unpack_from(local)
     )
     if signature != b"PK\3\4":
-        raise ZipError(f"{item.name} is not where the directory says")
+        raise ZipError(f"{header.name} is not where the directory says")
     if name_length != len(header.raw_name) or local[_LOCAL.size :] != header.raw_name:
-        raise ZipError(f"{item.name} has another name in its local header")
-    if method != item.method or (flags ^ header.flags) & (_ENCRYPTED | _DESCRIPTOR):
-        raise ZipError(f"{item.name} is stored in another way than the directory says")
+        raise ZipError(f"{header.name} has another name in its local header")
+    if method != header.method or (flags ^ header.flags) & (_ENCRYPTED | _DESCRIPTOR):
+        raise ZipError(f"{header.name} is stored in another way than the directory says")
     if _SATURATED_32 in (compressed, size):
         extra = read_at(header.offset + length, extra_length)
-        size, compressed = _zip64(extra, 2, item.name)
-    found, promised = (crc32, compressed, size), (item.crc32, item.compressed_size, item.size)
+        size, compressed = _zip64(extra, 2, header.name)
+    found, promised = (crc32, compressed, size), (header.crc32, header.compressed_size, header.size)
     # With a data descriptor, the writer did not know them yet.
     if found != promised and not (flags & _DESCRIPTOR and not any(found)):
-        raise ZipError(f"{item.name} has other sizes or another CRC in its local header")
+        raise ZipError(f"{header.name} has other sizes or another CRC in its local header")
     start = header.offset + length + extra_length
-    if start + item.compressed_size > limit:
-        raise ZipError(f"{item.name} does not end before the directory")
-    return item._replace(start=start)
+    if start + header.compressed_size > limit:
+        raise ZipError(f"{header.name} does not end before the directory")
+    return Item(
+        header.name,
+        header.method,
+        header.crc32,
+        header.compressed_size,
+        header.size,
+        header.mode,
+        start,
+        bool(header.flags & _END_MARK),
+    )
