@@ -280,11 +280,14 @@ class _Spool:
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
         weakref.finalize(self, self._file.close)
+        # Making one for each part would take longer. Several threads may read, but only one writes.
+        self._compressor = zstandard.ZstdCompressor(level=_DISK_LEVEL)
+        self._of_thread = _OfThread()
         self.size = 0
 
     def add(self, content: bytes) -> tuple[int, int]:
         """Write a part, compressed. Return its offset and size."""
-        compressed = zstandard.ZstdCompressor(level=_DISK_LEVEL).compress(content)
+        compressed = self._compressor.compress(content)
         place = self.size, len(compressed)
         self._file.write(compressed)
         self.size += len(compressed)
@@ -293,7 +296,14 @@ class _Spool:
     def read(self, place: tuple[int, int]) -> bytes:
         """Return a part."""
         start, size = place
-        return zstandard.ZstdDecompressor().decompress(os.pread(self._file.fileno(), size, start))
+        return self._of_thread.decompressor.decompress(os.pread(self._file.fileno(), size, start))
+
+
+class _OfThread(threading.local):
+    """What each thread has for itself."""
+
+    def __init__(self) -> None:
+        self.decompressor = zstandard.ZstdDecompressor()
 
 
 class _Spooled:

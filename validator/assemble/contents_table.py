@@ -5,8 +5,9 @@ Source: https://github.com/containerd/stargz-snapshotter/blob/main/docs/estargz.
 
 from __future__ import annotations
 
-import json
 from typing import Any
+
+import msgspec
 
 from .entries import Entry
 from .streams import Member
@@ -22,7 +23,7 @@ class ContentsTable:
 
     def __init__(self, *, has_ends: bool) -> None:
         self._has_ends = has_ends
-        self._entries: list[str] = []
+        self._entries: list[bytes] = []
 
     def add(self, entry: Entry, member: Member | None) -> None:
         """member: where the content is; None for a file without content, and for everything but files."""
@@ -42,8 +43,8 @@ class ContentsTable:
             described.update(size=entry.content.size, offset=member.start, digest=digest, chunkDigest=digest)
             if self._has_ends:
                 described.update(endOffset=member.end, chunkSize=entry.content.size)
-        self._entries.append(json.dumps(described, separators=(",", ":"), ensure_ascii=False))
+        self._entries.append(msgspec.json.encode(described))
 
     def render(self) -> bytes:
         """Return the table as JSON."""
-        return f'{{"version":1,"entries":[{",".join(self._entries)}]}}'.encode()
+        return b'{"version":1,"entries":[%b]}' % b",".join(self._entries)

@@ -6,6 +6,7 @@ Source: POSIX.1-2017, pax, "ustar Interchange Format" and "pax Extended Header".
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from .entries import Entry
 
@@ -17,6 +18,7 @@ _NAME, _PREFIX = 100, 155
 _LARGEST_SIZE = 8**11 - 1
 _LARGEST_ID = 8**7 - 1
 _FILE, _LINK, _DIRECTORY, _EXTENDED = b"0", b"2", b"5", b"x"
+_TIME = b"%011o" % 0
 
 
 def header(entry: Entry) -> bytes:
@@ -108,8 +110,26 @@ def _record(field: bytes, value: bytes) -> bytes:
 def _ustar(
     name: bytes, prefix: bytes, mode: int, uid: int, gid: int, size: int, kind: bytes, link: bytes
 ) -> bytes:
-    before = b"%b%07o\0%07o\0%07o\0%011o\0%011o\0" % (name.ljust(_NAME, b"\0"), mode, uid, gid, size, 0)
-    after = b"%b%b" % (kind, link.ljust(_NAME, b"\0"))
-    after += b"ustar\x0000" + bytes(64) + b"0000000\0" * 2 + prefix.ljust(_PREFIX, b"\0") + bytes(12)
-    checksum = sum(before) + sum(after) + 8 * ord(" ")
-    return before + b"%06o\0 " % checksum + after
+    owner, rest, constant = _common(mode, uid, gid, kind, link)
+    digits = b"%011o" % size
+    checksum = constant + sum(name) + sum(digits) + sum(prefix)
+    return b"%b%b%b\0%b\0%06o\0 %b%b" % (
+        name.ljust(_NAME, b"\0"),
+        owner,
+        digits,
+        _TIME,
+        checksum,
+        rest,
+        prefix.ljust(_PREFIX + 12, b"\0"),
+    )
+
+
+@lru_cache(maxsize=256)
+def _common(mode: int, uid: int, gid: int, kind: bytes, link: bytes) -> tuple[bytes, bytes, int]:
+    """Return the fields before the size, those between checksum and prefix, and what the checksum adds up.
+
+    They are the same for nearly all entries of a layer.
+    """
+    owner = b"%07o\0%07o\0%07o\0" % (mode, uid, gid)
+    rest = kind + link.ljust(_NAME, b"\0") + b"ustar\x0000" + bytes(64) + b"0000000\0" * 2
+    return owner, rest, sum(owner) + sum(_TIME) + sum(rest) + 8 * ord(" ")

@@ -56,27 +56,26 @@ class ZstdEncoding:
 
         def finish_frame() -> None:
             if waiting:
-                blob.add(compressor.compress(bytes(waiting)))
+                blob.add(compressor.compress(archive.add(bytes(waiting))))
                 waiting.clear()
 
         for entry in tar.in_order(entries):
-            waiting += archive.add(tar.header(entry))
+            waiting += tar.header(entry)
             member = None
             if entry.content is not None:
                 finish_frame()
                 member = Member(blob.size)
-                frames = _frames(archive.add_content(entry.content, member))
-                if entry.content.size <= FRAME:
-                    for frame in frames:
-                        blob.add(compressor.compress(frame))
-                else:
+                content = archive.add_content(entry.content, member)
+                if entry.content.size > FRAME:
                     # Another thread compresses while this one reads the next frame, in twice the time.
-                    for compressed in map_ahead(compressor.compress, frames, 1):
+                    for compressed in map_ahead(compressor.compress, _frames(content), 1):
                         blob.add(compressed)
+                elif whole := b"".join(content):
+                    blob.add(compressor.compress(whole))
                 member.end = blob.size
-                waiting += archive.add(tar.padding(entry.content.size))
+                waiting += tar.padding(entry.content.size)
             table.add(entry, member if entry.content is not None and entry.content.size else None)
-        waiting += archive.add(tar.END)
+        waiting += tar.END
         finish_frame()
         annotations = _append_table(table.render(), compressor, blob)
         blob.flush()
