@@ -23,6 +23,7 @@ from validator.compat import releases
 
 from .loop.progress import Planner, Progress
 from .loop.tiers import Guard
+from .loop.worker import Worker
 
 pytest_plugins = ["tests.services"]
 
@@ -36,8 +37,9 @@ settings.load_profile("whole")
 
 os.environ.pop("VALIDATOR_STORE", None)
 os.environ.pop("VALIDATOR_TRUST", None)
-# A machine's own keys are not for tests.
-os.environ["XDG_STATE_HOME"] = f"{tempfile.gettempdir()}/validator-tests-state-{os.getpid()}"
+# A machine's own keys are not for tests. The process that runs them removes the directory.
+_STATE = tempfile.TemporaryDirectory(prefix="validator-tests-state-")
+os.environ["XDG_STATE_HOME"] = _STATE.name
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -47,8 +49,14 @@ def pytest_configure(config: pytest.Config) -> None:
     planner = Planner()
     config.pluginmanager.register(Guard(), "tests-guard")
     config.pluginmanager.register(planner, "tests-planner")
-    if not hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput"):
+        config.pluginmanager.register(Worker(), "tests-worker")
+    else:
         config.pluginmanager.register(Progress(config, planner), "tests-progress")
+
+
+def pytest_unconfigure() -> None:
+    _STATE.cleanup()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -69,14 +69,19 @@ class Progress:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> ByScope:
-        return ByScope(config, log, self.plan)
+        return ByScope(config, log, self.begin)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self) -> None:
+        self.begin()
+
+    def begin(self) -> Plan:
+        """Announce the run, the first time, and return its plan."""
         if self._began == 0.0:
             self._began = self._last_line = time.monotonic()
             if self._shows:
                 self._write(self._announcement())
+        return self.plan()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Iterator[None]:
@@ -86,7 +91,7 @@ class Progress:
         self._took[report.nodeid] += report.duration
         if report.failed and self._shows:
             self._write(f"{'FAILED' if report.when == 'call' else 'ERROR'} {report.nodeid}", red=True)
-        if report.when == "teardown":
+        if report.when == "call" or (report.when == "setup" and not report.passed):
             test = self.plan().tests[report.nodeid]
             self._done[test.tier] += 1
             self._done_s += test.expected_s

@@ -11,6 +11,7 @@ import pytest
 from .plan import Plan, Test
 
 ROOT = Path(__file__).parents[2]
+ENDS = ("PASSED ", "FAILED ", "ERROR ", "SKIPPED ", "XFAIL ")
 CONFTEST = """
 from tests.loop.tiers import Guard
 
@@ -73,6 +74,70 @@ def test_a_test_that_uses_more_than_its_tier_has_fails(
 @pytest.mark.parametrize(("tier", "body"), [("unit", PYTHON), ("service", SHELL)])
 def test_a_test_may_use_what_its_tier_has(tmp_path: Path, tier: str, body: str) -> None:
     assert run_test(tmp_path, tier, body)[0] == 0
+
+
+ENDINGS = """
+import pytest
+
+@pytest.fixture
+def no_setup():
+    raise ValueError("no setup")
+
+@pytest.fixture
+def no_teardown():
+    yield
+    raise ValueError("no teardown")
+
+def test_passes(): pass
+def test_fails(): assert 0, "no call"
+def test_setup(no_setup): pass
+def test_teardown(no_teardown): pass
+@pytest.mark.skip(reason="not now")
+def test_skipped(): pass
+@pytest.mark.xfail(reason="not yet")
+def test_expected(): assert 0
+@pytest.mark.parametrize("number", range(3))
+def test_several(number): pass
+"""
+LOOP = """
+from tests.conftest import pytest_configure
+
+def pytest_collection_modifyitems(config, items):
+    for tier in ("unit", "service", "engine"):
+        config.addinivalue_line("markers", f"{tier}: a tier")
+"""
+
+
+@pytest.mark.service
+def test_workers_report_every_ending(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(LOOP)
+    for name, text in (("endings", ENDINGS), ("other", "def test_other(): pass\n")):
+        (tmp_path / f"test_{name}.py").write_text(text)
+    command = [sys.executable, "-m", "pytest", "-p", "xdist", "-n", "2", "--dist", "loadscope", "-rA"]
+    done = subprocess.run(
+        [*command, "-c", "/dev/null", f"--rootdir={tmp_path}"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+    )  # fmt: skip
+    assert "10 tests (10 unit), which take about 0:00 min with 2 workers" in done.stdout
+    assert "100%  unit 10/10  the end" in done.stdout
+    assert {line for line in done.stdout.splitlines() if line.startswith(ENDS)} == {
+        "PASSED test_endings.py::test_passes",
+        "PASSED test_endings.py::test_several[0]",
+        "PASSED test_endings.py::test_several[1]",
+        "PASSED test_endings.py::test_several[2]",
+        "PASSED test_endings.py::test_teardown",
+        "PASSED test_other.py::test_other",
+        "FAILED test_endings.py::test_fails",
+        "FAILED test_endings.py::test_fails - AssertionError: no call",
+        "ERROR test_endings.py::test_setup",
+        "ERROR test_endings.py::test_setup - ValueError: no setup",
+        "ERROR test_endings.py::test_teardown",
+        "ERROR test_endings.py::test_teardown - ValueError: no teardown",
+        "SKIPPED [1] test_endings.py:17: not now",
+        "XFAIL test_endings.py::test_expected - not yet",
+    }
+    assert "1 failed, 6 passed, 1 skipped, 1 xfailed" in done.stdout
 
 
 def test_a_plan_counts_tiers_and_takes_at_least_as_long_as_its_longest_scope(tmp_path: Path) -> None:
