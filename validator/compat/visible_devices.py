@@ -14,7 +14,7 @@ from . import facts
 _MANY_GPUS = 64
 
 
-def hides_every_gpu(value: str) -> Reason | None:
+def reason_hidden(value: str) -> Reason | None:
     """Return why a value hides every GPU; None if some machine shows one, or if the value has a variable."""
     why = why_hidden(value)
     if why is None:

@@ -15,7 +15,7 @@ from .._vendor.packaging.version import Version
 from ..compat import judge, known_issues, packages
 from ..compat.older_releases import known_versions
 from ..compat.policies import cudnn_releases
-from ..compat.visible_devices import hides_every_gpu
+from ..compat.visible_devices import reason_hidden
 from ..model.finding import Finding, Place
 from ..model.prediction import Outcome, Reason, Rule
 from ..model.situation import LINUX, PYPI, X86_64, Situation
@@ -91,7 +91,7 @@ def _hidden(environment: Environment, tensorflow: Pin | None) -> Iterator[tuple[
     stated = environment.visible_devices
     with_cuda = tensorflow is not None and tensorflow.name not in _ON_CPU
     if stated is not None and (with_cuda or environment.for_gpu):
-        reason = hides_every_gpu(stated.value)
+        reason = reason_hidden(stated.value)
         if reason is not None:
             yield reason, stated.place
 
