@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
-from typing import Any
 
 import pytest
 
-from validator.answers.browser import ask
 from validator.compat import facts
 from validator.compat.offers import image_of
 from validator.compat.releases import releases
@@ -17,34 +14,14 @@ from validator.compat.suggest import newest_that_works
 from validator.matrix.load import load_matrix
 from validator.matrix.plan import plan
 from validator.model.prediction import Outcome
-from validator.model.record import Verdict
 from validator.model.situation import Situation
 from validator.resources import shipped_matrix
 
 from ..laws import subjects_to_try
 from ..reports.page.test_site import HOSTILE
-
-DIGEST, OTHER = f"sha256:{7:064x}", f"sha256:{8:064x}"
-
+from .machines import A100, AS_BUILT, DIGEST, PINNED, modes, way, works
 
 WORKS, FAILS = Outcome.WORKS, Outcome.FAILS
-
-
-def works(**changes: Any) -> dict[str, Any]:
-    question: dict[str, Any] = {
-        "kind": "works", "gpu": "", "driver": "", "python": "", "system": "linux", "machine": "x86_64",
-        "registry": None, "images": {}, "verdicts": {},
-    }  # fmt: skip
-    found: dict[str, Any] = json.loads(ask(json.dumps(question | changes)))
-    return found
-
-
-def modes(answer: dict[str, Any]) -> dict[str, tuple[str | None, str]]:
-    return {row["mode"]: (row["release"], row["outcome"]) for row in answer["modes"]}
-
-
-def way(answer: dict[str, Any], name: str) -> dict[str, Any]:
-    return next(row for row in answer["ways"] if row["way"] == name)
 
 
 def test_pip_gets_the_release_that_doctor_suggests() -> None:
@@ -68,157 +45,12 @@ def test_eager_and_xla_are_told_apart() -> None:
     assert any("jit_compile" in note for note in way(answer, "pip")["notes"])
 
 
-def tried(verdict: str, digest: str | None = DIGEST, **machine: str) -> dict[str, Any]:
-    """Return the answer if the newest image of a machine can be pulled, and a build of it has a verdict."""
-    image = way(works(**machine), "image")
-    return works(
-        **machine,
-        registry="registry.example.org/tf",
-        images={image["image"]: DIGEST},
-        verdicts={image["cell"]: {"verdict": verdict, "digest": digest}},
-    )
-
-
-def pullable(verdicts: dict[str, str], **machine: str) -> dict[str, Any]:
-    """Return the answer if images can be pulled and have these verdicts on an A100 with R580."""
-    return works(
-        **machine,
-        registry="registry.example.org/tf",
-        images=dict.fromkeys(verdicts, DIGEST),
-        verdicts={
-            f"{image}@r580-a100": {"verdict": verdict, "digest": DIGEST}
-            for image, verdict in verdicts.items()
-        },
-    )
-
-
-AS_BUILT = "tf2.21.0-cuda12.5-cudnn9.3-py312"
-NEWEST_LIBRARIES = "tf2.21.0-cudalatest-cudnnlatest-py312"
-A100 = {"gpu": "a100", "driver": "580", "python": "3.12"}
-RTX_5090 = {"gpu": "rtx 5090", "driver": "570", "python": "3.12"}
-REST = "The rest is only predicted."
-
-
 def test_a_prediction_says_should_work() -> None:
     answer = works(**A100)
     assert answer["headline"] == "TensorFlow 2.21.0 should work in an image, and 2.20.0 with pip."
     assert answer["basis"] == "This is only predicted from published facts, and was not measured."
     assert works(**A100, verdicts=None)["basis"] == "This is only predicted, from published facts."
     assert works(gpu="h100")["basis"] == "This is only predicted, from published facts."
-
-
-def test_a_certified_image_works() -> None:
-    answer = tried("certified", **A100)
-    assert answer["headline"] == "TensorFlow 2.21.0 works in an image, and 2.20.0 should work with pip."
-    assert answer["basis"] == f"The image of TensorFlow 2.21.0 was certified on this kind of machine. {REST}"
-
-
-@pytest.mark.parametrize("digest", [OTHER, None])
-def test_a_certificate_of_another_build_proves_nothing(digest: str | None) -> None:
-    answer = tried("certified", digest, **A100)
-    assert answer["headline"] == works(**A100)["headline"]
-    assert "only predicted" in answer["basis"] and "another build of the image" in answer["basis"]
-    assert way(answer, "image")["commands"] == [f"docker pull registry.example.org/tf@{DIGEST}"]
-    assert way(answer, "image")["verdict"] is None
-
-
-def test_a_certificate_proves_nothing_of_an_image_that_has_to_be_built() -> None:
-    image = way(works(**A100), "image")
-    for digest in (DIGEST, None):
-        answer = works(**A100, verdicts={image["cell"]: {"verdict": "certified", "digest": digest}})
-        assert answer["headline"] == works(**A100)["headline"]
-        assert "another build of the image" in answer["basis"]
-
-
-@pytest.mark.parametrize("verdict", ["failed", "broken"])
-def test_after_an_image_that_does_not_work_comes_another(verdict: str) -> None:
-    answer = tried(verdict, None if verdict == "broken" else DIGEST, **A100)
-    says = "failed when it was measured" if verdict == "failed" else "could not be built"
-    assert answer["headline"] == (
-        "TensorFlow 2.21.0 should work in an image, and 2.20.0 with pip."
-        f" The image of TensorFlow 2.21.0 with CUDA 12.5, cuDNN 9.3 and Python 3.12 {says}."
-    )
-    assert ("measured" in answer["basis"]) == (verdict == "failed") and answer["basis"].endswith(REST)
-    image = way(answer, "image")
-    assert image["image"] == NEWEST_LIBRARIES and image["verdict"] is None
-    assert image["commands"][0].endswith(f"--select image={image['image']}")
-    [refuted] = answer["refuted"]
-    assert (refuted["image"], refuted["verdict"]) == (AS_BUILT, verdict)
-    assert refuted["cell"] == f"{AS_BUILT}@r580-a100"
-
-
-def test_after_the_images_of_a_release_that_do_not_work_comes_an_older_release() -> None:
-    newest = [AS_BUILT, NEWEST_LIBRARIES]
-    answer = pullable(dict.fromkeys(newest, "failed"), **A100)
-    assert answer["headline"] == (
-        "TensorFlow 2.20.0 should work. 2 images of TensorFlow 2.21.0 were tried and do not work."
-    )
-    assert answer["basis"] == f"2 images were tried on this kind of machine. {REST}"
-    image = way(answer, "image")
-    assert image["release"] == "2.20.0" and [one["image"] for one in answer["refuted"]] == newest
-    [group] = image["newer"]
-    assert group["releases"] == "2.21.0" and "failed when it was measured" in group["reasons"][0]["text"]
-    row = answer["releases"][0]
-    assert row["image"] == {"eager": "fails", "xla": "fails"} and row["reasons"][0]["fact"] == ""
-
-
-def test_where_every_image_failed_pip_is_left() -> None:
-    failed: dict[str, str] = {}
-    answer = works(**A100)
-    while images := [one["image"] for one in answer["ways"] if one["way"] == "image"]:
-        assert not failed.keys() & set(images), "an image that failed is not offered again"
-        failed |= dict.fromkeys(images, "failed")
-        answer = pullable(failed, **A100)
-    assert {one["way"] for one in answer["ways"]} == {"pip"}
-    assert answer["headline"].startswith("TensorFlow 2.20.0 should work with pip. ")
-    assert len(answer["refuted"]) > 5 and "docker pull" not in json.dumps(answer)
-
-
-PINNED = "tf2.21.0-cuda12.8-cudnn9.10-py312"
-
-
-def test_a_certified_image_of_other_libraries_is_pulled() -> None:
-    answer = pullable({PINNED: "certified"}, **A100)
-    image = way(answer, "image")
-    assert image["image"] == PINNED and image["verdict"] == "certified"
-    assert image["commands"] == [f"docker pull registry.example.org/tf@{DIGEST}"]
-    assert answer["headline"] == "TensorFlow 2.21.0 works in an image, and 2.20.0 should work with pip."
-    # Another machine measured it, or nobody did: it can be pulled, which is better than to build one.
-    other = pullable({PINNED: "certified"}, gpu="t4", driver="580", python="3.12")
-    assert way(other, "image")["image"] == PINNED and way(other, "image")["verdict"] is None
-    # It can't be pulled, and nothing says that the matrix has it.
-    gone = works(**A100, verdicts={f"{PINNED}@r580-a100": {"verdict": "certified", "digest": DIGEST}})
-    assert way(gone, "image")["image"] == AS_BUILT
-
-
-def test_a_certified_image_of_an_older_release_is_first() -> None:
-    older = "tf2.19.0-cuda12.5-cudnn9.3-py312"
-    answer = pullable({older: "certified"}, **A100)
-    assert answer["headline"] == (
-        "TensorFlow 2.19.0 works in an image, and 2.20.0 should work with pip."
-        " An image of TensorFlow 2.21.0 should work too."
-    )
-    assert modes(answer)["eager"] == ("2.20.0", "works")
-    first, second, _ = answer["ways"]
-    assert first["commands"] == [f"docker pull registry.example.org/tf@{DIGEST}"]
-    assert first["newer"][0]["reasons"][0]["text"].endswith("not certified on this kind of machine")
-    assert second["image"] == AS_BUILT and second["verdict"] is None
-
-
-def test_an_image_whose_twin_failed_is_not_chosen_before_others() -> None:
-    twin = AS_BUILT.replace("py312", "py311")
-    machine = {"gpu": "a100", "driver": "580"}
-    assert way(pullable({twin: "unproven"}, **machine), "image")["image"] == twin
-    newest = AS_BUILT.replace("py312", "py313")
-    answer = pullable({twin: "unproven", newest: "failed"}, **machine)
-    assert way(answer, "image")["image"] == "tf2.21.0-cudalatest-cudnnlatest-py313"
-
-
-def test_an_image_with_other_packages_is_chosen_only_if_it_is_certified() -> None:
-    ours = f"{PINNED}_ours"
-    image = way(pullable({ours: "certified"}, **A100), "image")
-    assert image["image"] == ours and image["notes"] == ["This image has other packages too: ours."]
-    assert way(pullable({ours: "unproven"}, **A100), "image")["image"] == AS_BUILT
 
 
 @pytest.mark.parametrize(
@@ -239,30 +71,6 @@ def test_an_image_with_other_packages_is_chosen_only_if_it_is_certified() -> Non
 def test_an_image_is_read_from_its_identifier(identifier: str, same: bool | None) -> None:
     spec = image_of(identifier)
     assert (spec.identifier == identifier if spec else None) == same
-
-
-@pytest.mark.parametrize("verdict", ["unproven", "works-on-cpu"])
-def test_a_measurement_that_proves_nothing_changes_nothing(verdict: str) -> None:
-    answer = tried(verdict, **A100)
-    assert answer["headline"] == works(**A100)["headline"] and "proved nothing" in answer["basis"]
-    assert way(answer, "image")["verdict"] == verdict
-
-
-def test_every_verdict_has_a_test_here() -> None:
-    assert {each.value for each in Verdict} == {"certified", "failed", "broken", "unproven", "works-on-cpu"}
-
-
-def test_a_certificate_counts_for_xla_too() -> None:
-    predicted = works(**RTX_5090)["headline"]
-    assert predicted == (
-        "For eager operations, TensorFlow 2.21.0 should work. No release is known to work with XLA."
-    )
-    answer = tried("certified", **RTX_5090)
-    assert answer["headline"] == (
-        "For eager operations, TensorFlow 2.21.0 works in an image, and should work with pip."
-        " With XLA, TensorFlow 2.21.0 works in an image."
-    )
-    assert modes(answer)["xla"] == ("2.21.0", "works")
 
 
 def test_uncertain_is_what_no_fact_rules_out() -> None:
@@ -286,131 +94,6 @@ def test_every_release_that_is_named_can_be_had(system: str, python: str) -> Non
         named = f"{answer['headline']} {' '.join(mode['shown'] for mode in answer['modes'])}"
         assert set(re.findall(r"2\.\d+\.\d+", named)) <= had, (gpu, driver)
         assert bool(had) == (answer["outcome"] != "fails"), (gpu, driver)
-
-
-def remarks_on(gpu: str, driver: str, **machine: str) -> str:
-    """Return the sentences below the headline."""
-    return " ".join(works(gpu=gpu, driver=driver, **machine)["remarks"])
-
-
-def test_a_remark_says_why_pip_gets_an_older_release_than_an_image() -> None:
-    for gpu, driver, why in (
-        ("rtx 4090", "535", "2.21.0 finds CUDA's libraries only if LD_LIBRARY_PATH names their directories"),
-        ("gtx 980", "470.82.01", "TensorFlow 2.14.1 does not work here: the extra asks for tensorrt"),
-    ):
-        answer = works(gpu=gpu, driver=driver)
-        image, pip = way(answer, "image"), way(answer, "pip")
-        assert image["release"] != pip["release"]
-        assert f"With pip, {why}" in " ".join(answer["remarks"])
-        assert {mode["shown"] for mode in answer["modes"]} == {
-            f"TensorFlow {image['release']} in an image, {pip['release']} with pip"
-        }
-    same = works(gpu="rtx 5090", driver="570")
-    assert not any(remark.startswith("With pip") for remark in same["remarks"])
-    assert same["modes"][0]["shown"] == f"TensorFlow {same['modes'][0]['release']}"
-
-
-@pytest.mark.parametrize(
-    ("gpu", "driver", "why"),
-    [
-        ("h100", "550", "R550 returns CUDA_ERROR_UNSUPPORTED_PTX_VERSION."),
-        ("gtx 1080", "418", "CUDA 12.5 needs driver 525.60.13 or newer; this is 418."),
-        ("gtx 980", "535", "the wheel has no kernels for compute capability 5.2"),
-        ("rtx 5090", "570", "With XLA, TensorFlow 2.21.0 does not work here: tensorflow 2.21.0 writes PTX"),
-    ],
-)
-def test_a_remark_says_why_the_newest_release_does_not_work(gpu: str, driver: str, why: str) -> None:
-    first, *_ = works(gpu=gpu, driver=driver)["remarks"]
-    assert "TensorFlow 2.21.0 does not work here: " in first and why in first
-
-
-def test_no_other_remark_where_the_newest_release_works() -> None:
-    assert works(**A100)["remarks"] == [
-        "With pip, 2.21.0 finds CUDA's libraries only if LD_LIBRARY_PATH names their directories; 2.20.0"
-        " needs no such setting."
-    ]
-    # The headline says which images were tried.
-    refuted = pullable(dict.fromkeys([AS_BUILT, NEWEST_LIBRARIES], "failed"), **A100)
-    assert refuted["remarks"] == []
-
-
-@pytest.mark.parametrize(
-    ("machine", "says"),
-    [
-        (
-            {"gpu": "gtx 1080", "driver": "418"},
-            "With driver 525.60.13 or newer, up to R580, the last branch for this GPU:"
-            " TensorFlow 2.21.0 should work in an image, and 2.19.1 with pip.",
-        ),
-        (
-            {"gpu": "h100", "driver": "550"},
-            "With driver R555 or newer: TensorFlow 2.21.0 should work in an image, and 2.20.0 with pip.",
-        ),
-        (
-            {"gpu": "t4", "driver": "11.2"},
-            "With driver 525.60.13 or newer: TensorFlow 2.21.0 should work in an image, and 2.20.0 with pip.",
-        ),
-        ({"gpu": "t4", "driver": "390.48"}, "With driver 525.60.13 or newer: TensorFlow 2.21.0 should work"),
-        (
-            {"gpu": "rtx 5090", "driver": "535"},
-            "With driver R570 or newer: for eager operations, TensorFlow 2.21.0 should work.",
-        ),
-        (
-            {"gpu": "rtx 3060", "driver": "450", "system": "wsl2"},
-            "With driver 527.41 or newer for Windows: TensorFlow 2.21.0 should work",
-        ),
-        ({"driver": "418"}, "or newer: no known fact rules out TensorFlow 2.21.0, but the GPU is not known."),
-        (
-            {"gpu": "v100", "driver": "590"},
-            "With driver R580, the last branch for this GPU: TensorFlow 2.21.0 should work in an image",
-        ),
-        (
-            {"gpu": "k80", "driver": "550"},
-            "With driver R470, the last branch for this GPU: TensorFlow 2.14.1 should work in an image",
-        ),
-    ],
-)
-def test_a_remark_says_what_another_driver_allows(machine: dict[str, str], says: str) -> None:
-    assert says in " ".join(works(**machine)["remarks"])
-
-
-def test_what_another_driver_allows_is_what_works_with_it() -> None:
-    before = works(gpu="gtx 1080", driver="418.56")
-    [said] = [remark for remark in before["remarks"] if remark.startswith("With driver")]
-    assert said.endswith(works(gpu="gtx 1080", driver="525.60.13")["headline"])
-    assert "2.21.0" not in works(gpu="gtx 1080", driver="525.53")["headline"]
-
-
-@pytest.mark.parametrize(
-    ("gpu", "driver", "system"),
-    [("a100", "580", "linux"), ("gtx 980", "535", "linux"), ("t4", "390.48", "macos"), ("h100", "", "linux")],
-)
-def test_no_driver_is_named_where_none_changes_the_answer(gpu: str, driver: str, system: str) -> None:
-    assert "With driver" not in remarks_on(gpu, driver, system=system)
-
-
-def test_a_release_candidate_is_named_where_no_stable_release_works() -> None:
-    said = remarks_on("rtx 5090", "580")
-    assert "The release candidate 2.22.0rc0" in said and "should work with XLA too" in said
-    assert '`python -m pip install "tensorflow[and-cuda]==2.22.0rc0"`' in said
-    assert "nobody has measured it" in said
-    for gpu, driver, python in (("a100", "580", ""), ("rtx 5090", "580", "3.9"), ("t4", "390.48", "")):
-        assert "candidate" not in remarks_on(gpu, driver, python=python)
-
-
-def test_what_is_known_to_go_wrong_is_said_next_to_the_headline() -> None:
-    assert (
-        "Note for TensorFlow 2.18.1: ptxas 12.0 up to 12.6.77 is known to miscompile XLA code on Hopper"
-        in remarks_on("h100", "550")
-    )
-    # The newest CUDA has no such fault, but the image that can be pulled does.
-    image = way(works(gpu="h100", driver="580"), "image")
-    assert image["image"] == "tf2.21.0-cudalatest-cudnnlatest-py313" and image["cautions"] == []
-    only = AS_BUILT.replace("py312", "py313")
-    pulled = works(gpu="h100", driver="580", registry="registry.example.org/tf", images={only: DIGEST})
-    assert way(pulled, "image")["image"] == only
-    assert "Note for TensorFlow 2.21.0 in an image: ptxas" in " ".join(pulled["remarks"])
-    assert "Note" not in remarks_on("a100", "580")
 
 
 def test_newer_releases_are_left_out_with_their_reasons() -> None:
