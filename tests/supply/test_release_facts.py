@@ -52,7 +52,8 @@ COMPONENTS = [
 def steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, ...]]:
     """Use a cache of this test, and run no step in the copy; return the steps that would run.
 
-    The copy has only what is written, because copying everything takes longer than all the rest.
+    The copy has only the facts, which are all that is written without the steps, because copying everything
+    takes longer than all the rest.
     """
     monkeypatch.setenv("VALIDATOR_CACHE", str(tmp_path / "cache"))
     asked: list[tuple[str, ...]] = []
@@ -63,7 +64,7 @@ def steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, ..
 
     monkeypatch.setattr(Copy, "run", run)
     monkeypatch.setattr(predictions, "answers", lambda _: {})
-    monkeypatch.setattr(checkout, "_COPIED", ("validator", "images", "docs"))
+    monkeypatch.setattr(checkout, "_COPIED", (DATA,))
     return asked
 
 
