@@ -10,7 +10,7 @@ from hypothesis import settings
 
 Subject = TypeVar("Subject")
 #: `scripts/test --fast` tries one subject out of this many.
-_SHARE = 4
+_SHARE = 8
 
 
 def check(laws: Iterable[Callable[[Subject], object]], subject: Subject) -> None:

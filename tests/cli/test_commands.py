@@ -24,12 +24,18 @@ pytestmark = pytest.mark.usefixtures("releases_up_to_2_22rc")
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make a current directory with a copy of the matrix and its locks."""
+def project_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make a current directory with a copy of the matrix, for commands that end before they read a lock."""
     shutil.copy(ROOT / "matrix.yaml", tmp_path)
-    shutil.copytree(ROOT / "images" / "locks", tmp_path / "images" / "locks")
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def project(project_without_locks: Path) -> Path:
+    """Make a current directory with a copy of the matrix and its locks."""
+    shutil.copytree(ROOT / "images" / "locks", project_without_locks / "images" / "locks")
+    return project_without_locks
 
 
 def run_process(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
@@ -115,13 +121,15 @@ def test_unknown_values_are_reported(arguments: str, message: str) -> None:
         "lock --check --upgrade", "lock --check --layers zstd", "report --output x",
     ],
 )  # fmt: skip
-def test_wrong_usage_exits_with_2(project: Path, arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
-    (project / "setup.py").touch()
+def test_wrong_usage_exits_with_2(
+    project_without_locks: Path, arguments: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project_without_locks / "setup.py").touch()
     assert cli.run(arguments.split()) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "Error:" in captured.err
-    assert not (project / ".validator").exists()
+    assert not (project_without_locks / ".validator").exists()
 
 
 def test_plan_writes_json_and_a_github_matrix(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,19 +170,21 @@ def test_a_floating_version_is_predicted_from_its_lock(
 
 
 @pytest.mark.parametrize("command", ["plan", "lock", "build-matrix", "report"])
-def test_an_error_in_the_matrix_has_its_position_and_nothing_is_changed(project: Path, command: str) -> None:
-    text = (project / "matrix.yaml").read_text().replace('cudnn: "9.10"', 'cudnn: "9.99"', 1)
-    (project / "matrix.yaml").write_text(text)
+def test_an_error_in_the_matrix_has_its_position_and_nothing_is_changed(
+    project_without_locks: Path, command: str
+) -> None:
+    text = (project_without_locks / "matrix.yaml").read_text().replace('cudnn: "9.10"', 'cudnn: "9.99"', 1)
+    (project_without_locks / "matrix.yaml").write_text(text)
     with pytest.raises(InputError, match=r'matrix\.yaml:\d+:\d+: images\[1\]\.cudnn: "9\.99" is not known'):
         cli.run([command])
-    assert not (project / ".validator").exists()
+    assert not (project_without_locks / ".validator").exists()
 
 
 @pytest.mark.parametrize("command", ["plan", "lock", "build-matrix", "report"])
-def test_selecting_nothing_is_an_error(project: Path, command: str) -> None:
+def test_selecting_nothing_is_an_error(project_without_locks: Path, command: str) -> None:
     with pytest.raises(InputError, match=r"has no cell that matches tensorflow=2\.14"):
         cli.run([command, "--select", "tensorflow=2.14"])
-    assert not (project / ".validator").exists()
+    assert not (project_without_locks / ".validator").exists()
 
 
 def test_lock_check(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,7 @@ from validator.diagnosis.patterns import Pattern, WordFinder, compiled_by_re
 from validator.model.diagnosis import Diagnosis
 
 from ..corpus import reader
+from ..laws import subjects_to_try
 from .answers import diagnosed
 
 ROOT = Path(__file__).parents[2]
@@ -57,6 +58,7 @@ def test_text_is_diagnosed_with_nothing_but_the_standard_library() -> None:
     # Bytes that are not text come to the diagnosis differently in a string.
     chosen = [(name, text) for name, text in zip(names, texts, strict=True) if text.isascii()]
     assert len(chosen) > 50
+    chosen = [*subjects_to_try(chosen)]
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", PROGRAM, str(ROOT)],
         input=json.dumps([text for _, text in chosen]),
