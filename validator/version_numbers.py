@@ -8,6 +8,7 @@ import `packaging` for every comparison.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ _NUMBERS = re.compile(r"[0-9]+(\.[0-9]+)*")
 _LEADING_NUMBERS = re.compile(r"v?(\d{1,6}(?:\.\d{1,6}){0,3})")
 
 
+@functools.lru_cache(maxsize=4096)
 def leading_numbers(text: str) -> tuple[int, ...]:
     """Return the numbers that a version begins with, at most four: (2, 18, 0) for `v2.18.0-3-g85c`.
 

@@ -248,4 +248,9 @@ def release_comparer(wanted: str) -> Comparer:
         raise ValueError("it is not a version (expected something like 2.21 or 2.21.0)") from None
     if is_numbers(wanted) and len(target.release) < 3:
         return lambda found: order_by_numbers(Version(found).release, target.release)
-    return lambda found: (Version(found) > target) - (Version(found) < target)
+
+    def compare(found: str) -> int:
+        version = Version(found)
+        return (version > target) - (version < target)
+
+    return compare

@@ -222,6 +222,7 @@ def _cudnn_wheel(release: Release) -> str:
     return f"nvidia-cudnn-{release.suffix}"
 
 
+@functools.cache
 def _lower(specifier: str) -> str:
     """Return the version of an exact pin, or the lower bound of a range. Raises ValueError."""
     match = _LOWER.search(specifier)

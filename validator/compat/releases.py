@@ -42,7 +42,7 @@ class Release:
         """The minor version: `2.21`."""
         return major_minor(self.version)
 
-    @property
+    @functools.cached_property
     def prerelease(self) -> bool:
         return Version(self.version).is_prerelease
 
@@ -56,7 +56,7 @@ class Release:
         """True if the extra requires TensorRT, whose wheels don't exist for every Python, or at all."""
         return any(name.startswith("tensorrt") for name in self.extra)
 
-    @property
+    @functools.cached_property
     def wheels(self) -> Mapping[str, str]:
         """The NVIDIA wheels of the extra, without TensorRT: wheel -> specifier."""
         return {name: pin for name, pin in self.extra.items() if name.startswith("nvidia-")}
