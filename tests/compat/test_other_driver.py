@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 from validator.compat import drivers
@@ -16,6 +18,7 @@ def machine(gpu: str, driver: str, system: str = "linux") -> Situation:
     return Situation(gpu=gpu, driver=driver, system=system, machine="x86_64")
 
 
+@functools.cache
 def newest(situation: Situation) -> Version:
     """Return the newest release with which eager operations work."""
     for offer in offers(situation, {}):
