@@ -35,6 +35,13 @@ def load_plan(
     return found
 
 
+def refuse_wrong_selection(matrix_path: Path, profile: str | None, selectors: tuple[str, ...]) -> None:
+    """Raise InputError where `load_plan` does, without predicting more cells than that needs."""
+    expansion = expand(_load(matrix_path), profile or DEFAULT_PROFILE, select=parse_selectors(selectors))
+    if not expansion.excluded and next(predictions(expansion, _wheels(matrix_path)), None) is None:
+        raise _no_cell(matrix_path, profile, selectors)
+
+
 def load_cells(matrix_path: Path, profile: str | None, selectors: tuple[str, ...]) -> Iterator[PlannedCell]:
     """Return the cells of `load_plan`, each predicted when it is asked for: there may be very many.
 

@@ -65,10 +65,10 @@ def command(
     if output is not None and format_ == "terminal":
         raise click.UsageError("--output needs --format markdown or --format json")
     from ..matrix.load import DEFAULT_PROFILE
-    from .planning import load_plan
+    from .planning import load_plan, refuse_wrong_selection
 
     # Report wrong input before reading anything else.
-    load_plan(matrix_path, profile, selectors)
+    refuse_wrong_selection(matrix_path, profile, selectors)
     with open_store(matrix_path, store_url) as store:
         measurements = gather(store.all(), now_utc()) if directory is not None else None
         latest = store.latest() if measurements is None else measurements.latest

@@ -71,10 +71,10 @@ def command(
     from ..serve.server import PageServer
     from ..serve.watch import Watch
     from ..system.runs import temporary_directory
-    from .planning import load_plan
+    from .planning import load_plan, refuse_wrong_selection
 
     # Report wrong input before reading anything else.
-    load_plan(matrix_path, profile, selectors)
+    refuse_wrong_selection(matrix_path, profile, selectors)
     asked = PageOptions(matrix_path, profile, registry, certificate_files, pyodide_of(answers))
     progress = progress_directory(matrix_path)
     records = _Records(matrix_path, store_url)
