@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -228,6 +230,31 @@ except KeyboardInterrupt:
     pid, raised = done.stdout.split()
     assert raised == "raised"
     assert gone(int(pid))
+
+
+def test_ctrl_c_while_a_child_starts_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    children: list[subprocess.Popen[bytes]] = []
+    start = subprocess.Popen
+
+    class Interrupted(threading.Thread):
+        def start(self) -> None:
+            super().start()
+            raise KeyboardInterrupt
+
+    def started(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        children.append(start(*arguments, **options))
+        return children[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading, "Thread", Interrupted)
+        patch.setattr(subprocess, "Popen", started)
+        with pytest.raises(KeyboardInterrupt):
+            processes.run(python("import time; time.sleep(600)"))
+    child = children[-1]
+    try:
+        assert child.poll() is not None
+    finally:
+        child.kill()
 
 
 def test_ctrl_c_ends_the_running_child() -> None:

@@ -96,6 +96,8 @@ def run(
     check_stopping()
     command = [str(part) for part in argv]
     logger.info("run: %s", shlex.join(command))
+    tail: deque[str] = deque(maxlen=TAIL_LINES)
+    timed_out = False
     child = subprocess.Popen(
         command,
         env={**(os.environ if env is None else env), **runs.environment_of_children()},
@@ -105,16 +107,14 @@ def run(
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
-    with _guard:
-        _live.add(child)
-    if memory_bytes is not None:
-        _limit_memory(child, memory_bytes)
-    tail: deque[str] = deque(maxlen=TAIL_LINES)
-    assert child.stderr is not None
-    reader = threading.Thread(target=_follow, args=(child.stderr, tail, on_line), daemon=True)
-    reader.start()
-    timed_out = False
     try:
+        with _guard:
+            _live.add(child)
+        if memory_bytes is not None:
+            _limit_memory(child, memory_bytes)
+        assert child.stderr is not None
+        reader = threading.Thread(target=_follow, args=(child.stderr, tail, on_line), daemon=True)
+        reader.start()
         # `stop_all` may have been called after the child started and before it was added to `_live`.
         check_stopping()
         if on_output is None:
