@@ -251,10 +251,11 @@ def test_ctrl_c_while_a_child_starts_ends_it(monkeypatch: pytest.MonkeyPatch) ->
         with pytest.raises(KeyboardInterrupt):
             processes.run(python("import time; time.sleep(600)"))
     child = children[-1]
-    try:
-        assert child.poll() is not None
-    finally:
+    assert child.stdout is not None
+    with child.stdout:
+        ended = child.poll() is not None
         child.kill()
+    assert ended
 
 
 def test_ctrl_c_ends_the_running_child() -> None:
