@@ -60,7 +60,7 @@ def test_what_the_last_check_saw_is_said_until_the_facts_know_it(capsys: pytest.
         ["plan"],
         ["predict", "--tensorflow", "2.21.0"],
         ["predict", "--tensorflow", "2.21.0", "--driver", "580", "--gpu", "l4"],
-        ["doctor", "CHANGELOG.md"],
+        ["doctor", "tests/corpus/captured/2.18.1/visible_devices_99.log"],
     ],
     ids=" ".join,
 )

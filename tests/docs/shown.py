@@ -19,6 +19,8 @@ CAUSES = "docs/causes.md"
 ELSEWHERE = re.compile(r"<!-- output: (.+?) -->", re.DOTALL)
 #: The mark of a file that `run --format` writes. tests/delivery gives each to the tool that it is for.
 WRITTEN = re.compile(r"<!-- start: \w+ -->")
+#: Finds the blocks of a page. What is inside paragraphs takes most of the time, and nothing here needs it.
+_MARKDOWN = MarkdownIt("commonmark").disable("inline")
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ def blocks() -> tuple[Block, ...]:
 def read(page: str, text: str) -> Iterator[Block]:
     """Yield the blocks of a page."""
     above = ""
-    for token in MarkdownIt("commonmark").parse(text):
+    for token in _MARKDOWN.parse(text):
         if token.type in ("fence", "code_block"):
             assert token.map is not None
             language = token.info.strip()

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
-from spdx_tools.spdx.parser.parse_anything import parse_file
-from spdx_tools.spdx.validation.document_validator import validate_full_spdx_document
 
 from validator.assemble.base_contents import BaseContents, contents_of_suite
 from validator.errors import InputError
@@ -57,6 +55,10 @@ LICENSED = bill(LOCK, BASE, {}, LICENSES)
     ids=["small", "licensed", "unlisted", "real"],
 )
 def test_both_documents_are_valid(one: Bill, tmp_path: Path) -> None:
+    # Importing them takes as long as many tests, and each worker imports this module.
+    from spdx_tools.spdx.parser.parse_anything import parse_file
+    from spdx_tools.spdx.validation.document_validator import validate_full_spdx_document
+
     error = JsonStrictValidator(SchemaVersion.V1_6).validate_str(render(cyclonedx(one)))
     assert error is None, error
     file = tmp_path / "image.spdx.json"
