@@ -80,6 +80,7 @@ def test_no_fact_at_all() -> None:
             "cudnn_older_than_built",
         ),
         (Situation(tensorflow="2.18.0", cudnn="8.9.7"), "cudnn_of_another_major"),
+        (Situation(tensorflow="2.18.0", cudnn="8"), "cudnn_of_another_major"),
         (Situation(cudnn="8.6.0", cuda="12.2", driver="535"), "cudnn_without_cuda_build"),
         (Situation(tensorflow="2.18.0", cuda="11.8"), "cuda_of_another_version"),
         (Situation(tensorflow="2.18", python="3.13.1"), "python_without_wheel"),

@@ -22,6 +22,11 @@ from .support import found, short, write
         ),
         (["- cudatoolkit=11.8", "- pip:", "  - tensorflow[and-cuda]==2.18.0"], []),
         (["- cudatoolkit=11.2.*", "- cudnn=8.1", "- pip:", "  - tensorflow==2.10.1"], []),
+        (["- cudatoolkit=11.2.*", "- cudnn=8", "- pip:", "  - tensorflow==2.10.1"], []),
+        (
+            ["- cudatoolkit=12.5", "- cudnn=8.*", "- pip:", "  - tensorflow==2.18.0"],
+            ["3:5 cudnn_of_another_major"],
+        ),
         (["- cudatoolkit", "- pip:", "  - tensorflow==2.18.0"], []),
         (["- python>=3.12", "- pip:", "  - tensorflow==2.15.1"], []),
         # conda's own builds have other libraries.

@@ -28,6 +28,17 @@ def codes(directory: Path, text: str, name: str = "Dockerfile") -> list[str]:
             "FROM nvidia/cuda:12.4.1-cudnn-devel-ubuntu22.04\nRUN pip install tensorflow==2.18.0\n",
             ["cudnn_older_than_built"],
         ),
+        # The tag states only the major version of cuDNN, and nothing else is known about it.
+        (
+            "FROM nvidia/cuda:12.2.2-cudnn8-runtime-ubuntu22.04\nRUN pip install tensorflow==2.18.0\n",
+            ["cudnn_of_another_major"],
+        ),
+        (
+            "FROM nvidia/cuda:12.1.1-cudnn8-devel-ubuntu20.04\nRUN pip install tensorflow==2.19.0\n",
+            ["cudnn_of_another_major"],
+        ),
+        ("FROM nvidia/cuda:12.2.2-cudnn8-runtime-ubuntu22.04\nRUN pip install tensorflow==2.15.1\n", []),
+        ("FROM nvidia/cuda:12.9.9-cudnn-runtime-ubuntu22.04\nRUN pip install tensorflow==2.18.0\n", []),
         # The wheels bring CUDA themselves.
         (f"FROM {OLD}\nRUN pip install 'tensorflow[and-cuda]==2.18.0'\n", []),
         (f"FROM {OLD}\nRUN pip install tensorflow==2.18.0 torch\n", []),

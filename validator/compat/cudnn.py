@@ -92,16 +92,19 @@ def fits_cuda(version: str, cuda: CudaVersion, driver: DriverRelease | None) -> 
 
 
 @functools.lru_cache(maxsize=1024)
-def fits_build(version: str, built_with: str) -> Reason:
+def fits_build(version: str, built_with: str) -> Reason | None:
     """Decide if TensorFlow, compiled with one cuDNN, accepts another at run time.
 
-    It compares only major and minor: the major must be the same, and the minor not older.
+    It compares only major and minor: the major must be the same, and the minor not older. Return None if
+    this needs the minor, and only the major is known (`8`).
     """
     rule = facts.rule("cudnn", "cudnn-same-major-newer-minor")
     runtime, compiled = Version(version), Version(built_with)
     text = f"TensorFlow was compiled with cuDNN {built_with}, and cuDNN {version} is loaded"
     if runtime.major != compiled.major:
         return rule.fails(f"{text}: a different major version", "cudnn_of_another_major")
+    if len(runtime.release) == 1:
+        return None
     if runtime.minor < compiled.minor:
         return rule.fails(f"{text}: an older minor version, which it rejects", "cudnn_older_than_built")
     return rule.works(f"{text}, which is not older")
@@ -126,10 +129,11 @@ def _table() -> tuple[Support, ...]:
 def cudnn_of_image(cuda: str, tag: str) -> str:
     """Return the version of cuDNN in an image of nvidia/cuda, or an empty string if it is not known.
 
+    It is only the major version (`8`) if nothing but the tag says it.
     cuda: the release of CUDA in its tag (`12.4.1`). tag: the part that asks for cuDNN (`cudnn`, `cudnn8`).
     """
     for row in facts.rows("base_images", "images"):
         if cuda in row["cuda"] and tag == row["tag"]:
             version: str = row["cudnn"]
             return version
-    return ""
+    return tag.removeprefix("cudnn")

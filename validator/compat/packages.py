@@ -154,7 +154,11 @@ def mixed_frameworks(
             continue
         fits = cudnn.fits_build(cudnn_wheel or required, built_with)
         # A lower bound is met by every newer release of the same major version.
-        if fits.outcome is not Outcome.FAILS or (newest and fits.rule == "cudnn_older_than_built"):
+        if (
+            fits is None
+            or fits.outcome is not Outcome.FAILS
+            or (newest and fits.rule == "cudnn_older_than_built")
+        ):
             continue
         found.append(
             facts.fact(row).fails(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ..model.prediction import Outcome, Reason
 from ..model.situation import LINUX, PYPI, WSL2, Situation
 from ..model.spec import Variant
-from ..versions import CudaVersion
+from ..versions import CudaVersion, major
 from . import cudnn, facts, installation, known_issues, loose_values, older_releases, packages, platforms
 from .builds import build
 from .releases import Release, releases
@@ -83,12 +83,17 @@ class _Stated(NamedTuple):
 
 @dataclass(frozen=True)
 class _Versions:
-    """The versions that TensorFlow runs with. python: `3.12`. packages: by name without a CUDA suffix."""
+    """The versions that TensorFlow runs with.
+
+    python: `3.12`. cudnn_major: that of cuDNN if nothing more is known. packages: by name without a CUDA
+    suffix.
+    """
 
     release: Release | None
     python: str | None
     cuda: CudaVersion | None
     cudnn: str | None
+    cudnn_major: str | None
     packages: Mapping[str, str]
 
     @property
@@ -125,11 +130,14 @@ def _versions_of(stated: _Stated) -> _Versions:
     if stated.extra and release is not None and release.extra_style == "exact":
         # The extra pins the versions that TensorFlow was built with.
         cuda, cudnn_version = cuda or release.cuda, cudnn_version or release.cudnn
+    loaded = found.get("nvidia-cudnn") or cudnn_version
+    known = loose_values.numbers(loaded)
     return _Versions(
         release,
         loose_values.minor(stated.python),
         loose_values.cuda(found.get("nvidia-cuda-runtime") or cuda),
-        loose_values.numbers(found.get("nvidia-cudnn") or cudnn_version),
+        known,
+        None if known else major(loaded or "") or None,
         found,
     )
 
@@ -168,8 +176,9 @@ def _of_wheel(release: Release, versions: _Versions) -> Iterator[Reason | None]:
         yield installation.cuda_major(release, versions.cuda)
     measured = build(release.version)
     built_with = (measured.cudnn if measured else None) or release.cudnn
-    if versions.cudnn is not None:
-        yield cudnn.fits_build(versions.cudnn, built_with)
+    loaded = versions.cudnn or versions.cudnn_major
+    if loaded is not None:
+        yield cudnn.fits_build(loaded, built_with)
     wheel = loose_values.numbers(versions.packages.get("nvidia-cudnn"))
     yield from packages.mixed_frameworks(release, built_with, versions.packages, wheel)
 
