@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import tarfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,7 @@ import zstandard
 
 from validator.assemble import base as base_module
 from validator.assemble import bootstrap
-from validator.assemble.base import Base, decompressed
+from validator.assemble.base import Base, BaseLayer, decompressed
 from validator.assemble.base_archives import saved_image
 from validator.assemble.base_finder import BasePolicy, Bases
 from validator.assemble.base_registry import ImageName, registry_base
@@ -217,8 +218,10 @@ def test_a_base_of_debian_is_kept_as_its_blob(
         patch.setattr(zstandard, "ZSTD_VERSION", (9, 9, 9))
         assert blob() == (encoded, data) and calls[-1] == layers
     assert debian == ["bookworm"]
-    kept.write_bytes(zstandard.compress(archive(FILES).replace(b"profile", b"PROFILE")))
-    with pytest.raises(ValidatorError, match="changed while it was read"):
+    before = kept.stat().st_mtime_ns
+    kept.write_bytes(zstandard.compress(archive(FILES).replace(b"# profile", b"# PROFILE")))
+    os.utime(kept, ns=(before, before))
+    with pytest.raises(ValidatorError, match="no longer has the content"):
         blob()
 
 
@@ -230,6 +233,30 @@ def test_an_evicted_base_of_debian_is_made_again(
         path.unlink()
     assert b"".join(base.layers[0].archive()) == archive(FILES)
     assert debian == ["bookworm", "bookworm"]
+
+
+def test_a_base_of_debian_that_was_made_differently_is_another_base(
+    debian: list[str], table: LayerTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found() -> BaseLayer:
+        bases = Bases(BasePolicy.BOOTSTRAP, table, directory=tmp_path / "bases")
+        return bases.base(CPU, lambda _: None).layers[0]
+
+    def made(suite: str, directory: Path, progress: object, packages: object) -> Path:
+        (directory / "other.tar").write_bytes(other)
+        return directory / "other.tar"
+
+    before, other = found(), archive(FILES).replace(b"# profile", b"# PROFILE")
+    monkeypatch.setattr(bootstrap, "root_file_system", made)
+    for path in (tmp_path / "bases").iterdir():
+        path.unlink()
+    # Nobody knows yet what it contains now.
+    with pytest.raises(ValidatorError, match="no longer has the content") as caught:
+        found().compress(Layers.ZSTD, lambda _: None)
+    assert "repeat the command" in str(caught.value.hint)
+    after = found()
+    assert after.diff_id == f"sha256:{hashlib.sha256(other).hexdigest()}" != before.diff_id
+    assert after.compress(Layers.ZSTD, lambda _: None).diff_id == after.diff_id
 
 
 def test_without_a_registry_debian_is_used(
@@ -315,7 +342,7 @@ def test_layers_are_compressed_and_checked(layers: Layers) -> None:
     def changed() -> Iterator[bytes]:
         yield archive(FILES).replace(b"profile", b"PROFILE")
 
-    with pytest.raises(Exception, match="changed while it was read"):
+    with pytest.raises(Exception, match="no longer has the content"):
         replace(one, read=changed).compress(layers, written.append)
 
 

@@ -12,6 +12,7 @@ import msgspec
 import zstandard
 
 from ..errors import InputError, ValidatorError
+from ..system.files import cache_directory
 from . import base_files
 from .base_files import BaseFiles, FileSystem, ForwardFile, read_file_system
 from .layer_table import LayerTable
@@ -74,8 +75,9 @@ class BaseLayer:
                 found.update(part)
         if f"sha256:{found.hexdigest()}" != self.diff_id:
             raise ValidatorError(
-                f"a layer of the base image changed while it was read: {self.diff_id}",
-                hint="repeat the command",
+                f"a layer of the base image no longer has the content {self.diff_id}",
+                hint="repeat the command; if that does not help, delete"
+                f" {cache_directory() / 'bases'}, so that the base is made again",
             )
         return Encoded(f"sha256:{hashing.hexdigest()}", size, self.diff_id, f"{_OCI}+{layers.value}")
 

@@ -271,11 +271,9 @@ class Bases:
                 hashing.update(part)
             return {"diff_id": f"sha256:{hashing.hexdigest()}"}
 
-        key = origin
-        if packages:
-            # The versions of more packages depend on the day when the archive was made.
-            self._archive(suite, packages, progress)
-            key = f"{origin} {self._path(suite, packages).stat().st_mtime_ns}"
+        # An archive that was made again may have another content: that of packages depends on the day.
+        path = self._kept(suite, packages, progress) if packages else self._path(suite)
+        key = f"{origin} {path.stat().st_mtime_ns}" if path.exists() else origin
         found = str(self._table.facts(key, diff_id)["diff_id"])
         layer = BaseLayer(
             found,
