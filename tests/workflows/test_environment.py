@@ -63,7 +63,10 @@ def test_what_is_installed(checkout: Path, there: str | None, asked: str, lock: 
     assert mark.read_text() == installed(checkout, (lock or there or "").replace("runtime", ""))
 
 
-def test_an_extra_without_a_lock_is_named(checkout: Path) -> None:
+@pytest.mark.parametrize("there", [None, "", "test"])
+def test_an_extra_without_a_lock_is_named(checkout: Path, there: str | None) -> None:
+    if there is not None:
+        (checkout / ".venv" / ".installed").write_text(installed(checkout, there))
     done = subprocess.run(
         [checkout / "scripts" / "environment", "parket"], capture_output=True, text=True, check=False
     )
