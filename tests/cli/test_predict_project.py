@@ -64,7 +64,7 @@ def test_a_pin_that_allows_several_releases_fails_only_if_all_do(
 def test_what_is_not_known_is_named(requirements: Path, capsys: pytest.CaptureFixture[str]) -> None:
     requirements.write_text("tensorflow==2.18.1\n")
     cli.run(["predict", "--requirements", str(requirements), "--host", "t4:570"])
-    assert "unknown\n  not known: python, cudnn" in capsys.readouterr().out
+    assert "unknown\n  not known: the Python version, cuDNN" in capsys.readouterr().out
 
 
 def test_markdown_escapes_a_hostile_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,8 +72,9 @@ def test_eager_and_xla_are_shown_apart_where_they_differ(capsys: pytest.CaptureF
 
 def test_a_prediction_names_what_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
     works = Reason(Outcome.WORKS, "a driver", "a-fact", "a source")
-    show(prediction_text(decide((works,), ("cudnn", "gpu"))))
-    assert capsys.readouterr().out.splitlines()[:2] == ["unknown", "not known: cudnn, gpu"]
+    show(prediction_text(decide((works,), ("cudnn", "gpu", "library_path"))))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["unknown", "not known: cuDNN, the GPU, LD_LIBRARY_PATH"]
 
 
 def test_a_record_is_shown_with_its_checks(capsys: pytest.CaptureFixture[str]) -> None:

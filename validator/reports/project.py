@@ -7,6 +7,7 @@ from typing import Annotated, Protocol, TypedDict
 
 from ..model.finding import Place
 from ..model.prediction import Outcome, Prediction, PredictionDocument, Reason
+from .diagnosis_words import fact_names
 from .findings import workflow_command
 from .issue import escaped
 from .printable import json_text, one_line
@@ -43,7 +44,7 @@ def why(one: OnHost) -> str:
     if one.reason is not None:
         return one.reason.sentence
     if one.prediction.outcome is Outcome.UNKNOWN and one.prediction.missing:
-        return f"not known: {', '.join(one.prediction.missing)}"
+        return f"not known: {', '.join(fact_names(one.prediction.missing))}"
     return ""
 
 

@@ -16,6 +16,7 @@ from ..compat.image_support import GpuSupport, ImageSupport
 from ..model.prediction import Outcome, PlannedCell, Prediction, Reason
 from ..model.record import Record
 from ..model.report import CheckDescription, CheckOutcome, CheckResult, Report
+from .diagnosis_words import fact_names
 from .overview import STYLES, Row, grid
 from .printable import printable
 
@@ -71,7 +72,7 @@ def prediction_text(prediction: Prediction) -> RenderableType:
     if prediction.modes:
         head.append(Text(prediction.modes))
     if prediction.missing and prediction.outcome is Outcome.UNKNOWN:
-        head.append(Text(f"not known: {', '.join(prediction.missing)}"))
+        head.append(Text(f"not known: {', '.join(fact_names(prediction.missing))}"))
     return Group(*head, reasons_table(prediction.reasons))
 
 
