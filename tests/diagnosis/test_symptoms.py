@@ -266,3 +266,48 @@ def test_a_mac_is_no_fault_where_nobody_asks_for_a_gpu() -> None:
 
 def test_no_cudart_is_no_fault_where_the_cpu_is_meant() -> None:
     assert first("I only want to run inference on the CPU, is this a problem?", NO_CUDART) is None
+
+
+LIBRARIES_NOT_LOADED = (
+    "E0000 00:00:1730000000.000001    1234 cuda_executor.cc:1737] INTERNAL: CUDA Runtime error: Failed call"
+    " to cudaGetRuntimeVersion: Error loading CUDA libraries. GPU will not be used.: Error loading CUDA"
+    " libraries. GPU will not be used."
+)
+TF_TRT = (
+    "2024-05-01 10:00:01.123456: W tensorflow/compiler/tf2tensorrt/utils/py_utils.cc:38] TF-TRT Warning:"
+    " Could not find TensorRT"
+)
+EPOCH = "Epoch 1/5\n1875/1875 [==============================] - 3s 2ms/step - loss: 0.3 - accuracy: 0.9"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (NO_CUDART,),
+        (NO_CUDART, NO_CUDART, EPOCH),
+        ("tensorflow 2.17.0", NO_CUDART),
+        (NO_CUDART, TF_TRT),
+        (LIBRARIES_NOT_LOADED,),
+    ],
+)
+def test_no_cudart_alone_possibly_means_that_the_libraries_are_missing(lines: tuple[str, ...]) -> None:
+    (cause,) = diagnose_log("\n".join((*lines, ""))).causes
+    assert (cause.code, cause.strength) == ("cuda_library_missing_or_wrong_version", "possible")
+    assert "does not show whether this machine has an NVIDIA GPU and a driver" in cause.title
+    # The message speaks of drivers, so the reader looks for one first.
+    assert cause.remedies[0].commands == ("nvidia-smi",)
+    assert any("tensorflow[and-cuda]" in one for each in cause.remedies for one in each.commands)
+
+
+@pytest.mark.parametrize(
+    ("fact", "code"),
+    [
+        ("This runs on a CPU-only server.", None),
+        ("We use the CPU docker image.", None),
+        ("Traceback (most recent call last):\nsomewhere.NewError: that nobody has seen", None),
+        ("$ pip install tensorflow-cpu", "cpu_only_build"),
+        ("tensorflow-cpu==2.18.0", "cpu_only_build"),
+    ],
+)
+def test_no_cudart_is_not_the_cause_where_the_text_shows_another_reason(fact: str, code: str | None) -> None:
+    assert first(fact, NO_CUDART) == code
