@@ -13,11 +13,16 @@ def remarks_on(gpu: str, driver: str, **machine: str) -> str:
 
 
 def test_a_remark_says_why_pip_gets_an_older_release_than_an_image() -> None:
-    for gpu, driver, why in (
-        ("rtx 4090", "535", "2.21.0 finds CUDA's libraries only if LD_LIBRARY_PATH names their directories"),
-        ("gtx 980", "470.82.01", "TensorFlow 2.14.1 does not work here: the extra asks for tensorrt"),
+    for gpu, driver, python, why in (
+        (
+            "rtx 4090",
+            "535",
+            "",
+            "2.21.0 finds CUDA's libraries only if LD_LIBRARY_PATH names their directories",
+        ),
+        ("gtx 980", "470.82.01", "3.11", "TensorFlow 2.14.1 does not work here: the extra asks for tensorrt"),
     ):
-        answer = works(gpu=gpu, driver=driver)
+        answer = works(gpu=gpu, driver=driver, python=python)
         image, pip = way(answer, "image"), way(answer, "pip")
         assert image["release"] != pip["release"]
         assert f"With pip, {why}" in " ".join(answer["remarks"])
@@ -85,7 +90,7 @@ def test_no_other_remark_where_the_newest_release_works() -> None:
         ),
         (
             {"gpu": "k80", "driver": "550"},
-            "With driver R470, the last branch for this GPU: TensorFlow 2.14.1 should work in an image",
+            "With driver R470, the last branch for this GPU: TensorFlow 2.14.1 should work.",
         ),
     ],
 )

@@ -202,9 +202,21 @@ def test_the_table_names_what_pip_needs() -> None:
     rows = {row["release"]: row for row in works(gpu="rtx 4090", driver="535")["releases"]}
     assert rows["2.21.0"]["needs"] == ["LD_LIBRARY_PATH"] and rows["2.20.0"]["needs"] == []
     assert rows["2.10.1"]["needs"][:2] == ["CUDA 11.2", "cuDNN 8.1"] and "numpy<2" in rows["2.10.1"]["needs"]
+    assert rows["2.14.1"]["needs"] == ["Python 3.10"] and rows["2.14.1"]["pip_reasons"] == []
     # Needs are listed only for what can be used.
+    rows = {row["release"]: row for row in works(gpu="rtx 4090", driver="535", python="3.11")["releases"]}
     assert rows["2.14.1"]["pip_reasons"] and rows["2.14.1"]["needs"] == []
     assert rows["2.14.1"]["reasons"] == [], "its image works"
+
+
+def test_pip_gets_the_newest_release_that_works_with_any_python() -> None:
+    answer, named = works(gpu="t4", driver="470"), works(gpu="t4", driver="470", python="3.10")
+    assert answer["headline"] == named["headline"] == "TensorFlow 2.14.1 should work."
+    free, given = way(answer, "pip"), way(named, "pip")
+    assert free["release"] == given["release"] == "2.14.1"
+    assert free["python"] == "3.10" and any("needs Python 3.10" in note for note in free["notes"])
+    assert any("--python 3.10" in command for command in free["commands"])
+    assert not any("Python" in note for note in given["notes"])
 
 
 def test_nothing_is_certain_without_a_driver() -> None:

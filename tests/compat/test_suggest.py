@@ -38,8 +38,10 @@ def suggested(machine: Situation) -> Suggestion:
         (replace(A100, python="3.9.18"), "tensorflow[and-cuda]==2.20.0", "3.9"),
         # No stable release has a wheel for it.
         (replace(A100, python="3.14"), "tensorflow[and-cuda]==2.20.0", "3.13"),
-        # The driver: CUDA 12 needs 525.
-        (replace(A100, driver="470.82.01"), "tensorflow==2.10.1", "3.10"),
+        # The driver: CUDA 12 needs 525. pip can't install 2.14.1 with the newest Python of its wheels.
+        (replace(A100, driver="470.82.01"), "tensorflow[and-cuda]==2.14.1", "3.10"),
+        (replace(A100, driver="470.82.01", python=None), "tensorflow[and-cuda]==2.14.1", "3.10"),
+        (replace(A100, driver="470.82.01", python="3.8"), "tensorflow==2.10.1", "3.8"),
         # The GPU: later wheels have no kernels for Maxwell, and their cuDNN none for Pascal.
         (Situation(gpu="gtx 980", driver="535.183.01"), "tensorflow[and-cuda]==2.16.2", "3.12"),
         (Situation(gpu="gtx 1080", driver="580.65.06"), "tensorflow[and-cuda]==2.19.1", "3.12"),

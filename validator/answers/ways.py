@@ -131,14 +131,17 @@ def release_row(option: Option, ways: Sequence[Way], machine: Situation) -> dict
             name: {mode: outcome(prediction, mode).value for mode in MODES} if prediction else None
             for name, prediction in predictions.items()
         },
-        "needs": list(_needs(option, own)),
+        "needs": list(_needs(option, machine.python or option.release.pythons[-1])),
         "reasons": reasons_against(predictions["image"] or predictions["pip"], option.release),
         "pip_reasons": reasons_against(predictions["pip"], option.release),
     }
 
 
 def _needs(option: Option, python: str) -> Iterator[str]:
-    """Yield what pip needs besides the release, if it can be used. python: that of the machine."""
+    """Yield what pip needs besides the release, if it can be used.
+
+    python: that of the machine, or else the newest one of the release.
+    """
     release = option.release
     if outcome(option.pip.prediction, EAGER) is Outcome.FAILS:
         return

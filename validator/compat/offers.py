@@ -17,7 +17,7 @@ from .judge import judge
 from .predict import situation_of
 from .releases import Release, releases
 from .releases import release as find_release
-from .suggest import installed
+from .suggest import installed, pythons_to_try
 
 _BEST_FIRST = (Outcome.WORKS, Outcome.UNKNOWN, Outcome.FAILS)
 #: The oldest Python for which this project makes images: its probe needs it.
@@ -129,7 +129,16 @@ def offer(machine: Situation, release: Release, known: Mapping[str, ImageSpec]) 
 
 
 def _pip(machine: Situation, release: Release) -> Pip:
-    python = loose_values.minor(machine.python) or release.pythons[-1]
+    """Return the installation with the Python that is best for it: the machine's, if that is known."""
+    pythons = pythons_to_try(release, loose_values.minor(machine.python))
+    return min((_pip_with(python, machine, release) for python in pythons), key=_rank_of_pip)
+
+
+def _rank_of_pip(pip: Pip) -> tuple[object, ...]:
+    return rank(pip.prediction), pip.library_path
+
+
+def _pip_with(python: str, machine: Situation, release: Release) -> Pip:
     alone, told = (
         judge(replace(installed(machine, release, library_path=library_path), python=python))
         for library_path in (False, True)

@@ -11,13 +11,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..model.situation import WINDOWS, WSL2, Situation
-from ..versions import major_minor
 from . import policies
 from .older_releases import release_of_any_age
 from .suggest import (
     NVIDIA_DIRECTORIES,
     Suggestion,
     export_library_path,
+    needs_another_python,
     newest_that_works,
     same_or_newest,
     suggestion_notes,
@@ -81,7 +81,7 @@ def filling(way: str, names: Collection[str], commands: Sequence[str], read: Sit
     in_image = way in _IN_IMAGES
     notes: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
-    if machine.python is not None and found.python != major_minor(machine.python):
+    if needs_another_python(found, machine.python):
         notes, before = _with_python(way, found, in_image, machine.system == WINDOWS)
     named = any("/nvidia/*/lib" in command for command in commands)
     after = tuple(_after(found, _installer(commands), in_image, named))

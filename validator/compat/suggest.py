@@ -21,7 +21,8 @@ class Suggestion:
     """A release and how pip installs it with CUDA's libraries.
 
     requirement: `tensorflow[and-cuda]==2.20.0`; without the extra for a release that has none.
-    python: the Python to install it with; that of the machine if the release has a wheel for it.
+    python: the Python to install it with: that of the machine if it works with it, else the newest with which
+        it works.
     library_path: True if the loader has to be told where NVIDIA's wheels are, because the release itself does
         not look there. eager_only: True if functions that XLA compiles fail.
     prediction: `works`, or `unknown` if facts about the machine are missing; `fails` only if `eager_only`.
@@ -127,7 +128,7 @@ def why_not_same(machine: Situation) -> str:
 
 
 def _why_not(machine: Situation, release: Release) -> str:
-    python = _python(release, _minor(machine.python))
+    python = pythons_to_try(release, _minor(machine.python))[0]
     reasons = judge(replace(installed(machine, release, library_path=True), python=python)).reasons
     return next((reason.text for reason in reasons if reason.outcome is Outcome.FAILS), "")
 
@@ -143,6 +144,14 @@ def export_library_path(python: str) -> str:
     """
     code = f'import glob, sysconfig; print(":".join({NVIDIA_DIRECTORIES}))'
     return f"export LD_LIBRARY_PATH=$({python} -c '{code}')"
+
+
+def needs_another_python(found: Suggestion, python: str | None) -> bool:
+    """Return whether a suggestion is for another Python than that of the machine.
+
+    python: that of the machine; if it is None, the newest one that the release has a wheel for counts.
+    """
+    return found.python != (_minor(python) or found.release.pythons[-1])
 
 
 def suggestion_notes(found: Suggestion, *, has_cuda: bool = False) -> list[str]:
@@ -180,22 +189,27 @@ def _works(
 ) -> Suggestion | None:
     """Return the suggestion of a release if nothing speaks against it.
 
-    python: the one to install it with; None for the newest that it has a wheel for.
+    python: the one to install it with; None for the newest with which nothing speaks against it.
     """
-    python = _python(release, python)
-    prediction = judge(replace(installed(machine, release, library_path=library_path), python=python))
-    outcome = prediction.eager if eager_only else prediction.outcome
-    doubts = any(
-        reason.outcome is Outcome.UNKNOWN and not (eager_only and reason.mode == XLA)
-        for reason in prediction.reasons
-    )
-    if outcome is Outcome.WORKS or (outcome is Outcome.UNKNOWN and prediction.missing and not doubts):
-        return Suggestion(release, requirement(release), python, library_path, eager_only, prediction)
+    situation = installed(machine, release, library_path=library_path)
+    for one in pythons_to_try(release, python):
+        prediction = judge(replace(situation, python=one))
+        outcome = prediction.eager if eager_only else prediction.outcome
+        doubts = any(
+            reason.outcome is Outcome.UNKNOWN and not (eager_only and reason.mode == XLA)
+            for reason in prediction.reasons
+        )
+        if outcome is Outcome.WORKS or (outcome is Outcome.UNKNOWN and prediction.missing and not doubts):
+            return Suggestion(release, requirement(release), one, library_path, eager_only, prediction)
     return None
 
 
-def _python(release: Release, python: str | None) -> str:
-    return python or release.pythons[-1]
+def pythons_to_try(release: Release, python: str | None) -> tuple[str, ...]:
+    """Return the Pythons to install a release with, the preferred one first.
+
+    python: that of the machine, and then no other; None for all that the release has wheels for.
+    """
+    return (python,) if python else release.pythons[::-1]
 
 
 def _minor(python: str | None) -> str | None:

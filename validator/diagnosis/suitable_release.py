@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..compat.other_driver import other_driver
-from ..compat.suggest import newest_that_works, suggestion_notes, why_nothing_works
+from ..compat.suggest import needs_another_python, newest_that_works, suggestion_notes, why_nothing_works
 from ..model.situation import Situation
 
 
@@ -23,6 +23,7 @@ def suitable_release(read: Situation) -> str:
             "No release of TensorFlow since 2.8 is expected to use this GPU with this driver:"
             f" {why_nothing_works(read)}.{helps}"
         )
+    python = f" with Python {found.python}" if needs_another_python(found, read.python) else ""
     install = f'`python -m pip install "{found.requirement}"`'
-    works = f"On this GPU and driver, TensorFlow {found.release.version} should work: {install}."
+    works = f"On this GPU and driver, TensorFlow {found.release.version} should work{python}: {install}."
     return " ".join([works, *suggestion_notes(found)])
