@@ -74,7 +74,9 @@ class Fact:
 
     def _reason(self, outcome: Outcome, text: str, rule: Rule | None, mode: str | None) -> Reason:
         if not self.decides and outcome is not Outcome.UNKNOWN:
-            outcome, text = Outcome.UNKNOWN, f"{text} (not verified)"
+            # A positive sentence would read like a reason for it.
+            text = f"it is not verified that {text}" if outcome is Outcome.WORKS else f"{text} (not verified)"
+            outcome = Outcome.UNKNOWN
         return Reason(outcome, text, self.id, self.source, self.status, False, rule, mode)
 
 
