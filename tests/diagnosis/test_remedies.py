@@ -222,6 +222,19 @@ def test_a_remedy_says_if_it_installs_another_release(facts: str, release: str, 
     assert bool(says) == any(words in pip.says for words in ("is not known", "This replaces"))
 
 
+def test_the_package_with_cuda_is_of_the_same_release_as_the_one_without() -> None:
+    (cause,) = diagnose_log("tensorflow-cpu               2.21.0\n").causes
+    assert "the package tensorflow of the same release has CUDA" in cause.means
+    pip = cause.remedies[0]
+    assert 'python -m pip install "tensorflow[and-cuda]==2.21.0"' in pip.commands
+    assert not any("2.20.0" in one for one in (pip.says, *pip.commands))
+
+
+def test_the_remedy_for_a_package_without_cuda_says_why_it_installs_another_release() -> None:
+    (cause,) = diagnose_log("tensorflow-cpu               2.18.1\nPython version: 3.13.0\n").causes
+    assert "This replaces TensorFlow 2.18.1 with 2.20.0, because 2.18.1 does not" in cause.remedies[0].says
+
+
 @pytest.mark.parametrize(
     ("file", "there", "not_there"),
     [
