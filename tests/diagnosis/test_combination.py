@@ -189,6 +189,19 @@ def test_facts_without_a_symptom_make_a_cause_at_most_likely() -> None:
     assert answer(text + SYMPTOM)[0] == ("cpu_only_build", CERTAIN)
 
 
+@pytest.mark.parametrize(
+    ("text", "begins"),
+    [
+        ("tensorflow-cpu               2.18.0\n" + SYMPTOM, "tensorflow-cpu has no CUDA"),
+        ("tensorflow-gpu==2.12.0\n", "tensorflow-gpu 2.12.0 can't be installed"),
+        ("tensorflow 2.18.0, Python 3.13\n", "TensorFlow 2.18.0 has no wheel"),
+        ("tensorflow                   2.18.0\nDriver Version: 470.57.02\n", "CUDA 12"),
+    ],
+)
+def test_a_title_keeps_the_spelling_of_a_name(text: str, begins: str) -> None:
+    assert diagnose_log(text).causes[0].title.startswith(begins)
+
+
 def test_a_message_makes_facts_certain_and_both_are_evidence() -> None:
     (cause,) = diagnose_log(OLD_DRIVER + INSTALLED + REFUSED).causes
     assert (cause.code, cause.strength) == ("driver_too_old", CERTAIN)

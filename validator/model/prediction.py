@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -10,6 +11,8 @@ from typing import Annotated, Literal, TypedDict
 from .situation import EAGER, XLA
 from .spec import Cell, ImageSpec
 
+#: The name of a package or program at the beginning of a text: `tensorflow-cpu`, `torch`.
+_NAME = re.compile(r"[a-z]\w*-|(?:torch|ptxas)\b")
 #: The codes of rules. They are stable: text may change, these don't.
 Rule = Literal[
     "driver_too_old",
@@ -120,9 +123,12 @@ class Reason:
 
     @property
     def title(self) -> str:
-        """The text as the title of a cause: with a capital letter, which the name of the package lacks."""
+        """The text as the title of a cause: with a capital letter, unless it begins with the name of another
+        package or program than TensorFlow."""
         if self.text.startswith("tensorflow "):
             return f"TensorFlow{self.text[len('tensorflow') :]}"
+        if _NAME.match(self.text):
+            return self.text
         return f"{self.text[0].upper()}{self.text[1:]}"
 
 
