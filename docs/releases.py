@@ -54,9 +54,11 @@ _DRIVERS = """
 ## Which drivers run it on which GPU
 
 `R525 or newer` means every branch from R525 to R{newest}, the newest one that is known. `no` means that the
-release fails on this GPU with every driver, in eager operations or in XLA, and `?` that the facts do not say.
-Another CUDA can change that: `python -m validator predict` takes `--cuda 12.8`, and `--mode eager` leaves XLA
-out. To see what you have, run `nvidia-smi --query-gpu=name,compute_cap,driver_version --format=csv`.
+release fails on this GPU with every driver, and `?` that the facts do not say. `eager: R525 or newer` means
+that eager operations work with these drivers, and that XLA fails, or is not known to work, with every
+driver. Another CUDA can change that: `python -m validator predict` takes `--cuda 12.8`, and `--mode eager`
+leaves XLA out everywhere. To see what you have, run
+`nvidia-smi --query-gpu=name,compute_cap,driver_version --format=csv`.
 """
 
 
@@ -108,6 +110,8 @@ def _table(known: Sequence[ImageSupport]) -> Iterator[str]:
 def _branches(gpu: GpuSupport) -> str:
     if gpu.reason is None:
         return driver_range(gpu.branches)
+    if gpu.eager:
+        return f"eager: {driver_range(gpu.eager)}"
     return "no" if gpu.reason.outcome is Outcome.FAILS else "?"
 
 

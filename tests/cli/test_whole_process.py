@@ -179,6 +179,34 @@ def test_a_release_without_a_machine_shows_what_it_needs(capsys: pytest.CaptureF
     assert "--driver and --gpu" in captured.err
 
 
+@pytest.mark.parametrize(
+    ("options", "row", "first", "first_eager"),
+    [
+        ((), "eager: R570 or newer; with XLA: no driver works", None, 570),
+        (("--mode", "eager"), "R570 or newer", 570, 570),
+        (("--mode", "xla"), "no driver works", None, None),
+    ],
+)
+def test_a_release_shows_the_drivers_of_each_mode(
+    options: tuple[str, ...],
+    row: str,
+    first: int | None,
+    first_eager: int | None,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.run(["predict", "--tensorflow", "2.21.0", *options]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert any(line.startswith(f"12.0 {row} RTX 50 series") for line in lines)
+    # The reason says that it is only about XLA.
+    assert any(line.startswith("12.0 XLA: tensorflow 2.21.0 writes PTX") for line in lines) is (first is None)
+    assert cli.run(["predict", "--tensorflow", "2.21.0", *options, "--json"]) == 0
+    [found] = [
+        need for need in json.loads(capsys.readouterr().out)["gpus"] if need["compute_capability"] == "12.0"
+    ]
+    assert (found["drivers"] or [None])[0] == first
+    assert (found["eager_drivers"] or [None])[0] == first_eager
+
+
 def test_the_requirements_of_a_release_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["predict", "--tensorflow", "2.18.0", "--cudnn", "9.10", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

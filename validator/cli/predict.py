@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, TypedDict
 
@@ -145,7 +146,7 @@ def command(
     Only these two options allow the formats markdown (a table for a job's summary) and github (annotations).
 
     With only --tensorflow: show which CUDA, cuDNN and driver the release needs, and which GPUs it can run
-    on. The exit code is 1 if the combination fails.
+    on, with XLA and without; --mode limits that to one of them. The exit code is 1 if the combination fails.
     """
     if files or hosts:
         return _for_project(files, hosts, format_)
@@ -183,8 +184,9 @@ def command(
     if tensorflow is None:
         return predict_newest(combination, format_)
     image = image_of(combination)
-    if combination.variant is Variant.GPU and not combination.names_host and not combination.says_more:
-        return _show_support(image, format_)
+    only_image = not combination.names_host and not replace(combination, mode=None).says_more
+    if combination.variant is Variant.GPU and only_image:
+        return _show_support(image, mode, format_)
     host = host_of(combination)
     situation = situation_for(combination, image, host)
     prediction = judge(situation)
@@ -261,8 +263,8 @@ def _host_json(host: HostClass | None, situation: Situation) -> SituationFields:
     }
 
 
-def _show_support(image: ImageSpec, format_: str) -> int:
-    support = image_support(image)
+def _show_support(image: ImageSpec, mode: str | None, format_: str) -> int:
+    support = image_support(image, mode)
     if format_ == "json":
         click.echo(json.dumps(support.as_json(), indent=2))
     else:

@@ -5,10 +5,12 @@ This summarises predictions: every cell of the image with a known GPU and a know
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, TypedDict
 
 from ..model.prediction import Outcome, Prediction, Reason
+from ..model.situation import EAGER, XLA
 from ..model.spec import Cell, HostClass, ImageSpec, host_identifier
 from ..versions import ComputeCapability, CudaVersion, DriverRelease
 from . import drivers, gpus, policies
@@ -23,7 +25,12 @@ class GpuSupportDocument(TypedDict):
     gpus: Annotated[list[str], "Names of models."]
     drivers: Annotated[
         list[int],
-        "The driver branches with which it works, according to the facts, oldest first.",
+        "The driver branches with which it works, according to the facts, oldest first: both eager operations"
+        " and XLA, or the mode that was asked about.",
+    ]
+    eager_drivers: Annotated[
+        list[int],
+        "Those with which at least eager operations work; empty if only XLA was asked about.",
     ]
     reason: Annotated[
         dict[str, Any] | None,
@@ -45,6 +52,7 @@ class SupportDocument(TypedDict):
         list[GpuSupportDocument],
         "One entry for each compute capability; the fields of each are below.",
     ]
+    mode: Annotated[str | None, "`eager` or `xla`, if only one of them was asked about."]
     reasons: Annotated[
         list[dict[str, Any]],
         "The reasons that hold on every machine, as in a prediction.",
@@ -56,13 +64,14 @@ class GpuSupport:
     """The drivers for the GPUs of one compute capability.
 
     gpus: names of models. branches: numbers of the driver branches for which `works` is predicted, oldest
-    first.
+    first. eager: those for which it is predicted at least for eager operations, if these were asked about.
     reason: the deciding reason if there is no branch.
     """
 
     capability: ComputeCapability
     gpus: tuple[str, ...]
     branches: tuple[int, ...]
+    eager: tuple[int, ...]
     reason: Reason | None
 
     def as_json(self) -> GpuSupportDocument:
@@ -70,6 +79,7 @@ class GpuSupport:
             "compute_capability": str(self.capability),
             "gpus": list(self.gpus),
             "drivers": list(self.branches),
+            "eager_drivers": list(self.eager),
             "reason": asdict(self.reason) if self.reason else None,
         }
 
@@ -80,7 +90,8 @@ class ImageSupport:
 
     pythons: those that the release has wheels for. driver: the oldest that runs its CUDA, None if that is not
     known.
-    reasons: those that hold on every machine, the deciding ones first.
+    mode: `eager` or `xla` if only one of them was asked about. reasons: those that hold on every machine, the
+    deciding ones first.
     """
 
     image: ImageSpec
@@ -89,6 +100,7 @@ class ImageSupport:
     cudnn: str
     driver: DriverRelease | None
     gpus: tuple[GpuSupport, ...]
+    mode: str | None
     reasons: tuple[Reason, ...]
 
     @property
@@ -106,12 +118,16 @@ class ImageSupport:
             "cudnn": self.cudnn,
             "driver": str(self.driver) if self.driver else None,
             "gpus": [gpu.as_json() for gpu in self.gpus],
+            "mode": self.mode,
             "reasons": [asdict(reason) for reason in self.reasons],
         }
 
 
-def image_support(image: ImageSpec) -> ImageSupport:
-    """Return the machines that an image of the variant `gpu` supports. Raises UnknownRelease."""
+def image_support(image: ImageSpec, mode: str | None = None) -> ImageSupport:
+    """Return the machines that an image of the variant `gpu` supports. Raises UnknownRelease.
+
+    mode: `eager` or `xla` to ask only about this one.
+    """
     assert image.cuda is not None and image.cudnn is not None
     found = release(image.tensorflow)
     floor = drivers.minor_version(CudaVersion.parse(image.cuda.version).major)
@@ -127,29 +143,49 @@ def image_support(image: ImageSpec) -> ImageSupport:
         cuda=image.cuda.version,
         cudnn=policies.cudnn_version(found, image.cudnn),
         driver=floor.driver if floor else None,
-        gpus=tuple(_gpu_support(image, capability, tuple(names[capability])) for capability in sorted(names)),
-        reasons=of_image(image),
+        gpus=tuple(
+            _gpu_support(image, capability, tuple(names[capability]), mode) for capability in sorted(names)
+        ),
+        mode=mode,
+        reasons=tuple(_about(mode, of_image(image))),
     )
 
 
-def _gpu_support(image: ImageSpec, capability: ComputeCapability, models: tuple[str, ...]) -> GpuSupport:
+def _gpu_support(
+    image: ImageSpec, capability: ComputeCapability, models: tuple[str, ...], mode: str | None
+) -> GpuSupport:
     predictions = {
         branch.number: predict(Cell(image, _host(branch.number, capability))) for branch in drivers.branches()
     }
-    works = tuple(number for number, found in predictions.items() if found.outcome is Outcome.WORKS)
+    works = _working(predictions, mode)
+    eager = () if mode == XLA else _working(predictions, EAGER)
     if works:
-        return GpuSupport(capability, models, works, None)
+        return GpuSupport(capability, models, works, eager, None)
     assert image.cuda is not None
     impossible = drivers.no_branch_for(capability, CudaVersion.parse(image.cuda.version))
     if impossible is not None:
-        return GpuSupport(capability, models, (), impossible)
+        return GpuSupport(capability, models, (), eager, impossible)
     # The branch with the fewest failing reasons explains most, because its driver is not too old.
-    nearest = min(reversed(predictions.values()), key=_failing_reasons)
-    return GpuSupport(capability, models, (), nearest.reasons[0])
+    about = [tuple(_about(mode, found.reasons)) for found in reversed(predictions.values())]
+    return GpuSupport(capability, models, (), eager, min(about, key=_failing_reasons)[0])
 
 
-def _failing_reasons(prediction: Prediction) -> int:
-    return sum(reason.outcome is Outcome.FAILS for reason in prediction.reasons)
+def _working(predictions: Mapping[int, Prediction], mode: str | None) -> tuple[int, ...]:
+    """Return the branches for which `works` is predicted. mode: None for both together."""
+    return tuple(
+        number
+        for number, found in predictions.items()
+        if (found.outcome if mode is None else getattr(found, mode)) is Outcome.WORKS
+    )
+
+
+def _about(mode: str | None, reasons: Iterable[Reason]) -> Iterator[Reason]:
+    """Yield the reasons without those that are only about the other mode."""
+    return (reason for reason in reasons if mode is None or reason.mode in (None, mode))
+
+
+def _failing_reasons(reasons: Sequence[Reason]) -> int:
+    return sum(reason.outcome is Outcome.FAILS for reason in reasons)
 
 
 def _host(branch: int, capability: ComputeCapability) -> HostClass:

@@ -16,12 +16,15 @@ from ..compat.image_support import GpuSupport, ImageSupport
 from ..model.prediction import Outcome, PlannedCell, Prediction, Reason
 from ..model.record import Record
 from ..model.report import CheckDescription, CheckOutcome, CheckResult, Report
+from ..model.situation import EAGER, XLA
 from .diagnosis_words import fact_names
 from .overview import STYLES, Row, grid
 from .printable import printable
 
 #: The width of output that is not for a terminal. No row is longer, so `grep` finds whole lines.
 _UNBOUNDED = 2000
+#: What the table of a release is about if it is only about one mode.
+_MODES = {EAGER: "only eager operations", XLA: "only XLA"}
 _CHECK_STYLES = {CheckOutcome.PASS: "green", CheckOutcome.SKIP: "yellow"}
 
 
@@ -196,9 +199,11 @@ def image_support_text(support: ImageSupport) -> RenderableType:
     facts.add_row("cuDNN", support.cudnn)
     facts.add_row("Python", ", ".join(support.pythons))
     facts.add_row("driver", f"{support.driver} or newer" if support.driver else "unknown")
+    if support.mode is not None:
+        facts.add_row("mode", _MODES[support.mode])
     table = Table("capability", "driver", "GPUs", box=None, pad_edge=False)
     for need in support.gpus:
-        table.add_row(str(need.capability), _driver(need), Text(", ".join(need.gpus)))
+        table.add_row(str(need.capability), _drivers(need), Text(", ".join(need.gpus)))
     return Group(facts, "", table, "", *_reasons_against(support.gpus), reasons_table(support.reasons))
 
 
@@ -210,11 +215,18 @@ def _reasons_against(gpus: Sequence[GpuSupport]) -> Iterator[RenderableType]:
             grouped.setdefault(need.reason, []).append(str(need.capability))
     table = Table.grid(padding=(0, 2))
     for reason, capabilities in grouped.items():
-        table.add_row(", ".join(capabilities), Text(reason.text))
+        table.add_row(", ".join(capabilities), Text(reason.sentence))
         table.add_row("", Text(f"{reason.fact} ({reason.status}): {reason.source}", style="dim"))
     if grouped:
         yield table
         yield ""
+
+
+def _drivers(need: GpuSupport) -> Text:
+    """Return the drivers for a GPU, for each mode where they differ."""
+    if not need.eager or need.eager == need.branches:
+        return _driver(need)
+    return Text.assemble(f"eager: {driver_range(need.eager)}; with XLA: ", _driver(need))
 
 
 def _driver(need: GpuSupport) -> Text:
