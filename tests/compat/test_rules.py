@@ -365,6 +365,31 @@ def test_cudnn_against_the_one_tensorflow_was_compiled_with(
     assert (reason.outcome if reason else None) is outcome
 
 
+@pytest.mark.parametrize(
+    ("version", "around"),
+    [
+        ("2.16.0", "2.15.1 and 2.16.1"),
+        ("2.16", "2.15.1 and 2.16.1"),
+        ("1.99", "1.15.0 and 2.0.0"),
+        ("1.15.5", None),  # the facts have only the minor versions of the old releases
+        ("2.16.1", None),
+        ("2.18", None),
+        ("2.16.99", None),  # may have come out after the facts were read
+        ("2.99", None),
+        ("3.0.0", None),
+        ("2.16.0rc0", None),
+        ("2.15.0.post1", None),
+        ("2.16.0+nv24.4", None),
+        ("0.12.1", None),
+        ("2.x", None),
+    ],
+)
+def test_a_release_that_cannot_exist(version: str, around: str | None) -> None:
+    reason = installation.no_such_release(version)
+    assert (reason is None) is (around is None)
+    assert reason is None or (reason.outcome is FAILS and reason.text.endswith(around or ""))
+
+
 # -- what was measured -----------------------------------------------------------------------------------
 
 

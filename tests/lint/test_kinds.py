@@ -83,6 +83,7 @@ FAULTS: dict[str, Fault] = {
         r"9\.(?:3\.0\.75|28\.1\.4)",
     ),
     "package_removed": Fault(pip(tensorflow_gpu="2.12.0"), pip(tensorflow_gpu="2.10.1"), r"2\.12\.0"),
+    "release_missing": Fault(pip(tensorflow="2.16.0"), pip(tensorflow="2.16.1"), r"2\.16\.0"),
     "cpu_package": Fault(pip(tensorflow_cpu="2.18.0"), WITH_WHEELS, r"2\.18\.0", for_gpu=True),
     "known_issue": Fault(
         pip(tensorflow="2.10.1", numpy="2.0.0"), pip(tensorflow="2.10.1", numpy="1.26.4"), r"2\.0\.0"

@@ -6,10 +6,11 @@ import functools
 
 from ..model.prediction import Reason
 from ..model.situation import XLA
-from ..versions import CudaVersion
+from ..versions import CudaVersion, InvalidVersion, Version
 from . import facts
 from .builds import build
-from .releases import Release
+from .older_releases import known_versions
+from .releases import Release, newest, releases
 
 
 @functools.lru_cache(maxsize=1024)
@@ -21,6 +22,31 @@ def python_wheel(release: Release, python: str) -> Reason:
         f"tensorflow {release.version} has no wheel for Python {python},"
         f" only for {', '.join(release.pythons)}",
         "python_without_wheel",
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def no_such_release(version: str) -> Reason | None:
+    """Return why a stable release can't be installed: PyPI does not have it. None for one that may exist.
+
+    A release may exist although the facts don't have it if it is newer than all of them, or than those of its
+    minor version. Candidates, builds with a local version and releases before 1.0 are in no list.
+    """
+    try:
+        asked = Version(version)
+    except InvalidVersion:
+        return None
+    known = [Version(one) for one in known_versions()]
+    if asked.is_prerelease or asked.is_postrelease or asked.local or not known[0] <= asked < known[-1]:
+        return None
+    same = [one for one in known if one.release[:2] == asked.release[:2]]
+    if asked in known or (same and asked > same[-1]):
+        return None
+    before, after = max(one for one in known if one < asked), min(one for one in known if one > asked)
+    listed = next((one for one in releases() if Version(one.version) == after), newest())
+    return _wheels(listed.fact).fails(
+        f"tensorflow {version} does not exist; the releases before and after it are {before} and {after}",
+        "release_missing",
     )
 
 

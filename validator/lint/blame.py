@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from .._vendor.packaging.version import Version
-from ..compat import judge, known_issues, packages
+from ..compat import installation, judge, known_issues, packages
 from ..compat.older_releases import known_versions
 from ..compat.policies import cudnn_releases
 from ..compat.visible_devices import reason_hidden
@@ -48,6 +48,10 @@ def findings(environment: Environment) -> list[Finding]:
         # Other builds have other libraries.
         return found
     found += [_finding(reason, place, environment, "") for reason, place in _removed(environment)]
+    if tensorflow.name == TENSORFLOW[0] and tensorflow.exact is not None:
+        missing = installation.no_such_release(tensorflow.exact)
+        if missing is not None:
+            return [*found, _finding(missing, tensorflow.place, environment, "")]
     cases = _cases(environment, tensorflow)
     if not cases:
         if environment.for_gpu and tensorflow.name in _ON_CPU:

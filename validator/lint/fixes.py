@@ -24,6 +24,8 @@ CODES: Mapping[Rule, str] = {
     " rejects, or the wheels of cuDNN for two versions of CUDA",
     "package_removed": "a package that was replaced, such as `tensorflow-gpu`, in a version that only fails"
     " to install",
+    "release_missing": "a release of TensorFlow that does not exist, such as 2.16.0; a release that is newer"
+    " than those that this tool knows may exist, and is not reported",
     "cpu_package": "`tensorflow-cpu` where the file says that a GPU will be used",
     "cuda_libraries_not_installed": "`tensorflow` without `[and-cuda]` in an image without CUDA, where the"
     " file says that a GPU will be used",
@@ -54,7 +56,7 @@ def fix(code: Rule, version: str, python: Stated | None, *, from_image: bool) ->
         )
     if code == "mixed_frameworks":
         return "Install each framework in an environment of its own."
-    # The message of a known combination says what to do.
+    # The message of a known combination says what to do, and that of a missing release which ones exist.
     return ""
 
 

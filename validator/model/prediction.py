@@ -39,6 +39,7 @@ Rule = Literal[
     "known_issue",
     "mixed_frameworks",
     "package_removed",
+    "release_missing",
 ]
 
 #: What it means that a rule fails.
@@ -72,6 +73,7 @@ RULES: Mapping[Rule, str] = {
     "known_issue": "the combination is known to break; `fact` says which one",
     "mixed_frameworks": "another framework in the environment brings a cuDNN that TensorFlow rejects",
     "package_removed": "the package was replaced by another one and can't be installed",
+    "release_missing": "there is no such release of TensorFlow",
 }
 
 
