@@ -16,10 +16,13 @@ import pytest
 
 from docs.transcripts import terminal_output
 from validator import cli
-from validator.cli import doctor
+from validator.cli import doctor, probing
+from validator.cli.probing import Probed
 from validator.diagnosis.next_step import ANYWHERE
 from validator.errors import InputError, MissingError
 from validator.model.diagnosis import Diagnosis
+from validator.model.measurement import Unread
+from validator.model.report import read_report
 
 from ..pipeline.fakes import H100, report
 
@@ -146,7 +149,7 @@ def test_a_fault_that_fits_no_cause_is_not_a_success(log: Path, capsys: pytest.C
     assert found["unknown"]
 
 
-def test_a_report_names_its_cause(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def report_with_hidden_gpus() -> bytes:
     document = json.loads(report(H100))
     document["environment"]["variables"] = {"CUDA_VISIBLE_DEVICES": "-1"}
     document["checks"][2] |= {
@@ -167,14 +170,27 @@ def test_a_report_names_its_cause(tmp_path: Path, capsys: pytest.CaptureFixture[
             ]
         },
     }
+    return json.dumps(document).encode()
+
+
+def test_a_report_names_its_cause(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "report.json"
-    path.write_text(json.dumps(document))
+    path.write_bytes(report_with_hidden_gpus())
     assert cli.run(["doctor", "--report", str(path), "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert found["causes"][0]["code"] == "visible_devices_misset"
     assert found["causes"][0]["evidence"][0]["where"].startswith("checks.environment")
     done = whole("--report", "-", "--json", stdin=path.read_bytes())
     assert json.loads(done.stdout) == found
+
+
+def test_an_answer_about_an_image_ends_with_the_command_for_that_image(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probed = Probed(read_report(report_with_hidden_gpus()), Unread.NOT_ASKED)
+    monkeypatch.setattr(probing, "probe", lambda image, python, depth: probed)
+    assert cli.run(["doctor", "--image", "registry.example/tf:2.20.0"]) == 1
+    assert capsys.readouterr().out.endswith(" doctor --image registry.example/tf:2.20.0\n")
 
 
 def test_a_report_without_a_fault_exits_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,7 +76,7 @@ def command(
         diagnosis, read = _diagnose_log(log_path)
     else:
         report = _read_report(report_path) if report_path else _run_probe(image, python, depth, save_report)
-        diagnosis, read = _diagnose_report(report), json.dumps(report.raw, indent=0)
+        diagnosis, read = _diagnose_report(report, image), json.dumps(report.raw, indent=0)
     if format_ == "text":
         _show(diagnosis)
     else:
@@ -119,10 +119,10 @@ def _diagnose_log(path: Path) -> tuple[Diagnosis, str]:
             raise InputError(f"{_name(path)} can't be read: {error.strerror}") from error
 
 
-def _diagnose_report(report: Report) -> Diagnosis:
+def _diagnose_report(report: Report, image: str | None) -> Diagnosis:
     from ..diagnosis import diagnose_report
 
-    return diagnose_report(report)
+    return diagnose_report(report, image or "")
 
 
 def _read_report(path: Path) -> Report:

@@ -72,14 +72,14 @@ def diagnose_ends(ends: text.Ends, name: str) -> Diagnosis:
     return _diagnose_text(text.read_ends(ends, name))
 
 
-def diagnose_report(report: Report) -> Diagnosis:
-    """Name the causes that a probe's report shows."""
+def diagnose_report(report: Report, image: str = "") -> Diagnosis:
+    """Name the causes that a probe's report shows. image: the one in which the probe ran, if it is known."""
     # The diagnosis of text does not need this module, and a browser does not have what it imports.
     from .read_report import observe_report
 
     found = observe_report(report, catalogue())
     read = f"a report of {report.started} with {len(report.checks)} checks"
-    diagnosis = _diagnose(found, read)
+    diagnosis = _diagnose(found, read, image)
     if diagnosis.causes:
         return diagnosis
     failed = found.evidence(found.of("check_not_passed"))
@@ -99,11 +99,11 @@ def _diagnose_text(pasted: text.Pasted) -> Diagnosis:
     return _diagnose(read_log.observe(pasted, catalogue() if pasted.is_paste else printed()), pasted.read)
 
 
-def _diagnose(found: Observations, read: str) -> Diagnosis:
+def _diagnose(found: Observations, read: str, image: str = "") -> Diagnosis:
     conclude(found)
     prediction = judge(found)
     facts = _facts(found)
-    reader = Reader.of(found)
+    reader = Reader.of(found, image)
     causes = causes_in_order(found, {**facts, **_requirements(found, facts)}, reader)
     kinds = (UNRECOGNIZED,) if causes or next_step.is_cpu_wanted(found) else (UNRECOGNIZED, FAULT, *_SYMPTOMS)
     faults = [kind for kind in kinds if found.has(kind)]

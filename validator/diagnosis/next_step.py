@@ -74,9 +74,17 @@ def next_step(answer: str, *, only_machine: bool) -> str:
     return _NOTHING if answer == NO_FAULT else _WITHOUT_SYMPTOM
 
 
-def command(found: Observations) -> str:
-    """Return the command that measures the environment which the text is about, as far as it is known."""
-    image = found.value("docker_run", "image") or found.value("image", "name")
-    if image and _IMAGE.fullmatch(image) and not any(found.has(kind) for kind in _OTHER_ENGINES):
-        return f"{ANYWHERE} doctor --image {image}"
-    return f'{ANYWHERE} doctor --python "$(command -v python)"'
+def command(found: Observations, probed: str = "") -> str:
+    """Return the command that measures the environment which the text is about, as far as it is known.
+
+    probed: the name of the image that a report of the probe is about; empty if there is none.
+    """
+    image = probed or _read_image(found)
+    return f"{ANYWHERE} doctor " + (f"--image {image}" if image else '--python "$(command -v python)"')
+
+
+def _read_image(found: Observations) -> str:
+    """Return the image that the text is about; empty if `doctor --image` can't run it."""
+    image = found.value("docker_run", "image") or found.value("image", "name") or ""
+    other_engine = any(found.has(kind) for kind in _OTHER_ENGINES)
+    return image if _IMAGE.fullmatch(image) and not other_engine else ""

@@ -73,9 +73,10 @@ class Reader:
     doctor: str = "validator doctor"
 
     @classmethod
-    def of(cls, observations: Observations) -> Reader:
-        """Return what the observations tell about the reader."""
-        return cls(frozenset(_ways(observations)), observations.has("rebooted"), command(observations))
+    def of(cls, observations: Observations, image: str = "") -> Reader:
+        """Return what the observations tell about the reader. image: the one that was probed, if any."""
+        doctor = command(observations, image)
+        return cls(frozenset(_ways(observations)), observations.has("rebooted"), doctor)
 
     @property
     def has_root(self) -> bool:
