@@ -282,3 +282,13 @@ def test_a_line_counts_once() -> None:
         ("line 4", 1),
     ]
     assert all(each.count == 1 for each in diagnosed("written/numpy2.txt").causes[0].evidence)
+
+
+@pytest.mark.parametrize("before", ["", "Hello\n"])
+def test_a_command_and_its_answer_are_one_piece_of_evidence(before: str) -> None:
+    command = (
+        "$ docker run --rm tensorflow/tensorflow:2.15.0 python -c"
+        " \"import tensorflow as tf; print(tf.config.list_physical_devices('GPU'))\""
+    )
+    (cause,) = diagnose_log(f"{before}{command}\n[]\n").causes
+    assert [one.text for one in cause.evidence] == [f"{command}: []"]

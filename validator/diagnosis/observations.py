@@ -4,6 +4,7 @@ place."""
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -152,14 +153,24 @@ class Observations:
             yield from (counted.observation for counted in known.values())
 
     def evidence(self, observations: Iterable[Observation]) -> tuple[Evidence, ...]:
-        """Return observations as evidence with their counts: each line once, however many things it shows."""
+        """Return observations as evidence with their counts: each line once, however many things it shows.
+
+        A line that is also there together with its answer is left out.
+        """
         found: dict[tuple[str, str], Evidence] = {}
         for one in observations:
             text = shortened(one.text, WIDTH)
             if (one.where, text) not in found:
                 counted = self._kinds.get(one.kind, {}).get(one.key)
                 found[one.where, text] = Evidence(text, one.where, counted.count if counted else 1)
-        return tuple(found.values())
+        texts: dict[str, list[str]] = defaultdict(list)
+        for where, text in found:
+            texts[where].append(text)
+        return tuple(
+            one
+            for one in found.values()
+            if not any(text.startswith((f"{one.text}: ", f"{one.text} / ")) for text in texts[one.where])
+        )
 
 
 #: Distributions that install the package `tensorflow`.

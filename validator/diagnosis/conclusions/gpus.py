@@ -25,6 +25,8 @@ _ANY_DRIVER = 9999
 
 def empty_list(observations: Observations) -> None:
     """Add an empty list on its own line, after a question for GPUs or the start of TensorFlow."""
+    if observations.has("gpu_list_empty"):
+        return
     empty = observations.first("empty_list")
     before = (observations.first(kind) for kind in ("gpu_list_asked", "factory_notice", "cpu_feature_notice"))
     asked = next((one for one in before if one is not None), None)
