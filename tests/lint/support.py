@@ -19,7 +19,7 @@ def write(directory: Path, name: str, text: str) -> Path:
 
 def found(path: Path, *, for_gpu: bool = False) -> list[Finding]:
     """Return the findings in a file."""
-    return lint([path], for_gpu=for_gpu)
+    return list(lint([path], for_gpu=for_gpu).findings)
 
 
 def short(path: Path, *, for_gpu: bool = False) -> list[str]:

@@ -38,6 +38,18 @@ def test_nothing_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert (shown.out, shown.err) == ("", "Nothing found in 1 file.\n")
 
 
+@pytest.mark.parametrize("version", ["2.45", "2.99", "2.16.99"])
+def test_a_release_that_may_be_newer_than_the_facts_is_not_checked(
+    version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, "requirements.txt", f"numpy\ntensorflow=={version}\n")
+    assert cli.run(["lint", str(path)]) == 0
+    shown = capsys.readouterr()
+    first, last = shown.err.splitlines()
+    assert first.startswith(f'{path}:2: not checked: tensorflow "{version}" is not known; the nearest are ')
+    assert (shown.out, last) == ("", "Nothing found in 1 file.")
+
+
 def test_annotations_of_a_hostile_name_stay_one_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

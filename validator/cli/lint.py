@@ -42,9 +42,12 @@ def command(files: tuple[Path, ...], for_gpu: bool, ignored: tuple[str, ...], fo
     unknown = [code for code in ignored if code not in CODES]
     if unknown:
         raise click.UsageError(f'--ignore: there is no code "{unknown[0]}"; the codes are {", ".join(CODES)}')
-    found = lint(files, frozenset(ignored), for_gpu=for_gpu)
+    linted = lint(files, frozenset(ignored), for_gpu=for_gpu)
+    found = linted.findings
     render = {"text": shown.text, "json": shown.as_json, "github": shown.github}[format_]
     click.echo(render(found), nl=False)
     if format_ == "text":
+        for place, error in linted.unknown:
+            print_status(f"{place.file}:{place.line}: not checked: {error}")
         print_status(shown.summary(found, len(files)))
     return EXIT_FAILED if found else EXIT_OK

@@ -12,8 +12,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from .._vendor.packaging.version import Version
-from ..compat import installation, judge, known_issues, packages
-from ..compat.older_releases import known_versions
+from ..compat import installation, judge, known_issues, packages, releases
+from ..compat.errors import UnknownRelease
+from ..compat.older_releases import known_versions, release_of_any_age
 from ..compat.policies import cudnn_releases
 from ..compat.visible_devices import reason_hidden
 from ..model.finding import Finding, Place
@@ -73,6 +74,18 @@ def findings(environment: Environment) -> list[Finding]:
     return found
 
 
+def unknown_release(environment: Environment) -> Iterator[tuple[Place, UnknownRelease]]:
+    """Yield the place of a TensorFlow release that may exist but is not in the facts, with the nearest."""
+    pin = _tensorflow(environment)
+    if pin is None or pin.from_conda or pin.exact is None or release_of_any_age(pin.exact) is not None:
+        return
+    if installation.no_such_release(pin.exact) is None:
+        try:
+            releases.release(pin.exact)
+        except UnknownRelease as error:
+            yield pin.place, error
+
+
 def situations(environment: Environment) -> tuple[Pin | None, list[Situation]]:
     """Return the pin of TensorFlow, and the facts of each combination of versions that the pins allow.
 
@@ -113,7 +126,7 @@ def _removed(environment: Environment) -> Iterator[tuple[Reason, Place]]:
 
 def _cases(environment: Environment, tensorflow: Pin) -> Sequence[_Case]:
     """Return every combination that the pins allow, the newest last; empty if not all are known."""
-    releases = _allowed(tensorflow, known_versions())
+    allowed = _allowed(tensorflow, known_versions())
     pythons: Sequence[str | None] = markers.pythons(environment.python.value) if environment.python else ()
     pin = next((pin for name in _CUDNN for pin in environment.pins if pin.name == name), None)
     known = cudnn_releases(pin.name.rpartition("-")[2]) if pin else ()
@@ -123,7 +136,7 @@ def _cases(environment: Environment, tensorflow: Pin) -> Sequence[_Case]:
     return [
         _Case(tensorflow, python, cudnn, others)
         for tensorflow, python, cudnn, others in itertools.product(
-            releases, pythons or (None,), cudnns or (None,), tuple(itertools.product(*ends))
+            allowed, pythons or (None,), cudnns or (None,), tuple(itertools.product(*ends))
         )
     ]
 

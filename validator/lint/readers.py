@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from ..compat.errors import UnknownRelease
 from ..errors import InputError
-from ..model.finding import Finding
+from ..model.finding import Finding, Place
 from . import dockerfile
-from .blame import findings
+from .blame import findings, unknown_release
 from .environment import Environment
 from .project_files import READERS, Read
 from .source_file import Source
@@ -29,15 +31,25 @@ _KNOWN = (
 )
 
 
-def lint(
-    paths: Iterable[Path], ignored: frozenset[str] = frozenset(), *, for_gpu: bool = False
-) -> list[Finding]:
-    """Return what can't work in the files, sorted by place, without what their comments silence.
+@dataclass(frozen=True)
+class Linted:
+    """What was found in files, sorted by place.
+
+    unknown: the pins of TensorFlow releases that the facts don't have, which were not judged.
+    """
+
+    findings: tuple[Finding, ...]
+    unknown: tuple[tuple[Place, UnknownRelease], ...]
+
+
+def lint(paths: Iterable[Path], ignored: frozenset[str] = frozenset(), *, for_gpu: bool = False) -> Linted:
+    """Return what can't work in the files, without what their comments silence.
 
     ignored: codes that are left out everywhere. for_gpu: True if the project is meant for a GPU even where
     its files don't say so. Raises InputError for a file that can't be read, or of an unknown kind.
     """
     found: set[Finding] = set()
+    unknown: dict[Place, UnknownRelease] = {}
     silenced: dict[tuple[str, int], frozenset[str]] = {}
     for path in paths:
         environments, sources = read(path)
@@ -45,12 +57,14 @@ def lint(
             silenced.update({(source.name, line): codes for line, codes in source.ignored.items()})
         for environment in environments:
             found.update(findings(environment.meant_for_gpu() if for_gpu else environment))
-    return sorted(
+            unknown.update(unknown_release(environment))
+    shown = (
         finding
         for finding in found
         if finding.code not in ignored
         and finding.code not in silenced.get((finding.place.file, finding.place.line), ())
     )
+    return Linted(tuple(sorted(shown)), tuple((place, unknown[place]) for place in sorted(unknown)))
 
 
 def read(path: Path) -> tuple[Sequence[Environment], Sequence[Source]]:
