@@ -205,7 +205,17 @@ def test_the_first_remedy_is_not_an_alternative() -> None:
     ("facts", "release", "says"),
     [
         ("TensorFlow version: 2.18.1\n", "2.18.1", ""),
-        ("", "2.20.0", "Your release of TensorFlow is not known. 2.20.0 should work on this machine"),
+        ("", "2.20.0", "Your release of TensorFlow is not known. Nothing that was read rules out 2.20.0;"),
+        (
+            "Python version: 3.12.3\nGPU: RTX 3090\n",
+            "2.20.0",
+            "Your release of TensorFlow is not known. Nothing that was read rules out 2.20.0;",
+        ),
+        (
+            "GPU: RTX 3090\nDriver Version: 570.124.06\n",
+            "2.20.0",
+            "Your release of TensorFlow is not known. 2.20.0 should work on this GPU and driver;",
+        ),
         (
             "TensorFlow version: 2.18.1\nPython version: 3.13.0\n",
             "2.20.0",
