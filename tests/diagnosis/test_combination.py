@@ -141,8 +141,8 @@ def signs_by_rule() -> dict[str, set[str]]:
     return found
 
 
-# Two are not part of a combination that is judged: CUDA_VISIBLE_DEVICES, which another sign recognizes if a text
-# shows it, and whether a release exists, which only `lint` asks.
+# Two are not part of a combination that is judged: CUDA_VISIBLE_DEVICES, which another sign recognizes if a
+# text shows it, and whether a release exists, which only `lint` asks.
 @pytest.mark.parametrize(
     "rule",
     [rule for rule in get_args(Rule) if rule not in ("known_issue", "devices_hidden", "release_missing")],
