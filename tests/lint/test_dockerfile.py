@@ -39,6 +39,10 @@ def codes(directory: Path, text: str, name: str = "Dockerfile") -> list[str]:
         ),
         ("FROM nvidia/cuda:12.2.2-cudnn8-runtime-ubuntu22.04\nRUN pip install tensorflow==2.15.1\n", []),
         ("FROM nvidia/cuda:12.9.9-cudnn-runtime-ubuntu22.04\nRUN pip install tensorflow==2.18.0\n", []),
+        (
+            "FROM python:3.12\nRUN pip install tensorflow==2.18.0 nvidia-cudnn-cu12==9.x\n",
+            ["invalid_version"],
+        ),
         # The wheels bring CUDA themselves.
         (f"FROM {OLD}\nRUN pip install 'tensorflow[and-cuda]==2.18.0'\n", []),
         (f"FROM {OLD}\nRUN pip install tensorflow==2.18.0 torch\n", []),

@@ -348,6 +348,7 @@ def test_a_kind_of_file_with_a_fault(kind: Kind, code: str, fault: Fault, tmp_pa
 
 
 def test_every_code_and_every_kind_is_tried() -> None:
-    # No pin can hide devices; `test_visible_devices.py` tests that code.
-    assert FAULTS.keys() | {"devices_hidden"} == CODES.keys()
+    # No pin can hide devices, and no lock has a version that is not one: `test_visible_devices.py` and
+    # `test_requirements.py` test these codes.
+    assert FAULTS.keys() | {"devices_hidden", "invalid_version"} == CODES.keys()
     assert all(reads(Path(kind.file)) for kind in KINDS.values())

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from ..model.prediction import Outcome, Reason
-from ..versions import Range, Version, major, release_comparer, version_or_oldest
+from ..versions import Range, Version, leading_numbers, major, release_comparer, version_or_oldest
 from . import cudnn, facts
 from .releases import Release
 
@@ -55,6 +55,16 @@ def removed_package(name: str, version: str) -> Reason | None:
                 "package_removed",
             )
     return None
+
+
+def invalid_version(name: str, version: str) -> Reason:
+    """Return why a package can't be installed in what is not a version (`9.x`)."""
+    series = ".".join(map(str, leading_numbers(version)))
+    return facts.rule("frameworks", "package-versions").fails(
+        f'{name}=={version} can\'t be installed, because "{version}" is not a version; {name}=={series}.* is'
+        f" every release of {series}",
+        "invalid_version",
+    )
 
 
 def last_of_removed(name: str) -> str | None:

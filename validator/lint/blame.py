@@ -49,6 +49,11 @@ def findings(environment: Environment) -> list[Finding]:
         # Other builds have other libraries.
         return found
     found += [_finding(reason, place, environment, "") for reason, place in _removed(environment)]
+    for pin in environment.pins:
+        if pin.invalid:
+            found.append(
+                _finding(packages.invalid_version(pin.name, pin.invalid), pin.place, environment, "")
+            )
     if tensorflow.name == TENSORFLOW[0] and tensorflow.exact is not None:
         missing = installation.no_such_release(tensorflow.exact)
         if missing is not None:

@@ -23,6 +23,7 @@ from .environment import (
     Pin,
     Stated,
     normalized,
+    not_a_version,
     specifier,
 )
 from .instructions import Instruction, assignments, commands, flags, instructions, substituted, without_flags
@@ -403,7 +404,8 @@ class _Reader:
         name = normalized(values["name"])
         versions = specifier(f"=={values['version']}" if values.get("version") else values.get("spec", ""))
         extras = frozenset(normalized(one) for one in values.get("extra", "").split(",") if one.strip())
-        return Pin(name, versions, self._place(instruction, values["name"]), extras)
+        invalid = not_a_version(values.get("version", ""))
+        return Pin(name, versions, self._place(instruction, values["name"]), extras, invalid=invalid)
 
     def _place(self, instruction: Instruction, name: str) -> Place:
         line, column = instruction.place_of(_spelled(name))

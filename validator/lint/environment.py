@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 
 from .._vendor.packaging.specifiers import InvalidSpecifier, SpecifierSet
 from .._vendor.packaging.utils import canonicalize_name
+from .._vendor.packaging.version import InvalidVersion, Version
 from ..model.finding import Place
 
 #: The packages that are TensorFlow. The first one that is there decides.
 TENSORFLOW = ("tensorflow", "tensorflow-gpu", "tensorflow-cpu", "intel-tensorflow")
 #: The variable that limits which GPUs CUDA shows to a process.
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
+#: Without the characters of a variable or a template, which another tool may fill in.
+_LIKE_VERSION = re.compile(r"\d[\w.+!-]*")
 #: A package with more parts in its specifiers counts as one whose version is not known.
 _MOST = 100
 
@@ -33,7 +37,8 @@ class Pin:
     """A package that is asked for.
 
     name: normalized. versions: a version specifier (PEP 440); empty for any version, None if a file, an
-    address or another index decides. constraint: True if it only limits the version.
+    address or another index decides. constraint: True if it only limits the version. invalid: what it is
+    pinned to, if that is not a version (`9.x`).
     """
 
     name: str
@@ -42,6 +47,7 @@ class Pin:
     extras: frozenset[str] = frozenset()
     from_conda: bool = False
     constraint: bool = False
+    invalid: str = ""
 
     @property
     def exact(self) -> str | None:
@@ -108,12 +114,17 @@ class Collected:
 
 
 def intersection(one: Pin, other: Pin) -> Pin:
-    """Return the pin that two pins of the same package make. Its place is that of the exact version."""
+    """Return the pin that two pins of the same package make.
+
+    Its place is that of the exact version, or of what is not a version.
+    """
     unknown = one.versions is None or other.versions is None
     versions = one.versions if one.versions == other.versions else None
     if one.versions is not None and other.versions is not None and len(one.versions) < _MOST:
         versions = one.versions & other.versions
     exact = other if not unknown and one.exact is None and other.exact is not None else one
+    if other.invalid and not one.invalid:
+        exact = other
     return Pin(
         one.name,
         versions,
@@ -121,6 +132,7 @@ def intersection(one: Pin, other: Pin) -> Pin:
         one.extras | other.extras,
         one.from_conda,
         one.constraint and other.constraint,
+        one.invalid or other.invalid,
     )
 
 
@@ -130,6 +142,15 @@ def specifier(text: str) -> SpecifierSet | None:
         return SpecifierSet(text)
     except InvalidSpecifier:
         return None
+
+
+def not_a_version(text: str) -> str:
+    """Return the text if it begins like a version but is none (`9.x`), else an empty string."""
+    try:
+        Version(text)
+    except InvalidVersion:
+        return text if _LIKE_VERSION.fullmatch(text) else ""
+    return ""
 
 
 def normalized(name: str) -> str:

@@ -40,6 +40,7 @@ Rule = Literal[
     "mixed_frameworks",
     "package_removed",
     "release_missing",
+    "invalid_version",
 ]
 
 #: What it means that a rule fails.
@@ -74,6 +75,7 @@ RULES: Mapping[Rule, str] = {
     "mixed_frameworks": "another framework in the environment brings a cuDNN that TensorFlow rejects",
     "package_removed": "the package was replaced by another one and can't be installed",
     "release_missing": "there is no such release of TensorFlow",
+    "invalid_version": "a package is asked for in something that is not a version",
 }
 
 
