@@ -120,8 +120,8 @@ def pin_of(
     """Return the pin of a requirement.
 
     Return None if it is not a requirement with a name, or if its marker excludes it. If its marker depends on
-    unknown values, or if it is pinned to what is not a version, its version is unknown. extra: the one that its
-    marker may ask for.
+    unknown values, or if it is pinned to what is not a version, its version is unknown. extra: the one that
+    its marker may ask for.
     """
     try:
         wanted = Requirement(text)
