@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 from collections import Counter
 
 import pytest
@@ -21,6 +24,21 @@ def test_a_terminal_shows_the_cells_of_each_host_class(capsys: pytest.CaptureFix
         progress.say("a line")
     shown = capsys.readouterr().err
     assert "r580-h100" in shown and "waiting" in shown and "a line" in shown
+
+
+def test_a_line_for_a_closed_pipe_raises_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not end the process or thread that prints, as rich does by default."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    stream = open(writing, "w", encoding="utf-8")  # noqa: SIM115
+    monkeypatch.setattr(sys, "stderr", stream)
+    try:
+        with pytest.raises(BrokenPipeError):
+            Progress(1).say("a line")
+    finally:
+        # The stream tries once more to write what it has.
+        with contextlib.suppress(BrokenPipeError):
+            stream.close()
 
 
 def test_a_terminal_shows_how_many_images_are_done(capsys: pytest.CaptureFixture[str]) -> None:

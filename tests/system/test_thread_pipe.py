@@ -31,14 +31,15 @@ def test_the_blocks_have_what_was_written(part: int, skip: int, size: int | None
         assert all(len(block) >= BLOCK for block in blocks[:-1])
 
 
-def test_an_error_comes_after_what_was_written() -> None:
+@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit])
+def test_an_error_comes_after_what_was_written(kind: type[BaseException]) -> None:
     def fail(write: Callable[[bytes], object]) -> None:
         write(CONTENT)
-        raise ValueError("broken")
+        raise kind("broken")
 
-    with Produced(fail) as made, pytest.raises(ValueError, match="broken"):
+    with Produced(fail) as made, pytest.raises(kind, match="broken"):
         assert list(made.blocks())
-    assert isinstance(made.error, ValueError)
+    assert isinstance(made.error, kind)
 
 
 def test_a_function_whose_reader_is_gone_ends() -> None:

@@ -17,6 +17,12 @@ from ..reports.printable import printable
 _Table = TypeVar("_Table", bound="LiveTable")
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Raise the BrokenPipeError. By default, whichever thread prints would end with SystemExit."""
+        raise
+
+
 class LiveTable:
     """Use it as a context manager. Only a terminal shows the table.
 
@@ -26,7 +32,7 @@ class LiveTable:
 
     def __init__(self, table: Callable[[], Table], per_second: int, label: str = "") -> None:
         self._label = label
-        self._console = Console(stderr=True, highlight=False)
+        self._console = _Console(stderr=True, highlight=False)
         self._started = time.monotonic()
         self._live = (
             Live(get_renderable=table, console=self._console, refresh_per_second=per_second, transient=True)

@@ -132,7 +132,10 @@ class Produced(Generic[T]):
         with contextlib.suppress(Abandoned):
             try:
                 self._result.append(self._produce(self._write))
-            except (Exception, KeyboardInterrupt) as error:
+            except Abandoned:
+                raise
+            except BaseException as error:
+                # Whatever it is, the reader must not wait for the rest.
                 self.error = error
             self._pipe.end()
 
