@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
+from validator.certify.signing import Signer
+from validator.certify.trust_file import NAME
 from validator.cli import rehearse
 from validator.cli.build_matrix import command
 from validator.cli.rehearse import Asked
 from validator.delivery.rehearsal import Step
 from validator.errors import EXIT_INPUT, MissingError
 from validator.model.record import Origin, Verdict
+from validator.model.spec import ImageSpec
 from validator.pipeline.publisher import PublishedImage
 from validator.pipeline.run import Result, Status
+from validator.registry.client import Registry
+from validator.registry.names import Repository
 
+from ..commands import ROOT
 from ..pipeline.test_build_matrix import SPEC
+from ..pipeline.test_publisher import FakeImageEngine
 from ..records.values import record
 
 DIGEST = "sha256:" + "d" * 64
@@ -74,6 +83,27 @@ def test_a_missing_registry_says_what_else_can_be_used(
     ):
         pass
     assert str(caught.value.hint).endswith("use a registry that is running already: --push REGISTRY/NAME")
+
+
+def test_it_takes_a_python_that_the_engine_provides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As `build-matrix` does: the profile `quick` leaves the Python open."""
+    engine = FakeImageEngine(lacks="3.12")
+    maker = SimpleNamespace(base_repository=lambda spec: None)
+    seen: list[ImageSpec] = []
+
+    def build(images: Sequence[ImageSpec], run: object) -> list[Result]:
+        seen.extend(images)
+        return []
+
+    (tmp_path / NAME).touch()
+    monkeypatch.setattr(rehearse, "open_workplace", lambda *_, **__: SimpleNamespace(
+        engine=engine, maker=maker, description="a fake"))  # fmt: skip
+    monkeypatch.setattr(rehearse, "build_matrix", build)
+    asked = dataclasses.replace(ASKED, matrix_path=ROOT / "matrix.yaml", profile="quick", selectors=())
+    registry = Registry(Repository("localhost:5000", "a"))
+    rehearse._measure(asked, registry, tmp_path, Signer(key="none", password=""))
+    assert seen and "3.12" not in {spec.python for spec in seen}
+    assert {path.stem for path in (tmp_path / "locks").iterdir()} == {spec.identifier for spec in seen}
 
 
 def test_the_directory_is_removed_unless_it_is_kept(capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,7 +46,7 @@ from .fleet_settings import fleet_path_for, open_named_fleet
 from .measurement_signing import challenges_for, fleet_runner_of, runner_of
 from .next_steps import digest_of, name_of, say_estimate, say_next_steps
 from .options import print_status, progress_directory, store_url_for
-from .planning import load_plan, locks_of
+from .planning import available_on, load_plan, locks_of
 from .progress import Progress, results_table, totals
 from .trust_options import trust_path_for
 
@@ -110,7 +110,7 @@ def prepare(asked: Request) -> Prepared:
     sources, locks = host_sources(), locks_of(asked.matrix_path)
     place = _open_workplace(asked, sources, locks, needs_images=repository is not None)
     print_status(f"Engine: {place.description}")
-    plan = _available_plan(asked, place)
+    plan = load_plan(asked.matrix_path, asked.profile, asked.selectors, available_on(place.engine))
     refuse_wrong_locks(locks, plan.images)
     if asked.builds:
         with contextlib.closing(Wheelhouse(sources)) as wheelhouse:
@@ -141,16 +141,6 @@ def _open_workplace(
     )  # fmt: skip
     choice = EngineChoice(asked.engine_name)
     return open_workplace(choice, sources, making, needs_images=needs_images, measures=asked.measures_here)
-
-
-def _available_plan(asked: Request, place: Workplace) -> Plan:
-    """Return the plan without the Pythons that the engine can't provide."""
-    engine = place.engine
-
-    def available(python: str) -> str | None:
-        return None if engine.provides(python) else engine.name
-
-    return load_plan(asked.matrix_path, asked.profile, asked.selectors, available)
 
 
 def _options(asked: Request) -> Options:

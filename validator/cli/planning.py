@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from ..locks.lock_files import DIRECTORY, LockDirectory
@@ -14,6 +15,9 @@ from ..model.prediction import PlannedCell
 from ..model.spec import ImageSpec
 from ..resources import shipped_matrix
 from .options import print_status, working_directory
+
+if TYPE_CHECKING:
+    from ..engines.protocol import Engine
 
 
 def load_plan(
@@ -33,6 +37,11 @@ def load_plan(
     if not found.cells and not found.excluded:
         raise _no_cell(matrix_path, profile, selectors)
     return found
+
+
+def available_on(engine: Engine) -> Available:
+    """Return a function for `load_plan` that leaves out the Pythons which an engine can't provide."""
+    return lambda python: None if engine.provides(python) else engine.name
 
 
 def refuse_wrong_selection(matrix_path: Path, profile: str | None, selectors: tuple[str, ...]) -> None:

@@ -44,7 +44,7 @@ from ..system.package_sources import host_sources
 from ..system.runs import temporary_directory
 from .build_request import Request
 from .options import print_status
-from .planning import load_plan, locks_of
+from .planning import available_on, load_plan, locks_of
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _rehearse(
     builder, signer = _throw_away_key(directory / "builder"), _throw_away_key(directory / "release")
     trust_path = directory / NAME
     add(trust_path, BUILDERS, new_party(builder, name=f"{REHEARSAL}-builder"))
-    results = _measure(asked, plan, registry, directory, builder)
+    results = _measure(asked, registry, directory, builder)
     done = [step for result in results for step in _steps_of(result)]
     images = [
         Rehearsed(result.record, result.published.tag)
@@ -181,13 +181,9 @@ def _throw_away_key(prefix: Path) -> Signer:
     return Signer(key=str(private), password="")
 
 
-def _measure(asked: Asked, plan: Plan, registry: Registry, directory: Path, builder: Signer) -> list[Result]:
+def _measure(asked: Asked, registry: Registry, directory: Path, builder: Signer) -> list[Result]:
     """Build, push, pull and probe the images. The locks, the records and the trust are in the directory."""
     sources, locks = host_sources(), LockDirectory(directory / "locks")
-    locks.own.mkdir()
-    for spec in plan.images:
-        if (lock := locks_of(asked.matrix_path).read(spec.identifier)) is not None:
-            lock_files.write(locks.own, lock)
     making = Making(
         BasePolicy(asked.base), Layers(asked.layers),
         locks=locks_of(asked.matrix_path).own, local=asked.matrix_path.parent,
@@ -195,6 +191,11 @@ def _measure(asked: Asked, plan: Plan, registry: Registry, directory: Path, buil
     place = open_workplace(EngineChoice.DOCKER, sources, making, needs_images=True, measures=True)
     assert place.maker is not None and isinstance(place.engine, ImageEngine)
     _say(f"engine: {place.description}")
+    plan = load_plan(asked.matrix_path, asked.profile, asked.selectors, available_on(place.engine))
+    locks.own.mkdir()
+    for spec in plan.images:
+        if (lock := locks_of(asked.matrix_path).read(spec.identifier)) is not None:
+            lock_files.write(locks.own, lock)
     destination = destinations(registry.repository, place.maker.base_repository)
     publisher = Publisher(
         place.maker, destination, registry, read_trust_file(directory / NAME),
