@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import contextlib
 import hashlib
 import os
 import signal
@@ -119,20 +120,28 @@ def test_a_wheel_that_changed_is_downloaded_again_before_it_is_opened(
 def test_a_cache_that_cannot_be_used_is_an_error_that_holds_nothing(
     index: LocalIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wheel = added(index, "example", REAL)
-    Wheelhouse(index.sources, tmp_path).path(wheel)
-
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
+    def held() -> list[str]:
+        """Return the files of the cache that this process has open."""
+        found = []
+        for number in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(FileNotFoundError):
+                found.append(os.readlink(f"/proc/self/fd/{number}"))
+        return [path for path in found if path.startswith(str(tmp_path))]
+
+    wheel = added(index, "example", REAL)
+    with contextlib.closing(Wheelhouse(index.sources, tmp_path)) as first:
+        first.path(wheel)
+        assert held()
     house = Wheelhouse(index.sources, tmp_path)
-    before = set(os.listdir("/proc/self/fd"))
     with monkeypatch.context() as patch:
         patch.setattr(os, "utime", refuse)
         for use in (house.open, house.path):
             with pytest.raises(MissingError, match="wheels can't be stored here"):
                 use(wheel)
-    assert set(os.listdir("/proc/self/fd")) == before
+    assert held() == []
 
 
 def test_a_wheel_that_no_image_may_contain_can_be_evicted(index: LocalIndex, tmp_path: Path) -> None:
