@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import contextlib
+import fcntl
 import hashlib
 import os
 import signal
