@@ -54,11 +54,11 @@ _DRIVERS = """
 ## Which drivers run it on which GPU
 
 `R525 or newer` means every branch from R525 to R{newest}, the newest one that is known. `no` means that the
-release fails on this GPU with every driver, and `?` that the facts do not say. `eager: R525 or newer` means
-that eager operations work with these drivers, and that XLA fails, or is not known to work, with every
-driver. Another CUDA can change that: `python -m validator predict` takes `--cuda 12.8`, and `--mode eager`
-leaves XLA out everywhere. To see what you have, run
-`nvidia-smi --query-gpu=name,compute_cap,driver_version --format=csv`.
+release fails with every driver, in eager operations or with XLA, and that neither is known to work. `?` means
+that the facts do not say. `eager: R525 or newer` means that eager operations work with these drivers; with
+XLA, the release fails with every driver or is not known to work. Another CUDA can change that: see
+`python -m validator predict` with `--cuda 12.8`. With `--mode eager`, it ignores XLA. To see what you have,
+run `nvidia-smi --query-gpu=name,compute_cap,driver_version --format=csv`.
 """
 
 

@@ -37,7 +37,7 @@ settings.load_profile("whole")
 
 os.environ.pop("VALIDATOR_STORE", None)
 os.environ.pop("VALIDATOR_TRUST", None)
-# A machine's own keys are not for tests. The process that runs them removes the directory.
+# Tests must not use this machine's own keys. Each test process removes its directory.
 _STATE = tempfile.TemporaryDirectory(prefix="validator-tests-state-")
 os.environ["XDG_STATE_HOME"] = _STATE.name
 

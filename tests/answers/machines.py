@@ -16,7 +16,7 @@ RTX_5090 = {"gpu": "rtx 5090", "driver": "570", "python": "3.12"}
 
 
 def works(**changes: Any) -> dict[str, Any]:
-    """Return the answer about a machine: Linux on x86_64, of which nothing else is known, with changes."""
+    """Return the answer about a Linux machine with x86_64. changes: to the question."""
     question: dict[str, Any] = {
         "kind": "works", "gpu": "", "driver": "", "python": "", "system": "linux", "machine": "x86_64",
         "registry": None, "images": {}, "verdicts": {},

@@ -250,7 +250,7 @@ def test_a_base_of_debian_that_was_made_differently_is_another_base(
     monkeypatch.setattr(bootstrap, "root_file_system", made)
     for path in (tmp_path / "bases").iterdir():
         path.unlink()
-    # Nobody knows yet what it contains now.
+    # The layer table does not know the new content yet.
     with pytest.raises(ValidatorError, match="no longer has the content") as caught:
         found().compress(Layers.ZSTD, lambda _: None)
     assert "repeat the command" in str(caught.value.hint)

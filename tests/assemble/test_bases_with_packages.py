@@ -170,7 +170,7 @@ def test_mmdebstrap_adds_packages_and_keeps_the_locked_ones(tmp_path: Path) -> N
     assert "./usr/bin/tini" in names
     left = {name for name in names if name.startswith(("./etc/apt/sources", "./etc/apt/preferences"))}
     assert left == {"./etc/apt/sources.list.d", "./etc/apt/preferences.d"}
-    # What Debian's scripts compile differs each time; what `py3compile` makes for packages does not.
+    # Bytecode from Debian's own scripts differs each time; that of `py3compile` does not.
     assert not any(re.search(r"usr/share/python3/.*\.pyc", name) for name in names)
     assert any(name.startswith("./usr/lib/python3.11/__pycache__/") for name in names)
     for package in read_lock("bookworm").packages:

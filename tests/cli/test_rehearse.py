@@ -85,8 +85,10 @@ def test_a_missing_registry_says_what_else_can_be_used(
     assert str(caught.value.hint).endswith("use a registry that is running already: --push REGISTRY/NAME")
 
 
-def test_it_takes_a_python_that_the_engine_provides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As `build-matrix` does: the profile `quick` leaves the Python open."""
+def test_a_rehearsal_uses_a_python_that_the_engine_provides(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It works like `build-matrix`: the profile `quick` does not fix the Python."""
     engine = FakeImageEngine(lacks="3.12")
     maker = SimpleNamespace(base_repository=lambda spec: None)
     seen: list[ImageSpec] = []

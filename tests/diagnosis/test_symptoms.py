@@ -290,11 +290,11 @@ EPOCH = "Epoch 1/5\n1875/1875 [==============================] - 3s 2ms/step - l
         (LIBRARIES_NOT_LOADED,),
     ],
 )
-def test_no_cudart_alone_possibly_means_that_the_libraries_are_missing(lines: tuple[str, ...]) -> None:
+def test_no_cudart_alone_makes_missing_libraries_a_possible_cause(lines: tuple[str, ...]) -> None:
     (cause,) = diagnose_log("\n".join((*lines, ""))).causes
     assert (cause.code, cause.strength) == ("cuda_library_missing_or_wrong_version", "possible")
     assert "does not show whether this machine has an NVIDIA GPU and a driver" in cause.title
-    # The message speaks of drivers, so the reader looks for one first.
+    # The message mentions drivers, so the reader looks for one first.
     assert cause.remedies[0].commands == ("nvidia-smi",)
     assert any("tensorflow[and-cuda]" in one for each in cause.remedies for one in each.commands)
 

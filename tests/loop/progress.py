@@ -76,7 +76,7 @@ class Progress:
         self.begin()
 
     def begin(self) -> Plan:
-        """Announce the run, the first time, and return its plan."""
+        """Announce the run on the first call. Return its plan."""
         if self._began == 0.0:
             self._began = self._last_line = time.monotonic()
             if self._shows:

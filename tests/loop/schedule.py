@@ -18,11 +18,11 @@ class ByScope(LoadScopeScheduling):
     A scope is a module, whose fixtures are then made once, or an `xdist_group`: modules that one worker has
     to run one after the other, since they share what there is only one of.
 
-    The methods of the base class look through all tests, once for each test.
+    The base class searches all tests after each test; these methods don't.
     """
 
     def __init__(self, config: pytest.Config, log: Producer, begin: Callable[[], Plan]) -> None:
-        """begin: is called when all tests are known, and returns their plan."""
+        """begin: called once all tests are known; returns their plan."""
         super().__init__(config, log)
         config.option.loadscopereorder = False
         self._begin = begin

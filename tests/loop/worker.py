@@ -1,4 +1,4 @@
-"""Run tests in a worker of xdist, and tell the process that a person looks at only what it needs."""
+"""Run tests in a worker of xdist, and send the main process only the reports that it needs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from _pytest.runner import runtestprotocol
 class Worker:
     """Sends one message for a test that passes, instead of five.
 
-    To write and read the others takes as long as to run a test that only compares two values.
+    Sending the other four takes as long as running a small test.
     """
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
         """Run the test. Report its call, and its setup and teardown only if they don't pass.
 
-        The first report has the seconds of those that are left out, so their sum is that of the test.
+        The seconds of the reports that are left out are added to the first one, so that the sum stays right.
         """
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
         reported = [report for report in reports if report.when == "call" or not report.passed]

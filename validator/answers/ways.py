@@ -140,7 +140,7 @@ def release_row(option: Option, ways: Sequence[Way], machine: Situation) -> dict
 def _needs(option: Option, python: str) -> Iterator[str]:
     """Yield what pip needs besides the release, if it can be used.
 
-    python: that of the machine, or else the newest one of the release.
+    python: the machine's, or else the newest one that the release has a wheel for.
     """
     release = option.release
     if outcome(option.pip.prediction, EAGER) is Outcome.FAILS:

@@ -38,7 +38,8 @@ class BaseLayer:
     diff_id: the digest of the uncompressed archive. blob: the layer as a blob, which becomes part of the
     image without a change, or None if it is only there as an archive. read: returns the parts of the blob or
     archive; raises ValidatorError, at the end at the latest, if they don't match the digest.
-    packed: returns the parts of the archive as `compressed` makes them for zstd, or None if nobody kept them.
+    packed: returns the parts of the archive compressed with zstd, exactly as `compressed` does it, or None if
+    no such copy is in the cache.
     """
 
     diff_id: str
@@ -77,7 +78,7 @@ class BaseLayer:
             raise ValidatorError(
                 f"a layer of the base image no longer has the content {self.diff_id}",
                 hint="repeat the command; if that does not help, delete"
-                f" {cache_directory() / 'bases'}, so that the base is made again",
+                f" {cache_directory() / 'bases'} to make the base again",
             )
         return Encoded(f"sha256:{hashing.hexdigest()}", size, self.diff_id, f"{_OCI}+{layers.value}")
 
@@ -187,7 +188,7 @@ def _hashed(parts: Iterator[bytes], hashing: Any) -> Iterator[bytes]:
 
 
 def compressed(parts: Iterator[bytes], layers: Layers) -> Iterator[bytes]:
-    """Return an archive as a blob. `compression` says what decides its bytes, next to the archive."""
+    """Return the parts of an archive, compressed. `compression` names everything else that decides them."""
     compressor: Any = (
         zstandard.ZstdCompressor(level=_LEVELS[layers]).compressobj()
         if layers is Layers.ZSTD

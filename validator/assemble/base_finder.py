@@ -271,7 +271,7 @@ class Bases:
                 hashing.update(part)
             return {"diff_id": f"sha256:{hashing.hexdigest()}"}
 
-        # An archive that was made again may have another content: that of packages depends on the day.
+        # The file may have been made again with other content: the versions of packages depend on the day.
         path = self._kept(suite, packages, progress) if packages else self._path(suite)
         key = f"{origin} {path.stat().st_mtime_ns}" if path.exists() else origin
         found = str(self._table.facts(key, diff_id)["diff_id"])
@@ -288,33 +288,33 @@ class Bases:
         return read_archive(self._kept(suite, packages, progress))
 
     def _packed(self, suite: str, packages: Sequence[str], progress: Progress) -> Iterator[bytes] | None:
-        """Return the same as the blob of a layer, or None if another version of zstd compressed it."""
+        """Return it as a compressed layer, or None if another version of zstd compressed the file."""
         path = self._kept(suite, packages, progress)
         return read_file(path) if path == self._new_path(suite, packages) else None
 
     def _kept(self, suite: str, packages: Sequence[str], progress: Progress) -> Path:
-        """Return the file with a root file system, which is made if it is not in the cache."""
+        """Return the file with a root file system. Make it if the cache does not have it."""
         path = self._path(suite, packages)
         is_old = self._renew and bool(packages) and path not in self._renewed
         if is_old or not path.exists():
+            path = self._new_path(suite, packages)
             self._renewed.add(path)
             self._directory.mkdir(parents=True, exist_ok=True)
             with full_disk_named(self._directory), temporary_directory("base", self._directory) as place:
                 made = bootstrap.root_file_system(suite, place, progress, packages)
                 compress_archive(made, place / "compressed")
-                path = self._new_path(suite, packages)
                 (place / "compressed").replace(path)
         return path
 
     def _path(self, suite: str, packages: Sequence[str] = ()) -> Path:
-        """Return the file of a root file system: the one that is there, or the one to make."""
+        """Return the cached file of a root file system, or the path to write it to if there is none."""
         new = self._new_path(suite, packages)
         if new.exists():
             return new
         return next(iter(sorted(self._directory.glob(f"{_stem(suite, packages)}-*.tar.zst"))), new)
 
     def _new_path(self, suite: str, packages: Sequence[str]) -> Path:
-        """Return a path that changes with the version of zstd."""
+        """Return the path of a file that the installed version of zstd compressed."""
         packing = hashlib.sha256(compression(Layers.ZSTD).encode()).hexdigest()[:8]
         return self._directory / f"{_stem(suite, packages)}-{packing}.tar.zst"
 

@@ -280,7 +280,7 @@ class _Spool:
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
         weakref.finalize(self, self._file.close)
-        # Making one for each part would take longer. Several threads may read, but only one writes.
+        # Making a compressor for each part would be slower. It can be shared because only one thread writes.
         self._compressor = zstandard.ZstdCompressor(level=_DISK_LEVEL)
         self._of_thread = _OfThread()
         self.size = 0
@@ -300,7 +300,7 @@ class _Spool:
 
 
 class _OfThread(threading.local):
-    """What each thread has for itself."""
+    """A decompressor for each thread, because threads can't share one."""
 
     def __init__(self) -> None:
         self.decompressor = zstandard.ZstdDecompressor()

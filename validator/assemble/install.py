@@ -66,7 +66,7 @@ class Environment:
 
     @cached_property
     def extension_suffixes(self) -> tuple[str, ...]:
-        """The ends of the names of extension modules that are for one architecture only."""
+        """The ends of the file names of extension modules that are built for one architecture."""
         return f".cpython-{self.python.replace('.', '')}-x86_64-linux-gnu.so", ".abi3.so"
 
 

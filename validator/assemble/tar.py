@@ -126,7 +126,7 @@ def _ustar(
 
 @lru_cache(maxsize=256)
 def _common(mode: int, uid: int, gid: int, kind: bytes, link: bytes) -> tuple[bytes, bytes, int]:
-    """Return the fields before the size, those between checksum and prefix, and what the checksum adds up.
+    """Return the fields before the size, those between checksum and prefix, and their part of the checksum.
 
     They are the same for nearly all entries of a layer.
     """

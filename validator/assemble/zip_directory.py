@@ -20,7 +20,7 @@ _CENTRAL = struct.Struct("<4s6H3L5H2L")
 _LOCAL = struct.Struct("<4s5H3L2H")
 _SATURATED_16, _SATURATED_32 = 0xFFFF, 0xFFFFFFFF
 _ZIP64_EXTRA = 0x0001
-#: Compression options, a data descriptor after the data, a name in UTF-8, and whether LZMA has an end mark.
+#: Encryption, compression options, a data descriptor after the data, a name in UTF-8, an end mark of LZMA.
 _ENCRYPTED, _OPTIONS, _DESCRIPTOR, _UTF8, _END_MARK = 1 << 0, 0b110, 1 << 3, 1 << 11, 0b10
 _LARGEST_DIRECTORY = 64 << 20
 #: Bytes that are read at once to find local headers.

@@ -19,7 +19,7 @@ _Table = TypeVar("_Table", bound="LiveTable")
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Raise the BrokenPipeError. By default, whichever thread prints would end with SystemExit."""
+        """Raise the BrokenPipeError again. rich would raise SystemExit in the thread that prints."""
         raise
 
 

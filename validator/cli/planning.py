@@ -40,12 +40,12 @@ def load_plan(
 
 
 def available_on(engine: Engine) -> Available:
-    """Return a function for `load_plan` that leaves out the Pythons which an engine can't provide."""
+    """Return a function that tells `load_plan` which Pythons an engine can't provide."""
     return lambda python: None if engine.provides(python) else engine.name
 
 
 def refuse_wrong_selection(matrix_path: Path, profile: str | None, selectors: tuple[str, ...]) -> None:
-    """Raise InputError where `load_plan` does, without predicting more cells than that needs."""
+    """Raise InputError as `load_plan` does, but predict no more cells than that needs."""
     expansion = expand(_load(matrix_path), profile or DEFAULT_PROFILE, select=parse_selectors(selectors))
     if not expansion.excluded and next(predictions(expansion, _wheels(matrix_path)), None) is None:
         raise _no_cell(matrix_path, profile, selectors)

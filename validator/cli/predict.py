@@ -146,7 +146,8 @@ def command(
     Only these two options allow the formats markdown (a table for a job's summary) and github (annotations).
 
     With only --tensorflow: show which CUDA, cuDNN and driver the release needs, and which GPUs it can run
-    on, with XLA and without; --mode limits that to one of them. The exit code is 1 if the combination fails.
+    on, for eager operations and for XLA; --mode shows only one of the two. The exit code is 1 if the
+    combination fails.
     """
     if files or hosts:
         return _for_project(files, hosts, format_)

@@ -95,8 +95,8 @@ def fits_cuda(version: str, cuda: CudaVersion, driver: DriverRelease | None) -> 
 def fits_build(version: str, built_with: str) -> Reason | None:
     """Decide if TensorFlow, compiled with one cuDNN, accepts another at run time.
 
-    It compares only major and minor: the major must be the same, and the minor not older. Return None if
-    this needs the minor, and only the major is known (`8`).
+    TensorFlow compares only major and minor: the major must be the same, and the minor not older. Return None
+    if the major versions match and the minor is not known (`8`).
     """
     rule = facts.rule("cudnn", "cudnn-same-major-newer-minor")
     runtime, compiled = Version(version), Version(built_with)
@@ -129,7 +129,7 @@ def _table() -> tuple[Support, ...]:
 def cudnn_of_image(cuda: str, tag: str) -> str:
     """Return the version of cuDNN in an image of nvidia/cuda, or an empty string if it is not known.
 
-    It is only the major version (`8`) if nothing but the tag says it.
+    Return only the major version (`8`) if the facts don't have this image but its tag names it.
     cuda: the release of CUDA in its tag (`12.4.1`). tag: the part that asks for cuDNN (`cudnn`, `cudnn8`).
     """
     for row in facts.rows("base_images", "images"):

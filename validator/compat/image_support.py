@@ -25,16 +25,17 @@ class GpuSupportDocument(TypedDict):
     gpus: Annotated[list[str], "Names of models."]
     drivers: Annotated[
         list[int],
-        "The driver branches with which it works, according to the facts, oldest first: both eager operations"
-        " and XLA, or the mode that was asked about.",
+        "The driver branches, oldest first, for which the facts predict that both eager operations and XLA"
+        " work, or the one mode that was asked about.",
     ]
     eager_drivers: Annotated[
         list[int],
-        "Those with which at least eager operations work; empty if only XLA was asked about.",
+        "The driver branches for which eager operations are predicted to work, with or without XLA; empty if"
+        " only XLA was asked about.",
     ]
     reason: Annotated[
         dict[str, Any] | None,
-        "If there is no such branch, the deciding reason, in the same form as in a prediction.",
+        "If `drivers` is empty, the deciding reason, in the same form as in a prediction.",
     ]
 
 
@@ -52,7 +53,7 @@ class SupportDocument(TypedDict):
         list[GpuSupportDocument],
         "One entry for each compute capability; the fields of each are below.",
     ]
-    mode: Annotated[str | None, "`eager` or `xla`, if only one of them was asked about."]
+    mode: Annotated[str | None, "`eager` or `xla` if only that one was asked about; null for both."]
     reasons: Annotated[
         list[dict[str, Any]],
         "The reasons that hold on every machine, as in a prediction.",
@@ -65,7 +66,7 @@ class GpuSupport:
 
     gpus: names of models. branches: numbers of the driver branches for which `works` is predicted, oldest
     first. eager: those for which it is predicted at least for eager operations, if these were asked about.
-    reason: the deciding reason if there is no branch.
+    reason: the deciding reason if `branches` is empty.
     """
 
     capability: ComputeCapability

@@ -27,7 +27,7 @@ def python_wheel(release: Release, python: str) -> Reason:
 
 @functools.lru_cache(maxsize=1024)
 def no_such_release(version: str) -> Reason | None:
-    """Return why a stable release can't be installed: PyPI does not have it. None for one that may exist.
+    """Return why a stable release can't be installed, if it does not exist. Return None if it may exist.
 
     A release may exist although the facts don't have it if it is newer than all of them, or than those of its
     minor version. Candidates, builds with a local version and releases before 1.0 are in no list.

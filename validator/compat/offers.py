@@ -129,7 +129,7 @@ def offer(machine: Situation, release: Release, known: Mapping[str, ImageSpec]) 
 
 
 def _pip(machine: Situation, release: Release) -> Pip:
-    """Return the installation with the Python that is best for it: the machine's, if that is known."""
+    """Return the installation with the machine's Python or, if that is not known, with the best one."""
     pythons = pythons_to_try(release, loose_values.minor(machine.python))
     return min((_pip_with(python, machine, release) for python in pythons), key=_rank_of_pip)
 

@@ -58,11 +58,11 @@ def removed_package(name: str, version: str) -> Reason | None:
 
 
 def invalid_version(name: str, version: str) -> Reason:
-    """Return why a package can't be installed in what is not a version (`9.x`)."""
+    """Return why a package that is pinned to an invalid version (`9.x`) can't be installed."""
     series = ".".join(map(str, leading_numbers(version)))
     return facts.rule("frameworks", "package-versions").fails(
-        f'{name}=={version} can\'t be installed, because "{version}" is not a version; {name}=={series}.* is'
-        f" every release of {series}",
+        f'{name}=={version} can\'t be installed, because "{version}" is not a version; to allow every'
+        f" {series} release, write {name}=={series}.*",
         "invalid_version",
     )
 

@@ -111,16 +111,14 @@ def _of_another_release(machine: Situation, found: Suggestion) -> tuple[str, ...
     """Return what to say if a release that should keep the reader's own may be another one."""
     version = found.release.version
     if machine.tensorflow is None:
-        is_known = (machine.gpu or machine.capability) and (machine.driver or machine.driver_cuda)
-        suits = (
-            f"{version} should work on this GPU and driver"
-            if is_known
-            else f"Nothing that was read rules out {version}"
-        )
-        return (
-            f"Your release of TensorFlow is not known. {suits}; to keep your release, write its version"
-            " instead.",
-        )
+        if (machine.gpu or machine.capability) and (machine.driver or machine.driver_cuda):
+            known = f"Your release of TensorFlow is not known. {version} should work on this GPU and driver."
+        else:
+            known = (
+                "Your release of TensorFlow, and your GPU or driver, are not known. No known fact rules out"
+                f" {version}."
+            )
+        return (f"{known} To keep your release, write its version instead.",)
     if release_of_any_age(machine.tensorflow) == found.release:
         return ()
     why = why_not_same(machine)

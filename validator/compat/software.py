@@ -85,8 +85,8 @@ class _Stated(NamedTuple):
 class _Versions:
     """The versions that TensorFlow runs with.
 
-    python: `3.12`. cudnn_major: that of cuDNN if nothing more is known. packages: by name without a CUDA
-    suffix.
+    python: `3.12`. cudnn_major: the major version of cuDNN, if only that is known. packages: by name
+    without a CUDA suffix.
     """
 
     release: Release | None

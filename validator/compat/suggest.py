@@ -21,8 +21,8 @@ class Suggestion:
     """A release and how pip installs it with CUDA's libraries.
 
     requirement: `tensorflow[and-cuda]==2.20.0`; without the extra for a release that has none.
-    python: the Python to install it with: that of the machine if it works with it, else the newest with which
-        it works.
+    python: the Python to install it with: the machine's if the release works with that, else the newest that
+        works.
     library_path: True if the loader has to be told where NVIDIA's wheels are, because the release itself does
         not look there. eager_only: True if functions that XLA compiles fail.
     prediction: `works`, or `unknown` if facts about the machine are missing; `fails` only if `eager_only`.
@@ -147,9 +147,9 @@ def export_library_path(python: str) -> str:
 
 
 def needs_another_python(found: Suggestion, python: str | None) -> bool:
-    """Return whether a suggestion is for another Python than that of the machine.
+    """Return True if a suggestion needs another Python than the machine's.
 
-    python: that of the machine; if it is None, the newest one that the release has a wheel for counts.
+    python: the machine's; if it is None, the newest one that the release has a wheel for counts.
     """
     return found.python != (_minor(python) or found.release.pythons[-1])
 
@@ -207,7 +207,7 @@ def _works(
 def pythons_to_try(release: Release, python: str | None) -> tuple[str, ...]:
     """Return the Pythons to install a release with, the preferred one first.
 
-    python: that of the machine, and then no other; None for all that the release has wheels for.
+    python: the machine's, which is then the only one; None for every Python that the release has a wheel for.
     """
     return (python,) if python else release.pythons[::-1]
 

@@ -77,7 +77,7 @@ def next_step(answer: str, *, only_machine: bool) -> str:
 def command(found: Observations, probed: str = "") -> str:
     """Return the command that measures the environment which the text is about, as far as it is known.
 
-    probed: the name of the image that a report of the probe is about; empty if there is none.
+    probed: the image that the probe ran in; empty if the text is not a probe's report about an image.
     """
     image = probed or _read_image(found)
     return f"{ANYWHERE} doctor " + (f"--image {image}" if image else '--python "$(command -v python)"')

@@ -155,7 +155,7 @@ class Observations:
     def evidence(self, observations: Iterable[Observation]) -> tuple[Evidence, ...]:
         """Return observations as evidence with their counts: each line once, however many things it shows.
 
-        A line that is also there together with its answer is left out.
+        A command is left out if another piece of evidence shows it together with its output.
         """
         found: dict[tuple[str, str], Evidence] = {}
         for one in observations:

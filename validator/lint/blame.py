@@ -80,7 +80,10 @@ def findings(environment: Environment) -> list[Finding]:
 
 
 def unknown_release(environment: Environment) -> Iterator[tuple[Place, UnknownRelease]]:
-    """Yield the place of a TensorFlow release that may exist but is not in the facts, with the nearest."""
+    """Yield the place of the TensorFlow pin if its release may exist but is not in the facts.
+
+    The error with it names the nearest known releases.
+    """
     pin = _tensorflow(environment)
     if pin is None or pin.from_conda or pin.exact is None or release_of_any_age(pin.exact) is not None:
         return

@@ -14,7 +14,7 @@ from ..model.finding import Place
 TENSORFLOW = ("tensorflow", "tensorflow-gpu", "tensorflow-cpu", "intel-tensorflow")
 #: The variable that limits which GPUs CUDA shows to a process.
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
-#: Without the characters of a variable or a template, which another tool may fill in.
+#: Excludes `$`, `{` and the like, because another tool may fill in a variable or a template.
 _LIKE_VERSION = re.compile(r"\d[\w.+!-]*")
 #: A package with more parts in its specifiers counts as one whose version is not known.
 _MOST = 100
@@ -37,8 +37,8 @@ class Pin:
     """A package that is asked for.
 
     name: normalized. versions: a version specifier (PEP 440); empty for any version, None if a file, an
-    address or another index decides. constraint: True if it only limits the version. invalid: what it is
-    pinned to, if that is not a version (`9.x`).
+    address or another index decides. constraint: True if it only limits the version. invalid: the text
+    after `==` if it is not a version (`9.x`).
     """
 
     name: str
@@ -116,7 +116,7 @@ class Collected:
 def intersection(one: Pin, other: Pin) -> Pin:
     """Return the pin that two pins of the same package make.
 
-    Its place is that of the exact version, or of what is not a version.
+    Its place is that of the pin with an invalid version, or else of the exact version.
     """
     unknown = one.versions is None or other.versions is None
     versions = one.versions if one.versions == other.versions else None
@@ -145,7 +145,7 @@ def specifier(text: str) -> SpecifierSet | None:
 
 
 def not_a_version(text: str) -> str:
-    """Return the text if it begins like a version but is none (`9.x`), else an empty string."""
+    """Return the text if it looks like a version but is not a valid one (`9.x`), else an empty string."""
     try:
         Version(text)
     except InvalidVersion:

@@ -24,10 +24,10 @@ CODES: Mapping[Rule, str] = {
     " rejects, or the wheels of cuDNN for two versions of CUDA",
     "package_removed": "a package that was replaced, such as `tensorflow-gpu`, in a version that only fails"
     " to install",
-    "release_missing": "a release of TensorFlow that does not exist, such as 2.16.0; a release that is newer"
-    " than those that this tool knows may exist, and is not reported",
-    "invalid_version": "a package that is pinned to what is not a version, such as `==9.x`, in a Dockerfile,"
-    " a requirements file, or a list of requirements in another file",
+    "release_missing": "a release of the package `tensorflow` that does not exist, such as 2.16.0; a release"
+    " that is newer than those that this tool knows may exist, and is not reported",
+    "invalid_version": "a package next to TensorFlow that is pinned to an invalid version, such as `==9.x`,"
+    " in a Dockerfile, a requirements file, or a list of requirements in another file",
     "cpu_package": "`tensorflow-cpu` where the file says that a GPU will be used",
     "cuda_libraries_not_installed": "`tensorflow` without `[and-cuda]` in an image without CUDA, where the"
     " file says that a GPU will be used",

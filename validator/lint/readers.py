@@ -33,7 +33,7 @@ _KNOWN = (
 
 @dataclass(frozen=True)
 class Linted:
-    """What was found in files, sorted by place.
+    """The findings in files, sorted by place.
 
     unknown: the pins of TensorFlow releases that the facts don't have, which were not judged.
     """

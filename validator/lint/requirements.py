@@ -120,7 +120,7 @@ def pin_of(
     """Return the pin of a requirement.
 
     Return None if it is not a requirement with a name, or if its marker excludes it. If its marker depends on
-    unknown values, or if it is pinned to what is not a version, its version is unknown. extra: the one that
+    unknown values, or if its version is invalid, its version is unknown. extra: the one that
     its marker may ask for.
     """
     try:

@@ -74,8 +74,8 @@ RULES: Mapping[Rule, str] = {
     "known_issue": "the combination is known to break; `fact` says which one",
     "mixed_frameworks": "another framework in the environment brings a cuDNN that TensorFlow rejects",
     "package_removed": "the package was replaced by another one and can't be installed",
-    "release_missing": "there is no such release of TensorFlow",
-    "invalid_version": "a package is asked for in something that is not a version",
+    "release_missing": "this release of TensorFlow does not exist",
+    "invalid_version": "a package is pinned to something that is not a version",
 }
 
 
@@ -127,8 +127,8 @@ class Reason:
 
     @property
     def title(self) -> str:
-        """The text as the title of a cause: with a capital letter, unless it begins with the name of another
-        package or program than TensorFlow."""
+        """The text as the title of a cause: with a capital letter, unless it begins with a name such as
+        tensorflow-cpu or ptxas."""
         if self.text.startswith("tensorflow "):
             return f"TensorFlow{self.text[len('tensorflow') :]}"
         if _NAME.match(self.text):

@@ -135,7 +135,7 @@ class Produced(Generic[T]):
             except Abandoned:
                 raise
             except BaseException as error:
-                # Whatever it is, the reader must not wait for the rest.
+                # Pass on every exception, because the reader would wait forever.
                 self.error = error
             self._pipe.end()
 
