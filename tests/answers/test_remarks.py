@@ -1,4 +1,4 @@
-"""What an answer adds below its headline."""
+"""The remarks of an answer, which stand below its headline."""
 
 from __future__ import annotations
 
