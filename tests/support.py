@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,18 +29,34 @@ def read_yaml(text: str) -> Any:
 
 
 @contextlib.contextmanager
-def small_disk(place: Path, size: str) -> Iterator[Path]:
+def mount_place() -> Iterator[Path]:
+    """Yield a directory for mounts, and unmount what is left in it.
+
+    It is outside pytest's directory: if a run is killed, its mounts stay, and a later pytest fails when it
+    can't remove an old directory.
+    """
+    place = Path(tempfile.mkdtemp(prefix="tests-mounts-"))
+    try:
+        yield place
+    finally:
+        mounts = [line.split()[1] for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]
+        for mount in reversed([mount for mount in mounts if mount.startswith(f"{place}/")]):
+            subprocess.run(["umount", "--lazy", mount], check=True)
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def small_disk(size: str) -> Iterator[Path]:
     """Yield a tmpfs of that size (`64k`, `8m`). Skips the test where none can be mounted."""
     mount = shutil.which("mount")
     if mount is None or os.geteuid() != 0:
         pytest.skip("mounting a small file system needs root")
-    place.mkdir()
-    done = subprocess.run(
-        [mount, "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)], capture_output=True
-    )
-    if done.returncode:
-        pytest.skip(f"a small file system can't be mounted here: {done.stderr.decode().strip()}")
-    try:
+    with mount_place() as directory:
+        place = directory / "small"
+        place.mkdir()
+        done = subprocess.run(
+            [mount, "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)], capture_output=True
+        )
+        if done.returncode:
+            pytest.skip(f"a small file system can't be mounted here: {done.stderr.decode().strip()}")
         yield place
-    finally:
-        subprocess.run(["umount", "--lazy", str(place)], check=True)

@@ -86,7 +86,7 @@ def test_the_check_of_the_exercise_runs(changed: Path) -> None:
 
 @pytest.mark.service
 def test_the_test_of_the_exercise_passes_and_sees_the_check_fail(changed: Path) -> None:
-    arguments = ("pytest", "-q", "-p", "no:cacheprovider", TEST)
+    arguments = ("pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={changed / 'own'}", TEST)
     done = run(changed, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout

@@ -7,16 +7,17 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
+
+from ..support import mount_place
 
 Podman = Callable[..., str]
 
 
 @contextmanager
-def own_podman(place: Path, *, partial_pulls: bool) -> Iterator[Podman]:
-    """Yield a function that runs podman with its storage in a directory.
+def own_podman(*, partial_pulls: bool) -> Iterator[Podman]:
+    """Yield a function that runs podman with its own storage.
 
     partial_pulls: of a layer, fetch only the files that are not there. Podman 4 does not do this unless it is
         told to.
@@ -26,28 +27,21 @@ def own_podman(place: Path, *, partial_pulls: bool) -> Iterator[Podman]:
         pytest.skip("podman is not installed (Debian package podman)")
     if os.getuid():
         pytest.skip("Podman's overlay storage in a directory of a test needs root")
-    storage = place / "podman"
-    configuration = place / "storage.conf"
-    options = f'{{enable_partial_images = "{str(partial_pulls).lower()}", use_hard_links = "false"}}'
-    configuration.write_text(
-        f'[storage]\ndriver = "overlay"\ngraphroot = "{storage}/graph"\nrunroot = "{storage}/run"\n'
-        f"[storage.options]\npull_options = {options}\n",
-        encoding="utf-8",
-    )
-    environment = {**os.environ, "CONTAINERS_STORAGE_CONF": str(configuration)}
-
-    def run(*arguments: str) -> str:
-        result = subprocess.run(
-            [program, *arguments], env=environment, capture_output=True, text=True, timeout=120
+    with mount_place() as place:
+        configuration = place / "storage.conf"
+        options = f'{{enable_partial_images = "{str(partial_pulls).lower()}", use_hard_links = "false"}}'
+        configuration.write_text(
+            f'[storage]\ndriver = "overlay"\ngraphroot = "{place}/graph"\nrunroot = "{place}/run"\n'
+            f"[storage.options]\npull_options = {options}\n",
+            encoding="utf-8",
         )
-        assert result.returncode == 0, result.stderr
-        return result.stdout.strip()
+        environment = {**os.environ, "CONTAINERS_STORAGE_CONF": str(configuration)}
 
-    try:
+        def run(*arguments: str) -> str:
+            result = subprocess.run(
+                [program, *arguments], env=environment, capture_output=True, text=True, timeout=120
+            )
+            assert result.returncode == 0, result.stderr
+            return result.stdout.strip()
+
         yield run
-    finally:
-        # Also after a failure: pytest can't remove a directory with mounts.
-        mounts = [line.split()[1] for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]
-        for mount in reversed([mount for mount in mounts if mount.startswith(f"{storage}/")]):
-            subprocess.run(["umount", mount], check=True)
-        shutil.rmtree(storage, ignore_errors=True)

@@ -233,7 +233,7 @@ def test_a_disk_that_is_full_before_the_wheels_are_here(
     server: RunningRegistry, whole: Whole, offered: LocalIndex, tmp_path: Path, path: str
 ) -> None:
     repository = Repository(server.address, path)
-    with small_disk(tmp_path / "disk", "56m") as disk:
+    with small_disk("56m") as disk:
         filler, cache = disk / "filler", disk / "cache"
         filler.write_bytes(bytes(40 << 20))
         with pytest.raises(MissingError, match=f"no space left on the disk that holds {cache}"):
@@ -245,10 +245,10 @@ def test_a_disk_that_is_full_before_the_wheels_are_here(
 
 
 def test_a_disk_that_becomes_full_while_layers_are_sent(
-    server: RunningRegistry, whole: Whole, tmp_path: Path, path: str
+    server: RunningRegistry, whole: Whole, path: str
 ) -> None:
     repository = Repository(server.address, path)
-    with small_disk(tmp_path / "disk", "4m") as disk:
+    with small_disk("4m") as disk:
         (disk / "wheels").symlink_to(whole.place / "wheels")
         interrupted = Interrupted(whole.encoding, lambda: fill(disk))
         with pytest.raises(MissingError, match=f"no space left on the disk that holds {disk}"):

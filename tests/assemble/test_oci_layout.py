@@ -166,8 +166,8 @@ def test_an_index_that_names_a_file_outside_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.service
-def test_a_full_disk_is_an_error_and_what_is_complete_stays(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk", "1m") as place:
+def test_a_full_disk_is_an_error_and_what_is_complete_stays() -> None:
+    with small_disk("1m") as place:
         layout = OciLayout(place, "v1")
         with pytest.raises(MissingError, match="no space left on the disk"):
             image(1, 2, 3, 4).send(layout)

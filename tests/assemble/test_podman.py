@@ -24,8 +24,8 @@ NEW = b"new" * 5000
 
 
 @pytest.fixture
-def podman(tmp_path: Path) -> Iterator[Podman]:
-    with own_podman(tmp_path, partial_pulls=True) as run:
+def podman() -> Iterator[Podman]:
+    with own_podman(partial_pulls=True) as run:
         yield run
 
 

@@ -258,18 +258,18 @@ def test_a_download_goes_on_after_its_process_was_killed(index: LocalIndex, tmp_
 
 
 @pytest.mark.service
-def test_a_full_disk_is_an_error_and_the_download_can_go_on(index: LocalIndex, tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_and_the_download_can_go_on(index: LocalIndex) -> None:
     wheel = added(index, "demo", b"x" * 3_000_000)
-    with small_disk(tmp_path / "disk", "2m") as place:
+    with small_disk("2m") as place:
         with pytest.raises(MissingError, match="no space left on the disk"):
             Wheelhouse(index.sources, place).path(wheel)
         assert not list(place.glob("*.whl"))
 
 
 @pytest.mark.service
-def test_a_full_disk_makes_room_by_eviction(index: LocalIndex, tmp_path: Path) -> None:
+def test_a_full_disk_makes_room_by_eviction(index: LocalIndex) -> None:
     one, two = (added(index, name, name.encode() * 700_000) for name in ("w1", "w2"))
-    with small_disk(tmp_path / "disk", "2m") as place:
+    with small_disk("2m") as place:
         Wheelhouse(index.sources, place).path(one)
         Wheelhouse(index.sources, place).path(two)
         assert cached(place) == {f"{two.sha256}.whl"}

@@ -176,8 +176,8 @@ def test_an_export_with_a_file_of_the_user_s_is_not_replaced(tmp_path: Path) -> 
 
 
 @pytest.mark.service
-def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "small", "128k") as place:
+def test_a_full_disk_leaves_nothing() -> None:
+    with small_disk("128k") as place:
         for format_ in formats.FORMATS:
             with pytest.raises(MissingError, match="no space left on the disk that holds"):
                 exports.write(place / "data", formats=[format_], selectors=FEW)

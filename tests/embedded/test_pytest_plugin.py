@@ -99,8 +99,10 @@ def run(tmp_path: Path) -> Run:
             plugins += ["-p", "tests.embedded.answering"]
             if answer:
                 (tmp_path / "answer.json").write_bytes(answer)
+        # A directory of its own: in the one of all runs, it would also clean up after others.
+        own = (f"--basetemp={tmp_path / 'own'}", "-p", "no:cacheprovider")
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *plugins, *arguments],
+            [sys.executable, "-m", "pytest", *own, *plugins, *arguments],
             cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=120,
         )  # fmt: skip
         assert not done.stderr, done.stderr

@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -19,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from ..probe.environments import UNOPTIMIZED
+from ..support import small_disk
 from .docker.package_index import Index, TinyWheel, running_index
 
 ROOT = Path(__file__).parents[2]
@@ -183,22 +183,9 @@ def test_two_runs_at_once_share_the_store_and_the_environments(
     assert [path.name for path in (caches / "environments").glob(".partial*")] == []
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "small"
-    place.mkdir()
-    mount = shutil.which("mount")
-    done = subprocess.run(
-        [mount or "mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(place)], capture_output=True
-    ) if mount and os.geteuid() == 0 else None  # fmt: skip
-    if done is None or done.returncode:
-        pytest.skip("a small file system can't be mounted here")
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
-
-
-def test_a_full_disk_is_reported_and_no_record_is_lost(project: Path, index: Index, small_disk: Path) -> None:
-    full = run(project, tiny(small_disk, index), "--select", "tensorflow=2.21.0")
+def test_a_full_disk_is_reported_and_no_record_is_lost(project: Path, index: Index) -> None:
+    with small_disk("8m") as place:
+        full = run(project, tiny(place, index), "--select", "tensorflow=2.21.0")
     assert full.returncode == 3, full.stderr
     assert "no space left on the disk" in full.stderr
     assert "Traceback" not in full.stderr

@@ -28,13 +28,18 @@ PYTEST = "import subprocess, sys; subprocess.run([sys.executable, '-m', 'pytest'
 ELSEWHERE = "import socket; socket.create_connection(('192.0.2.1', 9), timeout=0.1)"
 
 
+def alone(directory: Path) -> list[str]:
+    """Return the options of a pytest that has nothing to do with the one that starts it."""
+    return ["-p", "no:cacheprovider", "-c", "/dev/null", f"--basetemp={directory / 'own'}"]
+
+
 def run_test(directory: Path, tier: str, body: str) -> tuple[int, str]:
     """Return the exit status and output of pytest for one test of that tier."""
     (directory / "conftest.py").write_text(CONFTEST)
     mark = "" if tier == "unit" else f"@pytest.mark.{tier}\n"
     (directory / "test_one.py").write_text(f"import pytest\n\n{mark}def test_one():\n    {body}\n")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "test_one.py"],
+        [sys.executable, "-m", "pytest", "-q", *alone(directory), "test_one.py"],
         cwd=directory, capture_output=True, text=True,
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )  # fmt: skip
@@ -115,7 +120,7 @@ def test_workers_report_every_ending(tmp_path: Path) -> None:
         (tmp_path / f"test_{name}.py").write_text(text)
     command = [sys.executable, "-m", "pytest", "-p", "xdist", "-n", "2", "--dist", "loadscope", "-rA"]
     done = subprocess.run(
-        [*command, "-c", "/dev/null", f"--rootdir={tmp_path}"],
+        [*command, *alone(tmp_path), f"--rootdir={tmp_path}"],
         cwd=tmp_path, capture_output=True, text=True, timeout=60,
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )  # fmt: skip

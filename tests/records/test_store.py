@@ -210,8 +210,8 @@ def test_a_killed_writer_leaves_only_whole_records(url: str) -> None:
 
 
 @pytest.mark.service
-def test_a_full_disk_is_reported_and_written_records_stay(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "small", "256k") as place, Store(str(place / "records.db")) as store:
+def test_a_full_disk_is_reported_and_written_records_stay() -> None:
+    with small_disk("256k") as place, Store(str(place / "records.db")) as store:
         written = 0
         with pytest.raises(MissingError, match="no space left on the disk"):
             for number in range(1000):
@@ -224,8 +224,8 @@ def test_a_full_disk_is_reported_and_written_records_stay(tmp_path: Path) -> Non
 
 
 @pytest.mark.service
-def test_a_read_only_disk_is_reported(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "small", "256k") as place:
+def test_a_read_only_disk_is_reported() -> None:
+    with small_disk("256k") as place:
         with Store(str(place / "records.db")) as store:
             store.add(record(1))
         mounted_read_only(place)
@@ -244,7 +244,7 @@ def mounted_read_only(place: Path) -> None:
 @pytest.mark.parametrize("left", ["", "-wal", "-wal -shm"])
 def test_a_store_on_a_read_only_disk_is_read(tmp_path: Path, left: str) -> None:
     """Whoever wrote it may have been killed, and then the newest records are only in its log."""
-    with small_disk(tmp_path / "small", "4m") as place:
+    with small_disk("4m") as place:
         path, original = place / "a store.db", tmp_path / "original.db"
         with Store(str(original)) as store:
             store.add_all([record(1), record(2)])

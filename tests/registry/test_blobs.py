@@ -256,8 +256,8 @@ def test_a_registry_that_asks_for_a_long_pause_is_given_up(
     assert proxy.faults[0].happened == 1
 
 
-def test_a_full_registry_is_named(tmp_path: Path, fresh: Image) -> None:
-    with small_disk(tmp_path / "disk", "3m") as place, running_registry(place) as registry:
+def test_a_full_registry_is_named(fresh: Image) -> None:
+    with small_disk("3m") as place, running_registry(place) as registry:
         with pytest.raises(MissingError, match="is full") as caught:
             fresh.send(RegistryDestination(Repository(registry.address, "tf"), "v1"))
         assert "free some space in the registry" in str(caught.value.hint)

@@ -139,8 +139,8 @@ def test_a_path_that_can_not_be_written_is_named(
 
 
 @pytest.mark.service
-def test_a_full_disk_is_reported_and_the_old_file_stays(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "small", "64k") as place:
+def test_a_full_disk_is_reported_and_the_old_file_stays() -> None:
+    with small_disk("64k") as place:
         path = place / "file"
         write_atomically(path, b"old")
         with pytest.raises(MissingError, match="no space left on the disk that holds"):

@@ -173,14 +173,13 @@ def test_podman_runs_it(
     index: Index,
     cache: Path,
     server: RunningRegistry,
-    tmp_path: Path,
 ) -> None:
     """In a partial pull, Podman creates the root of a layer itself, but the image's user has to enter it."""
     repository = Repository(server.address, f"clients/podman-{choice.value}-{partial}".lower())
     maker = maker_at(cache, index.url, endpoint, choice)
     maker.make(CPU, cpu_lock(index), RegistryDestination(repository, TAG), quiet)
     program = "import os, sys, tensorflow; print(os.getuid(), sys.prefix, tensorflow.__version__)"
-    with own_podman(tmp_path, partial_pulls=partial) as podman:
+    with own_podman(partial_pulls=partial) as podman:
         podman("pull", "--quiet", "--tls-verify=false", repository.tagged(TAG))
         # Podman's own limits are higher than those that a machine may allow.
         limits = ("--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024")

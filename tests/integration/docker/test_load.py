@@ -316,9 +316,9 @@ def test_an_engine_that_dies_is_named(root: Path, fresh: Image) -> None:
 
 
 def test_a_full_disk_of_this_machine_is_named(
-    endpoint: Endpoint, fresh: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    endpoint: Endpoint, fresh: Image, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with small_disk(tmp_path / "small", "1m") as place:
+    with small_disk("1m") as place:
         monkeypatch.setenv("VALIDATOR_CACHE", str(place))
         large = made(next(_seeds), size=3_000_000)
         with pytest.raises(MissingError, match=f"no space left on the disk that holds {place}"):

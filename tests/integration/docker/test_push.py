@@ -316,8 +316,8 @@ def test_a_registry_that_is_down_is_named(
     assert registry.tags(NAME) == {TAG: published.digest}
 
 
-def test_a_full_registry_gets_no_tag(maker: Assembler, lock: Lock, tmp_path: Path, no_pauses: None) -> None:
-    with small_disk(tmp_path / "disk", "8m") as disk, running_registry(disk) as registry:
+def test_a_full_registry_gets_no_tag(maker: Assembler, lock: Lock, no_pauses: None) -> None:
+    with small_disk("8m") as disk, running_registry(disk) as registry:
         publisher = publisher_to(registry.address, maker)
         with pytest.raises(MissingError):
             publisher.push(CPU, lock, quiet)
