@@ -99,6 +99,10 @@ class Cluster:
         """Return the finished runs of the jobs of a name."""
         return [run for run in self.finished() if run["Name"] == name]
 
+    def processes_of(self, job: str) -> list[int]:
+        """Return the processes of a job, also of one that the controller has forgotten."""
+        return self._marked(f"SLURM_JOB_ID={job}")
+
     def stop(self) -> None:
         self._end("")
 
