@@ -10,6 +10,7 @@ import os
 import shlex
 import signal
 import sys
+from collections.abc import Callable
 from types import FrameType
 
 from .errors import EXIT_INTERRUPTED, EXIT_MISSING, EXIT_PIPE, MissingError, ValidatorError
@@ -56,17 +57,21 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
+    # A Python that lacks the dependencies can't import what writes commands for this machine.
+    with_commands: Callable[[str], str] = str
     try:
         _refuse_bare_python()
         from .cli import run
+        from .cli.program import as_started
 
+        with_commands = as_started
         code = run()
         sys.stdout.flush()
     except ValidatorError as error:
         # The message may quote a log, a container or a file.
-        print(f"error: {printable(str(error))}", file=sys.stderr)
+        print(f"error: {with_commands(printable(str(error)))}", file=sys.stderr)
         if error.hint:
-            print(f"  hint: {printable(error.hint)}", file=sys.stderr)
+            print(f"  hint: {with_commands(printable(error.hint))}", file=sys.stderr)
         code = error.exit_code
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)

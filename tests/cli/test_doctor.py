@@ -18,7 +18,6 @@ from docs.transcripts import terminal_output
 from validator import cli
 from validator.cli import doctor, probing
 from validator.cli.probing import Probed
-from validator.diagnosis.next_step import ANYWHERE
 from validator.errors import InputError, MissingError
 from validator.model.diagnosis import Diagnosis
 from validator.model.measurement import Unread
@@ -40,54 +39,6 @@ to cuInit: INTERNAL: CUDA error: Failed call to cuInit: CUDA_ERROR_SYSTEM_DRIVER
 unsupported display driver / cuda driver combination
 """
 DOCTOR = [sys.executable, "-m", "validator", "doctor"]
-
-
-#: The last line of an answer, without the program.
-MEASURE = 'doctor --python "$(command -v python)"'
-
-
-@pytest.mark.parametrize(
-    ("argv", "executable", "prefix", "shown"),
-    [
-        (
-            "{here}/validator/__main__.py",
-            "{here}/.venv/bin/python",
-            "{here}/.venv",
-            ".venv/bin/python -m validator",
-        ),
-        ("{here}/validator/__main__.py", "{tools}/python", "{tools}", "python -m validator"),
-        ("{here}/validator/__main__.py", "{other}/python", "{other}", "{other}/python -m validator"),
-        ("{tools}/validator", "{tools}/python", "{tools}", "validator"),
-        ("{here}/.venv/bin/validator", "{here}/.venv/bin/python", "{here}/.venv", ".venv/bin/validator"),
-        ("{other}/validator", "{other}/python", "{other}", "{other}/validator"),
-        ("{other}/validator", "{other}/python", "{other}/uv/archive-v0/x1", ANYWHERE),
-    ],
-)
-def test_the_last_line_starts_the_program_as_it_was_started(
-    argv: str,
-    executable: str,
-    prefix: str,
-    shown: str,
-    log: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    places = {name: tmp_path / name for name in ("here", "tools", "other")}
-    for place in places.values():
-        place.mkdir()
-        for name in ("python", "validator"):
-            (place / name).touch(mode=0o755)
-    monkeypatch.chdir(places["here"])
-    monkeypatch.setenv("PATH", str(places["tools"]))
-    monkeypatch.setattr(sys, "argv", [argv.format(**places)])
-    monkeypatch.setattr(sys, "executable", executable.format(**places))
-    monkeypatch.setattr(sys, "prefix", prefix.format(**places))
-    cli.run(["doctor", str(log)])
-    assert capsys.readouterr().out.splitlines()[-1].strip() == f"{shown.format(**places)} {MEASURE}"
-    # JSON may be read on another machine.
-    cli.run(["doctor", "--json", str(log)])
-    assert json.loads(capsys.readouterr().out)["next_command"] == f"{ANYWHERE} {MEASURE}"
 
 
 @pytest.fixture

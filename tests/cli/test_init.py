@@ -93,7 +93,7 @@ def test_a_lock_that_is_not_shipped_is_left_to_lock(
 ) -> None:
     monkeypatch.setattr("validator.pipeline.locking.stale", lambda locks, image: ["it is another"])
     done = started(tmp_path)
-    assert "2 locks still to resolve: run `python -m validator lock --profile full`" in done.stderr
+    assert "2 locks still to resolve: run `validator lock --profile full`" in done.stderr
     assert not (tmp_path / lock_files.DIRECTORY).exists()
 
 
@@ -147,7 +147,7 @@ def test_on_gitlab_the_command_that_pushes_is_printed(
     done = started(tmp_path)
     assert done.returncode == 0, done.stderr
     *_, advice = done.stderr.splitlines()
-    assert advice.endswith(f"then python -m validator build-matrix --profile cpu --push {registry}")
+    assert advice.endswith(f"then validator build-matrix --profile cpu --push {registry}")
     assert "No workflow was written" in done.stderr and "token" not in done.stderr
     assert str(Repository.parse(registry)) == registry
     assert load_matrix(tmp_path / "matrix.yaml").images

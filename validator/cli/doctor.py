@@ -161,7 +161,7 @@ def _run_probe(image: str | None, python: Path | None, depth: str, save_report: 
 def _show(diagnosis: Diagnosis) -> None:
     from ..diagnosis.next_step import ANYWHERE
     from ..reports.diagnosis import text
-    from .program import program
+    from .program import as_started, program
 
     # Other formats may be read on another machine.
     diagnosis = replace(diagnosis, next_command=diagnosis.next_command.replace(ANYWHERE, program()))
@@ -169,7 +169,7 @@ def _show(diagnosis: Diagnosis) -> None:
     terminal = sys.stdout.isatty()
     plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     columns = shutil.get_terminal_size().columns if terminal else None
-    click.echo(text(diagnosis, columns), nl=False, color=terminal and not plain)
+    click.echo(as_started(text(diagnosis, columns)), nl=False, color=terminal and not plain)
 
 
 def _rendered(diagnosis: Diagnosis, format_: str, read: str) -> str:

@@ -17,6 +17,7 @@ from ..resources import manual, shipped_matrix
 from ..system import processes
 from ..system.files import write_atomically
 from .options import OWN_MATRIX, print_status
+from .program import program
 
 if TYPE_CHECKING:
     from ..matrix.starter import GithubRepository, GitlabRepository
@@ -161,7 +162,8 @@ def _say_what_is_next(
 
     profile = "" if hosts else " --profile cpu"
     change = "" if directory.resolve() == Path.cwd() else f"cd {directory} && "
-    build = f"python -m validator build-matrix{profile}"
+    started = program(directory)
+    build = f"{started} build-matrix{profile}"
     if repository is None:
         print_status(
             "This is not a repository on GitHub: in the workflow, write your registry in place of"
@@ -177,7 +179,7 @@ def _say_what_is_next(
     else:
         print_status("No workflow was written, because `init` has one only for GitHub.")
         build += f" --push {repository.registry}"
-    print_status(f"Next: {change}python -m validator plan, then {build}")
+    print_status(f"Next: {change}{started} plan, then {build}")
 
 
 def _today() -> date:

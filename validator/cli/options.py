@@ -14,6 +14,7 @@ import click
 
 from ..reports.printable import printable
 from ..resources import shipped_matrix
+from .program import as_started
 
 if TYPE_CHECKING:
     from ..records.store import Store
@@ -178,4 +179,4 @@ def open_store(matrix_path: Path, store_url: str | None) -> Store:
 
 def print_status(text: str) -> None:
     """Print a line to stderr, since stdout is only for results. The text may come from anywhere."""
-    click.echo(printable(text), err=True)
+    click.echo(as_started(printable(text)), err=True)

@@ -25,6 +25,7 @@ from ..reports import releases
 from ..reports.printable import json_text
 from .combination import Combination, gpu_of, host_of
 from .options import print_status
+from .program import as_started
 
 #: Columns at which lines are wrapped, in a file and on a terminal that is at least as wide.
 _WIDTH = 80
@@ -63,7 +64,7 @@ def predict_newest(asked: Combination, format_: str) -> int:
         click.echo(json_text(answer))
     else:
         columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
-        click.echo(releases.text(answer, min(columns, _WIDTH)), nl=False)
+        click.echo(as_started(releases.text(answer, min(columns, _WIDTH))), nl=False)
         print_status("--json gives all reasons with their sources.")
     return EXIT_FAILED if answer["outcome"] == Outcome.FAILS.value else EXIT_OK
 
