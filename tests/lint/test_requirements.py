@@ -153,3 +153,18 @@ def test_a_package_of_another_system_is_not_there(tmp_path: Path) -> None:
     assert short(path, for_gpu=True) == []
     path.write_text("tensorflow-cpu; sys_platform == 'linux'\n")
     assert short(path, for_gpu=True) == ["1:1 cpu_package"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "suggested"),
+    [
+        # 2.21.0 finds the libraries of NVIDIA's wheels only with LD_LIBRARY_PATH.
+        ("requirements.txt", "tensorflow-gpu==2.12.0\n", "tensorflow[and-cuda]==2.20.0"),
+        ("Dockerfile", "FROM python:3.9\nRUN pip install tensorflow-gpu\n", "tensorflow[and-cuda]==2.20.0"),
+    ],
+)
+def test_a_removed_package_is_replaced_by_what_works_with_pip(
+    name: str, text: str, suggested: str, tmp_path: Path
+) -> None:
+    [one] = found(write(tmp_path, name, text))
+    assert one.fix.startswith(f"Require {suggested}.")

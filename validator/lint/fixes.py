@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from ..compat import builds
 from ..compat.older_releases import release_of_any_age
 from ..compat.releases import Release, newest, releases
-from ..compat.suggest import has_extra, requirement
+from ..compat.suggest import has_extra, newest_that_works, requirement
 from ..model.prediction import Rule
+from ..model.situation import LINUX, X86_64, Situation
 from ..versions import leading_numbers
 from . import markers
 from .environment import Stated
@@ -50,6 +51,8 @@ def fix(code: Rule, version: str, python: Stated | None, *, from_image: bool) ->
     if code == "python_without_wheel":
         return _python(release, python)
     if code in ("cpu_package", "cuda_libraries_not_installed", "package_removed"):
+        if not version:
+            release = _suggested(python)
         return f"Require {requirement(release)}." + ("" if has_extra(release) else f" {_system(release)}")
     if code == "devices_hidden":
         return (
@@ -60,6 +63,15 @@ def fix(code: Rule, version: str, python: Stated | None, *, from_image: bool) ->
         return "Install each framework in an environment of its own."
     # The message of a known combination says what to do, and that of a missing release which ones exist.
     return ""
+
+
+def _suggested(python: Stated | None) -> Release:
+    """Return the newest release for an allowed Python that finds the libraries of NVIDIA's wheels."""
+    allowed = markers.pythons(python.value) if python else ()
+    found = newest_that_works(
+        Situation(system=LINUX, machine=X86_64, python=allowed[-1] if allowed else None)
+    )
+    return found.release if found else newest()
 
 
 def _libraries(release: Release, from_image: bool) -> str:
