@@ -135,6 +135,25 @@ def codes(directory: Path, text: str, name: str = "Dockerfile") -> list[str]:
             "FROM python:3.11\nENV NVIDIA_VISIBLE_DEVICES=all\nRUN pip install tensorflow==2.18.0\n",
             ["cuda_libraries_not_installed"],
         ),
+        # Whichever release pip chooses.
+        (
+            "FROM python:3.11\nENV NVIDIA_VISIBLE_DEVICES=all\nRUN pip install tensorflow\n",
+            ["cuda_libraries_not_installed"],
+        ),
+        (
+            "FROM python:3.11\nENV NVIDIA_VISIBLE_DEVICES=all\nRUN pip install 'tensorflow>=2.16'\n",
+            ["cuda_libraries_not_installed"],
+        ),
+        ("FROM python:3.11\nENV NVIDIA_VISIBLE_DEVICES=all\nRUN pip install 'tensorflow[and-cuda]'\n", []),
+        ("FROM python:3.11\nENV NVIDIA_VISIBLE_DEVICES=all\nRUN pip install tensorflow torch\n", []),
+        (
+            "FROM python:3.11\nENV NVIDIA_VISIBLE_DEVICES=all\nRUN pip install tensorflow\n"
+            "RUN pip install 'tensorflow[and-cuda]'\n",
+            [],
+        ),
+        ("FROM python:3.11\nENV NVIDIA_VISIBLE_DEVICES=all\nRUN pip install ./tensorflow.whl\n", []),
+        (f"FROM {OLD}\nRUN pip install tensorflow\n", []),
+        ("FROM python:3.11\nRUN pip install tensorflow\n", []),
         (
             "FROM python:3.11\nENV NVIDIA_VISIBLE_DEVICES=all\nRUN apt-get install -y nvidia-cuda-toolkit\n"
             "RUN pip install tensorflow==2.18.0\n",

@@ -213,8 +213,13 @@ def _libraries(release: Release, extra: bool | None, has_libraries: bool) -> Rea
     """Return why there are no CUDA libraries; None if there are, or if it is not known."""
     if extra is not False or has_libraries or release.extra_style == "none":
         return None
+    return without_libraries(release.version)
+
+
+def without_libraries(version: str) -> Reason:
+    """Return the reason against a TensorFlow without the extra. version: empty if any may be installed."""
+    name, pin = (f"tensorflow {version}", f"=={version}") if version else ("tensorflow", "")
     return facts.rule("platforms", "extra-and-cuda").fails(
-        f"tensorflow {release.version} was installed without CUDA's libraries; install"
-        f" tensorflow[and-cuda]=={release.version}",
+        f"{name} was installed without CUDA's libraries; install tensorflow[and-cuda]{pin}",
         "cuda_libraries_not_installed",
     )

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from .._vendor.packaging.version import Version
-from ..compat import installation, judge, known_issues, packages, releases
+from ..compat import installation, judge, known_issues, packages, releases, software
 from ..compat.errors import UnknownRelease
 from ..compat.older_releases import known_versions, release_of_any_age
 from ..compat.policies import cudnn_releases
@@ -60,10 +60,8 @@ def findings(environment: Environment) -> list[Finding]:
             return [*found, _finding(missing, tensorflow.place, environment, "")]
     cases = _cases(environment, tensorflow)
     if not cases:
-        if environment.for_gpu and tensorflow.name in _ON_CPU:
-            reason = packages.cpu_package({tensorflow.name: ""}, None)
-            found += [_finding(reason, tensorflow.place, environment, "")] if reason else []
-        return found
+        reason = _of_any_release(environment, tensorflow)
+        return found + ([_finding(reason, tensorflow.place, environment, "")] if reason else [])
     codes: set[Rule] | None = None
     for case in cases:
         here = {reason.rule for reason in _against(environment, tensorflow, case) if reason.rule}
@@ -77,6 +75,18 @@ def findings(environment: Environment) -> list[Finding]:
             place = _blamed(environment, tensorflow, case, reason)
             found.append(_finding(reason, place, environment, case.tensorflow))
     return found
+
+
+def _of_any_release(environment: Environment, tensorflow: Pin) -> Reason | None:
+    """Return what is wrong with the newest release that a pin allows, which may not be in the facts."""
+    if not environment.for_gpu:
+        return None
+    if tensorflow.name in _ON_CPU:
+        return packages.cpu_package({tensorflow.name: ""}, None)
+    others = [pin for pin in environment.pins if pin is not tensorflow and not pin.from_conda]
+    if tensorflow.name == TENSORFLOW[0] and tensorflow.versions is not None:
+        return software.without_libraries("") if _lacks_cuda(environment, tensorflow, others) else None
+    return None
 
 
 def unknown_release(environment: Environment) -> Iterator[tuple[Place, UnknownRelease]]:
@@ -196,9 +206,9 @@ def _situation(
     on_cpu = tensorflow.name in _ON_CPU
     installed = _installed(environment, others, case)
     extra = True if "and-cuda" in tensorflow.extras and not on_cpu else None
-    brings = extra or any(pin.name.startswith(_BRING_CUDA) or _jax_plugin(pin) for pin in others)
+    brings = extra or _bring_cuda(others)
     cuda, cudnn = (None, None) if brings or on_cpu else (environment.cuda, environment.cudnn)
-    if environment.for_gpu and environment.without_cuda and not brings and not on_cpu:
+    if environment.for_gpu and not on_cpu and _lacks_cuda(environment, tensorflow, others):
         extra = False
     if on_cpu:
         installed = {tensorflow.name: case.tensorflow} if environment.for_gpu else {}
@@ -214,6 +224,15 @@ def _situation(
         extra=extra,
         packages=installed,
     )
+
+
+def _lacks_cuda(environment: Environment, tensorflow: Pin, others: Sequence[Pin]) -> bool:
+    """Return True if neither the image nor a package has CUDA. others: the packages next to TensorFlow."""
+    return environment.without_cuda and "and-cuda" not in tensorflow.extras and not _bring_cuda(others)
+
+
+def _bring_cuda(pins: Sequence[Pin]) -> bool:
+    return any(pin.name.startswith(_BRING_CUDA) or _jax_plugin(pin) for pin in pins)
 
 
 def _installed(environment: Environment, others: Sequence[Pin], case: _Case) -> dict[str, str]:

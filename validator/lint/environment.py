@@ -102,7 +102,10 @@ class Collected:
         before = pins.get(pin.name)
         if before is None or (later and (pin.versions is None or len(pin.versions))):
             pins[pin.name] = pin
-        elif not later:
+        elif later:
+            # It keeps the version and adds what its extras require.
+            pins[pin.name] = replace(before, extras=before.extras | pin.extras)
+        else:
             pins[pin.name] = intersection(before, pin)
 
     def all(self) -> tuple[Pin, ...]:
