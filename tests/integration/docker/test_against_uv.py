@@ -123,12 +123,12 @@ def installed_by_uv(endpoint: Endpoint, base: str, lock: Lock, place: Path) -> T
         except OSError:
             shutil.copyfile(path, wheels / wheel.filename)
     shutil.copy(find_uv_bin(), place / "uv")
-    uv = "/work/uv --quiet --no-config --offline --no-cache"
+    uv = "/input/uv --quiet --no-config --offline --no-cache"
     command = (
         f"{uv} venv --python /usr/bin/python{PYTHON} /opt/venv && {uv} pip install --no-deps --no-index"
-        " --python /opt/venv/bin/python /work/wheels/*.whl"
+        " --python /opt/venv/bin/python /input/wheels/*.whl"
     )
-    return tree(endpoint, base, command, f"{place}:/work:ro")
+    return tree(endpoint, base, command, f"{place}:/input:ro")
 
 
 def tree(endpoint: Endpoint, image: str, command: str, *volumes: str) -> Tree:
