@@ -32,8 +32,8 @@ def read_yaml(text: str) -> Any:
 def mount_place() -> Iterator[Path]:
     """Yield a directory for mounts, and unmount what is left in it.
 
-    It is outside pytest's directory: if a run is killed, its mounts stay, and a later pytest fails when it
-    can't remove an old directory.
+    It is outside pytest's temporary directory: the mounts of a killed run stay, and a later run of pytest
+    would fail because it can't remove the directory that holds them.
     """
     place = Path(tempfile.mkdtemp(prefix="tests-mounts-"))
     try:

@@ -57,7 +57,7 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
-    # A Python that lacks the dependencies can't import what writes commands for this machine.
+    # Without the dependencies, `as_started` can't be imported, so commands are printed unchanged.
     with_commands: Callable[[str], str] = str
     try:
         _refuse_bare_python()

@@ -1,4 +1,4 @@
-"""Commands in what is printed: they start the program as it was started."""
+"""Printed commands start the program the way it was started."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ STARTS = [
     ("{other}/validator", "{other}/python", "{other}/uv/archive-v0/x1", ANYWHERE),
 ]
 
-#: Sets how the program was started: a row of STARTS, whose last value it returns with full paths.
+#: Makes the program look as if a row of STARTS had started it, and returns the row's last value, with paths.
 Start = Callable[[str, str, str, str], str]
 
 
@@ -89,7 +89,7 @@ def test_a_command_for_another_directory_has_the_full_path(start: Start) -> None
         "python -m validators", "no command",
     ],
 )  # fmt: skip
-def test_other_commands_stay(text: str, start: Start) -> None:
+def test_other_commands_are_left_unchanged(text: str, start: Start) -> None:
     start(*STARTS[3])
     assert as_started(text) == text
 

@@ -99,7 +99,7 @@ def run(tmp_path: Path) -> Run:
             plugins += ["-p", "tests.embedded.answering"]
             if answer:
                 (tmp_path / "answer.json").write_bytes(answer)
-        # A directory of its own: in the one of all runs, it would also clean up after others.
+        # In the shared directory, this pytest would also remove the directories of other runs.
         own = (f"--basetemp={tmp_path / 'own'}", "-p", "no:cacheprovider")
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *own, *plugins, *arguments],

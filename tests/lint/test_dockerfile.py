@@ -135,7 +135,7 @@ def codes(directory: Path, text: str, name: str = "Dockerfile") -> list[str]:
             "FROM python:3.11\nENV NVIDIA_VISIBLE_DEVICES=all\nRUN pip install tensorflow==2.18.0\n",
             ["cuda_libraries_not_installed"],
         ),
-        # Whichever release pip chooses.
+        # These fail whichever release pip chooses.
         (
             "FROM python:3.11\nENV NVIDIA_VISIBLE_DEVICES=all\nRUN pip install tensorflow\n",
             ["cuda_libraries_not_installed"],

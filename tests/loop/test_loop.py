@@ -29,7 +29,7 @@ ELSEWHERE = "import socket; socket.create_connection(('192.0.2.1', 9), timeout=0
 
 
 def alone(directory: Path) -> list[str]:
-    """Return the options of a pytest that has nothing to do with the one that starts it."""
+    """Return the options that isolate a pytest from the one that starts it."""
     return ["-p", "no:cacheprovider", "-c", "/dev/null", f"--basetemp={directory / 'own'}"]
 
 

@@ -1,7 +1,8 @@
 """The command that starts this program again as it was started.
 
-Messages, hints and fixes name it `python -m validator`. That is replaced where they are printed for a person,
-because a shell may have no `python`, or another one: in a checkout, it is `.venv/bin/python`.
+Messages, hints and fixes write this command as `python -m validator`. It is replaced when they are printed
+for a person, because `python` may be missing in that person's shell or may be a different one: a checkout
+uses `.venv/bin/python`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def program(directory: Path | None = None) -> str:
 
     directory: where the command is to be typed; the current directory if None.
     """
-    # Most commands print no command, and don't load the diagnosis.
+    # Imported here because most subcommands print no command and need not load the diagnosis.
     from ..diagnosis.next_step import ANYWHERE
 
     if any(part.startswith(_THROWAWAY) for part in Path(sys.prefix).parts):
@@ -39,7 +40,7 @@ def program(directory: Path | None = None) -> str:
 
 
 def as_started(text: str) -> str:
-    """Write the commands of this program in a text as this program was started."""
+    """Return a text in which the commands of this program start it the way it was started."""
     if "python -m validator" not in text or not _is_program(Path(sys.argv[0])):
         return text
     started = program()
@@ -52,7 +53,7 @@ def _is_program(started: Path) -> bool:
 
 
 def _shown(path: Path, directory: Path) -> str:
-    """Return what to type to start a program: a path below a directory, a name in PATH, or a full path."""
+    """Return what to type to start a program: a relative path, a name in PATH, or a full path."""
     if path.is_relative_to(directory):
         return shlex.quote(str(path.relative_to(directory)))
     found = shutil.which(path.name)

@@ -217,7 +217,7 @@ def _libraries(release: Release, extra: bool | None, has_libraries: bool) -> Rea
 
 
 def without_libraries(version: str) -> Reason:
-    """Return the reason against a TensorFlow without the extra. version: empty if any may be installed."""
+    """Return why a TensorFlow without the extra fails. version: empty if it is not known."""
     name, pin = (f"tensorflow {version}", f"=={version}") if version else ("tensorflow", "")
     return facts.rule("platforms", "extra-and-cuda").fails(
         f"{name} was installed without CUDA's libraries; install tensorflow[and-cuda]{pin}",

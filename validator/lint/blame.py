@@ -78,7 +78,7 @@ def findings(environment: Environment) -> list[Finding]:
 
 
 def _of_any_release(environment: Environment, tensorflow: Pin) -> Reason | None:
-    """Return what is wrong with the newest release that a pin allows, which may not be in the facts."""
+    """Return what is wrong whichever release pip installs for a pin, even one that the facts lack."""
     if not environment.for_gpu:
         return None
     if tensorflow.name in _ON_CPU:

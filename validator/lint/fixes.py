@@ -66,7 +66,7 @@ def fix(code: Rule, version: str, python: Stated | None, *, from_image: bool) ->
 
 
 def _suggested(python: Stated | None) -> Release:
-    """Return the newest release for an allowed Python that finds the libraries of NVIDIA's wheels."""
+    """Return the newest release that finds the libraries in NVIDIA's wheels, with a Python that fits."""
     allowed = markers.pythons(python.value) if python else ()
     found = newest_that_works(
         Situation(system=LINUX, machine=X86_64, python=allowed[-1] if allowed else None)

@@ -100,7 +100,7 @@ class Cluster:
         return [run for run in self.finished() if run["Name"] == name]
 
     def processes_of(self, job: str) -> list[int]:
-        """Return the processes of a job, also of one that the controller has forgotten."""
+        """Return the processes of a job, even if the controller has forgotten the job."""
         return self._marked(f"SLURM_JOB_ID={job}")
 
     def stop(self) -> None:

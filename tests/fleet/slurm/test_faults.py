@@ -54,7 +54,7 @@ class Scene:
 
 
 def listed(cluster: Cluster) -> list[str]:
-    """Return the names of the jobs that wait or run, one for each."""
+    """Return the name of each waiting or running job; a name can occur more than once."""
     states = "--states=pending,configuring,running"
     return cluster.operator("squeue", "--noheader", "--array", states, "--format=%j").split()
 
