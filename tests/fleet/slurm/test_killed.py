@@ -23,7 +23,6 @@ def test_every_cell_has_one_record_after_twenty_kills(cluster: Cluster, tmp_path
     command = [sys.executable, "-m", "tests.fleet.slurm.submit_run", str(tmp_path), setup, str(CELLS)]
     seed = random.randrange(1 << 32)
     moments = random.Random(seed)
-    before = len(cluster.finished())
     kills = rounds = 0
     while kills < KILLS or rounds == 0:
         while not _ended([*command, str(rounds)], moments, last=kills == KILLS):
@@ -37,16 +36,20 @@ def test_every_cell_has_one_record_after_twenty_kills(cluster: Cluster, tmp_path
     assert len(records) == CELLS * rounds
     # No cell was measured twice either. A result is there a moment before its job ends. A job that Slurm
     # itself ends, because a node of a loaded machine does not answer, is repeated.
-    until(lambda: len(measured(cluster, before)) >= CELLS * rounds, "the end of the jobs")
-    found = measured(cluster, before)
+    until(lambda: len(measured(cluster, tmp_path)) >= CELLS * rounds, "the end of the jobs")
+    found = measured(cluster, tmp_path)
     runs = Counter((run["Name"], run["ArrayTaskId"]) for run in found)
     assert set(runs.values()) == {1}
-    assert len(runs) == CELLS * rounds, cluster.finished()[before:]
+    assert len(runs) == CELLS * rounds, found
 
 
-def measured(cluster: Cluster, before: int) -> list[dict[str, str]]:
-    """Return the runs that ended by themselves."""
-    return [run for run in cluster.finished()[before:] if run["JobState"] == "COMPLETED"]
+def measured(cluster: Cluster, directory: Path) -> list[dict[str, str]]:
+    """Return the runs below a directory that ended by themselves.
+
+    A job of the test before may end only now, and the log of the cluster has all jobs.
+    """
+    own = [run for run in cluster.finished() if run["WorkDir"].startswith(f"{directory}/")]
+    return [run for run in own if run["JobState"] == "COMPLETED"]
 
 
 def _ended(command: list[str], moments: random.Random, last: bool) -> bool:
