@@ -39,10 +39,15 @@ def mount_place() -> Iterator[Path]:
     try:
         yield place
     finally:
-        mounts = [line.split()[1] for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]
-        for mount in reversed([mount for mount in mounts if mount.startswith(f"{place}/")]):
-            subprocess.run(["umount", "--lazy", mount], check=True)
+        unmount_below(place)
         shutil.rmtree(place, ignore_errors=True)
+
+
+def unmount_below(place: Path) -> None:
+    """Unmount everything in a directory, the newest mount first."""
+    mounts = [line.split()[1] for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]
+    for mount in reversed([mount for mount in mounts if mount.startswith(f"{place}/")]):
+        subprocess.run(["umount", "--lazy", mount], check=True)
 
 
 @contextlib.contextmanager

@@ -16,8 +16,6 @@ from pathlib import Path
 
 #: Directories in the cache of uv that hold the environments of `uvx`, which may be removed at any time.
 _THROWAWAY = ("archive-v", "environments-v")
-
-
 #: A command of this program in a text, but not `python -m validator.probe`.
 _COMMAND = re.compile(r"(?<![\w./-])python -m validator(?![\w.-])")
 

@@ -83,10 +83,11 @@ def _of_any_release(environment: Environment, tensorflow: Pin) -> Reason | None:
         return None
     if tensorflow.name in _ON_CPU:
         return packages.cpu_package({tensorflow.name: ""}, None)
+    from_index = tensorflow.name == TENSORFLOW[0] and tensorflow.versions is not None
+    if not from_index or "and-cuda" in tensorflow.extras or not environment.without_cuda:
+        return None
     others = [pin for pin in environment.pins if pin is not tensorflow and not pin.from_conda]
-    if tensorflow.name == TENSORFLOW[0] and tensorflow.versions is not None:
-        return software.without_libraries("") if _lacks_cuda(environment, tensorflow, others) else None
-    return None
+    return None if _bring_cuda(others) else software.without_libraries("")
 
 
 def unknown_release(environment: Environment) -> Iterator[tuple[Place, UnknownRelease]]:
@@ -208,7 +209,7 @@ def _situation(
     extra = True if "and-cuda" in tensorflow.extras and not on_cpu else None
     brings = extra or _bring_cuda(others)
     cuda, cudnn = (None, None) if brings or on_cpu else (environment.cuda, environment.cudnn)
-    if environment.for_gpu and not on_cpu and _lacks_cuda(environment, tensorflow, others):
+    if environment.for_gpu and environment.without_cuda and not brings and not on_cpu:
         extra = False
     if on_cpu:
         installed = {tensorflow.name: case.tensorflow} if environment.for_gpu else {}
@@ -224,11 +225,6 @@ def _situation(
         extra=extra,
         packages=installed,
     )
-
-
-def _lacks_cuda(environment: Environment, tensorflow: Pin, others: Sequence[Pin]) -> bool:
-    """Return True if neither the image nor a package has CUDA. others: the packages next to TensorFlow."""
-    return environment.without_cuda and "and-cuda" not in tensorflow.extras and not _bring_cuda(others)
 
 
 def _bring_cuda(pins: Sequence[Pin]) -> bool:

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from ...support import unmount_below
+
 _ANSWER_WITHIN_S = 60
 
 
@@ -72,7 +74,7 @@ def private_engine(
                 process.wait(timeout=30)
             except subprocess.TimeoutExpired:
                 engine.kill()
-        _unmount(root)
+        unmount_below(root)
 
 
 def _wait(engine: PrivateEngine) -> None:
@@ -88,9 +90,3 @@ def _wait(engine: PrivateEngine) -> None:
             if engine.process.poll() is not None or time.monotonic() > deadline:
                 pytest.fail(f"{error}\n{engine.log.read_text(errors='replace')[-2000:]}")
         time.sleep(0.1)
-
-
-def _unmount(root: Path) -> None:
-    mounts = [line.split()[1] for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]
-    for mount in sorted((mount for mount in mounts if mount.startswith(f"{root}/")), reverse=True):
-        subprocess.run(["umount", "--lazy", mount], check=True)
