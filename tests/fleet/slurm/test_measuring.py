@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from tests.fleet.making import unit
 from tests.registry.server import RunningRegistry
+from tests.support import mount_place
 from validator.engines.probe_archive import probe_request
 from validator.engines.protocol import ProbeRequest
 from validator.errors import InputError
@@ -44,19 +46,20 @@ def image(server: RunningRegistry) -> str:
 
 
 @pytest.fixture(scope="module")
-def podman(server: RunningRegistry, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return shell commands that give podman a storage of its own, and the registry of the tests."""
-    place = tmp_path_factory.mktemp("podman")
-    (place / "registries.conf").write_text(
-        f'[[registry]]\nlocation = "{server.address}"\ninsecure = true\n', encoding="utf-8"
-    )
-    (place / "storage.conf").write_text(
-        f'[storage]\ndriver = "vfs"\ngraphroot = "{place}/graph"\nrunroot = "{place}/run"\n', encoding="utf-8"
-    )
-    return (
-        f"export CONTAINERS_REGISTRIES_CONF={place}/registries.conf\n"
-        f"export CONTAINERS_STORAGE_CONF={place}/storage.conf\n"
-    )
+def podman(server: RunningRegistry) -> Iterator[str]:
+    """Yield shell commands that give podman a storage of its own, and the registry of the tests."""
+    with mount_place() as place:
+        (place / "registries.conf").write_text(
+            f'[[registry]]\nlocation = "{server.address}"\ninsecure = true\n', encoding="utf-8"
+        )
+        (place / "storage.conf").write_text(
+            f'[storage]\ndriver = "vfs"\ngraphroot = "{place}/graph"\nrunroot = "{place}/run"\n',
+            encoding="utf-8",
+        )
+        yield (
+            f"export CONTAINERS_REGISTRIES_CONF={place}/registries.conf\n"
+            f"export CONTAINERS_STORAGE_CONF={place}/storage.conf\n"
+        )
 
 
 def of_image(number: int, reference: str) -> Unit:
