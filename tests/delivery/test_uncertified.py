@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from validator.assemble.image_names import LABEL_SPEC, image_reference
+from validator.assemble.image_names import LABEL_SPEC
 from validator.assemble.oci_layout import OciLayout
 from validator.delivery.uncertified import split_reference
-from validator.engines.docker.endpoint import Reached
+from validator.engines.docker.endpoint import Reached, reach
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_OK, InputError
 from validator.registry.names import identifier_of
 
 from ..assemble.synthetic import Image, Layer
+from ..integration.docker.private_engine import PrivateEngine, private_engine
+from ..loop import tiers
 from ..registry.images import push_image
 from .commands import HERE, Outcome, run
 from .shelf import A100, H100, Shelf
@@ -265,12 +268,29 @@ def test_a_tool_that_reads_no_oci_layout_says_what_to_do(layout: Path, shelf: Sh
 # In the local engine.
 
 
+@pytest.fixture(scope="module")
+@tiers.docker
+def own() -> Iterator[PrivateEngine]:
+    """Yield a private engine, because other tests put images of this project into the machine's engine."""
+    with (
+        tempfile.TemporaryDirectory(prefix="v-", ignore_cleanup_errors=True) as root,
+        private_engine(Path(root), Path(root) / "data") as running,
+    ):
+        yield running
+
+
+@pytest.fixture
+def engine(own: PrivateEngine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reached]:
+    """Yield the engine that commands use in this test."""
+    monkeypatch.setenv("DOCKER_HOST", own.url)
+    reached = reach()
+    yield reached
+    reached.quick.close()
+
+
 @pytest.fixture
 def imported(engine: Reached, tmp_path: Path) -> Iterator[Callable[[str], str]]:
     """Yield a function that puts an image of this project into the engine. It takes a tag, returns an id."""
-    found = engine.quick.images.list(filters={"label": LABEL_SPEC})
-    if any(name.startswith(image_reference("tf")) for image in found for name in image.tags):
-        pytest.skip("this engine has images of this project")
     empty = tmp_path / "empty.tar"
     subprocess.run(["tar", "-cf", str(empty), "--files-from=/dev/null"], check=True)
     names = []
