@@ -19,6 +19,7 @@ import pytest
 
 from validator.assemble.image_names import image_reference
 from validator.engines.docker.endpoint import Endpoint
+from validator.engines.docker.images import list_images
 
 from ..integration.docker.conftest import KERAS, PYTHON, endpoint, new_cache, tensorflow
 from ..integration.docker.package_index import Index, TinyWheel, running_index
@@ -110,7 +111,7 @@ def user(installed: Installed, registry: RunningRegistry, index: Index, tmp_path
 def removed(endpoint: Endpoint, registry: RunningRegistry) -> Iterator[None]:
     """Remove what the test leaves in the engine."""
     yield
-    for image in endpoint.client.images.list():
+    for image in list_images(endpoint.client):
         if any(name == IMAGE or name.startswith(registry.address) for name in image.tags):
             endpoint.client.images.remove(str(image.id), force=True)
 

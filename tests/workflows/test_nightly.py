@@ -24,6 +24,7 @@ from validator.certify.signing import make_key_pair
 from validator.certify.trust import Signatory
 from validator.certify.trust_file import Party
 from validator.engines.docker.endpoint import Endpoint, connect
+from validator.engines.docker.images import list_images
 from validator.errors import MissingError
 from validator.model.record import Record, Verdict
 from validator.model.timestamps import format_timestamp, now_utc
@@ -105,7 +106,7 @@ def machine(
     _, public = make_key_pair(directory / "builder", PASSWORD, throw_away=True)
     own = Party("nightly", Signatory(key=public.read_text()), now_utc() + timedelta(days=1))
     builders = [f"  - {entry_line(party)}" for party in (own, builder.party)]
-    tags = {tag for image in endpoint.client.images.list() for tag in image.tags}
+    tags = {tag for image in list_images(endpoint.client) for tag in image.tags}
 
     def forget() -> None:
         """The machine that validates is not the one that built."""
@@ -132,7 +133,7 @@ def machine(
         token="token",
         before={"validate": forget},
     )
-    for image in endpoint.client.images.list():
+    for image in list_images(endpoint.client):
         for tag in set(image.tags) - tags:
             if tag.startswith((image_reference(IMAGE), str(repository))):
                 endpoint.client.images.remove(tag, force=True)

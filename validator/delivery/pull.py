@@ -13,6 +13,7 @@ from ..assemble.image_names import LABEL_SPEC
 from ..certify.promote import ALIAS
 from ..engines.docker import endpoint, transfer
 from ..engines.docker.failures import engine_gone
+from ..engines.docker.images import list_images
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.certificate import Certificate
 from ..model.prediction import Outcome
@@ -309,7 +310,7 @@ class Engine:
     def own_images(self, label: str) -> list[LocalImage]:
         """Return the images with this label, once for each of their names."""
         try:
-            images = self._reached.quick.images.list(filters={"label": label})
+            images = list_images(self._reached.quick, label)
         except (DockerException, requests.RequestException) as error:
             raise engine_gone("the list of images") from error
         return [LocalImage.of(image, name) for image in images for name in image.tags]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -39,16 +40,20 @@ class Client:
 
     def __init__(self, *images: Image) -> None:
         self.images = self
+        self.api = SimpleNamespace(images=self.listed)
         self._images = images
 
     def get(self, name: str) -> Image:
-        if name != "derived":
-            raise ImageNotFound(name)
-        return self._images[0]
+        if name == "derived":
+            return self._images[0]
+        for image in self._images:
+            if image.id == name:
+                return image
+        raise ImageNotFound(name)
 
-    def list(self, filters: dict[str, str]) -> list[Image]:
+    def listed(self, filters: dict[str, str]) -> list[dict[str, str]]:
         assert filters == {"label": f"tensorflow-gpu-matrix.image-spec={IMAGE}"}
-        return [*self._images]
+        return [{"Id": image.id} for image in self._images]
 
 
 def derivation(*images: Image, name: str = "derived") -> Derivation | None:

@@ -19,6 +19,7 @@ from validator.assemble.image_names import image_reference
 from validator.assemble.layers import Layers
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
+from validator.engines.docker.images import list_images
 from validator.engines.docker.load import load
 from validator.engines.protocol import Built
 from validator.errors import MissingError
@@ -234,7 +235,7 @@ def build_matrix(store: Path, profile: str) -> tuple[dict[str, Any], str]:
 def measured(endpoint: Endpoint, store: Path, profile: str, identifier: str) -> Iterator[Record]:
     """Give the record of a profile's image to tests. Remove an image afterwards that was not there before."""
     reference = image_reference(identifier)
-    before = {tag for image in endpoint.client.images.list() for tag in image.tags}
+    before = {tag for image in list_images(endpoint.client) for tag in image.tags}
     result, _ = build_matrix(store, profile)
     assert result["image"] == identifier
     yield record_of(result["record"])

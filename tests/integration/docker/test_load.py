@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from docker.errors import ImageNotFound
@@ -29,6 +29,7 @@ from validator.assemble.oci_layout import OciLayout
 from validator.cli.next_steps import say_next_steps
 from validator.engines.docker import load as load_module
 from validator.engines.docker.endpoint import Endpoint, connect
+from validator.engines.docker.images import list_images
 from validator.engines.docker.load import load
 from validator.errors import MissingError, ValidatorError
 from validator.model.additions import Additions
@@ -106,7 +107,7 @@ def content(endpoint: Endpoint, reference: str) -> set[str]:
 
 
 def names(endpoint: Endpoint) -> set[str]:
-    return {tag for image in endpoint.client.images.list(all=True) for tag in image.tags}
+    return {tag for image in list_images(endpoint.client) for tag in image.tags}
 
 
 def layer_names(image: Image) -> set[str]:
@@ -162,6 +163,25 @@ def test_everything_is_sent_if_layers_turn_out_to_be_missing(
     assert not any("loading" in name for name in names(endpoint))
 
 
+def test_an_image_that_is_removed_during_the_listing_is_left_out(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seed = next(_seeds)
+    first, second = made(seed), made(seed + 1)
+    load(endpoint, "loaded:stays", first.send)
+    load(endpoint, "loaded:goes", second.send)
+    listed = endpoint.client.api.images
+
+    def remove_one(**asked: Any) -> Any:
+        found = listed(**asked)
+        endpoint.client.images.remove("loaded:goes")
+        return found
+
+    monkeypatch.setattr(endpoint.client.api, "images", remove_one)
+    found = {tag for image in list_images(endpoint.client, LABEL_SPEC) for tag in image.tags}
+    assert "loaded:stays" in found and "loaded:goes" not in found
+
+
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("number", [0, 1])
 def test_an_error_of_the_assembler_leaves_nothing(
@@ -177,10 +197,10 @@ def test_an_error_of_the_assembler_leaves_nothing(
         place.receive(fail, fresh.layers[1].encoded if known else None)
         return fresh.send(place)
 
-    before = {image.id for image in endpoint.client.images.list(all=True)}
+    before = {image.id for image in list_images(endpoint.client)}
     with pytest.raises(ValueError, match="the wheel changed"):
         load(endpoint, "loaded:never", send)
-    assert {image.id for image in endpoint.client.images.list(all=True)} == before
+    assert {image.id for image in list_images(endpoint.client)} == before
     assert not cache.exists() or list(cache.iterdir()) == []
 
 

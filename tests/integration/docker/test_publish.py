@@ -16,6 +16,7 @@ from validator.certify.trust import Trust
 from validator.compat.policies import requirements
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint
+from validator.engines.docker.images import list_images
 from validator.locks import lock_files
 from validator.model.lock import Lock
 from validator.model.spec import ImageSpec, Variant
@@ -90,7 +91,7 @@ def builder(
     if reason := maker.provides(PYTHON):
         pytest.skip(reason)
     yield Machine(maker, endpoint, directory, keys)
-    for image in endpoint.client.images.list(all=True):
+    for image in list_images(endpoint.client):
         mine = [name for name in (*image.tags, *image.attrs["RepoDigests"]) if NAME in name]
         if image_reference(SPEC.identifier) in image.tags or mine:
             endpoint.client.images.remove(str(image.id), force=True)

@@ -17,6 +17,7 @@ from validator.cli.planning import load_plan
 from validator.compat.policies import requirements
 from validator.delivery.pull import NotCertified
 from validator.engines.docker.endpoint import Endpoint
+from validator.engines.docker.images import list_images
 from validator.errors import MissingError
 from validator.locks import lock_files
 from validator.model.lock import Lock
@@ -81,7 +82,7 @@ def place(tmp_path: Path, index: Index, endpoint: Endpoint, monkeypatch: pytest.
 
 
 def names(endpoint: Endpoint) -> set[str]:
-    images = endpoint.client.images.list(all=True)
+    images = list_images(endpoint.client)
     return {name for image in images for name in (*image.tags, *image.attrs.get("RepoDigests", ()))}
 
 

@@ -10,7 +10,7 @@ from docker.errors import ImageNotFound
 from docker.models.images import Image
 
 from ...assemble.image_names import LABEL_LOCK, LABEL_SPEC, PROJECT
-from .layers import made_a_layer
+from .images import list_images, made_a_layer
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def derivation_of(client: DockerClient, name: str) -> Derivation | None:
     if not own or own[-1] == len(steps) - 1:
         return None
     layers = _layers(image)[: sum(map(made_a_layer, history[: own[-1] + 1]))]
-    images = client.images.list(filters={"label": f"{LABEL_SPEC}={image.labels[LABEL_SPEC]}"})
+    images = list_images(client, f"{LABEL_SPEC}={image.labels[LABEL_SPEC]}")
     return Derivation(
         image.labels[LABEL_SPEC],
         image.labels.get(LABEL_LOCK, ""),

@@ -28,7 +28,7 @@ from .derived import Derivation, derivation_of
 from .endpoint import Endpoint
 from .failures import engine_gone
 from .gpus import offers_gpus
-from .layers import layers_of
+from .images import layers_of
 from .load import load
 
 logger = logging.getLogger(__name__)

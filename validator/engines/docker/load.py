@@ -32,6 +32,7 @@ from ...system.notes import Note
 from ...system.thread_pipe import BLOCK, Abandoned, CutError, Pipe
 from .endpoint import Endpoint
 from .failures import disk_full, engine_gone
+from .images import list_images
 
 _INDEX = "application/vnd.oci.image.index.v1+json"
 _KIND = "loading"
@@ -242,11 +243,8 @@ def _diff_ids(endpoint: Endpoint, reference: str) -> frozenset[str]:
     """Return the layers of the images of this project that the engine has."""
     found: set[str] = set()
     try:
-        for image in endpoint.client.images.list(filters={"label": LABEL_SPEC}):
+        for image in list_images(endpoint.client, LABEL_SPEC):
             found.update(image.attrs.get("RootFS", {}).get("Layers") or [])
-    except ImageNotFound:
-        # An image was removed while the list was made.
-        return frozenset()
     except (DockerException, requests.RequestException) as error:
         raise engine_gone(reference) from error
     return frozenset(found)

@@ -1,9 +1,12 @@
-"""The layers of an image with their sizes."""
+"""The images of an engine, and the layers of an image with their sizes."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 
+import docker
+from docker.errors import ImageNotFound
 from docker.models.images import Image
 
 from ...model.record import Layer
@@ -13,6 +16,19 @@ _CONFIGURATION = (
     *("ARG", "CMD", "ENTRYPOINT", "ENV", "EXPOSE", "HEALTHCHECK", "LABEL"),
     *("MAINTAINER", "ONBUILD", "SHELL", "STOPSIGNAL", "USER", "VOLUME"),
 )
+
+
+def list_images(client: docker.DockerClient, label: str | None = None) -> list[Image]:
+    """Return the images with this label, or all images, without any that is removed during the call.
+
+    The SDK's `images.list` raises ImageNotFound if an image is removed before it is looked up.
+    """
+    filters = {} if label is None else {"label": label}
+    found = []
+    for entry in client.api.images(filters=filters):
+        with contextlib.suppress(ImageNotFound):
+            found.append(client.images.get(entry["Id"]))
+    return found
 
 
 def layers_of(image: Image) -> tuple[Layer, ...] | None:
