@@ -259,7 +259,8 @@ def stopped(took: float, done: Done) -> None:
     assert "Traceback" not in done.stderr
     assert done.returncode == 130, done.stderr
     assert done.stderr.endswith("stopped\n")
-    assert took < 2
+    # Without Ctrl-C, the shortest of the waits end after 10 seconds: those for the engine and PostgreSQL.
+    assert took < 8
 
 
 @pytest.mark.service

@@ -91,5 +91,5 @@ def test_the_time_limit_also_counts_for_an_answer_that_comes_slowly(
     began = time.monotonic()
     with pytest.raises(FleetDown, match="not complete in time"):
         list(api.jobs("a=b"))
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 10
     api.close()
