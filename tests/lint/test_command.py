@@ -50,6 +50,18 @@ def test_a_release_that_may_be_newer_than_the_facts_is_not_checked(
     assert (shown.out, last) == ("", "Nothing found in 1 file.")
 
 
+@pytest.mark.parametrize(("format_", "out"), [("json", '{\n  "findings": []\n}\n'), ("github", "")])
+def test_every_format_says_on_stderr_that_a_release_is_not_checked(
+    format_: str, out: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, "requirements.txt", "tensorflow==2.99\n")
+    assert cli.run(["lint", str(path), "--format", format_]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == out
+    (line,) = shown.err.splitlines()
+    assert line.startswith(f'{path}:1: not checked: tensorflow "2.99" is not known')
+
+
 def test_annotations_of_a_hostile_name_stay_one_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -46,8 +46,8 @@ def command(files: tuple[Path, ...], for_gpu: bool, ignored: tuple[str, ...], fo
     found = linted.findings
     render = {"text": shown.text, "json": shown.as_json, "github": shown.github}[format_]
     click.echo(render(found), nl=False)
+    for place, error in linted.unknown:
+        print_status(f"{place.file}:{place.line}: not checked: {error}")
     if format_ == "text":
-        for place, error in linted.unknown:
-            print_status(f"{place.file}:{place.line}: not checked: {error}")
         print_status(shown.summary(found, len(files)))
     return EXIT_FAILED if found else EXIT_OK
