@@ -135,6 +135,25 @@ def codes(directory: Path, text: str, name: str = "Dockerfile") -> list[str]:
             "FROM python:3.11\nENV NVIDIA_VISIBLE_DEVICES=all\nRUN pip install tensorflow==2.18.0\n",
             ["cuda_libraries_not_installed"],
         ),
+        # Every release that one of these pins allows has no extra, and needs CUDA on the system.
+        *(
+            (f"FROM python:3.8-slim\nENV NVIDIA_VISIBLE_DEVICES=all\nRUN pip install '{pin}'\n", expected)
+            for pin, expected in (
+                ("tensorflow==2.13.1", ["cuda_libraries_not_installed"]),
+                ("tensorflow-gpu==2.4.0", ["cuda_libraries_not_installed"]),
+                ("tensorflow>=2.10,<2.13", ["cuda_libraries_not_installed"]),
+                # Before 2.1, `tensorflow` may be the build without CUDA, which no base image helps.
+                ("tensorflow==1.14.0", ["python_without_wheel"]),
+            )
+        ),
+        ("FROM python:3.8-slim\nRUN pip install tensorflow==2.13.1\n", []),
+        # The runtime adds no GPU.
+        ("FROM python:3.8-slim\nENV NVIDIA_VISIBLE_DEVICES=void\nRUN pip install tensorflow==2.13.1\n", []),
+        (
+            "FROM python:3.8-slim\nENV NVIDIA_REQUIRE_CUDA=cuda>=11.8\nRUN apt-get install -y libcurl4\n"
+            "RUN pip install tensorflow==2.13.1\n",
+            ["cuda_libraries_not_installed"],
+        ),
         # These fail whichever release pip chooses.
         (
             "FROM python:3.11\nENV NVIDIA_VISIBLE_DEVICES=all\nRUN pip install tensorflow\n",
@@ -168,6 +187,44 @@ def codes(directory: Path, text: str, name: str = "Dockerfile") -> list[str]:
 )
 def test_a_dockerfile(tmp_path: Path, text: str, expected: list[str]) -> None:
     assert codes(tmp_path, text) == expected
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "RUN apt-get install -y nvidia-cuda-toolkit",
+        "COPY cuda_11.8.0_520.61.05_linux.run /tmp/\nRUN sh /tmp/*.run --silent --toolkit",
+        "ADD cudnn-linux-x86_64-8.6.0.163_cuda11-archive.tar.xz /usr/local/",
+        "RUN bash install_cuda.sh",
+        "RUN --mount=type=bind,from=nvidia/cuda:11.8.0-cudnn8-runtime-ubuntu22.04,target=/m cp -r /m /",
+        "RUN xargs apt-get install -y < cuda-packages.txt",
+        "ENV LD_LIBRARY_PATH=/usr/local/cuda/lib64",
+        "RUN pip install 'jax[cuda11_pip]==0.4.13'",
+        "RUN pip install nvidia-cudnn-cu11==8.6.0.163",
+    ],
+)
+def test_an_image_may_have_cuda_that_its_base_lacks(tmp_path: Path, more: str) -> None:
+    text = "FROM python:3.8-slim\nENV NVIDIA_VISIBLE_DEVICES=all\n{}RUN pip install tensorflow==2.13.1\n"
+    assert codes(tmp_path, text.format("")) == ["cuda_libraries_not_installed"]
+    assert codes(tmp_path, text.format(f"{more}\n")) == []
+
+
+@pytest.mark.parametrize(
+    ("base", "instead"),
+    [
+        ("python:3.8-slim", ""),
+        ("python:3.11-slim", ", or require tensorflow[and-cuda]==2.20.0, which brings its own"),
+        # Its Python is not known.
+        ("ubuntu:20.04", ""),
+    ],
+)
+def test_a_release_without_the_extra_needs_another_base_image(
+    tmp_path: Path, base: str, instead: str
+) -> None:
+    text = f"FROM {base}\nENV NVIDIA_VISIBLE_DEVICES=all\nRUN pip install tensorflow==2.13.1\n"
+    [finding] = found(write(tmp_path, "Dockerfile", text))
+    assert "so CUDA 11.8 and cuDNN 8.6 must be on the system" in finding.message
+    assert finding.fix == f"Use a base image with CUDA 11.8 and cuDNN 8.6{instead}."
 
 
 def test_a_name_or_an_option_says_that_it_is_for_a_gpu(tmp_path: Path) -> None:

@@ -216,6 +216,15 @@ def _libraries(release: Release, extra: bool | None, has_libraries: bool) -> Rea
     return without_libraries(release.version)
 
 
+def without_system_libraries(release: Release) -> Reason:
+    """Return why a release that has no extra fails on a system without CUDA."""
+    return release.fact.fails(
+        f"tensorflow {release.version} was installed without CUDA's libraries; it has no extra that installs"
+        f" them, so CUDA {release.cuda} and cuDNN {release.cudnn} must be on the system",
+        "cuda_libraries_not_installed",
+    )
+
+
 def without_libraries(version: str) -> Reason:
     """Return why a TensorFlow without the extra fails. version: empty if it is not known."""
     name, pin = (f"tensorflow {version}", f"=={version}") if version else ("tensorflow", "")

@@ -16,6 +16,7 @@ from ..compat import installation, judge, known_issues, packages, releases, soft
 from ..compat.errors import UnknownRelease
 from ..compat.older_releases import known_versions, release_of_any_age
 from ..compat.policies import cudnn_releases
+from ..compat.suggest import has_extra
 from ..compat.visible_devices import reason_hidden
 from ..model.finding import Finding, Place
 from ..model.prediction import Outcome, Reason, Rule
@@ -195,7 +196,15 @@ def _against(
 ) -> list[Reason]:
     """Return the reasons why a combination fails on every machine. without: a statement to leave out."""
     situation = _situation(environment, tensorflow, case, without)
-    return [reason for reason in judge.of_software(situation) if reason.outcome is Outcome.FAILS]
+    found = [reason for reason in judge.of_software(situation) if reason.outcome is Outcome.FAILS]
+    release = release_of_any_age(case.tensorflow)
+    if situation.extra is not False or release is None or has_extra(release):
+        return found
+    wheels = any(pin.name.startswith("nvidia-") for pin in environment.pins)
+    # Before 2.1, the package `tensorflow` may be a build without CUDA.
+    if tensorflow.name in (release.package, "tensorflow-gpu") and not wheels:
+        found.append(software.without_system_libraries(release))
+    return found
 
 
 def _situation(
@@ -228,7 +237,8 @@ def _situation(
 
 
 def _bring_cuda(pins: Sequence[Pin]) -> bool:
-    return any(pin.name.startswith(_BRING_CUDA) or _jax_plugin(pin) for pin in pins)
+    with_jax = any(_jax_plugin(pin) or (pin.name == "jax" and "cuda11-pip" in pin.extras) for pin in pins)
+    return with_jax or any(pin.name.startswith(_BRING_CUDA) for pin in pins)
 
 
 def _installed(environment: Environment, others: Sequence[Pin], case: _Case) -> dict[str, str]:

@@ -37,12 +37,14 @@ MAX_STAGES = 500
 
 #: Variables that the NVIDIA runtime reads.
 _FOR_GPU = re.compile(r"NVIDIA_(?:VISIBLE_DEVICES|DRIVER_CAPABILITIES|REQUIRE_CUDA)")
+#: Values of NVIDIA_VISIBLE_DEVICES with which the runtime adds no GPU.
+_NO_GPU = ("", "none", "void")
 _NAMED_FOR_GPU = re.compile(r"(?:^|[._-])(?:gpu|cuda)(?:$|[._-])", re.IGNORECASE)
 #: Directories that hold the packages of a Python, so that copying them copies an environment.
 _PACKAGES = re.compile(
     r"site-packages|dist-packages|venv|/env\b|/usr/local\b|\.local\b|conda|mamba|/opt/?$|^/$"
 )
-_SOMETHING_OF_CUDA = re.compile(r"cuda|cudnn|nvidia|libcu", re.IGNORECASE)
+_SOMETHING_OF_CUDA = re.compile(r"cuda|cudnn|nvidia|libcu(?!rl)", re.IGNORECASE)
 _INSTALLS = re.compile(
     r"(?:apt|apt-get|yum|dnf|aptitude|microdnf|zypper)\b.*\binstall\b|\bwget\b|\bcurl\b|\bdpkg\b"
 )
@@ -83,6 +85,8 @@ class Stage:
     copied_from: stages whose packages it copies, with the paths. used: True if another stage copies from it.
     extended: True if another stage is based on it. visible_devices: the value of CUDA_VISIBLE_DEVICES.
     cuda_unclear: True if a command may have installed a CUDA or a cuDNN that is not known.
+    cuda_named: True if a command, a copied file or a variable names CUDA, so that the image may have one even
+    if its base has none.
     """
 
     name: str
@@ -96,6 +100,7 @@ class Stage:
     cudnn: Stated | None = None
     for_gpu: bool = False
     cuda_unclear: bool = False
+    cuda_named: bool = False
     projects: dict[str, list[Environment]] = field(default_factory=dict)
     directory: PurePosixPath = _ROOT
     copied: list[str] = field(default_factory=list)
@@ -113,7 +118,7 @@ class Stage:
             (),
             cuda=None if alone or self.cuda_unclear else self.cuda,
             cudnn=None if alone or self.cuda_unclear else self.cudnn,
-            without_cuda=self.base.without_cuda and not self.cuda_unclear and not alone,
+            without_cuda=self.base.without_cuda and not (self.cuda_unclear or self.cuda_named or alone),
             for_gpu=self.for_gpu,
             visible_devices=None if alone or self.extended else self.visible_devices,
         )
@@ -166,7 +171,10 @@ class _Reader:
                     stage.values[name] = substituted(value or "", stage.values)
                     if name == VISIBLE_DEVICES:
                         stage.visible_devices = self._visible_devices(instruction, stage.values[name])
-                    stage.for_gpu = stage.for_gpu or _FOR_GPU.fullmatch(name) is not None
+                    if _FOR_GPU.fullmatch(name) is None:
+                        stage.cuda_named |= _SOMETHING_OF_CUDA.search(value or "") is not None
+                    elif stage.values[name] not in _NO_GPU:
+                        stage.for_gpu = True
             elif keyword in ("COPY", "ADD"):
                 self._copy(stage, rest)
             elif keyword == "WORKDIR":
@@ -258,6 +266,7 @@ class _Reader:
             .split()
         )
         given = flags(rest).get("from")
+        stage.cuda_named |= any(map(_SOMETHING_OF_CUDA.search, words))
         if given is None:
             stage.copied += words[:-1]
             known = [substituted(word, stage.values) for word in words]
@@ -284,6 +293,7 @@ class _Reader:
         """Read the commands of a RUN instruction, with the files that it mounts."""
         directory, copies = stage.directory, list(stage.copies)
         options = instruction.rest.removesuffix(without_flags(instruction.rest))
+        stage.cuda_named |= _SOMETHING_OF_CUDA.search(options) is not None
         for mount in re.findall(r"--mount=(\S+)", options):
             given = dict(part.partition("=")[::2] for part in mount.split(","))
             target = given.get("target") or given.get("dst") or given.get("destination")
@@ -307,6 +317,8 @@ class _Reader:
         known = _PREFIX.sub("", known, count=1) if _PREFIX.match(known) else known
         pip = _PIP.match(known)
         project = project_command(known, stage.values)
+        if pip is None and project is None:
+            stage.cuda_named |= _SOMETHING_OF_CUDA.search(known) is not None
         if project is not None:
             self._project(stage, project, instruction, directory)
         if pip is not None:

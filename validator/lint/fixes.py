@@ -31,7 +31,7 @@ CODES: Mapping[Rule, str] = {
     " in a Dockerfile, a requirements file, or a list of requirements in another file",
     "cpu_package": "`tensorflow-cpu` where the file says that a GPU will be used",
     "cuda_libraries_not_installed": "`tensorflow` without `[and-cuda]` in an image without CUDA, where the"
-    " file says that a GPU will be used",
+    " file says that a GPU will be used; also any release before 2.14, because these have no such extra",
     "devices_hidden": "`CUDA_VISIBLE_DEVICES` in a Dockerfile or a compose file, with a value that hides"
     " every GPU, such as `-1` or an empty one",
     "known_issue": "versions that are known to break each other, such as NumPy 2 with an older TensorFlow",
@@ -50,6 +50,10 @@ def fix(code: Rule, version: str, python: Stated | None, *, from_image: bool) ->
         return _libraries(release, from_image)
     if code == "python_without_wheel":
         return _python(release, python)
+    if code == "cuda_libraries_not_installed" and version and not has_extra(release):
+        other = _suggested(python) if python else release
+        instead = f", or require {requirement(other)}, which brings its own" if has_extra(other) else ""
+        return f"Use a base image with CUDA {release.cuda} and cuDNN {release.cudnn}{instead}."
     if code in ("cpu_package", "cuda_libraries_not_installed", "package_removed"):
         if not version:
             release = _suggested(python)
