@@ -19,6 +19,10 @@ NO_CUDART = (
     "2024-05-01 10:00:00.123456: I external/local_tsl/tsl/cuda/cudart_stub.cc:31] Could not find cuda"
     " drivers on your machine, GPU will not be used."
 )
+NO_MODULE = (
+    "2022-09-20 14:11:47.7: I tensorflow/stream_executor/cuda/cuda_diagnostics.cc:156] kernel driver does not"
+    " appear to be running on this host ({}): /proc/driver/nvidia/version does not exist"
+)
 BLACKWELL = (
     "2025-09-01 10:00:00.1: W tensorflow/core/common_runtime/gpu/gpu_device.cc:2433] TensorFlow was not built"
     " with CUDA kernel binaries compatible with compute capability 12.0. CUDA kernels will be jit-compiled"
@@ -102,6 +106,10 @@ def codes(text: str) -> list[str]:
         ("hosted_runtime_without_gpu", "Colab: Failed to assign a backend. No backend with GPU available."),
         ("hosted_runtime_without_gpu", "On Google Colab I can't connect to a GPU runtime since Monday."),
         ("container_no_gpu_access", "In my Docker container: Found no NVIDIA driver on your system."),
+        # The host's name in the log is a container's id, a pod's name, or that of an ordinary machine.
+        ("container_no_gpu_access", NO_MODULE.format("3f2a9c81d0be")),
+        ("container_no_gpu_access", NO_MODULE.format("serving-5f7d446b77-kmsxn")),
+        ("driver_not_loaded", NO_MODULE.format("gpu-node-12")),
         (
             "no_gpu_in_machine",
             f"On my laptop (Intel Iris Xe) in a Docker container\n{NO_CUDART}\n"

@@ -209,6 +209,82 @@ def test_how_tensorflow_was_installed(pasted: str, fact: str, value: object) -> 
     assert getattr(known(pasted), fact) == value
 
 
+@pytest.mark.parametrize(
+    ("line", "wheel"),
+    [
+        ("TensorFlow Version: 2.20.0-dev0+selfbuilt", "own"),
+        ("tensorflow              2.11.0+computecanada", "own"),
+        ("tensorflow              2.17.0+nv25.2", None),
+        ("tensorflow==2.13.0 torch==2.0.1+cu118", None),
+        ("TensorFlow 2.15.0+CUDA 12.2, Ubuntu 22.04", None),
+        ("TensorFlow version: 2.15.0+cuda 12.2", None),
+        ("tensorflow==2.10.0+python3.9", None),
+        ("TensorFlow 2.9 + GPU", None),
+    ],
+)
+def test_a_local_label_shows_a_build_that_is_not_from_pypi(line: str, wheel: str | None) -> None:
+    assert known(line).wheel == wheel
+
+
+def test_no_wheel_is_suggested_for_libdevice_on_windows() -> None:
+    line = "W tensorflow/nvptx_compiler.cc:70] Can't find libdevice directory ${CUDA_DIR}/nvvm/libdevice."
+    [cause] = diagnose_log(f"Windows 10, tensorflow 2.9.1\n{line}\n").causes
+    assert cause.code == "libdevice_not_found"
+    commands = "\n".join(command for one in cause.remedies for command in one.commands)
+    assert "os.environ['CUDA_PATH']" in commands and "pip install" not in commands
+
+
+@pytest.mark.parametrize(
+    ("pasted", "system"),
+    [
+        ("### OS platform and distribution\nWindows", "windows"),
+        ("OS: Windows", "windows"),
+        ("I use Ubuntu 22.04. The same code works fine on\nWindows.", None),
+        ("Tested on:\n- Ubuntu 22.04: fails\n- Windows", None),
+    ],
+)
+def test_a_line_that_is_only_windows_answers_a_question(pasted: str, system: str | None) -> None:
+    assert known(pasted).system == system
+
+
+def test_a_missing_library_of_cuda_12_shows_no_build_for_cuda_11() -> None:
+    line = (
+        "W dso_loader.cc:60] Could not load dynamic library 'libcusolver.so.11'; dlerror: libnvJitLink.so.12:"
+        " cannot open shared object file: No such file or directory"
+    )
+    cause = diagnose_log(f"tensorflow 2.17.0\n{line}\n").causes[0]
+    assert cause.code == "cuda_library_missing_or_wrong_version" and "CUDA 11" not in cause.title
+    opened = "I dso_loader.cc:49] Successfully opened dynamic library libcudart.so.11.0"
+    assert "built for CUDA 11" in diagnose_log(f"{opened}\n{line}\n").causes[0].title
+
+
+NO_MODULE = (
+    "I cuda_diagnostics.cc:156] kernel driver does not appear to be running on this host (3f2a9c81d0be)"
+)
+
+
+@pytest.mark.parametrize(
+    ("pasted", "code"),
+    [
+        (NO_MODULE, "container_no_gpu_access"),
+        (f"On Colab my model trains on the CPU.\n{NO_MODULE}", "hosted_runtime_without_gpu"),
+        (
+            "$ docker start tf\n$ sudo modprobe nvidia\n"
+            "modprobe: FATAL: Module nvidia not found in directory /lib/modules/6.5.0-15-generic",
+            "driver_not_loaded",
+        ),
+        (
+            "Windows 11 WSL2\nroot@3f2a9c81d0be:/# nvidia-smi\n"
+            "| NVIDIA-SMI 535.54.03    Driver Version: 535.54.03    CUDA Version: 12.2     |\n"
+            f"failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected\n{NO_MODULE}",
+            "visible_devices_misset",
+        ),
+    ],
+)
+def test_a_driver_that_tensorflow_does_not_see_in_a_container(pasted: str, code: str) -> None:
+    assert first_cause(pasted) == code
+
+
 def first_cause(pasted: str) -> str | None:
     return next((cause.code for cause in diagnose_log(f"Hello\n{pasted}\n").causes), None)
 
