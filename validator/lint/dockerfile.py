@@ -454,11 +454,9 @@ class _Reader:
             stage.cudnn = Stated(numbers(cudnn["version"]) or "", Place(self.name, line, column))
         elif re.search(r"cudnn", command, re.IGNORECASE):
             stage.cudnn = None
-            stage.cuda_unclear = stage.cuda_unclear or stage.cuda is None
-        if stage.cuda is None:
-            stage.cuda_unclear = stage.cuda_unclear or _SOMETHING_OF_CUDA.search(command) is not None
-        elif any(match["major"] != major(stage.cuda.value) for match in _CUDA_PACKAGE.finditer(command)):
-            stage.cuda_unclear = True
+        if stage.cuda is not None:
+            known = major(stage.cuda.value)
+            stage.cuda_unclear |= any(match["major"] != known for match in _CUDA_PACKAGE.finditer(command))
 
     def _find(self, stage: Stage, name: str) -> Path | None:
         """Return the file of the build context that a path in the image names, or None if it is not clear."""
