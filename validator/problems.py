@@ -3,7 +3,8 @@
 A report holds codes and values, no sentences. Whoever shows a report to people makes the sentences here, both
 inside the probe (progress lines) and on the host side (terminal, JUnit, the reasons of a verdict).
 
-A *problem* is something that a check found wrong: a `fault` fails the check, an `advisory` doesn't. A
+A *problem* is something that a check found wrong: a `fault` fails the check; an `advisory` doesn't; a `limit`
+is what fails only in full float32, outside TensorFlow's defaults, and doesn't fail the check either. A
 *statement* is what a check says when it did not fail: what passed, why it was skipped, how it ended. Both are
 JSON objects with a `code` and the fields that the catalogue lists; a problem also has its `severity`.
 
@@ -18,7 +19,7 @@ import string
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
-FAULT, ADVISORY = "fault", "advisory"
+FAULT, ADVISORY, LIMIT = "fault", "advisory", "limit"
 #: The check decides between the two: the same value breaks one machine and not another.
 EITHER = "either"
 
@@ -40,7 +41,7 @@ class Kind:
 
     template: the sentence without a full stop, in the language of `_Formatter`; a part in [brackets] is left
         out when one of its fields is null or empty. None where a function of `_WRITTEN` makes the sentence.
-    severity: FAULT, ADVISORY or EITHER; None for a statement.
+    severity: FAULT, ADVISORY, LIMIT or EITHER; None for a statement.
     about: a template for the subject, put before the sentence with a colon.
     fields: type by name.
     group: the check that uses the code, or what several checks use it for.

@@ -10,6 +10,7 @@ from msgspec import Meta
 from ..versions import ComputeCapability, DriverRelease
 from . import codec
 from .own_checks import OwnCheck
+from .report import Limit
 
 
 class GpuFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,6 +67,13 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Meta(
             description="The user's own checks that the probe ran: the `id` (`ours/our_check`), the"
             " `sha256` of its file, and whether it was `required`."
+        ),
+    ] = ()
+    limits: Annotated[
+        tuple[Limit, ...],
+        Meta(
+            description="What failed only in full float32, with TensorFloat-32 off: the `code`, the `gpu`"
+            " and the `error` of each."
         ),
     ] = ()
 

@@ -12,7 +12,7 @@ from msgspec import Meta
 from . import codec
 from .codec import DocumentError
 from .facts import Environment, Host, environment_of, host_of
-from .report import CheckResult, Report, ReportError, check_of, report_of
+from .report import CheckResult, Limit, Report, ReportError, check_of, report_of
 
 
 class Verdict(str, Enum):
@@ -165,6 +165,11 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def results(self) -> tuple[CheckResult, ...]:
         """The probe's checks."""
         return tuple(check_of(check, f"checks[{number}]") for number, check in enumerate(self.checks))
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        """What the probe saw fail only in full float32, in the order of the checks."""
+        return tuple(limit for check in self.results for limit in check.limits)
 
     def result(self, identifier: str) -> CheckResult | None:
         """Return one of the probe's checks without reading the others; None if it was not run."""

@@ -45,12 +45,20 @@ class CheckOutcome(str, Enum):
 class Finding(msgspec.Struct, frozen=True):
     """A statement or a problem of a check: a code of `validator/problems.py` with the fields listed there.
 
-    severity: `fault` or `advisory`; None for a statement. entry: the whole object, fields included.
+    severity: `fault`, `advisory` or `limit`; None for a statement. entry: the whole object, fields included.
     """
 
     code: str
     severity: str | None = None
     entry: dict[str, Any] = {}
+
+
+class Limit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a check saw fail only outside TensorFlow's defaults: in full float32, with TensorFloat-32 off."""
+
+    code: Annotated[str, Meta(description="The check and the mode, such as `xla_convolution_float32`.")]
+    gpu: Annotated[str, Meta(description="The model, such as `NVIDIA H200`.")]
+    error: Annotated[str, Meta(description="What failed, in the words of the software that refused it.")]
 
 
 class CheckResult(msgspec.Struct, frozen=True):
@@ -123,6 +131,18 @@ class CheckResult(msgspec.Struct, frozen=True):
     def sentence(self) -> str:
         """The findings of the check, as one line for people."""
         return problems.summary(self.document) if self.summary is None else self.summary
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        """What failed only in full float32. A check that did not pass has none: what fails by default is a
+        fault."""
+        if self.outcome is not CheckOutcome.PASS:
+            return ()
+        return tuple(
+            Limit(entry.code, str(entry.entry.get("gpu")), str(entry.entry.get("error")))
+            for entry in self.problems
+            if entry.severity == problems.LIMIT
+        )
 
     @property
     def went_wrong(self) -> bool:
@@ -228,6 +248,11 @@ class Report(msgspec.Struct, frozen=True):
     def check(self, identifier: str) -> CheckResult | None:
         """Return the result of one check, or None when the probe did not run it."""
         return next((check for check in self.checks if check.id == identifier), None)
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        """What the checks saw fail only in full float32, in the order of the checks."""
+        return tuple(limit for check in self.checks for limit in check.limits)
 
     def evidence(self, kind: type[E]) -> E:
         """Return the evidence of a check; it is empty when the probe did not run the check."""
