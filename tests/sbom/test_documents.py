@@ -69,18 +69,35 @@ def test_both_documents_are_valid(one: Bill, tmp_path: Path) -> None:
 def test_cyclonedx_lists_each_package_with_its_url_its_hash_and_what_it_belongs_to() -> None:
     document = cyclonedx(listed())
     found = {one["bom-ref"]: one for one in document["components"]}
-    assert set(found) == {"base", *PURLS}
-    assert {ref: one["purl"] for ref, one in found.items() if ref != "base"} == {one: one for one in PURLS}
+    assert set(found) == {"base", "operating-system", *PURLS}
+    assert {ref: found[ref]["purl"] for ref in PURLS} == {one: one for one in PURLS}
     hashes = {one["name"]: one["hashes"][0]["content"] for one in found.values() if "hashes" in one}
     assert hashes == {
         "python": "7" * 64, "bash": "d" * 64, "absl-py": "a" * 64, "ours": "b" * 64, "tensorflow": "c" * 64
     }  # fmt: skip
     needs = {one["ref"]: one.get("dependsOn") for one in document["dependencies"]}
     assert needs["image"] == sorted(["base", *PURLS[4:]])
-    assert needs["base"] == sorted(PURLS[:4])
+    assert needs["base"] == sorted(["operating-system", *PURLS[:4]])
     assert document["metadata"]["component"]["name"] == LOCK.identifier
     assert document["metadata"]["component"]["properties"][0]["value"] == LOCK.digest
     assert (found["base"]["name"], found["base"]["version"]) == ("python", "3.11-slim-bookworm")
+
+
+@pytest.mark.parametrize(
+    ("base", "system"),
+    [
+        (BASE, ("debian", "12")),
+        (contents_of_suite("trixie"), ("debian", "13")),
+        (UNLISTED, None),
+        (replace(BASE, release=""), None),
+    ],
+)
+def test_scanners_find_the_release_of_the_distribution(
+    base: BaseContents, system: tuple[str, str] | None
+) -> None:
+    components = cyclonedx(listed(base=base))["components"]
+    found = [(one["name"], one["version"]) for one in components if one["type"] == "operating-system"]
+    assert found == ([system] if system else [])
 
 
 def test_spdx_says_the_same() -> None:

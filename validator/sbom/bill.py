@@ -54,6 +54,7 @@ class Bill:
 
     image: the image spec's identifier. base_name, base_digest: as in the origin of the base; the digest, in
     hexadecimal, may be None. listed: whether the packages of the base are among the components.
+    distribution, release: of the base, such as `debian` and `12`; empty if unknown.
     created: the date of the image; it depends on nothing but the lock, or on SOURCE_DATE_EPOCH.
     """
 
@@ -63,6 +64,8 @@ class Bill:
     base_digest: str | None
     base_version: str
     listed: bool
+    distribution: str
+    release: str
     components: tuple[Component, ...]
     created: datetime
     tool_version: str = __version__
@@ -71,8 +74,9 @@ class Bill:
     def serial(self) -> uuid.UUID:
         """The number of this list. Equal lists have equal numbers."""
         parts = [
-            self.image, self.lock_digest, self.base_name, self.base_digest, self.created.isoformat(),
-            self.tool_version, *((one.purl, one.sha256, one.license) for one in self.components),
+            self.image, self.lock_digest, self.base_name, self.base_digest, self.distribution, self.release,
+            self.created.isoformat(), self.tool_version,
+            *((one.purl, one.sha256, one.license) for one in self.components),
         ]  # fmt: skip
         return uuid.uuid5(_NAMESPACE, hashlib.sha256(json.dumps(parts).encode()).hexdigest())
 
@@ -103,6 +107,8 @@ def bill(
         base_digest=known,
         base_version=version,
         listed=contents.packages is not None,
+        distribution=contents.distribution,
+        release=contents.release,
         components=components,
         created=_created(lock, environment),
     )

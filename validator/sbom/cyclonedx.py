@@ -45,6 +45,15 @@ def cyclonedx(bill: Bill) -> dict[str, Any]:
         hashes=_hashes(bill.base_digest),
         description=None if bill.listed else NOT_LISTED,
     )
+    # Trivy reads the release of Debian packages only here:
+    # https://github.com/aquasecurity/trivy/blob/main/pkg/sbom/io/decode.go
+    system = Element(
+        name=bill.distribution,
+        version=bill.release,
+        type=ComponentType.OPERATING_SYSTEM,
+        bom_ref="operating-system",
+    )
+    systems = [system] if bill.distribution and bill.release else []
     elements = {one: _element(one) for one in bill.components}
     tool = Element(name=_PROJECT, version=bill.tool_version, type=ComponentType.APPLICATION, bom_ref="tool")
     document = Bom(
@@ -52,12 +61,12 @@ def cyclonedx(bill: Bill) -> dict[str, Any]:
         metadata=BomMetaData(
             component=image, timestamp=bill.created, tools=ToolRepository(components=[tool])
         ),
-        components=[base, *elements.values()],
+        components=[base, *systems, *elements.values()],
     )
     document.register_dependency(
         image, [base, *(made for one, made in elements.items() if not one.in_base)]
     )  # fmt: skip
-    document.register_dependency(base, [made for one, made in elements.items() if one.in_base])
+    document.register_dependency(base, [*systems, *(made for one, made in elements.items() if one.in_base)])
     found: dict[str, Any] = json.loads(JsonV1Dot6(document).output_as_string())
     return found
 
