@@ -18,7 +18,6 @@ from .groups import SuggestingGroup
 
 #: Each command with its line in `--help`. Its module has the same name, except for those in MODULES.
 COMMANDS = {
-    "audit": "Match what is in an image against known vulnerabilities, without a network.",
     "build-matrix": "Lock, build, probe and record every selected image: the main job.",
     "certify": "Sign certificates for measured images and attach them to the images; make keys.",
     "check": "Run the probe once: in this environment, in an image, or with another Python.",

@@ -1,4 +1,4 @@
-"""Read what is in an image, from what its builder signed or from its lock, for `sbom` and `audit`."""
+"""Read what is in an image, from what its builder signed or from its lock."""
 
 from __future__ import annotations
 
