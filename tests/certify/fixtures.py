@@ -19,6 +19,7 @@ from validator.model.timestamps import format_timestamp, now_utc
 from validator.model.verdict import PROBE_VERSION, REQUIRED_CHECKS
 from validator.registry.names import additions_of
 
+from ..support import said
 from .private_keys import KeyOwner, make_key
 
 PASSWORD = "c0b6-a-password-of-these-tests-9f31"
@@ -48,7 +49,7 @@ def report(driver: str = "580.65.06", gpu: str = "h100", **environment: str) -> 
     outcomes = [(name, "pass", True) for name in REQUIRED_CHECKS]
     outcomes += [("xla_speedup", "fail", False), ("multi_gpu", "skip", False)]
     return {
-        "format": 1,
+        "format": 2,
         "probe": {"version": f"{PROBE_VERSION}+fixture"},
         "fixture": True,
         "started": "2026-11-20T01:00:00Z",
@@ -73,7 +74,7 @@ def report(driver: str = "580.65.06", gpu: str = "h100", **environment: str) -> 
             {
                 "id": name,
                 "outcome": outcome,
-                "summary": f"about {name}",
+                **said(f"about {name}", outcome),
                 "required": required,
                 "evidence": EVIDENCE.get(name, {}),
                 "duration_s": 0.0,

@@ -117,8 +117,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         list[dict[str, Any]],
         Meta(
             description="The report's checks: `id`, `outcome`, `statement`, `problems`, `required`,"
-            " `evidence`, `duration_s`; with reports of format 1, `summary` (one sentence) instead of"
-            " `statement` and `problems`."
+            " `evidence`, `duration_s`."
         ),
     ] = []
     report: Annotated[
