@@ -41,8 +41,8 @@ ALLOWED = {
     "probe": {"problems", "version_numbers", "_vendor"},
     "records": {"model", "system", "errors"},
     "certify": {
-        "model", "versions", "compat", "matrix", "records", "registry",
-        "system", "errors", "resources",
+        "model", "versions", "compat", "matrix", "records", "registry", "redaction",
+        "system", "errors", "resources", "problems",
     },
     "admission": {"model", "versions", "compat", "registry", "certify", "errors"},
     "diagnosis": {"model", "versions", "conditions", "compat", "errors", "resources", "problems"},

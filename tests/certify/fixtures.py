@@ -15,6 +15,7 @@ from typing import Any
 from validator.certify.trust import THROW_AWAY, Trust
 from validator.model.evidence import COMPUTING_CHECKS
 from validator.model.record import Record, Verdict
+from validator.model.report import Limit
 from validator.model.timestamps import format_timestamp, now_utc
 from validator.model.verdict import PROBE_VERSION, REQUIRED_CHECKS
 from validator.registry.names import additions_of
@@ -82,6 +83,24 @@ def report(driver: str = "580.65.06", gpu: str = "h100", **environment: str) -> 
             for name, outcome, required in outcomes
         ],
     }
+
+
+#: What a probe saw fail only with TensorFloat-32 off.
+LIMIT = Limit("xla_convolution_float32", "NVIDIA H100 80GB HBM3", "no algorithm worked")
+
+
+def with_limits(found: Mapping[str, Any], *limits: Limit) -> dict[str, Any]:
+    """Return a report of format 2, with these limits in its check `xla_convolution`."""
+    checks = [
+        {name: value for name, value in check.items() if name != "summary"}
+        | {"statement": None, "problems": []}
+        for check in found["checks"]
+    ]
+    convolution = next(check for check in checks if check["id"] == "xla_convolution")
+    convolution["problems"] = [
+        {"code": one.code, "severity": "limit", "gpu": one.gpu, "error": one.error} for one in limits
+    ]
+    return {**found, "format": 2, "checks": checks}
 
 
 def record(

@@ -16,11 +16,15 @@ from msgspec import Meta
 from .. import problems
 from . import codec
 from .codec import DocumentError
+from .diagnosis import shortened
 from .evidence import BY_CHECK, CudaLibraries, CudnnLoad, Evidence
 from .facts import Environment, Host
 
 #: The format that the probe writes. It changes when a reader of the older format would misread the newer one.
 FORMAT = 2
+
+#: The characters of a limit's error that its sentence repeats.
+_ERROR = 200
 
 E = TypeVar("E", bound=Evidence)
 
@@ -57,6 +61,14 @@ class Limit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     code: Annotated[str, Meta(description="The check and the mode, such as `xla_convolution_float32`.")]
     gpu: Annotated[str, Meta(description="The model, such as `NVIDIA H200`.")]
     error: Annotated[str, Meta(description="What failed, in the words of the software that refused it.")]
+
+    @property
+    def sentence(self) -> str:
+        """The limit on one line, with what works in spite of it, without a full stop."""
+        return (
+            f"{self.code} on {self.gpu}: TensorFlow's defaults work, but full float32 (TensorFloat-32 off)"
+            f" fails: {shortened(' '.join(self.error.split()), _ERROR)}"
+        )
 
 
 class CheckResult(msgspec.Struct, frozen=True):
