@@ -106,7 +106,8 @@ def test_limits_are_named_in_every_form_of_the_overview() -> None:
     free = measured(IMAGES[0], Verdict.CERTIFIED)
     found = msgspec.structs.replace(free, checks=[limited_check(LIMIT)])
     page = rows(Outcome.WORKS, found)
-    assert next(row for row in page if row.record).as_json()["measured"]["limits"] == [encode(LIMIT)]
+    told = next(row for row in page if row.record).as_json()["measured"]
+    assert told is not None and told["limits"] == [encode(LIMIT)]
     assert list(grid(page).entries.values()) == [("works", "certified", "limit")]
     text = markdown(page, "Overview")
     assert f"| found \\| so; limit: {LIMIT.sentence} |" in text and "works<br>certified<br>limit" in text
