@@ -103,7 +103,7 @@ def test_the_limits_of_the_record_are_signed_and_read_back() -> None:
 def test_without_limits_a_statement_and_a_record_id_keep_their_bytes() -> None:
     """The digests are those of the version before there were limits."""
     at = "2026-11-20T01:02:00+00:00"
-    check = {
+    check: dict[str, Any] = {
         "id": "driver",
         "outcome": "pass",
         "statement": None,

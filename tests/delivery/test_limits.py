@@ -29,10 +29,6 @@ from .commands import HERE, run
 from .shelf import A100, H100, Shelf
 from .values import TAG
 
-SENTENCE = (
-    f"{LIMIT.code} on {LIMIT.gpu}: TensorFlow's defaults work, but full float32 (TensorFloat-32 off) fails:"
-    f" {LIMIT.error}"
-)
 NEWER = "2.21.0-cuda12.9-cudnn9.24-py3.12"
 DEVICES = ("--devices", "gpus")
 
@@ -212,7 +208,7 @@ def test_an_older_certificate_without_the_limit_does_not_count_either(
 @pytest.mark.usefixtures("no_engine")
 def test_a_limit_is_named_by_everybody_who_chooses_an_image(shelf: Shelf) -> None:
     shelf.certify(shelf.push(), H100, limits=[LIMIT])
-    line = f"limit: {SENTENCE}"
+    line = f"limit: {LIMIT.sentence}"
     started = run(shelf, "run", "--fixtures", *HERE, *DEVICES)
     assert started.code == EXIT_OK and started.err.splitlines().count(line) == 1
     assert line in " ".join(started.out.replace("\n#", "").split())
@@ -223,7 +219,7 @@ def test_a_limit_is_named_by_everybody_who_chooses_an_image(shelf: Shelf) -> Non
     assert line in run(shelf, "recommend", "--fixtures", *HERE).out
     (image,) = json.loads(run(shelf, "recommend", "--fixtures", "--json", *HERE).out)["images"]
     assert image["limits"] == image["certificates"][0]["limits"] == [encode(LIMIT)]
-    assert f"Limit: {TAG} on r580-h100: {SENTENCE}" in run(shelf, "verify", "--fixtures").err
+    assert f"Limit: {TAG} on r580-h100: {LIMIT.sentence}" in run(shelf, "verify", "--fixtures").err
     (verified,) = json.loads(run(shelf, "verify", "--fixtures", "--json").out)["certificates"]
     assert verified["limits"] == [encode(LIMIT)]
     # It is about the GPU that it was seen on.
@@ -239,7 +235,7 @@ def test_pull_prefers_an_image_without_limits_as_recommend_does(shelf: Shelf) ->
     shelf.certify(limited, H100, tag=NEWER, limits=[LIMIT])
     done = run(shelf, "pull", "--fixtures", *HERE)
     assert done.out.strip() == shelf.registry.repository.at(free)
-    assert f"rejected: {NEWER}: {TAG} has no limits here; limit: {SENTENCE}" in done.err
+    assert f"rejected: {NEWER}: {TAG} has no limits here; limit: {LIMIT.sentence}" in done.err
     shown = run(shelf, "recommend", "--fixtures", *HERE).out.splitlines()
     assert [line.split()[0] for line in shown[1:]] == [TAG, NEWER]
     # An older Python is not as good, whatever its limits.
@@ -260,4 +256,4 @@ def test_the_trust_file_in_the_current_directory_counts(shelf: Shelf, tmp_path: 
     assert run(shelf, "recommend", "--fixtures", *HERE, cwd=tmp_path).code == EXIT_OK
     _trust(tmp_path, shelf, LIMIT.code)
     done = run(shelf, "recommend", "--fixtures", *HERE, cwd=tmp_path)
-    assert done.code == EXIT_FAILED and f"the trust file refuses its limit {SENTENCE}" in done.out
+    assert done.code == EXIT_FAILED and f"the trust file refuses its limit {LIMIT.sentence}" in done.out

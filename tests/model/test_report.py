@@ -6,8 +6,20 @@ from typing import Any
 import pytest
 
 from validator.model import codec
-from validator.model.report import CheckOutcome, Finding, ReportError, check_of, read_report, report_of
+from validator.model.report import (
+    CheckOutcome,
+    Finding,
+    Limit,
+    ReportError,
+    check_of,
+    read_report,
+    report_of,
+)
 from validator.problems import summary
+
+from ..certify.fixtures import LIMIT, limited_check, with_limits
+from ..certify.fixtures import record as measured
+from ..certify.fixtures import report as found
 
 
 def deep(levels: int) -> list[Any]:
@@ -186,3 +198,24 @@ def test_fields_of_a_newer_probe_are_kept() -> None:
     report = report_of(made)
     assert report.raw == made
     assert report.checks[0].evidence.raw == {"device_type": "GPU", "newer": [1]}
+
+
+@pytest.mark.parametrize("outcome", list(CheckOutcome))
+def test_only_a_check_that_passed_has_limits(outcome: CheckOutcome) -> None:
+    limited = with_limits(found(), LIMIT, LIMIT)
+    check = next(check for check in limited["checks"] if check["id"] == "xla_convolution")
+    check["outcome"] = outcome.value
+    check["problems"].append({**UNKNOWN, "gpu": "x", "error": "y"})
+    expected = (LIMIT, LIMIT) if outcome is CheckOutcome.PASS else ()
+    assert check_of(check).limits == report_of(limited).limits == expected
+    assert measured("sha256:" + "1" * 64, found=limited).limits == expected
+
+
+def test_a_limit_is_one_line_that_names_what_fails() -> None:
+    assert check_of(limited_check(LIMIT)).limits[0].sentence == (
+        "xla_convolution_float32: a convolution with bias and activation, compiled by XLA, fails only in full"
+        " float32 (TensorFloat-32 off) on NVIDIA H100 80GB HBM3: no algorithm worked"
+    )
+    endless = Limit("of_a_newer_probe", "NVIDIA\nH200", "no\n\talgorithm" + "." * 1000)
+    assert endless.sentence.startswith("of_a_newer_probe: of a newer probe (gpu: NVIDIA H200, error: no")
+    assert len(endless.sentence.splitlines()) == 1 and len(endless.sentence) < 300

@@ -64,11 +64,10 @@ class Limit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def sentence(self) -> str:
-        """The limit on one line, with what works in spite of it, without a full stop."""
-        return (
-            f"{self.code} on {self.gpu}: TensorFlow's defaults work, but full float32 (TensorFloat-32 off)"
-            f" fails: {shortened(' '.join(self.error.split()), _ERROR)}"
-        )
+        """The code and the sentence of the catalogue, on one line without a full stop."""
+        texts = {name: " ".join(text.split()) for name, text in msgspec.structs.asdict(self).items()}
+        said = problems.sentence({**texts, "error": shortened(texts["error"], _ERROR)})
+        return f"{texts['code']}: {said}"
 
 
 class CheckResult(msgspec.Struct, frozen=True):
