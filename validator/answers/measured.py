@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..compat.offers import Image, Offer, Pip, cautions, image_of, rank
 from ..compat.releases import Release
-from ..model.prediction import Outcome, Prediction, Reason, decide
+from ..model.prediction import Outcome, Prediction, Rank, Reason, decide
 from ..model.spec import ImageSpec, cell_identifier
 
 #: The verdict that shows that an image works, and those that show that it does not. A browser can't import
@@ -104,11 +104,12 @@ class Measured:
         if verdict == PROVEN:
             # The checks that a certificate requires use XLA.
             works = Outcome.WORKS
-            prediction = Prediction(works, prediction.reasons, works, works, prediction.missing)
+            prediction = replace(prediction, outcome=works, eager=works, xla=works, rank=Rank.CERTIFIED)
         elif verdict in REFUTED:
             text = f"its image with {contents(image.spec)} {REFUTED[verdict]}"
             reason = Reason(Outcome.FAILS, text, "", "")
-            prediction = decide((reason, *prediction.reasons), prediction.missing)
+            decided = decide((reason, *prediction.reasons), prediction.missing)
+            prediction = replace(decided, rank=Rank.MEASURED, evidence=prediction.evidence)
         return Tried(image, prediction, cell, digest, verdict, other_build)
 
 

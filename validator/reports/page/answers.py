@@ -93,7 +93,7 @@ _RULES = (
 )  # fmt: skip
 #: Of these, what only people edit, or what needs packages that a browser does not have.
 _NOT_RULES = re.compile(
-    r"__pycache__|\.yaml$|README|/inspect/|/(compile|document|read_report|report_problems)\.py$"
+    r"__pycache__|\.yaml$|README|/inspect/|/(compile|document|measurements|read_report|report_problems)\.py$"
     r"|/packaging/(?!__init__|version|LICENSE)"
 )
 
