@@ -29,7 +29,6 @@ from validator.model.verdict import (
     Reason,
     differences,
     failed_checks,
-    outcomes,
 )
 from validator.probe import __version__
 from validator.probe.checks import CHECKS
@@ -418,38 +417,38 @@ WORKS, FAILS, UNKNOWN = Outcome.WORKS, Outcome.FAILS, Outcome.UNKNOWN
 
 
 def test_a_report_in_which_all_passed_works_in_both_modes() -> None:
-    assert outcomes(report()) == (WORKS, WORKS)
-    assert OF_XLA < set(REQUIRED_CHECKS)
+    assert verdict.outcomes(report()) == (WORKS, WORKS)
+    assert set(REQUIRED_CHECKS) > OF_XLA
 
 
 @pytest.mark.parametrize("outcome", BAD)
 @pytest.mark.parametrize("check", sorted(set(REQUIRED_CHECKS) - {"lock_match", HEALTH}))
 def test_a_required_check_that_went_wrong_fails_its_modes(check: str, outcome: str) -> None:
     """What fails without XLA stands in the way of both."""
-    assert outcomes(report(**{check: outcome})) == (WORKS if check in OF_XLA else FAILS, FAILS)
+    assert verdict.outcomes(report(**{check: outcome})) == (WORKS if check in OF_XLA else FAILS, FAILS)
 
 
 @pytest.mark.parametrize("check", sorted(OF_XLA))
 def test_what_failed_only_in_full_float32_does_not_count(check: str) -> None:
-    assert outcomes(report(**{check: "fail"}), [check]) == (WORKS, WORKS)
-    assert outcomes(report(**{check: "fail", "gpu_compute": "fail"}), [check]) == (FAILS, FAILS)
+    assert verdict.outcomes(report(**{check: "fail"}), [check]) == (WORKS, WORKS)
+    assert verdict.outcomes(report(**{check: "fail", "gpu_compute": "fail"}), [check]) == (FAILS, FAILS)
 
 
 @pytest.mark.parametrize("check", sorted(set(REQUIRED_CHECKS) - {"lock_match"}))
 def test_a_report_without_a_required_check_does_not_show_that_it_works(check: str) -> None:
-    assert outcomes(report(**{check: "skip"})) == (
+    assert verdict.outcomes(report(**{check: "skip"})) == (
         WORKS if check in OF_XLA else UNKNOWN,
         UNKNOWN,
     )
 
 
 def test_the_lock_says_nothing_about_whether_the_wheels_work() -> None:
-    assert outcomes(report(lock_match="skip")) == (WORKS, WORKS)
+    assert verdict.outcomes(report(lock_match="skip")) == (WORKS, WORKS)
 
 
 def test_without_a_healthy_gpu_a_report_shows_nothing() -> None:
-    assert outcomes(report_of(document(gpus=[]))) == (UNKNOWN, UNKNOWN)
-    assert outcomes(unhealthy("gpu_memory_faulty", gpu_compute="fail")) == (UNKNOWN, UNKNOWN)
+    assert verdict.outcomes(report_of(document(gpus=[]))) == (UNKNOWN, UNKNOWN)
+    assert verdict.outcomes(unhealthy("gpu_memory_faulty", gpu_compute="fail")) == (UNKNOWN, UNKNOWN)
 
 
 @pytest.mark.parametrize("check", COMPUTING_CHECKS)
@@ -458,7 +457,7 @@ def test_what_was_computed_on_the_cpu_shows_nothing_about_a_gpu(check: str) -> N
     for each in made["checks"]:
         if each["id"] == check:
             each["evidence"] = {"device_type": "CPU"}
-    assert UNKNOWN in outcomes(report_of(made))
+    assert UNKNOWN in verdict.outcomes(report_of(made))
 
 
 def on_cpu(made: Report, origin: Origin = Origin.HERE, challenge: str | None = None) -> Judgement:

@@ -21,7 +21,7 @@ from ..pipeline.recording import record_of_report
 from ..records import jsonl
 from ..records.finish_time import WRONG_TIME_HINT, wrong_time
 from ..reports.printable import counted, json_text
-from ..resources import is_installed
+from ..resources import is_installed, manual
 from ..system.files import write_atomically
 from ..versions import is_numbers
 from . import records_changes
@@ -207,8 +207,7 @@ def publish_command(
     """Write a probe's REPORT from a real GPU to measurements/, where predict finds it.
 
     Names of people and machines are taken out. The file is named after image, driver, GPU and day, and an
-    existing file is never replaced. In the checkout, scripts/compile-data then makes it a part of the facts.
-    A measurement is shown as measured, never as certified.
+    existing file is never replaced. A measurement is shown as measured, never as certified.
     """
     from ..compat import measurements
     from ..redaction.redact import Redaction
@@ -238,7 +237,7 @@ def publish_command(
         raise InputError(f"{path} exists already", hint="a measurement is never replaced") from None
     print_status(f"Wrote {path}. Read it before you publish it.")
     if directory is None:
-        print_status("scripts/compile-data makes it a part of the facts.")
+        print_status(f"How it becomes a part of the facts: {manual('how-to/publish-a-measurement.md')}")
 
 
 def _bytes(path: Path) -> bytes:
@@ -257,7 +256,7 @@ def _texts(value: Any) -> Iterator[str]:
     """Yield every text in parsed JSON."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, (list, dict)):
+    elif isinstance(value, (list, tuple, dict)):
         for entry in value.values() if isinstance(value, dict) else value:
             yield from _texts(entry)
 
@@ -269,7 +268,7 @@ def _redacted(value: Any, redaction: Callable[[str], str], known: Collection[str
     """
     if isinstance(value, str):
         return value if value in known else redaction(value)
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return [_redacted(entry, redaction, known) for entry in value]
     if isinstance(value, dict):
         return {

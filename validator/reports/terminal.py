@@ -76,22 +76,20 @@ def prediction_text(prediction: Prediction) -> RenderableType:
         head.append(Text(prediction.modes))
     if prediction.missing and prediction.outcome is Outcome.UNKNOWN:
         head.append(Text(f"not known: {', '.join(fact_names(prediction.missing))}"))
-    head.append(Text(f"evidence: {evidence_words(prediction)}"))
+    if prediction.evidence:
+        head.append(Text(f"evidence: {evidence_words(prediction)}"))
     return Group(*head, reasons_table(prediction.reasons))
 
 
 def evidence_words(prediction: Prediction) -> str:
-    """Return what a prediction rests on, and the best that was tried besides."""
-    best = prediction.evidence[0] if prediction.evidence else None
-    rules = "derived from published facts"
-    if best is None:
-        return rules
+    """Return what a prediction rests on, and the best that was tried besides. It needs some evidence."""
+    best = prediction.evidence[0]
     where = f"{best.text}{f', {best.date}' if best.date else ''}"
     if prediction.rank is not Rank.DERIVED:
         weaker = f"; weaker, because it had {' and '.join(best.differs)}" if best.differs else ""
         return f"{best.rank.value} ({where}{weaker})"
     weaker = f" with {' and '.join(best.differs)}" if best.differs and best.rank is Rank.MEASURED else ""
-    return f"{rules}; also {best.rank.value}{weaker} ({where})"
+    return f"derived from published facts; also {best.rank.value}{weaker} ({where})"
 
 
 def reasons_table(reasons: Iterable[Reason]) -> Table:
