@@ -25,7 +25,7 @@ from validator.model import certificate, diagnosis, facts, finding, prediction, 
 from validator.pipeline import fleet as pipeline_fleet
 from validator.pipeline import publisher
 from validator.records import changes, comparison
-from validator.reports import audit, derived, overview, project
+from validator.reports import derived, overview, project
 
 REFERENCE = Path(__file__).parent / "reference"
 TABLE = re.compile(r"(<!-- generated: fields (\w+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
@@ -84,10 +84,6 @@ TYPES: Mapping[Path, Sequence[type]] = {
         recommend.RecommendationDocument,
         recommend.HostDocument,
         recommend.CandidateDocument,
-        audit.AuditDocument,
-        audit.DatabaseDocument,
-        audit.AuditedDocument,
-        audit.VulnerabilityDocument,
         finding.FindingDocument,
         project.PinnedDocument,
     ),

@@ -1,5 +1,5 @@
-"""Help for the tests of several packages: a small file system that fills up quickly, forked processes, and
-reading YAML with libyaml."""
+"""Help for the tests of several packages: a small file system that fills up quickly, forked processes,
+reading YAML with libyaml, and what a check of a made-up report says."""
 
 from __future__ import annotations
 
@@ -26,6 +26,15 @@ FORKED.set_forkserver_preload(
 def read_yaml(text: str) -> Any:
     """Read a document of this repository, ten times as quickly as `yaml.safe_load`."""
     return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+def said(text: str, outcome: str = "pass") -> dict[str, Any]:
+    """Return the fields of a check whose sentence is this text, as a check of the user's own has them."""
+    if outcome == "fail":
+        fault = {"code": "own_check_failed", "severity": "fault", "summary": text}
+        return {"statement": None, "problems": [fault]}
+    code = {"pass": "own_check_passed", "skip": "own_check_skipped"}.get(outcome, "own_check_failed")
+    return {"statement": {"code": code, "summary": text}, "problems": []}
 
 
 @contextlib.contextmanager

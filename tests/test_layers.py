@@ -29,7 +29,6 @@ ALLOWED = {
         "system", "errors", "resources",
     },
     "sbom": {"model", "assemble", "errors", "__init__"},
-    "audit": {"_vendor", "model", "versions", "errors"},
     "engines": {
         "model", "versions", "compat", "locks", "registry", "assemble",
         "system", "errors", "resources",
@@ -42,8 +41,8 @@ ALLOWED = {
     "probe": {"problems", "version_numbers", "_vendor"},
     "records": {"model", "system", "errors"},
     "certify": {
-        "model", "versions", "compat", "matrix", "records", "registry",
-        "system", "errors", "resources",
+        "model", "versions", "compat", "matrix", "records", "registry", "redaction",
+        "system", "errors", "resources", "problems",
     },
     "admission": {"model", "versions", "compat", "registry", "certify", "errors"},
     "diagnosis": {"model", "versions", "conditions", "compat", "errors", "resources", "problems"},
@@ -62,13 +61,13 @@ ALLOWED = {
         "__init__",
     },
     "redaction": set(),
-    "reports": {"model", "versions", "compat", "records", "redaction", "audit", "errors"},
+    "reports": {"model", "versions", "compat", "records", "redaction", "errors"},
     "answers": {"model", "versions", "compat", "diagnosis", "reports", "errors"},
     "serve": {"model", "reports", "errors"},
     "cli": {
         "model", "versions", "compat", "matrix", "locks", "registry", "assemble", "engines", "records",
         "fleet", "certify", "delivery", "pipeline", "diagnosis", "lint", "reports", "dataset",
-        "redaction", "sbom", "audit", "admission", "answers", "serve", "supply", "system", "errors",
+        "redaction", "sbom", "admission", "answers", "serve", "supply", "system", "errors",
         "resources", "__init__",
     },
 }  # fmt: skip

@@ -12,7 +12,6 @@ import functools
 import math
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from ._vendor.packaging.version import InvalidVersion as InvalidVersion
 from ._vendor.packaging.version import Version as Version
@@ -29,10 +28,6 @@ from .version_numbers import order_by_numbers
 
 _DRIVER = re.compile(r"^[Rr]?(\d{3,4})(?:\.(\d{1,4}))?(?:\.(\d{1,4}))?$")
 _CUDA = re.compile(r"^(\d{1,2})\.(\d{1,2})(?:\.(\d{1,4}))?$")
-_DEBIAN = re.compile(
-    r"(?:(?P<epoch>[0-9]{1,9}):)?(?P<upstream>[0-9][A-Za-z0-9.+~-]{0,200}?)(?<!-)(?:-(?P<revision>[A-Za-z0-9.+~]{1,200}))?"
-)
-_DEBIAN_PARTS = re.compile(r"(?=.)([^0-9]*)([0-9]*)")
 _CAPABILITY = re.compile(r"^(?:sm_|compute_)?(?:(\d{1,2})\.(\d)|(\d{1,2})(\d))[af]?$")
 
 
@@ -121,58 +116,6 @@ class ComputeCapability:
 
     def __str__(self) -> str:
         return f"{self.major}.{self.minor}"
-
-
-@functools.total_ordering
-@dataclass(frozen=True, eq=False)
-class DebianVersion:
-    """The version of a Debian package, ordered as dpkg orders them.
-
-    https://www.debian.org/doc/debian-policy/ch-controlfields.html#version
-    """
-
-    epoch: int
-    upstream: str
-    revision: str
-    text: str
-
-    @classmethod
-    def parse(cls, text: str) -> DebianVersion:
-        """Read `1:2.38.1-5+deb12u3`. Raises ValueError for other text."""
-        match = _DEBIAN.fullmatch(text)
-        if not match:
-            raise ValueError(f'"{text}" is not the version of a Debian package')
-        return cls(int(match["epoch"] or 0), match["upstream"], match["revision"] or "0", text)
-
-    def _key(self) -> tuple[Any, ...]:
-        return (self.epoch, _debian_order(self.upstream), _debian_order(self.revision))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, DebianVersion) and self._key() == other._key()
-
-    def __lt__(self, other: DebianVersion) -> bool:
-        return self._key() < other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def __str__(self) -> str:
-        return self.text
-
-
-def _debian_order(part: str) -> tuple[tuple[tuple[int, ...], int], ...]:
-    """Return what orders an upstream version or a revision: text and numbers in turn.
-
-    In text, a tilde comes before the end, the end before letters, and letters before everything else.
-    """
-    found = []
-    for text, digits in _DEBIAN_PARTS.findall(part):
-        order = tuple(-1 if char == "~" else ord(char) + (0 if char.isalpha() else 256) for char in text)
-        found.append(((*order, 0), int(digits or 0)))
-    return (*found, ((0,), 0))
-
-
-# PEP 440.
 
 
 def major_minor(version: str) -> str:

@@ -15,10 +15,12 @@ from typing import Any
 from validator.certify.trust import THROW_AWAY, Trust
 from validator.model.evidence import COMPUTING_CHECKS
 from validator.model.record import Record, Verdict
+from validator.model.report import Limit
 from validator.model.timestamps import format_timestamp, now_utc
 from validator.model.verdict import PROBE_VERSION, REQUIRED_CHECKS
 from validator.registry.names import additions_of
 
+from ..support import said
 from .private_keys import KeyOwner, make_key
 
 PASSWORD = "c0b6-a-password-of-these-tests-9f31"
@@ -48,7 +50,7 @@ def report(driver: str = "580.65.06", gpu: str = "h100", **environment: str) -> 
     outcomes = [(name, "pass", True) for name in REQUIRED_CHECKS]
     outcomes += [("xla_speedup", "fail", False), ("multi_gpu", "skip", False)]
     return {
-        "format": 1,
+        "format": 2,
         "probe": {"version": f"{PROBE_VERSION}+fixture"},
         "fixture": True,
         "started": "2026-11-20T01:00:00Z",
@@ -73,7 +75,7 @@ def report(driver: str = "580.65.06", gpu: str = "h100", **environment: str) -> 
             {
                 "id": name,
                 "outcome": outcome,
-                "summary": f"about {name}",
+                **said(f"about {name}", outcome),
                 "required": required,
                 "evidence": EVIDENCE.get(name, {}),
                 "duration_s": 0.0,
@@ -81,6 +83,24 @@ def report(driver: str = "580.65.06", gpu: str = "h100", **environment: str) -> 
             for name, outcome, required in outcomes
         ],
     }
+
+
+#: What a probe saw fail only with TensorFloat-32 off.
+LIMIT = Limit("xla_convolution_float32", "NVIDIA H100 80GB HBM3", "no algorithm worked")
+
+
+def with_limits(found: Mapping[str, Any], *limits: Limit) -> dict[str, Any]:
+    """Return a report of format 2, with these limits in its check `xla_convolution`."""
+    checks = [
+        {name: value for name, value in check.items() if name != "summary"}
+        | {"statement": None, "problems": []}
+        for check in found["checks"]
+    ]
+    convolution = next(check for check in checks if check["id"] == "xla_convolution")
+    convolution["problems"] = [
+        {"code": one.code, "severity": "limit", "gpu": one.gpu, "error": one.error} for one in limits
+    ]
+    return {**found, "format": 2, "checks": checks}
 
 
 def record(

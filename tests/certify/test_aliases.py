@@ -10,6 +10,8 @@ import pytest
 from validator.certify.promote import ImageStanding, Move, best_for_aliases, plan_moves
 from validator.model.certificate import Certificate, Failure, GpuFacts
 
+from .fixtures import LIMIT
+
 BASE = Certificate(
     image_digest="a", image="tf2.21.0-cuda12.5-cudnn9.3-py312", host_class="r580-h100", driver="580.65.06",
     gpus=(GpuFacts("NVIDIA H100", "9.0"),), lock_digest="l", probe_version="1", tensorflow="2.21.0",
@@ -76,11 +78,24 @@ def test_a_driver_alias_goes_only_to_images_measured_on_that_branch() -> None:
         ({"cudnn": "9.10.2"}, {"cudnn": "9.3.0"}),
         ({"measured": "2026-11-20T02:00:00+00:00"}, {"measured": "2026-11-20T02:30:00+01:00"}),
         ({}, {"cuda": "unknown"}),
+        ({}, {"cudnn": "9.24.0", "limits": (LIMIT,)}),
+        ({"python": "3.13.1", "limits": (LIMIT,)}, {}),
     ],
 )
 def test_the_better_image_gets_the_alias(better: dict[str, Any], worse: dict[str, Any]) -> None:
     pair = certificate("better", **better), certificate("worse", **worse)
     assert goals(*pair)["latest"] == goals(*reversed(pair))["latest"] == "better"
+
+
+def test_a_limit_counts_for_the_aliases_of_the_hosts_that_have_it() -> None:
+    """The limited image is the better one but for its limit on R580."""
+    found = goals(
+        certificate("limited", cudnn="9.24.0", limits=(LIMIT,)),
+        certificate("limited", cudnn="9.24.0", driver="570.10", host_class="r570-h100"),
+        certificate("free"),
+        certificate("free", driver="570.10", host_class="r570-h100"),
+    )
+    assert (found["latest"], found["2.21-driver580"], found["2.21-driver570"]) == ("free", "free", "limited")
 
 
 def test_the_patch_version_of_python_does_not_matter() -> None:

@@ -1,4 +1,4 @@
-"""The lists of what is in an image are attached to it, signed by its builder, and read back."""
+"""The list of what is in an image is attached to it, signed by its builder, and read back."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from validator.certify import attached
 from validator.certify import bundle as bundle_module
 from validator.certify.provenance import Refusal
 from validator.certify.registration import entry_line
-from validator.certify.sboms import attach_sboms, sbom_of
+from validator.certify.sboms import PREDICATE, attach_sbom, sbom_of
 from validator.certify.signing import Signer
 from validator.certify.trust import Signatory, Trust, read_key
 from validator.certify.trust_file import read_trust_file
@@ -25,8 +26,7 @@ from validator.model.timestamps import now_utc
 from validator.registry.client import Registry
 from validator.registry.names import Repository, tag_of
 from validator.resources import images_directory
-from validator.sbom.bill import bill
-from validator.sbom.documents import PREDICATES, documents, render
+from validator.sbom.document import document, render
 
 from .. import commands
 from ..loop import tiers
@@ -40,8 +40,7 @@ from .private_keys import signed
 
 pytestmark = pytest.mark.service
 
-DOCUMENTS = documents(bill(LOCK, BASE, {}))
-CYCLONEDX, SPDX = PREDICATES.values()
+DOCUMENT = document(LOCK, BASE, {})
 
 
 @pytest.fixture
@@ -50,7 +49,7 @@ def listed(stock: Stock, repository: Repository, image: str, signer: Signer) -> 
 
     def fill(place: Repository) -> str:
         digest = put_image(stock, place)
-        attach_sboms(Registry(place), digest, DOCUMENTS, signer)
+        attach_sbom(Registry(place), digest, DOCUMENT, signer)
         return digest
 
     return stock.put(repository, "listed", fill)
@@ -58,7 +57,7 @@ def listed(stock: Stock, repository: Repository, image: str, signer: Signer) -> 
 
 @dataclass(frozen=True)
 class Unlisted:
-    """An image that a builder pushed without its lists. name: in the registry. trust: the trust file."""
+    """An image that a builder pushed without its list. name: in the registry. trust: the trust file."""
 
     registry: Registry
     digest: str
@@ -73,11 +72,10 @@ class Unlisted:
             *options, environment={**os.environ, "COSIGN_PASSWORD": signer.password or ""},
         )  # fmt: skip
 
-    def lists(self) -> dict[str, dict[str, object]]:
-        """Return the signed lists that the image has."""
-        trusted = read_trust_file(self.trust)
-        found = {kind: sbom_of(self.registry, self.digest, kind, trusted) for kind in (CYCLONEDX, SPDX)}
-        return {kind: one for kind, one in found.items() if not isinstance(one, Refusal)}
+    def list(self) -> dict[str, Any] | None:
+        """Return the signed list that the image has."""
+        found = sbom_of(self.registry, self.digest, read_trust_file(self.trust))
+        return None if isinstance(found, Refusal) else found
 
 
 BOOTSTRAPPED = "tf2.21.0-cuda12.5-cudnn9.3-py313"
@@ -114,50 +112,48 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Builder:
     return make_builder(tmp_path_factory.mktemp("stranger"), "stranger")
 
 
-def test_both_are_read_back(registry: Registry, listed: str, trust: Trust) -> None:
-    for kind, document in DOCUMENTS.items():
-        assert sbom_of(registry, listed, kind, trusting(trust)) == document
+def test_it_is_read_back(registry: Registry, listed: str, trust: Trust) -> None:
+    assert sbom_of(registry, listed, trusting(trust)) == DOCUMENT
 
 
-@pytest.mark.parametrize(("name", "kind"), [("cyclonedx", CYCLONEDX), ("spdxjson", SPDX)])
-def test_cosign_verifies_them_by_its_own_names_of_the_formats(
-    repository: Repository, listed: str, trust: Trust, name: str, kind: str
+def test_cosign_verifies_it_by_its_own_name_of_the_format(
+    repository: Repository, listed: str, trust: Trust
 ) -> None:
     done = cosign(
-        "verify-attestation", "--key", str(trust.key), "--type", name, "--insecure-ignore-tlog",
+        "verify-attestation", "--key", str(trust.key), "--type", "cyclonedx", "--insecure-ignore-tlog",
         "--allow-http-registry", repository.at(listed),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     statement = payload(json.dumps({"dsseEnvelope": json.loads(done.stdout)}).encode())
-    assert statement["predicateType"] == kind
-    assert statement["predicate"] == DOCUMENTS[kind]
+    assert statement["predicateType"] == PREDICATE
+    assert statement["predicate"] == DOCUMENT
 
 
 def test_the_same_list_is_attached_once(
     registry: Registry, listed: str, signer: Signer, trust: Trust
 ) -> None:
-    attach_sboms(registry, listed, DOCUMENTS, signer)
-    assert len(list(attached.candidates(registry, listed, CYCLONEDX))) == 1
-    newer = documents(bill(LOCK, BASE, {"SOURCE_DATE_EPOCH": "1"}))
-    attach_sboms(registry, listed, newer, signer)
-    assert len(list(attached.candidates(registry, listed, CYCLONEDX))) == 2
+    attach_sbom(registry, listed, DOCUMENT, signer)
+    assert len(list(attached.candidates(registry, listed, PREDICATE))) == 1
+    newer = document(LOCK, BASE, {"SOURCE_DATE_EPOCH": "1"})
+    attach_sbom(registry, listed, newer, signer)
+    assert len(list(attached.candidates(registry, listed, PREDICATE))) == 2
 
 
 def test_what_nobody_in_the_trust_file_signed_does_not_count(
     registry: Registry, image: str, listed: str, trust: Trust, stranger: Builder
 ) -> None:
-    found = sbom_of(registry, listed, CYCLONEDX, trusting(stranger.party.signatory))
+    found = sbom_of(registry, listed, trusting(stranger.party.signatory))
     assert isinstance(found, Refusal) and "not signed by a builder in the trust file" in found.why
     revoked = trusting(trust)
     gone = [
         party.__class__(party.name, party.signatory, party.until, now_utc()) for party in revoked.builders
     ]
-    found = sbom_of(registry, listed, CYCLONEDX, revoked.__class__(builders=tuple(gone)))
+    found = sbom_of(registry, listed, revoked.__class__(builders=tuple(gone)))
     assert isinstance(found, Refusal) and "was revoked" in found.why
 
 
 def test_an_image_without_a_list_says_so(registry: Registry, image: str, trust: Trust) -> None:
-    found = sbom_of(registry, image, CYCLONEDX, trusting(trust))
+    found = sbom_of(registry, image, trusting(trust))
     assert found == Refusal("it has no list of packages that its builder signed")
 
 
@@ -168,12 +164,12 @@ def test_a_signed_statement_that_is_no_list_of_this_image_does_not_count(
     statement = {
         "_type": "https://in-toto.io/Statement/v1",
         "subject": [{"name": "x", "digest": {"sha256": image.removeprefix("sha256:")}}],
-        "predicateType": CYCLONEDX,
+        "predicateType": PREDICATE,
         "predicate": {},
         **change,
     }
-    attached.attach(registry, image, signed(json.dumps(statement).encode(), stranger.key), CYCLONEDX)
-    found = sbom_of(registry, image, CYCLONEDX, trusting(stranger.party.signatory))
+    attached.attach(registry, image, signed(json.dumps(statement).encode(), stranger.key), PREDICATE)
+    found = sbom_of(registry, image, trusting(stranger.party.signatory))
     assert isinstance(found, Refusal) and "does not count" in found.why
 
 
@@ -184,8 +180,8 @@ def test_a_list_that_nobody_could_read_back_is_not_attached(
     with pytest.raises(
         ValidatorError, match=r"list of packages of sha256:.* can't be attached: .*larger than"
     ):
-        attach_sboms(registry, image, DOCUMENTS, signer)
-    assert list(attached.candidates(registry, image, CYCLONEDX)) == []
+        attach_sbom(registry, image, DOCUMENT, signer)
+    assert list(attached.candidates(registry, image, PREDICATE)) == []
 
 
 def test_the_command_prints_what_the_builder_signed(
@@ -194,31 +190,27 @@ def test_the_command_prints_what_the_builder_signed(
     key = json.dumps(read_key(trust.key or ""))
     file = tmp_path / "trust.yaml"
     file.write_text(f"builders:\n  - {{name: ci, until: 2100-01-01, key: {key}}}\n")
-    for format_, kind in PREDICATES.items():
-        out = tmp_path / format_
-        done = commands.run(
-            "sbom", repository.at(listed), "--trust", file, "--format", format_, "--output", out
-        )
-        assert done.returncode == 0, done.stderr
-        assert out.read_text() == render(DOCUMENTS[kind])
+    out = tmp_path / "image.cdx.json"
+    done = commands.run("sbom", repository.at(listed), "--trust", file, "--output", out)
+    assert done.returncode == 0, done.stderr
+    assert out.read_text() == render(DOCUMENT)
     file.write_text("builders: []\n")
     done = commands.run("sbom", repository.at(listed), "--trust", file)
     assert done.returncode == 1
     assert "not signed by a builder in the trust file" in done.stderr
 
 
-def test_an_image_without_lists_gets_those_of_its_lock_once(unlisted: Unlisted) -> None:
-    assert unlisted.lists() == {}
+def test_an_image_without_a_list_gets_that_of_its_lock_once(unlisted: Unlisted) -> None:
+    assert unlisted.list() is None
     done = unlisted.attach()
     assert done.returncode == 0, done.stderr
-    assert f"Attached its lists to {unlisted.registry.repository.at(unlisted.digest)}." in done.stderr
-    found = unlisted.lists()
-    assert set(found) == {CYCLONEDX, SPDX}
+    assert f"Attached its list to {unlisted.registry.repository.at(unlisted.digest)}." in done.stderr
+    found = unlisted.list()
     made = commands.run("sbom", BOOTSTRAPPED, "--base", "bootstrap")
-    assert render(found[CYCLONEDX]) == made.stdout
+    assert found is not None and render(found) == made.stdout
     done = unlisted.attach()
-    assert done.returncode == 0 and "has its lists already" in done.stderr
-    assert len(list(attached.candidates(unlisted.registry, unlisted.digest, SPDX))) == 1
+    assert done.returncode == 0 and "has its list already" in done.stderr
+    assert len(list(attached.candidates(unlisted.registry, unlisted.digest, PREDICATE))) == 1
 
 
 def test_the_packages_of_a_base_that_nobody_can_read_are_left_out_only_on_demand(
@@ -235,13 +227,15 @@ def test_the_packages_of_a_base_that_nobody_can_read_are_left_out_only_on_demand
     other = replace(unlisted, digest=digest)
     done = other.attach()
     assert done.returncode == 3 and f"the packages of the base {gone} can't be listed here" in done.stderr
-    assert other.lists() == {}
+    assert other.list() is None
     assert other.attach("--base", "unlisted").returncode == 0
-    (base,) = (one for one in other.lists()[CYCLONEDX]["components"] if one["bom-ref"] == "base")  # type: ignore[attr-defined]
+    found = other.list()
+    assert found is not None
+    (base,) = (one for one in found["components"] if one["bom-ref"] == "base")
     assert base["description"] == "The packages of this base are not listed."
 
 
-def test_lists_are_attached_only_to_what_the_lock_made_and_only_by_a_builder(
+def test_a_list_is_attached_only_to_what_the_lock_made_and_only_by_a_builder(
     unlisted: Unlisted, stranger: Builder, trust: Trust, tmp_path: Path, release: tuple[Signer, Trust]
 ) -> None:
     unproven = trust_file(tmp_path, trust)
@@ -249,9 +243,9 @@ def test_lists_are_attached_only_to_what_the_lock_made_and_only_by_a_builder(
     assert done.returncode == 1 and "its provenance does not count" in done.stderr
     done = unlisted.attach(key=release[0])
     assert done.returncode == 1 and "has no builder" in done.stderr
-    for option in (("--format", "spdx"), ("--output", "x"), ("--base", "registry")):
+    for option in (("--output", "x"), ("--base", "registry")):
         assert unlisted.attach(*option).returncode == 2
-    assert unlisted.lists() == {}
+    assert unlisted.list() is None
     digest = push_image(unlisted.registry.repository, tag_of(BOOTSTRAPPED), {"made": "otherwise"})
     wrong = replace(INPUTS, image=BOOTSTRAPPED)
     stranger.prove(unlisted.registry, digest, wrong)
@@ -261,7 +255,7 @@ def test_lists_are_attached_only_to_what_the_lock_made_and_only_by_a_builder(
     )
 
 
-def test_lists_are_attached_to_images_in_a_registry_only() -> None:
+def test_a_list_is_attached_to_images_in_a_registry_only() -> None:
     done = commands.run("sbom", BOOTSTRAPPED, "--attach")
     assert done.returncode == 2 and "--attach needs an image in a registry" in done.stderr
     done = commands.run("sbom", BOOTSTRAPPED, "--builder-key", "x")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 from collections.abc import Callable
 from datetime import timedelta
@@ -17,10 +18,11 @@ from validator.model.certificate import Certificate, Failure, GpuFacts, read_ver
 from validator.model.codec import DocumentError, encode
 from validator.model.own_checks import OwnCheck
 from validator.model.record import Verdict
+from validator.model.report import Limit
 from validator.model.timestamps import format_timestamp
 from validator.model.verdict import PROBE_VERSION, REQUIRED_CHECKS
 
-from .fixtures import LOCK, MEASURED_AT, record, report
+from .fixtures import LIMIT, LOCK, MEASURED_AT, record, report, with_limits
 from .measuring import measurement_of_record, outside_of
 
 DIGEST = "sha256:" + "d" * 64
@@ -80,6 +82,60 @@ def test_the_users_own_checks_are_listed_with_their_files() -> None:
         document["predicate"]["configuration"].append({**parts["ours/our_check"], **wrong})
         with pytest.raises(NoCertificate, match=r"configuration\[8\]"):
             certificate_of(json.dumps(document).encode())
+
+
+def limited_payload(*limits: Limit, **changes: Any) -> bytes:
+    return payload(with_limits(report(), *limits), **changes)
+
+
+def test_the_limits_of_the_record_are_signed_and_read_back() -> None:
+    other = Limit("keras_jit_float32", LIMIT.gpu, "x" * 9)
+    text = limited_payload(LIMIT, other)
+    assert LIMITS_PART(json.loads(text)) == {
+        "name": "limits", "annotations": {"limits": [encode(LIMIT), encode(other)]},
+    }  # fmt: skip
+    assert record(DIGEST, found=with_limits(report(), LIMIT, other)).limits == (LIMIT, other)
+    found = certificate_of(text)
+    assert found.limits == (LIMIT, other)
+    assert read_verification(json.dumps({"certificates": [encode(found)]})).certificates == (found,)
+
+
+def test_without_limits_a_statement_and_a_record_id_keep_their_bytes() -> None:
+    """The digests are those of the version before there were limits."""
+    at = "2026-11-20T01:02:00+00:00"
+    check = {
+        "id": "driver",
+        "outcome": "pass",
+        "summary": "",
+        "required": True,
+        "evidence": {},
+        "duration_s": 0.0,
+    }
+    found = report() | {"probe": {"version": "2.2.0+fixture"}, "checks": [check]}
+    made = record(DIGEST, finished=at, found=found)
+    measurement = measurement_of_record(made, None)
+    told = {"issued": at, "expires": "2026-12-04T01:02:00+00:00"}
+    text = statement(made, made.read_report(), measurement, "registry.example/tf", **told)
+    assert made.id == "41b9ad61fddf1f3b544a4a7e6ec85f81"
+    assert (
+        hashlib.sha256(text).hexdigest() == "b40154ffa34aa5dd9d5e86aff89b22b2ed9dd6051d4042d4bfb30bbb9ef4f099"
+    )
+    assert certificate_of(text).limits == () == made.limits
+
+
+def test_a_failure_has_no_limits() -> None:
+    found = with_limits(report(), LIMIT)
+    next(check for check in found["checks"] if check["id"] == "gpu_compute")["outcome"] = "fail"
+    assert b"limits" not in payload(found, verdict=Verdict.FAILED)
+
+
+def test_the_error_of_a_limit_names_nobody_and_is_not_endless() -> None:
+    error = (
+        "in /home/secret-user/model.py on GPU-00000000-0000-0000-0000-000000000000: no algorithm" + "." * 5000
+    )
+    (found,) = certificate_of(limited_payload(Limit("xla_convolution_float32", "NVIDIA H200", error))).limits
+    assert "secret" not in found.error and "GPU-" not in found.error
+    assert "no algorithm" in found.error and len(found.error) == 500
 
 
 def test_the_result_is_passed_if_nothing_failed() -> None:
@@ -193,7 +249,7 @@ def _part(name: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 HOST, LOCK_PART, CERTIFICATE = _part("host"), _part("lock"), _part("certificate")
-PART_RECORD = _part("record")
+PART_RECORD, LIMITS_PART = _part("record"), _part("limits")
 
 
 @pytest.mark.parametrize(
@@ -225,10 +281,23 @@ PART_RECORD = _part("record")
             "certificate.fixture: missing",
         ),
         (lambda d: d["predicate"].update(passedTests=[1]), "passedTests"),
+        (lambda d: LIMITS_PART(d).pop("annotations"), "configuration.limits"),
+        (lambda d: LIMITS_PART(d)["annotations"].pop("limits"), "configuration.limits.limits: missing"),
+        (lambda d: LIMITS_PART(d)["annotations"].update(limits="none"), "configuration.limits.limits"),
+        (
+            lambda d: LIMITS_PART(d)["annotations"]["limits"][0].pop("code"),
+            "configuration.limits.limits[0].code: missing",
+        ),
+        (
+            lambda d: d["predicate"]["configuration"].append(
+                {"name": "limits", "annotations": {"limits": []}}
+            ),
+            "its configuration has 2 entries with the name limits",
+        ),
     ],
 )
 def test_anything_but_a_certificate_is_rejected(change: Callable[[dict[str, Any]], object], why: str) -> None:
-    document = copy.deepcopy(json.loads(payload()))
+    document = copy.deepcopy(json.loads(limited_payload(LIMIT)))
     change(document)
     with pytest.raises(NoCertificate) as caught:
         certificate_of(json.dumps(document).encode())

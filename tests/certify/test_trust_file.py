@@ -110,12 +110,27 @@ def test_a_key_that_was_made_for_a_test_keeps_its_mark(tmp_path: Path) -> None:
         (f"builders: [{runner()}]", "builders[0].host_classes: unknown key"),
         (f"runners: [{runner(outside='[node-label]')}]", 'outside[0]: "node-label" is not known; the near'),
         (f"runners: [{runner(outside='[]')}]", "runners[0].outside: is empty"),
+        (
+            "refuse_limits: [keras_jit_float32,\n  xla_convolution_float]",
+            'trust.yaml:2:3: refuse_limits[1]: "xla_convolution_float" is not known; the nearest'
+            " is xla_convolution_float32",
+        ),
+        ("refuse_limits: gpu_off", 'trust.yaml:1:16: refuse_limits: "gpu_off" is not known; choose from'),
+        ("refuse_limits: []", "trust.yaml:1:16: refuse_limits: is empty"),
+        ("refuse_limit: [keras_jit_float32]", "refuse_limit: unknown key; did you mean refuse_limits?"),
     ],
 )  # fmt: skip
 def test_a_problem_is_named_with_its_line(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(InputError) as caught:
         read_trust_file(written(tmp_path, text))
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("written_as", ["[xla_convolution_float32]", "xla_convolution_float32"])
+def test_limits_may_be_refused(tmp_path: Path, written_as: str) -> None:
+    found = read_trust_file(written(tmp_path, f"refuse_limits: {written_as}\n"))
+    assert found == TrustFile(refuse_limits=("xla_convolution_float32",))
+    assert read_trust_file(written(tmp_path, f"runners: [{runner()}]")).refuse_limits == ()
 
 
 @pytest.mark.parametrize("text", ["", "# Nobody yet.\n"])

@@ -24,6 +24,7 @@ from validator.model.measurement import Unread
 from validator.model.report import read_report
 
 from ..pipeline.fakes import H100, report
+from ..support import said
 
 ROOT = Path(__file__).parents[2]
 #: What TensorFlow 2.18.1 prints, in part.
@@ -106,20 +107,15 @@ def report_with_hidden_gpus() -> bytes:
     document["checks"][2] |= {
         "id": "environment",
         "outcome": "fail",
-        "summary": "CUDA_VISIBLE_DEVICES hides every GPU",
-        "evidence": {
-            "variables": [
-                {
-                    "name": "CUDA_VISIBLE_DEVICES",
-                    "value": "-1",
-                    "kind": "visibility",
-                    "effect": "which GPUs CUDA shows",
-                    "problem": "visible_devices_hides_all_gpus",
-                    "severity": "fault",
-                    "wrong": "hides every GPU",
-                }
-            ]
-        },
+        "statement": None,
+        "problems": [
+            {
+                "code": "visible_devices_hides_all_gpus",
+                "severity": "fault",
+                "variable": "CUDA_VISIBLE_DEVICES",
+                "value": "-1",
+            }
+        ],
     }
     return json.dumps(document).encode()
 
@@ -220,7 +216,7 @@ def test_the_end_of_a_long_text_gives_names_away_too(
 def test_names_in_a_report_are_taken_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(report(H100))
     document["environment"]["variables"] = {"USER": "annabel", "HOSTNAME": "atlas-07"}
-    document["checks"][2] |= {"outcome": "fail", "summary": "annabel broke it on atlas-07"}
+    document["checks"][2] |= {"outcome": "fail", **said("annabel broke it on atlas-07", "fail")}
     path = tmp_path / "report.json"
     path.write_text(json.dumps(document))
     assert cli.run(["doctor", "--report", str(path), "--markdown"]) == 1
@@ -272,7 +268,7 @@ def test_a_compressed_report_is_rejected(tmp_path: Path) -> None:
     [
         (b"", "Expecting value"),
         (b"[]", "the report: expected `object`, got `array`"),
-        (b'{"format": 99}', "the report has format 99; this version reads 1 and 2"),
+        (b'{"format": 99}', "the report has format 99; this version reads 2"),
         (b"[" * 100_000, "nested more than 64 levels deep"),
         (b"\xff\xfe", "decode|Expecting"),
         (b"2026-11-21 08:33:12: E cuda_driver.cc:152] failed call to cuInit", "Extra data|Expecting"),

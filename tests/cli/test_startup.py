@@ -9,7 +9,10 @@ from pathlib import Path
 from validator import cli
 
 ROOT = Path(__file__).parents[2]
-HEAVY = ("alembic", "docker", "jinja2", "psycopg", "pynvml", "re2", "requests", "rich", "sqlalchemy", "yaml")
+HEAVY = (
+    "alembic", "cyclonedx", "docker", "jinja2", "psycopg", "pynvml", "re2", "requests", "rich",
+    "sqlalchemy", "yaml",
+)  # fmt: skip
 
 
 def heavy_modules_after(*commands: list[str], heavy: tuple[str, ...] = HEAVY) -> tuple[list[str], str]:

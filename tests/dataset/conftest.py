@@ -11,7 +11,7 @@ from validator.records.jsonl import read_file
 from .exports import write
 
 #: Records of real runs without a GPU, and made-up ones of every other kind.
-RECORDS = Path(__file__).parents[1] / "records" / "records_of_format_1.jsonl.gz"
+RECORDS = Path(__file__).parents[1] / "records" / "kept_records.jsonl.gz"
 
 
 @pytest.fixture(scope="session")

@@ -13,11 +13,12 @@ from validator.certify.signing import Signer
 from validator.certify.trust import Trust
 from validator.delivery.candidates import Terms
 from validator.model.record import Verdict
+from validator.model.report import Limit
 from validator.model.timestamps import format_timestamp, now_utc
 from validator.registry.client import Registry
 from validator.registry.names import Repository, identifier_of
 
-from ..certify.fixtures import record, report
+from ..certify.fixtures import record, report, with_limits
 from ..certify.measuring import certify_measured, note_proven
 from ..registry.images import push_image
 from ..registry.stock import Stock
@@ -55,15 +56,22 @@ class Shelf:
         by: tuple[Signer, Trust] | None = None,
         age: timedelta = timedelta(hours=1),
         now: datetime | None = None,
+        limits: Sequence[Limit] = (),
     ) -> None:
-        """Certify an image as if it was measured on these hosts. by: who signs. age: of the measurement."""
+        """Certify an image as if it was measured on these hosts.
+
+        by: who signs. age: of the measurement. limits: those that the probe found.
+        """
         signer, trust = by or (self.signer, self.trust)
         at = now or now_utc()
         tensorflow, *_, python = tag.partition("_")[0].split("-")
         for driver, gpu in hosts:
+            version = python.removeprefix("py")
+            found = report(driver, gpu, tensorflow=tensorflow, python=f"{version}.7")
             made = record(
                 digest,
-                tensorflow=tensorflow, python=python.removeprefix("py"), driver=driver, gpu=gpu,
+                found=with_limits(found, *limits) if limits else None,
+                tensorflow=tensorflow, python=version, driver=driver, gpu=gpu,
                 finished=format_timestamp(at - age),
                 image=identifier_of(tag), cell=f"{identifier_of(tag)}@r{driver.partition('.')[0]}-{gpu}",
             )  # fmt: skip

@@ -25,6 +25,7 @@ from validator.model.certificate import Certificate, Failure
 from validator.model.prediction import Outcome
 from validator.registry.names import tag_of
 
+from ..certify.fixtures import LIMIT
 from .values import (
     FAILS,
     TAG,
@@ -317,10 +318,31 @@ def _certified(tag: str) -> Certificate:
 )
 def test_pull_and_promote_prefer_the_same_images(several: list[str]) -> None:
     ours = sorted(several, key=lambda tag: tagged_image(tag).preference)
-    by_alias = sorted(several, key=lambda tag: preference(_certified(tag)))
-    assert [preference(_certified(tag))[:6] for tag in ours] == [
-        preference(_certified(tag))[:6] for tag in by_alias
-    ]
+
+    def rank(tag: str) -> tuple[object, ...]:
+        return preference(_certified(tag), limited=False)
+
+    by_alias = sorted(several, key=rank)
+    assert [rank(tag)[:7] for tag in ours] == [rank(tag)[:7] for tag in by_alias]
+
+
+def test_of_images_that_differ_only_in_cuda_and_cudnn_one_without_limits_comes_first() -> None:
+    on = host("580.65.06")
+    newer_cudnn, newer_python = "2.21.0-cuda12.9-cudnn9.24-py3.12", "2.21.0-cuda12.5-cudnn9.3-py3.13"
+
+    def order(*limited: str) -> list[str]:
+        found = [
+            assess(candidate(certificate(limits=(LIMIT,) if tag in limited else ()), tag=tag), on, WORKS)
+            for tag in (TAG, newer_cudnn, newer_python)
+        ]
+        return [one.candidate.image.tag for one in best_first(found)]
+
+    assert order() == order(TAG) == order(newer_python) == [newer_python, newer_cudnn, TAG]
+    assert order(newer_cudnn) == [newer_python, TAG, newer_cudnn]
+    # A limit that was seen on another GPU says nothing about this host.
+    elsewhere = candidate(certificate(), certificate("580.65.06", "t4", limits=(LIMIT,)))
+    assert assess(elsewhere, on, WORKS).limits == ()
+    assert assess(candidate(certificate(limits=(LIMIT,))), on, WORKS).limits == (LIMIT,)
 
 
 #: An image whose CUDA and cuDNN depend on the day it was locked.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import json
 from typing import Any
 
 import pytest
@@ -14,8 +12,6 @@ from validator.model.diagnosis import Diagnosis
 from validator.model.report import report_of
 from validator.probe.checks import CHECKS
 from validator.problems import CATALOGUE, clause, problem, sentence, statement
-
-from ..model.test_report import REPORT_OF_FORMAT_1
 
 
 @pytest.fixture
@@ -49,16 +45,6 @@ def document() -> dict[str, Any]:
         ],
         "logs": {"host_stderr": "", "tensorflow_stderr": ""},
     }
-
-
-@pytest.fixture
-def older(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a report of format 1 on which every check passed."""
-    document["format"] = 1
-    for entry in document["checks"]:
-        del entry["problems"]
-        entry["summary"] = "it is so"
-    return document
 
 
 def check(document: dict[str, Any], name: str) -> dict[str, Any]:
@@ -324,19 +310,6 @@ def test_a_failed_check_without_a_cause_is_not_recognized(document: dict[str, An
     assert found.next_step.startswith("no known cause explains the checks that did not pass")
 
 
-@pytest.mark.parametrize("value", [None, [], {}, 3, "text", [None], {"gpus": 3}])
-@pytest.mark.parametrize("part", ["evidence", "logs", "host"])
-def test_fields_of_a_wrong_shape_show_nothing(older: dict[str, Any], part: str, value: Any) -> None:
-    changed = copy.deepcopy(older)
-    if part == "evidence" and isinstance(value, dict):
-        changed["checks"][2]["evidence"] = {"variables": value}
-    elif part == "host" and isinstance(value, dict):
-        changed["host"] = {"driver_libraries": value, "gpus": []}
-    elif part == "logs":
-        changed["logs"] = value
-    assert diagnosed(changed) is not None
-
-
 def test_the_rows_fit_the_report_and_the_catalogue_of_problems() -> None:
     assert {row.path[0] for row in field_rows()} <= {"host", "environment"}
     checks = {one.id for one in CHECKS}
@@ -362,66 +335,3 @@ def test_the_problems_of_causes_are_codes() -> None:
     }
     assert codes <= set(CATALOGUE)
     assert len(codes) > 20
-
-
-@pytest.mark.parametrize(
-    ("name", "evidence", "code"),
-    [
-        (
-            "environment",
-            {"variables": [
-                {"name": "X", "value": "y", "problem": "stubs_on_library_path", "severity": "fault"}
-            ]},
-            "libcuda_wrong_or_not_found",
-        ),
-        (
-            "python_stack",
-            {"problems": [{"problem": "numpy_2", "package": "numpy", "severity": "fault", "wrong": "x"}]},
-            "numpy_abi_break",
-        ),
-        (
-            "cuda_libraries",
-            {"libraries": [
-                {"soname": "libcublas.so.12", "phase": "gate", "error": "libcublas.so.12: x", "others": []}
-            ]},
-            "cuda_library_missing_or_wrong_version",
-        ),
-        (
-            "cuda_libraries",
-            {"libraries": [
-                {"soname": "libcublas.so.12", "phase": "gate", "error": "wrong ELF class", "others": []}
-            ]},
-            "cuda_library_missing_or_wrong_version",
-        ),
-        ("cudnn_load", {}, "cudnn_version_mismatch"),
-        (
-            "compute_capability",
-            {"gpus": [{"name": "X", "compute_capability": "3.5", "kernels": "none"}]},
-            "compute_capability_unsupported",
-        ),
-        ("silent_cpu", {}, "silent_cpu"),
-    ],
-)  # fmt: skip
-def test_a_failed_check_of_format_1_is_the_cause(
-    older: dict[str, Any], name: str, evidence: dict[str, Any], code: str
-) -> None:
-    check(older, name).update(outcome="fail", summary="it is not so", evidence=evidence)
-    assert first(older) == code
-
-
-def test_tensorflow_is_missing_or_without_cuda_in_format_1(older: dict[str, Any]) -> None:
-    check(older, "tensorflow_build").update(outcome="skip", summary="it is not so")
-    assert first(older) == "cpu_only_build"
-    check(older, "tensorflow_build")["outcome"] = "fail"
-    older["environment"]["tensorflow"] = None
-    assert first(older) == "tensorflow_not_installed"
-
-
-def test_the_sentences_of_format_1_are_not_read() -> None:
-    captured = json.loads(REPORT_OF_FORMAT_1.read_bytes())
-    assert captured["format"] == 1
-    reworded = copy.deepcopy(captured)
-    for entry in reworded["checks"]:
-        entry["summary"] = "other words"
-    codes = [[cause.code for cause in diagnosed(one).causes] for one in (captured, reworded)]
-    assert codes[0] == codes[1]

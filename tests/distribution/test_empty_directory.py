@@ -12,6 +12,7 @@ import pytest
 from validator.locks import lock_files
 
 from ..commands import ROOT
+from ..corpus.reader import REPORTS
 from ..probe.environments import UNOPTIMIZED
 from .conftest import Installed
 
@@ -104,7 +105,7 @@ def test_init_writes_a_project_that_plans(installed: Installed) -> None:
 
 
 def test_records_are_in_the_current_directory(installed: Installed) -> None:
-    report = ROOT / "tests" / "model" / "report-of-format-1.json"
+    report = min(REPORTS.iterdir())
     done = installed.run("records", "import", "--report", report)
     assert done.returncode == 0, done.stderr
     assert (installed.directory / ".validator" / "records.db").exists()

@@ -33,7 +33,6 @@ from validator.records.store import Store
 from validator.serve.server import PageServer
 
 from ..assemble.synthetic import Image, Layer
-from ..audit.databases import affected, entry, write_zip
 from ..certify.fixtures import PASSWORD
 from ..commands import Done, run
 from ..corpus.reader import REPORTS
@@ -89,7 +88,6 @@ profiles:
 #: Options that a call needs here, by its first word and the beginnings of others. The certificates here are
 #: fixtures, which no command accepts otherwise; only throw-away keys sign them; nothing is downloaded.
 ADDED: Mapping[str, tuple[str, ...]] = {
-    "audit tf": ("--base", "unlisted"),
     "certify keygen": ("--throw-away",),
     "promote": ("--fixtures",),
     "records publish": ("--directory", "measurements"),
@@ -130,9 +128,11 @@ VALUES: Mapping[str, str] = {
     "2026-12-01T06:30": "2126-12-01T06:30",
     "1000:1000": f"{os.getuid()}:{os.getgid()}",
 }
+_NO_SCANNER = "it is not on this machine, and downloads its database"
+#: A scanner gets a list of packages, as its last argument.
+_SCAN = 'file="${@: -1}" && grep -q CycloneDX "${file#*[:=]}"'
 #: Programs that can't be run here. Each line of a page that names one is typed, and this answers.
 STAND_INS: Mapping[str, StandIn] = {
-    "curl": StandIn("osv.dev is not on this machine", 'cp "$PREPARED/$(basename "$2")" "$2"'),
     "createuser": StandIn(
         "it asks at a terminal for a password",
         'for _ in 1 2; do echo "$PASSWORD_OF_ROLES"; done | PATH="${PATH#*:}" setsid --wait createuser "$@"',
@@ -149,17 +149,20 @@ STAND_INS: Mapping[str, StandIn] = {
         "it starts a workflow on GitHub",
         'test "$1 $2" = "workflow run" && test -e "$CHECKOUT/.github/workflows/$3"',
     ),
+    "grype": StandIn(_NO_SCANNER, _SCAN),
     "kubectl": StandIn(
         "there is no Kubernetes cluster",
         'case "$*" in *" -f -") test -n "$(cat)" ;; *" -f "*) test -s "${@: -1}" ;; esac',
     ),
     "nfd": StandIn("it runs on a node of a cluster", "true"),
+    "osv-scanner": StandIn(_NO_SCANNER, _SCAN),
     "pip": StandIn("it installs this tool from GitHub", "true"),
     "pytest": StandIn("the tests of the pytest plugin run it", "true"),
     "scontrol": StandIn("it asks inside a job of a cluster", 'printf "node1\\nnode2\\n"'),
     "scp": StandIn("there is one machine", 'cp "$1" "$HOME/${2##*:}"'),
     "srun": StandIn("it runs inside a job of a cluster", 'SLURM_PROCID=0 "$@"'),
     "ssh": StandIn("there is one machine", 'cd "$HOME" && bash -c "$2"'),
+    "trivy": StandIn(_NO_SCANNER, _SCAN),
     "uvx": StandIn("it installs from GitHub", 'if [[ $1 = --from ]]; then shift 2; "$@"; fi'),
 }
 #: Scripts of the checkout that can't be run here; the same as above.
@@ -376,10 +379,6 @@ cat "$PREPARED/report.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     (directory / "home/venv/bin/python").chmod(0o755)
-    other = affected("other", versions=["1"])
-    for name in ("PyPI", "Debian"):
-        known = {**other, "package": {"ecosystem": name, "name": "other"}}
-        write_zip(directory / f"prepared/{name}.zip", {"X-0.json": entry("X-0", known)})
     made_here = Image((Layer(1, 100),), ((LABEL_SPEC, IMAGE),))
     made_here.send(OciLayout(directory / "layout", TAG))
     with Store(str(directory / "damaged.db")) as store:

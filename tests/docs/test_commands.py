@@ -40,13 +40,16 @@ OTHERS = {
     "createdb",
     "createuser",
     "gh",
+    "grype",
     "jq",
     "nfd",
+    "osv-scanner",
     "paste",
     "pytest",
     "scp",
     "sha256sum",
     "ssh",
+    "trivy",
     "uvx",
 }
 #: What the language of a block says about its content.

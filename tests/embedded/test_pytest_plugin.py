@@ -115,17 +115,16 @@ def hidden(note: str = "") -> bytes:
     """Return a report of a machine whose GPU a variable hides."""
     document = json.loads(report(H100, gpu_visible="skip", gpu_compute="skip"))
     document["environment"]["variables"] = {"CUDA_VISIBLE_DEVICES": "-1"}
-    variable = {
-        "name": "CUDA_VISIBLE_DEVICES", "value": "-1", "kind": "visibility",
-        "effect": "which GPUs CUDA shows", "problem": "visible_devices_hides_all_gpus", "severity": "fault",
-        "wrong": "hides every GPU",
+    problem = {
+        "code": "visible_devices_hides_all_gpus", "severity": "fault", "variable": "CUDA_VISIBLE_DEVICES",
+        "value": f"-1{note}",
     }  # fmt: skip
     for check in document["checks"]:
         if check["id"] == "environment":
             check |= {
                 "outcome": "fail",
-                "summary": f"CUDA_VISIBLE_DEVICES hides every GPU{note}",
-                "evidence": {"variables": [variable]},
+                "statement": None,
+                "problems": [problem],
             }
     return json.dumps(document).encode()
 
@@ -160,9 +159,7 @@ def test_the_line_of_a_failure_that_the_page_shows(run: Run, tmp_path: Path) -> 
     found = environment.CHECK.run(
         Context({"host": host, "environment": document["environment"], "tensorflow": None})
     )
-    document["format"] = 2
     for check in document["checks"]:
-        del check["summary"]
         if check["id"] == "environment":
             check |= {"problems": found.problems, "evidence": found.evidence}
     done = run("--require-gpu", "test_model.py", answer=json.dumps(document).encode())

@@ -5,6 +5,8 @@ import pytest
 
 from validator.model.record import Layer, Record, Verdict, record_of
 
+from ..support import said
+
 RECORD = Record(
     cell="tf2.21.0-cpu-py311@no-gpu",
     image="tf2.21.0-cpu-py311",
@@ -49,7 +51,7 @@ def test_the_id_depends_on_the_content() -> None:
 
 def test_one_result_is_read_as_all_are() -> None:
     checks = [
-        {"id": name, "outcome": "skip", "summary": "not run", "duration_s": 0.1}
+        {"id": name, "outcome": "skip", **said("not run", "skip"), "duration_s": 0.1}
         for name in ("first", "second")
     ]
     record = msgspec.structs.replace(RECORD, checks=checks)

@@ -34,6 +34,7 @@ from validator.probe import __version__
 from validator.probe.checks import CHECKS
 
 from ..records.values import DRIVER, OUTSIDE, document, report
+from ..support import said
 
 BAD = ["fail", "error", "timeout", "crash"]
 #: The required checks whose failure is the image's.
@@ -56,7 +57,7 @@ def with_checks(*also: tuple[str, str, bool]) -> Report:
     """Return a report in which every required check passes, and these: id, outcome, if required."""
     made = document()
     made["checks"] += [
-        {"id": name, "outcome": outcome, "summary": f"about {name}", "required": required}
+        {"id": name, "outcome": outcome, **said(f"about {name}", outcome), "required": required}
         for name, outcome, required in also
     ]
     return report_of(made)
@@ -92,7 +93,7 @@ def test_what_the_image_needs_in_addition_is_required_whatever_its_report_says(n
 def test_an_image_without_cuda_needs_its_additions_too() -> None:
     def judged(*also: tuple[str, str, bool]) -> Verdict:
         made = document([], "CPU")
-        made["checks"] += [{"id": n, "outcome": o, "summary": n, "required": r} for n, o, r in also]
+        made["checks"] += [{"id": n, "outcome": o, **said(n, o), "required": r} for n, o, r in also]
         names = ("packages", "ours/our_check")
         return verdict.judge(report_of(made), variant=Variant.CPU, also_required=names).verdict
 
@@ -150,13 +151,13 @@ def test_a_report_cannot_make_a_required_check_optional() -> None:
 
 def test_a_report_can_make_another_check_required() -> None:
     made = document()
-    made["checks"].append({"id": "of_a_newer_probe", "outcome": "fail", "summary": "", "required": True})
+    made["checks"].append({"id": "of_a_newer_probe", "outcome": "fail", "required": True})
     assert judge(report_of(made)).verdict is Verdict.FAILED
 
 
 def test_an_optional_check_that_went_wrong_does_not_fail_the_cell() -> None:
     made = document()
-    made["checks"].append({"id": "xla_coverage", "outcome": "fail", "summary": "one op"})
+    made["checks"].append({"id": "xla_coverage", "outcome": "fail", **said("one op", "fail")})
     both = report_of(made)
     assert judge(both).verdict is Verdict.CERTIFIED
     assert [check.id for check in failed_checks(both)] == ["xla_coverage"]
@@ -516,7 +517,7 @@ def test_the_checks_of_the_gpu_say_nothing_about_an_image_without_cuda(check: st
 
 def test_a_check_that_a_user_requires_counts_for_an_image_without_cuda_too() -> None:
     made = cpu_document()
-    made["checks"].append({"id": "of_the_user", "outcome": "fail", "summary": "", "required": True})
+    made["checks"].append({"id": "of_the_user", "outcome": "fail", "required": True})
     assert on_cpu(report_of(made)).verdict is Verdict.FAILED
 
 

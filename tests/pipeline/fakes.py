@@ -17,6 +17,8 @@ from validator.model.measurement import GpuIdentity, Outside, Unread
 from validator.model.spec import ImageSpec
 from validator.model.verdict import PROBE_VERSION, REQUIRED_CHECKS
 
+from ..support import said
+
 H100: dict[str, Any] = {
     "driver": "580.95.05",
     "kernel_driver": "580.95.05",
@@ -31,14 +33,14 @@ def report(host: dict[str, Any] = NO_GPU, **outcomes: str) -> bytes:
         {
             "id": name,
             "outcome": outcomes.get(name, "pass" if host["gpus"] or name == "xla_train_step" else "skip"),
-            "summary": f"about {name}",
+            **said(f"about {name}", outcomes.get(name, "pass")),
             "required": True,
             "evidence": {"device_type": "GPU" if host["gpus"] else "CPU"} if name in COMPUTING_CHECKS else {},
         }
         for name in REQUIRED_CHECKS
     ]
     document = {
-        "format": 1,
+        "format": 2,
         "probe": {"version": f"{PROBE_VERSION}+test"},
         "started": "2026-01-01T00:00:00Z",
         "finished": "2026-01-01T00:00:09Z",

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from validator.model.record import Record
 from validator.records.changes import Change, changed_checks, changes
 
+from ..support import said
 from .values import record
 
 GPU = {"name": "NVIDIA H100 PCIe", "uuid": "GPU-1f", "compute_capability": "9.0", "memory_bytes": 1}
@@ -102,8 +103,8 @@ def test_a_record_with_odd_facts_can_be_compared() -> None:
 
 
 def test_checks_whose_outcome_differs() -> None:
-    def check(name: str, outcome: str) -> dict[str, str]:
-        return {"id": name, "outcome": outcome, "summary": f"{name} {outcome}"}
+    def check(name: str, outcome: str) -> dict[str, Any]:
+        return {"id": name, "outcome": outcome, **said(f"{name} {outcome}", outcome)}
 
     before = record(1, checks=[check("driver", "pass"), check("old", "pass"), check("cudnn_load", "pass")])
     after = record(1, checks=[check("new", "skip"), check("driver", "pass"), check("cudnn_load", "fail")])

@@ -14,6 +14,8 @@ from validator.model.report import Report, report_of
 from validator.model.verdict import PROBE_VERSION, REQUIRED_CHECKS
 from validator.records import jsonl
 
+from ..support import said
+
 DRIVER = "580.65.06"
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
 H100 = {"name": "NVIDIA H100 80GB HBM3", "compute_capability": "9.0", "uuid": UUID}
@@ -77,7 +79,7 @@ def document(
         {
             "id": name,
             "outcome": outcomes.get(name, "pass"),
-            "summary": f"about {name}",
+            **said(f"about {name}"),
             "required": True,
             "evidence": {"device_type": device} if name in COMPUTING_CHECKS else {},
         }
@@ -85,7 +87,7 @@ def document(
         if outcomes.get(name) != "missing"
     ]
     return {
-        "format": 1,
+        "format": 2,
         "probe": {"version": f"{PROBE_VERSION}+test"},
         "started": "",
         "finished": "",

@@ -18,6 +18,7 @@ from validator.reports.printable import one_line, printable
 from validator.reports.terminal import overview_text, plan_table, record_text, records_table, show
 
 from ..records.values import record
+from ..support import said
 from .test_overview import IMAGES, planned
 
 #: Red, the window's title, the clipboard, eight-bit CSI, backspaces, text that reads from the right.
@@ -55,7 +56,7 @@ def test_no_text_of_a_record_controls_the_terminal(
     monkeypatch.setattr(Console, "is_terminal", terminal)
     monkeypatch.setenv("COLUMNS", "400")
     monkeypatch.setenv("NO_COLOR", "1")
-    check = {"id": HOSTILE, "outcome": "skip", "summary": HOSTILE, "duration_s": 0.25}
+    check = {"id": HOSTILE, "outcome": "skip", **said(HOSTILE, "skip"), "duration_s": 0.25}
     found = record(
         1, cell=HOSTILE, image=HOSTILE, reason=HOSTILE, engine=HOSTILE, base=HOSTILE, started=HOSTILE,
         versions={HOSTILE: HOSTILE}, checks=[check], image_digest=HOSTILE, probe_version=HOSTILE,

@@ -18,6 +18,7 @@ from validator.reports.terminal import (
 )
 
 from ..records.values import record
+from ..support import said
 from .test_overview import IMAGES, measured, planned
 
 LONG = "a sentence that no terminal would hold in one line, " * 20
@@ -78,7 +79,7 @@ def test_a_prediction_names_what_is_not_known(capsys: pytest.CaptureFixture[str]
 
 
 def test_a_record_is_shown_with_its_checks(capsys: pytest.CaptureFixture[str]) -> None:
-    check = {"id": "driver", "outcome": "skip", "summary": "no driver here", "duration_s": 0.25}
+    check = {"id": "driver", "outcome": "skip", **said("no driver here", "skip"), "duration_s": 0.25}
     show(record_text(record(1, checks=[check], versions={"cudnn": "9.3.0"}, image_digest=None)))
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == [record(1, checks=[check], versions={"cudnn": "9.3.0"}).id, "unproven: no GPU"]

@@ -41,6 +41,7 @@ from ..integration.docker.conftest import PYTHON
 from ..loop import tiers
 from ..registry.images import push_image
 from ..registry.server import RunningRegistry, running_registry
+from ..support import said
 from .gh import State
 from .night import Machine, Night
 from .support import workflow
@@ -313,7 +314,7 @@ def third(machine: Machine, state: State, promoted: None, fixture_image: str, ru
     """Run a night in which our runner is offline, and the other one sends a failure."""
     found = report()
     check = next(check for check in found["checks"] if check["id"] == "cudnn_load")
-    check |= {"outcome": "fail", "summary": "cuDNN does not load"}
+    check |= {"outcome": "fail", **said("cuDNN does not load", "fail")}
 
     def deliver(challenge: Challenge) -> list[Record]:
         failed = record(

@@ -25,7 +25,7 @@ class Demands:
 
     signatory: who must have signed it. drivers: the driver branches of the cluster. capabilities: the compute
     capabilities of its GPUs. max_age: the highest age of the measurement, or None. fixtures: True to accept
-    only certificates that a test made up.
+    only certificates that a test made up. refuse_limits: codes of limits that no certificate may have.
     """
 
     signatory: Signatory
@@ -33,6 +33,7 @@ class Demands:
     capabilities: tuple[ComputeCapability, ...]
     max_age: timedelta | None = None
     fixtures: bool = False
+    refuse_limits: tuple[str, ...] = ()
 
     def document(self) -> dict[str, object]:
         """Return the demands as JSON, for policies in languages that can read it."""
@@ -43,6 +44,7 @@ class Demands:
             "checks": list(REQUIRED_CHECKS),
             "addedPackages": PACKAGES,
             "ownChecks": PREFIX,
+            "refusedLimits": list(self.refuse_limits),
             "fixture": self.fixtures,
             "maxAgeSeconds": None if self.max_age is None else int(self.max_age.total_seconds()),
             "toleranceSeconds": int(TOLERANCE.total_seconds()),
@@ -82,6 +84,7 @@ def demands(
         tuple(sorted({_capability(model) for model in gpus})),
         max_age,
         fixtures,
+        trust.refuse_limits,
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import jinja2
 import yaml
 
-from ..certify.statement import PREDICATE
+from ..certify.statement import LIMITS, PREDICATE
 from ..certify.trust import Signatory, public_pem
 from ..errors import InputError
 from ..model.additions import PREFIX
@@ -191,7 +191,18 @@ def _conditions(demands: Demands) -> list[dict[str, Any]]:
     if demands.max_age is not None:
         until = f"time_add({measured}, '{_hours(demands.max_age)}h')"
         found.append((f"{{{{ time_after({until}, time_now_utc()) }}}}", "Equals", True))
-    return [{"key": key, "operator": operator, "value": value} for key, operator, value in found]
+    conditions = [{"key": key, "operator": operator, "value": value} for key, operator, value in found]
+    codes = f"configuration[?name=='{LIMITS}'].annotations.{LIMITS}[].code"
+    conditions += [
+        {
+            "key": f"{{{{ contains({codes}, '{code}') }}}}",
+            "operator": "Equals",
+            "value": False,
+            "message": f"the trust file refuses the limit {code}",
+        }
+        for code in demands.refuse_limits
+    ]
+    return conditions
 
 
 def _hours(age: timedelta) -> int:

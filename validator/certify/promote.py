@@ -185,29 +185,41 @@ def best_for_aliases(standings: Mapping[str, ImageStanding]) -> dict[str, Certif
     """Return, by alias, the certificate of the image to point at. Pre-releases get no alias."""
     best: dict[str, Certificate] = {}
     ranks: dict[str, tuple[object, ...]] = {}
+    limited = {
+        (alias, digest)
+        for digest, standing in standings.items()
+        for one in standing.certificates
+        if one.limits
+        for alias in _aliases(one)
+    }
     regressions = {digest: _regressions(digest, standings) for digest in standings}
     for digest, standing in standings.items():
         for certificate in standing.certificates:
             if version_or_oldest(certificate.tensorflow).is_prerelease:
                 continue
             for alias in _aliases(certificate):
-                rank = (not _within(alias, certificate, regressions[digest]), *preference(certificate))
+                regressed = bool(_within(alias, certificate, regressions[digest]))
+                rank = (not regressed, *preference(certificate, limited=(alias, digest) in limited))
                 if alias not in best or rank > ranks[alias]:
                     best[alias], ranks[alias] = certificate, rank
     return best
 
 
-def preference(certificate: Certificate) -> tuple[object, ...]:
+def preference(certificate: Certificate, *, limited: bool) -> tuple[object, ...]:
     """Return a key by which the better of two certificates is the greater.
 
     The newest TensorFlow is best; then the project's default base and a fixed CUDA and cuDNN; then the newest
-    Python, CUDA and cuDNN; and among images of one spec, the one that was measured last.
+    Python; then an image without limits; then the newest CUDA and cuDNN; and among images of one spec, the
+    one that was measured last.
+
+    limited: True if a certificate of the image has limits.
     """
     return (
         version_or_oldest(certificate.tensorflow),
         _DEFAULT_BASE.fullmatch(certificate.image) is not None,
         _FLOATS.search(certificate.image) is None,
         leading_numbers(certificate.python)[:2],
+        not limited,
         version_or_oldest(certificate.cuda),
         version_or_oldest(certificate.cudnn),
         parse_timestamp(certificate.measured) or NEVER,

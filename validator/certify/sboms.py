@@ -1,7 +1,6 @@
-"""Attach lists of what is in an image (SBOMs) to it, signed by its builder, and read them back.
+"""Attach the list of what is in an image (SBOM) to it, signed by its builder, and read it back.
 
-Each is the predicate of an in-toto statement, in the form that `cosign verify-attestation` reads:
-`--type cyclonedx` and `--type spdxjson`.
+It is the predicate of an in-toto statement, which `cosign verify-attestation --type cyclonedx` verifies.
 """
 
 from __future__ import annotations
@@ -25,6 +24,9 @@ from .signing import Signer
 from .statement import STATEMENT_V1
 from .trust_file import Party, TrustFile
 
+#: The predicate type that `cosign verify-attestation --type cyclonedx` asks for.
+PREDICATE = "https://cyclonedx.org/bom"
+
 
 class _Statement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     type: str = msgspec.field(name="_type")
@@ -33,58 +35,52 @@ class _Statement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename
     predicate: dict[str, Any]
 
 
-def attach_sboms(
+def attach_sbom(
     registry: Registry,
     digest: str,
-    documents: Mapping[str, Mapping[str, Any]],
+    document: Mapping[str, Any],
     signer: Signer,
     *,
     now: datetime | None = None,
 ) -> None:
     """Sign what is in an image, and attach it, unless this builder has done so before.
 
-    documents: by predicate type. Raises ValidatorError if the key can't be used, MissingError if the registry
-    or cosign fails.
+    Raises ValidatorError if the key can't be used, MissingError if the registry or cosign fails.
     """
     at = now or now_utc()
     with signer.trust() as trust:
-        own = Party("this builder", trust, datetime.max.replace(tzinfo=at.tzinfo))
-        for predicate_type, document in documents.items():
-            trusted = TrustFile(builders=(own,))
-            if document in tuple(_sboms(registry, digest, predicate_type, trusted, at)):
-                continue
-            statement = codec.canonical(
-                {
-                    "_type": STATEMENT_V1,
-                    "subject": [
-                        {
-                            "name": str(registry.repository),
-                            "digest": {"sha256": digest.removeprefix("sha256:")},
-                        }
-                    ],
-                    "predicateType": predicate_type,
-                    "predicate": document,
-                }
-            )
-            try:
-                bundle = parse_bundle(signer.sign(statement))
-            except BundleError as error:
-                raise ValidatorError(
-                    f"the list of packages of {digest} can't be attached: its signed statement is not valid:"
-                    f" {error}",
-                    hint="use a base with fewer packages",
-                ) from None
-            attached.attach(registry, digest, bundle.canonical, predicate_type)
+        own = TrustFile(builders=(Party("this builder", trust, datetime.max.replace(tzinfo=at.tzinfo)),))
+        if document in tuple(_sboms(registry, digest, own, at)):
+            return
+        statement = codec.canonical(
+            {
+                "_type": STATEMENT_V1,
+                "subject": [
+                    {"name": str(registry.repository), "digest": {"sha256": digest.removeprefix("sha256:")}}
+                ],
+                "predicateType": PREDICATE,
+                "predicate": document,
+            }
+        )
+        try:
+            bundle = parse_bundle(signer.sign(statement))
+        except BundleError as error:
+            raise ValidatorError(
+                f"the list of packages of {digest} can't be attached: its signed statement is not valid:"
+                f" {error}",
+                hint="use a base with fewer packages",
+            ) from None
+        attached.attach(registry, digest, bundle.canonical, PREDICATE)
 
 
 def sbom_of(
-    registry: Registry, digest: str, predicate_type: str, trust: TrustFile, *, now: datetime | None = None
+    registry: Registry, digest: str, trust: TrustFile, *, now: datetime | None = None
 ) -> dict[str, Any] | Refusal:
     """Return the list of what is in an image that a builder of the trust file signed, or why none counts.
 
     Raises MissingError when the registry can't be reached or cosign can't verify anything.
     """
-    found = tuple(_sboms(registry, digest, predicate_type, trust, now or now_utc()))
+    found = tuple(_sboms(registry, digest, trust, now or now_utc()))
     refusals = [one for one in found if isinstance(one, Refusal)]
     return next(
         (one for one in found if not isinstance(one, Refusal)),
@@ -96,12 +92,12 @@ def sbom_of(
 
 
 def _sboms(
-    registry: Registry, digest: str, predicate_type: str, trust: TrustFile, now: datetime
+    registry: Registry, digest: str, trust: TrustFile, now: datetime
 ) -> Iterator[dict[str, Any] | Refusal]:
-    """Yield what a builder signed, or why it does not count, for each attached statement of that type."""
-    for candidate in attached.candidates(registry, digest, predicate_type):
+    """Yield what a builder signed, or why it does not count, for each attached list."""
+    for candidate in attached.candidates(registry, digest, PREDICATE):
         try:
-            payload, _ = by_a_builder(candidate.read(), digest, predicate_type, trust, now)
+            payload, _ = by_a_builder(candidate.read(), digest, PREDICATE, trust, now)
             yield codec.convert(codec.parse_unique(payload), _Statement, "the statement").predicate
         except MissingError:
             raise

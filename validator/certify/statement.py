@@ -2,7 +2,7 @@
 
 Statement v1 and the predicate Test Result v0.1: https://github.com/in-toto/attestation (spec/v1/statement.md,
 spec/predicates/test-result.md). What the predicate has no field for is in the annotations of resource
-descriptors: the checks that were skipped, the host, the times.
+descriptors: the checks that were skipped, the host, the times, the limits.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ import msgspec
 from ..model import codec
 from ..model.certificate import Certificate, Failure, GpuFacts
 from ..model.codec import DocumentError
+from ..model.diagnosis import shortened
 from ..model.measurement import Measurement
 from ..model.own_checks import OwnCheck, is_own
 from ..model.record import REHEARSAL, Record, Verdict
-from ..model.report import CheckOutcome, Report
+from ..model.report import CheckOutcome, Limit, Report
+from ..redaction.redact import redacted
 from ..registry.names import is_digest
 from ..versions import DriverRelease
 
@@ -37,6 +39,10 @@ VALID_FOR = timedelta(days=14)
 _HOST = ("driver", "driver_cuda", "kernel", "machine", "os", "glibc", "container", "wsl")
 _GPU = ("name", "compute_capability", "memory_bytes")
 _VERSIONS = ("tensorflow", "python", "cuda", "cudnn")
+#: The entry of the configuration that lists the limits, and its only annotation.
+LIMITS = "limits"
+#: The characters of a limit's error that are published. The image wrote it, and may have written anything.
+_ERROR = 500
 
 
 class NoCertificate(ValueError):
@@ -99,6 +105,7 @@ def statement(
                     "skippedTests": skipped,
                 },
             },
+            *_limits(report, result),
         ],
         "passedTests": passed,
         "warnedTests": [],
@@ -109,6 +116,20 @@ def statement(
         "_type": STATEMENT_V1, "subject": [subject], "predicateType": PREDICATE, "predicate": predicate,
     }  # fmt: skip
     return json.dumps(document, indent=1).encode()
+
+
+def _limits(report: Report | None, result: str) -> Iterator[dict[str, Any]]:
+    """Yield the entry of the limits, if there are any. A failure has none: it says that the image fails.
+
+    Their errors are texts of other software, so names of people and machines are taken out.
+    """
+    found = report.limits if report is not None and result != "FAILED" else ()
+    if found:
+        told = [
+            {"code": one.code, "gpu": one.gpu, "error": shortened(redacted(one.error), _ERROR)}
+            for one in found
+        ]
+        yield {"name": LIMITS, "annotations": {LIMITS: told}}
 
 
 def _known(values: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
@@ -195,6 +216,16 @@ class _Issue(msgspec.Struct, frozen=True, rename="camel"):
     skipped_tests: tuple[str, ...]
 
 
+class _Limit(msgspec.Struct, frozen=True):
+    code: str
+    gpu: str
+    error: str
+
+
+class _Limits(msgspec.Struct, frozen=True):
+    limits: tuple[_Limit, ...]
+
+
 class _Configuration(msgspec.Struct, frozen=True):
     """The facts about a measurement, by the name of their resource descriptor."""
 
@@ -204,6 +235,7 @@ class _Configuration(msgspec.Struct, frozen=True):
     host: _Host
     record: _Record
     certificate: _Issue
+    limits: _Limits = _Limits(())
 
 
 class _FailedConfiguration(msgspec.Struct, frozen=True):
@@ -292,6 +324,7 @@ def _certificate(predicate: _Predicate, digest: str, signer: str) -> Certificate
         signer=signer,
         fixture=found.certificate.fixture,
         checks=tuple(_own_checks(predicate)),
+        limits=tuple(Limit(one.code, one.gpu, one.error) for one in found.limits.limits),
     )
 
 
@@ -338,7 +371,12 @@ def _gpu(entry: dict[str, Any]) -> GpuFacts | None:
 
 
 def _parts(predicate: _Predicate) -> dict[str, Any]:
+    """Return the entries of the configuration by name. Raises NoCertificate if one is repeated."""
+    names = [str(entry.get("name")) for entry in predicate.configuration]
+    for name in _Configuration.__struct_fields__:
+        if names.count(name) > 1:
+            raise NoCertificate(f"its configuration has {names.count(name)} entries with the name {name}")
     return {
-        str(entry.get("name")): entry.get("digest" if entry.get("name") == "lock" else "annotations")
-        for entry in predicate.configuration
+        name: entry.get("digest" if name == "lock" else "annotations")
+        for name, entry in zip(names, predicate.configuration, strict=True)
     }

@@ -63,9 +63,11 @@ class Trust(Signatory):
 
     fixtures: accept certificates of test fixtures. This needs a throw-away key, and such a key signs nothing
         else: no trust accepts both real certificates and fixtures.
+    refuse_limits: codes of limits. A certificate with one of them does not count.
     """
 
     fixtures: bool = False
+    refuse_limits: tuple[str, ...] = ()
 
     def check(self) -> None:
         super().check()

@@ -1,4 +1,6 @@
-"""Read `trust.yaml`: who may sign. It belongs to whoever certifies, next to `matrix.yaml`.
+"""Read `trust.yaml`: who may sign, and which limits are refused.
+
+It belongs to whoever certifies, next to `matrix.yaml`.
 
 The file is read from the certifier's own checkout, never from an artifact: whoever can change it decides what
 is certified.
@@ -24,6 +26,7 @@ from ..matrix.schema import Axis, Text
 from ..matrix.shape import check_shape
 from ..model.measurement import Source
 from ..model.timestamps import NEVER, parse_timestamp
+from ..problems import CATALOGUE, LIMIT
 from ..resources import manual
 from .trust import THROW_AWAY, Signatory, public_pem
 
@@ -39,6 +42,8 @@ _PEM = re.compile(
 _GLOB = re.compile(r"[a-z0-9.*+-]+")
 #: The facts from outside that have to be allowed. What the host itself reads always counts.
 _SOURCES = (Source.NODE_LABELS.value,)
+#: The codes of the limits that a probe can report.
+_LIMITS = tuple(code for code, kind in CATALOGUE.items() if kind.severity == LIMIT)
 
 
 @dataclass(frozen=True)
@@ -78,11 +83,15 @@ class Party:
 
 @dataclass(frozen=True)
 class TrustFile:
-    """The trusted signers. release: the only signer of certificates; None: whoever runs `certify`."""
+    """The trusted signers. release: the only signer of certificates; None: whoever runs `certify`.
+
+    refuse_limits: codes of limits. A certificate with one of them does not count.
+    """
 
     release: Signatory | None = None
     builders: tuple[Party, ...] = ()
     runners: tuple[Party, ...] = ()
+    refuse_limits: tuple[str, ...] = ()
 
     def party_of(self, public_key: str) -> Party | None:
         """Return the builder or runner with this public key."""
@@ -151,6 +160,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     release: _Release = _Release()
     builders: _Parties = []
     runners: _Runners = []
+    refuse_limits: Axis = []
 
 
 def _parties(document: Document) -> TrustFile:
@@ -166,8 +176,13 @@ def _parties(document: Document) -> TrustFile:
     }
     document.raise_problems()
     _refuse_repeats(release, found, document)
+    codes = content.get("refuse_limits", [])
+    codes = [codes] if isinstance(codes, str) else codes
+    for index, code in enumerate(codes):
+        if code not in _LIMITS:
+            document.report(("refuse_limits", index), unknown_name(code, _LIMITS))
     document.raise_problems()
-    return TrustFile(release, found["builders"], found["runners"])
+    return TrustFile(release, found["builders"], found["runners"], tuple(codes))
 
 
 def _party(entry: dict[str, Any], place: Place, document: Document) -> Party:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -79,7 +79,8 @@ def certificates(
 ) -> Verified:
     """Return the valid certificates of an image, and the other attachments with the reason.
 
-    A failure that was measured later on the same host class invalidates a certificate.
+    A certificate is invalidated by a failure that was measured later on the same host class, and by a later
+    measurement there with a limit that the trust refuses.
 
     max_age: of the measurement. accept_expired: also count certificates that have expired.
     now: None for the current time.
@@ -97,16 +98,25 @@ def certificates(
     listed = attached.candidates(registry, digest, PREDICATE, REHEARSAL_PREDICATE)
     found = map_in_threads(judge, listed, _AT_ONCE)
     refused = tuple(entry for entry in found if isinstance(entry, Refused))
-    return _heed_newest((entry for entry in found if isinstance(entry, _Found)), refused)
+    return _heed_newest((entry for entry in found if isinstance(entry, _Found)), refused, trust.refuse_limits)
 
 
-def _heed_newest(found: Iterable[_Found], refused: tuple[Refused, ...]) -> Verified:
-    """Drop the certificates that a newer failure on the same host class invalidates."""
+def _heed_newest(
+    found: Iterable[_Found], refused: tuple[Refused, ...], refuse_limits: Collection[str]
+) -> Verified:
+    """Drop the certificates with a limit that is refused, and those that a newer statement invalidates.
+
+    The probes that measured older certificates may not have looked for limits, so a limit that is refused
+    invalidates them as a failure does.
+    """
     newest_first = sorted(found, key=lambda entry: entry.measured, reverse=True)
     failed: dict[str, _Found] = {}
+    limited: dict[str, _Found] = {}
     for entry in newest_first:
         if isinstance(entry.statement, Failure):
             failed.setdefault(entry.statement.host_class, entry)
+        elif _refused_limits(entry.statement, refuse_limits):
+            limited.setdefault(entry.statement.host_class, entry)
     # A certificate whose attachment was lost and repeated may be listed twice.
     good: dict[Certificate, None] = {}
     taken_back = []
@@ -114,13 +124,22 @@ def _heed_newest(found: Iterable[_Found], refused: tuple[Refused, ...]) -> Verif
         if not isinstance(entry.statement, Certificate):
             continue
         against = failed.get(entry.statement.host_class)
+        newer = limited.get(entry.statement.host_class)
         # If both were measured at the same time, it is not known which came last.
-        if against is None or against.measured < entry.measured:
-            good[entry.statement] = None
-        else:
+        if against is not None and against.measured >= entry.measured:
             assert isinstance(against.statement, Failure)
             why = f"a newer failure invalidates it: {against.statement.why}"
             taken_back.append(Refused(entry.what, why, against.statement))
+        elif limits := _refused_limits(entry.statement, refuse_limits):
+            taken_back.append(Refused(entry.what, f"the trust file refuses its limit {limits}"))
+        elif newer is not None and newer.measured >= entry.measured:
+            assert isinstance(newer.statement, Certificate)
+            limits = _refused_limits(newer.statement, refuse_limits)
+            when = f"measured {newer.statement.measured} on {newer.statement.host_class}"
+            why = f"a newer certificate, {when}, has a limit that the trust file refuses: {limits}"
+            taken_back.append(Refused(entry.what, why))
+        else:
+            good[entry.statement] = None
     passed = {certificate.host_class for certificate in good}
     standing = [entry.statement for name, entry in failed.items() if name not in passed]
     return Verified(
@@ -129,6 +148,11 @@ def _heed_newest(found: Iterable[_Found], refused: tuple[Refused, ...]) -> Verif
         tuple(statement for statement in standing if isinstance(statement, Failure)),
         frozenset(entry.statement.record_id for entry in newest_first),
     )
+
+
+def _refused_limits(certificate: Certificate, refuse_limits: Collection[str]) -> str:
+    """Return sentences about the limits of a certificate that are refused, or nothing."""
+    return "; ".join(one.sentence for one in certificate.limits if one.code in refuse_limits)
 
 
 def verified_statement(

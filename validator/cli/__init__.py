@@ -18,7 +18,6 @@ from .groups import SuggestingGroup
 
 #: Each command with its line in `--help`. Its module has the same name, except for those in MODULES.
 COMMANDS = {
-    "audit": "Match what is in an image against known vulnerabilities, without a network.",
     "build-matrix": "Lock, build, probe and record every selected image: the main job.",
     "certify": "Sign certificates for measured images and attach them to the images; make keys.",
     "check": "Run the probe once: in this environment, in an image, or with another Python.",
@@ -38,7 +37,7 @@ COMMANDS = {
     "report": "Show the matrix with its predictions and measured verdicts, or write it as a web page.",
     "run": "Write how to start the best certified image with docker or another tool, or start it.",
     "runner": "Make the key that this machine signs its measurements with, and register it.",
-    "sbom": "List what is in an image, in CycloneDX or SPDX.",
+    "sbom": "List what is in an image, in CycloneDX.",
     "serve": "Show the page on this machine, with the progress of a running `build-matrix`.",
     "trust": "Write a policy that lets a cluster run only images with a good certificate.",
     "verify": "Verify the certificates of the images in a registry.",

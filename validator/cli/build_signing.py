@@ -1,4 +1,4 @@
-"""Choose who signs what `build-matrix --push` builds, and the lists that `sbom --attach` attaches to it."""
+"""Choose who signs what `build-matrix --push` builds, and the list that `sbom --attach` attaches to it."""
 
 from __future__ import annotations
 

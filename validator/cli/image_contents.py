@@ -1,4 +1,4 @@
-"""Read what is in an image, from what its builder signed or from its lock, for `sbom` and `audit`."""
+"""Read what is in an image, from what its builder signed or from its lock."""
 
 from __future__ import annotations
 
@@ -74,19 +74,18 @@ def contents_options(function: F) -> F:
     return cast(F, decorated)
 
 
-def read_sbom(asked: Asked, format_: str) -> dict[str, Any]:
-    """Return the list of what is in an image. format_: `cyclonedx` or `spdx`.
+def read_sbom(asked: Asked) -> dict[str, Any]:
+    """Return the list of what is in an image, as CycloneDX.
 
     For an image in a registry, that is what its builder signed. Raises ValidatorError if no builder of the
     trust file did.
     """
-    from ..sbom.documents import PREDICATES, documents_of_lock
-
-    predicate = PREDICATES[format_]
     if (place := in_a_registry(asked.name)) is not None:
-        return _signed(asked, *place, predicate)
+        return _signed(asked, *place)
+    from ..sbom.document import document_of_lock
+
     spec, lock = _locked(asked)
-    return documents_of_lock(lock, _base(asked, spec))[predicate]
+    return document_of_lock(lock, _base(asked, spec))
 
 
 def in_a_registry(name: str) -> tuple[str, str] | None:
@@ -102,14 +101,14 @@ def in_a_registry(name: str) -> tuple[str, str] | None:
     return None
 
 
-def _signed(asked: Asked, repository: str, reference: str, predicate: str) -> dict[str, Any]:
+def _signed(asked: Asked, repository: str, reference: str) -> dict[str, Any]:
     from ..certify.provenance import Refusal
     from ..certify.sboms import sbom_of
     from ..certify.trust_file import read_trust_file
 
     trust = read_trust_file(trust_path_for(asked.matrix_path, asked.trust_path))
     registry = open_registry(repository, asked.plain_http)
-    found = sbom_of(registry, digest_in(registry, reference), predicate, trust)
+    found = sbom_of(registry, digest_in(registry, reference), trust)
     if isinstance(found, Refusal):
         raise ValidatorError(
             f"{asked.name}: {found.why}",

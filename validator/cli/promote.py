@@ -15,7 +15,7 @@ from ..registry.client import Registry
 from ..reports.printable import json_text, one_line
 from .host_options import name_option
 from .options import format_option, matrix_option, print_status, verbose_option
-from .trust_options import certificate_options, trust_file_option, trust_path_for
+from .trust_options import certificate_options, trust_path_for
 
 if TYPE_CHECKING:
     from ..certify.promote import Move
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 @click.command("promote")
 @certificate_options
 @matrix_option
-@trust_file_option
 @name_option
 @click.option("--dry-run", is_flag=True, help="Show what would move, and move nothing.")
 @format_option("text", "json")

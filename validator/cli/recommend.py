@@ -48,7 +48,8 @@ def command(
     """List the images for this host, or another, best first, with the reason why each one fits or does not.
 
     An image is certified if it was measured on the host's driver branch and compute capability; predicted
-    means that only the facts say that it works there. The exit code is 1 if no image fits.
+    means that only the facts say that it works there. Of images that differ only in CUDA and
+    cuDNN, those without limits on this host come first. The exit code is 1 if no image fits.
     """
     from ..delivery.candidates import Terms, recommend, tagged_images, without_certificates
     from ..delivery.choose import Standing
@@ -78,13 +79,15 @@ def _show(found: list[Assessment]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from ..delivery.choose import limit_line
     from ..reports.terminal import show
 
     table = Table("image", "digest", "for this host", "why", box=None, pad_edge=False)
     table.columns[0].no_wrap = True
     for one in found:
+        why = "; ".join([one.why, *map(limit_line, one.limits)])
         table.add_row(
-            one.candidate.image.tag, (one.candidate.digest or "")[:_SHORT], one.standing.value, Text(one.why)
+            one.candidate.image.tag, (one.candidate.digest or "")[:_SHORT], one.standing.value, Text(why)
         )
     show(table)
 
@@ -112,6 +115,10 @@ class CandidateDocument(TypedDict):
     cudnn: Annotated[str | None, "Null for `cpu` images."]
     standing: Annotated[str, "`certified`, `predicted` or `unfit`."]
     why: Annotated[str, "One sentence."]
+    limits: Annotated[
+        list[dict[str, str]],
+        "The limits in the certificates that cover the host: the `code`, the `gpu` and the `error` of each.",
+    ]
     prediction: Annotated[dict[str, str], "The worst `outcome` among the GPUs, and `why`."]
     certificates: Annotated[
         list[dict[str, Any]],
@@ -156,6 +163,7 @@ def _entry(repository: Repository, one: Assessment) -> CandidateDocument:
         "cudnn": image.cudnn,
         "standing": one.standing.value,
         "why": one.why,
+        "limits": encode(one.limits),
         "prediction": {"outcome": one.forecast.outcome.value, "why": one.forecast.why},
         "certificates": encode(one.candidate.certificates),
         "against": list(one.candidate.problems),

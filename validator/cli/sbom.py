@@ -16,14 +16,6 @@ from .trust_options import builder_options, open_registry, trust_path_for
 @click.command("sbom")
 @contents_options
 @click.option(
-    "--format",
-    "format_",
-    type=click.Choice(("cyclonedx", "spdx")),
-    default="cyclonedx",
-    show_default=True,
-    help="CycloneDX 1.6 or SPDX 2.3, as JSON.",
-)
-@click.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
@@ -32,19 +24,18 @@ from .trust_options import builder_options, open_registry, trust_path_for
 @click.option(
     "--attach",
     is_flag=True,
-    help="Make both lists of an image that was pushed without them from its lock, sign them and attach them.",
+    help="Make the list of an image that was pushed without it from its lock, sign it and attach it.",
 )
-@builder_options("--attach", "the lists")
+@builder_options("--attach", "the list")
 def command(
     asked: Asked,
-    format_: str,
     output: Path | None,
     attach: bool,
     builder_key: str | None,
     identity: str | None,
     issuer: str | None,
 ) -> int:
-    """List what is in an image, as a software bill of materials (SBOM).
+    """List what is in an image, as a software bill of materials (SBOM) in CycloneDX 1.6.
 
     Name an image in a registry (REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:…) to get the list that its builder
     signed and attached; the builder must be in the trust file. Name a lock, by its image spec or its file, to
@@ -54,17 +45,17 @@ def command(
     the same bytes with the same version of this tool. The date is that of the lock, or SOURCE_DATE_EPOCH.
 
     With --attach, the builder's provenance has to say that the image was made from the lock, and the signer
-    has to be a builder in the trust file. An image that has both lists already is left as it is.
+    has to be a builder in the trust file. An image that has its list already is left as it is.
     """
     if (identity is None) != (issuer is None):
         raise click.UsageError("--identity and --issuer belong together")
     if attach:
-        reject_options(("format_", "output"), "has no effect with --attach")
+        reject_options(("output",), "has no effect with --attach")
         return _attach(asked, builder_key, identity, issuer)
     reject_options(("builder_key", "identity", "issuer"), "has no effect without --attach")
-    from ..sbom.documents import render
+    from ..sbom.document import render
 
-    text = render(read_sbom(asked, format_))
+    text = render(read_sbom(asked))
     if output is None:
         click.echo(text, nl=False)
         return EXIT_OK
@@ -98,5 +89,5 @@ def _attach(asked: Asked, key: str | None, identity: str | None, issuer: str | N
         with_base=asked.base != "unlisted",
     )  # fmt: skip
     name = registry.repository.at(digest)
-    print_status(f"Attached its lists to {name}." if attached else f"{name} has its lists already.")
+    print_status(f"Attached its list to {name}." if attached else f"{name} has its list already.")
     return EXIT_OK

@@ -81,7 +81,8 @@ def export_command(
     """Write a policy that accepts only images with a good certificate for a cluster.
 
     The certificate must be signed by the key or the identity under `release` in the trust file, cover a
-    driver branch and a GPU of the cluster, contain every check that is required today, and not have expired.
+    driver branch and a GPU of the cluster, contain every check that is required today, have no limit that the
+    trust file refuses, and not have expired.
     The policy contains only public keys.
     """
     from ..admission.demands import demands
@@ -92,6 +93,11 @@ def export_command(
     wanted = demands(trust, drivers, gpus, max_age, fixtures=fixtures)
     place = Repository.parse(repository) if repository else None
     click.echo(policy(format_, wanted, place), nl=False)
+    if format_ == "policy-controller" and wanted.refuse_limits:
+        print_status(
+            "Warning: policy-controller accepts an image if one of its certificates is good, so an older one,"
+            f" or one of another host class, lets an image run that has {' or '.join(wanted.refuse_limits)}."
+        )
     if format_ in ("policy-controller", "kyverno") and wanted.signatory.key is not None:
         print_status(
             f"Warning: {_TOOLS[format_]} may reject every statement that is signed with a key and is not in a"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -44,6 +45,20 @@ def trust_path_for(matrix_path: Path, trust_path: Path | None) -> Path:
     return trust_path or working_directory(matrix_path) / NAME
 
 
+def read_refused_limits(matrix_path: Path, trust_path: Path | None) -> tuple[str, ...]:
+    """Return the codes of the limits that a trust file refuses.
+
+    trust_path: the file that was named; None for the one next to the matrix, which need not exist. Raises
+    InputError for a file that can't be used.
+    """
+    path = trust_path_for(matrix_path, trust_path)
+    if trust_path is None and not path.exists():
+        return ()
+    from ..certify.trust_file import read_trust_file
+
+    return read_trust_file(path).refuse_limits
+
+
 trust_file_option = click.option(
     "--trust",
     "trust_path",
@@ -51,7 +66,8 @@ trust_file_option = click.option(
     metavar="FILE",
     envvar="VALIDATOR_TRUST",
     show_envvar=True,
-    help="The file that says who may sign.  [default: trust.yaml next to the matrix]",
+    help="The file that says who may sign, and which limits are refused.  [default: trust.yaml next to the"
+    " matrix, or in this directory]",
 )
 
 
@@ -128,8 +144,9 @@ def builder_options(switch: str, signed: str) -> Callable[[F], F]:
 def certificate_options(function: F) -> F:
     """Add the options of every command that reads certificates.
 
-    The command receives the resulting `registry`, `trust`, `max_age` and `accept_expired`. Wrong options are
-    reported before anything else is done. If it has the option `rebuild` and that is set, `trust` is None.
+    The command receives the resulting `registry`, `trust`, `max_age` and `accept_expired`, and `trust_path`
+    if it has an argument of that name. Wrong options are reported before anything else is done. If it has the
+    option `rebuild` and that is set, `trust` is None.
     """
     return _certificate_options(function, registry_required=True)
 
@@ -154,11 +171,17 @@ def _certificate_options(function: F, *, registry_required: bool) -> F:
         issuer: str | None,
         trusted_root: Path | None,
         fixtures: bool,
+        trust_path: Path | None,
         **options: Any,
     ) -> Any:
         # To compare layers with wheels, nobody needs to be trusted.
         nobody = options.get("rebuild") or (options.get("uncertified") and not (key or identity or issuer))
-        trust = None if nobody else _trust(key, identity, issuer, trusted_root, fixtures)
+        trust = None
+        if not nobody:
+            refused = read_refused_limits(options.get("matrix_path") or Path(), trust_path)
+            trust = _trust(key, identity, issuer, trusted_root, fixtures, refused)
+        if "trust_path" in inspect.signature(function).parameters:
+            options["trust_path"] = trust_path
         registry = open_registry(repository, plain_http) if repository else None
         if not registry_required:
             options["plain_http"] = plain_http
@@ -167,7 +190,7 @@ def _certificate_options(function: F, *, registry_required: bool) -> F:
     decorated: Any = command
     options = (
         _registry_option(registry_required), plain_http_option, *_TRUST,
-        _max_age_option, _accept_expired_option,
+        _max_age_option, _accept_expired_option, trust_file_option,
     )  # fmt: skip
     for option in reversed(options):
         decorated = option(decorated)
@@ -199,12 +222,17 @@ _TRUST = (
 
 
 def _trust(
-    key: Path | None, identity: str | None, issuer: str | None, trusted_root: Path | None, fixtures: bool
+    key: Path | None,
+    identity: str | None,
+    issuer: str | None,
+    trusted_root: Path | None,
+    fixtures: bool,
+    refuse_limits: tuple[str, ...],
 ) -> Trust:
     # The key in the environment is only a default, which an identity on the command line overrides.
     if identity and click.get_current_context().get_parameter_source("key") is not _COMMAND_LINE:
         key = None
-    trust = Trust(key, identity, issuer, trusted_root, fixtures)
+    trust = Trust(key, identity, issuer, trusted_root, fixtures, refuse_limits)
     trust.check()
     return trust
 

@@ -188,5 +188,8 @@ def _show(digests: dict[str, str], found: dict[str, Verified]) -> None:
     if found:
         show(table)
     for name, verified in found.items():
+        for certificate in verified.certificates:
+            for limit in certificate.limits:
+                print_status(f"Limit: {name} on {certificate.host_class}: {limit.sentence}")
         for refused in verified.refused:
             print_status(f"Rejected: {name} {refused.what}: {refused.why}")

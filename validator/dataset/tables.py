@@ -207,7 +207,7 @@ class RecordRow(Struct, frozen=True, forbid_unknown_fields=True):
         str,
         Meta(
             description="32 hex digits of the SHA-256 of the whole record, before names were taken out.",
-            examples=["179259545e0239ffffdf417b4f97a80f"],
+            examples=["2c48783260e37abbca61767398c2c7e7"],
         ),
     ]
     cell: Annotated[
@@ -321,12 +321,12 @@ class CheckRow(Struct, frozen=True, forbid_unknown_fields=True):
         str,
         Meta(
             description="The record and the check. If a report repeats a check, its number follows.",
-            examples=["179259545e0239ffffdf417b4f97a80f/gpu_compute"],
+            examples=["2c48783260e37abbca61767398c2c7e7/gpu_compute"],
         ),
     ]
     record: Annotated[
         str,
-        Meta(description="The record: an id of `records`.", examples=["179259545e0239ffffdf417b4f97a80f"]),
+        Meta(description="The record: an id of `records`.", examples=["2c48783260e37abbca61767398c2c7e7"]),
     ]
     check: Annotated[str, Meta(description="The check.", examples=["gpu_compute"])]
     outcome: Annotated[CheckOutcome, Meta(description="How the check ended.", examples=["pass"])]

@@ -23,6 +23,7 @@ from ..compat.releases import Release
 from ..compat.releases import release as find_release
 from ..model.certificate import Certificate, Failure
 from ..model.prediction import Outcome
+from ..model.report import Limit
 from ..model.spec import AS_BUILT, LATEST, Cell, ImageSpec, Variant
 from ..registry.names import identifier_of
 from ..versions import ComputeCapability, DriverRelease, is_release_of, version_or_oldest
@@ -79,8 +80,8 @@ class TaggedImage:
         return LATEST in (self.cuda, self.cudnn)
 
     @property
-    def preference(self) -> tuple[object, ...]:
-        """Return a sort key; the better image has the greater one. `promote` orders `latest` the same way."""
+    def kind(self) -> tuple[object, ...]:
+        """Return the part of `preference` that comes before its limits: what people choose an image by."""
         tensorflow = version_or_oldest(self.tensorflow)
         return (
             not tensorflow.is_prerelease,
@@ -88,6 +89,16 @@ class TaggedImage:
             self.base is None,
             not self.floats,
             version_or_oldest(self.python),
+        )
+
+    @property
+    def preference(self) -> tuple[object, ...]:
+        """Return a sort key; the better image has the greater one. `promote` orders `latest` the same way.
+
+        Of two images of one `kind`, one without limits on the host is better, whatever its preference.
+        """
+        return (
+            *self.kind,
             version_or_oldest(self.cuda),
             version_or_oldest(self.cudnn),
             self.tag,
@@ -125,26 +136,43 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Assessment:
-    """An image with its standing on a host. why: one sentence."""
+    """An image with its standing on a host.
+
+    why: one sentence. limits: those in the certificates that cover the host.
+    """
 
     candidate: Candidate
     forecast: Forecast
     standing: Standing
     why: str
+    limits: tuple[Limit, ...] = ()
 
 
 def assess(candidate: Candidate, host: Host, forecast: Forecast) -> Assessment:
     """Return the assessment of an image on a host."""
     standing, why = _assess(candidate, host, forecast)
-    return Assessment(candidate, forecast, standing, why)
+    return Assessment(candidate, forecast, standing, why, limits_of(covering(candidate, host)))
 
 
 def best_first(assessed: Iterable[Assessment]) -> list[Assessment]:
-    """Sort by standing (certified, predicted, unfit), then by preference."""
+    """Sort by standing (certified, predicted, unfit), then by preference; see there for limits."""
     order = list(Standing)[::-1]
-    return sorted(
-        assessed, key=lambda one: (order.index(one.standing), one.candidate.image.preference), reverse=True
-    )
+
+    def rank(one: Assessment) -> tuple[object, ...]:
+        image = one.candidate.image
+        return order.index(one.standing), image.kind, not one.limits, image.preference
+
+    return sorted(assessed, key=rank, reverse=True)
+
+
+def limits_of(certificates: Iterable[Certificate]) -> tuple[Limit, ...]:
+    """Return the limits of certificates, each once."""
+    return tuple(dict.fromkeys(limit for one in certificates for limit in one.limits))
+
+
+def limit_line(limit: Limit) -> str:
+    """Return the line that names a limit of an image that was chosen."""
+    return f"limit: {limit.sentence}"
 
 
 def covering(candidate: Candidate, host: Host) -> tuple[Certificate, ...]:

@@ -36,6 +36,8 @@ from .choose import (
     coverage,
     covering,
     forecast,
+    limit_line,
+    limits_of,
     measured_on,
     why_not_covered,
 )
@@ -73,7 +75,7 @@ def select_best(
     tell: Tell,
     additions: str | None = None,
 ) -> SelectedImage:
-    """Return the best image that is certified for the host.
+    """Return the best image that is certified for the host, as `recommend` orders them.
 
     additions: the name of what was added to it; None for images to which nothing was added.
     tell: called with the reason why each better one is rejected.
@@ -82,20 +84,32 @@ def select_best(
     the registry cannot be reached.
     """
     unfit = 0
+    limited: Candidate | None = None
     # True also if a certificate does not count, or if nobody looked because the image can't run here.
     certified = False
     for image in tagged_images(registry, tensorflow, python, additions):
+        if limited is not None and image.kind != limited.image.kind:
+            break
         if _can_never_fit(image, host):
             unfit += 1
             certified = certified or image.cuda is not None
             continue
         assessed = assess_candidate(inspect_tag(registry, image, terms), host)
         if assessed.standing is Standing.CERTIFIED:
-            return _selected(registry, assessed.candidate, host)
+            if not assessed.limits:
+                if limited is not None:
+                    known = "; ".join(map(limit_line, limits_of(covering(limited, host))))
+                    tell(f"rejected: {limited.image.tag}: {image.tag} has no limits here; {known}")
+                return _selected(registry, assessed.candidate, host)
+            # Another one of its kind may have no limits.
+            limited = limited or assessed.candidate
+            continue
         certified = certified or bool(assessed.candidate.certificates or assessed.candidate.problems)
         covered = covering(assessed.candidate, host)
         why = assessed.why if covered else why_not_covered(assessed.candidate, host)
         tell(f"rejected: {image.tag}: {why}")
+    if limited is not None:
+        return _selected(registry, limited, host)
     if unfit:
         others = "1 other image does" if unfit == 1 else f"{unfit} other images do"
         tell(f"{others} not run on this host; `recommend` says why")
@@ -155,6 +169,8 @@ def select(
         selected = select_best(registry, host, terms, tensorflow, python, tell, additions)
     for certificate in selected.certificates:
         tell(f"{selected.image.tag}: measured on {measured_on(certificate)}, signed by {certificate.signer}")
+    for limit in limits_of(selected.certificates):
+        tell(limit_line(limit))
     return selected
 
 
@@ -183,11 +199,13 @@ def start_image(registry: Registry, selected: SelectedImage) -> Image:
 
 
 def certified_standing(certificates: Iterable[Certificate]) -> tuple[str, ...]:
-    """Return sentences that say what certificates cover, and who signed them."""
-    return tuple(
+    """Return sentences that say what certificates cover, who signed them, and which limits they name."""
+    found = tuple(certificates)
+    covered = (
         f"Certified for this host: measured on {measured_on(one)}, signed by {one.signer}. {coverage(one)}"
-        for one in certificates
+        for one in found
     )
+    return (*covered, *map(limit_line, limits_of(found)))
 
 
 def port_of(ports: Collection[str]) -> int | None:

@@ -80,7 +80,7 @@ def observe_report(report: Report, catalogue: Catalogue) -> Observations:
             observation = _of_field(row, place)
             if observation is not None:
                 found.add(observation)
-    problems = [problem for check in report.checks for problem in problems_of(check, report)]
+    problems = [problem for check in report.checks for problem in problems_of(check)]
     for problem_row in problem_rows():
         for problem in problems:
             if problem_row.matches(problem):

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from ..problems import LIMIT
 from . import codec
 from .codec import DocumentError
 from .facts import Environment, Host, environment_of, host_of
@@ -117,8 +118,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         list[dict[str, Any]],
         Meta(
             description="The report's checks: `id`, `outcome`, `statement`, `problems`, `required`,"
-            " `evidence`, `duration_s`; with reports of format 1, `summary` (one sentence) instead of"
-            " `statement` and `problems`."
+            " `evidence`, `duration_s`."
         ),
     ] = []
     report: Annotated[
@@ -169,7 +169,13 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def limits(self) -> tuple[Limit, ...]:
         """What the probe saw fail only in full float32, in the order of the checks."""
-        return tuple(limit for check in self.results for limit in check.limits)
+        # Lists show them for thousands of records, and hardly any check has one: read only those checks.
+        return tuple(
+            limit
+            for number, check in enumerate(self.checks)
+            if any(entry.get("severity") == LIMIT for entry in check.get("problems") or ())
+            for limit in check_of(check, f"checks[{number}]").limits
+        )
 
     def result(self, identifier: str) -> CheckResult | None:
         """Return one of the probe's checks without reading the others; None if it was not run."""

@@ -1,7 +1,7 @@
 """The report of one run of the probe. The probe writes it as JSON; the host side reads it here.
 
-docs/reference/report.md lists the fields with the descriptions that are here. Reports of format 2 hold codes
-with typed fields; reports of format 1 hold a sentence for each check.
+docs/reference/report.md lists the fields with the descriptions that are here. A check holds codes with typed
+fields, no sentences.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from msgspec import Meta
 from .. import problems
 from . import codec
 from .codec import DocumentError
+from .diagnosis import shortened
 from .evidence import BY_CHECK, CudaLibraries, CudnnLoad, Evidence
 from .facts import Environment, Host
 
 #: The format that the probe writes. It changes when a reader of the older format would misread the newer one.
 FORMAT = 2
-#: The older format, which is still read.
-FORMAT_WITH_SENTENCES = 1
+
+#: The characters of a limit's error that its sentence repeats.
+_ERROR = 200
 
 E = TypeVar("E", bound=Evidence)
 
@@ -60,11 +62,18 @@ class Limit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gpu: Annotated[str, Meta(description="The model, such as `NVIDIA H200`.")]
     error: Annotated[str, Meta(description="What failed, in the words of the software that refused it.")]
 
+    @property
+    def sentence(self) -> str:
+        """The limit on one line, with what works in spite of it, without a full stop."""
+        return (
+            f"{self.code} on {self.gpu}: TensorFlow's defaults work, but full float32 (TensorFloat-32 off)"
+            f" fails: {shortened(' '.join(self.error.split()), _ERROR)}"
+        )
+
 
 class CheckResult(msgspec.Struct, frozen=True):
     """One question asked inside the environment, and its answer.
 
-    summary: in reports of format 1, one sentence instead of the statement and the problems.
     document: the check as the probe wrote it.
     """
 
@@ -124,13 +133,12 @@ class CheckResult(msgspec.Struct, frozen=True):
         ),
     ] = Evidence()
     duration_s: Annotated[float, Meta(description="The seconds it took.")] = 0.0
-    summary: str | None = None
     document: dict[str, Any] = {}
 
     @property
     def sentence(self) -> str:
         """The findings of the check, as one line for people."""
-        return problems.summary(self.document) if self.summary is None else self.summary
+        return problems.summary(self.document)
 
     @property
     def limits(self) -> tuple[Limit, ...]:
@@ -151,15 +159,11 @@ class CheckResult(msgspec.Struct, frozen=True):
 
     def recorded(self) -> dict[str, Any]:
         """Return the part of the check that a record holds."""
-        said = (
-            {"statement": self.document.get("statement"), "problems": self.document.get("problems", [])}
-            if self.summary is None
-            else {"summary": self.summary}
-        )
         return {
             "id": self.id,
             "outcome": self.outcome.value,
-            **said,
+            "statement": self.document.get("statement"),
+            "problems": self.document.get("problems", []),
             "required": self.required,
             "evidence": self.evidence.raw,
             "duration_s": self.duration_s,
@@ -278,10 +282,9 @@ def report_of(document: object) -> Report:
 
 
 def check_of(document: object, where: str = "check") -> CheckResult:
-    """Read a check from a record, of either format. Raises ReportError with the place and the reason."""
+    """Read a check from a record. Raises ReportError with the place and the reason."""
     try:
-        sentences = isinstance(document, dict) and "summary" in document
-        return _check(document, where, FORMAT_WITH_SENTENCES if sentences else FORMAT)
+        return _check(document, where)
     except DocumentError as error:
         raise ReportError(str(error)) from None
 
@@ -289,33 +292,21 @@ def check_of(document: object, where: str = "check") -> CheckResult:
 def _report(document: object) -> Report:
     top = codec.convert(document, dict[str, Any], "the report")
     found = top.get("format")
-    if found not in (FORMAT, FORMAT_WITH_SENTENCES) or isinstance(found, bool):
+    if found != FORMAT or isinstance(found, bool):
         raise ReportError(
-            f"the report has format {found!r}; this version reads {FORMAT_WITH_SENTENCES} and {FORMAT}"
+            f"the report has format {found!r}; this version reads {FORMAT}"
             " (use the probe that this version ships, or the version that made the report)"
         )
     entries = codec.convert(top.get("checks"), list[Any], "checks")
-    checks = tuple(_check(entry, f"checks[{number}]", found) for number, entry in enumerate(entries))
-    parts = {**top, "checks": checks, "raw": top}
-    if found == FORMAT_WITH_SENTENCES:
-        parts["logs"] = _logs_of_any_shape(top.get("logs"))
-    return codec.convert(parts, Report)
+    checks = tuple(_check(entry, f"checks[{number}]") for number, entry in enumerate(entries))
+    return codec.convert({**top, "checks": checks, "raw": top}, Report)
 
 
-def _logs_of_any_shape(document: object) -> Logs:
-    return codec.convert_what_fits(document if isinstance(document, dict) else {}, Logs)
-
-
-def _check(entry: object, where: str, format_: int) -> CheckResult:
+def _check(entry: object, where: str) -> CheckResult:
     document = codec.convert(entry, dict[str, Any], where)
-    parts = {**document, "document": document, "evidence": {}}
-    if format_ == FORMAT_WITH_SENTENCES:
-        parts |= {"statement": None, "problems": (), "summary": document.get("summary")}
-        codec.convert(parts["summary"], str, f"{where}.summary")
-    else:
-        parts |= {"summary": None, **_findings(document, where)}
+    parts = {**document, "document": document, "evidence": {}, **_findings(document, where)}
     check = codec.convert(parts, CheckResult, where)
-    return msgspec.structs.replace(check, evidence=_evidence(document, where, format_))
+    return msgspec.structs.replace(check, evidence=_evidence(document, where))
 
 
 def _findings(document: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -334,14 +325,10 @@ def _finding(entry: object, where: str) -> Finding:
     return codec.convert({**fields, "entry": fields}, Finding, where)
 
 
-def _evidence(document: Mapping[str, Any], where: str, format_: int) -> Evidence:
+def _evidence(document: Mapping[str, Any], where: str) -> Evidence:
     found = codec.convert(document.get("evidence", {}), dict[str, Any], f"{where}.evidence")
     kind = BY_CHECK.get(str(document.get("id")), Evidence)
-    fields = {**found, "raw": found}
-    if format_ == FORMAT_WITH_SENTENCES:
-        # Evidence of any shape was accepted.
-        return codec.convert_what_fits(fields, kind)
-    return codec.convert(fields, kind, f"{where}.evidence")
+    return codec.convert({**found, "raw": found}, kind, f"{where}.evidence")
 
 
 def versions_of(report: Report) -> dict[str, str]:

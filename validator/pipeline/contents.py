@@ -1,4 +1,4 @@
-"""Find out what is in the image of a lock without making it, and attach the lists to a published image."""
+"""Find out what is in the image of a lock without making it, and attach the list to a published image."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..assemble.base_finder import BasePolicy, Bases
 from ..assemble.layer_table import LayerTable
 from ..assemble.progress import Progress
 from ..certify.provenance import Refusal, provenance_of
-from ..certify.sboms import attach_sboms, sbom_of
+from ..certify.sboms import attach_sbom, sbom_of
 from ..certify.signing import Signer
 from ..certify.trust_file import TrustFile
 from ..engines.docker import connect
@@ -20,7 +20,7 @@ from ..model.base_origin import BaseOrigin
 from ..model.lock import Lock
 from ..model.spec import ImageSpec
 from ..registry.client import Registry
-from ..sbom.documents import PREDICATES, documents_of_lock
+from ..sbom.document import document_of_lock
 
 UNLISTED = "use --base unlisted to list only the wheels"
 
@@ -36,9 +36,9 @@ def list_published(
     *,
     with_base: bool = True,
 ) -> bool:
-    """Sign the lists of what is in an image and attach them, if it was pushed without them.
+    """Sign the list of what is in an image and attach it, if the image was pushed without it.
 
-    with_base: also list the packages of its base. Returns False if it has both lists already. Raises
+    with_base: also list the packages of its base. Returns False if it has its list already. Raises
     ValidatorError if no builder of the trust file says that the image was made from this lock, and
     MissingError if its base can't be read here, or the registry or cosign fails.
     """
@@ -49,11 +49,11 @@ def list_published(
             hint="run the command in the commit that the image was built from, with the trust file that lists"
             " its builder",
         )
-    if not any(isinstance(sbom_of(registry, digest, one, trust), Refusal) for one in PREDICATES.values()):
+    if not isinstance(sbom_of(registry, digest, trust), Refusal):
         return False
     origin = str(made.inputs.base)
     base = contents_of_origin(spec, origin, progress) if with_base else BaseContents(origin)
-    attach_sboms(registry, digest, documents_of_lock(lock, base), signer)
+    attach_sbom(registry, digest, document_of_lock(lock, base), signer)
     return True
 
 

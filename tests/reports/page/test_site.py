@@ -17,12 +17,15 @@ from validator.reports.markdown import markdown
 from validator.reports.page.details import clean, script_json
 from validator.reports.page.site import ENTRY, MARK, site
 
+from ...support import said
 from .values import H100, IMAGES, T4, certificate, check, diagnosis, measured, planned, sources, speedup
 
 HOSTILE = (
     "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'`--><!--"
     "\u202egnp.exe\x1b[31m\x00\ud800\u2028&lt;"
 )
+#: The name of a field has to be text.
+HOSTILE_NAME = HOSTILE.replace("\ud800", "")
 
 
 class Page(HTMLParser):
@@ -78,9 +81,9 @@ def hostile() -> Record:
             {
                 "id": HOSTILE,
                 "outcome": "fail",
-                "summary": HOSTILE,
+                **said(HOSTILE, "fail"),
                 "required": True,
-                "evidence": {HOSTILE: [HOSTILE, {"__proto__": HOSTILE}], "nan": float("nan")},
+                "evidence": {HOSTILE_NAME: [HOSTILE, {"__proto__": HOSTILE}], "nan": float("nan")},
                 "duration_s": 1,
             }
         ],
@@ -164,16 +167,16 @@ def test_nothing_in_a_record_becomes_markup() -> None:
 
 def test_no_file_has_the_uuid_of_a_gpu() -> None:
     uuid = "GPU-1b2c3d4e-aaaa-bbbb-cccc-1234567890ab"
-    said = f"device {uuid} and MIG-{uuid}/7/0 failed"
+    text = f"device {uuid} and MIG-{uuid}/7/0 failed"
     record = measured(
-        IMAGES[0], H100, Verdict.FAILED, reason=said,
+        IMAGES[0], H100, Verdict.FAILED, reason=text,
         host={"driver": "580.65.06", "gpus": [{"name": f"NVIDIA H100 {uuid}", "uuid": uuid}]},
-        checks=[{**check("driver", "fail", {"cuda": {"gpus": [{"uuid": uuid}]}}), "summary": said}],
+        checks=[{**check("driver", "fail", {"cuda": {"gpus": [{"uuid": uuid}]}}), **said(text, "fail")}],
     )  # fmt: skip
-    files = dict(site(sources([record], diagnose=lambda record: diagnosis(said))))
-    text = b"".join(files.values()).decode()
-    assert text.count("(GPU UUID)") >= 5
-    assert uuid not in text and uuid[4:12] not in text
+    files = dict(site(sources([record], diagnose=lambda record: diagnosis(text))))
+    written = b"".join(files.values()).decode()
+    assert written.count("(GPU UUID)") >= 5
+    assert uuid not in written and uuid[4:12] not in written
 
 
 def test_text_cannot_break_out_of_a_file() -> None:
@@ -182,7 +185,7 @@ def test_text_cannot_break_out_of_a_file() -> None:
     assert not set(b"<>&") & set(content)
     assert found["record"]["reason"] == clean(HOSTILE)
     assert found["checks"][0]["evidence"]["nan"] == "nan"
-    assert found["checks"][0]["evidence"][clean(HOSTILE)][1] == {"__proto__": clean(HOSTILE)}
+    assert found["checks"][0]["evidence"][clean(HOSTILE_NAME)][1] == {"__proto__": clean(HOSTILE)}
 
 
 def test_the_policy_allows_only_these_scripts_and_no_network() -> None:

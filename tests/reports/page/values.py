@@ -17,6 +17,7 @@ from validator.reports.page.site import Sources
 from validator.versions import ComputeCapability, DriverRelease
 
 from ...records.values import record
+from ...support import said
 
 H100 = HostClass("r580-h100", DriverRelease.parse("580"), ComputeCapability(9, 0), "h100")
 T4 = HostClass("r535-t4", DriverRelease.parse("535"), ComputeCapability(7, 5), "t4")
@@ -74,7 +75,7 @@ def check(name: str, outcome: str = "pass", evidence: Mapping[str, Any] | None =
     return {
         "id": name,
         "outcome": outcome,
-        "summary": f"about {name}",
+        **said(f"about {name}", outcome),
         "required": True,
         "evidence": dict(evidence or {"seen": 1}),
         "duration_s": 0.5,

@@ -4,6 +4,8 @@
   def required: $wanted.checks
     + (if part("image").spec | contains("_") then [$wanted.addedPackages] else [] end)
     + [.configuration[] | select((.name | startswith($wanted.ownChecks)) and .annotations.required == true) | .name];
+  # A limit that is refused counts like a failure: it is about older certificates of that host class too.
+  def refused: [.configuration[] | select(.name == "limits") | .annotations.limits[].code | select(IN($wanted.refusedLimits[]))] != [];
   def is_good:
     (.result == "PASSED" or .result == "WARNED")
     and (part("host").driver | split(".")[0] | IN($wanted.drivers[]))
@@ -15,7 +17,7 @@
     and ($wanted.maxAgeSeconds == null or now - (part("record").finished | seconds) <= $wanted.maxAgeSeconds);
   map(.payload | @base64d | fromjson | select(.predicateType == $wanted.predicateType) | .predicate)
   | map(select(part("certificate").fixture == $wanted.fixture))
-  | map({good: is_good, failed: (.result == "FAILED"), class: part("host").class, measured: (part("record").finished | seconds)})
+  | map({good: is_good, failed: (.result == "FAILED" or refused), class: part("host").class, measured: (part("record").finished | seconds)})
   | . as $all
   | any(
       .[] | select(.good);

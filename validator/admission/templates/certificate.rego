@@ -13,6 +13,7 @@ default {{ rule }} := false
     the_driver_is_wanted
     the_gpus_are_wanted
     it_counts_now
+    count(refused) == 0
     every check in required {
         check in input.predicate.passedTests
     }
@@ -51,6 +52,12 @@ it_counts_now if {
 {%- if limited %}
     now - measured <= wanted.maxAgeSeconds * second
 {%- endif %}
+}
+
+# The limits of this image on that host that the trust file refuses.
+refused contains limit.code if {
+    some limit in part.limits.annotations.limits
+    limit.code in wanted.refusedLimits
 }
 
 required contains check if some check in wanted.checks
