@@ -171,3 +171,21 @@ def test_a_certificate_counts_for_xla_too() -> None:
         " With XLA, TensorFlow 2.21.0 works in an image."
     )
     assert modes(answer)["xla"] == ("2.21.0", "works")
+
+
+def test_a_measurement_of_this_tool_is_named() -> None:
+    answer = works(
+        gpu="h200", driver="580", python="3.12", registry="r.example/tf", images={AS_BUILT: DIGEST}
+    )
+    image = way(answer, "image")
+    assert image["image"] == AS_BUILT
+    assert image["measured"] == "NVIDIA H200 with driver 580.159.04 and Python 3.12"
+    assert image["reasons"][0]["text"].startswith("measured on 2026-11-27: it works on NVIDIA H200")
+    assert any("xla_convolution_float32" in caution for caution in image["cautions"])
+    assert "TensorFlow 2.21.0 was measured with the same versions on NVIDIA H200" in answer["basis"]
+    assert way(answer, "pip")["measured"] is None
+    elsewhere = works(
+        gpu="a100", driver="580", python="3.12", registry="r.example/tf", images={AS_BUILT: DIGEST}
+    )
+    assert way(elsewhere, "image")["measured"] is None
+    assert "measured with" not in elsewhere["basis"]

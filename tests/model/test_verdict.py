@@ -426,18 +426,18 @@ def test_a_report_in_which_all_passed_works_in_both_modes() -> None:
 @pytest.mark.parametrize("check", sorted(set(REQUIRED_CHECKS) - {"lock_match", HEALTH}))
 def test_a_required_check_that_went_wrong_fails_its_modes(check: str, outcome: str) -> None:
     """What fails without XLA stands in the way of both."""
-    assert verdict.outcomes(report(**{check: outcome})) == (WORKS if check in OF_XLA else FAILS, FAILS)
+    assert verdict.outcomes(report(None, **{check: outcome})) == (WORKS if check in OF_XLA else FAILS, FAILS)
 
 
 @pytest.mark.parametrize("check", sorted(OF_XLA))
 def test_what_failed_only_in_full_float32_does_not_count(check: str) -> None:
-    assert verdict.outcomes(report(**{check: "fail"}), [check]) == (WORKS, WORKS)
-    assert verdict.outcomes(report(**{check: "fail", "gpu_compute": "fail"}), [check]) == (FAILS, FAILS)
+    assert verdict.outcomes(report(None, **{check: "fail"}), [check]) == (WORKS, WORKS)
+    assert verdict.outcomes(report(None, **{check: "fail", "gpu_compute": "fail"}), [check]) == (FAILS, FAILS)
 
 
 @pytest.mark.parametrize("check", sorted(set(REQUIRED_CHECKS) - {"lock_match"}))
 def test_a_report_without_a_required_check_does_not_show_that_it_works(check: str) -> None:
-    assert verdict.outcomes(report(**{check: "skip"})) == (
+    assert verdict.outcomes(report(None, **{check: "skip"})) == (
         WORKS if check in OF_XLA else UNKNOWN,
         UNKNOWN,
     )

@@ -20,7 +20,6 @@ from . import facts, gpus, loose_values
 from .machine import Machine
 
 _DECIDES = (Rank.CERTIFIED, Rank.MEASURED)
-_VERBS = {Outcome.WORKS: "works", Outcome.FAILS: "fails"}
 _LIMIT = "limit {} on {}, only in full float32 with TensorFloat-32 off: {}"
 _OVERRULED = {
     Outcome.FAILS: "the rules alone say that it fails: {}",
@@ -136,6 +135,7 @@ def _deciding(
 def _reason(evidence: Evidence, outcome: Outcome, mode: str | None, expected: Outcome | None) -> Reason:
     """Return a measurement as a reason that decides. expected: what the rules alone say."""
     seen = evidence.outcome(mode or EAGER)
+    assert seen is not None, "evidence decides only what it shows"
     against = expected is not seen and expected is not Outcome.UNKNOWN
     text = f"{_told(evidence, seen, mode)}{_OTHERWISE if against else ''}"
     return Reason(outcome, text, evidence.id, evidence.source, evidence.rank.value, mode=mode)
@@ -162,10 +162,14 @@ def _after_evidence(
 
 def _remarks(one: Evidence, deciding: Sequence[Evidence], answer: Prediction) -> Iterator[Reason]:
     """Yield remarks: what else was tried, and the limits that were seen."""
+    if one not in deciding:
+        yield _beside(one, answer)
     for limit in one.limits:
         yield _remark(one, _LIMIT.format(limit.code, limit.gpu, limit.error), limit.mode)
-    if one in deciding:
-        return
+
+
+def _beside(one: Evidence, answer: Prediction) -> Reason:
+    """Return a remark about what was tried and does not decide, with a contradiction named."""
     against = any(
         one.outcome(mode) not in (None, expected) and expected not in (None, Outcome.UNKNOWN)
         for mode, expected in ((EAGER, answer.eager), (XLA, answer.xla))
@@ -174,26 +178,23 @@ def _remarks(one: Evidence, deciding: Sequence[Evidence], answer: Prediction) ->
         differs = f", {' and '.join(one.differs)}" if one.differs else ""
         contradiction = "; this contradicts the prediction" if against else ""
         explained = f" ({one.explained})" if one.explained and against else ""
-        yield _remark(one, f"reported by a person{differs}: {one.text}{contradiction}{explained}")
-        return
-    for mode in (None,) if one.eager is one.xla else MODES:
-        seen = one.outcome(mode or EAGER)
-        if seen is not None:
-            yield _remark(one, f"{_told(one, seen, mode)}{_OTHERWISE if against else ''}")
+        return _remark(one, f"reported by a person{differs}: {one.text}{contradiction}{explained}")
+    modes: Sequence[str | None] = (None,) if one.eager is one.xla else MODES
+    said = [(mode, one.outcome(mode or EAGER)) for mode in modes]
+    told = "; ".join(_told(one, seen, mode) for mode, seen in said if seen is not None)
+    return _remark(one, f"{told}{_OTHERWISE if against else ''}")
 
 
 def _remark(one: Evidence, text: str, mode: str | None = None) -> Reason:
     return Reason(Outcome.WORKS, text, one.id, one.source, one.rank.value, True, mode=mode)
 
 
-def _told(one: Evidence, seen: Outcome | None, mode: str | None) -> str:
-    """Return a measurement as a sentence without a full stop."""
+def _told(one: Evidence, seen: Outcome, mode: str | None) -> str:
+    """Return a measurement as a sentence without a full stop. seen: `works` or `fails`."""
     subject = {None: "it", EAGER: "eager execution", XLA: "XLA"}[mode]
     differs = f" with {' and '.join(one.differs)}" if one.differs else ""
-    verb = _VERBS[seen] if seen else "does nothing"
-    return f"{one.rank.value} on {one.date}{differs}: {subject} {verb} on {one.text}" + (
-        _WEAKER if one.differs else ""
-    )
+    weaker = _WEAKER if one.differs else ""
+    return f"{one.rank.value} on {one.date}{differs}: {subject} {seen.value} on {one.text}{weaker}"
 
 
 def _on_machine(one: Tried, host: Machine) -> Evidence | None:
