@@ -193,7 +193,7 @@ def test_the_newest_of_two_contradictory_measurements_decides_and_the_other_stay
 
 def test_a_missing_fact_is_not_replaced_by_a_neighbour() -> None:
     found = weigh([RULE], tried(WORKS, WORKS, "x"), missing=("python",))
-    assert (found.outcome, found.missing) == (UNKNOWN, ("python",))
+    assert (found.outcome, found.missing, found.rank) == (UNKNOWN, ("python",), Rank.DERIVED)
 
 
 def test_only_the_mode_that_was_asked_about_is_answered() -> None:

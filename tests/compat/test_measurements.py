@@ -175,7 +175,7 @@ def publish(tmp_path: Path, made: dict[str, Any], *options: str) -> int:
 
 def test_one_command_writes_one_file_without_names(tmp_path: Path) -> None:
     made = document()["report"]
-    made["logs"]["host_stderr"] = "/home/jsmith/run.py on 203.0.113.9"
+    made["logs"]["host_stderr"] = "/home/jsmith/run.py on 203.0.113.9\ngpubox is done"
     log = tmp_path / "plain.log"
     log.write_text("jsmith@gpubox:~$ python train.py\nloss: 2.5")
     programs = [
