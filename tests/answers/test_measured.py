@@ -44,6 +44,26 @@ def test_a_certified_image_works() -> None:
     assert answer["basis"] == f"The image of TensorFlow 2.21.0 was certified on this kind of machine. {REST}"
 
 
+def test_a_certified_image_names_its_limits() -> None:
+    limit = {
+        "code": "xla_convolution_float32",
+        "gpu": "NVIDIA A100",
+        "error": "no configuration",
+        "mode": "xla",
+    }
+    verdict = {"verdict": "certified", "digest": DIGEST, "limits": [limit]}
+    answer = works(
+        **A100,
+        registry="r.example/tf",
+        images={AS_BUILT: DIGEST},
+        verdicts={f"{AS_BUILT}@r580-a100": verdict},
+    )
+    image = way(answer, "image")
+    assert (image["verdict"], image["modes"]) == ("certified", "eager and XLA")
+    [caution] = [one for one in image["cautions"] if "xla_convolution_float32" in one]
+    assert "NVIDIA A100" in caution and "no configuration" in caution
+
+
 @pytest.mark.parametrize("digest", [OTHER, None])
 def test_a_certificate_of_another_build_proves_nothing(digest: str | None) -> None:
     answer = tried("certified", digest, **A100)

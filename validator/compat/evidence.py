@@ -164,8 +164,7 @@ def _remarks(one: Evidence, deciding: Sequence[Evidence], answer: Prediction) ->
     """Yield remarks: what else was tried, and the limits that were seen."""
     if one not in deciding:
         yield _beside(one, answer)
-    for limit in one.limits:
-        yield _remark(one, _LIMIT.format(limit.code, limit.gpu, limit.error), limit.mode)
+    yield from (limit_reason(limit, one.id, one.source, one.rank) for limit in one.limits)
 
 
 def _beside(one: Evidence, answer: Prediction) -> Reason:
@@ -185,8 +184,14 @@ def _beside(one: Evidence, answer: Prediction) -> Reason:
     return _remark(one, f"{told}{_OTHERWISE if against else ''}")
 
 
-def _remark(one: Evidence, text: str, mode: str | None = None) -> Reason:
-    return Reason(Outcome.WORKS, text, one.id, one.source, one.rank.value, True, mode=mode)
+def limit_reason(limit: SeenLimit, fact: str, source: str, rank: Rank) -> Reason:
+    """Return a limit as a remark. fact, source, rank: of the evidence in which it was seen."""
+    text = _LIMIT.format(limit.code, limit.gpu, limit.error)
+    return Reason(Outcome.WORKS, text, fact, source, rank.value, True, mode=limit.mode)
+
+
+def _remark(one: Evidence, text: str) -> Reason:
+    return Reason(Outcome.WORKS, text, one.id, one.source, one.rank.value, True)
 
 
 def _told(one: Evidence, seen: Outcome, mode: str | None) -> str:
