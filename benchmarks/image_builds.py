@@ -4,7 +4,7 @@ Every figure is a ratio to the conventional image of the same wheels in the same
 with pip, gzip, `docker push` to the same kind of registry on loopback (see conventional.py). The parts:
 
  - conventional: only that image. Prints the option that gives its times to other runs in the same session.
- - publish: one image, nothing known, in both encodings; then another TensorFlow; then the same one again;
+ - publish: one image, nothing known; then another TensorFlow; then the same one again;
    with the memory, and the disk that it takes besides the cache of wheels and the registry.
  - nightly: six images of the profile nightly, three releases on two Pythons, one after the other.
  - registry: the bytes of the whole profile nightly in a registry, computed from the locks.
@@ -36,11 +36,9 @@ from pathlib import Path
 from typing import Any
 
 from validator.assemble.base_finder import BasePolicy, Bases
-from validator.assemble.encodings import encoding
 from validator.assemble.image import put_base
 from validator.assemble.layer_plan import LARGE_FILE
 from validator.assemble.layer_table import LayerTable
-from validator.assemble.layers import Layers
 from validator.assemble.wheels import Wheelhouse
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.docker.load import load
@@ -108,7 +106,7 @@ class Run:
         """The base of all images, in Docker."""
         table = LayerTable(self.place / "base-table")
         base = Bases(BasePolicy.BOOTSTRAP, table, directory=self.bases).base(as_built(NEWEST, PYTHON), say)
-        load(self.endpoint, BASE, lambda into: put_base(base, into, table, encoding(Layers.GZIP)))
+        load(self.endpoint, BASE, lambda into: put_base(base, into, table))
         self.stack.callback(remove, self.endpoint, BASE)
         return BASE
 
@@ -155,23 +153,23 @@ class Run:
         house.close()
 
     def publish(
-        self, name: str, layers: Layers, images: list[tuple[str, str]], *, known: bool = False,
+        self, name: str, images: list[tuple[str, str]], *, known: bool = False,
         only_tensorflow: bool = False,
     ) -> tuple[list[dict[str, Any]], float]:  # fmt: skip
         """Publish images to a new registry. Return what publishing.py prints, and the disk it took in MB."""
         self.check_space(8, name)
         with self.directory(name) as place, registry(place / "registry") as address:
             say(f"publishing {len(images)} images ({name})")
-            return self.publish_to(address, place, layers, images, known, only_tensorflow)
+            return self.publish_to(address, place, images, known, only_tensorflow)
 
     def publish_to(
-        self, address: str, place: Path, layers: Layers, images: list[tuple[str, str]],
+        self, address: str, place: Path, images: list[tuple[str, str]],
         known: bool = False, only_tensorflow: bool = False,
     ) -> tuple[list[dict[str, Any]], float]:  # fmt: skip
         """Do the same with a registry that is there."""
         (place / "tmp").mkdir()
         job = {
-            "table": str(place / "table"), "layers": layers.value, "repository": f"{address}/ours",
+            "table": str(place / "table"), "repository": f"{address}/ours",
             "wheels": str(self.wheels), "bases": str(self.bases), "images": images,
             "known": known, "only_tensorflow": only_tensorflow,
         }  # fmt: skip
@@ -185,7 +183,7 @@ class Run:
             with disk, child.stdout:
                 for line in child.stdout:
                     found.append(json.loads(line))
-                    print(f"  {layers.value} {line.strip()}", flush=True)
+                    print(f"  {line.strip()}", flush=True)
         finally:
             child.terminate()
             status = child.wait()
@@ -201,28 +199,22 @@ def measure_conventional(run: Run) -> Iterator[Row]:
 def measure_publish(run: Run) -> Iterator[Row]:
     whole = run.conventional.seconds
     run.fetch(run.lock, lock_of(as_built(BEFORE, PYTHON)))
-    for layers in (Layers.ZSTD, Layers.GZIP):
-        images = [(NEWEST, PYTHON), (BEFORE, PYTHON)]
-        (first, second), disk = run.publish(
-            f"publish-{layers.value}", layers, images, known=True, only_tensorflow=True
-        )
-        yield ratio(f"{layers.value}: one image", first["seconds"], whole, PUBLISH_LIMIT)
-        yield ratio(f"{layers.value}: another TensorFlow", second["seconds"], whole, SECOND_LIMIT)
-        known = first["known_s"]
-        yield Row(
-            f"{layers.value}: all layers known", known / whole, KNOWN_LIMIT, f"{known:.3f} s of {whole:.1f} s"
-        )
-        memory = second["peak_mb"]
-        yield Row(f"{layers.value}: memory", memory, MEMORY_LIMIT_MB, "of both images", " MB")
-        yield Row(f"{layers.value}: disk besides the wheels", disk, DISK_LIMIT_MB, "of both images", " MB")
+    images = [(NEWEST, PYTHON), (BEFORE, PYTHON)]
+    (first, second), disk = run.publish("publish", images, known=True, only_tensorflow=True)
+    yield ratio("one image", first["seconds"], whole, PUBLISH_LIMIT)
+    yield ratio("another TensorFlow", second["seconds"], whole, SECOND_LIMIT)
+    known = first["known_s"]
+    yield Row("all layers known", known / whole, KNOWN_LIMIT, f"{known:.3f} s of {whole:.1f} s")
+    yield Row("memory", second["peak_mb"], MEMORY_LIMIT_MB, "of both images", " MB")
+    yield Row("disk besides the wheels", disk, DISK_LIMIT_MB, "of both images", " MB")
 
 
 def measure_nightly(run: Run) -> Iterator[Row]:
     whole = run.conventional.seconds
     run.fetch(*(lock_of(as_built(*image)) for image in NIGHTLY))
-    found, _ = run.publish("nightly", Layers.ZSTD, NIGHTLY)
+    found, _ = run.publish("nightly", NIGHTLY)
     each = sum(one["seconds"] for one in found) / len(found)
-    yield ratio("zstd: six images of nightly, each", each, whole, NIGHTLY_LIMIT)
+    yield ratio("six images of nightly, each", each, whole, NIGHTLY_LIMIT)
 
 
 def measure_registry(run: Run) -> Iterator[Row]:
@@ -271,13 +263,12 @@ def measure_pull(run: Run) -> Iterator[Row]:
         theirs = pull(run.endpoint, name, base)
     yield Row("conventional, zstd: pull", theirs, None, load_now(), " s")
     identifier = as_built(NEWEST, PYTHON).identifier
-    for layers in (Layers.ZSTD, Layers.GZIP):
-        run.check_space(14, "a pull")
-        with run.directory(f"pull-{layers.value}") as place, registry(place / "registry") as address:
-            say(f"publishing an image to pull ({layers.value})")
-            run.publish_to(address, place, layers, [(NEWEST, PYTHON)])
-            ours = pull(run.endpoint, f"{address}/ours:{identifier}", base)
-        yield ratio(f"{layers.value}: pull", ours, theirs, PULL_LIMIT if layers is Layers.ZSTD else None)
+    run.check_space(14, "a pull")
+    with run.directory("pull") as place, registry(place / "registry") as address:
+        say("publishing an image to pull")
+        run.publish_to(address, place, [(NEWEST, PYTHON)])
+        ours = pull(run.endpoint, f"{address}/ours:{identifier}", base)
+    yield ratio("pull", ours, theirs, PULL_LIMIT)
 
 
 def measure_local(run: Run) -> Iterator[Row]:

@@ -24,10 +24,8 @@ from validator.assemble.assembler import Assembler
 from validator.assemble.base import Base
 from validator.assemble.base_finder import BasePolicy, Bases
 from validator.assemble.bytecode import ENVIRONMENT, Runner
-from validator.assemble.encodings import encoding
 from validator.assemble.image import put_base
 from validator.assemble.layer_table import LayerTable
-from validator.assemble.layers import Layers
 from validator.assemble.progress import Progress
 from validator.assemble.registry_destination import RegistryDestination
 from validator.assemble.wheels import Wheelhouse
@@ -124,24 +122,24 @@ class HostPython:
         yield ["env", *words, self._python, *argv[1:]]
 
 
-def maker_of(layers: Layers, table: LayerTable, wheels: Path, bases: Path) -> Assembler:
+def maker_of(table: LayerTable, wheels: Path, bases: Path) -> Assembler:
     """Return what makes images, from these directories of wheels and bases."""
-    endpoint, encode = connect(), encoding(layers)
+    endpoint = connect()
 
     def runner(base: Base) -> Runner:
         python = base.files.interpreter.feature
         if python in STAND_INS:
             return HostPython(python)
-        return BaseContainer(endpoint, base, lambda into: put_base(base, into, table, encode))
+        return BaseContainer(endpoint, base, lambda into: put_base(base, into, table))
 
     house = Wheelhouse(host_sources(), wheels)
-    return Assembler(LocalBases(table, bases), house, table, encode, runner)
+    return Assembler(LocalBases(table, bases), house, table, runner)
 
 
 def main() -> int:
     job = json.loads(sys.argv[1])
     table = LayerTable(Path(job["table"]))
-    maker = maker_of(Layers(job["layers"]), table, Path(job["wheels"]), Path(job["bases"]))
+    maker = maker_of(table, Path(job["wheels"]), Path(job["bases"]))
     repository = Repository.parse(job["repository"])
     for number, (tensorflow, python) in enumerate(job["images"]):
         spec = as_built(tensorflow, python)

@@ -9,20 +9,19 @@ from collections.abc import Iterable
 
 import requests
 
-from validator.assemble.encodings import encoding
+from validator.assemble import encoding
 from validator.assemble.entries import Entry
-from validator.assemble.layers import Layers
 
 _CONFIG = "application/vnd.oci.image.config.v1+json"
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 
 
-def push(address: str, name: str, choice: Layers, layers: Iterable[Iterable[Entry]]) -> str:
+def push(address: str, name: str, layers: Iterable[Iterable[Entry]]) -> str:
     """Push an image with these layers as `name:latest`. Return its reference."""
     described = []
     for entries in layers:
         blob = io.BytesIO()
-        described.append(encoding(choice).encode(entries, blob.write))
+        described.append(encoding.encode(entries, blob.write))
         upload(address, name, blob.getvalue())
     config = json.dumps(
         {

@@ -10,11 +10,9 @@ from pathlib import Path
 from threading import Barrier
 
 from tests.registry.server import RunningRegistry
-from validator.assemble.encodings import encoding
 from validator.assemble.image import Assembled, assemble
 from validator.assemble.layer_sources import ImagePlan, plan_image
 from validator.assemble.layer_table import LayerTable
-from validator.assemble.layers import Encoding, Layers
 from validator.assemble.registry_destination import RegistryDestination
 from validator.model.lock import Lock
 from validator.registry import upload
@@ -58,26 +56,23 @@ def published(
     place: Path,
     lock: Lock,
     repository: Repository,
-    chosen: Encoding,
     mount_from: Sequence[Repository] = (),
 ) -> Assembled:
     """Assemble an image and push it, with the layer table in `table/` in the place."""
     table = LayerTable(place / "table")
     destination = RegistryDestination(repository, TAG, mount_from)
     try:
-        return assemble(planned(place, lock, table), destination, table, chosen, lambda line: None)
+        return assemble(planned(place, lock, table), destination, table, lambda line: None)
     finally:
         table.close()
 
 
-def publish(
-    place: Path, lock: Lock, repository: Repository, choice: Layers, start: Barrier | None = None
-) -> None:
+def publish(place: Path, lock: Lock, repository: Repository, start: Barrier | None = None) -> None:
     """Do the same in a process of its own. start: passed before anything is done."""
     upload._CHUNK = CHUNK
     if start is not None:
         start.wait()
-    published(place, lock, repository, encoding(choice))
+    published(place, lock, repository)
 
 
 def completed(server: RunningRegistry, path: str) -> Counter[str]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
 import json
 import os
 import tarfile
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,10 +20,9 @@ from validator.assemble.base import Base, BaseLayer, decompressed
 from validator.assemble.base_archives import saved_image
 from validator.assemble.base_finder import BasePolicy, Bases
 from validator.assemble.base_registry import ImageName, registry_base
-from validator.assemble.encodings import encoding
 from validator.assemble.image import put_base
 from validator.assemble.layer_table import LayerTable
-from validator.assemble.layers import Encoded, Layers
+from validator.assemble.layers import Encoded
 from validator.assemble.oci_layout import OciLayout
 from validator.assemble.pinned_bases import PinnedBase
 from validator.assemble.registry_destination import RegistryDestination
@@ -70,12 +67,12 @@ def test_what_is_not_the_name_of_an_image(text: str) -> None:
 # --- a registry ---------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=list(Layers))
-def pushed(server: RunningRegistry, table: LayerTable, request: pytest.FixtureRequest) -> tuple[str, Base]:
+@pytest.fixture
+def pushed(server: RunningRegistry, table: LayerTable) -> tuple[str, Base]:
     """Return a base in a registry, with its digest."""
     base = base_of(table, layer({"etc/motd": b"old"}), layer(FILES))
-    repository = Repository(server.address, f"team/base-{request.param.value}")
-    digest = put_base(base, RegistryDestination(repository, "3.11"), table, encoding(request.param))
+    repository = Repository(server.address, "team/base")
+    digest = put_base(base, RegistryDestination(repository, "3.11"), table)
     return f"{repository}:3.11@{digest}", base
 
 
@@ -150,7 +147,7 @@ def put_as(address: str, name: str, files: Mapping[str, bytes | str | None], tab
     """Push a base under a name with a tag, and return its digest."""
     path, _, tag = name.partition(":")
     into = RegistryDestination(Repository(address, path), tag)
-    return put_base(base_of(table, layer(files)), into, table, encoding(Layers.GZIP))
+    return put_base(base_of(table, layer(files)), into, table)
 
 
 def test_a_base_without_the_python_is_rejected(pushed: tuple[str, Base], table: LayerTable) -> None:
@@ -190,33 +187,33 @@ def test_a_base_of_debian_is_made_once(debian: list[str], table: LayerTable, tmp
     assert debian == ["bookworm"]
 
 
-@pytest.mark.parametrize("layers", list(Layers))
 def test_a_base_of_debian_is_kept_as_its_blob(
-    layers: Layers, debian: list[str], table: LayerTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    debian: list[str], table: LayerTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is only compressed again for gzip, or if another version of zstd compressed the file."""
+    """It is only compressed again if another version of zstd compressed the file."""
 
     def blob() -> tuple[Encoded, bytes]:
         bases = Bases(BasePolicy.BOOTSTRAP, table, directory=tmp_path / "bases")
         written: list[bytes] = []
-        return bases.base(CPU, lambda _: None).layers[0].compress(layers, written.append), b"".join(written)
+        return bases.base(CPU, lambda _: None).layers[0].compress(written.append), b"".join(written)
 
     compressed = base_module.compressed
-    calls: list[Layers] = []
+    calls = 0
 
-    def count(parts: Iterator[bytes], kind: Layers) -> Iterator[bytes]:
-        calls.append(kind)
-        return compressed(parts, kind)
+    def count(parts: Iterator[bytes]) -> Iterator[bytes]:
+        nonlocal calls
+        calls += 1
+        return compressed(parts)
 
     monkeypatch.setattr(base_module, "compressed", count)
     encoded, data = blob()
-    assert calls == ([] if layers is Layers.ZSTD else [layers])
+    assert calls == 0
     assert encoded.digest == f"sha256:{hashlib.sha256(data).hexdigest()}" and encoded.size == len(data)
     (kept,) = (tmp_path / "bases").iterdir()
-    assert (kept.read_bytes() == data) == (layers is Layers.ZSTD)
+    assert kept.read_bytes() == data
     with monkeypatch.context() as patch:
         patch.setattr(zstandard, "ZSTD_VERSION", (9, 9, 9))
-        assert blob() == (encoded, data) and calls[-1] == layers
+        assert blob() == (encoded, data) and calls == 1
     assert debian == ["bookworm"]
     before = kept.stat().st_mtime_ns
     kept.write_bytes(zstandard.compress(archive(FILES).replace(b"# profile", b"# PROFILE")))
@@ -252,11 +249,11 @@ def test_a_base_of_debian_that_was_made_differently_is_another_base(
         path.unlink()
     # The layer table does not know the new content yet.
     with pytest.raises(ValidatorError, match="no longer has the content") as caught:
-        found().compress(Layers.ZSTD, lambda _: None)
+        found().compress(lambda _: None)
     assert "repeat the command" in str(caught.value.hint)
     after = found()
     assert after.diff_id == f"sha256:{hashlib.sha256(other).hexdigest()}" != before.diff_id
-    assert after.compress(Layers.ZSTD, lambda _: None).diff_id == after.diff_id
+    assert after.compress(lambda _: None).diff_id == after.diff_id
 
 
 def test_without_a_registry_debian_is_used(
@@ -310,7 +307,7 @@ def test_an_image_of_an_engine(table: LayerTable, tmp_path: Path) -> None:
     # One layer as the older image store has it, and one that is compressed.
     plain, other = archive({"etc/motd": b"x"}), layer(FILES)
     written: list[bytes] = []
-    compressed = other.compress(Layers.ZSTD, written.append)
+    compressed = other.compress(written.append)
     saved(
         tmp_path / "saved.tar",
         [plain, b"".join(written)],
@@ -330,11 +327,10 @@ def test_what_is_not_an_image_is_rejected(content: bytes, table: LayerTable, tmp
         saved_image(path, "x", "x", None, "3.11", table)
 
 
-@pytest.mark.parametrize("layers", list(Layers))
-def test_layers_are_compressed_and_checked(layers: Layers) -> None:
+def test_layers_are_compressed_and_checked() -> None:
     one = layer(FILES)
     written: list[bytes] = []
-    blob = one.compress(layers, written.append)
+    blob = one.compress(written.append)
     data = b"".join(written)
     assert (blob.size, blob.digest) == (len(data), f"sha256:{hashlib.sha256(data).hexdigest()}")
     assert b"".join(decompressed(iter([data]), blob.media_type)) == archive(FILES)
@@ -343,27 +339,22 @@ def test_layers_are_compressed_and_checked(layers: Layers) -> None:
         yield archive(FILES).replace(b"profile", b"PROFILE")
 
     with pytest.raises(Exception, match="no longer has the content"):
-        replace(one, read=changed).compress(layers, written.append)
+        replace(one, read=changed).compress(written.append)
 
 
-@pytest.mark.parametrize("layers", list(Layers))
+#: Nothing, compressed, which changes the bytes of an archive but not its content.
+EMPTY = zstandard.compress(b"")
+
+
 def test_a_base_is_compressed_again_by_another_version_of_the_library(
-    layers: Layers, table: LayerTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    table: LayerTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A row of the layer table is about one version: another one may give other bytes."""
-    base, encode = base_of(table, layer(FILES)), encoding(layers)
-    before = put_base(base, OciLayout(tmp_path / "before", "x"), table, encode)
+    base = base_of(table, layer(FILES))
+    before = put_base(base, OciLayout(tmp_path / "before", "x"), table)
     monkeypatch.setattr(zstandard, "ZSTD_VERSION", (9, 9, 9))
-    monkeypatch.setattr(zlib, "ZLIB_RUNTIME_VERSION", "9.9")
     compressed = base_module.compressed
-    monkeypatch.setattr(
-        base_module, "compressed", lambda *some: iter([*compressed(*some), compressed_empty(layers)])
-    )
-    after = put_base(base, OciLayout(tmp_path / "after", "x"), table, encode)
+    monkeypatch.setattr(base_module, "compressed", lambda parts: iter([*compressed(parts), EMPTY]))
+    after = put_base(base, OciLayout(tmp_path / "after", "x"), table)
     assert after != before
-    assert put_base(base, OciLayout(tmp_path / "again", "x"), table, encode) == after
-
-
-def compressed_empty(layers: Layers) -> bytes:
-    """Return nothing, compressed, which changes the bytes of an archive but not its content."""
-    return zstandard.compress(b"") if layers is Layers.ZSTD else gzip.compress(b"", mtime=0)
+    assert put_base(base, OciLayout(tmp_path / "again", "x"), table) == after

@@ -15,14 +15,13 @@ from typing import Any
 
 import pytest
 
-from validator.assemble import compile_script, image_names, layer_sources
+from validator.assemble import compile_script, encoding, image_names, layer_sources
 from validator.assemble.base import decompressed
 from validator.assemble.bytecode import Compilation, CompiledWheel, CompiledWheels
-from validator.assemble.encodings import encoding
 from validator.assemble.image import Assembled, assemble
 from validator.assemble.layer_sources import ImagePlan, plan_image, recipe_digest
 from validator.assemble.layer_table import LayerTable
-from validator.assemble.layers import Encoded, Layers, Write, layer_key
+from validator.assemble.layers import Encoded, Write, layer_key
 from validator.assemble.loader_cache import parse
 from validator.assemble.oci_layout import OciLayout
 from validator.assemble.rebuild import Finding, PublishedImage, rebuild, uncomputed
@@ -85,8 +84,8 @@ def planned(
     return plan_image(spec, lock or gpu_lock(shelf), base, shelf, table, ThisPython() if compiled else None)
 
 
-def put(made: ImagePlan, table: LayerTable, directory: Path, layers: Layers = Layers.ZSTD) -> Assembled:
-    return assemble(made, OciLayout(directory, "test"), table, encoding(layers), lambda _: None)
+def put(made: ImagePlan, table: LayerTable, directory: Path) -> Assembled:
+    return assemble(made, OciLayout(directory, "test"), table, lambda _: None)
 
 
 def test_an_image_is_made_on_a_base_whose_packages_cannot_be_listed(
@@ -113,7 +112,6 @@ def contents(directory: Path, image: Assembled) -> list[dict[str, Any]]:
                 {
                     member.name: "/" if member.isdir() else member.linkname or read(archive, member)
                     for member in archive
-                    if member.name != "stargz.index.json"
                 }
             )
     return found
@@ -246,14 +244,6 @@ def test_the_same_input_gives_the_same_image(shelf: Shelf, tmp_path: Path) -> No
     assert len(digests) == 1
 
 
-def test_both_encodings_give_the_same_files(shelf: Shelf, table: LayerTable, tmp_path: Path) -> None:
-    found = []
-    for layers in Layers:
-        image = put(planned(shelf, table), table, tmp_path / layers.value, layers)
-        found.append(contents(tmp_path / layers.value, image))
-    assert found[0] == found[1]
-
-
 def test_a_known_image_needs_no_wheels(shelf: Shelf, table: LayerTable, tmp_path: Path) -> None:
     lock = gpu_lock(shelf)
     first = put(planned(shelf, table, lock=lock, compiled=True), table, tmp_path / "image")
@@ -280,7 +270,7 @@ def test_a_wrong_row_is_named_and_nothing_is_published(
     made = planned(shelf, table)
     image = put(made, table, tmp_path / "image")
     (source,) = [source for source in made.layers if source.name == "tensorflow 1.0"]
-    row = table.row(layer_key(encoding(Layers.ZSTD).recipe, source.made_from))
+    row = table.row(layer_key(encoding.RECIPE, source.made_from))
     assert row is not None
     table.add(row.key, row.name, replace(row.encoded, digest="sha256:" + "0" * 64))
     with pytest.raises(ValidatorError, match=r"tensorflow 1\.0") as caught:
@@ -362,7 +352,7 @@ def test_byte_code_is_begun_before_the_large_layers(
     monkeypatch.setattr("validator.assemble.image._AT_ONCE", 1)
     destination = Recording(tmp_path / "image", "test")
     made = planned(shelf, table, compiled=True)
-    image = assemble(made, destination, table, encoding(Layers.ZSTD), lambda _: None)
+    image = assemble(made, destination, table, lambda _: None)
     names = {placed.encoded.digest: placed.name for placed in image.layers}
     order = [names[digest] for digest in received if digest in names]
     assert order.index("byte code (TensorFlow)") < order.index("tensorflow 1.0")
@@ -503,8 +493,7 @@ def test_a_wheel_may_be_read_when_everything_is_closed(shelf: Shelf) -> None:
 def published(image: Assembled) -> PublishedImage:
     config = json.loads(image.config)
     manifest = json.loads(image.manifest)
-    types = tuple(one["mediaType"] for one in manifest["layers"])
-    return PublishedImage(tuple(config["rootfs"]["diff_ids"]), types, manifest["config"]["digest"], config)
+    return PublishedImage(tuple(config["rootfs"]["diff_ids"]), manifest["config"]["digest"], config)
 
 
 def findings(made: ImagePlan, image: PublishedImage, table: LayerTable) -> list[tuple[str, Finding]]:
@@ -512,9 +501,8 @@ def findings(made: ImagePlan, image: PublishedImage, table: LayerTable) -> list[
 
 
 @pytest.mark.usefixtures("this_python")
-@pytest.mark.parametrize("layers", list(Layers))
-def test_an_image_that_is_its_lock(shelf: Shelf, table: LayerTable, tmp_path: Path, layers: Layers) -> None:
-    image = published(put(planned(shelf, table, compiled=True), table, tmp_path / "image", layers))
+def test_an_image_that_is_its_lock(shelf: Shelf, table: LayerTable, tmp_path: Path) -> None:
+    image = published(put(planned(shelf, table, compiled=True), table, tmp_path / "image"))
     elsewhere = LayerTable(tmp_path / "elsewhere")
     assert uncomputed(image, elsewhere) == (*image.diff_ids, image.config_digest)
     found = findings(planned(shelf, elsewhere, compiled=True), image, elsewhere)

@@ -12,8 +12,6 @@ import pytest
 
 from tests.registry.proxy import Proxy
 from tests.registry.server import RunningRegistry
-from validator.assemble.encodings import encoding
-from validator.assemble.layers import Layers
 from validator.model.lock import Lock
 from validator.registry import upload
 from validator.registry.names import Repository
@@ -31,32 +29,30 @@ def test_it_is_killed_at_random_moments(
 ) -> None:
     monkeypatch.setattr(upload, "_CHUNK", CHUNK)
 
-    def begun(number: int) -> tuple[BaseProcess, tuple[Path, Lock, Repository, Layers]]:
+    def begun(number: int) -> tuple[BaseProcess, tuple[Path, Lock, Repository]]:
         place = tmp_path / str(number)
         place.mkdir()
         repository = Repository(proxy.address, f"killed/{number + 2}")
-        what = (place, locked(place, 1000 * number), repository, list(Layers)[number % 2])
+        what = (place, locked(place, 1000 * number), repository)
         proxy.asked.clear()
         child = FORKED.Process(target=publish, args=what)
         child.start()
         return child, what
 
-    # How many requests a whole push sends, with each encoding. The first one also starts the server of
-    # processes.
-    requests = {}
+    # How many requests a whole push sends. The first one also starts the server of processes.
     for number in (-2, -1):
         begin = time.monotonic()
-        whole, what = begun(number)
+        whole, _ = begun(number)
         whole.join()
         duration = time.monotonic() - begin
         assert whole.exitcode == 0
-        requests[what[3]] = len(proxy.asked)
+        requests = len(proxy.asked)
     chance, killed, unfinished = random.Random(14), 0, 0
     for number in range(1, TIMES + 1):
         child, what = begun(number)
-        place, lock, repository, choice = what
+        place, lock, repository = what
         # The moments are spread over the whole push, however slow this one is.
-        while child.is_alive() and len(proxy.asked) < requests[choice] * (number - 1) // TIMES:
+        while child.is_alive() and len(proxy.asked) < requests * (number - 1) // TIMES:
             time.sleep(0.001)
         time.sleep(duration * chance.random() / TIMES)
         child.kill()
@@ -66,7 +62,7 @@ def test_it_is_killed_at_random_moments(
         time.sleep(0.1)
         before = server.tags(repository.path)
         unfinished += bool(completed(server, repository.path)) and not before
-        image = published(place, lock, repository, encoding(choice))
+        image = published(place, lock, repository)
         digests = {placed.encoded.digest for placed in image.layers}
         # Nothing has the name until everything is there.
         assert before in ({}, {TAG: image.digest})

@@ -1,4 +1,4 @@
-"""Podman pulls layers of both encodings, and fetches only the files that it does not have."""
+"""Podman pulls layers, and fetches only the files that it does not have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 
 from tests.registry.proxy import Proxy
 from validator.assemble.entries import Entry, InMemory
-from validator.assemble.layers import Layers
 
 from . import images
 from .podman import Podman, own_podman
@@ -29,8 +28,7 @@ def podman() -> Iterator[Podman]:
         yield run
 
 
-@pytest.mark.parametrize("choice", Layers)
-def test_only_new_files_are_fetched(choice: Layers, podman: Podman, proxy: Proxy) -> None:
+def test_only_new_files_are_fetched(podman: Podman, proxy: Proxy) -> None:
     first = [
         Entry("data", 0o755),
         Entry("data/common", 0o644, InMemory(COMMON)),
@@ -43,7 +41,7 @@ def test_only_new_files_are_fetched(choice: Layers, podman: Podman, proxy: Proxy
         Entry("data/new", 0o755, InMemory(NEW)),
     ]
     references = [
-        images.push(proxy.address, f"podman/{choice.value}-{name}", choice, [entries])
+        images.push(proxy.address, f"podman/{name}", [entries])
         for name, entries in (("first", first), ("second", second))
     ]
     received = []

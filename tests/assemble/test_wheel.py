@@ -10,7 +10,6 @@ import os
 import re
 import struct
 import zipfile
-import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -69,12 +68,8 @@ def test_a_wheel_is_read_as_python_reads_it(tmp_path: Path) -> None:
         assert read_all(wheel) == {name: expected.read(name) for name in names}
         assert list(wheel.members) == names
         assert {path for path, member in wheel.members.items() if member.is_executable} == {INIT}
-        deflated = wheel.members[INIT].deflated
-        assert deflated is not None
-        stream = b"".join(wheel.members[INIT].stream())
-        assert (len(stream), zlib.crc32(BODY[INIT])) == (deflated.size, deflated.crc32)
-        assert zlib.decompress(stream, -15) == BODY[INIT]
-        assert wheel.members["example/data.bin"].deflated is None
+        for name in names:
+            assert wheel.members[name].stored_size == expected.getinfo(name).compress_size
         assert wheel.members[INIT].sha256 == hashlib.sha256(BODY[INIT]).hexdigest()
         assert wheel.members[f"{INFO}/RECORD"].sha256 is None
         assert wheel.info == INFO
@@ -335,11 +330,8 @@ def test_a_wheel_that_changes_under_the_reader(change: Callable[[Path], object],
         change(wheel.path)
         with pytest.raises(WheelError, match="was changed while it was read") as caught:
             for member in wheel.members.values():
-                list(member.stream())
-        assert str(wheel.path) in str(caught.value)
-        with pytest.raises(WheelError, match="was changed while it was read"):
-            for member in wheel.members.values():
                 list(member.chunks())
+        assert str(wheel.path) in str(caught.value)
 
 
 def test_a_replaced_wheel_is_verified_again(tmp_path: Path) -> None:

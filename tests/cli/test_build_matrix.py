@@ -11,10 +11,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from validator.assemble.encodings import encoding
 from validator.assemble.image import put_base
 from validator.assemble.layer_table import LayerTable
-from validator.assemble.layers import Layers
 from validator.assemble.registry_destination import RegistryDestination
 from validator.cli import building
 from validator.cli.build_matrix import command
@@ -52,7 +50,6 @@ from ..registry.server import RunningRegistry
         (["--pull-from", "localhost:5000/a", "--no-validate"], "nothing would be left to do"),
         (["--push", "localhost:5000/a", "--engine", "venv"], "builds no images"),
         (["--oci", "images", "--engine", "venv"], "has no effect with --engine venv"),
-        (["--layers", "gzip", "--engine", "venv"], "has no effect with --engine venv"),
         (["--oci", "images", "--push", "localhost:5000/a"], "can't be combined with --oci"),
         (["--oci", "images", "--pull-from", "localhost:5000/a"], "can't be combined with --oci"),
     ],
@@ -139,7 +136,7 @@ def test_an_image_over_its_budget_is_not_published(
     monkeypatch.setenv("VALIDATOR_CACHE", str(tmp_path / "cache"))
     base, *targets = (Repository(server.address, f"budget/{name}") for name in ("base", "one", "two"))
     table = LayerTable(tmp_path / "other")
-    put_base(base_of(table, layer(FILES)), RegistryDestination(base, "1"), table, encoding(Layers.ZSTD))
+    put_base(base_of(table, layer(FILES)), RegistryDestination(base, "1"), table)
 
     def pushed(repository: Repository) -> Done:
         return run("build-matrix", "--no-validate", "--push", repository, cwd=tmp_path)

@@ -118,7 +118,7 @@ def test_unknown_values_are_reported(arguments: str, message: str) -> None:
         "frobnicate", "plan --frobnicate", "plan --format xml", "build-matrix --jobs 0", "predict",
         "predict --tensorflow 2.21.0 --gpu t4", "predict --tensorflow 2.21.0 --driver 580", "records import",
         "check --image a --python setup.py", "check --list --format junit", "check --depth deep",
-        "lock --check --upgrade", "lock --check --layers zstd", "report --output x",
+        "lock --check --upgrade", "lock --check --layers", "report --output x",
     ],
 )  # fmt: skip
 def test_wrong_usage_exits_with_2(

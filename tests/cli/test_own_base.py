@@ -17,10 +17,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from validator.assemble.base import BaseLayer
-from validator.assemble.encodings import encoding
 from validator.assemble.image import put_base
 from validator.assemble.layer_table import LayerTable
-from validator.assemble.layers import Layers
 from validator.assemble.registry_destination import RegistryDestination
 from validator.cli import build_matrix
 from validator.cli import verify as verify_module
@@ -81,7 +79,7 @@ class Machine:
         """Push a base. Return its name with the digest."""
         table = LayerTable(self.directory / "base-table")
         into = RegistryDestination(Repository(self.address, "team/base"), tag)
-        digest = put_base(base_of(table, layer(files)), into, table, encoding(Layers.GZIP))
+        digest = put_base(base_of(table, layer(files)), into, table)
         return f"{self.address}/team/base:{tag}@{digest}"
 
     def describe(self, base: str) -> None:

@@ -30,9 +30,7 @@ from ..pipeline.test_publisher import FakeImageEngine
 from ..records.values import record
 
 DIGEST = "sha256:" + "d" * 64
-ASKED = Asked(
-    Path("matrix.yaml"), "nightly", ("python=3.12",), "auto", "zstd", 1, "quick", None, False, False
-)
+ASKED = Asked(Path("matrix.yaml"), "nightly", ("python=3.12",), "auto", 1, "quick", None, False, False)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,8 +17,10 @@ from hypothesis import strategies as st
 from validator.dataset.formats import CsvWriter, encoded
 from validator.dataset.records import Cleaner, check_rows, exported, names_of, record_rows
 from validator.dataset.tables import TABLES, Source
+from validator.model.codec import encode
 from validator.model.record import Origin, Record, Verdict
 
+from ..certify.fixtures import LIMIT, limited_check
 from ..records.values import H100, bundle, record
 from ..support import said
 from . import exports
@@ -74,6 +77,16 @@ def test_names_are_taken_out_of_every_text(tmp_path: Path) -> None:
     text = everything(written(tmp_path, kept, other))
     assert [secret for secret in SECRETS if secret in text] == []
     assert "<name>" in text and "NVIDIA H100 80GB HBM3" in text and CELL in text
+
+
+def test_limits_are_a_column_in_every_format(tmp_path: Path) -> None:
+    secret = msgspec.structs.replace(LIMIT, error=f"{LIMIT.error}: {SECRETS['mallory']}")
+    directory = written(tmp_path, measured(checks=[limited_check(LIMIT, secret)]), measured(key="other"))
+    expected = [encode(LIMIT), encode(secret)]
+    expected[1]["error"] = secret.error.replace("mallory", "<user>")
+    for read in (exports.read_json, exports.read_csv, exports.read_parquet):
+        found = {len(row["limits"]): row["limits"] for row in read(directory, "records")}
+        assert found == {0: [], 2: expected}
 
 
 def test_names_stay_if_the_user_asks_for_that(tmp_path: Path) -> None:

@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import pytest
 
-from validator.assemble import layer_sources
-from validator.assemble.encodings import encoding
+from validator.assemble import encoding, layer_sources
 from validator.assemble.layer_plan import wheel_layers
-from validator.assemble.layers import Layers
 from validator.assemble.shared_rows import FILE, SharedRow, read_rows
 from validator.cli.planning import load_plan
 from validator.locks.lock_files import DIRECTORY, LockDirectory
 from validator.pipeline.sharing_layers import Image, locked_images, without_row
 from validator.resources import images_directory, shipped_matrix
-
-ZSTD = encoding(Layers.ZSTD)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +30,7 @@ def images() -> list[Image]:
 
 
 def test_each_row_is_of_the_encoding_of_this_code(rows: tuple[SharedRow, ...]) -> None:
-    assert {(row.recipe, row.media_type) for row in rows} == {(ZSTD.recipe, ZSTD.media_type)}
+    assert {(row.recipe, row.media_type) for row in rows} == {(encoding.RECIPE, encoding.MEDIA_TYPE)}
 
 
 def test_each_row_is_a_layer_of_a_lock(rows: tuple[SharedRow, ...], images: list[Image]) -> None:
@@ -58,7 +54,7 @@ def test_every_image_of_the_nightly_profile_has_its_rows(
     missing = {
         image.spec.identifier: names
         for image in images
-        if image.spec.identifier in nightly and (names := without_row(image, rows, ZSTD))
+        if image.spec.identifier in nightly and (names := without_row(image, rows))
     }
     assert missing == {}
 

@@ -10,10 +10,8 @@ import msgspec
 import pytest
 
 from validator.assemble import layer_sources
-from validator.assemble.encodings import encoding
 from validator.assemble.image import assemble
 from validator.assemble.layer_table import LayerTable
-from validator.assemble.layers import Layers
 from validator.assemble.oci_layout import OciLayout
 from validator.assemble.shared_rows import SharedRow, read_rows, write_rows
 from validator.assemble.wheels import Wheelhouse
@@ -24,8 +22,6 @@ from validator.system.package_sources import PackageSources
 
 from ..assemble.bases import CPU, FILES, GPU, Shelf, ThisPython, base_of, layer, lock_of, set_small_limits
 from ..assemble.test_image import gpu_lock
-
-pytestmark = pytest.mark.parametrize("choice", Layers)
 
 
 @pytest.fixture(autouse=True)
@@ -62,32 +58,30 @@ def maker_at(directory: Path, shelf: Shelf, *images: Image) -> LayerMaker:
 
 
 def test_the_rows_are_those_of_an_assembled_image(
-    choice: Layers, maker: LayerMaker, image: Image, shelf: Shelf, tmp_path: Path
+    maker: LayerMaker, image: Image, shelf: Shelf, tmp_path: Path
 ) -> None:
     path = tmp_path / "layers.json"
-    rows = maker.rows(image, encoding(choice))
+    rows = maker.rows(image)
     assert share(path, rows, [image]) == (5, 0)
     table = LayerTable(tmp_path / "other", [path])
     base = base_of(table, layer(FILES))
     planned = layer_sources.plan_image(image.spec, image.lock, base, shelf, table, ThisPython())
-    assembled = assemble(
-        planned, OciLayout(tmp_path / "image", "x"), table, encoding(choice), lambda line: None
-    )
+    assembled = assemble(planned, OciLayout(tmp_path / "image", "x"), table, lambda line: None)
     expected = {one.name: one.encoded for one in assembled.layers if one.name in {row.name for row in rows}}
     assert {row.name: row.encoded for row in read_rows(path)} == expected
     assert "libtensorflow_cc.so.2" in expected and "tensorflow 1.0" in expected
 
 
 def test_an_image_is_published_with_rows_of_another_machine(
-    choice: Layers, maker: LayerMaker, image: Image, shelf: Shelf, tmp_path: Path
+    maker: LayerMaker, image: Image, shelf: Shelf, tmp_path: Path
 ) -> None:
     path = tmp_path / "layers.json"
-    write_rows(path, maker.rows(image, encoding(choice)))
+    write_rows(path, maker.rows(image))
     there = OciLayout(tmp_path / "image", "x")
     for number in (1, 2):
         table = LayerTable(tmp_path / f"other{number}", [path])
         planned = layer_sources.plan_image(image.spec, image.lock, base_of(table, layer(FILES)), shelf, table)
-        assembled = assemble(planned, there, table, encoding(choice), lambda line: None)
+        assembled = assemble(planned, there, table, lambda line: None)
         shared = {row.digest for row in read_rows(path)}
         made = [one.name for one in assembled.layers if one.is_new and one.encoded.digest in shared]
         assert len(made) == (5 if number == 1 else 0)
@@ -96,29 +90,27 @@ def test_an_image_is_published_with_rows_of_another_machine(
         assert len(unknown) == (0 if number == 1 else 5)
 
 
-def test_a_layer_is_made_once(choice: Layers, maker: LayerMaker, image: Image) -> None:
-    rows = maker.rows(image, encoding(choice))
+def test_a_layer_is_made_once(maker: LayerMaker, image: Image) -> None:
+    rows = maker.rows(image)
     again = replace(maker, progress=lambda line: pytest.fail(line) if "making" in line else None)
-    assert again.rows(image, encoding(choice)) == rows
+    assert again.rows(image) == rows
 
 
-def test_rows_are_right(
-    choice: Layers, maker: LayerMaker, image: Image, shelf: Shelf, tmp_path: Path
-) -> None:
-    rows = maker.rows(image, encoding(choice))
+def test_rows_are_right(maker: LayerMaker, image: Image, shelf: Shelf, tmp_path: Path) -> None:
+    rows = maker.rows(image)
     other = maker_at(tmp_path / "two", shelf, image)
     assert list(other.problems(rows, [image])) == []
 
 
 @pytest.mark.parametrize("field", ["name", "digest", "size", "diff_id", "annotations", "made_from", "recipe"])
 def test_a_wrong_row_is_found(
-    choice: Layers, maker: LayerMaker, image: Image, shelf: Shelf, tmp_path: Path, field: str
+    maker: LayerMaker, image: Image, shelf: Shelf, tmp_path: Path, field: str
 ) -> None:
     values: dict[str, object] = {
         "name": "x", "digest": f"sha256:{'0' * 64}", "size": 1, "diff_id": f"sha256:{'0' * 64}",
         "annotations": {"a": "b"}, "made_from": ("wheels 1", "0" * 64), "recipe": "gzip 0",
     }  # fmt: skip
-    rows = maker.rows(image, encoding(choice))
+    rows = maker.rows(image)
     wrong: list[SharedRow] = [msgspec.structs.replace(row, **{field: values[field]}) for row in rows]
     problems = list(maker_at(tmp_path / "two", shelf, image).problems(wrong, [image]))
     assert [problem.partition(": ")[0] for problem in problems] == [row.name for row in wrong]
@@ -126,9 +118,9 @@ def test_a_wrong_row_is_found(
 
 
 def test_only_the_wheels_of_the_new_rows_are_needed(
-    choice: Layers, maker: LayerMaker, image: Image, shelf: Shelf, tmp_path: Path
+    maker: LayerMaker, image: Image, shelf: Shelf, tmp_path: Path
 ) -> None:
-    rows = {row.name: row for row in maker.rows(image, encoding(choice))}
+    rows = {row.name: row for row in maker.rows(image)}
     other = maker_at(tmp_path / "two", shelf, image)
     for wheel in image.lock.wheels:
         if wheel.name in ("tensorflow", "numpy"):
@@ -137,10 +129,10 @@ def test_only_the_wheels_of_the_new_rows_are_needed(
 
 
 def test_rows_that_no_image_can_use_are_removed(
-    choice: Layers, maker: LayerMaker, image: Image, shelf: Shelf, tmp_path: Path
+    maker: LayerMaker, image: Image, shelf: Shelf, tmp_path: Path
 ) -> None:
     path = tmp_path / "layers.json"
-    rows = maker.rows(image, encoding(choice))
+    rows = maker.rows(image)
     share(path, [msgspec.structs.replace(row, recipe="zstd 0") for row in rows], [image])
     assert share(path, rows, [image]) == (5, 5)
     tensorflow = image.lock.wheels[-1]
@@ -152,10 +144,10 @@ def test_rows_that_no_image_can_use_are_removed(
 
 
 def test_the_check_of_a_change(
-    choice: Layers, maker: LayerMaker, image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    maker: LayerMaker, image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    rows = maker.rows(image, encoding(choice))
+    rows = maker.rows(image)
     (tmp_path / "images").mkdir()
     write_rows(tmp_path / "images/layers.json", rows)
     write_rows(tmp_path / "old.json", rows[1:])

@@ -12,9 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from validator.model.codec import encode
 from validator.model.report import Report, report_of
 from validator.reports.junit import junit
 
+from ..certify.fixtures import LIMIT
 from ..corpus.reader import REPORTS
 from ..support import said
 
@@ -114,6 +116,17 @@ SCHEMA: dict[str, tuple[set[str], set[str], tuple[str, ...]]] = {
     "failure": ({"message", "type"}, set(), ()),
     "system-out": (set(), set(), ()),
 }
+
+
+def test_a_limit_is_a_property_of_its_suite() -> None:
+    passed = check("xla_convolution", "pass", "tensorflow")
+    found = parsed(junit(report(passed))).find(".//property[@name='limit']")
+    assert found is None
+    passed |= {"statement": None, "problems": [{"severity": "limit", **encode(LIMIT)}]}
+    limited = report_of(report().raw | {"checks": [passed]})
+    (found,) = parsed(junit(limited)).findall(".//property[@name='limit']")
+    assert found.get("value") == LIMIT.sentence
+    assert_valid(parsed(junit(limited)))
 
 
 def assert_valid(element: ElementTree.Element) -> None:

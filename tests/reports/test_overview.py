@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from validator.model.codec import encode
 from validator.model.prediction import Outcome, PlannedCell, Reason, decide
 from validator.model.record import Record, Verdict
 from validator.model.spec import Cell, Choice, HostClass, ImageSpec, Variant
@@ -9,6 +11,7 @@ from validator.reports.markdown import markdown, table
 from validator.reports.overview import Row, grid, overview
 from validator.versions import ComputeCapability, DriverRelease
 
+from ..certify.fixtures import LIMIT, limited_check
 from ..records.values import record
 
 IMAGES = [
@@ -97,6 +100,18 @@ def test_the_grid_says_where_only_xla_fails() -> None:
     page = markdown(found, "A title")
     assert "| r580-h100 | eager-only<br>failed |" in page and "| eager-only | **failed** |" in page
     assert found[0].agrees, "a required check uses XLA"
+
+
+def test_limits_are_named_in_every_form_of_the_overview() -> None:
+    free = measured(IMAGES[0], Verdict.CERTIFIED)
+    found = msgspec.structs.replace(free, checks=[limited_check(LIMIT)])
+    page = rows(Outcome.WORKS, found)
+    told = next(row for row in page if row.record).as_json()["measured"]
+    assert told is not None and told["limits"] == [encode(LIMIT)]
+    assert list(grid(page).entries.values()) == [("works", "certified", "limit")]
+    text = markdown(page, "Overview")
+    assert f"| found \\| so; limit: {LIMIT.sentence} |" in text and "works<br>certified<br>limit" in text
+    assert "limit" not in markdown(rows(Outcome.WORKS, free), "Overview")
 
 
 def test_an_empty_markdown_page_says_so() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -17,6 +18,7 @@ from validator.reports.terminal import (
     show,
 )
 
+from ..certify.fixtures import LIMIT, limited_check
 from ..records.values import record
 from ..support import said
 from .test_overview import IMAGES, measured, planned
@@ -86,6 +88,17 @@ def test_a_record_is_shown_with_its_checks(capsys: pytest.CaptureFixture[str]) -
     assert lines[-1].split() == ["driver", "skip", "no", "driver", "here", "0.2"]
     assert ["cudnn", "9.3.0"] in [line.split() for line in lines]
     assert not any(line.startswith("image_digest") for line in lines)
+
+
+def test_limits_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    found = msgspec.structs.replace(measured(IMAGES[0], Verdict.CERTIFIED), checks=[limited_check(LIMIT)])
+    show(records_table([found]))
+    assert f"{found.reason}; limit: {LIMIT.code}  " in capsys.readouterr().out
+    show(record_text(found))
+    assert f"\nlimit          {LIMIT.sentence}\n" in capsys.readouterr().out
+    show(overview_text(overview([planned(IMAGES[0], Outcome.WORKS)], {found.cell: found})))
+    shown = capsys.readouterr().out
+    assert f"{found.reason}; limit: {LIMIT.sentence}\n" in shown and "works certified limit" in shown
 
 
 def test_the_overview_shows_measurements_above_the_grid(capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,7 +61,7 @@ def test_the_rows_of_new_layers_are_shown_and_only_returned(
     write_rows(tmp_path / layers.FILE, [old])
 
     def lock(root: Path, *arguments: str) -> bytes:
-        assert arguments == ("validator", "lock", "--profile", "nightly", "--layers", "zstd")
+        assert arguments == ("validator", "lock", "--profile", "nightly", "--layers")
         write_rows(root / layers.FILE, [old, new])
         return b""
 

@@ -16,7 +16,6 @@ from .destinations import Destination
 from .image import Assembled, assemble
 from .layer_sources import plan_image, recipe_digest
 from .layer_table import LayerTable
-from .layers import Encoding
 from .progress import Progress
 from .wheels import Wheelhouse
 
@@ -86,7 +85,6 @@ class Assembler:
     bases: BaseFinder
     wheels: Wheelhouse
     table: LayerTable
-    encoding: Encoding
     runner: Callable[[Base], Runner | None]
     accept: Callable[[ImageSpec, Lock, int, bool], None] = lambda spec, lock, size, is_whole: None
     _compiled: CompiledWheels = field(default_factory=CompiledWheels)
@@ -121,7 +119,6 @@ class Assembler:
             plan,
             destination,
             self.table,
-            self.encoding,
             progress,
             fetch=lambda needed: self.wheels.fetch(needed, progress),
             accept=lambda size, is_whole: self.accept(spec, lock, size, is_whole),

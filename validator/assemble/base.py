@@ -15,8 +15,9 @@ from ..errors import InputError, ValidatorError
 from ..system.files import cache_directory
 from . import base_files
 from .base_files import BaseFiles, FileSystem, ForwardFile, read_file_system
+from .encoding import MEDIA_TYPE
 from .layer_table import LayerTable
-from .layers import Encoded, Layers, Write
+from .layers import Encoded, Write
 
 _PART = 1 << 20
 #: The compression of a layer by the end of its media type, in Docker's and in OCI's notation.
@@ -28,7 +29,7 @@ _TYPES = {
     f"{_OCI}+zstd": f"{_OCI}+zstd",
     _OCI: _OCI,
 }
-_LEVELS = {Layers.ZSTD: 3, Layers.GZIP: 1}
+_LEVEL = 3
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class BaseLayer:
         kind = self.blob.media_type if self.blob else _OCI
         return decompressed(self.read(), kind)
 
-    def compress(self, layers: Layers, write: Write) -> Encoded:
+    def compress(self, write: Write) -> Encoded:
         """Write the archive as a blob. Only for a layer that has none.
 
         Raises ValidatorError if the archive does not have the digest.
@@ -67,12 +68,12 @@ class BaseLayer:
                 write(part)
                 yield part
 
-        packed = self.packed() if layers is Layers.ZSTD else None
+        packed = self.packed()
         if packed is None:
-            for _ in written(compressed(_hashed(self.archive(), found), layers)):
+            for _ in written(compressed(_hashed(self.archive(), found))):
                 pass
         else:
-            for part in decompressed(written(packed), f"{_OCI}+{layers.value}"):
+            for part in decompressed(written(packed), MEDIA_TYPE):
                 found.update(part)
         if f"sha256:{found.hexdigest()}" != self.diff_id:
             raise ValidatorError(
@@ -80,7 +81,7 @@ class BaseLayer:
                 hint="repeat the command; if that does not help, delete"
                 f" {cache_directory() / 'bases'} to make the base again",
             )
-        return Encoded(f"sha256:{hashing.hexdigest()}", size, self.diff_id, f"{_OCI}+{layers.value}")
+        return Encoded(f"sha256:{hashing.hexdigest()}", size, self.diff_id, MEDIA_TYPE)
 
 
 @dataclass(frozen=True)
@@ -132,14 +133,12 @@ def read_base(
     return Base(origin, name, digest, settings, layers, files)
 
 
-def compression(layers: Layers) -> str:
+def compression() -> str:
     """Return what decides the bytes of a layer that `BaseLayer.compress` writes, next to its archive.
 
     It changes with the version of the compression library.
     """
-    library = zstandard.ZSTD_VERSION if layers is Layers.ZSTD else (zlib.ZLIB_RUNTIME_VERSION,)
-    version = ".".join(map(str, library))
-    return f"base layer 1, {layers.value}, level {_LEVELS[layers]}, library {version}"
+    return f"base layer 1, zstd, level {_LEVEL}, library {'.'.join(map(str, zstandard.ZSTD_VERSION))}"
 
 
 def oci_type(media_type: str) -> str:
@@ -187,13 +186,9 @@ def _hashed(parts: Iterator[bytes], hashing: Any) -> Iterator[bytes]:
         yield part
 
 
-def compressed(parts: Iterator[bytes], layers: Layers) -> Iterator[bytes]:
+def compressed(parts: Iterator[bytes]) -> Iterator[bytes]:
     """Return the parts of an archive, compressed. `compression` names everything else that decides them."""
-    compressor: Any = (
-        zstandard.ZstdCompressor(level=_LEVELS[layers]).compressobj()
-        if layers is Layers.ZSTD
-        else zlib.compressobj(_LEVELS[layers], wbits=31)
-    )
+    compressor = zstandard.ZstdCompressor(level=_LEVEL).compressobj()
     for part in parts:
         if data := compressor.compress(part):
             yield data

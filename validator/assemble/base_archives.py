@@ -13,8 +13,9 @@ import msgspec
 
 from ..errors import InputError
 from .base import Base, BaseLayer, compressed, decompressed, read_base
+from .encoding import MEDIA_TYPE
 from .layer_table import LayerTable
-from .layers import Encoded, Layers
+from .layers import Encoded
 
 _PART = 1 << 20
 _OCI = "application/vnd.oci.image.layer.v1.tar"
@@ -60,13 +61,13 @@ def saved_image(
 def compress_archive(archive: Path, target: Path) -> None:
     """Write a copy of a tar archive as the blob of a layer in zstd."""
     with target.open("wb") as stream:
-        for part in compressed(read_file(archive), Layers.ZSTD):
+        for part in compressed(read_file(archive)):
             stream.write(part)
 
 
 def read_archive(path: Path) -> Iterator[bytes]:
     """Return the parts of an archive that `compress_archive` wrote."""
-    return decompressed(read_file(path), f"{_OCI}+zstd")
+    return decompressed(read_file(path), MEDIA_TYPE)
 
 
 def _layer(archive: Path, member: tarfile.TarInfo, diff_id: str) -> BaseLayer:

@@ -27,7 +27,6 @@ from .base_archives import compress_archive, read_archive, read_file, saved_imag
 from .base_contents import installed_packages
 from .base_registry import ImageName, registry_base, tag_digest
 from .layer_table import LayerTable
-from .layers import Layers
 from .pinned_bases import FILE, PinnedBase, pinned_bases
 from .progress import Progress
 
@@ -315,7 +314,7 @@ class Bases:
 
     def _new_path(self, suite: str, packages: Sequence[str]) -> Path:
         """Return the path of a file that the installed version of zstd compressed."""
-        packing = hashlib.sha256(compression(Layers.ZSTD).encode()).hexdigest()[:8]
+        packing = hashlib.sha256(compression().encode()).hexdigest()[:8]
         return self._directory / f"{_stem(suite, packages)}-{packing}.tar.zst"
 
     def _can_bootstrap(self, suite: str) -> bool:

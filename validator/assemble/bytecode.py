@@ -17,7 +17,6 @@ import struct
 import tempfile
 import threading
 import weakref
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from ..errors import BuildError
 from ..system import processes
 from ..system.files import full_disk_named
 from .base_files import Interpreter
-from .entries import Deflated, Entry
+from .entries import Entry
 from .layers import LayerSource
 from .merge import Contents, check_no_conflict, contents_of, merged
 
@@ -53,9 +52,6 @@ _END_OF_BATCH = _HEAD.pack(0, 0, 0)
 _LARGEST = 1 << 30
 _TIMEOUT_S = 3600.0
 _PART = 1 << 20
-#: The level of compression with zlib, for layers in gzip. Another version of zlib makes other bytes, so its
-#: version is part of the key.
-_LEVEL = 1
 #: The level of compression with zstd, in the temporary file.
 _DISK_LEVEL = 1
 #: The most bytes of compressed byte code that stay on the disk for other images.
@@ -139,7 +135,7 @@ def byte_code(
     compiled: wheels that are in it are not compiled again; the others are compiled and added to it.
     """
     wheels = tuple(wheels)
-    recipe = (RECIPE, f"zlib {zlib.ZLIB_RUNTIME_VERSION}", python.version, str(MAGIC.get(python.feature, 0)))
+    recipe = (RECIPE, python.version, str(MAGIC.get(python.feature, 0)))
 
     def entries() -> Iterator[Entry]:
         keys = {" ".join((*recipe, wheel.sha256)): wheel for wheel in wheels}
@@ -312,25 +308,12 @@ class _Spooled:
     def __init__(self, spool: _Spool, place: tuple[int, int], content: bytes) -> None:
         self.size, self.sha256 = len(content), hashlib.sha256(content).hexdigest()
         self._spool, self._place = spool, place
-        self._stream = b""
 
     @property
-    def deflated(self) -> Deflated:
-        # Only layers in gzip need it. They read the stream next.
-        content = self._spool.read(self._place)
-        self._stream = _deflated(content)
-        return Deflated(len(self._stream), zlib.crc32(content))
+    def stored_size(self) -> int:
+        return self._place[1]
 
     def chunks(self) -> Iterator[bytes]:
         content = self._spool.read(self._place)
         for at in range(0, len(content), _PART):
             yield content[at : at + _PART]
-
-    def stream(self) -> Iterator[bytes]:
-        stream, self._stream = self._stream or _deflated(self._spool.read(self._place)), b""
-        yield stream
-
-
-def _deflated(content: bytes) -> bytes:
-    compressor = zlib.compressobj(_LEVEL, wbits=-zlib.MAX_WBITS)
-    return compressor.compress(content) + compressor.flush()

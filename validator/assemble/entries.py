@@ -8,17 +8,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-@dataclass(frozen=True)
-class Deflated:
-    """The content of a file as a raw DEFLATE stream that somebody else made.
-
-    size: bytes of the stream. crc32: of the uncompressed content.
-    """
-
-    size: int
-    crc32: int
-
-
 class Content(Protocol):
     """The content of a regular file.
 
@@ -35,14 +24,11 @@ class Content(Protocol):
         """The hex digest that the source promises for the uncompressed content, or None."""
 
     @property
-    def deflated(self) -> Deflated | None:
-        """The DEFLATE stream that `stream` returns, or None if there is none."""
+    def stored_size(self) -> int:
+        """The bytes that it takes where it comes from, such as in a wheel."""
 
     def chunks(self) -> Iterator[bytes]:
         """Return the uncompressed content, in parts of at most 4 MiB."""
-
-    def stream(self) -> Iterator[bytes]:
-        """Return the bytes of the DEFLATE stream, unverified, in parts of at most 4 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +63,8 @@ class InMemory:
         return hashlib.sha256(self.data).hexdigest()
 
     @property
-    def deflated(self) -> None:
-        return None
+    def stored_size(self) -> int:
+        return len(self.data)
 
     def chunks(self) -> Iterator[bytes]:
         yield from (self.data[at : at + (1 << 20)] for at in range(0, len(self.data), 1 << 20))
-
-    def stream(self) -> Iterator[bytes]:
-        raise ValueError("this content is not compressed")

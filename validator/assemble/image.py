@@ -13,12 +13,13 @@ from ..errors import BuildError
 from ..model.lock import Wheel
 from ..system.meter import Meter
 from ..system.pools import map_in_threads, share_arenas
+from . import encoding
 from .base import Base, BaseLayer, compression
 from .configuration import CONFIG_TYPE, MANIFEST_TYPE, Step, canonical_json, config_document, settings
 from .destinations import Destination
 from .layer_sources import ImagePlan
 from .layer_table import LayerTable
-from .layers import Encoded, Encoding, LayerSource, Write, layer_key
+from .layers import Encoded, LayerSource, Write, layer_key
 from .progress import Progress
 
 #: Layers that are made and sent at the same time. One that waits for the network does not hold up another.
@@ -53,7 +54,6 @@ def assemble(
     plan: ImagePlan,
     destination: Destination,
     table: LayerTable,
-    encoding: Encoding,
     progress: Progress,
     fetch: Callable[[Iterable[Wheel]], object] = lambda wheels: None,
     accept: Callable[[int, bool], None] = lambda size, is_whole: None,
@@ -68,7 +68,7 @@ def assemble(
     of the network, the disk, the registry or the engine. Nothing is then visible under the image's name.
     """
     share_arenas()
-    work = _Work(destination, table, encoding)
+    work = _Work(destination, table)
     known: list[BaseLayer | LayerSource] = [*plan.base.layers, *plan.layers]
     sizes = [work.known_size(layer) for layer in known]
     accept(sum(sizes), False)
@@ -107,9 +107,9 @@ def assemble(
     return Assembled(digest, manifest, config, layers, plan.base)
 
 
-def put_base(base: Base, destination: Destination, table: LayerTable, encoding: Encoding) -> str:
+def put_base(base: Base, destination: Destination, table: LayerTable) -> str:
     """Put only a base at a destination, as an image. Return the digest of its manifest."""
-    work = _Work(destination, table, encoding)
+    work = _Work(destination, table)
     layers = [work.base_layer(layer, base.name) for layer in base.layers]
     steps = [Step(layer.name, layer.encoded.diff_id) for layer in layers]
     config = work.document(config_document(base.settings, steps, None), CONFIG_TYPE)
@@ -131,18 +131,16 @@ def manifest_document(config: Encoded, layers: Iterable[Encoded]) -> bytes:
 class _Work:
     """Puts blobs at one destination. Methods may be called from several threads."""
 
-    def __init__(self, destination: Destination, table: LayerTable, encoding: Encoding) -> None:
+    def __init__(self, destination: Destination, table: LayerTable) -> None:
         self._destination = destination
         self._table = table
-        self._encoding = encoding
         self._found: set[str] = set()
         self.meter = Meter("making layers", None, lambda _: None)
 
     def base_layer(self, layer: BaseLayer, name: str) -> Placed:
         blob = layer.blob
         if blob is None:
-            make = partial(layer.compress, self._encoding.name)
-            return self._made(f"base {name}", self._base_key(layer), make)
+            return self._made(f"base {name}", self._base_key(layer), layer.compress)
         is_new = not self._has(blob)
         if is_new:
 
@@ -173,14 +171,14 @@ class _Work:
 
     def layer(self, source: LayerSource) -> Placed:
         return self._made(
-            source.name, self._key(source), lambda write: self._encoding.encode(source.entries(), write)
+            source.name, self._key(source), lambda write: encoding.encode(source.entries(), write)
         )
 
     def _key(self, source: LayerSource) -> str:
-        return layer_key(self._encoding.recipe, source.made_from)
+        return layer_key(encoding.RECIPE, source.made_from)
 
     def _base_key(self, layer: BaseLayer) -> str:
-        return layer_key(compression(self._encoding.name), [layer.diff_id])
+        return layer_key(compression(), [layer.diff_id])
 
     def _made(self, name: str, key: str, make: Callable[[Write], Encoded]) -> Placed:
         row = self._table.row(key)

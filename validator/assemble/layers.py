@@ -6,20 +6,11 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Protocol
 
 from .entries import Entry
 
 #: Receives the encoded bytes of a layer, in order.
 Write = Callable[[bytes], object]
-
-
-class Layers(str, Enum):
-    """The encodings of layers. ZSTD: files are compressed again. GZIP: the wheels' own DEFLATE streams."""
-
-    ZSTD = "zstd"
-    GZIP = "gzip"
 
 
 @dataclass(frozen=True)
@@ -35,21 +26,6 @@ class Encoded:
     diff_id: str
     media_type: str
     annotations: Mapping[str, str] = field(default_factory=dict)
-
-
-class Encoding(Protocol):
-    """Turns entries into the bytes of a layer.
-
-    recipe: changes whenever the same entries would give other bytes (the version of the code and of the
-    compression library); it is part of the key in the layer table.
-    """
-
-    name: Layers
-    media_type: str
-    recipe: str
-
-    def encode(self, entries: Iterable[Entry], write: Write) -> Encoded:
-        """Write the layer. Entries are sorted by path; each parent directory comes before its content."""
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,12 @@ from ..registry.documents import LARGEST_CONFIG, Manifest, parse
 from ..registry.names import Repository
 from ..registry.session import Session
 from ..system.pools import map_in_threads
+from . import encoding
 from .base_registry import read_manifest
 from .configuration import Step, config_document, settings
-from .encodings import encoding
 from .layer_sources import ImagePlan
 from .layer_table import LayerTable
-from .layers import Layers, LayerSource
+from .layers import LayerSource
 from .progress import Progress
 
 _AT_ONCE = 2
@@ -62,10 +62,9 @@ class Compared:
 
 @dataclass(frozen=True)
 class PublishedImage:
-    """An image in a registry. diff_ids, media_types: of its layers, lowest first. config: as JSON values."""
+    """An image in a registry. diff_ids: of its layers, lowest first. config: as JSON values."""
 
     diff_ids: tuple[str, ...]
-    media_types: tuple[str, ...]
     config_digest: str
     config: dict[str, Any]
 
@@ -88,10 +87,11 @@ def published_image(repository: Repository, digest: str) -> PublishedImage:
         diff_ids = tuple(str(one) for one in config["rootfs"]["diff_ids"])
     except (msgspec.DecodeError, KeyError, TypeError) as error:
         raise InputError(f"the configuration of {what} is not valid: {error}") from error
-    types = tuple(layer.media_type for layer in manifest.layers)
-    if len(types) != len(diff_ids):
-        raise InputError(f"{what} has {len(types)} layers, but its configuration has {len(diff_ids)}")
-    return PublishedImage(diff_ids, types, manifest.config.digest, config)
+    if len(manifest.layers) != len(diff_ids):
+        raise InputError(
+            f"{what} has {len(manifest.layers)} layers, but its configuration has {len(diff_ids)}"
+        )
+    return PublishedImage(diff_ids, manifest.config.digest, config)
 
 
 def rebuild(
@@ -125,13 +125,10 @@ def _compare_layers(
             table.add_content(layer.diff_id)
         finding = Finding.BASE if is_same else Finding.MISSING if found is None else Finding.DIFFERS
         yield Compared(f"base {base.name}", finding, found, layer.diff_id)
-    kinds = image.media_types[below:]
-    # The archive of an eStargz layer contains its table of contents.
-    chosen = encoding(Layers.GZIP if kinds and kinds[-1].endswith("gzip") else Layers.ZSTD)
 
     def diff_id(source: LayerSource) -> str:
         progress(f"making {source.name} again")
-        return chosen.encode(source.entries(), lambda part: None).diff_id
+        return encoding.encode(source.entries(), lambda part: None).diff_id
 
     expected = map_in_threads(diff_id, plan.layers, _AT_ONCE)
     sources = [*plan.layers, plan.last()]

@@ -15,7 +15,8 @@ from msgspec import Meta
 
 from ..errors import InputError
 from ..system.files import write_atomically
-from .layers import Encoded, Encoding, LayerSource, layer_key
+from . import encoding
+from .layers import Encoded, LayerSource, layer_key
 
 FILE = "layers.json"
 
@@ -41,9 +42,9 @@ class SharedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     annotations: dict[str, str] = {}
 
     @classmethod
-    def of(cls, source: LayerSource, encoding: Encoding, made: Encoded) -> SharedRow:
+    def of(cls, source: LayerSource, made: Encoded) -> SharedRow:
         return cls(
-            source.name, encoding.recipe, source.made_from, made.digest, made.size, made.diff_id,
+            source.name, encoding.RECIPE, source.made_from, made.digest, made.size, made.diff_id,
             made.media_type, source.read_from, dict(made.annotations),
         )  # fmt: skip
 

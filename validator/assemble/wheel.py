@@ -27,7 +27,6 @@ from .._vendor.packaging.version import Version
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.lock import Wheel
 from . import record_file
-from .entries import Deflated
 from .paths import directories_of, path_problem
 from .zip_directory import BZIP2, DEFLATED, LZMA, Item, ZipError, read_directory
 
@@ -90,10 +89,8 @@ class Member:
         return self.row.digest if self.row.algorithm == "sha256" else None
 
     @property
-    def deflated(self) -> Deflated | None:
-        if self.item.method != DEFLATED:
-            return None
-        return Deflated(self.item.compressed_size, self.item.crc32)
+    def stored_size(self) -> int:
+        return self.item.compressed_size
 
     def chunks(self) -> Iterator[bytes]:
         """Return the content. Raises WheelError, at the end at the latest, if it is not what was promised."""
@@ -114,11 +111,6 @@ class Member:
             )
         if hashing is not None and hashing.hexdigest() != self.row.digest:
             raise self.wheel.damaged(f"{self.path} does not have the hash that RECORD gives")
-
-    def stream(self) -> Iterator[bytes]:
-        """Return the compressed bytes as they are in the archive."""
-        yield from self._raw(_FEED)
-        self.wheel.check_unchanged()
 
     def head(self, size: int) -> bytes:
         """Return the first bytes, at most `size`, without the checks of `chunks`."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from .entries import Content, Deflated, Entry
+from .entries import Content, Entry
 from .layer_plan import LARGE_FILE
 
 #: Changes when the facts are read in another way.
@@ -100,9 +100,7 @@ def watched(entries: Iterable[Entry], done: Callable[[WheelFacts], object]) -> l
         match = _LIBRARIES.fullmatch(entry.path)
         # Without a hash in RECORD, nothing says that it is the same file as that of another wheel.
         if entry.content and entry.content.size >= LARGE_FILE and entry.content.sha256:
-            deflated = entry.content.deflated
-            size = deflated.size if deflated else entry.content.size
-            large.append(LargeFile(entry.path, entry.mode, entry.content.sha256, size))
+            large.append(LargeFile(entry.path, entry.mode, entry.content.sha256, entry.content.stored_size))
         if match and entry.content:
             names.setdefault(match[1], set())
             if _SHARED.match(match[2]):
@@ -135,11 +133,8 @@ class Watched:
         return self._content.sha256
 
     @property
-    def deflated(self) -> Deflated | None:
-        return self._content.deflated
-
-    def stream(self) -> Iterator[bytes]:
-        return self._content.stream()
+    def stored_size(self) -> int:
+        return self._content.stored_size
 
     def chunks(self) -> Iterator[bytes]:
         finding = _Finding(self._name)

@@ -43,14 +43,6 @@ from .trust_options import builder_options, trust_file_option
     help="Where the default base image comes from. auto makes one of Debian packages without a registry.",
 )
 @click.option(
-    "--layers",
-    type=click.Choice(["zstd", "gzip"]),
-    default="zstd",
-    show_default=True,
-    help="How layers are encoded. zstd is pulled faster; gzip reuses the compressed data of the wheels, so it"
-    " is made and pushed faster.",
-)
-@click.option(
     "--oci",
     "layout",
     type=click.Path(file_okay=False, path_type=Path),

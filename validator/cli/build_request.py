@@ -24,7 +24,6 @@ class Request:
     store_url: str | None
     engine_name: str
     base: str
-    layers: str
     layout: Path | None
     jobs: int | None
     keep_going: bool
@@ -143,7 +142,7 @@ _CONFLICTS = (
     ),
     _Conflict(
         lambda asked: asked.engine_name == "venv",
-        ("base", "layers", "layout"),
+        ("base", "layout"),
         "has no effect with --engine venv",
     ),
     _Conflict(

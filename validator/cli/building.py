@@ -13,7 +13,6 @@ from typing import Annotated, Any, TypedDict
 import click
 
 from ..assemble.base_finder import BasePolicy
-from ..assemble.layers import Layers
 from ..assemble.registry_destination import destinations
 from ..assemble.wheels import Wheelhouse
 from ..certify.signing import Signer
@@ -136,7 +135,7 @@ def _open_workplace(
     asked: Request, sources: PackageSources, locks: LockDirectory, *, needs_images: bool
 ) -> Workplace:
     making = Making(
-        BasePolicy(asked.base), Layers(asked.layers), asked.layout, locks.own, asked.matrix_path.parent,
+        BasePolicy(asked.base), asked.layout, locks.own, asked.matrix_path.parent,
         renew=asked.force,
     )  # fmt: skip
     choice = EngineChoice(asked.engine_name)

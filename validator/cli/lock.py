@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..assemble.layers import Layers
 from ..assemble.shared_rows import FILE, read_rows
 from ..errors import EXIT_INPUT, EXIT_OK, InputError
 from ..model.lock import Lock
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
 @click.option("--upgrade", is_flag=True, help="Resolve again, even what is already locked.")
 @click.option(
     "--layers",
-    type=click.Choice(["zstd", "gzip"]),
-    help="Also write images/layers.json: the digests of the images' layers in this encoding. A machine that"
+    is_flag=True,
+    help="Also write images/layers.json: the digests of the images' layers. A machine that"
     " has these rows does not make a layer that the registry has. Downloads the wheels of layers that have no"
     " row and that this machine has not made yet.",
 )
@@ -45,7 +44,7 @@ def command(
     selectors: tuple[str, ...],
     check: bool,
     upgrade: bool,
-    layers: str | None,
+    layers: bool,
 ) -> int:
     """Write images/locks/<image spec>.txt: the exact wheels of each image, with their hashes."""
     for option, given in (("--upgrade", upgrade), ("--layers", layers)):
@@ -58,8 +57,8 @@ def command(
     if check:
         return _check(locks, specs)
     written = _write(locks, specs, upgrade)
-    if layers is not None:
-        _share(matrix_path, written, layers)
+    if layers:
+        _share(matrix_path, written)
     return EXIT_OK
 
 
@@ -99,9 +98,8 @@ def _write(locks: LockDirectory, specs: tuple[ImageSpec, ...], upgrade: bool) ->
     return found
 
 
-def _share(matrix_path: Path, locked: Iterable[tuple[ImageSpec, Lock]], layers: str) -> None:
+def _share(matrix_path: Path, locked: Iterable[tuple[ImageSpec, Lock]]) -> None:
     """Write the rows of the images' layers into the shared layer table."""
-    from ..assemble.encodings import encoding
     from ..assemble.layer_table import LayerTable
     from ..assemble.wheels import Wheelhouse
     from ..pipeline.sharing_layers import Image, LayerMaker, locked_images, share, without_row
@@ -111,15 +109,14 @@ def _share(matrix_path: Path, locked: Iterable[tuple[ImageSpec, Lock]], layers: 
     path, images = locks.own.parent / FILE, locked_images(matrix_path, locks)
     house = Wheelhouse(host_sources(), local=matrix_path.parent)
     maker = LayerMaker(house, LayerTable(), print_status if sys.stderr.isatty() else lambda _: None)
-    encode = encoding(Layers(layers))
     # First the rows that no image can use any more.
     added, removed = share(path, (), images)
     for spec, lock in locked:
         image, shared = Image(spec, lock), read_rows(path)
-        if not without_row(image, shared, encode):
+        if not without_row(image, shared):
             print_status(f"{spec}: all layers have a row")
             continue
-        rows = maker.rows(image, encode, shared)
+        rows = maker.rows(image, shared)
         # After each image, so that a command that is interrupted keeps what it has done.
         new, _ = share(path, rows, images)
         added += new

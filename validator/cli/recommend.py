@@ -163,7 +163,7 @@ def _entry(repository: Repository, one: Assessment) -> CandidateDocument:
         "cudnn": image.cudnn,
         "standing": one.standing.value,
         "why": one.why,
-        "limits": encode(one.limits),
+        "limits": encode(list(one.limits)),
         "prediction": {"outcome": one.forecast.outcome.value, "why": one.forecast.why},
         "certificates": encode(one.candidate.certificates),
         "against": list(one.candidate.problems),

@@ -15,7 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 from ..assemble.base_finder import BasePolicy
-from ..assemble.layers import Layers
 from ..assemble.registry_destination import destinations
 from ..certify.registration import BUILDERS, add, new_party
 from ..certify.signing import Signer, make_key_pair
@@ -67,7 +66,6 @@ class Asked:
     profile: str | None
     selectors: tuple[str, ...]
     base: str
-    layers: str
     jobs: int
     depth: str
     push: str | None
@@ -78,7 +76,7 @@ class Asked:
     def of(cls, request: Request) -> Asked:
         """Leave out all other options, so that environment variables can't set them."""
         return cls(
-            request.matrix_path, request.profile, request.selectors, request.base, request.layers,
+            request.matrix_path, request.profile, request.selectors, request.base,
             request.images_at_once, request.depth, request.push, request.keep, request.as_json,
         )  # fmt: skip
 
@@ -185,8 +183,7 @@ def _measure(asked: Asked, registry: Registry, directory: Path, builder: Signer)
     """Build, push, pull and probe the images. The locks, the records and the trust are in the directory."""
     sources, locks = host_sources(), LockDirectory(directory / "locks")
     making = Making(
-        BasePolicy(asked.base), Layers(asked.layers),
-        locks=locks_of(asked.matrix_path).own, local=asked.matrix_path.parent,
+        BasePolicy(asked.base), locks=locks_of(asked.matrix_path).own, local=asked.matrix_path.parent
     )  # fmt: skip
     place = open_workplace(EngineChoice.DOCKER, sources, making, needs_images=True, measures=True)
     assert place.maker is not None and isinstance(place.engine, ImageEngine)

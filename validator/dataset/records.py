@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
+from ..model.codec import encode
 from ..model.record import Origin, Record
 from ..model.spec import cell_identifier
 from ..model.timestamps import parse_timestamp
@@ -123,6 +124,7 @@ def record_rows(records: Iterable[Record], clean: Cleaner) -> Iterator[RecordRow
             lock_digest=clean.optional(record.lock_digest),
             base=clean.optional(record.base),
             probe_version=clean.optional(record.probe_version),
+            limits=[clean.value(encode(limit)) for limit in record.limits],
         )
 
 

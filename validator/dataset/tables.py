@@ -312,6 +312,22 @@ class RecordRow(Struct, frozen=True, forbid_unknown_fields=True):
     probe_version: Annotated[
         str | None, Meta(description="The program that measured.", examples=["1.0.0+8d685f2ebe9e"])
     ]
+    limits: Annotated[
+        list[Any],
+        Meta(
+            description="What failed only in full float32, with TensorFloat-32 off: the `code`, the `gpu` and"
+            " the `error` of each.",
+            examples=[
+                [
+                    {
+                        "code": "xla_convolution_float32",
+                        "gpu": "NVIDIA H200",
+                        "error": "No valid config found!",
+                    }
+                ]
+            ],
+        ),
+    ]
 
 
 class CheckRow(Struct, frozen=True, forbid_unknown_fields=True):

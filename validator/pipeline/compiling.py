@@ -7,21 +7,17 @@ from ..assemble.bytecode import Runner
 from ..assemble.destinations import Destination
 from ..assemble.image import put_base
 from ..assemble.layer_table import LayerTable
-from ..assemble.layers import Encoding
 from ..assemble.runners import bubblewrap
 from ..engines.docker import Endpoint
 from ..engines.docker.base_container import BaseContainer
 
 
-def compiler(base: Base, table: LayerTable, encoding: Encoding, endpoint: Endpoint | None) -> Runner | None:
-    """Return what runs the Python of a base: a container of the engine, bubblewrap without one, or None.
-
-    encoding: of the base's layers, if the engine gets them.
-    """
+def compiler(base: Base, table: LayerTable, endpoint: Endpoint | None) -> Runner | None:
+    """Return what runs the Python of a base: a container of the engine, bubblewrap without one, or None."""
     if endpoint is None:
         return bubblewrap(base)
 
     def put(destination: Destination) -> str:
-        return put_base(base, destination, table, encoding)
+        return put_base(base, destination, table)
 
     return BaseContainer(endpoint, base, put)

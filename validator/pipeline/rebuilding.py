@@ -8,10 +8,8 @@ from pathlib import Path
 
 from ..assemble import image_names
 from ..assemble.base_finder import BasePolicy, Bases
-from ..assemble.encodings import encoding
 from ..assemble.layer_sources import plan_image
 from ..assemble.layer_table import LayerTable
-from ..assemble.layers import Layers
 from ..assemble.progress import Progress
 from ..assemble.rebuild import Compared, published_image, rebuild
 from ..assemble.wheels import Wheelhouse
@@ -70,7 +68,7 @@ def rebuild_image(
     try:
         plan = plan_image(spec, lock, base, house, table)
         if len(image.diff_ids) > len(base.layers) + len(plan.layers) + 1:
-            runner = compiler(base, table, encoding(Layers.ZSTD), engine)
+            runner = compiler(base, table, engine)
             if runner is None:
                 raise MissingError(
                     f"the byte code of {spec} can't be compiled again: neither a Docker Engine nor bubblewrap"

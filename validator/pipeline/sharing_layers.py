@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..assemble.encodings import encoding
+from ..assemble import encoding
 from ..assemble.layer_plan import wheel_layers
 from ..assemble.layer_sources import layers_of_wheels, made_from
 from ..assemble.layer_table import LayerTable
-from ..assemble.layers import Encoded, Encoding, Layers, LayerSource, layer_key
+from ..assemble.layers import Encoded, LayerSource, layer_key
 from ..assemble.progress import Progress
 from ..assemble.shared_rows import FILE, SharedRow, read_rows, write_rows
 from ..assemble.wheels import Wheelhouse
@@ -51,7 +51,7 @@ class LayerMaker:
     table: LayerTable
     progress: Progress
 
-    def rows(self, image: Image, encoding: Encoding, shared: Iterable[SharedRow] = ()) -> list[SharedRow]:
+    def rows(self, image: Image, shared: Iterable[SharedRow] = ()) -> list[SharedRow]:
         """Return the rows of an image's layers.
 
         Only layers are made that have no row in `shared`, and that this machine has not made yet. Raises
@@ -59,7 +59,7 @@ class LayerMaker:
         """
         there = {row.key: row for row in shared}
         sources = list(layers_of_wheels(image.spec, image.lock, self.wheels, self.table))
-        keys = [_key(source, encoding) for source in sources]
+        keys = [_key(source) for source in sources]
         new = [
             source
             for source, key in zip(sources, keys, strict=True)
@@ -69,29 +69,27 @@ class LayerMaker:
         self.wheels.fetch([wheel for wheel in image.lock.wheels if wheel.sha256 in needed], self.progress)
 
         def row(source: LayerSource) -> SharedRow:
-            key = _key(source, encoding)
+            key = _key(source)
             if key in there:
                 return there[key]
             known = self.table.row(key)
-            return SharedRow.of(source, encoding, known.encoded if known else self._made(source, encoding))
+            return SharedRow.of(source, known.encoded if known else self._made(source))
 
         return map_in_threads(row, sources, _AT_ONCE)
 
     def problems(self, rows: Iterable[SharedRow], images: Iterable[Image]) -> Iterator[str]:
         """Make the layers of rows again, and yield a sentence for each row that is wrong."""
-        encodings = {made.recipe: made for made in map(encoding, Layers)}
         images = list(images)
         for row in rows:
-            chosen = encodings.get(row.recipe)
-            if chosen is None:
-                yield f"{row.name}: its encoding ({row.recipe}) is not one of {', '.join(sorted(encodings))}"
+            if row.recipe != encoding.RECIPE:
+                yield f"{row.name}: its encoding ({row.recipe}) is not {encoding.RECIPE}"
                 continue
             source = self._source(row, images)
             if source is None:
                 yield f"{row.name}: no lock gives this layer (row {row.key[:12]})"
                 continue
-            made = self._made(source, chosen)
-            if SharedRow.of(source, chosen, made) != row:
+            made = self._made(source)
+            if SharedRow.of(source, made) != row:
                 yield f"{row.name}: its wheels give {made.digest} (row {row.key[:12]} says {row.digest})"
 
     def _source(self, row: SharedRow, images: Iterable[Image]) -> LayerSource | None:
@@ -102,10 +100,10 @@ class LayerMaker:
                         return source
         return None
 
-    def _made(self, source: LayerSource, encoding: Encoding) -> Encoded:
+    def _made(self, source: LayerSource) -> Encoded:
         self.progress(f"making {source.name}")
         made = encoding.encode(source.entries(), lambda part: None)
-        self.table.add(_key(source, encoding), source.name, made)
+        self.table.add(_key(source), source.name, made)
         return made
 
 
@@ -115,14 +113,14 @@ def locked_images(matrix: Path, locks: LockDirectory) -> list[Image]:
     return [Image(spec, lock) for spec, lock in found if lock is not None]
 
 
-def without_row(image: Image, rows: Iterable[SharedRow], encoding: Encoding) -> list[str]:
+def without_row(image: Image, rows: Iterable[SharedRow]) -> list[str]:
     """Return the names of the layers of an image's wheels that have no row, without reading a wheel.
 
     The large files of TensorFlow's wheel are left out. Their rows are written with that of the rest of it.
     """
     keys = {row.key for row in rows}
     groups = wheel_layers(image.lock, image.spec.variant)
-    return [group.name for group in groups if layer_key(encoding.recipe, made_from(group)) not in keys]
+    return [group.name for group in groups if layer_key(encoding.RECIPE, made_from(group)) not in keys]
 
 
 def share(path: Path, rows: Iterable[SharedRow], images: Iterable[Image]) -> tuple[int, int]:
@@ -131,16 +129,19 @@ def share(path: Path, rows: Iterable[SharedRow], images: Iterable[Image]) -> tup
     images: all that have a lock. Returns how many rows were added and how many were removed.
     """
     old = {row.key: row for row in read_rows(path)}
-    recipes = {encoding(choice).recipe for choice in Layers}
     wheels = {wheel.sha256 for image in images for wheel in image.lock.wheels}
-    kept = {key: row for key, row in old.items() if row.recipe in recipes and wheels.issuperset(row.wheels)}
+    kept = {
+        key: row
+        for key, row in old.items()
+        if row.recipe == encoding.RECIPE and wheels.issuperset(row.wheels)
+    }
     new = {**kept, **{row.key: row for row in rows}}
     write_rows(path, new.values())
     return len(new.keys() - old.keys()), len(old.keys() - new.keys())
 
 
-def _key(source: LayerSource, encoding: Encoding) -> str:
-    return layer_key(encoding.recipe, source.made_from)
+def _key(source: LayerSource) -> str:
+    return layer_key(encoding.RECIPE, source.made_from)
 
 
 def main(arguments: list[str]) -> int:

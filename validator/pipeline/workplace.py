@@ -10,9 +10,7 @@ from ..assemble.assembler import Assembler
 from ..assemble.base import Base
 from ..assemble.base_finder import BasePolicy, Bases
 from ..assemble.bytecode import Runner
-from ..assemble.encodings import encoding
 from ..assemble.layer_table import LayerTable
-from ..assemble.layers import Layers
 from ..assemble.shared_rows import FILE as SHARED
 from ..assemble.wheels import Wheelhouse
 from ..engines.docker import DockerEngine, Endpoint, connect
@@ -42,14 +40,13 @@ class EngineChoice(str, Enum):
 class Making:
     """The settings for making images.
 
-    base: the origin of default bases. layers: how layers are encoded. layout: the OCI layout that images are
+    base: the origin of default bases. layout: the OCI layout that images are
     written to, instead of an engine. locks: the directory of the locks, whose history a message may need.
     local: the directory that the paths of wheels in locks are relative to.
     renew: install system packages in the versions of today, also if there is a base with older ones.
     """
 
     base: BasePolicy = BasePolicy.AUTO
-    layers: Layers = Layers.ZSTD
     layout: Path | None = None
     locks: Path | None = None
     local: Path | None = None
@@ -99,10 +96,9 @@ def assembler(sources: PackageSources, making: Making, endpoint: Endpoint | None
     """Return what makes images. endpoint: an engine, which compiles byte code and may have bases."""
     places = [images_directory()] + ([making.locks.parent] if making.locks else [])
     table = LayerTable(shared=[place / SHARED for place in places])
-    encode = encoding(making.layers)
 
     def runner(base: Base) -> Runner | None:
-        return compiler(base, table, encode, endpoint)
+        return compiler(base, table, endpoint)
 
     def accept(spec: ImageSpec, lock: Lock, size: int, is_whole: bool) -> None:
         def before() -> Lock | None:
@@ -112,7 +108,7 @@ def assembler(sources: PackageSources, making: Making, endpoint: Endpoint | None
 
     local = EngineImages(endpoint) if endpoint else None
     bases = Bases(making.base, table, local, renew=making.renew)
-    return Assembler(bases, Wheelhouse(sources, local=making.local), table, encode, runner, accept)
+    return Assembler(bases, Wheelhouse(sources, local=making.local), table, runner, accept)
 
 
 def _environments(sources: PackageSources, why: str) -> Workplace:

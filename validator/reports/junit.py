@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 from ..model.report import CheckOutcome, CheckResult, Report
 from ..redaction.identifiers import without_gpu_uuids
+from .overview import LIMITED
 
 #: Characters that XML 1.0 does not allow, not even escaped (section 2.2, Characters).
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -60,6 +61,8 @@ def _suite(report: Report, stage: str, checks: tuple[CheckResult, ...]) -> Eleme
     for name, value in known.items():
         if value:
             ElementTree.SubElement(properties, "property", name=name, value=_xml(value))
+    for limit in (limit for check in checks for limit in check.limits):
+        ElementTree.SubElement(properties, "property", name=LIMITED, value=_xml(limit.sentence))
     for check in checks:
         suite.append(_case(stage, check))
     return suite

@@ -54,7 +54,7 @@ def _measured(rows: Sequence[Row]) -> list[str]:
                 f"`{row.cell}`",
                 row.predicted or "",
                 f"**{row.record.verdict.value}**",
-                row.record.reason,
+                row.why,
                 row.record.engine,
                 row.record.finished,
             )

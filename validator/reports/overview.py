@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypedDict
 from ..model.codec import encode
 from ..model.prediction import Outcome, PlannedCell, Prediction
 from ..model.record import Record, Verdict
+from ..model.report import Limit
 from ..model.spec import ImageSpec
 
 #: The outcome that a verdict proves. Other verdicts prove nothing about a prediction.
@@ -28,6 +29,11 @@ class MeasuredDocument(TypedDict):
     reason: Annotated[str, "One sentence that explains the verdict."]
     engine: Annotated[str, "What ran the image."]
     finished: Annotated[str, "UTC, ISO 8601."]
+    limits: Annotated[
+        list[dict[str, str]],
+        "What failed only in full float32, with TensorFloat-32 off: the `code`, the `gpu` and the `error` of"
+        " each.",
+    ]
 
 
 class RowDocument(TypedDict):
@@ -67,6 +73,16 @@ class Row:
         return predicted_word(self.planned.prediction) if self.planned else None
 
     @property
+    def limits(self) -> tuple[Limit, ...]:
+        """The limits that the newest measurement found."""
+        return self.record.limits if self.record else ()
+
+    @property
+    def why(self) -> str:
+        """The reason of the verdict, then the limits; empty for a cell that was not measured."""
+        return "; ".join([self.record.reason, *limit_lines(self.limits)]) if self.record else ""
+
+    @property
     def agrees(self) -> bool | None:
         """True if the measurement confirms the prediction, False if it contradicts it, None if neither."""
         if self.planned is None or self.record is None:
@@ -90,9 +106,15 @@ class Row:
                 "reason": record.reason,
                 "engine": record.engine,
                 "finished": record.finished,
+                "limits": encode(list(self.limits)),
             },
             "agrees": self.agrees,
         }
+
+
+def limit_lines(limits: Iterable[Limit]) -> list[str]:
+    """Return the line that reports show for each limit."""
+    return [f"limit: {limit.sentence}" for limit in limits]
 
 
 def overview(planned: Iterable[PlannedCell], latest: Mapping[str, Record]) -> list[Row]:
@@ -123,6 +145,8 @@ def overview(planned: Iterable[PlannedCell], latest: Mapping[str, Record]) -> li
 
 #: The word for the prediction that eager operations work and functions compiled by XLA fail.
 EAGER_ONLY = "eager-only"
+#: The mark of what was measured to fail only in full float32.
+LIMITED = "limit"
 #: The words for predictions, as reports show them.
 PREDICTED = (Outcome.WORKS.value, EAGER_ONLY, Outcome.FAILS.value, Outcome.UNKNOWN.value)
 #: If Pythons differ, the grid shows the worst of them: the first one of these words.
@@ -151,7 +175,7 @@ class Grid:
     """The overview as a grid, with host classes as rows.
 
     columns, hosts: in the plan's order. entries: the words to show for a host and column: the prediction,
-    then the verdict if there is one.
+    then the verdict if there is one, then `LIMITED` if a measurement found limits.
     """
 
     columns: tuple[Column, ...]
@@ -182,9 +206,8 @@ def column_of(image: ImageSpec) -> Column:
 def _words(group: list[Row]) -> tuple[str, ...]:
     predicted = {row.predicted for row in group if row.predicted}
     measured = {row.record.verdict.value for row in group if row.record}
-    return tuple(
-        next(word for word in WORST_FIRST if word in words) for words in (predicted, measured) if words
-    )
+    worst = [next(word for word in WORST_FIRST if word in words) for words in (predicted, measured) if words]
+    return (*worst, LIMITED) if any(row.limits for row in group) else tuple(worst)
 
 
 #: The colours of outcomes and verdicts, as rich names them.
@@ -193,6 +216,7 @@ STYLES = {
     EAGER_ONLY: "yellow",
     "fails": "red",
     "unknown": "yellow",
+    LIMITED: "yellow",
     Verdict.CERTIFIED.value: "bold green",
     Verdict.WORKS_ON_CPU.value: "bold green",
     Verdict.FAILED.value: "bold red",

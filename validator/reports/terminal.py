@@ -18,7 +18,7 @@ from ..model.record import Record
 from ..model.report import CheckDescription, CheckOutcome, CheckResult, Report
 from ..model.situation import EAGER, XLA
 from .diagnosis_words import fact_names
-from .overview import STYLES, Row, grid
+from .overview import LIMITED, STYLES, Row, grid
 from .printable import printable
 
 #: The width of output that is not for a terminal. No row is longer, so `grep` finds whole lines.
@@ -112,7 +112,7 @@ def records_table(records: Iterable[Record]) -> Table:
             record.id[:12],
             record.cell,
             styled(record.verdict.value),
-            Text(record.reason),
+            Text("; limit: ".join([record.reason, *(limit.code for limit in record.limits)])),
             record.engine if record.origin.value == "here" else "imported report",
             record.finished[:19],
         )
@@ -137,6 +137,8 @@ def record_text(record: Record) -> RenderableType:
     facts.add_row("signed", "yes" if record.measurement else "no, so it can't be certified")
     for name, version in record.versions.items():
         facts.add_row(name, version)
+    for limit in record.limits:
+        facts.add_row(LIMITED, Text(limit.sentence))
     verdict = Text.assemble(styled(record.verdict.value), ": ", record.reason)
     return Group(Text(record.id), verdict, facts, "", _checks(record.results))
 
@@ -186,7 +188,7 @@ def overview_text(rows: Sequence[Row]) -> RenderableType:
         for row in measured:
             assert row.record is not None
             predicted = styled(row.predicted or "")
-            table.add_row(row.cell, predicted, styled(row.record.verdict.value), Text(row.record.reason))
+            table.add_row(row.cell, predicted, styled(row.record.verdict.value), Text(row.why))
         parts += [table, ""]
     page = grid(rows)
     # The grid is split into strips, so that a narrow terminal does not cut it off.

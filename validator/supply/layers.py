@@ -10,7 +10,7 @@ from ..assemble.shared_rows import SharedRow
 from .checkout import copied, refuse_installed
 
 FILE = "images/layers.json"
-_COMMAND = ("validator", "lock", "--profile", "nightly", "--layers", "zstd")
+_COMMAND = ("validator", "lock", "--profile", "nightly", "--layers")
 
 
 def refreshed(root: Path) -> dict[str, str]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from validator.assemble.base_finder import BasePolicy, Bases
-from validator.assemble.encodings import encoding
 from validator.assemble.image import put_base
 from validator.assemble.image_names import PROJECT
 from validator.assemble.layer_table import LayerTable
-from validator.assemble.layers import Layers
 from validator.engines.docker.base_container import EngineImages
 from validator.engines.docker.endpoint import Endpoint
 from validator.engines.docker.load import load
@@ -19,5 +17,5 @@ def base_image(endpoint: Endpoint, spec: ImageSpec) -> str:
     name = f"{PROJECT}-base:for-tests-{spec.python}"
     table = LayerTable()
     base = Bases(BasePolicy.AUTO, table, EngineImages(endpoint)).base(spec, lambda _: None)
-    load(endpoint, name, lambda into: put_base(base, into, table, encoding(Layers.ZSTD)))
+    load(endpoint, name, lambda into: put_base(base, into, table))
     return name

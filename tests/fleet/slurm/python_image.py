@@ -9,7 +9,6 @@ from pathlib import Path
 from tests.assemble.images import push
 from tests.registry.server import RunningRegistry
 from validator.assemble.entries import Entry, InMemory
-from validator.assemble.layers import Layers
 
 PYTHON = Path("/usr/bin/python3")
 _LEFT_OUT = {
@@ -26,7 +25,7 @@ _LEFT_OUT = {
 
 def push_python(registry: RunningRegistry, repository: str) -> str:
     """Push the image and return its reference, `host/path@sha256:…`."""
-    push(registry.address, repository, Layers.ZSTD, [_entries()])
+    push(registry.address, repository, [_entries()])
     return f"{registry.address}/{repository}@{registry.tags(repository)['latest']}"
 
 

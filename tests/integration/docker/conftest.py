@@ -16,7 +16,6 @@ from docker.errors import ImageNotFound
 from validator.assemble.assembler import Assembler
 from validator.assemble.image import put_base
 from validator.assemble.image_names import image_reference
-from validator.assemble.layers import Layers
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.docker.images import list_images
@@ -72,20 +71,16 @@ def new_cache(place: Path) -> Path:
     return place
 
 
-def made_by(
-    cache: Path, sources: PackageSources, endpoint: Endpoint | None, layers: Layers = Layers.ZSTD
-) -> Assembler:
+def made_by(cache: Path, sources: PackageSources, endpoint: Endpoint | None) -> Assembler:
     """Return what makes images, with wheels and layer table in this cache directory."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VALIDATOR_CACHE", str(cache))
-        return assembler(sources, Making(layers=layers), endpoint)
+        return assembler(sources, Making(), endpoint)
 
 
-def maker_at(
-    cache: Path, index_url: str, endpoint: Endpoint | None, layers: Layers = Layers.ZSTD
-) -> Assembler:
+def maker_at(cache: Path, index_url: str, endpoint: Endpoint | None) -> Assembler:
     """Return what makes images from the wheels of an index."""
-    return made_by(cache, PackageSources(index_url=index_url), endpoint, layers)
+    return made_by(cache, PackageSources(index_url=index_url), endpoint)
 
 
 @pytest.fixture(scope="session")
@@ -129,7 +124,7 @@ def put_default_base(endpoint: Endpoint, maker: Assembler) -> str:
     """Give an engine the default base as an image. Return its name."""
     name = "validator-test-base:default"
     base = maker.bases.base(CPU, quiet)
-    load(endpoint, name, lambda into: put_base(base, into, maker.table, maker.encoding))
+    load(endpoint, name, lambda into: put_base(base, into, maker.table))
     return name
 
 

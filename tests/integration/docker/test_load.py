@@ -19,12 +19,11 @@ import pytest
 from docker.errors import ImageNotFound
 
 from validator.assemble.destinations import Destination
-from validator.assemble.encodings import encoding
 from validator.assemble.image import assemble
 from validator.assemble.image_names import LABEL_SPEC, image_reference
 from validator.assemble.layer_sources import plan_image
 from validator.assemble.layer_table import LayerTable
-from validator.assemble.layers import Encoded, Layers, Write
+from validator.assemble.layers import Encoded, Write
 from validator.assemble.oci_layout import OciLayout
 from validator.cli.next_steps import say_next_steps
 from validator.engines.docker import load as load_module
@@ -267,11 +266,9 @@ def test_names_of_killed_runs_are_removed(
     assert "loaded:other" in names(endpoint)
 
 
-@pytest.mark.parametrize("layers", Layers)
 def test_the_printed_line_loads_an_oci_layout(
     endpoint: Endpoint,
     engine: PrivateEngine,
-    layers: Layers,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -280,11 +277,11 @@ def test_the_printed_line_loads_an_oci_layout(
     base = base_of(table, layer(FILES))
     made = {}
     for name in ("one", "two"):
-        spec = replace(CPU, additions=Additions(f"{name}-{layers.value}"))
+        spec = replace(CPU, additions=Additions(name))
         lock = lock_of(spec, shelf.wheel("tensorflow-cpu", {f"tensorflow/{name}.py": b""}))
         plan = plan_image(spec, lock, base, shelf, table, None)
         destination = OciLayout(layout, image_tag(spec))
-        made[spec] = assemble(plan, destination, table, encoding(layers), lambda _: None)
+        made[spec] = assemble(plan, destination, table, lambda _: None)
     results = [Result(spec, Status.BUILT, digest=image.digest) for spec, image in made.items()]
     say_next_steps(results, None, None, layout)
     line = capsys.readouterr().err.splitlines()[-1]

@@ -6,11 +6,9 @@ import subprocess
 from pathlib import Path
 
 from validator.assemble.base_finder import BasePolicy, Bases
-from validator.assemble.encodings import encoding
 from validator.assemble.image import assemble
 from validator.assemble.layer_sources import plan_image
 from validator.assemble.layer_table import LayerTable
-from validator.assemble.layers import Layers
 from validator.engines.docker.endpoint import Endpoint
 from validator.engines.docker.load import load
 
@@ -49,7 +47,7 @@ def test_the_cache_is_that_of_ldconfig(endpoint: Endpoint, tmp_path: Path) -> No
     load(
         endpoint,
         reference,
-        lambda destination: assemble(plan, destination, table, encoding(Layers.ZSTD), print),
+        lambda destination: assemble(plan, destination, table, print),
     )
     command = ["docker", "run", "--rm", "--user=0", "--entrypoint=sh", reference, "-c", _SCRIPT]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

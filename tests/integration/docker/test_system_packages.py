@@ -12,10 +12,8 @@ import pytest
 from validator.assemble.apt import apt_sources
 from validator.assemble.assembler import Assembler
 from validator.assemble.base_finder import BasePolicy, Bases
-from validator.assemble.encodings import encoding
 from validator.assemble.image import put_base
 from validator.assemble.layer_table import LayerTable
-from validator.assemble.layers import Layers
 from validator.assemble.registry_destination import RegistryDestination, destinations
 from validator.certify.provenance import Provenance, provenance_of
 from validator.certify.signing import Signer
@@ -85,7 +83,7 @@ def test_a_base_of_a_registry_gets_packages(
     table = LayerTable(tmp_path / "table")
     repository = Repository(server.address, "bases/python")
     default = maker.bases.base(CPU, quiet)
-    digest_there = put_base(default, RegistryDestination(repository, "3.11"), table, encoding(Layers.GZIP))
+    digest_there = put_base(default, RegistryDestination(repository, "3.11"), table)
     reference = f"{repository.tagged('3.11')}@{digest_there}"
     spec = replace(CPU, base=reference, additions=Additions(system_packages=("tini",)))
     bases = Bases(BasePolicy.REGISTRY, table, EngineImages(endpoint), directory=tmp_path)

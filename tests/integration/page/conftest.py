@@ -22,6 +22,7 @@ from validator.serve.server import PageServer
 from validator.supply.npm import pyodide_package
 from validator.system.output_directory import update_directory
 
+from ...certify.fixtures import LIMIT, limited_check
 from ...loop import tiers
 from ...reports.page.test_site import HOSTILE, hostile
 from ...reports.page.values import H100, IMAGES, T4, certificate, check, measured, sources, speedup
@@ -43,7 +44,7 @@ RECORDS = [
         H100,
         Verdict.CERTIFIED,
         4,
-        checks=[check("driver"), speedup(0.8)],
+        checks=[check("driver"), speedup(0.8), limited_check(LIMIT)],
         layers=(Layer("sha256:1", 3_000_000_000), Layer("sha256:3", 2_000_000)),
         engine="slurm/podman",
     ),
@@ -64,9 +65,12 @@ def write(directory: Path, made: Sources) -> Path:
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the page of RECORDS."""
     certified = RECORDS[0]
-    made = sources(
-        RECORDS, registry=REGISTRY, certificates={certified.image_digest: [certificate(certified)]}
-    )
+    limited = RECORDS[3]
+    certificates = {
+        certified.image_digest: [certificate(certified)],
+        limited.image_digest: [certificate(limited, limits=(LIMIT,))],
+    }
+    made = sources(RECORDS, registry=REGISTRY, certificates=certificates)
     return write(tmp_path_factory.mktemp("page"), made)
 
 

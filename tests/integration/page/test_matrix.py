@@ -13,6 +13,7 @@ from validator.model.record import Verdict
 from validator.model.spec import HostClass, ImageSpec, Variant
 from validator.versions import ComputeCapability, DriverRelease
 
+from ...certify.fixtures import LIMIT
 from ...reports.page.test_site import HOSTILE
 from ...reports.page.values import H100, IMAGES, NO_GPU, T4, image, measured, planned, sources
 from .conftest import RECORDS, RUN, Open, Served, write
@@ -42,6 +43,25 @@ def wide_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tip(page: Page) -> str:
     expect(page.locator("#tip")).to_be_visible()
     return page.locator("#tip").inner_text()
+
+
+def test_a_limit_has_a_mark_a_name_a_filter_and_its_whole_text(open_page: Open, directory: Path) -> None:
+    page = open_page(directory.as_uri())
+    box = place(page, "r580-h100", "2.20.0")
+    expect(box.locator(".limit")).to_have_text("limit")
+    expect(box).to_have_accessible_name(
+        "works certified with a limit, TensorFlow 2.20.0, CUDA 12.5, cuDNN 9.3 on NVIDIA H100, driver 580"
+    )
+    box.hover()
+    assert tip(page).endswith(f"Measured: certified. Limit: {LIMIT.sentence}.")
+    page.locator("#filters [name=verdict]").select_option("limits")
+    expect(page.locator("#shown")).to_have_text("1 of 9 combinations")
+    box.click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator(".verdicts")).to_contain_text(f"Limit{LIMIT.sentence}.")
+    expect(dialog).to_contain_text(f"limit{LIMIT.sentence}")
+    page.goto(f"{directory.as_uri()}/index.html#compare={CERTIFIED.cell}&with={OTHER.cell}")
+    expect(page.get_by_role("row", name="Limits")).to_contain_text(LIMIT.sentence)
 
 
 def test_headings_and_boxes_are_named_in_full_on_hover_and_on_focus(open_page: Open, directory: Path) -> None:

@@ -73,12 +73,13 @@ def test_the_page_works_from_disk_and_from_a_host(open_page: Open, address: str)
 
 
 FILTERS: list[tuple[str, str, int, list[str] | None]] = [
-    ("tensorflow", "2.20.0", 2, ["works unproven", "works certified"]),
+    ("tensorflow", "2.20.0", 2, ["works unproven", "works certified limit"]),
     ("python", "3.11", 2, ["works", "works certified"]),
     ("cuda", "12.5", 9, None),
     ("driver", "535", 4, ["works", "works unproven", "works broken"]),
-    ("gpu", "h100", 4, ["works failed", "works certified", "works"]),
-    ("verdict", "certified", 2, ["works certified", "works certified"]),
+    ("gpu", "h100", 4, ["works failed", "works certified limit", "works"]),
+    ("verdict", "certified", 2, ["works certified", "works certified limit"]),
+    ("verdict", "limits", 1, ["works certified limit"]),
     ("verdict", "failed", 1, ["works failed"]),
     ("verdict", "none", 3, ["works", "works"]),
     ("verdict", "any", 6, None),

@@ -17,6 +17,7 @@ from validator.reports.markdown import markdown
 from validator.reports.page.details import clean, script_json
 from validator.reports.page.site import ENTRY, MARK, site
 
+from ...certify.fixtures import LIMIT, limited_check
 from ...support import said
 from .values import H100, IMAGES, T4, certificate, check, diagnosis, measured, planned, sources, speedup
 
@@ -289,6 +290,26 @@ def test_counts_agree_everywhere() -> None:
         "works": "0", "eager-only": "0", "fails": "8", "unknown": "0",
     }  # fmt: skip
     assert re.search(r">1 result</a>\s+differs from the prediction", made)
+
+
+def test_a_cell_with_limits_has_a_mark_and_the_page_says_what_it_means() -> None:
+    checks = [check("driver"), limited_check(LIMIT)]
+    found = measured(IMAGES[1], H100, Verdict.CERTIFIED, checks=checks)
+    files = dict(
+        site(sources([found], certificates={found.image_digest: [certificate(found, limits=(LIMIT,))]}))
+    )
+    text = files[ENTRY].decode()
+    assert text.count('<small class="limit">limit</small></a>') == 1
+    assert ">certified 1/2</b><small" in text.replace("\n", "")
+    assert "failed in full float32, with TensorFloat-32 off" in text
+    assert '<option value="limits">with limits (1)</option>' in text
+    cells = json.loads(text.partition('id="data">')[2].partition("</script>")[0])["cells"]
+    assert [cell[8] for cell in cells if len(cell) > 8] == [[LIMIT.sentence]]
+    (content,) = (content for name, content in files.items() if name.startswith("data/"))
+    assert detail_of(content)["certificates"][0]["limits"] == [LIMIT.sentence]
+    assert f"limit: {LIMIT.sentence}" in files["table.md"].decode()
+    plain = index(measured(IMAGES[1], H100, Verdict.CERTIFIED))
+    assert 'class="limit"' not in plain and "with limits" not in plain
 
 
 def test_where_only_xla_fails_the_page_says_eager_only() -> None:

@@ -130,6 +130,7 @@ def _certificate(certificate: Certificate) -> dict[str, Any]:
         "gpus": [f"{gpu.name} ({gpu.compute_capability})" for gpu in certificate.gpus],
         "record": certificate.record_id,
         "fixture": certificate.fixture,
+        "limits": [limit.sentence for limit in certificate.limits],
     }
 
 

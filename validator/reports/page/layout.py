@@ -60,7 +60,7 @@ class Place:
     """A host class and a column, with the numbers of the overview's rows that belong there.
 
     predicted, measured: the worst outcome and verdict, or None.
-    counted: the number of cells that were measured.
+    counted: the number of cells that were measured. limited: True if one of them has limits.
     first: the cell that needs attention most.
     """
 
@@ -70,6 +70,7 @@ class Place:
     predicted: str | None
     measured: str | None
     counted: int
+    limited: bool
     first: int
 
 
@@ -180,6 +181,7 @@ def _place(rows: Sequence[Row], host: int, column: int, cells: list[int]) -> Pla
         predicted=_worst(rows[number].predicted for number in cells),
         measured=_worst(measured),
         counted=len(measured),
+        limited=any(rows[number].limits for number in cells),
         first=min(cells, key=lambda number: _attention(rows[number])),
     )
 

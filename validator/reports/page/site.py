@@ -190,6 +190,7 @@ def _data(sources: Sources, found: Layout, files: Files) -> dict[str, Any]:
                 for reason in (row.planned.prediction.reasons if row.planned else ())
             ],
             near.get(number),
+            *([[limit.sentence for limit in row.limits]] if row.limits else ()),
         ]
         for number, row in enumerate(found.rows)
     ]
@@ -272,6 +273,7 @@ def _counts(rows: Sequence[Row]) -> dict[str, dict[str, int]]:
             "any": len(rows) - measured.count(None),
             "none": measured.count(None),
             "otherwise": sum(row.agrees is False for row in rows),
+            "limits": sum(bool(row.limits) for row in rows),
         },
     }
 

@@ -104,6 +104,7 @@ function compared(numbers, sides) {
   const names = (read) => [...new Set(sides.flatMap(read))];
   add("Result", "Measured", (number) => data.cells[number][MEASURED] ?? "not yet");
   add("Result", "Why", (_, { detail }) => detail?.record.reason);
+  add("Result", "Limits", (number) => limitsOf(number).join("; "));
   add("Result", "When", (_, { detail }) => detail && minute(detail.record.finished));
   add("Result", "Predicted", (number) => data.cells[number][PREDICTED] ?? "nothing");
   add("Result", "Reason for the prediction", (number) => reasonOf(number));

@@ -66,7 +66,7 @@ function render(cell, place, number, rest, detail) {
       element("h2", { id: "detail-title" }, fullName(number)),
       button("close", "Close", () => dialog.close())),
     pythons(place, number),
-    verdicts(cell, detail),
+    verdicts(cell, number, detail),
     element("p", {}, button("compare", "Compare with another combination …", () => {
       goto({ cell: "", compare: name(number) }, true);
     })),
@@ -91,12 +91,13 @@ function pythons(place, number) {
   return group;
 }
 
-function verdicts(cell, detail) {
+function verdicts(cell, number, detail) {
   const rows = [];
   const add = (term, ...content) => rows.push(element("dt", {}, term), element("dd", {}, ...content));
   add("Predicted", cell[PREDICTED] ? word("predicted", cell[PREDICTED]) : "nothing: this machine is not part of the plan", modes(cell));
   if (cell[MEASURED]) add("Measured", word("measured", cell[MEASURED]), detail ? ` ${detail.record.reason}` : "");
   else add("Measured", "not yet");
+  for (const limit of limitsOf(number)) add("Limit", `${limit}.`);
   if (cell[AGREES] === false) add("", element("strong", {}, "The measurement contradicts the prediction."));
   return element("dl", { class: "verdicts" }, ...rows);
 }
@@ -172,6 +173,7 @@ const certificate = (entry, host) => facts([
   ["for", host.name],
   ["measured on", `${entry.gpus.join(", ")}, driver ${entry.driver}, ${minute(entry.measured)}`],
   ["record", entry.record],
+  ...entry.limits.map((limit) => ["limit", limit]),
   ["note", entry.fixture ? "made by a test, so it proves nothing" : null],
 ]);
 

@@ -1,6 +1,6 @@
 const AXES = ["tensorflow", "python", "cuda", "cudnn", "driver", "gpu"];
 const WORST = ["broken", "failed", "fails", "eager-only", "unknown", "unproven", "works", "works-on-cpu", "certified"];
-const [IMAGE, HOST, PREDICTED, MEASURED, AGREES, DETAIL, REASONS, NEAREST] = [0, 1, 2, 3, 4, 5, 6, 7];
+const [IMAGE, HOST, PREDICTED, MEASURED, AGREES, DETAIL, REASONS, NEAREST, LIMITS] = [0, 1, 2, 3, 4, 5, 6, 7, 8];
 const byId = (id) => document.getElementById(id);
 const table = byId("grid"), filters = byId("filters"), dialog = byId("detail"), body = byId("detail-body");
 
@@ -46,6 +46,7 @@ function follow() {
 const imageOf = (number) => data.images[data.cells[number][IMAGE]];
 const hostOf = (number) => data.hosts[data.cells[number][HOST]];
 const name = (number) => `${imageOf(number).id}@${hostOf(number).id}`;
+const limitsOf = (number) => data.cells[number][LIMITS] ?? [];
 const fullName = (number) => `${imageOf(number).name} on ${hostOf(number).name}`;
 const cells = new Map(data.cells.map((_, number) => [name(number), number]));
 const placeOf = new Map();
@@ -80,6 +81,7 @@ const passes = {
   any: (cell) => cell[MEASURED] !== null,
   none: (cell) => cell[MEASURED] === null,
   otherwise: (cell) => cell[AGREES] === false,
+  limits: (cell) => cell[LIMITS] !== undefined,
 };
 
 let filtered;
@@ -160,14 +162,14 @@ function almostEmpty() {
 
 const worst = (words) => WORST.find((each) => words.includes(each)) ?? "";
 
-// Return the words of a place: the prediction, the result, and how many of its Pythons were measured.
+// Return the words of a place: the prediction, the result, how many of its Pythons were measured, and its limits.
 function wordsOf(place) {
   const numbers = place.passing;
   const measured = numbers.map((number) => data.cells[number][MEASURED]).filter(Boolean);
   const predicted = worst(numbers.map((number) => data.cells[number][PREDICTED]));
   const found = worst(measured);
   const share = found && measured.length < numbers.length ? `${measured.length}/${numbers.length}` : "";
-  return { predicted, found, share };
+  return { predicted, found, share, limits: [...new Set(numbers.flatMap(limitsOf))] };
 }
 
 function draw(place) {
@@ -177,12 +179,13 @@ function draw(place) {
   place.shown = key;
   place.link.hidden = !numbers.length;
   if (!numbers.length) return;
-  const { predicted, found, share } = wordsOf(place);
-  // Only two nodes per place, since the browser's work grows with their number.
+  const { predicted, found, share, limits } = wordsOf(place);
+  // Only two nodes for nearly every place, since the browser's work grows with their number.
   place.link.replaceChildren(predicted);
   if (found) place.link.append(element("b", { class: `measured ${found}` }, [found, share].filter(Boolean).join(" ")));
+  if (limits.length) place.link.append(element("small", { class: "limit" }, "limit"));
   place.link.className = found ? `${predicted} found` : predicted;
-  const words = [predicted, found, share].filter(Boolean).join(" ");
+  const words = [predicted, found, share, limits.length ? "with a limit" : ""].filter(Boolean).join(" ");
   place.link.setAttribute("aria-label", `${words}, ${data.columns[place.column].name} on ${data.hosts[place.host].name}`);
   place.link.href = `#cell=${encodeURIComponent(name(attention(numbers)))}`;
 }
@@ -274,9 +277,10 @@ function explanation(target) {
   const link = target.closest("td a");
   if (link) {
     const place = lines[lineOf.get(link.closest("tr"))].places[link.parentElement.cellIndex - 1];
-    const { predicted, found, share } = wordsOf(place);
+    const { predicted, found, share, limits } = wordsOf(place);
     const result = found ? `Measured: ${found}${share ? `, with ${share.replace("/", " of ")} Python versions` : ""}.` : "Not measured yet.";
-    return [`${data.columns[place.column].name} on ${data.hosts[place.host].name}`, `${predicted ? `Predicted: ${predicted}. ` : ""}${result}`];
+    const said = [predicted ? `Predicted: ${predicted}.` : "", result, ...limits.map((limit) => `Limit: ${limit}.`)];
+    return [`${data.columns[place.column].name} on ${data.hosts[place.host].name}`, said.filter(Boolean).join(" ")];
   }
   const line = lineOf.get(target.parentElement);
   if (line === undefined) {
