@@ -11,7 +11,7 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-SHIPPED = ("CITATION.cff", "LICENSE", "images", "matrix.yaml")
+SHIPPED = ("CITATION.cff", "LICENSE", "images", "matrix.yaml", "measurements")
 TARGET = Path("validator", "shipped")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from docs.cited import as_markdown
 from validator.compat import builds
-from validator.compat.facts import DATA, Row, all_rows, source_line
+from validator.compat.facts import DATA, MEASUREMENTS, Row, all_rows, source_line
 from validator.model.prediction import RULES
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -24,6 +24,8 @@ TABLE = re.compile(r"(<!-- generated: (files|rules) -->\n).*?(<!-- end -->\n)", 
 _SOURCES = "sources"
 #: The file whose rows were read in wheels.
 _BUILDS = "builds"
+#: What the index says about the rows that are not from a YAML file.
+_MEASURED = "What real reports in [`measurements/`](../how-to/publish-a-measurement.md) show"
 #: Columns of their own. Everything else is what a fact says.
 _COLUMNS = ("id", "status", "sources")
 #: The most characters that are shown of what a fact says.
@@ -76,12 +78,14 @@ def content_of(name: str) -> str:
 
 def index() -> str:
     """Return the page with all facts."""
-    found: dict[str, list[tuple[str, Row]]] = {name: [] for name in _names()}
+    found: dict[str, list[tuple[str, Row]]] = {name: [] for name in [*_names(), MEASUREMENTS]}
     for name, section, row in all_rows():
         found[name].append((section, row))
     parts = [_HEAD]
     for name, rows in found.items():
-        parts.append(f"\n## {name}.yaml\n\n{content_of(name)}.\n\n")
+        measured = name == MEASUREMENTS
+        parts.append(f"\n## {name}{'' if measured else '.yaml'}\n\n")
+        parts.append(f"{_MEASURED if measured else content_of(name)}.\n\n")
         parts.append("| fact | part | what it says | status | sources |\n|---|---|---|---|---|\n")
         parts += (_fact(name, section, row) for section, row in rows)
     parts.append("\n## Sources\n\n| source | what was read |\n|---|---|\n")

@@ -47,6 +47,8 @@ TYPES: Mapping[Path, Sequence[type]] = {
     REFERENCE / "json.md": (
         prediction.CellDocument,
         prediction.PredictionDocument,
+        prediction.Evidence,
+        prediction.SeenLimit,
         prediction.Reason,
         predict.AskedFields,
         image_support.SupportDocument,

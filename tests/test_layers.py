@@ -16,7 +16,7 @@ ROOT = Path(validator.__file__).parent
 ALLOWED = {
     "_vendor": set(),
     "model": {"versions", "errors", "problems"},
-    "compat": {"_vendor", "model", "versions", "conditions", "errors"},
+    "compat": {"_vendor", "model", "versions", "conditions", "errors", "resources"},
     "matrix": {
         "_vendor", "model", "versions", "conditions", "compat", "redaction", "system", "errors", "resources",
         "__init__",

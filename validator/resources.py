@@ -1,7 +1,8 @@
 """Find the files that this tool comes with besides its code, and the pages of its manual.
 
-In a checkout, `images/`, `matrix.yaml`, `CITATION.cff` and `LICENSE` are next to this package. `setup.py`
-copies them into the package when a wheel is built, so that an installed tool works in an empty directory.
+In a checkout, `images/`, `measurements/`, `matrix.yaml`, `CITATION.cff` and `LICENSE` are next to this
+package. `setup.py` copies them into the package when a wheel is built, so that an installed tool works in an
+empty directory.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ from validator.answers.headline import headline, newest_in_mode
 def made(name: str, release: str, outcome: str = "works", **changes: Any) -> dict[str, Any]:
     """Return a way of getting a release."""
     return {
-        "way": name, "release": release, "modes": "eager and XLA", "outcome": outcome, "verdict": None,
+        "way": name, "release": release, "modes": "eager and XLA", "outcome": outcome,
+        "verdict": None, "measured": None,
         "other_build_certified": False, "cell": "a cell",
     } | changes  # fmt: skip
 

@@ -44,6 +44,26 @@ def test_a_certified_image_works() -> None:
     assert answer["basis"] == f"The image of TensorFlow 2.21.0 was certified on this kind of machine. {REST}"
 
 
+def test_a_certified_image_names_its_limits() -> None:
+    limit = {
+        "code": "xla_convolution_float32",
+        "gpu": "NVIDIA A100",
+        "error": "no configuration",
+        "mode": "xla",
+    }
+    verdict = {"verdict": "certified", "digest": DIGEST, "limits": [limit]}
+    answer = works(
+        **A100,
+        registry="r.example/tf",
+        images={AS_BUILT: DIGEST},
+        verdicts={f"{AS_BUILT}@r580-a100": verdict},
+    )
+    image = way(answer, "image")
+    assert (image["verdict"], image["modes"]) == ("certified", "eager and XLA")
+    [caution] = [one for one in image["cautions"] if "xla_convolution_float32" in one]
+    assert "NVIDIA A100" in caution and "no configuration" in caution
+
+
 @pytest.mark.parametrize("digest", [OTHER, None])
 def test_a_certificate_of_another_build_proves_nothing(digest: str | None) -> None:
     answer = tried("certified", digest, **A100)
@@ -171,3 +191,21 @@ def test_a_certificate_counts_for_xla_too() -> None:
         " With XLA, TensorFlow 2.21.0 works in an image."
     )
     assert modes(answer)["xla"] == ("2.21.0", "works")
+
+
+def test_a_measurement_of_this_tool_is_named() -> None:
+    answer = works(
+        gpu="h200", driver="580", python="3.12", registry="r.example/tf", images={AS_BUILT: DIGEST}
+    )
+    image = way(answer, "image")
+    assert image["image"] == AS_BUILT
+    assert image["measured"] == "NVIDIA H200 with driver 580.159.04 and Python 3.12"
+    assert image["reasons"][0]["text"].startswith("measured on 2026-11-27: it works on NVIDIA H200")
+    assert any("xla_convolution_float32" in caution for caution in image["cautions"])
+    assert "TensorFlow 2.21.0 was measured with the same versions on NVIDIA H200" in answer["basis"]
+    assert way(answer, "pip")["measured"] is None
+    elsewhere = works(
+        gpu="a100", driver="580", python="3.12", registry="r.example/tf", images={AS_BUILT: DIGEST}
+    )
+    assert way(elsewhere, "image")["measured"] is None
+    assert "measured with" not in elsewhere["basis"]

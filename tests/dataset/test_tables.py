@@ -109,7 +109,9 @@ def test_the_facts_are_all_there_with_their_content(exported: Path) -> None:
 
 def test_the_predictions_are_those_of_plan(exported: Path) -> None:
     reasons = {row["id"]: row for row in exports.read_json(exported, "reasons")}
+    known = {row["id"]: row["status"] for row in exports.read_json(exported, "facts")}
     rows = exports.read_json(exported, "predictions")
+    assert {known[one] for row in rows for one in row["evidence"]} == {"measured"}
     planned = load_plan(shipped_matrix(), "full", exports.SELECT).cells
     assert len(rows) == len(planned) > 100
     for row, cell in zip(rows, planned, strict=True):
@@ -122,6 +124,7 @@ def test_the_predictions_are_those_of_plan(exported: Path) -> None:
             for id_ in row.pop("reasons")
         ]
         assert written == prediction.pop("reasons")
+        prediction["evidence"] = [one["id"] for one in prediction["evidence"]]
         assert row == expected | prediction
 
 

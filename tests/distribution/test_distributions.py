@@ -12,7 +12,7 @@ from validator import resources
 from ..commands import ROOT
 from .conftest import Distributions, Installed, tracked
 
-SHIPPED = ("CITATION.cff", "LICENSE", "images", "matrix.yaml")
+SHIPPED = ("CITATION.cff", "LICENSE", "images", "matrix.yaml", "measurements")
 
 
 def originals() -> dict[str, Path]:

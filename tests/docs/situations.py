@@ -7,6 +7,7 @@ files that pages name. The machine is that of `machine.py`. A registry has image
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import re
 import signal
@@ -24,6 +25,7 @@ import yaml
 from docs.transcripts import ROOT
 from validator.assemble.image_names import LABEL_SPEC
 from validator.assemble.oci_layout import OciLayout
+from validator.compat.measurements import DIRECTORY
 from validator.errors import EXIT_FAILED
 from validator.fleet.protocol import Capacity, Fault
 from validator.fleet.run_store import Runs
@@ -88,6 +90,7 @@ profiles:
 ADDED: Mapping[str, tuple[str, ...]] = {
     "certify keygen": ("--throw-away",),
     "promote": ("--fixtures",),
+    "records publish": ("--directory", "measurements"),
     "pull": ("--fixtures",),
     "recommend": ("--fixtures",),
     "report --html": ("--answers", "none"),
@@ -341,12 +344,17 @@ def write_files(directory: Path, matrix: str) -> None:
     log = (ROOT / "tests/corpus/captured/2.18.1/visible_devices_99.log").read_bytes()
     report = (REPORTS / "no-gpu-tf2.21.0-cuda12.5-cudnn9.3-py311.json").read_bytes()
     made = [record(number, cell=CELL) for number in range(3)]
+    [measured] = DIRECTORY.glob("*-h200_2026-11-27.json")
+    on_gpu = json.dumps(json.loads(measured.read_bytes())["report"])
     contents = {
         "matrix.yaml": matrix.encode(),
         "trust.yaml": b"# Who may sign.\n",
         "train.log": log,
         "train.py": f"print({log.decode()!r})\n".encode(),
         "report.json": report,
+        "from-a-gpu.json": on_gpu.encode(),
+        "older.json": on_gpu.replace("-11-27T", "-11-26T").encode(),
+        "plain.log": b"4/4 - 10s - 3s/step - loss: 2.5204\n",
         "good.jsonl": lines(*made),
         "last-release.jsonl": lines(*made),
         "more.jsonl.gz": gzip.compress(lines(*made)),

@@ -14,12 +14,14 @@ from validator.model.evidence import COMPUTING_CHECKS
 from validator.model.facts import Gpu
 from validator.model.measurement import GpuIdentity, Outside, Unread, labelled
 from validator.model.own_checks import OwnCheck, also_required
+from validator.model.prediction import Outcome
 from validator.model.record import Origin, Verdict
 from validator.model.report import Report, report_of
 from validator.model.spec import Variant
 from validator.model.verdict import (
     HEALTH,
     OF_THE_GPU,
+    OF_XLA,
     PROBE_VERSION,
     REQUIRED_CHECKS,
     REQUIRED_ON_CPU,
@@ -410,6 +412,53 @@ def test_certified_needs_everything(
 )
 def test_any_gap_prevents_certified(outcomes: dict[str, str]) -> None:
     assert judge(report(None, **outcomes)).verdict is not Verdict.CERTIFIED
+
+
+WORKS, FAILS, UNKNOWN = Outcome.WORKS, Outcome.FAILS, Outcome.UNKNOWN
+
+
+def test_a_report_in_which_all_passed_works_in_both_modes() -> None:
+    assert verdict.outcomes(report()) == (WORKS, WORKS)
+    assert set(REQUIRED_CHECKS) > OF_XLA
+
+
+@pytest.mark.parametrize("outcome", BAD)
+@pytest.mark.parametrize("check", sorted(set(REQUIRED_CHECKS) - {"lock_match", HEALTH}))
+def test_a_required_check_that_went_wrong_fails_its_modes(check: str, outcome: str) -> None:
+    """What fails without XLA stands in the way of both."""
+    assert verdict.outcomes(report(None, **{check: outcome})) == (WORKS if check in OF_XLA else FAILS, FAILS)
+
+
+@pytest.mark.parametrize("check", sorted(OF_XLA))
+def test_what_failed_only_in_full_float32_does_not_count(check: str) -> None:
+    assert verdict.outcomes(report(None, **{check: "fail"}), [check]) == (WORKS, WORKS)
+    assert verdict.outcomes(report(None, **{check: "fail", "gpu_compute": "fail"}), [check]) == (FAILS, FAILS)
+
+
+@pytest.mark.parametrize("check", sorted(set(REQUIRED_CHECKS) - {"lock_match"}))
+def test_a_report_without_a_required_check_does_not_show_that_it_works(check: str) -> None:
+    assert verdict.outcomes(report(None, **{check: "skip"})) == (
+        WORKS if check in OF_XLA else UNKNOWN,
+        UNKNOWN,
+    )
+
+
+def test_the_lock_says_nothing_about_whether_the_wheels_work() -> None:
+    assert verdict.outcomes(report(lock_match="skip")) == (WORKS, WORKS)
+
+
+def test_without_a_healthy_gpu_a_report_shows_nothing() -> None:
+    assert verdict.outcomes(report_of(document(gpus=[]))) == (UNKNOWN, UNKNOWN)
+    assert verdict.outcomes(unhealthy("gpu_memory_faulty", gpu_compute="fail")) == (UNKNOWN, UNKNOWN)
+
+
+@pytest.mark.parametrize("check", COMPUTING_CHECKS)
+def test_what_was_computed_on_the_cpu_shows_nothing_about_a_gpu(check: str) -> None:
+    made = document()
+    for each in made["checks"]:
+        if each["id"] == check:
+            each["evidence"] = {"device_type": "CPU"}
+    assert UNKNOWN in verdict.outcomes(report_of(made))
 
 
 def on_cpu(made: Report, origin: Origin = Origin.HERE, challenge: str | None = None) -> Judgement:

@@ -18,6 +18,7 @@ _TRIED = {
     "failed": "was measured on this kind of machine",
     "broken": "could not be built",
 }
+_MEASURED = "TensorFlow {} was measured with the same versions on {}."
 
 
 def headline(ways: Sequence[Way], missing: Sequence[str], refuted: Sequence[Mapping[str, Any]]) -> str:
@@ -36,10 +37,13 @@ def basis(
     proven = [way for way in ways if way["verdict"] == PROVEN]
     tried = [*proven, *refuted] if len(refuted) == 1 else proven
     says = [f"The image of TensorFlow {one['release']} {_TRIED[one['verdict']]}." for one in tried]
+    measured = [way for way in ways if way["measured"] and not way["verdict"]]
+    says += [_MEASURED.format(way["release"], way["measured"]) for way in measured]
     if len(refuted) > 1:
         says.append(f"{len(refuted)} images were tried on this kind of machine.")
     if says:
-        return " ".join([*says, *(["The rest is only predicted."] if len(proven) < len(ways) else [])])
+        rest = len(proven) + len(measured) < len(ways)
+        return " ".join([*says, *(["The rest is only predicted."] if rest else [])])
     if any(way["verdict"] for way in ways):
         return "This is only predicted from published facts: the measurement of the image proved nothing."
     if any(way["other_build_certified"] for way in ways):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ..compat.evidence import limit_reason
 from ..compat.offers import Image, Offer, Pip, cautions, image_of, rank
 from ..compat.releases import Release
-from ..model.prediction import Outcome, Prediction, Reason, decide
+from ..model.prediction import Outcome, Prediction, Rank, Reason, SeenLimit, decide
 from ..model.spec import ImageSpec, cell_identifier
 
 #: The verdict that shows that an image works, and those that show that it does not. A browser can't import
@@ -53,7 +54,7 @@ class Measured:
 
     registry: str | None
     digests: Mapping[str, str] | None
-    verdicts: Mapping[str, Mapping[str, str | None]] | None
+    verdicts: Mapping[str, Mapping[str, Any]] | None
     host: str | None
 
     def specs(self) -> dict[str, ImageSpec]:
@@ -104,11 +105,15 @@ class Measured:
         if verdict == PROVEN:
             # The checks that a certificate requires use XLA.
             works = Outcome.WORKS
-            prediction = Prediction(works, prediction.reasons, works, works, prediction.missing)
+            limits = [SeenLimit(**limit) for limit in measured.get("limits", ())]
+            remarks = [limit_reason(limit, "", "", Rank.CERTIFIED) for limit in limits]
+            reasons = (*prediction.reasons, *remarks)
+            prediction = Prediction(works, reasons, works, works, prediction.missing, Rank.CERTIFIED)
         elif verdict in REFUTED:
             text = f"its image with {contents(image.spec)} {REFUTED[verdict]}"
             reason = Reason(Outcome.FAILS, text, "", "")
-            prediction = decide((reason, *prediction.reasons), prediction.missing)
+            decided = decide((reason, *prediction.reasons), prediction.missing)
+            prediction = replace(decided, rank=Rank.MEASURED, evidence=prediction.evidence)
         return Tried(image, prediction, cell, digest, verdict, other_build)
 
 

@@ -15,7 +15,7 @@ from ..compat.placeholders import filling
 from ..compat.policies import constraints
 from ..compat.releases import Release
 from ..compat.suggest import Suggestion, has_extra, newest_that_works, requirement, suggestion_notes
-from ..model.prediction import Outcome, Prediction, Reason
+from ..model.prediction import Outcome, Prediction, Rank, Reason
 from ..model.situation import EAGER, MODES, Situation
 from ..versions import Version
 from .measured import PROVEN, Measured, Option, contents
@@ -220,12 +220,19 @@ def _way(
         "outcome": outcome(prediction, EAGER).value if modes == EAGER_ONLY else prediction.outcome.value,
         "commands": list(commands),
         "notes": list(notes),
+        "measured": _measured(prediction),
         "verdict": None,
         "other_build_certified": False,
         "cautions": [reason.text for reason in cautions(prediction)],
         "reasons": [_reason(reason, reason.sentence) for reason in prediction.reasons],
         "newer": list(_grouped(found[: found.index(option)], against)),
     }
+
+
+def _measured(prediction: Prediction) -> str | None:
+    """Return what was measured, if one of this tool's measurements decides the prediction."""
+    decides = prediction.rank is Rank.MEASURED
+    return next((one.text for one in prediction.evidence if decides and one.rank is Rank.MEASURED), None)
 
 
 def reasons_against(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -18,7 +21,9 @@ from ..pipeline.recording import record_of_report
 from ..records import jsonl
 from ..records.finish_time import WRONG_TIME_HINT, wrong_time
 from ..reports.printable import counted, json_text
+from ..resources import is_installed, manual
 from ..system.files import write_atomically
+from ..versions import is_numbers
 from . import records_changes
 from .groups import SuggestingGroup
 from .options import (
@@ -162,10 +167,7 @@ def import_command(
 
 def _record_of_report(path: Path, now: datetime | None) -> Record:
     try:
-        with open(path, "rb") as stream:
-            record = record_of_report(read_report(stream.read(LARGEST + 1)))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
+        record = record_of_report(read_report(_bytes(path)))
     except ValueError as error:
         # A ReportError, or an invalid value such as a driver that is not a release.
         raise InputError(
@@ -176,9 +178,113 @@ def _record_of_report(path: Path, now: datetime | None) -> Record:
     return record
 
 
+@click.command("publish")
+@click.argument("report", type=click.Path(path_type=Path))
+@click.option("--how", required=True, metavar="TEXT", help="How the report was made: 'in a container'.")
+@click.option("--imported", is_flag=True, help="Say that a person sent the report.")
+@click.option(
+    "--by-default",
+    "programs",
+    multiple=True,
+    nargs=3,
+    metavar="CHECK PROGRAM LOG",
+    help="For a probe before 2.3: CHECK failed in full float32 only. PROGRAM describes what works in"
+    " TensorFlow's defaults instead, and the file LOG has what it printed; repeatable.",
+)
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where to write the file.  [default: measurements/ of the checkout]",
+)
+@verbose_option
+def publish_command(
+    report: Path,
+    how: str,
+    imported: bool,
+    programs: tuple[tuple[str, str, str], ...],
+    directory: Path | None,
+) -> None:
+    """Write a probe's REPORT from a real GPU to measurements/, where predict finds it.
+
+    Names of people and machines are taken out. The file is named after image, driver, GPU and day, and an
+    existing file is never replaced. A measurement is shown as measured, never as certified.
+    """
+    from ..compat import measurements
+    from ..redaction.redact import Redaction
+
+    if directory is None and is_installed():
+        raise click.UsageError("--directory is needed: an installed package has no place for measurements")
+    by_default = tuple(
+        measurements.ByDefault(check, program, _text(Path(log))) for check, program, log in programs
+    )
+    try:
+        read = read_report(_bytes(report))
+        found = measurements.Measurement(measurements.FORMAT, how, imported, read.raw, by_default)
+        document = found.document()
+        # The version of a package can look like an address.
+        versions = {one for one in read.environment.packages.values() if is_numbers(one)}
+        clean = _redacted(document, Redaction(_texts(document)), versions)
+        content = json_text(clean).encode() + b"\n"
+        name = measurements.name_of(measurements.read_measurement(content))
+    except ValueError as error:
+        raise InputError(f"{report}: {error}") from error
+    path = (directory or measurements.DIRECTORY) / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with open(path, "xb") as stream:
+            stream.write(content)
+    except FileExistsError:
+        raise InputError(f"{path} exists already", hint="a measurement is never replaced") from None
+    print_status(f"Wrote {path}. Read it before you publish it.")
+    if directory is None:
+        print_status(f"How it becomes a part of the facts: {manual('how-to/publish-a-measurement.md')}")
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        with open(path, "rb") as stream:
+            return stream.read(LARGEST + 1)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+
+
+def _text(path: Path) -> str:
+    return _bytes(path).decode("utf-8", "replace")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield every text in parsed JSON."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (list, tuple, dict)):
+        for entry in value.values() if isinstance(value, dict) else value:
+            yield from _texts(entry)
+
+
+def _redacted(value: Any, redaction: Callable[[str], str], known: Collection[str]) -> Any:
+    """Return parsed JSON with names of people and machines taken out of every text.
+
+    known: texts that stay. So do digests, which are not identifiers of anything.
+    """
+    if isinstance(value, str):
+        return value if value in known else redaction(value)
+    if isinstance(value, (list, tuple)):
+        return [_redacted(entry, redaction, known) for entry in value]
+    if isinstance(value, dict):
+        return {
+            name: entry if name == "sha256" and _is_digest(entry) else _redacted(entry, redaction, known)
+            for name, entry in value.items()
+        }
+    return value
+
+
+def _is_digest(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
+
+
 @click.group("records", cls=SuggestingGroup)
 def command() -> None:
-    """List, show, export, import, merge, compare and salvage records; find regressions."""
+    """List, show, export, import, merge, compare and salvage records; find regressions; publish reports."""
 
 
 for _command in (
@@ -186,6 +292,7 @@ for _command in (
     show_command,
     export_command,
     import_command,
+    publish_command,
     merge_command,
     salvage_command,
     *records_changes.COMMANDS,

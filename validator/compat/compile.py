@@ -1,4 +1,4 @@
-"""Compile the facts that people edit, `data/*.yaml`, to the JSON that is read at run time.
+"""Compile the facts that people edit, `data/*.yaml`, and `measurements/` to JSON that is read at run time.
 
     python -m validator.compat.compile           writes the compiled files
     python -m validator.compat.compile --check   fails if one of them is not current
@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from ..versions import CudaVersion
-from . import facts
+from . import facts, measurements
 from .builds import build
 from .releases import releases
 
@@ -41,6 +41,8 @@ def compiled_facts() -> str:
             for name, rows in read_yaml(path).items()
         ]
         documents.append(f"{_json(path.stem)}: {{\n" + ",\n".join(sections) + "\n}")
+    measured = f"{_json(facts.MEASUREMENTS)}: {_lines(measurements.rows())}"
+    documents.append(f"{_json(facts.MEASUREMENTS)}: {{\n{measured}\n}}")
     return "{\n" + ",\n".join(documents) + "\n}\n"
 
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..model.prediction import Outcome, Reason, Rule
+from ..model.prediction import Outcome, Rank, Reason, Rule
+from ..resources import newest_source
 
 #: One row of a data file. JSON has text for keys, so numbers that are keys in YAML are text here.
 Row = dict[str, Any]
@@ -24,8 +25,12 @@ COMPILED = DATA / "compiled.json"
 
 DERIVED = "derived"
 UNVERIFIED = "unverified"
-#: The statuses of facts, most certain first. An `unverified` fact never decides an outcome by itself.
-STATUSES = ("verified", "verified-local", DERIVED, UNVERIFIED)
+#: The ranks of evidence that rows can have as their status. No rule uses these rows.
+MEASURED, REPORTED = Rank.MEASURED.value, Rank.REPORTED.value
+#: The statuses of facts, most certain first. The last two never decide an outcome by themselves.
+STATUSES = (MEASURED, "verified", "verified-local", DERIVED, UNVERIFIED, REPORTED)
+#: The compiled document of `measurements/`, which has no YAML file.
+MEASUREMENTS = "measurements"
 
 #: An issue or pull request by repository and number. It needs no entry in sources.yaml.
 _THREAD = re.compile(r"^[\w.-]+/[\w.-]+#\d+$")
@@ -45,7 +50,7 @@ class Fact:
     @property
     def decides(self) -> bool:
         """True if an outcome of `works` or `fails` may be based on this fact."""
-        return self.status != UNVERIFIED
+        return self.status not in (UNVERIFIED, REPORTED)
 
     def with_(self, other: Fact) -> Fact:
         """Return this fact combined with another one: the less certain status, and the sources of both."""
@@ -119,5 +124,7 @@ def source_line(key: str) -> str:
     if _THREAD.match(key):
         repository, number = key.split("#")
         return f"https://github.com/{repository}/issues/{number}"
+    if key.startswith(f"{MEASUREMENTS}/"):
+        return newest_source(key)
     line: str = _documents()["sources"][key]
     return line

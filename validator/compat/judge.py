@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from ..model.prediction import Outcome, Prediction, Reason, decide
 from ..model.situation import JETSON, LINUX, PYPI, Situation
 from ..versions import ComputeCapability
-from . import cudnn, facts, installation, kernels, known_issues, platforms, xla
+from . import cudnn, evidence, facts, installation, kernels, known_issues, platforms, xla
 from .machine import Machine, machine, runs_toolkit
 from .software import Software, software
 
@@ -42,7 +42,9 @@ def judge_halves(found: Software, host: Machine, mode: str | None = None) -> Pre
         return _on_cpu(found) if found.on_cpu else _without_gpu(found)
     missing = (*found.missing, *host.missing)
     # The reasons to fail on every machine come first, then those that need the machine, then all others.
-    return decide((*found.against, *_on_gpu(found, host), *found.reasons), missing, mode)
+    reasons = (*found.against, *_on_gpu(found, host), *found.reasons)
+    tried = evidence.on_machine(found.tried, host) if found.tried else ()
+    return evidence.weigh(reasons, tried, missing, mode) if tried else decide(reasons, missing, mode)
 
 
 def of_software(situation: Situation) -> tuple[Reason, ...]:

@@ -11,7 +11,17 @@ from ..model.prediction import Outcome, Reason
 from ..model.situation import LINUX, PYPI, WSL2, Situation
 from ..model.spec import Variant
 from ..versions import CudaVersion, major
-from . import cudnn, facts, installation, known_issues, loose_values, older_releases, packages, platforms
+from . import (
+    cudnn,
+    evidence,
+    facts,
+    installation,
+    known_issues,
+    loose_values,
+    older_releases,
+    packages,
+    platforms,
+)
 from .builds import build
 from .releases import Release, releases
 
@@ -24,6 +34,7 @@ class Software:
     from_pypi: True if the facts about PyPI's wheels hold. inspected: True if they also have its kernels.
     combinations: ids of the known combinations that apply and have a condition on the GPU.
     against: reasons why it fails on every machine. reasons: the others. missing: facts that are not known.
+    tried: what people measured and reported with it.
     """
 
     release: Release | None
@@ -38,6 +49,7 @@ class Software:
     against: tuple[Reason, ...]
     reasons: tuple[Reason, ...]
     missing: tuple[str, ...]
+    tried: tuple[evidence.Tried, ...]
 
 
 def software(situation: Situation) -> Software:
@@ -119,6 +131,7 @@ def _software(stated: _Stated) -> Software:
         against=tuple(reason for reason in reasons if reason.outcome is Outcome.FAILS),
         reasons=tuple(reason for reason in reasons if reason.outcome is not Outcome.FAILS),
         missing=tuple(_missing_of(stated, versions, reasons)),
+        tried=_tried(stated, versions),
     )
 
 
@@ -139,6 +152,24 @@ def _versions_of(stated: _Stated) -> _Versions:
         known,
         None if known else major(loaded or "") or None,
         found,
+    )
+
+
+def _tried(stated: _Stated, versions: _Versions) -> tuple[evidence.Tried, ...]:
+    if versions.release is None or stated.variant == Variant.CPU.value:
+        return ()
+    return evidence.on_software(
+        evidence.Installed(
+            versions.release.version,
+            versions.python,
+            versions.cuda,
+            versions.cudnn,
+            versions.packages,
+            stated.system,
+            stated.machine,
+            stated.wheel,
+            stated.library_path,
+        )
     )
 
 

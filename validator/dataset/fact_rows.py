@@ -79,6 +79,8 @@ class Predictions:
                 outcome=predicted.outcome,
                 eager=predicted.eager,
                 xla=predicted.xla,
+                rank=predicted.rank,
+                evidence=tuple(one.id for one in predicted.evidence),
                 missing=predicted.missing,
                 reasons=tuple(map(self._identifier, predicted.reasons)),
             )

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from ..diagnosis.observations import Certainty
-from ..model.prediction import Outcome, Rule
+from ..model.prediction import Outcome, Rank, Rule
 from ..model.record import Origin, Verdict
 from ..model.report import CheckOutcome
 from ..model.spec import Variant
@@ -23,7 +23,7 @@ from ..model.spec import Variant
 SCHEMA_VERSION = 1
 
 #: `compat.facts.STATUSES`, as a type.
-Status = Literal["verified", "verified-local", "derived", "unverified"]
+Status = Literal["measured", "verified", "verified-local", "derived", "unverified", "reported"]
 Mode = Literal["eager", "xla"]
 Strings = tuple[str, ...]
 
@@ -121,6 +121,22 @@ class PredictionRow(Struct, frozen=True, forbid_unknown_fields=True):
         Outcome | None, Meta(description="For operations that run one by one.", examples=["works"])
     ]
     xla: Annotated[Outcome | None, Meta(description="For functions that XLA compiles.", examples=["works"])]
+    rank: Annotated[
+        Rank,
+        Meta(
+            description="What the outcome rests on: `measured` if a report in `measurements/` decides it for"
+            " all modes, else `derived`.",
+            examples=["derived"],
+        ),
+    ]
+    evidence: Annotated[
+        Strings,
+        Meta(
+            description="What was tried with this combination or one near it: ids of `facts`, the best first."
+            " A contradiction stays in it.",
+            examples=[["tensorflow-62412-tf2.14.0-titan-v"]],
+        ),
+    ]
     missing: Annotated[
         Strings, Meta(description="Facts that are not known and that `works` needs.", examples=[["driver"]])
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Annotated, Literal, TypedDict
 
@@ -87,6 +87,55 @@ class Outcome(str, Enum):
     UNKNOWN = "unknown"
 
 
+class Rank(str, Enum):
+    """What an answer rests on, the best first.
+
+    `certified`: all required checks passed on a real GPU, and the image's digest is signed. `measured`: a
+    report of the probe from a real GPU (`measurements/`). `reported`: a person wrote in public what they saw.
+    `derived`: rules over published facts.
+    """
+
+    CERTIFIED = "certified"
+    MEASURED = "measured"
+    REPORTED = "reported"
+    DERIVED = "derived"
+
+
+@dataclass(frozen=True)
+class SeenLimit:
+    """What was seen to fail only in full float32, with TensorFloat-32 off, which is not the default."""
+
+    code: Annotated[str, "The check and the mode, such as `xla_convolution_float32`."]
+    gpu: Annotated[str, "The model, such as `NVIDIA H200`."]
+    error: Annotated[str, "What failed, in the words of the software that refused it."]
+    mode: Annotated[str | None, "`xla` if it concerns only functions that XLA compiles, else null."]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One time that somebody tried a combination, or one near it."""
+
+    id: Annotated[str, "The [fact](facts.md): a measurement or a public report."]
+    rank: Annotated[Rank, "`certified`, `measured` or `reported`."]
+    eager: Annotated[Outcome | None, "What was seen for operations that run one by one; null for nothing."]
+    xla: Annotated[Outcome | None, "What was seen for functions that XLA compiles; null for nothing."]
+    text: Annotated[str, "What was tried, such as `NVIDIA H200 with driver 580.159.04 and Python 3.12`."]
+    source: Annotated[str, "Where it can be read, on one line."]
+    date: Annotated[str | None, "The day on which it was measured, or null if that is not known."] = None
+    differs: Annotated[
+        tuple[str, ...], "How it differs from what was asked; nothing if it is the same combination."
+    ] = ()
+    limits: Annotated[tuple[SeenLimit, ...], "What failed only in full float32; its fields are below."] = ()
+    explained: Annotated[str | None, "Why it is not as the rules say, if that is known, with the source."] = (
+        None
+    )
+
+    def outcome(self, mode: str) -> Outcome | None:
+        """Return what was seen in a mode, `eager` or `xla`; None for nothing."""
+        found = self.eager if mode == EAGER else self.xla
+        return None if found is Outcome.UNKNOWN else found
+
+
 @dataclass(frozen=True)
 class Reason:
     """One reason of a prediction, with the fact that it is based on and the fact's source."""
@@ -96,7 +145,9 @@ class Reason:
     fact: Annotated[str, "The [fact](facts.md) that it is based on."]
     source: Annotated[str, "Where the fact was read (title, address or issue), on one line."]
     status: Annotated[
-        str, "How sure the fact is: `verified`, `verified-local`, `derived` or `unverified`."
+        str,
+        "How sure the fact is: `verified`, `verified-local`, `derived` or `unverified`; `measured` and"
+        " `reported` for what was tried.",
     ] = "verified"
     advisory: Annotated[
         bool,
@@ -105,7 +156,7 @@ class Reason:
     rule: Annotated[
         Rule | None,
         "The [code](facts.md#codes-of-rules) of the rule that fails, or that can't be decided; null for a"
-        " reason that supports `works`.",
+        " reason that supports `works`, and for a measurement.",
     ] = None
     mode: Annotated[
         str | None,
@@ -148,7 +199,14 @@ class PredictionDocument(TypedDict):
         Outcome | None,
         "The outcome for functions that XLA compiles; null if only eager operations were asked about.",
     ]
+    rank: Annotated[
+        Rank, "What the outcome rests on: `certified`, `measured`, or `derived` (rules over published facts)."
+    ]
     missing: Annotated[list[str], "The facts that are not known and that `works` needs."]
+    evidence: Annotated[
+        list[dict[str, object]],
+        "What was tried, the best first; a contradiction stays in it. Its fields are below.",
+    ]
     reasons: Annotated[list[dict[str, object]], "Those that decide first; their fields are below."]
 
 
@@ -160,6 +218,7 @@ class Prediction:
         for functions that XLA compiles, None if only eager operations were asked about.
     outcome: the worse of the two.
     missing: the facts that are not known and that `works` needs, as names of fields of `Situation`.
+    rank: what the outcome rests on. evidence: what was tried, the best first.
     """
 
     outcome: Outcome
@@ -167,6 +226,8 @@ class Prediction:
     eager: Outcome | None
     xla: Outcome | None
     missing: tuple[str, ...] = ()
+    rank: Rank = Rank.DERIVED
+    evidence: tuple[Evidence, ...] = ()
 
     @property
     def modes(self) -> str:
@@ -181,7 +242,9 @@ class Prediction:
             "outcome": self.outcome,
             "eager": self.eager,
             "xla": self.xla,
+            "rank": self.rank,
             "missing": list(self.missing),
+            "evidence": [asdict(one) for one in self.evidence],
             # Not with `asdict`, which takes ten times as long, and a plan has thousands of cells.
             "reasons": [dict(vars(reason)) for reason in self.reasons],
         }

@@ -31,7 +31,7 @@ about it; if none of them decides, it is `works-on-cpu`, in a rehearsal too: it 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -39,6 +39,7 @@ from ..problems import FAULT
 from .evidence import COMPUTING_CHECKS, Computed
 from .facts import Host
 from .measurement import Outside, Source, Unread
+from .prediction import Outcome
 from .record import REHEARSAL, Origin, Verdict
 from .report import CheckOutcome, CheckResult, Report
 from .spec import Variant
@@ -89,6 +90,11 @@ OF_THE_GPU = frozenset(
 )
 #: What must pass on the CPU in an image without CUDA.
 REQUIRED_ON_CPU = tuple(name for name in REQUIRED_CHECKS if name not in OF_THE_GPU)
+#: Those of functions that XLA compiles. What fails in the others stands in the way of both modes, because
+#: such functions use the same driver, libraries and kernels.
+OF_XLA = frozenset({"xla_toolchain", "xla_train_step", "xla_convolution", "keras_jit"})
+#: It compares the wheels with a lock, and does not ask whether they work.
+_LOCK = "lock_match"
 #: The version of the probe that has these checks, without the digest of its sources. A test compares it with
 #: the probe's.
 PROBE_VERSION = "2.2.0"
@@ -334,6 +340,34 @@ _QUESTIONS_WITHOUT_CUDA = (
     _imported,
     _challenge_not_repeated,
 )
+
+
+def outcomes(report: Report, works_by_default: Collection[str] = ()) -> tuple[Outcome, Outcome]:
+    """Return what a report shows for operations that run one by one, and for functions that XLA compiles.
+
+    It is `works` if all required checks of the mode passed and computed on a GPU, `fails` if one of them went
+    wrong, and otherwise `unknown`: without a GPU, if the GPU is not healthy, or if a check was skipped or is
+    missing. This is evidence for predictions and never a verdict.
+
+    works_by_default: ids of checks whose failure does not count, because it was seen only in full float32.
+    """
+    if not report.host.gpus or any(_excuses(check) for check in _wrong_health(report)):
+        return Outcome.UNKNOWN, Outcome.UNKNOWN
+    required = frozenset(REQUIRED_CHECKS) - {_LOCK, HEALTH}
+    wrong = {check.id for check in failed_checks(report)} & required - frozenset(works_by_default)
+    passed = {
+        name
+        for name in required
+        if name in works_by_default
+        or (_passed(report, name) and (name not in COMPUTING_CHECKS or _computed_on(report, name, "GPU")))
+    }
+
+    def outcome(names: frozenset[str]) -> Outcome:
+        if wrong & names:
+            return Outcome.FAILS
+        return Outcome.WORKS if names <= passed and _passed(report, HEALTH) else Outcome.UNKNOWN
+
+    return outcome(required - OF_XLA), outcome(required)
 
 
 def differences(host: Host, outside: Outside) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ..compat.drivers import branches
 from ..compat.image_support import GpuSupport, ImageSupport
-from ..model.prediction import Outcome, PlannedCell, Prediction, Reason
+from ..model.prediction import Outcome, PlannedCell, Prediction, Rank, Reason
 from ..model.record import Record
 from ..model.report import CheckDescription, CheckOutcome, CheckResult, Report
 from ..model.situation import EAGER, XLA
@@ -76,7 +76,20 @@ def prediction_text(prediction: Prediction) -> RenderableType:
         head.append(Text(prediction.modes))
     if prediction.missing and prediction.outcome is Outcome.UNKNOWN:
         head.append(Text(f"not known: {', '.join(fact_names(prediction.missing))}"))
+    if prediction.evidence:
+        head.append(Text(f"evidence: {evidence_words(prediction)}"))
     return Group(*head, reasons_table(prediction.reasons))
+
+
+def evidence_words(prediction: Prediction) -> str:
+    """Return what a prediction rests on, and the best that was tried besides. It needs some evidence."""
+    best = prediction.evidence[0]
+    where = f"{best.text}{f', {best.date}' if best.date else ''}"
+    if prediction.rank is not Rank.DERIVED:
+        weaker = f"; weaker, because it had {' and '.join(best.differs)}" if best.differs else ""
+        return f"{best.rank.value} ({where}{weaker})"
+    weaker = f" with {' and '.join(best.differs)}" if best.differs and best.rank is Rank.MEASURED else ""
+    return f"derived from published facts; also {best.rank.value}{weaker} ({where})"
 
 
 def reasons_table(reasons: Iterable[Reason]) -> Table:

@@ -171,3 +171,16 @@ def test_only_a_digest_gets_into_a_command() -> None:
         records[0].cell: {"verdict": "certified", "digest": records[0].image_digest},
         records[1].cell: {"verdict": "certified", "digest": None},
     }
+
+
+def test_the_limits_of_a_record_get_to_the_answers() -> None:
+    limit = {"code": "xla_convolution_float32", "gpu": "NVIDIA H100", "error": "no configuration"}
+    check = {
+        "id": "xla_convolution", "outcome": "pass", "required": True, "statement": None, "duration_s": 1.0,
+        "problems": [limit | {"severity": "limit"}], "evidence": {},
+    }  # fmt: skip
+    record = measured(IMAGES[0], H100, Verdict.CERTIFIED, 1, checks=[check])
+    made = answers.Answers("answers/a.js", "answers/b.js", {})
+    found = answers.context(made, "registry.example.org/x", sources([record]).measurements)
+    data = json.loads(str(found["data"]))
+    assert data["verdicts"][record.cell]["limits"] == [limit | {"mode": "xla"}]

@@ -31,6 +31,9 @@ from ...compat.gpus import gpu_names
 from ...compat.older_releases import older_releases
 from ...compat.releases import releases
 from ...errors import InputError
+from ...model.report import Limit
+from ...model.situation import XLA
+from ...model.verdict import OF_XLA
 from ...versions import Version
 from .details import script_json
 from .measurements import Measurements
@@ -93,7 +96,7 @@ _RULES = (
 )  # fmt: skip
 #: Of these, what only people edit, or what needs packages that a browser does not have.
 _NOT_RULES = re.compile(
-    r"__pycache__|\.yaml$|README|/inspect/|/(compile|document|read_report|report_problems)\.py$"
+    r"__pycache__|\.yaml$|README|/inspect/|/(compile|document|measurements|read_report|report_problems)\.py$"
     r"|/packaging/(?!__init__|version|LICENSE)"
 )
 
@@ -126,11 +129,14 @@ class Answers:
 
 def context(answers: Answers, registry: str | None, measurements: Measurements) -> dict[str, Any]:
     """Return the values for the template of the questions."""
-    digests, verdicts = {}, {}
+    digests: dict[str, str | None] = {}
+    verdicts: dict[str, dict[str, Any]] = {}
     for record in sorted(measurements.latest.values(), key=lambda record: record.finished):
         digest = record.image_digest
         known = digest is not None and _DIGEST.fullmatch(digest)
         verdicts[record.cell] = {"verdict": record.verdict.value, "digest": digest if known else None}
+        if limits := record.limits:
+            verdicts[record.cell]["limits"] = [_limit(limit) for limit in limits]
         if known:
             digests[record.image] = digest
     data = {
@@ -149,6 +155,12 @@ def context(answers: Answers, registry: str | None, measurements: Measurements) 
         ),
         "data": markupsafe.Markup(script_json(data)),
     }
+
+
+def _limit(limit: Limit) -> dict[str, str | None]:
+    """Return a limit with the mode that it concerns, as the page's script hands it to the answers."""
+    mode = XLA if limit.code.startswith(tuple(OF_XLA)) else None
+    return {"code": limit.code, "gpu": limit.gpu, "error": limit.error, "mode": mode}
 
 
 def pinned() -> Pyodide:

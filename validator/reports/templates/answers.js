@@ -296,6 +296,7 @@
       ...found.notes.map((note) => element("p", {}, ...coded(note))),
       found.commands.length ? command(`${found.way}-${index}`, found.commands.join("\n")) : "",
       found.verdict ? element("p", {}, "Measured on this class of machines: ", measurement(found), ".") : "",
+      found.measured ? element("p", {}, `Measured on ${found.measured}.`) : "",
       details(`Why this is predicted for ${found.release} ${HOW[found.way]}`, reasons(found.reasons)),
       ...(found.newer.length ? [details(`Why no newer release than ${found.release} ${HOW[found.way]}`, ...found.newer.map((group) =>
         element("div", {}, element("h5", {}, group.releases), reasons(group.reasons))))] : []));

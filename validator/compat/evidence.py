@@ -1,0 +1,298 @@
+"""Weigh what people measured and reported against the rules, and find it for a combination.
+
+Evidence has ranks (`model.prediction.Rank`), of which the rules over published facts are the lowest. A
+measurement with the same TensorFlow, Python, minor versions of CUDA and cuDNN, compute capability and driver
+branch comes before them. One that differs in the Python, in the driver's release or in another package is
+weaker: it decides only where the rules do not, and one that failed turns "works" into "not known". A public
+report never decides. A contradiction shows both sides.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..model.prediction import Evidence, Outcome, Prediction, Rank, Reason, SeenLimit, decide
+from ..model.situation import EAGER, LINUX, MODES, PYPI, X86_64, XLA
+from ..versions import ComputeCapability, CudaVersion, DriverRelease
+from . import facts, gpus, loose_values
+from .machine import Machine
+
+_DECIDES = (Rank.CERTIFIED, Rank.MEASURED)
+_LIMIT = "limit {} on {}, only in full float32 with TensorFloat-32 off: {}"
+_OVERRULED = {
+    Outcome.FAILS: "the rules alone say that it fails: {}",
+    Outcome.UNKNOWN: "the rules alone do not decide: {}",
+}
+_OTHERWISE = "; the rules say otherwise"
+_WEAKER = "; this is weaker evidence"
+
+
+@dataclass(frozen=True)
+class Tried:
+    """Evidence for a piece of software, and the machine that it is about.
+
+    capability: None for any GPU. driver: as installed there; None if it is not known.
+    """
+
+    evidence: Evidence
+    capability: ComputeCapability | None
+    driver: DriverRelease | None
+
+
+@dataclass(frozen=True)
+class Installed:
+    """The software that was asked about, as far as evidence is compared with it.
+
+    release: as in the facts. packages: names without a CUDA suffix, with versions. The other fields are those
+    of `Situation`.
+    """
+
+    release: str
+    python: str | None
+    cuda: CudaVersion | None
+    cudnn: str | None
+    packages: Mapping[str, str]
+    system: str | None
+    machine: str | None
+    wheel: str | None
+    library_path: bool | None
+
+
+def on_software(installed: Installed) -> tuple[Tried, ...]:
+    """Return what was tried with a piece of software on any machine, the best first."""
+    measured, reported = _by_release()
+    return (
+        *(one for row in measured.get(installed.release, ()) for one in _measured(row, installed)),
+        *(one for row in reported.get(installed.release, ()) for one in _reported(row, installed)),
+    )
+
+
+def on_machine(tried: Iterable[Tried], host: Machine) -> tuple[Evidence, ...]:
+    """Return what was tried on a kind of machine: its compute capability and its driver branch."""
+    return tuple(
+        sorted(
+            (found for one in tried if (found := _on_machine(one, host)) is not None),
+            key=lambda one: (one.rank not in _DECIDES, bool(one.differs)),
+        )
+    )
+
+
+def weigh(
+    reasons: Iterable[Reason], found: Sequence[Evidence], missing: tuple[str, ...], mode: str | None
+) -> Prediction:
+    """Return the prediction from the reasons of the rules and from what was tried.
+
+    found: as `on_machine` returns it. missing, mode: as for `decide`.
+    """
+    rules = decide(reasons, missing, mode)
+    asked = [name for name in MODES if mode in (None, name)]
+    decided = {name: _decision(found, name, rules) for name in asked}
+    by_evidence = {name: pair for name, pair in decided.items() if pair is not None}
+    outcomes = {name: outcome for name, (_, outcome) in by_evidence.items()}
+    told = [
+        *_deciding(by_evidence, rules, asked),
+        *(one for reason in rules.reasons for one in _after_evidence(reason, outcomes, asked)),
+    ]
+    answer = decide(told, missing, mode)
+    deciding = [evidence for evidence, _ in by_evidence.values()]
+    remarks = [remark for one in found for remark in _remarks(one, deciding, answer)]
+    rank = Rank.MEASURED if len(by_evidence) == len(asked) else Rank.DERIVED
+    # Remarks come last, and among them those about what was tried come first.
+    return replace(decide([*remarks, *answer.reasons], missing, mode), rank=rank, evidence=tuple(found))
+
+
+def _decision(found: Sequence[Evidence], mode: str, rules: Prediction) -> tuple[Evidence, Outcome] | None:
+    """Return the evidence that decides a mode, with the outcome; None if the rules do."""
+    tried = [one for one in found if one.rank in _DECIDES and one.outcome(mode) is not None]
+    if not tried:
+        return None
+    best = tried[0]
+    seen, expected = best.outcome(mode), rules.eager if mode == EAGER else rules.xla
+    assert seen is not None
+    if not best.differs:
+        return best, seen
+    if expected is Outcome.UNKNOWN and not rules.missing:
+        return best, seen
+    if expected is Outcome.WORKS and seen is Outcome.FAILS:
+        return best, Outcome.UNKNOWN
+    return None
+
+
+def _deciding(
+    decided: Mapping[str, tuple[Evidence, Outcome]], rules: Prediction, asked: Sequence[str]
+) -> Iterator[Reason]:
+    """Yield the measurements that decide, as reasons: one for both modes if they say the same."""
+    if len(asked) > 1 and len(decided) == len(asked) and len(set(decided.values())) == 1:
+        evidence, outcome = decided[EAGER]
+        yield _reason(evidence, outcome, None, rules.outcome)
+        return
+    for mode, (evidence, outcome) in decided.items():
+        yield _reason(evidence, outcome, mode, (rules.eager if mode == EAGER else rules.xla))
+
+
+def _reason(evidence: Evidence, outcome: Outcome, mode: str | None, expected: Outcome | None) -> Reason:
+    """Return a measurement as a reason that decides. expected: what the rules alone say."""
+    seen = evidence.outcome(mode or EAGER)
+    assert seen is not None, "evidence decides only what it shows"
+    against = expected is not seen and expected is not Outcome.UNKNOWN
+    text = f"{_told(evidence, seen, mode)}{_OTHERWISE if against else ''}"
+    return Reason(outcome, text, evidence.id, evidence.source, evidence.rank.value, mode=mode)
+
+
+def _after_evidence(
+    reason: Reason, outcomes: Mapping[str, Outcome], asked: Sequence[str]
+) -> Iterator[Reason]:
+    """Yield a reason of the rules; where a measurement showed otherwise, as a remark."""
+    if reason.advisory or reason.outcome is Outcome.WORKS:
+        yield reason
+        return
+    about = [mode for mode in asked if reason.mode in (None, mode)]
+    # Evidence that only makes the answer unsure speaks against no reason.
+    overruled = [mode for mode in about if outcomes.get(mode) not in (None, reason.outcome, Outcome.UNKNOWN)]
+    kept = [mode for mode in about if mode not in overruled]
+    if kept or not about:
+        yield replace(reason, mode=kept[0] if overruled else reason.mode)
+    if overruled:
+        text = _OVERRULED[reason.outcome].format(reason.text)
+        mode = reason.mode if not kept else overruled[0]
+        yield replace(reason, outcome=Outcome.WORKS, text=text, advisory=True, rule=None, mode=mode)
+
+
+def _remarks(one: Evidence, deciding: Sequence[Evidence], answer: Prediction) -> Iterator[Reason]:
+    """Yield remarks: what else was tried, and the limits that were seen."""
+    if one not in deciding:
+        yield _beside(one, answer)
+    yield from (limit_reason(limit, one.id, one.source, one.rank) for limit in one.limits)
+
+
+def _beside(one: Evidence, answer: Prediction) -> Reason:
+    """Return a remark about what was tried and does not decide, with a contradiction named."""
+    against = any(
+        one.outcome(mode) not in (None, expected) and expected not in (None, Outcome.UNKNOWN)
+        for mode, expected in ((EAGER, answer.eager), (XLA, answer.xla))
+    )
+    if one.rank is Rank.REPORTED:
+        differs = f", {' and '.join(one.differs)}" if one.differs else ""
+        contradiction = "; this contradicts the prediction" if against else ""
+        explained = f" ({one.explained})" if one.explained and against else ""
+        return _remark(one, f"reported by a person{differs}: {one.text}{contradiction}{explained}")
+    modes: Sequence[str | None] = (None,) if one.eager is one.xla else MODES
+    said = [(mode, one.outcome(mode or EAGER)) for mode in modes]
+    told = "; ".join(_told(one, seen, mode) for mode, seen in said if seen is not None)
+    return _remark(one, f"{told}{_OTHERWISE if against else ''}")
+
+
+def limit_reason(limit: SeenLimit, fact: str, source: str, rank: Rank) -> Reason:
+    """Return a limit as a remark. fact, source, rank: of the evidence in which it was seen."""
+    text = _LIMIT.format(limit.code, limit.gpu, limit.error)
+    return Reason(Outcome.WORKS, text, fact, source, rank.value, True, mode=limit.mode)
+
+
+def _remark(one: Evidence, text: str) -> Reason:
+    return Reason(Outcome.WORKS, text, one.id, one.source, one.rank.value, True)
+
+
+def _told(one: Evidence, seen: Outcome, mode: str | None) -> str:
+    """Return a measurement as a sentence without a full stop. seen: `works` or `fails`."""
+    subject = {None: "it", EAGER: "eager execution", XLA: "XLA"}[mode]
+    differs = f" with {' and '.join(one.differs)}" if one.differs else ""
+    weaker = _WEAKER if one.differs else ""
+    return f"{one.rank.value} on {one.date}{differs}: {subject} {seen.value} on {one.text}{weaker}"
+
+
+def _on_machine(one: Tried, host: Machine) -> Evidence | None:
+    """Return the evidence if it is about such a machine, with how the machine differs."""
+    if one.capability is not None and one.capability != host.capability:
+        return None
+    decides = one.evidence.rank in _DECIDES
+    if decides and (host.on_windows or host.user is None or host.user.lifted_to):
+        return None
+    if one.driver is None:
+        return one.evidence
+    if host.driver is None or host.driver.branch != one.driver.branch:
+        return None
+    if host.driver.is_branch or one.driver.is_branch or host.driver == one.driver:
+        return one.evidence
+    other = f"driver {one.driver} instead of {host.driver}"
+    return replace(one.evidence, differs=(*one.evidence.differs, other))
+
+
+# The rows of `measurements/` and of `data/reported.yaml`.
+
+
+@functools.cache
+def _by_release() -> tuple[Mapping[str, list[facts.Row]], Mapping[str, list[facts.Row]]]:
+    """Return the measurements, the newest first, and the public reports, both by release."""
+    found: tuple[dict[str, list[facts.Row]], dict[str, list[facts.Row]]] = {}, {}
+    measured = sorted(facts.rows(facts.MEASUREMENTS, facts.MEASUREMENTS), key=lambda row: row["date"])
+    for rows, by_release in zip((measured[::-1], facts.rows("reported", "reported")), found, strict=True):
+        for row in rows:
+            by_release.setdefault(row["tensorflow"], []).append(row)
+    return found
+
+
+def _measured(row: facts.Row, asked: Installed) -> Iterator[Tried]:
+    """Yield a measurement if it is about such software. Images are for Linux, with PyPI's TensorFlow."""
+    where = (asked.system, asked.machine, asked.wheel, asked.library_path)
+    versions = (str(asked.cuda), loose_values.minor(asked.cudnn))
+    if where != (LINUX, X86_64, PYPI, True) or versions != (row["cuda"], row["cudnn"]):
+        return
+    fact = facts.fact(row)
+    gpu, driver = row["gpu"], row["driver"]
+    evidence = Evidence(
+        id=fact.id,
+        rank=Rank.MEASURED,
+        eager=Outcome(row["eager"]),
+        xla=Outcome(row["xla"]),
+        text=f"{gpu} with driver {driver} and Python {row['python']}"
+        + (", by an imported report" if row["imported"] else ""),
+        source=f"{fact.source}, probe {row['probe']}: {row['how']}",
+        date=row["date"],
+        differs=tuple(_other_software(row, asked)),
+        limits=tuple(SeenLimit(**limit) for limit in row["limits"]),
+    )
+    yield Tried(evidence, ComputeCapability.parse(row["capability"]), DriverRelease.parse(driver))
+
+
+def _other_software(row: facts.Row, asked: Installed) -> Iterator[str]:
+    """Yield what a measurement had instead of what was asked about."""
+    if asked.python != row["python"]:
+        yield f"Python {row['python']}" + (f" instead of {asked.python}" if asked.python else "")
+    for name, version in asked.packages.items():
+        tried = row["packages"].get(name)
+        if tried is None and not name.startswith("nvidia-"):
+            yield f"no {name}"
+        elif tried is not None and loose_values.minor(tried) != loose_values.minor(version):
+            yield f"{name} {tried} instead of {version}"
+
+
+def _reported(row: facts.Row, asked: Installed) -> Iterator[Tried]:
+    """Yield a public report if it is about such software."""
+    where = (asked.system or LINUX, asked.machine or X86_64, asked.wheel or PYPI)
+    if where != (row.get("system", LINUX), row.get("machine", X86_64), row.get("wheel", PYPI)):
+        return
+    stated = {name: value for name, value in row.items() if name not in row.get("assumed", ())}
+    versions = (("cuda", str(asked.cuda)), ("cudnn", loose_values.minor(asked.cudnn)))
+    if any(stated.get(name, known) != known for name, known in versions):
+        return
+    fact, python = facts.fact(row), stated.get("python")
+    evidence = Evidence(
+        id=fact.id,
+        rank=Rank.REPORTED,
+        eager=Outcome(row["eager"]) if "eager" in row else None,
+        xla=Outcome(row["xla"]) if "xla" in row else None,
+        text=row["seen"],
+        source=fact.source,
+        differs=(f"with Python {python}",) if python and python != asked.python else (),
+        explained=row.get("explained"),
+    )
+    yield Tried(evidence, _capability(stated), loose_values.driver(stated.get("driver")))
+
+
+def _capability(stated: Mapping[str, str]) -> ComputeCapability | None:
+    """Return the compute capability that a public report is about; None if it names no GPU."""
+    if "compute_capability" in stated or "gpu" not in stated:
+        return loose_values.capability(stated.get("compute_capability"))
+    return gpus.gpu(stated["gpu"]).compute_capability

@@ -1,0 +1,222 @@
+"""The files in `measurements/`: reports of the probe from real GPUs, which `predict` shows as *measured*.
+
+`records publish` writes them, and `compile` turns each into one row of the facts, because nothing may read
+whole reports at run time. A measurement is evidence for predictions and never a certificate: nobody signed
+it, and it may come from an environment that is not one of this project's images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..model import codec
+from ..model.codec import DocumentError
+from ..model.prediction import Outcome, Rank
+from ..model.report import CheckOutcome, CheckResult, Report, ReportError, report_of, versions_of
+from ..model.situation import XLA
+from ..model.spec import Choice, ImageSpec, Variant, cell_identifier, host_identifier
+from ..model.timestamps import parse_timestamp
+from ..model.verdict import OF_XLA, outcomes
+from ..versions import ComputeCapability, CudaVersion, DriverRelease, leading_numbers, major_minor
+from . import facts, gpus, known_issues, loose_values, packages
+
+#: The format of the files. It changes when a reader of the older format would misread the newer one.
+FORMAT = 1
+#: Where the files are in a checkout.
+DIRECTORY = Path(__file__).parent.parent.parent / facts.MEASUREMENTS
+#: Probes before this one computed in full float32 only, so they can't see what works by default.
+_FIRST_WITH_LIMITS = (2, 3)
+_FULL_PRECISION = "float32"
+
+
+class MeasurementError(ValueError):
+    """A file is not a measurement, or a report can't become one. The message says why."""
+
+
+class ByDefault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a program did in TensorFlow's defaults where a check of an older probe failed in full float32.
+
+    check: the id of that check. program: what the program computes. output: what it printed.
+    """
+
+    check: str
+    program: str
+    output: str
+
+
+class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file in `measurements/`.
+
+    how: how the report was made, as a clause. imported: True if a person sent it. report: as the probe wrote
+    it, without names of people and machines. by_default: only with a probe before 2.3.
+    """
+
+    format: int
+    how: str
+    imported: bool
+    report: dict[str, Any]
+    by_default: tuple[ByDefault, ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        """Return the measurement as JSON."""
+        found: dict[str, Any] = codec.encode(self)
+        return found
+
+
+def read_measurement(data: bytes) -> Measurement:
+    """Read a file and check that it shows something. Raises MeasurementError."""
+    try:
+        measurement = codec.convert(codec.parse(data), Measurement, "the measurement")
+    except DocumentError as error:
+        raise MeasurementError(str(error)) from None
+    row_of(measurement)
+    return measurement
+
+
+def name_of(measurement: Measurement) -> str:
+    """Return the name of its file without the suffix: image spec, driver, GPU and day.
+
+    Raises MeasurementError.
+    """
+    name: str = row_of(measurement)["id"]
+    return name
+
+
+def row_of(measurement: Measurement) -> facts.Row:
+    """Return a measurement as a row of the facts. Raises MeasurementError where it shows nothing real."""
+    if measurement.format != FORMAT:
+        raise MeasurementError(f"it has format {measurement.format}; this version reads {FORMAT}")
+    if not measurement.how.strip():
+        raise MeasurementError("it does not say how it was made")
+    try:
+        report = report_of(measurement.report)
+    except ReportError as error:
+        raise MeasurementError(str(error)) from None
+    _check_is_real(report)
+    excused = {one.check: _excused(report, one) for one in measurement.by_default}
+    eager, xla = outcomes(report, excused)
+    if (eager, xla) == (Outcome.UNKNOWN, Outcome.UNKNOWN):
+        raise MeasurementError(
+            "the report shows nothing: a required check was skipped or is missing, or the GPU is not healthy"
+        )
+    image, gpu = _image(report), report.host.gpus[0]
+    driver = DriverRelease.parse(report.host.driver or "")
+    capability = ComputeCapability.parse(gpu.compute_capability or "")
+    when = parse_timestamp(report.finished)
+    if when is None:
+        raise MeasurementError(f"its finish time is not a timestamp: {report.finished}")
+    host = host_identifier(driver, gpus.model_of(gpu.name or ""), capability)
+    name = f"{cell_identifier(image.identifier, host)}_{when.date().isoformat()}"
+    assert image.cuda is not None and image.cudnn is not None
+    return {
+        "id": name,
+        "tensorflow": image.tensorflow,
+        "python": image.python,
+        "cuda": image.cuda.version,
+        "cudnn": image.cudnn.version,
+        "gpu": gpu.name,
+        "capability": str(capability),
+        "driver": str(driver),
+        "date": when.date().isoformat(),
+        "eager": eager.value,
+        "xla": xla.value,
+        "limits": [*_limits(report), *(_limit(check, gpu.name or "") for check in excused.values())],
+        "packages": _packages(report.environment.packages),
+        "imported": measurement.imported,
+        "how": measurement.how.strip(),
+        "probe": report.probe.version.partition("+")[0],
+        "status": Rank.MEASURED.value,
+        "sources": [f"{facts.MEASUREMENTS}/{name}.json"],
+    }
+
+
+def rows(directory: Path = DIRECTORY) -> list[facts.Row]:
+    """Return every measurement in a directory as a row, sorted by name.
+
+    Raises MeasurementError for a file that is wrong, or that has another name than `name_of` gives it.
+    """
+    found = []
+    for path in sorted(directory.glob("*.json")):
+        try:
+            row = row_of(read_measurement(path.read_bytes()))
+        except MeasurementError as error:
+            raise MeasurementError(f"{path}: {error}") from None
+        if row["id"] != path.stem:
+            raise MeasurementError(f"{path}: the file of this measurement is named {row['id']}.json")
+        found.append(row)
+    return found
+
+
+def _check_is_real(report: Report) -> None:
+    """Raise MeasurementError unless a real GPU made the report."""
+    host = report.host
+    if report.fixture:
+        raise MeasurementError("a test made the report up (fixture), so it proves nothing")
+    if not host.gpus or host.driver is None:
+        raise MeasurementError("the report is from a machine without an NVIDIA GPU or driver")
+    # Libraries can claim any GPU. The kernel module and its device files are not theirs.
+    nodes = any(node.device and node.registered and node.opens for node in host.device_nodes)
+    loaded = host.kernel_driver is not None or bool(host.wsl)
+    if not loaded or not (nodes or host.wsl):
+        raise MeasurementError("the report is not from a real GPU: no loaded NVIDIA kernel module was seen")
+    if len({gpu.compute_capability for gpu in host.gpus}) > 1:
+        raise MeasurementError("the machine has GPUs of several compute capabilities; measure with one kind")
+
+
+def _image(report: Report) -> ImageSpec:
+    """Return the image spec that the environment is, from the versions that the probe found."""
+    found = versions_of(report)
+    for name in ("tensorflow", "python", "cuda", "cudnn"):
+        if name not in found:
+            raise MeasurementError(f"the report does not say which {name} there was")
+    cuda, cudnn = str(CudaVersion.parse(found["cuda"])), major_minor(found["cudnn"])
+    python = loose_values.minor(found["python"]) or found["python"]
+    return ImageSpec(found["tensorflow"], python, Variant.GPU, Choice(cuda, cuda), Choice(cudnn, cudnn))
+
+
+def _excused(report: Report, seen: ByDefault) -> CheckResult:
+    """Return the check that a program shows to work by default. Raises MeasurementError if it can't."""
+    check = report.check(seen.check)
+    if leading_numbers(report.probe.version)[:2] >= _FIRST_WITH_LIMITS:
+        raise MeasurementError(
+            f"probe {report.probe.version} computes in TensorFlow's defaults, so what fails there is a fault"
+        )
+    if check is None or check.outcome is not CheckOutcome.FAIL or check.id not in OF_XLA:
+        raise MeasurementError(f"the check {seen.check} is not one of XLA's that failed in the report")
+    types = {entry.entry.get("type", _FULL_PRECISION) for entry in check.problems}
+    if types != {_FULL_PRECISION}:
+        raise MeasurementError(f"the check {seen.check} failed in other types than {_FULL_PRECISION} too")
+    if not seen.program.strip() or not seen.output.strip():
+        raise MeasurementError(
+            f"what works by default instead of {seen.check} needs a program and its output"
+        )
+    return check
+
+
+def _limit(check: CheckResult, gpu: str) -> dict[str, str | None]:
+    """Return the failure of a check in full float32 as a limit."""
+    first = check.problems[0].entry if check.problems else {}
+    error = first.get("error")
+    if error is None:
+        # The message of a Python exception from a graph is only a heading; what was raised follows it.
+        below = [line for line in check.evidence.raw.get("traceback", ()) if line[:1].isalpha()]
+        error = f"{first.get('exception')}: {below[-1] if below else first.get('message')}"
+    return {"code": f"{check.id}_{_FULL_PRECISION}", "gpu": gpu, "error": str(error), "mode": XLA}
+
+
+def _limits(report: Report) -> Iterable[dict[str, str | None]]:
+    for check in report.checks:
+        for limit in check.limits:
+            mode = XLA if check.id in OF_XLA else None
+            yield {"code": limit.code, "gpu": limit.gpu, "error": limit.error, "mode": mode}
+
+
+def _packages(installed: Mapping[str, str]) -> dict[str, str]:
+    """Return the packages whose versions a prediction can depend on, by name without a CUDA suffix."""
+    wanted = {"numpy", "nvidia-cuda-nvcc", *packages.named_packages(), *known_issues.named_packages()}
+    plain = {loose_values.without_suffix(name): version for name, version in installed.items()}
+    return {name: plain[name] for name in sorted(wanted & plain.keys())}
