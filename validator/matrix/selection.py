@@ -7,6 +7,7 @@ order.
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import functools
 import re
@@ -16,11 +17,11 @@ from enum import Enum
 
 from .. import versions
 from ..compat import gpus, policies, releases
-from ..compat.errors import UnknownGpu
+from ..compat.errors import PolicyError, UnknownGpu
 from ..conditions import Comparison, Condition, NoneOf, Wanted
 from ..errors import InputError
 from ..model.prediction import Outcome
-from ..model.spec import AS_BUILT, LATEST, Choice, HostClass, ImageSpec, Variant
+from ..model.spec import POLICIES, Choice, HostClass, ImageSpec, Variant
 from .problems import join_words, quote, unknown_name
 
 
@@ -196,13 +197,14 @@ def _policies(image: ImageSpec) -> tuple[str, ...]:
 
 @functools.cache
 def _policies_giving(tensorflow: str, cuda: str, cudnn: str) -> tuple[str, ...]:
-    """Return both policies if `latest` gives the same image as `as-built`."""
-    release = releases.release(tensorflow)
-    return tuple(
-        policy
-        for policy in (AS_BUILT, LATEST)
-        if tuple(choice.label for choice in policies.choose(release, policy, policy)) == (cuda, cudnn)
-    )
+    """Return all policies that give an image with this CUDA and cuDNN."""
+    release, found = releases.release(tensorflow), []
+    for policy in POLICIES:
+        # A release without the extra has no `latest`.
+        with contextlib.suppress(PolicyError):
+            if tuple(choice.label for choice in policies.choose(release, policy, policy)) == (cuda, cudnn):
+                found.append(policy)
+    return tuple(found)
 
 
 def _version(choice: Choice | None) -> tuple[str, ...]:
@@ -233,7 +235,7 @@ AXES: dict[str, Axis] = {
     "tensorflow": _image(lambda image: (image.tensorflow,), _tensorflow, versions.release_comparer),
     "python": _image(lambda image: (image.python,), _same(_two_parts), _two_parts),
     "variant": _image(lambda image: (image.variant.value,), _word(*(member.value for member in Variant))),
-    "policy": _image(_policies, _word(AS_BUILT, LATEST)),
+    "policy": _image(_policies, _word(*POLICIES)),
     "cuda": _image(lambda image: _version(image.cuda), _same(_two_parts), _two_parts),
     "cudnn": _image(lambda image: _version(image.cudnn), _same(_two_parts), _two_parts),
     "base": _image(lambda image: (image.base or "default",), _glob),
