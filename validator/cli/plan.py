@@ -26,6 +26,7 @@ def command(matrix_path: Path, profile: str | None, selectors: tuple[str, ...], 
     has one job per image, for jobs that build.
     """
     from ..matrix.plan import github_image_matrix, github_matrices
+    from ..model.prediction import count_words
     from .planning import load_plan
 
     plan = load_plan(matrix_path, profile, selectors)
@@ -40,8 +41,8 @@ def command(matrix_path: Path, profile: str | None, selectors: tuple[str, ...], 
         from ..reports.terminal import plan_table, show
 
         show(plan_table(plan.cells))
-    outcomes = [cell.prediction.outcome.value for cell in plan.cells]
-    counts = ", ".join(f"{outcomes.count(word)} {word}" for word in ("works", "fails", "unknown"))
+    words = count_words(cell.prediction for cell in plan.cells)
+    counts = ", ".join(f"{number} {word}" for word, number in words.items())
     images, cells = counted(len(plan.images), "image"), counted(len(plan.cells), "cell")
     print_status(f"{images}, {cells}: {counts}; {len(plan.excluded)} excluded")
     for reason in dict.fromkeys(cell.reason for cell in plan.excluded):

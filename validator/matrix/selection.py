@@ -20,7 +20,7 @@ from ..compat import gpus, policies, releases
 from ..compat.errors import PolicyError, UnknownGpu
 from ..conditions import Comparison, Condition, NoneOf, Wanted
 from ..errors import InputError
-from ..model.prediction import Outcome
+from ..model.prediction import WORDS, Prediction
 from ..model.spec import POLICIES, Choice, HostClass, ImageSpec, Variant
 from .problems import join_words, quote, unknown_name
 
@@ -44,8 +44,8 @@ _OPERATORS = join_words(list(versions.OPERATORS))
 class Axis:
     """One key that a selector may have.
 
-    read: returns the values that an image, a host class or an outcome has on this axis; an image for the CPU
-        has no value for CUDA.
+    read: returns the values that an image, a host class or a prediction has on this axis; an image for the
+        CPU has no value for CUDA.
     equals: makes the test for a selector's value. Raises ValueError for a wrong value.
     comparer: makes the comparer for a selector's value, on axes with an order. Raises ValueError too.
     """
@@ -54,7 +54,7 @@ class Axis:
     read: (
         Callable[[ImageSpec], tuple[str, ...]]
         | Callable[[HostClass], tuple[str, ...]]
-        | Callable[[Outcome], tuple[str, ...]]
+        | Callable[[Prediction], tuple[str, ...]]
     )
     equals: Callable[[str], Wanted]
     comparer: Callable[[str], versions.Comparer] | None = None
@@ -83,7 +83,7 @@ class Selector:
     def scope(self) -> Scope:
         return AXES[self.key].scope
 
-    def holds(self, item: ImageSpec | HostClass | Outcome) -> bool:
+    def holds(self, item: ImageSpec | HostClass | Prediction) -> bool:
         """Return True when an item of the selector's scope matches it.
 
         `!=` matches exactly what `=` does not. The ordering operators match nothing that lacks the axis.
@@ -252,7 +252,7 @@ AXES: dict[str, Axis] = {
     "compat": _host(lambda host: (host.compat,) if host.compat else (), _same(_two_parts), _two_parts),
     "prediction": Axis(
         Scope.PREDICTION,
-        lambda outcome: (outcome.value,),
-        _word(*(member.value for member in Outcome)),
+        lambda prediction: (prediction.word,),
+        _word(*WORDS),
     ),
 }
