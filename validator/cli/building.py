@@ -48,6 +48,7 @@ from .next_steps import digest_of, name_of, say_estimate, say_next_steps
 from .options import print_status, progress_directory, store_url_for
 from .planning import available_on, load_plan, locks_of
 from .progress import Progress, results_table, totals
+from .staleness import say_recommended
 from .trust_options import trust_path_for
 
 
@@ -111,6 +112,7 @@ def prepare(asked: Request) -> Prepared:
     place = _open_workplace(asked, sources, locks, needs_images=repository is not None)
     print_status(f"Engine: {place.description}")
     plan = load_plan(asked.matrix_path, asked.profile, asked.selectors, available_on(place.engine))
+    say_recommended(plan.images)
     refuse_wrong_locks(locks, plan.images)
     if asked.builds:
         with contextlib.closing(Wheelhouse(sources)) as wheelhouse:

@@ -9,7 +9,7 @@ import click
 
 from ..reports.printable import counted
 from .options import format_option, matrix_option, print_status, profile_option, select_option, verbose_option
-from .staleness import say_if_stale
+from .staleness import say_if_stale, say_recommended
 
 
 @click.command("plan")
@@ -47,4 +47,5 @@ def command(matrix_path: Path, profile: str | None, selectors: tuple[str, ...], 
     print_status(f"{images}, {cells}: {counts}; {len(plan.excluded)} excluded")
     for reason in dict.fromkeys(cell.reason for cell in plan.excluded):
         print_status(f"  Excluded: {reason}")
+    say_recommended(plan.images)
     say_if_stale()

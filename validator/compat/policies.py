@@ -247,6 +247,12 @@ def _pinned(pins: dict[str, str]) -> list[str]:
 # The policy `recommended`: the newest CUDA and cuDNN for which no fault is known.
 
 
+def is_recommended(spec: ImageSpec) -> bool:
+    """Return True if an image has what `recommended` takes for its release, and its metadata allows more."""
+    release = find_release(spec.tensorflow)
+    return _has_choice(release) and (spec.cuda, spec.cudnn) == choose(release, RECOMMENDED, RECOMMENDED)
+
+
 def why_recommended(release: Release) -> str:
     """Return why `recommended` takes its versions for a release, as a sentence without a full stop.
 
