@@ -15,6 +15,7 @@ from validator.compat.releases import release
 from validator.engines import host_situation
 from validator.errors import InputError, MissingError
 from validator.model.measurement import GpuIdentity, Outside, Unread
+from validator.model.spec import RECOMMENDED
 
 pytestmark = pytest.mark.usefixtures("releases_up_to_2_22rc")
 T4 = "--tensorflow 2.18.1 --driver 570.124.06 --gpu t4"
