@@ -66,16 +66,17 @@ def test_after_an_image_that_does_not_work_comes_another(verdict: str) -> None:
     answer = tried(verdict, None if verdict == "broken" else DIGEST, **A100)
     says = "failed when it was measured" if verdict == "failed" else "could not be built"
     assert answer["headline"] == (
-        "TensorFlow 2.21.0 should work in an image, and 2.20.0 with pip."
-        f" The image of TensorFlow 2.21.0 with CUDA 12.5, cuDNN 9.3 and Python 3.12 {says}."
+        "For eager operations, TensorFlow 2.21.0 should work in an image, and 2.20.0 with pip. With XLA,"
+        " TensorFlow 2.20.0 should work. The image of TensorFlow 2.21.0 with the newest CUDA 12.9, the newest"
+        f" cuDNN 9.28 and Python 3.12 {says}."
     )
     assert ("measured" in answer["basis"]) == (verdict == "failed") and answer["basis"].endswith(REST)
     image = way(answer, "image")
-    assert image["image"] == NEWEST_LIBRARIES and image["verdict"] is None
+    assert image["image"] == AS_BUILT and image["verdict"] is None
     assert image["commands"][0].endswith(f"--select image={image['image']}")
     [refuted] = answer["refuted"]
-    assert (refuted["image"], refuted["verdict"]) == (AS_BUILT, verdict)
-    assert refuted["cell"] == f"{AS_BUILT}@r580-a100"
+    assert (refuted["image"], refuted["verdict"]) == (NEWEST_LIBRARIES, verdict)
+    assert refuted["cell"] == f"{NEWEST_LIBRARIES}@r580-a100"
 
 
 def test_after_the_images_of_a_release_that_do_not_work_comes_an_older_release() -> None:
@@ -116,7 +117,7 @@ def test_a_certified_image_of_other_libraries_is_pulled() -> None:
     assert way(other, "image")["image"] == PINNED and way(other, "image")["verdict"] is None
     # It can't be pulled, and nothing says that the matrix has it.
     gone = works(**A100, verdicts={f"{PINNED}@r580-a100": {"verdict": "certified", "digest": DIGEST}})
-    assert way(gone, "image")["image"] == AS_BUILT
+    assert way(gone, "image")["image"] == NEWEST_LIBRARIES
 
 
 def test_a_certified_image_of_an_older_release_is_first() -> None:
@@ -130,14 +131,14 @@ def test_a_certified_image_of_an_older_release_is_first() -> None:
     first, second, _ = answer["ways"]
     assert first["commands"] == [f"docker pull registry.example.org/tf@{DIGEST}"]
     assert first["newer"][0]["reasons"][0]["text"].endswith("not certified on this kind of machine")
-    assert second["image"] == AS_BUILT and second["verdict"] is None
+    assert second["image"] == NEWEST_LIBRARIES and second["verdict"] is None
 
 
 def test_an_image_whose_twin_failed_is_not_chosen_before_others() -> None:
-    twin = AS_BUILT.replace("py312", "py311")
+    twin = PINNED.replace("py312", "py311")
     machine = {"gpu": "a100", "driver": "580"}
     assert way(pullable({twin: "unproven"}, **machine), "image")["image"] == twin
-    newest = AS_BUILT.replace("py312", "py313")
+    newest = PINNED.replace("py312", "py313")
     answer = pullable({twin: "unproven", newest: "failed"}, **machine)
     assert way(answer, "image")["image"] == "tf2.21.0-cudalatest-cudnnlatest-py313"
 
@@ -146,7 +147,7 @@ def test_an_image_with_other_packages_is_chosen_only_if_it_is_certified() -> Non
     ours = f"{PINNED}_ours"
     image = way(pullable({ours: "certified"}, **A100), "image")
     assert image["image"] == ours and image["notes"] == ["This image has other packages too: ours."]
-    assert way(pullable({ours: "unproven"}, **A100), "image")["image"] == AS_BUILT
+    assert way(pullable({ours: "unproven"}, **A100), "image")["image"] == NEWEST_LIBRARIES
 
 
 @pytest.mark.parametrize("verdict", ["unproven", "works-on-cpu"])

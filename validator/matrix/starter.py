@@ -15,11 +15,13 @@ from ..compat.predict import predict
 from ..model.prediction import Outcome
 from ..model.spec import AS_BUILT, Cell, Choice, HostClass, ImageSpec, Variant
 from ..resources import manual, source
-from ..versions import DriverRelease, is_numbers
+from ..versions import ComputeCapability, DriverRelease, is_numbers
 
 WORKFLOW = Path(".github") / "workflows" / "gpu-images.yml"
 #: The first of these that an image has is taken.
 _PYTHONS = ("3.12", "3.11", "3.13", "3.10")
+#: The machine of a matrix that is written where there is no GPU.
+EXAMPLE = HostClass("r580-h100", DriverRelease.parse("580"), ComputeCapability(9, 0), "h100")
 #: A builder has to be confirmed once a year.
 _VALID = timedelta(days=365)
 _TEMPLATE = Path(__file__).parent / "gpu-images.yml"
@@ -52,12 +54,12 @@ class GitlabRepository:
 
 
 def choose_image(images: Iterable[ImageSpec], hosts: Sequence[HostClass]) -> ImageSpec:
-    """Return the first image that is predicted to work on all of these host classes.
+    """Return the first image that is predicted to work on all of these host classes, or on the example.
 
     If there is none, the first whose eager operations work, otherwise simply the first.
 
     images: the newest TensorFlow first. Of each, the CUDA and cuDNN that it was built with come first, then a
-    common Python. Candidates and images whose CUDA changes from lock to lock are left out.
+    common Python. Candidates are left out.
     """
     candidates = [
         image
@@ -66,11 +68,11 @@ def choose_image(images: Iterable[ImageSpec], hosts: Sequence[HostClass]) -> Ima
         and is_numbers(image.tensorflow)
         and image.cuda is not None
         and image.cudnn is not None
-        and not (image.cuda.floats or image.cudnn.floats)
     ]
     releases = list(dict.fromkeys(image.tensorflow for image in candidates))
     ordered = sorted(candidates, key=lambda image: (releases.index(image.tensorflow), _preference(image)))
-    predictions = [(image, [predict(Cell(image, host)) for host in hosts]) for image in ordered]
+    asked = hosts or (EXAMPLE,)
+    predictions = [(image, [predict(Cell(image, host)) for host in asked]) for image in ordered]
     works = (image for image, found in predictions if all(each.outcome is Outcome.WORKS for each in found))
     eager = (image for image, found in predictions if all(each.eager is Outcome.WORKS for each in found))
     return next(works, None) or next(eager, ordered[0])
@@ -135,8 +137,8 @@ def matrix_text(image: ImageSpec, hosts: Sequence[HostClass]) -> str:
 def _host_lines(hosts: Sequence[HostClass]) -> Iterable[str]:
     if not hosts:
         yield "  # No GPU was found on the machine where this was written: name the machines that you have."
-        yield '  - driver: "580"'
-        yield "    gpu: h100"
+        yield f'  - driver: "{EXAMPLE.driver}"'
+        yield f"    gpu: {EXAMPLE.gpu}"
         return
     yield "  # The machine where this was written."
     for host in hosts:
