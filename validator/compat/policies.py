@@ -271,7 +271,9 @@ def why_recommended(release: Release) -> str:
             known = {reason.fact for reason in _faults(release, chosen, model)}
             for reason in _faults(release, worse, model):
                 if reason.fact not in known:
-                    return f"{why}; with {_pair_name(worse)}, on {model}: {reason.sentence} ({reason.fact})"
+                    # The rest of a known issue says what to do about it, which this policy does.
+                    fault = reason.sentence.partition("; ")[0]
+                    return f"{why}; with {_pair_name(worse)}, on {model}: {fault} ({reason.fact})"
     return why
 
 
