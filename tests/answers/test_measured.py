@@ -11,6 +11,7 @@ from validator.model.record import Verdict
 
 from .machines import (
     A100,
+    AS_BUILT,
     DIGEST,
     NEWEST_LIBRARIES,
     OTHER,
@@ -80,12 +81,12 @@ def test_after_an_image_that_does_not_work_comes_another(verdict: str) -> None:
 
 
 def test_after_the_images_of_a_release_that_do_not_work_comes_an_older_release() -> None:
-    newest = [RECOMMENDED, NEWEST_LIBRARIES]
+    newest = [RECOMMENDED, AS_BUILT, NEWEST_LIBRARIES]
     answer = pullable(dict.fromkeys(newest, "failed"), **A100)
     assert answer["headline"] == (
-        "TensorFlow 2.20.0 should work. 2 images of TensorFlow 2.21.0 were tried and do not work."
+        "TensorFlow 2.20.0 should work. 3 images of TensorFlow 2.21.0 were tried and do not work."
     )
-    assert answer["basis"] == f"2 images were tried on this kind of machine. {REST}"
+    assert answer["basis"] == f"3 images were tried on this kind of machine. {REST}"
     image = way(answer, "image")
     assert image["release"] == "2.20.0" and [one["image"] for one in answer["refuted"]] == newest
     [group] = image["newer"]

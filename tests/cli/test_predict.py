@@ -193,7 +193,9 @@ def test_the_default_image_is_the_recommended_one_and_says_why(capsys: pytest.Ca
         printed = capsys.readouterr()
         assert printed.out.startswith(f"tf2.21.0-cuda{chosen[0].version}-cudnn{chosen[1].version}-py313")
         assert why in printed.err
-        assert cli.run(["predict", "--tensorflow", "2.21.0", "--policy", "as-built", *asked.split()]) == 0
+        # On an L4, XLA fails with the cuDNN of the build.
+        code = cli.run(["predict", "--tensorflow", "2.21.0", "--policy", "as-built", *asked.split()])
+        assert code == bool(asked)
         printed = capsys.readouterr()
         assert printed.out.startswith("tf2.21.0-cuda12.5-cudnn9.3-py313")
         assert "Recommended" not in printed.err

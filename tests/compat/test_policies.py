@@ -329,14 +329,14 @@ def test_a_fault_of_the_newest_versions_is_avoided_and_named(add_faults: Faults)
 
 
 def test_a_fault_of_what_the_release_was_built_with_is_named(add_faults: Faults) -> None:
-    when = {"all": [{"nvidia-cudnn": "<9.24"}, {"tensorflow": "==2.21"}]}
+    when = {"all": [{"nvidia-cudnn": "<9.24"}, {"tensorflow": "==2.20"}]}
     ada, others = {"capability": "==8.9"}, {"capability": ">=9.0"}
     add_faults(
         {"when": {"all": [*when["all"], ada]}}, {"when": {"all": [*when["all"], others]}, "means": "unknown"}
     )
-    assert recommended() == ("12.9", "9.28")
-    assert policies.why_recommended(release("2.21.0")) == (
-        "CUDA 12.9 and cuDNN 9.28 are the newest that tensorflow 2.21.0 allows, and no known fault rules them"
+    assert recommended("2.20.0") == ("12.9", "9.28")
+    assert policies.why_recommended(release("2.20.0")) == (
+        "CUDA 12.9 and cuDNN 9.28 are the newest that tensorflow 2.20.0 allows, and no known fault rules them"
         " out; with CUDA 12.5 and cuDNN 9.3, on L2: XLA: it breaks (KB-TEST-0)"
     )
 
@@ -360,7 +360,7 @@ def test_the_versions_with_the_fewest_faults_are_recommended_if_all_have_some(ad
         {"when": {"all": [{"nvidia-cudnn": "<9.10"}, {"capability": "<8.0"}]}},
         {"when": {"nvidia-cuda-nvcc": ">=12.9"}, "mode": "eager"},
     )
-    assert recommended() == ("12.8", "9.9")
+    assert recommended("2.20.0") == ("12.8", "9.9")
 
 
 def test_one_of_the_two_can_be_recommended_for_a_given_other() -> None:
