@@ -6,10 +6,15 @@ import json
 from typing import Any
 
 from validator.answers.browser import ask
+from validator.compat import policies
+from validator.compat.releases import release
+from validator.model import spec
 
 DIGEST, OTHER = f"sha256:{7:064x}", f"sha256:{8:064x}"
+_CHOSEN = policies.choose(release("2.21.0"), spec.RECOMMENDED, spec.RECOMMENDED)
+RECOMMENDED = spec.ImageSpec("2.21.0", "3.12", spec.Variant.GPU, *_CHOSEN).identifier
 AS_BUILT = "tf2.21.0-cuda12.5-cudnn9.3-py312"
-PINNED = "tf2.21.0-cuda12.8-cudnn9.10-py312"
+PINNED = "tf2.21.0-cuda12.8-cudnn9.24-py312"
 NEWEST_LIBRARIES = "tf2.21.0-cudalatest-cudnnlatest-py312"
 A100 = {"gpu": "a100", "driver": "580", "python": "3.12"}
 RTX_5090 = {"gpu": "rtx 5090", "driver": "570", "python": "3.12"}

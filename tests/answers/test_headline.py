@@ -19,7 +19,7 @@ def made(name: str, release: str, outcome: str = "works", **changes: Any) -> dic
 
 
 CERTIFIED = {"verdict": "certified"}
-EAGER = {"modes": "eager only"}
+EAGER = {"modes": "eager-only"}
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from .machines import (
     NEWEST_LIBRARIES,
     OTHER,
     PINNED,
+    RECOMMENDED,
     RTX_5090,
     modes,
     pullable,
@@ -85,26 +86,27 @@ def test_a_certificate_proves_nothing_of_an_image_that_has_to_be_built() -> None
 def test_after_an_image_that_does_not_work_comes_another(verdict: str) -> None:
     answer = tried(verdict, None if verdict == "broken" else DIGEST, **A100)
     says = "failed when it was measured" if verdict == "failed" else "could not be built"
+    cuda, cudnn = RECOMMENDED.removeprefix("tf2.21.0-cuda").removesuffix("-py312").split("-cudnn")
     assert answer["headline"] == (
         "TensorFlow 2.21.0 should work in an image, and 2.20.0 with pip."
-        f" The image of TensorFlow 2.21.0 with CUDA 12.5, cuDNN 9.3 and Python 3.12 {says}."
+        f" The image of TensorFlow 2.21.0 with CUDA {cuda}, cuDNN {cudnn} and Python 3.12 {says}."
     )
     assert ("measured" in answer["basis"]) == (verdict == "failed") and answer["basis"].endswith(REST)
     image = way(answer, "image")
     assert image["image"] == NEWEST_LIBRARIES and image["verdict"] is None
     assert image["commands"][0].endswith(f"--select image={image['image']}")
     [refuted] = answer["refuted"]
-    assert (refuted["image"], refuted["verdict"]) == (AS_BUILT, verdict)
-    assert refuted["cell"] == f"{AS_BUILT}@r580-a100"
+    assert (refuted["image"], refuted["verdict"]) == (RECOMMENDED, verdict)
+    assert refuted["cell"] == f"{RECOMMENDED}@r580-a100"
 
 
 def test_after_the_images_of_a_release_that_do_not_work_comes_an_older_release() -> None:
-    newest = [AS_BUILT, NEWEST_LIBRARIES]
+    newest = [RECOMMENDED, AS_BUILT, NEWEST_LIBRARIES]
     answer = pullable(dict.fromkeys(newest, "failed"), **A100)
     assert answer["headline"] == (
-        "TensorFlow 2.20.0 should work. 2 images of TensorFlow 2.21.0 were tried and do not work."
+        "TensorFlow 2.20.0 should work. 3 images of TensorFlow 2.21.0 were tried and do not work."
     )
-    assert answer["basis"] == f"2 images were tried on this kind of machine. {REST}"
+    assert answer["basis"] == f"3 images were tried on this kind of machine. {REST}"
     image = way(answer, "image")
     assert image["release"] == "2.20.0" and [one["image"] for one in answer["refuted"]] == newest
     [group] = image["newer"]
@@ -136,7 +138,7 @@ def test_a_certified_image_of_other_libraries_is_pulled() -> None:
     assert way(other, "image")["image"] == PINNED and way(other, "image")["verdict"] is None
     # It can't be pulled, and nothing says that the matrix has it.
     gone = works(**A100, verdicts={f"{PINNED}@r580-a100": {"verdict": "certified", "digest": DIGEST}})
-    assert way(gone, "image")["image"] == AS_BUILT
+    assert way(gone, "image")["image"] == RECOMMENDED
 
 
 def test_a_certified_image_of_an_older_release_is_first() -> None:
@@ -150,23 +152,23 @@ def test_a_certified_image_of_an_older_release_is_first() -> None:
     first, second, _ = answer["ways"]
     assert first["commands"] == [f"docker pull registry.example.org/tf@{DIGEST}"]
     assert first["newer"][0]["reasons"][0]["text"].endswith("not certified on this kind of machine")
-    assert second["image"] == AS_BUILT and second["verdict"] is None
+    assert second["image"] == RECOMMENDED and second["verdict"] is None
 
 
 def test_an_image_whose_twin_failed_is_not_chosen_before_others() -> None:
-    twin = AS_BUILT.replace("py312", "py311")
+    twin = RECOMMENDED.replace("py312", "py311")
     machine = {"gpu": "a100", "driver": "580"}
     assert way(pullable({twin: "unproven"}, **machine), "image")["image"] == twin
-    newest = AS_BUILT.replace("py312", "py313")
+    newest = RECOMMENDED.replace("py312", "py313")
     answer = pullable({twin: "unproven", newest: "failed"}, **machine)
-    assert way(answer, "image")["image"] == "tf2.21.0-cudalatest-cudnnlatest-py313"
+    assert way(answer, "image")["image"] == NEWEST_LIBRARIES.replace("py312", "py313")
 
 
 def test_an_image_with_other_packages_is_chosen_only_if_it_is_certified() -> None:
     ours = f"{PINNED}_ours"
     image = way(pullable({ours: "certified"}, **A100), "image")
     assert image["image"] == ours and image["notes"] == ["This image has other packages too: ours."]
-    assert way(pullable({ours: "unproven"}, **A100), "image")["image"] == AS_BUILT
+    assert way(pullable({ours: "unproven"}, **A100), "image")["image"] == RECOMMENDED
 
 
 @pytest.mark.parametrize("verdict", ["unproven", "works-on-cpu"])

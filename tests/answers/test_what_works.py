@@ -41,7 +41,7 @@ def test_eager_and_xla_are_told_apart() -> None:
     answer = works(gpu="rtx 5090", driver="570.124.06", python="3.12")
     newest = answer["releases"][0]["release"]
     assert modes(answer) == {"eager": (newest, "works"), "xla": (None, "fails")}
-    assert way(answer, "image")["modes"] == way(answer, "pip")["modes"] == "eager only"
+    assert way(answer, "image")["modes"] == way(answer, "pip")["modes"] == "eager-only"
     assert any("jit_compile" in note for note in way(answer, "pip")["notes"])
 
 

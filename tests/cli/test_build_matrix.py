@@ -6,7 +6,10 @@ import json
 import random
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import NoReturn
 
 import pytest
 from click.testing import CliRunner
@@ -17,7 +20,9 @@ from validator.assemble.registry_destination import RegistryDestination
 from validator.cli import building
 from validator.cli.build_matrix import command
 from validator.cli.building import exit_code, result_json
+from validator.cli.planning import load_plan
 from validator.compat.policies import requirements
+from validator.delivery.host import Host, parse_driver, parse_gpus
 from validator.engines.docker.endpoint import Endpoint
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, InputError, MissingError
 from validator.locks import lock_files
@@ -28,6 +33,7 @@ from validator.pipeline import workplace
 from validator.pipeline.publisher import PublishedImage, TagTaken
 from validator.pipeline.run import Result, Status
 from validator.registry.names import Repository
+from validator.resources import shipped_matrix
 
 from ..assemble.bases import FILES, base_of, layer
 from ..assemble.pushes import completed
@@ -164,3 +170,82 @@ def test_an_image_over_its_budget_is_not_published(
     again = pushed(targets[1])
     assert (again.returncode, "but max_size is 1.0 MB" in again.stderr) == (1, True)
     assert index.downloads() == [] and not completed(server, targets[1].path)
+
+
+# -- the image for this machine ----------------------------------------------------------------------------
+
+
+class Stopped(Exception):
+    """A run that ended before it built anything. prepared: what it would have built."""
+
+    def __init__(self, prepared: building.Prepared) -> None:
+        self.prepared = prepared
+
+
+@pytest.fixture
+def on_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[building.Prepared, str]]:
+    """Return a function that types `build-matrix` on a machine, and returns what is built and was printed."""
+
+    def stop(asked: object, prepared: building.Prepared, store: object) -> NoReturn:
+        raise Stopped(prepared)
+
+    place = SimpleNamespace(
+        description="a test", maker=None, engine=SimpleNamespace(provides=lambda python: True, name="test")
+    )
+    monkeypatch.setattr(building, "_open_workplace", lambda *_, **__: place)
+    monkeypatch.setattr(building, "_runner", lambda *_, **__: None)
+    monkeypatch.setattr(building, "build", stop)
+    monkeypatch.chdir(tmp_path)
+
+    def typed(host: Host | None, *arguments: str) -> tuple[building.Prepared, str]:
+        def this_host() -> Host:
+            if host is None:
+                raise MissingError("this machine has no NVIDIA driver")
+            return host
+
+        monkeypatch.setattr("validator.delivery.host.this_host", this_host)
+        with pytest.raises(Stopped) as stopped:
+            command.main([*arguments], standalone_mode=False)
+        return stopped.value.prepared, capsys.readouterr().err
+
+    return typed
+
+
+def typed_host(driver: str, *models: str) -> Host:
+    return Host(parse_driver(driver), parse_gpus(models))
+
+
+def test_without_options_the_image_fits_this_machine(
+    on_machine: Callable[..., tuple[building.Prepared, str]],
+) -> None:
+    [usual] = load_plan(shipped_matrix(), None, ()).images
+    prepared, said = on_machine(typed_host("580.159.04", "h200"))
+    assert prepared.plan.images == (usual,) and prepared.profile is None
+    assert f"This builds {usual} for this machine (driver 580.159.04 with H200 (9.0)).\n" in said
+    assert "Recommended for TensorFlow" in said
+    prepared, said = on_machine(typed_host("580.65.06", "v100"))
+    [image] = prepared.plan.images
+    assert image != usual and f"This builds {image} for this machine" in said
+    assert prepared.profile is not None, "the command for another machine selects it there"
+    assert image in load_plan(shipped_matrix(), prepared.profile, (f"image={image}",)).images
+    assert {cell.cell.image for cell in prepared.plan.cells} == {image}
+    prepared, said = on_machine(None)
+    assert prepared.plan.images == (usual,) and prepared.profile is None
+    assert (
+        f"No GPU was found: this machine has no NVIDIA driver. This builds {usual}, for data-center" in said
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--profile", "quick"), ("--select", "tensorflow=2.21"), ("--profile", "jupyter")]
+)
+def test_a_selection_is_built_as_it_is(
+    on_machine: Callable[..., tuple[building.Prepared, str]], arguments: tuple[str, str]
+) -> None:
+    profile = arguments[1] if arguments[0] == "--profile" else None
+    select = (arguments[1],) if arguments[0] == "--select" else ()
+    prepared, said = on_machine(typed_host("580.65.06", "v100"), *arguments)
+    assert prepared.plan.images == load_plan(shipped_matrix(), profile, select).images
+    assert prepared.profile == profile and "This builds" not in said

@@ -61,14 +61,14 @@ def test_a_package_that_breaks_the_gpu_is_a_warning_and_fails_in_the_plan(tmp_pa
     assert f"Warning: {why}" in locked.stderr
     planned = run("plan", "--matrix", matrix)
     assert why in planned.stdout
-    assert "0 works, 1 fails" in planned.stderr
+    assert "0 works, 0 eager-only, 1 fails" in planned.stderr
 
 
 def test_without_such_a_package_there_is_no_such_warning(tmp_path: Path) -> None:
     write_lock(tmp_path)
     matrix = str(tmp_path / "matrix.yaml")
     assert "overwrite" not in run("lock", "--matrix", matrix).stderr
-    assert "1 works, 0 fails" in run("plan", "--matrix", matrix).stderr
+    assert "1 cell: 0 works, 0 eager-only, 0 fails, 1 unknown" in run("plan", "--matrix", matrix).stderr
 
 
 def test_a_secret_in_the_matrix_is_a_warning(tmp_path: Path) -> None:

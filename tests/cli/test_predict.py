@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from validator import cli
+from validator.compat import policies
 from validator.compat.freshness import read_on
 from validator.compat.policies import allowed_cudnn
 from validator.compat.releases import release
 from validator.engines import host_situation
 from validator.errors import InputError, MissingError
 from validator.model.measurement import GpuIdentity, Outside, Unread
+from validator.model.spec import RECOMMENDED
 
 pytestmark = pytest.mark.usefixtures("releases_up_to_2_22rc")
 T4 = "--tensorflow 2.18.1 --driver 570.124.06 --gpu t4"
@@ -70,7 +72,7 @@ EXTRA = "--tensorflow 2.20.0 --driver 580 --extra --gpu"
     ("arguments", "cudnn"),
     [
         (f"{EXTRA} h100", NEWEST),
-        ("--tensorflow 2.20.0 --driver 580 --gpu h100", "9.3.0.75"),
+        ("--tensorflow 2.20.0 --driver 580 --gpu h100", NEWEST),
         (f"{EXTRA} h100 --policy as-built", "9.3.0.75"),
         (f"{EXTRA} h100 --cudnn 9.10", "9.10.2.21"),
         (f"{EXTRA} h100 --package nvidia-cudnn-cu12==9.8.0.87", "9.8.0.87"),
@@ -117,7 +119,7 @@ def test_a_driver_that_does_not_exist_gets_the_hint_on_nvidia_smi(arguments: str
 
 
 def test_eager_and_xla_are_apart(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = "--tensorflow 2.22.0rc0 --driver 580 --gpu rtx-5090"
+    asked = "--tensorflow 2.21.0 --driver 580 --gpu rtx-5090"
     both = predict(capsys, asked)["prediction"]
     assert both["xla"] == "fails" and both["outcome"] == "fails"
     assert both["eager"] != "fails", "only XLA's own PTX has no target for it"
@@ -181,3 +183,23 @@ def test_a_machine_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_situation, "read_host", lambda: Unread.NVML_SILENT)
     with pytest.raises(MissingError, match="shows no NVIDIA driver"):
         cli.run(["predict", "--tensorflow", "2.18.1", "--from-host"])
+
+
+def test_the_default_image_is_the_recommended_one_and_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = policies.choose(release("2.21.0"), RECOMMENDED, RECOMMENDED)
+    why = f"Recommended for TensorFlow 2.21.0: {policies.why_recommended(release('2.21.0'))}.\n"
+    for asked in ("", "--driver 580 --gpu l4"):
+        assert cli.run(["predict", "--tensorflow", "2.21.0", *asked.split()]) == 0
+        printed = capsys.readouterr()
+        assert printed.out.startswith(f"tf2.21.0-cuda{chosen[0].version}-cudnn{chosen[1].version}-py313")
+        assert why in printed.err
+        # On an L4, XLA fails with the cuDNN of the build.
+        code = cli.run(["predict", "--tensorflow", "2.21.0", "--policy", "as-built", *asked.split()])
+        assert code == bool(asked)
+        printed = capsys.readouterr()
+        assert printed.out.startswith("tf2.21.0-cuda12.5-cudnn9.3-py313")
+        assert "Recommended" not in printed.err
+    # Of the two, only the one that is not given is that of the build.
+    assert predict(capsys, "--tensorflow 2.21.0 --cudnn 9.10 --driver 580 --gpu l4")["cuda"] == "12.5"
+    assert cli.run(["plan"]) == 0
+    assert why in capsys.readouterr().err

@@ -50,11 +50,11 @@ def test_the_newest_release_and_why_no_newer_one(capsys: pytest.CaptureFixture[s
     assert text.startswith(
         f"TensorFlow {newest(answer)['eager']} should work in an image, and 2.13.1 with pip."
     )
-    assert "with pip. TensorFlow 2.21.0 does not work here: CUDA 12.5 needs driver 525.60.13 or newer" in text
+    assert "with pip. TensorFlow 2.21.0 does not work here: CUDA 12.9 needs driver 525.60.13 or newer" in text
     assert "This is only predicted, from published facts." in text
     assert f"functions that XLA compiles: TensorFlow {newest(answer)['xla']} in an image, 2.13.1 with" in text
     assert f"With pip, TensorFlow {newest(answer)['xla']} does not work here: the extra asks for" in text
-    assert "Why no newer release: - 2.18.0 to 2.21.0: CUDA 12.5 needs driver 525.60.13 or newer" in text
+    assert "Why no newer release: - 2.20.0 to 2.21.0: CUDA 12.9 needs driver 525.60.13 or newer" in text
     assert 'pip install "tensorflow' in text and "build-matrix --profile full --select image=tf2." in text
     assert "no such image to pull" not in text, "nobody has looked"
 
@@ -78,7 +78,7 @@ def test_nothing_works(capsys: pytest.CaptureFixture[str]) -> None:
     assert (code, answer["outcome"], newest(answer)) == (1, "fails", {"eager": None, "xla": None})
     text = shown(capsys, "--compute-capability", "2.0", "--driver", "390")
     assert text.startswith("No TensorFlow release is expected to use the GPU here.")
-    assert "Why TensorFlow 2.21.0 does not work: - CUDA 12.5 needs driver 525.60.13 or newer" in text
+    assert "Why TensorFlow 2.21.0 does not work: - CUDA 12.9 needs driver 525.60.13 or newer" in text
 
 
 def test_a_fact_that_is_not_given_makes_it_uncertain(capsys: pytest.CaptureFixture[str]) -> None:

@@ -266,7 +266,7 @@ def test_ranges_in_the_facts_agree_with_pep_440() -> None:
     ranges |= {
         wanted.text
         for combination in known_issues.combinations()
-        for comparison in combination.image.comparisons()
+        for comparison in combination.when.comparisons()
         for values in comparison.values.values()
         for wanted in values
         if wanted.range is not None

@@ -225,7 +225,7 @@ def test_two_packages_of_tensorflow_leave_it_open_which_one_is_used() -> None:
 
 
 def test_it_is_not_known_whether_the_loader_finds_the_libraries_of_2_21() -> None:
-    whole = replace(WHOLE, tensorflow="2.21.0")
+    whole = replace(WHOLE, tensorflow="2.21.0", cudnn="9.24")
     assert judge(whole).outcome is WORKS
     open_ = judge(replace(whole, library_path=None))
     assert (open_.outcome, open_.missing) == (UNKNOWN, ("library_path",))

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from validator._vendor.packaging.requirements import Requirement
-from validator.compat import policies
+from validator.compat import judge, known_issues, policies, predict, software
 from validator.compat.errors import PolicyError
 from validator.compat.releases import Release, release, releases
 from validator.errors import EXIT_INPUT
 from validator.model.additions import Additions, LocalWheel, Requirements
-from validator.model.spec import AS_BUILT, LATEST, Choice, ImageSpec, Variant
-from validator.versions import is_release_of, major_minor
+from validator.model.prediction import Outcome
+from validator.model.spec import AS_BUILT, LATEST, RECOMMENDED, Cell, Choice, HostClass, ImageSpec, Variant
+from validator.versions import ComputeCapability, DriverRelease, is_release_of, major_minor
 
 BUILDABLE = [known for known in releases() if known.wheels]
 
@@ -255,3 +258,123 @@ def test_a_release_whose_cuda_has_no_wheels_cannot_be_built() -> None:
 
 def test_a_patch_release_requires_itself() -> None:
     assert policies.tensorflow_requirements(spec("2.19.0", AS_BUILT))[0] == "tensorflow==2.19.0"
+
+
+# -- the policy recommended ------------------------------------------------------------------------------
+
+#: Makes rows of known_issues.yaml hold as well, each given by what is special about it.
+Faults = Callable[..., None]
+
+
+@pytest.fixture
+def add_faults(monkeypatch: pytest.MonkeyPatch) -> Iterator[Faults]:
+    real = known_issues.combinations()
+
+    def forget() -> None:
+        for module in (known_issues, software, judge, predict, policies):
+            for value in vars(module).values():
+                if hasattr(value, "cache_clear") and value.__module__ == module.__name__:
+                    value.cache_clear()
+
+    def add(*rows: dict[str, Any]) -> None:
+        usual = {"mode": "xla", "means": "fails", "text": "it breaks", "remedy": "use another"}
+        added = [
+            known_issues.combination({
+                "id": f"KB-TEST-{number}", "status": "verified", "sources": ["idx"], **usual, **row,
+            })
+            for number, row in enumerate(rows)
+        ]  # fmt: skip
+        forget()
+        monkeypatch.setattr(known_issues, "combinations", lambda: (*real, *added))
+
+    yield add
+    monkeypatch.undo()
+    forget()
+
+
+def recommended(tensorflow: str = "2.21.0") -> tuple[str, str]:
+    cuda, cudnn = policies.choose(release(tensorflow), RECOMMENDED, RECOMMENDED)
+    assert not (cuda.floats or cudnn.floats)
+    return cuda.version, cudnn.version
+
+
+def test_without_a_known_fault_the_newest_allowed_versions_are_recommended() -> None:
+    newest = [choice.version for choice in policies.choose(release("2.21.0"), LATEST, LATEST)]
+    assert list(recommended()) == newest
+    assert policies.why_recommended(release("2.21.0")).startswith(
+        f"CUDA {newest[0]} and cuDNN {newest[1]} are the newest that tensorflow 2.21.0 allows,"
+    )
+
+
+@pytest.mark.parametrize("known", BUILDABLE, ids=lambda known: known.version)
+def test_what_is_recommended_is_a_pin_that_the_metadata_allows(known: Release) -> None:
+    chosen = policies.choose(known, RECOMMENDED, RECOMMENDED)
+    # The same choice whoever asks for it, so that no image is built twice under one name.
+    assert chosen == policies.choose(known, *(choice.policy for choice in chosen))
+    asked = pins(ImageSpec(known.version, known.pythons[-1], Variant.GPU, *chosen))
+    assert all(re.fullmatch(r"==[\d.]+", pin) for name, pin in asked.items() if name.startswith("nvidia-"))
+    if known.extra_style != "range":
+        assert chosen == policies.choose(known, AS_BUILT, AS_BUILT)
+        assert "the only versions" in policies.why_recommended(known)
+
+
+def test_a_fault_of_the_newest_versions_is_avoided_and_named(add_faults: Faults) -> None:
+    add_faults({"when": {"all": [{"nvidia-cudnn": ">=9.27"}, {"tensorflow": "==2.21"}]}})
+    assert recommended() == ("12.9", "9.26")
+    assert recommended("2.20.0") == ("12.9", "9.28")
+    assert policies.why_recommended(release("2.21.0")) == (
+        "CUDA 12.9 and cuDNN 9.26 are the newest that tensorflow 2.21.0 allows, without a fault that others"
+        " avoid; with CUDA 12.9 and cuDNN 9.28, on T4: XLA: it breaks (KB-TEST-0)"
+    )
+
+
+def test_a_fault_of_what_the_release_was_built_with_is_named(add_faults: Faults) -> None:
+    when = {"all": [{"nvidia-cudnn": "<9.24"}, {"tensorflow": "==2.20"}]}
+    ada, others = {"capability": "==8.9"}, {"capability": ">=9.0"}
+    add_faults(
+        {"when": {"all": [*when["all"], ada]}}, {"when": {"all": [*when["all"], others]}, "means": "unknown"}
+    )
+    assert recommended("2.20.0") == ("12.9", "9.28")
+    assert policies.why_recommended(release("2.20.0")) == (
+        "CUDA 12.9 and cuDNN 9.28 are the newest that tensorflow 2.20.0 allows, and no known fault rules them"
+        " out; with CUDA 12.5 and cuDNN 9.3, on L2: XLA: it breaks (KB-TEST-0)"
+    )
+
+
+def test_what_is_unknown_counts_as_a_fault_and_an_advisory_does_not(add_faults: Faults) -> None:
+    add_faults(
+        {"when": {"nvidia-cudnn": ">=9.28"}, "means": "unknown"},
+        {"when": {"nvidia-cudnn": ">=9.20"}, "means": "advisory"},
+    )
+    assert recommended() == ("12.9", "9.27")
+
+
+def test_a_fault_on_every_version_makes_no_difference(add_faults: Faults) -> None:
+    add_faults({"when": {"tensorflow": "==2.21"}, "mode": "eager"})
+    assert recommended() == ("12.9", "9.28")
+
+
+def test_the_versions_with_the_fewest_faults_are_recommended_if_all_have_some(add_faults: Faults) -> None:
+    add_faults(
+        {"when": {"nvidia-cudnn": ">=9.10"}},
+        {"when": {"all": [{"nvidia-cudnn": "<9.10"}, {"capability": "<8.0"}]}},
+        {"when": {"nvidia-cuda-nvcc": ">=12.9"}, "mode": "eager"},
+    )
+    assert recommended("2.20.0") == ("12.8", "9.9")
+
+
+def test_one_of_the_two_can_be_recommended_for_a_given_other() -> None:
+    assert policies.choose(release("2.21.0"), RECOMMENDED, "9.10") == (
+        Choice("12.9", "12.9"),
+        Choice("9.10", "9.10"),
+    )
+    assert policies.choose(release("2.21.0"), AS_BUILT, RECOMMENDED)[0] == Choice(AS_BUILT, "12.5")
+
+
+def test_what_is_recommended_is_predicted_to_work_wherever_the_versions_of_the_build_are() -> None:
+    """On every data-center GPU from Turing on, for both modes, with the newest driver."""
+    for tensorflow in ("2.20.0", "2.21.0"):
+        for capability in ("7.5", "8.0", "8.6", "8.9", "9.0"):
+            host = HostClass("r580", DriverRelease(580), ComputeCapability.parse(capability))
+            found = predict.predict(Cell(spec(tensorflow, RECOMMENDED), host))
+            assert (found.outcome, found.eager, found.xla) == (Outcome.WORKS,) * 3

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from validator.compat.errors import UnknownRelease
-from validator.compat.predict import predict
+from validator.compat.judge import judge
+from validator.compat.predict import predict, situation_of
 from validator.model.prediction import Outcome, Prediction
+from validator.model.situation import EAGER
 from validator.model.spec import AS_BUILT, LATEST, Cell, Choice, HostClass, ImageSpec, Variant
 
 from .cells import cell, host
@@ -20,11 +23,17 @@ def case(
     expected: Outcome, fact: str, tensorflow: str, gpu: str, driver: str, policy: str = AS_BUILT, **more: Any
 ) -> Any:
     name = "-".join((tensorflow, gpu, driver, policy, *(f"{key}={value}" for key, value in more.items())))
-    return pytest.param(cell(tensorflow, gpu, driver, policy, **more), expected, fact, id=name)
+    return pytest.param(cell(tensorflow, gpu, driver, policy, **more), None, expected, fact, id=name)
+
+
+def eager(*asked: Any, **more: Any) -> Any:
+    """Return a case that asks only about eager operations."""
+    whole = case(*asked, **more)
+    return pytest.param(whole.values[0], EAGER, *whole.values[2:], id=whole.id)
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected", "fact"),
+    ("asked", "mode", "expected", "fact"),
     [
         # Volta: cuDNN dropped it in 9.11, drivers after R580.
         case(FAILS, "cudnn-9.12", "2.21.0", "v100", "580", LATEST),
@@ -32,16 +41,16 @@ def case(
         case(FAILS, "cudnn-9.12", "2.20.0", "p100", "570", LATEST),
         case(FAILS, "cudnn-9.12", "2.21.0", "gtx 1080 ti", "570", LATEST),
         case(FAILS, "cudnn-9.11", "2.21.0", "v100", "570", cudnn="9.11"),
-        case(WORKS, "minor-version-12", "2.21.0", "v100", "525.60.13"),
-        case(WORKS, "minor-version-12", "2.21.0", "v100", "535"),
-        case(WORKS, "branch-580", "2.21.0", "v100", "580"),
-        case(WORKS, "branch-580", "2.21.0", "v100", "580.95.05"),
-        case(WORKS, "branch-580", "2.21.0", "p100", "580"),
-        case(WORKS, "toolkit-12.5.0", "2.21.0", "v100", "570", cudnn="9.10.2"),
+        eager(WORKS, "minor-version-12", "2.21.0", "v100", "525.60.13"),
+        eager(WORKS, "minor-version-12", "2.21.0", "v100", "535"),
+        eager(WORKS, "branch-580", "2.21.0", "v100", "580"),
+        eager(WORKS, "branch-580", "2.21.0", "v100", "580.95.05"),
+        eager(WORKS, "branch-580", "2.21.0", "p100", "580"),
+        eager(WORKS, "toolkit-12.5.0", "2.21.0", "v100", "570", cudnn="9.10.2"),
         case(FAILS, "last-branch-volta", "2.21.0", "v100", "590"),
         case(FAILS, "last-branch-volta", "2.21.0", "v100", "590.44.01"),
         case(FAILS, "last-branch-volta", "2.21.0", "p100", "595"),
-        case(WORKS, "branch-590", "2.21.0", "t4", "590"),
+        eager(WORKS, "branch-590", "2.21.0", "t4", "590"),
         case(FAILS, "last-branch-volta", "2.14.1", "v100", "590"),
         # Hopper: some kernels are PTX 8.5 only, which R555 was the first to compile.
         case(FAILS, "ptx-8.5", "2.21.0", "h100", "535"),
@@ -53,10 +62,10 @@ def case(
         case(FAILS, "ptx-8.5", "2.21.0", "9.0", "550"),
         case(FAILS, "ptx-8.5", "2.20.0", "h100", "535"),
         case(FAILS, "ptx-8.5", "2.19.1", "h100", "550"),
-        case(WORKS, "toolkit-12.5.0", "2.21.0", "h100", "555"),
-        case(WORKS, "toolkit-12.5.0", "2.21.0", "h100", "555.42.02"),
-        case(WORKS, "toolkit-12.5.0", "2.21.0", "h100", "570"),
-        case(WORKS, "branch-580", "2.21.0", "h100", "580"),
+        eager(WORKS, "toolkit-12.5.0", "2.21.0", "h100", "555"),
+        eager(WORKS, "toolkit-12.5.0", "2.21.0", "h100", "555.42.02"),
+        eager(WORKS, "toolkit-12.5.0", "2.21.0", "h100", "570"),
+        eager(WORKS, "branch-580", "2.21.0", "h100", "580"),
         case(WORKS, "branch-580", "2.21.0", "h200", "580", LATEST),
         case(WORKS, "minor-version-12", "2.21.0", "h100", "570", LATEST),
         # Earlier releases have an older PTX, which only their wheels show, not their CUDA version.
@@ -69,19 +78,19 @@ def case(
         # What the wheel has no code for is NCCL, which one GPU does not need.
         case(WORKS, "toolkit-12.2.0", "2.15.1", "h100", "535"),
         # Everything else has machine code, so the documented minimum applies.
-        case(WORKS, "minor-version-12", "2.21.0", "a100", "535"),
-        case(WORKS, "minor-version-12", "2.21.0", "a100", "525.60.13"),
-        case(WORKS, "minor-version-12", "2.21.0", "a100", "525"),
+        eager(WORKS, "minor-version-12", "2.21.0", "a100", "535"),
+        eager(WORKS, "minor-version-12", "2.21.0", "a100", "525.60.13"),
+        eager(WORKS, "minor-version-12", "2.21.0", "a100", "525"),
         case(FAILS, "minor-version-12", "2.21.0", "a100", "525.53"),
         case(WORKS, "minor-version-12", "2.21.0", "a100", "535", LATEST),
-        case(WORKS, "minor-version-12", "2.21.0", "a100", "525.60.13", "12.9"),
-        case(WORKS, "minor-version-12", "2.21.0", "a100", "525.60.13", "12.9", cudnn="9.10.2"),
-        case(WORKS, "minor-version-12", "2.21.0", "l4", "535"),
-        case(WORKS, "minor-version-12", "2.21.0", "rtx 4090", "550.144.03"),
-        case(WORKS, "minor-version-12", "2.21.0", "rtx 3090", "535"),
-        case(WORKS, "minor-version-12", "2.21.0", "t4", "535"),
+        eager(WORKS, "minor-version-12", "2.21.0", "a100", "525.60.13", "12.9"),
+        eager(WORKS, "minor-version-12", "2.21.0", "a100", "525.60.13", "12.9", cudnn="9.10.2"),
+        eager(WORKS, "minor-version-12", "2.21.0", "l4", "535"),
+        eager(WORKS, "minor-version-12", "2.21.0", "rtx 4090", "550.144.03"),
+        eager(WORKS, "minor-version-12", "2.21.0", "rtx 3090", "535"),
+        eager(WORKS, "minor-version-12", "2.21.0", "t4", "535"),
         case(WORKS, "minor-version-12", "2.21.0", "t4", "535", LATEST),
-        case(WORKS, "branch-610", "2.21.0", "a100", "610"),
+        eager(WORKS, "branch-610", "2.21.0", "a100", "610"),
         case(UNKNOWN, "branch-615", "2.21.0", "a100", "700"),
         # A driver without CUDA 12.
         case(FAILS, "minor-version-12", "2.21.0", "t4", "470"),
@@ -107,11 +116,11 @@ def case(
         case(FAILS, "ptx-7.8", "2.14.1", "l4", "510.47.03"),
         case(FAILS, "ptx-8.7", "2.22.0rc0", "rtx 5090", "565"),
         # Forward compatibility: for data-center GPUs, on base branches that are still supported.
-        case(WORKS, "compat-12.9", "2.21.0", "h100", "535", compat="12.9"),
-        case(WORKS, "compat-12.9", "2.21.0", "h100", "535.183.01", compat="12.9"),
-        case(WORKS, "compat-12.9", "2.21.0", "a100", "535", compat="12.9"),
-        case(WORKS, "compat-12.5", "2.21.0", "h100", "535", compat="12.5"),
-        case(WORKS, "compat-13.0", "2.21.0", "h100", "570", compat="13.0"),
+        eager(WORKS, "compat-12.9", "2.21.0", "h100", "535", compat="12.9"),
+        eager(WORKS, "compat-12.9", "2.21.0", "h100", "535.183.01", compat="12.9"),
+        eager(WORKS, "compat-12.9", "2.21.0", "a100", "535", compat="12.9"),
+        eager(WORKS, "compat-12.5", "2.21.0", "h100", "535", compat="12.5"),
+        eager(WORKS, "compat-13.0", "2.21.0", "h100", "570", compat="13.0"),
         case(FAILS, "ptx-8.5", "2.21.0", "h100", "535", compat="12.4"),
         case(FAILS, "compat-error-804", "2.21.0", "rtx 4090", "535", compat="12.9"),
         case(FAILS, "compat-error-804", "2.21.0", "rtx 4090", "550.144.03", compat="12.9"),
@@ -120,10 +129,10 @@ def case(
         case(UNKNOWN, "compat-12.9", "2.21.0", "h100", "550", compat="12.9"),
         case(UNKNOWN, "compat-12.9", "2.21.0", "a100", "470", compat="12.9"),
         case(UNKNOWN, "compat-12.9", "2.21.0", "a100", "580", compat="12.9"),
-        case(WORKS, "compat-12.9", "2.21.0", "a100", "575", compat="12.9"),
+        eager(WORKS, "compat-12.9", "2.21.0", "a100", "575", compat="12.9"),
         case(UNKNOWN, "compat-eligible", "2.21.0", "a100", "535", compat="12.7"),
         case(FAILS, "last-branch-volta", "2.21.0", "v100", "535", compat="13.1"),
-        case(WORKS, "compat-12.9", "2.21.0", "9.0", "535", compat="12.9"),
+        eager(WORKS, "compat-12.9", "2.21.0", "9.0", "535", compat="12.9"),
         case(UNKNOWN, "compat-eligible", "2.21.0", "8.6", "535", compat="12.9"),
         # What cannot be installed.
         case(FAILS, "KB-TRT-2150", "2.15.0", "a100", "535", LATEST),
@@ -157,11 +166,29 @@ def case(
         # cuDNN other than the one that TensorFlow was compiled with.
         case(FAILS, "cudnn-same-major-newer-minor", "2.18.0", "a100", "570", cudnn="9.1"),
         case(FAILS, "cudnn-same-major-newer-minor", "2.21.0", "a100", "570", cudnn="8.9"),
-        case(WORKS, "toolkit-12.5.0", "2.21.0", "a100", "570", cudnn="9.4"),
+        eager(WORKS, "toolkit-12.5.0", "2.21.0", "a100", "570", cudnn="9.4"),
         # CUDA other than the one that TensorFlow was built with.
         case(FAILS, "tensorflow-2.21.0", "2.21.0", "a100", "580", "13.0", cudnn="9.12"),
         case(FAILS, "tensorflow-2.14.1", "2.14.1", "a100", "580", "12.2", cudnn="8.9"),
-        case(UNKNOWN, "tensorflow-2.21.0", "2.21.0", "a100", "580", "12.2", cudnn="9.3"),
+        eager(UNKNOWN, "tensorflow-2.21.0", "2.21.0", "a100", "580", "12.2", cudnn="9.3"),
+        # XLA of 2.21 and the convolution with bias, which cuDNN has a configuration for from 9.24 on.
+        case(FAILS, "KB-FUSED-CONV", "2.21.0", "t4", "580"),
+        case(FAILS, "KB-FUSED-CONV", "2.21.0", "a10", "580"),
+        case(FAILS, "KB-FUSED-CONV", "2.21.0", "a10g", "535"),
+        case(FAILS, "KB-FUSED-CONV", "2.21.0", "l4", "580"),
+        case(FAILS, "KB-FUSED-CONV", "2.21.0", "l4", "580", "12.9", cudnn="9.5"),
+        case(UNKNOWN, "KB-FUSED-CONV-GPU", "2.21.0", "rtx 4090", "580"),
+        case(UNKNOWN, "KB-FUSED-CONV-GPU", "2.21.0", "h100", "570"),
+        case(UNKNOWN, "KB-FUSED-CONV-GPU", "2.21.0", "v100", "580"),
+        case(UNKNOWN, "KB-FUSED-CONV-GPU", "2.21.0", "7.5", "580"),
+        case(WORKS, "branch-580", "2.21.0", "h200", "580"),
+        case(UNKNOWN, "KB-FUSED-CONV-GPU", "2.21.0", "h200", "580", "12.9", cudnn="9.5"),
+        case(UNKNOWN, "KB-FUSED-CONV-CUDNN", "2.21.0", "t4", "580", cudnn="9.4"),
+        case(UNKNOWN, "KB-FUSED-CONV-CUDNN", "2.21.0", "t4", "580", cudnn="9.6"),
+        case(UNKNOWN, "KB-FUSED-CONV-CUDNN", "2.21.0", "h200", "580", cudnn="9.23"),
+        case(WORKS, "branch-580", "2.21.0", "t4", "580", cudnn="9.24"),
+        case(WORKS, "branch-580", "2.21.0", "l4", "580", LATEST),
+        case(WORKS, "branch-580", "2.20.0", "t4", "580"),
         # Wheels that don't look where NVIDIA's wheels put the libraries.
         # Images and environments tell the loader about those folders.
         case(WORKS, "minor-version-12", "2.16.1", "a100", "535"),
@@ -170,8 +197,8 @@ def case(
         case(WORKS, "branch-535", "2.12.0", "v100", "535"),
     ],
 )
-def test_predictions(asked: Cell, expected: Outcome, fact: str) -> None:
-    prediction = predict(asked)
+def test_predictions(asked: Cell, mode: str | None, expected: Outcome, fact: str) -> None:
+    prediction = predict(asked) if mode is None else judge(replace(situation_of(asked), mode=mode))
     assert prediction.outcome is expected, said(prediction)
     assert prediction.reasons[0].fact == fact, said(prediction)
 
@@ -187,11 +214,7 @@ def advisories(asked: Cell) -> set[str]:
 @pytest.mark.parametrize(
     ("fact", "given", "not_given"),
     [
-        (
-            "KB-CUDNN-95-XLA",
-            cell("2.21.0", "a100", "570", cudnn="9.5"),
-            cell("2.21.0", "a100", "570", cudnn="9.6"),
-        ),
+        ("KB-FUSED-CONV-FLOAT32", cell("2.21.0", "h200", "570"), cell("2.21.0", "h100", "570")),
         ("KB-PTXAS-HOPPER", cell("2.21.0", "h100", "570"), cell("2.21.0", "h100", "580", LATEST)),
         (
             "KB-PTXAS-HOPPER",
@@ -224,9 +247,31 @@ def test_advisories_are_given_only_for_the_cells_they_concern(
 
 
 def test_an_advisory_does_not_change_the_outcome() -> None:
-    prediction = predict(cell("2.21.0", "a100", "570", cudnn="9.5"))
+    prediction = predict(cell("2.21.0", "h200", "570"))
     assert prediction.outcome is WORKS
     assert prediction.reasons[-1].advisory
+
+
+@pytest.mark.parametrize("gpu", ["t4", "a10", "l4"])
+def test_the_fused_convolution_fails_only_under_xla_and_says_what_works_and_repairs_it(gpu: str) -> None:
+    prediction = predict(cell("2.21.0", gpu, "580"))
+    assert (prediction.eager, prediction.xla) == (WORKS, FAILS)
+    (reason,) = [one for one in prediction.reasons if one.outcome is FAILS]
+    assert "eager operations, jit_compile=False and other models work" in reason.text
+    assert 'pip install "nvidia-cudnn-cu12>=9.24"' in reason.text
+    for number in (6417, 6418, 6432):
+        assert f"https://github.com/aws/deep-learning-containers/issues/{number}" in reason.source
+    repaired = predict(cell("2.21.0", gpu, "580", cudnn="9.24"))
+    assert not any(one.fact.startswith("KB-FUSED-CONV") for one in repaired.reasons)
+
+
+@pytest.mark.parametrize(
+    "asked", [cell("2.21.0", "a100", "580"), cell("2.21.0", "a100", "580", cudnn="9.10")]
+)
+def test_what_nobody_measured_is_unknown_and_says_so(asked: Cell) -> None:
+    prediction = predict(asked)
+    assert (prediction.eager, prediction.xla) == (WORKS, UNKNOWN)
+    assert prediction.reasons[0].text.startswith("not measured ")
 
 
 def test_a_positive_prediction_gives_its_reasons() -> None:
@@ -258,7 +303,7 @@ def test_a_lock_decides_what_a_floating_choice_means() -> None:
     asked = cell("2.21.0", "v100", "570", LATEST)
     assert predict(asked).outcome is FAILS
     old_lock = {"nvidia-cudnn-cu12": "9.10.2.21", "nvidia-cuda-runtime-cu12": "12.9.79", "numpy": "2.2.6"}
-    assert predict(asked, old_lock).outcome is WORKS
+    assert predict(asked, old_lock).eager is WORKS
     assert predict(asked, {**old_lock, "nvidia-cudnn-cu12": "9.11.0.98"}).outcome is FAILS
 
 
@@ -305,7 +350,7 @@ def test_an_impossible_installation_fails_without_a_gpu_too() -> None:
 def test_an_unlisted_gpu_is_judged_by_its_capability() -> None:
     asked = cell("2.21.0", "a100", "535")
     unnamed = HostClass("x", asked.host.driver, asked.host.compute_capability, gpu="Some New Card")
-    assert predict(Cell(asked.image, unnamed)).outcome is WORKS
+    assert predict(Cell(asked.image, unnamed)).eager is WORKS
     with_compat = HostClass(
         "x", asked.host.driver, asked.host.compute_capability, "Some New Card", (), "12.9"
     )

@@ -432,12 +432,15 @@ def test_search_paths(
     ("capability", "holds"), [("8.9", False), ("9.0", True), ("9.9", True), ("10.0", False), ("12.0", False)]
 )
 def test_the_bounds_of_a_combination(capability: str, holds: bool) -> None:
-    reasons = known_issues.on_gpu(("KB-PTXAS-HOPPER",), ComputeCapability.parse(capability))
-    assert bool(reasons) == holds
+    known = {"tensorflow": "2.21.0", "nvidia-cuda-nvcc": "12.5.82"}
+    possible = known_issues.on_image(known)
+    reasons = known_issues.on_gpu(possible, known, ComputeCapability.parse(capability), None)
+    assert ("KB-PTXAS-HOPPER" in {reason.fact for reason in reasons}) == holds
 
 
 def test_a_combination_for_other_images_is_not_evaluated() -> None:
-    assert known_issues.on_gpu((), ComputeCapability(9, 0)) == ()
+    known = {"tensorflow": "2.21.0", "nvidia-cuda-nvcc": "12.8.93"}
+    assert "KB-PTXAS-HOPPER" not in {one.fact.id for one in known_issues.on_image(known)}
 
 
 def row(when: object) -> dict[str, object]:
@@ -468,22 +471,37 @@ def row(when: object) -> dict[str, object]:
         ({"numpy": ">=2"}, None, None, {}, False),
         ({"any": [{"numpy": ">=2"}, {"none": ["numpy"]}]}, None, None, {}, True),
         ({"any": [{"numpy": ">=2"}, {"none": ["numpy"]}]}, None, None, {"numpy": "1.26.4"}, False),
-        ({"all": [{"tensorflow": "<2.15"}, {"capability": ">=9.0"}]}, None, None, {}, True),
+        ({"cudnn": ">=9.24"}, None, None, {}, False),
     ],
 )
 def test_a_known_combination_applies_only_where_its_condition_is_true(
     when: object, python: str | None, from_extra: bool | None, wheels: dict[str, str], holds: bool
 ) -> None:
     combination = known_issues.combination(row(when))
-    assert combination.holds_for_image("2.14.0", python, from_extra, wheels) is holds
+    known = known_issues.of_software("2.14.0", python, None, from_extra, wheels)
+    assert (combination.holds(known) is True) is holds
 
 
-def test_a_condition_on_the_capability_stands_apart_from_those_on_the_software() -> None:
-    with pytest.raises(ConditionError, match=r"^KB-NEW: the condition on the capability is nested"):
-        known_issues.combination(row({"any": [{"capability": ">=9.0"}, {"tensorflow": "<2.15"}]}))
-    both = known_issues.combination(row({"all": [{"capability": ">=9.0,<10.0"}, {"tensorflow": "<2.15"}]}))
-    assert [both.holds_for_gpu(ComputeCapability(*one)) for one in ((8, 9), (9, 0), (10, 0))] == [
-        False,
-        True,
-        False,
-    ]
+@pytest.mark.parametrize(
+    ("when", "model", "holds"),
+    [
+        ({"any": [{"gpu": "t4"}, {"tensorflow": "<2.14"}]}, "t4", True),
+        ({"any": [{"gpu": "t4"}, {"tensorflow": "<2.14"}]}, "rtx-2080", False),
+        ({"all": [{"capability": ">=7.5,<8.0"}], "none": [{"gpu": "t4"}]}, "rtx-2080", True),
+        ({"all": [{"capability": ">=7.5,<8.0"}], "none": [{"gpu": "t4"}]}, "t4", False),
+        ({"all": [{"capability": ">=7.5,<8.0"}], "none": [{"gpu": "t4"}]}, None, True),
+        ({"gpu": "t4"}, None, False),
+    ],
+)
+def test_a_condition_on_the_gpu(when: object, model: str | None, holds: bool) -> None:
+    combination = known_issues.combination(row(when))
+    known = {"tensorflow": "2.21.0"}
+    assert combination.by_gpu
+    assert combination.holds(known) is None, "without a GPU, it is not known"
+    reasons = known_issues.on_gpu((combination,), known, ComputeCapability(7, 5), model)
+    assert bool(reasons) is holds
+
+
+def test_a_condition_names_only_gpus_that_there_are() -> None:
+    with pytest.raises(ConditionError, match=r"^KB-NEW: t44 is not the short name of a known GPU"):
+        known_issues.combination(row({"gpu": ["t4", "t44"]}))

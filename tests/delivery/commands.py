@@ -9,8 +9,9 @@ from pathlib import Path
 from .. import commands
 from .shelf import Shelf
 
-#: A host that the tests' images are certified for.
-HERE = ("--driver", "580.95.05", "--gpu", "h100")
+#: Hosts that the tests' images are certified for. They are predicted to work on the first one.
+HERE = ("--driver", "580.95.05", "--gpu", "h200")
+ON_H100 = ("--driver", "580.95.05", "--gpu", "h100")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from validator.errors import EXIT_FAILED, ValidatorError
 from validator.model.timestamps import now_utc
 
 from ..registry.proxy import Fault, Proxy
-from .commands import HERE, run
+from .commands import ON_H100, run
 from .shelf import H100, Shelf
 from .values import OLDER, TAG, digest_of, host
 
@@ -127,7 +127,7 @@ def test_pull_rejects(
     says: str,
 ) -> None:
     arguments = tamper(shelf, foreign, proxy)
-    done = run(shelf, "pull", "--fixtures", *HERE, *arguments)
+    done = run(shelf, "pull", "--fixtures", *ON_H100, *arguments)
     assert (done.code, done.out) == (EXIT_FAILED, ""), done.err
     assert f"rejected: {TAG}: " in done.err and says in done.err, done.err
     assert stored() == []
@@ -135,7 +135,7 @@ def test_pull_rejects(
 
 def test_a_fixture_is_never_pulled_as_a_real_image(shelf: Shelf, stored: Callable[[], list[str]]) -> None:
     shelf.push_certified(H100)
-    done = run(shelf, "pull", *HERE)
+    done = run(shelf, "pull", *ON_H100)
     assert (done.code, done.out, stored()) == (EXIT_FAILED, "", [])
     assert "it was made by a test and proves nothing" in done.err
 
@@ -152,7 +152,7 @@ def test_the_engine_rejects_an_altered_layer(
     altered = Fault(method="GET", path=f"/blobs/{layer}", status=None, replace=(b"as it was", b"as it is!"))
     proxy.faults.append(altered)
     through = f"{proxy.address}/{shelf.registry.repository.path}"
-    done = run(shelf, "pull", "--fixtures", "--registry", through, *HERE)
+    done = run(shelf, "pull", "--fixtures", "--registry", through, *ON_H100)
     assert altered.happened
     assert (done.code, done.out) == (EXIT_FAILED, ""), done.err
     assert "does not match its digest" in done.err
@@ -170,7 +170,7 @@ def test_a_tag_that_moves_after_verification_changes_nothing(
     shelf: Shelf, local_engine: Engine, engine: Reached, stored: Callable[[], list[str]]
 ) -> None:
     digest = shelf.push_certified(H100)
-    selected = select_named(shelf.registry, host(*HERE[1::2]), shelf.terms, TAG, pytest.fail)
+    selected = select_named(shelf.registry, host(*ON_H100[1::2]), shelf.terms, TAG, pytest.fail)
     assert shelf.push(content="moved in between") != digest
     local_engine.pull(selected, local_ids(shelf.registry, digest), lambda _: None)
     repository = shelf.registry.repository
@@ -181,7 +181,7 @@ def test_the_pulled_image_is_checked_before_it_is_tagged(
     shelf: Shelf, local_engine: Engine, stored: Callable[[], list[str]]
 ) -> None:
     digest = shelf.push_certified(H100)
-    selected = select_named(shelf.registry, host(*HERE[1::2]), shelf.terms, TAG, pytest.fail)
+    selected = select_named(shelf.registry, host(*ON_H100[1::2]), shelf.terms, TAG, pytest.fail)
     with pytest.raises(ValidatorError, match="was pulled, but the engine stores sha256"):
         local_engine.pull(selected, frozenset({digest_of(1)}), lambda _: None)
     assert stored() == [shelf.registry.repository.at(digest)]

@@ -21,7 +21,7 @@ from ..assemble.synthetic import Image, Layer
 from ..integration.docker.private_engine import PrivateEngine, private_engine
 from ..loop import tiers
 from ..registry.images import push_image
-from .commands import HERE, Outcome, run
+from .commands import HERE, ON_H100, Outcome, run
 from .shelf import A100, H100, Shelf
 from .values import OLDER, TAG
 
@@ -31,7 +31,7 @@ DIGEST = "sha256:" + "1" * 64
 
 
 def start(shelf: Shelf, *options: str, key: bool = True, registry: bool = True) -> Outcome:
-    """Run `run --uncertified` for an H100. key, registry: whether they are in the environment."""
+    """Run `run --uncertified` for an H200. key, registry: whether they are in the environment."""
     trusted = ("--fixtures",) if key else ()
     return run(
         shelf, "run", "--uncertified", *trusted, *HERE, *GPUS, *options,
@@ -145,8 +145,9 @@ def test_a_failure_on_such_a_host_is_told(shelf: Shelf) -> None:
     digest = shelf.push_certified(H100)
     shelf.fail(digest, H100)
     older = shelf.push(OLDER)
-    assert reference(start(shelf)) == shelf.registry.repository.at(older)
-    done = start(shelf, "--image", TAG)
+    named = ("run", "--uncertified", "--fixtures", *ON_H100, *GPUS)
+    assert reference(run(shelf, *named)) == shelf.registry.repository.at(older)
+    done = run(shelf, *named, "--image", TAG)
     assert is_loud(done) and "gpu_compute" in said(done.out)
 
 

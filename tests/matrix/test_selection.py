@@ -12,7 +12,7 @@ from validator.errors import EXIT_INPUT
 from validator.matrix.load import Matrix, load_matrix
 from validator.matrix.plan import expand
 from validator.matrix.selection import SelectorError, parse_selector, parse_selectors
-from validator.model.prediction import Outcome
+from validator.model.prediction import Outcome, Reason, decide
 
 from .support import FILE, matrix
 
@@ -153,7 +153,12 @@ def test_items_without_the_axis_are_unequal_and_have_no_order() -> None:
 
 def test_prediction() -> None:
     selector = parse_selector("prediction=works,unknown")
-    assert [selector.holds(outcome) for outcome in Outcome] == [True, False, True]
+    found = [decide([Reason(outcome, "", "", "")]) for outcome in Outcome]
+    assert [selector.holds(prediction) for prediction in found] == [True, False, True]
+    works, xla_fails = Reason(Outcome.WORKS, "", "", ""), Reason(Outcome.FAILS, "", "", "", mode="xla")
+    eager_only = decide([works, xla_fails])
+    assert parse_selector("prediction=eager-only").holds(eager_only)
+    assert not parse_selector("prediction=fails").holds(eager_only)
 
 
 OPERATORS = ["=", "!=", "<", "<=", ">", ">="]
@@ -240,7 +245,7 @@ def test_a_comma_means_or(versions: list[str]) -> None:
         ("gpu>t4", "gpu can't be compared by size; use = or !="),
         ("variant=tpu", '"tpu" is not known; the nearest are gpu and cpu'),
         ("policy=newest", '"newest" is not known; the nearest is latest'),
-        ("prediction=yes", '"yes" is not known; choose from works, fails and unknown'),
+        ("prediction=yes", '"yes" is not known; choose from works, eager-only, fails and unknown'),
     ],
 )
 def test_a_wrong_selector_is_named(text: str, message: str) -> None:

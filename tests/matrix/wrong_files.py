@@ -221,7 +221,7 @@ IMAGES = {
     ),
     "a version as policy": (
         changed("hosts:", '    policy: "12.8"\nhosts:'),
-        'm.yaml:4:13: images[0].policy: "12.8" is not known; choose from as-built and latest;'
+        'm.yaml:4:13: images[0].policy: "12.8" is not known; choose from recommended, as-built and latest;'
         " give versions with cuda and cudnn",
     ),
     "policy beside cuda": (

@@ -64,10 +64,10 @@ def test_eager_and_xla_are_shown_apart_where_they_differ(capsys: pytest.CaptureF
     cell = planned(IMAGES[0], Outcome.WORKS, "").cell
     differ, alike = PlannedCell(cell, decide((works, fails))), PlannedCell(cell, decide((works,)))
     show(plan_table([differ]))
-    assert "eager works, XLA fails: no target" in capsys.readouterr().out
+    assert " eager-only  eager works, XLA fails: no target" in capsys.readouterr().out
     show(prediction_text(differ.prediction))
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == ["fails", "eager works, XLA fails"] and "XLA: no target" in lines[2]
+    assert lines[:2] == ["eager-only", "eager works, XLA fails"] and "XLA: no target" in lines[2]
     show(plan_table([alike]))
     show(prediction_text(alike.prediction))
     assert "eager" not in capsys.readouterr().out

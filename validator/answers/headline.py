@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..model.prediction import Outcome
+from ..model.prediction import EAGER_ONLY, Outcome
 from ..model.situation import EAGER, MODES
 from ..versions import Version
 from .measured import PROVEN, REFUTED, joined
-from .ways import BOTH, EAGER_ONLY, Way, release_of
+from .ways import BOTH, Way, release_of
 
 #: Each way of getting a release, as a sentence names it.
 HOW = {"image": "in an image", "pip": "with pip"}

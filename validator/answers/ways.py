@@ -15,13 +15,13 @@ from ..compat.placeholders import filling
 from ..compat.policies import constraints
 from ..compat.releases import Release
 from ..compat.suggest import Suggestion, has_extra, newest_that_works, requirement, suggestion_notes
-from ..model.prediction import Outcome, Prediction, Rank, Reason
+from ..model.prediction import EAGER_ONLY, Outcome, Prediction, Rank, Reason
 from ..model.situation import EAGER, MODES, Situation
 from ..versions import Version
 from .measured import PROVEN, Measured, Option, contents
 
-#: Values of `modes` in a way.
-BOTH, EAGER_ONLY = "eager and XLA", "eager only"
+#: The value of `modes` in a way whose release works for both; the other one is `EAGER_ONLY`.
+BOTH = "eager and XLA"
 #: The placeholder that `filling` fills in.
 _PIN = "pin_that_works"
 #: The command that installs a requirement.

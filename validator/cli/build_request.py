@@ -66,6 +66,12 @@ class Request:
         return not (self.no_validate or self.layout or self.with_fleet)
 
     @property
+    def fits_machine(self) -> bool:
+        """True if the image is chosen for this machine, because nothing says which one to build."""
+        says = self.profile or self.selectors or self.challenge or self.challenges_path or self.with_fleet
+        return self.builds and not says
+
+    @property
     def builds(self) -> bool:
         """True if images are built; otherwise they are only looked up in a registry."""
         return not (self.pull_from or self.dry_run)

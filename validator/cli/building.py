@@ -45,8 +45,9 @@ from .fleet_settings import fleet_path_for, open_named_fleet
 from .measurement_signing import challenges_for, fleet_runner_of, runner_of
 from .next_steps import digest_of, name_of, say_estimate, say_next_steps
 from .options import print_status, progress_directory, store_url_for
-from .planning import available_on, load_plan, locks_of
+from .planning import available_on, load_plan, locks_of, plan_for_this_machine
 from .progress import Progress, results_table, totals
+from .staleness import say_recommended
 from .trust_options import trust_path_for
 
 
@@ -54,13 +55,15 @@ from .trust_options import trust_path_for
 class Prepared:
     """Everything that a run needs, except for the store and what watches it.
 
-    repository: where images are pushed to or pulled from. challenges: for cells or image specs. hosts: the
+    profile: the one that has the images, None for the default. repository: where images are pushed to or
+    pulled from. challenges: for cells or image specs. hosts: the
     host classes of the plan. publisher, runner, fleet: None if nothing is published, signed or submitted.
     """
 
     sources: PackageSources
     place: Workplace
     plan: Plan
+    profile: str | None
     locks: LockDirectory
     hosts: tuple[HostClass, ...]
     options: Options
@@ -109,7 +112,15 @@ def prepare(asked: Request) -> Prepared:
     sources, locks = host_sources(), locks_of(asked.matrix_path)
     place = _open_workplace(asked, sources, locks, needs_images=repository is not None)
     print_status(f"Engine: {place.description}")
-    plan = load_plan(asked.matrix_path, asked.profile, asked.selectors, available_on(place.engine))
+    available, profile = available_on(place.engine), asked.profile
+    fitting = plan_for_this_machine(asked.matrix_path, available) if asked.fits_machine else None
+    if fitting is None:
+        plan = load_plan(asked.matrix_path, asked.profile, asked.selectors, available)
+    else:
+        plan, chosen = fitting
+        print_status(chosen.why)
+        profile = None if chosen.profile == DEFAULT_PROFILE else chosen.profile
+    say_recommended(plan.images)
     refuse_wrong_locks(locks, plan.images)
     if asked.builds:
         with contextlib.closing(Wheelhouse(sources)) as wheelhouse:
@@ -120,6 +131,7 @@ def prepare(asked: Request) -> Prepared:
         sources=sources,
         place=place,
         plan=plan,
+        profile=profile,
         locks=locks,
         hosts=hosts,
         options=_options(asked),
@@ -216,7 +228,7 @@ def report(asked: Request, prepared: Prepared, results: list[Result]) -> int:
         show(results_table(results))
         click.echo(totals(results))
     if prepared.place.maker is not None:
-        say_next_steps(results, asked.push or asked.pull_from, asked.profile, asked.layout)
+        say_next_steps(results, asked.push or asked.pull_from, prepared.profile, asked.layout)
     return exit_code(results)
 
 

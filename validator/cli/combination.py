@@ -24,7 +24,17 @@ from ..compat.suggest import requirement
 from ..errors import InputError, MissingError
 from ..model.prediction import Outcome
 from ..model.situation import LINUX, PYPI, X86_64, Situation
-from ..model.spec import AS_BUILT, LATEST, Cell, HostClass, ImageSpec, Variant, host_identifier, slug
+from ..model.spec import (
+    AS_BUILT,
+    LATEST,
+    RECOMMENDED,
+    Cell,
+    HostClass,
+    ImageSpec,
+    Variant,
+    host_identifier,
+    slug,
+)  # fmt: skip
 from ..versions import ComputeCapability, CudaVersion, is_numbers
 
 T = TypeVar("T")
@@ -81,11 +91,21 @@ def image_of(combination: Combination) -> ImageSpec:
         return ImageSpec(tensorflow.version, python, Variant.CPU)
     if combination.policy and combination.cuda and combination.cudnn:
         raise click.UsageError("--policy has no effect with both --cuda and --cudnn")
-    policy = combination.policy or (LATEST if _pip_chooses(combination, tensorflow) else AS_BUILT)
+    policy = combination.policy or _default_policy(combination, tensorflow)
     cuda, cudnn = choose(
         tensorflow, combination.cuda or policy, combination.cudnn or policy, within_metadata=False
     )
     return ImageSpec(tensorflow.version, python, Variant.GPU, cuda, cudnn)
+
+
+def _default_policy(combination: Combination, tensorflow: Release) -> str:
+    """Return the policy of what is not given: as in an image, unless pip installed the release.
+
+    If only one of CUDA and cuDNN is given, the other one is that of the build, as in a matrix.
+    """
+    if _pip_chooses(combination, tensorflow):
+        return LATEST
+    return AS_BUILT if combination.cuda or combination.cudnn else RECOMMENDED
 
 
 def _pip_chooses(combination: Combination, tensorflow: Release) -> bool:

@@ -52,11 +52,11 @@ def command(directory: Path, force: bool) -> int:
     from ..locks import lock_files
     from ..locks.lock_files import LockDirectory
     from ..matrix.load import load_matrix, parse_matrix
+    from ..matrix.machine import choose_image
     from ..matrix.starter import (
         WORKFLOW,
         GithubRepository,
         GitlabRepository,
-        choose_image,
         matrix_text,
         trust_text,
         workflow_text,

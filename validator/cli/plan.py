@@ -9,7 +9,7 @@ import click
 
 from ..reports.printable import counted
 from .options import format_option, matrix_option, print_status, profile_option, select_option, verbose_option
-from .staleness import say_if_stale
+from .staleness import say_if_stale, say_recommended
 
 
 @click.command("plan")
@@ -26,6 +26,7 @@ def command(matrix_path: Path, profile: str | None, selectors: tuple[str, ...], 
     has one job per image, for jobs that build.
     """
     from ..matrix.plan import github_image_matrix, github_matrices
+    from ..model.prediction import count_words
     from .planning import load_plan
 
     plan = load_plan(matrix_path, profile, selectors)
@@ -40,10 +41,11 @@ def command(matrix_path: Path, profile: str | None, selectors: tuple[str, ...], 
         from ..reports.terminal import plan_table, show
 
         show(plan_table(plan.cells))
-    outcomes = [cell.prediction.outcome.value for cell in plan.cells]
-    counts = ", ".join(f"{outcomes.count(word)} {word}" for word in ("works", "fails", "unknown"))
+    words = count_words(cell.prediction for cell in plan.cells)
+    counts = ", ".join(f"{number} {word}" for word, number in words.items())
     images, cells = counted(len(plan.images), "image"), counted(len(plan.cells), "cell")
     print_status(f"{images}, {cells}: {counts}; {len(plan.excluded)} excluded")
     for reason in dict.fromkeys(cell.reason for cell in plan.excluded):
         print_status(f"  Excluded: {reason}")
+    say_recommended(plan.images)
     say_if_stale()

@@ -6,18 +6,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import InputError
+from ..errors import InputError, MissingError
 from ..locks.lock_files import DIRECTORY, LockDirectory
 from ..matrix.load import DEFAULT_PROFILE, Matrix, load_matrix
 from ..matrix.plan import Available, Plan, Wheels, expand, plan, predictions
 from ..matrix.selection import parse_selectors
 from ..model.prediction import PlannedCell
-from ..model.spec import ImageSpec
+from ..model.spec import HostClass, ImageSpec
 from ..resources import shipped_matrix
 from .options import print_status, working_directory
 
 if TYPE_CHECKING:
     from ..engines.protocol import Engine
+    from ..matrix.machine import Chosen
 
 
 def load_plan(
@@ -37,6 +38,28 @@ def load_plan(
     if not found.cells and not found.excluded:
         raise _no_cell(matrix_path, profile, selectors)
     return found
+
+
+def plan_for_this_machine(matrix_path: Path, available: Available) -> tuple[Plan, Chosen] | None:
+    """Return the plan of the image that fits this machine, and why it does.
+
+    Return None if the default profile has not exactly one image with CUDA. Raises InputError.
+    """
+    from ..delivery.host import this_host
+    from ..matrix.machine import for_machine
+
+    matrix = _load(matrix_path, warn=False)
+    hosts: tuple[HostClass, ...] = ()
+    try:
+        here = this_host()
+        hosts, machine = here.classes, str(here)
+    except MissingError as error:
+        machine = str(error)
+    chosen = for_machine(matrix, hosts, machine, available)
+    if chosen is None:
+        return None
+    select = parse_selectors([f"image={chosen.image}"])
+    return plan(matrix, None, select=select, wheels=_wheels(matrix_path)), chosen
 
 
 def available_on(engine: Engine) -> Available:

@@ -26,7 +26,7 @@ from .combination import (
 )
 from .options import format_option, print_status, reject_options, verbose_option
 from .predict_questions import predict_newest, predict_project
-from .staleness import say_if_stale
+from .staleness import say_if_stale, say_recommended
 
 
 @click.command("predict")
@@ -59,14 +59,18 @@ from .staleness import say_if_stale
 @click.option(
     "--policy",
     metavar="POLICY",
-    help="The default of --cuda and --cudnn: as-built or latest.  [default: as-built; with --extra, what pip"
-    " chooses]",
+    help="The default of --cuda and --cudnn: recommended, as-built or latest.  [default: recommended;"
+    " as-built if one of them is given; with --extra, what pip chooses]",
 )
 @click.option(
-    "--cuda", metavar="POLICY", help="The CUDA version: as-built, latest, or a version such as 12.8."
+    "--cuda",
+    metavar="POLICY",
+    help="The CUDA version: one of these policies, or a version such as 12.8.",
 )
 @click.option(
-    "--cudnn", metavar="POLICY", help="The cuDNN version: as-built, latest, or a version such as 9.10."
+    "--cudnn",
+    metavar="POLICY",
+    help="The cuDNN version: one of these policies, or a version such as 9.10.",
 )
 @click.option("--variant", type=click.Choice(["gpu", "cpu"]), default="gpu", show_default=True)
 @click.option(
@@ -228,6 +232,7 @@ def _show(
 
         click.echo(identifier)
         show(prediction_text(prediction))
+        say_recommended([image])
     return EXIT_FAILED if prediction.outcome is Outcome.FAILS else EXIT_OK
 
 
@@ -273,6 +278,7 @@ def _show_support(image: ImageSpec, mode: str | None, format_: str) -> int:
 
         click.echo(image.identifier)
         show(image_support_text(support))
+        say_recommended([image])
         print_status("Add --driver and --gpu for the prediction for one machine.")
     return EXIT_FAILED if support.fails else EXIT_OK
 

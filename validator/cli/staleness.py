@@ -1,11 +1,13 @@
-"""Say on a terminal that the facts are out of date."""
+"""Say what the facts mean for a command: that they are out of date, and why they recommend versions."""
 
 from __future__ import annotations
 
 import datetime
 import sys
+from collections.abc import Iterable
 from typing import TextIO
 
+from ..model.spec import ImageSpec
 from .options import print_status
 
 
@@ -24,3 +26,12 @@ def say_if_stale(today: datetime.date | None = None, stream: TextIO | None = Non
     found = remark(today or datetime.date.today(), recall())
     if found:
         print_status(found)
+
+
+def say_recommended(images: Iterable[ImageSpec]) -> None:
+    """Print why `recommended` takes its versions, for each release of which an image has them."""
+    from ..compat.policies import is_recommended, why_recommended
+    from ..compat.releases import release
+
+    for tensorflow in dict.fromkeys(spec.tensorflow for spec in images if is_recommended(spec)):
+        print_status(f"Recommended for TensorFlow {tensorflow}: {why_recommended(release(tensorflow))}.")

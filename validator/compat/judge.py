@@ -94,7 +94,7 @@ def _on_capability(found: Software, host: Machine) -> Iterator[Reason]:
         if wrong is not None and wrong not in found.against:
             yield wrong
     if found.combinations:
-        yield from known_issues.on_gpu(found.combinations, capability)
+        yield from known_issues.on_gpu(found.combinations, found.known, capability, host.model)
     if found.inspected:
         runs = kernels.run_on(release.version, capability, host.user.branch if host.user else _ANY_BRANCH)
         if host.user is not None or runs.outcome is Outcome.FAILS:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from ..conditions import AllOf, Condition, ConditionError, Language
+from ..conditions import Condition, ConditionError, Language
 from ..model.prediction import Reason
 from ..versions import ComputeCapability
-from . import facts
+from . import facts, gpus
 from .facts import Fact
 
 FAILS = "fails"
 UNKNOWN = "unknown"
 ADVISORY = "advisory"
 
-_CAPABILITY = "capability"
+#: Kinds of conditions on the machine. `gpu` is the short name of a model; another model is not that one.
+_CAPABILITY, _GPU = "capability", "gpu"
+_OF_MACHINE = frozenset({_CAPABILITY, _GPU})
+_OF_SOFTWARE = frozenset({"tensorflow", "python", "cudnn", "extra"})
 #: Every kind that is not listed is a package with its version.
-_LANGUAGE = Language({_CAPABILITY: "value", "extra": "value"}, default_main="version")
+_LANGUAGE = Language({_CAPABILITY: "value", _GPU: "value", "extra": "value"}, default_main="version")
 
 
 @dataclass(frozen=True)
@@ -31,34 +33,23 @@ class Known:
 
 @dataclass(frozen=True)
 class Combination:
-    """One row of known_issues.yaml: it applies where both conditions are true.
+    """One row of known_issues.yaml: it applies where its condition is true.
 
-    image: the condition on the software. capabilities: that on the GPU's compute capability, or None.
-    mode: `eager` or `xla` if the row concerns only operations that run this way.
+    by_gpu: True if the condition asks about the GPU. mode: `eager` or `xla` if the row concerns only
+    operations that run this way.
     """
 
-    image: Condition
-    capabilities: Condition | None
+    when: Condition
+    by_gpu: bool
     mode: str | None
     means: str
     text: str
     remedy: str
     fact: Fact
 
-    def holds_for_image(
-        self, version: str, python: str | None, from_extra: bool | None, wheels: Mapping[str, str]
-    ) -> bool:
-        """Return True if the condition on the software is true. wheels: name without suffix -> version."""
-        known = {"tensorflow": version, "python": python, **wheels}
-        found = {name: Known({"version": value}) for name, value in known.items() if value}
-        if from_extra is not None:
-            found["extra"] = Known({"value": "yes" if from_extra else "no"})
-        return self.image.holds(lambda kind: _one(found.get(kind)))
-
-    def holds_for_gpu(self, capability: ComputeCapability) -> bool:
-        """Return True if the condition on the GPU is true."""
-        known = Known({"value": str(capability)})
-        return self.capabilities is None or self.capabilities.holds(lambda _: (known,))
+    def holds(self, known: Mapping[str, str]) -> bool | None:
+        """Return whether the condition is true for values by kind; None if one that decides is missing."""
+        return self.when.evaluate(lambda kind: _found(known, kind)).truth
 
     def reason(self) -> Reason:
         """Return the row as a reason for a cell."""
@@ -70,8 +61,17 @@ class Combination:
         return self.fact.advises(text, mode=self.mode)
 
 
-def _one(known: Known | None) -> Sequence[Known] | None:
-    return None if known is None else (known,)
+def _found(known: Mapping[str, str], kind: str) -> Sequence[Known] | None:
+    return (Known({"value": known[kind], "version": known[kind]}),) if kind in known else None
+
+
+def of_software(
+    version: str, python: str | None, cudnn: str | None, extra: bool | None, packages: Mapping[str, str]
+) -> Mapping[str, str]:
+    """Return the values that conditions may ask about. packages: name without suffix -> version."""
+    known = {**packages, "tensorflow": version, "python": python, "cudnn": cudnn}
+    found = {kind: value for kind, value in known.items() if value}
+    return found if extra is None else {**found, "extra": "yes" if extra else "no"}
 
 
 @functools.cache
@@ -83,54 +83,47 @@ def combinations() -> tuple[Combination, ...]:
 @functools.cache
 def named_packages() -> frozenset[str]:
     """Return the packages, other than NVIDIA's, on whose versions a combination depends."""
-    kinds = {one.kind for known in combinations() for one in known.image.comparisons()}
-    return frozenset(
-        kind for kind in kinds - {"tensorflow", "python", "extra"} if not kind.startswith("nvidia-")
-    )
+    kinds = {one.kind for known in combinations() for one in known.when.comparisons()}
+    return frozenset(kind for kind in kinds - _OF_SOFTWARE - _OF_MACHINE if not kind.startswith("nvidia-"))
 
 
-def on_image(
-    version: str, python: str | None, from_extra: bool | None, wheels: Mapping[str, str]
-) -> tuple[Combination, ...]:
-    """Return the combinations that apply to an image, whatever their condition on the GPU."""
-    return tuple(one for one in combinations() if one.holds_for_image(version, python, from_extra, wheels))
+def on_image(known: Mapping[str, str]) -> tuple[Combination, ...]:
+    """Return the combinations that apply to software on every GPU, and those that may apply on some."""
+    return tuple(one for one in combinations() if _applies(one.holds(known), one.by_gpu))
 
 
-@functools.lru_cache(maxsize=8192)
-def on_gpu(identifiers: tuple[str, ...], capability: ComputeCapability) -> tuple[Reason, ...]:
-    """Return the reasons of the combinations whose condition on the GPU holds."""
-    return tuple(
-        one.reason() for one in combinations() if one.fact.id in identifiers and one.holds_for_gpu(capability)
-    )
+def _applies(truth: bool | None, by_gpu: bool) -> bool:
+    return truth is True or (truth is None and by_gpu)
+
+
+def on_gpu(
+    possible: Iterable[Combination],
+    known: Mapping[str, str],
+    capability: ComputeCapability,
+    model: str | None,
+) -> tuple[Reason, ...]:
+    """Return the reasons of the combinations that apply to software on a GPU.
+
+    model: its short name; without one, it counts as a model that no condition names.
+    """
+    values = {**known, _CAPABILITY: str(capability), _GPU: model or ""}
+    return tuple(one.reason() for one in possible if one.holds(values))
 
 
 def combination(row: facts.Row) -> Combination:
     """Read a row of known_issues.yaml. Raises ConditionError."""
-    image, capabilities = _halves(row["when"], row["id"])
+    condition = _LANGUAGE.parse(row["when"], row["id"])
+    comparisons = tuple(condition.comparisons())
+    for one in comparisons:
+        for wanted in one.values.get("value", ()) if one.kind == _GPU else ():
+            if wanted.text not in {known.slug for known in gpus.gpus()}:
+                raise ConditionError(f"{row['id']}: {wanted.text} is not the short name of a known GPU")
     return Combination(
-        image=image,
-        capabilities=capabilities,
+        when=condition,
+        by_gpu=any(one.kind in _OF_MACHINE for one in comparisons),
         mode=row.get("mode"),
         means=row["means"],
         text=row["text"],
         remedy=row["remedy"],
         fact=facts.fact(row),
     )
-
-
-def _halves(written: Any, where: str) -> tuple[Condition, Condition | None]:
-    """Return the condition on the software and that on the GPU, which are judged at different times."""
-    condition = _LANGUAGE.parse(written, where)
-    parts = condition.conditions if isinstance(condition, AllOf) else (condition,)
-    image, gpu = [], []
-    for part in parts:
-        kinds = {one.kind for one in part.comparisons()}
-        if kinds == {_CAPABILITY}:
-            gpu.append(part)
-        elif _CAPABILITY in kinds:
-            raise ConditionError(
-                f"{where}: the condition on the capability is nested; move it into the outermost `all`"
-            )
-        else:
-            image.append(part)
-    return AllOf(tuple(image)), AllOf(tuple(gpu)) if gpu else None

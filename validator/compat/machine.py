@@ -24,7 +24,7 @@ class Machine:
         CUDA, or the driver itself on Linux. None if they are not known.
     user_cuda: the newest CUDA that the libcuda in use supports, None if it is not known.
     missing: the facts that are not known.
-    is_jetson: True if the name of the GPU says so.
+    model: the short name of the GPU, if its name is known. is_jetson: True if the name of the GPU says so.
     """
 
     has_gpu: bool
@@ -36,6 +36,7 @@ class Machine:
     user_cuda: CudaVersion | None
     reasons: tuple[Reason, ...]
     missing: tuple[str, ...]
+    model: str | None = None
     is_jetson: bool = False
 
 
@@ -65,7 +66,7 @@ def _machine(
     on_windows = system in (WINDOWS, WSL2)
     if gpu == NO_GPU:
         return Machine(False, on_windows, None, None, None, None, None, (), ())
-    capability, kind, reasons = _gpu(gpu, capability_text)
+    capability, model, kind, reasons = _gpu(gpu, capability_text)
     driver = loose_values.driver(driver_text)
     shown = loose_values.cuda(driver_cuda)
     if driver is None and shown is not None:
@@ -78,7 +79,9 @@ def _machine(
     missing = tuple(name for name, value in facts.items() if value is None)
     is_jetson = kind == gpus.EMBEDDED
     if linux is None:
-        return Machine(True, on_windows, driver, None, capability, None, None, reasons, missing, is_jetson)
+        return Machine(
+            True, on_windows, driver, None, capability, None, None, reasons, missing, model, is_jetson
+        )
     user = user_driver(linux, compat if loose_values.cuda(compat) else None, kind)
     branch = drivers.branch_of(user.branch)
     if capability is not None:
@@ -93,6 +96,7 @@ def _machine(
         user_cuda=branch.cuda if branch else None,
         reasons=(*reasons, *user.reasons),
         missing=missing,
+        model=model,
         is_jetson=is_jetson,
     )
 
@@ -120,8 +124,8 @@ def runs_toolkit(found: Machine, toolkit: CudaVersion) -> Reason | None:
 
 def _gpu(
     name: str | None, capability: str | None
-) -> tuple[ComputeCapability | None, str | None, tuple[Reason, ...]]:
-    """Return the capability and the kind of a GPU by its name, or by its capability, and why it is not used.
+) -> tuple[ComputeCapability | None, str | None, str | None, tuple[Reason, ...]]:
+    """Return a GPU's capability, short name and kind by its name or its capability, and why it is not used.
 
     A capability identifies the kind only if all GPUs with it are of one kind.
     """
@@ -131,10 +135,10 @@ def _gpu(
             known = gpus.gpu(name)
         except UnknownGpu:
             other = platforms.not_nvidia(name)
-            return given, None, (other,) if other else ()
-        return given or known.compute_capability, known.kind, ()
+            return given, None, None, (other,) if other else ()
+        return given or known.compute_capability, known.slug, known.kind, ()
     kinds = {one.kind for one in gpus.gpus() if one.compute_capability == given}
-    return given, kinds.pop() if len(kinds) == 1 else None, ()
+    return given, None, kinds.pop() if len(kinds) == 1 else None, ()
 
 
 def _linux_branch(driver: DriverRelease) -> DriverRelease | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from ..model.prediction import Outcome, Prediction, Reason
 from ..model.situation import LINUX, WSL2, X86_64, Situation
-from ..model.spec import AS_BUILT, LATEST, Cell, Choice, HostClass, ImageSpec, Variant
+from ..model.spec import AS_BUILT, POLICIES, Cell, Choice, HostClass, ImageSpec, Variant
 from ..versions import leading_numbers
 from . import loose_values, older_releases, policies
 from .errors import PolicyError, UnknownNameError
@@ -34,7 +34,7 @@ class Image:
     """An image of this project, and whether it works.
 
     spec: without the image's additions, which are only in the identifier. usual: True if it has the CUDA and
-    cuDNN that the release was built with, or the newest ones.
+    cuDNN that a policy gives.
     """
 
     identifier: str
@@ -151,7 +151,7 @@ def _pip_with(python: str, machine: Situation, release: Release) -> Pip:
 
 
 def _images(machine: Situation, release: Release, known: Mapping[str, ImageSpec]) -> Iterator[Image]:
-    """Yield a release's images: with the CUDA and cuDNN it was built with, with the newest, and the known."""
+    """Yield a release's images: those of each policy, the recommended first, and the known."""
     if machine.system not in (None, LINUX, WSL2) or machine.machine not in (None, X86_64):
         return
     pythons = _pythons(machine, release)
@@ -184,7 +184,7 @@ def _pythons(machine: Situation, release: Release) -> list[str]:
 
 
 def _choices(release: Release) -> Iterator[tuple[Choice, Choice]]:
-    for policy in (AS_BUILT, LATEST):
+    for policy in POLICIES:
         try:
             yield policies.choose(release, policy, policy)
         except PolicyError:

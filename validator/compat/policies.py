@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ..model.spec import AS_BUILT, LATEST, Choice, ImageSpec, Variant
+from ..model.prediction import Outcome, Reason
+from ..model.situation import LINUX, MODES, PYPI, X86_64, Situation
+from ..model.spec import AS_BUILT, LATEST, RECOMMENDED, Choice, ImageSpec, Variant
 from ..versions import Range, Version, is_release_of, major_minor, release_comparer
-from . import facts
+from . import cudnn as cudnn_rules
+from . import facts, gpus
 from .errors import PolicyError, nearest_clause, nearest_versions
 from .facts import Fact
+from .judge import judge
 from .releases import Release
 from .releases import release as find_release
 
@@ -27,16 +32,20 @@ def choose(
 ) -> tuple[Choice, Choice]:
     """Return the CUDA and the cuDNN choice of two policies for a release.
 
-    A policy is `as-built`, `latest`, or a version (`12.8`, `9.10.2`). If `within_metadata` is False, a
-    version that the wheel's metadata excludes is accepted, so that a prediction can say what would happen.
+    A policy is `as-built`, `latest`, `recommended`, or a version (`12.8`, `9.10.2`). If `within_metadata` is
+    False, a version that the wheel's metadata excludes is accepted, so that a prediction can say what would
+    happen.
 
     Raises PolicyError for a version that does not exist or that the metadata excludes, and for `latest` of a
     release without the extra.
     """
-    return (
-        _choose(release, CUDA, cuda_policy, within_metadata),
-        _choose(release, CUDNN, cudnn_policy, within_metadata),
+    cuda, cudnn = (
+        None if policy == RECOMMENDED else _choose(release, axis, policy, within_metadata)
+        for axis, policy in ((CUDA, cuda_policy), (CUDNN, cudnn_policy))
     )
+    if cuda is None or cudnn is None:
+        return _recommended(release, cuda, cudnn)
+    return cuda, cudnn
 
 
 #: Every image has it, so that an image can be derived from it with `RUN pip install`.
@@ -233,6 +242,132 @@ def _lower(specifier: str) -> str:
 
 def _pinned(pins: dict[str, str]) -> list[str]:
     return [f"{name}=={version}" for name, version in sorted(pins.items())]
+
+
+# The policy `recommended`: the newest CUDA and cuDNN for which no fault is known.
+
+
+def is_recommended(spec: ImageSpec) -> bool:
+    """Return True if an image has what `recommended` takes for its release, and its metadata allows more."""
+    release = find_release(spec.tensorflow)
+    return _has_choice(release) and (spec.cuda, spec.cudnn) == choose(release, RECOMMENDED, RECOMMENDED)
+
+
+def why_recommended(release: Release) -> str:
+    """Return why `recommended` takes its versions for a release, as a sentence without a full stop.
+
+    It names a fault of newer versions that were passed over, or of the versions that the release was built
+    with, if there is one.
+    """
+    chosen = choose(release, RECOMMENDED, RECOMMENDED)
+    names = _pair_name(chosen)
+    if not _has_choice(release):
+        return f"{names} are the only versions that tensorflow {release.version} allows"
+    newest = _candidates(release, None, None)[0]
+    without = "and no known fault rules them out" if chosen == newest else "without a fault that others avoid"
+    why = f"{names} are the newest that tensorflow {release.version} allows, {without}"
+    for worse in (newest, choose(release, AS_BUILT, AS_BUILT)):
+        for model in _targets(cudnn_version(release, newest[1])):
+            known = {reason.fact for reason in _faults(release, chosen, model)}
+            for reason in _faults(release, worse, model):
+                if reason.fact not in known:
+                    # The rest of a known issue says what to do about it, which this policy does.
+                    fault = reason.sentence.partition("; ")[0]
+                    return f"{why}; with {_pair_name(worse)}, on {model}: {fault} ({reason.fact})"
+    return why
+
+
+@functools.cache
+def _recommended(release: Release, cuda: Choice | None, cudnn: Choice | None) -> tuple[Choice, Choice]:
+    """Return the newest CUDA and cuDNN with the fewest faults. A choice that is given stays as it is.
+
+    What counts are the data-center GPUs for which the newest cuDNN has kernels: on each of them, whether
+    something speaks against eager operations, and whether something speaks against XLA. What speaks against
+    every version makes no difference.
+    """
+    if not _has_choice(release):
+        return cuda or Choice(AS_BUILT, release.cuda), cudnn or Choice(AS_BUILT, release.cudnn)
+    candidates = _candidates(release, cuda, cudnn)
+    best = candidates[0]
+    models = list(_targets(cudnn_version(release, best[1])))
+    # First those on which the newest versions have faults: most of the others have as many faults there.
+    models.sort(key=lambda model: -_count(release, best, model))
+    fewest = sum(_count(release, best, model) for model in models)
+    for pair in candidates[1:]:
+        found = 0
+        for model in models:
+            found += _count(release, pair, model)
+            if found >= fewest:
+                break
+        else:
+            best, fewest = pair, found
+    return best
+
+
+def _count(release: Release, pair: tuple[Choice, Choice], model: str) -> int:
+    """Return in how many modes, eager operations and XLA, a CUDA and a cuDNN have a fault on a GPU."""
+    faults = _faults(release, pair, model)
+    return sum(any(reason.mode in (None, mode) for reason in faults) for mode in MODES)
+
+
+def _has_choice(release: Release) -> bool:
+    """Return True if the metadata of a release allows more than the versions that it was built with."""
+    return release.extra_style == "range"
+
+
+def _candidates(release: Release, cuda: Choice | None, cudnn: Choice | None) -> list[tuple[Choice, Choice]]:
+    """Return the CUDA and cuDNN that a release allows, newest first, with one patch of each minor version."""
+    allowed = (
+        [given] if given else [_named(release, axis, minor) for minor in _minors(_allowed(release, axis))]
+        for axis, given in ((CUDA, cuda), (CUDNN, cudnn))
+    )
+    return list(itertools.product(*allowed))[::-1]
+
+
+def _named(release: Release, axis: str, minor: str) -> Choice:
+    """Return the choice of a minor version, which is `as-built` if the release was built with it."""
+    built = release.cuda if axis == CUDA else release.cudnn
+    return Choice(AS_BUILT if minor == built else minor, minor)
+
+
+@functools.cache
+def _targets(newest_cudnn: str) -> tuple[str, ...]:
+    """Return the models of the data-center GPUs for which a cuDNN has kernels."""
+    return tuple(
+        model.name
+        for model in gpus.gpus()
+        if model.data_center
+        and cudnn_rules.fits_gpu(newest_cudnn, model.compute_capability).outcome is Outcome.WORKS
+    )
+
+
+def _faults(release: Release, pair: tuple[Choice, Choice], model: str) -> list[Reason]:
+    """Return what speaks against a CUDA and a cuDNN on a GPU, whatever its driver. Advisories don't count."""
+    cuda, cudnn = pair
+    installed = {"nvidia-cudnn": cudnn_version(release, cudnn)}
+    if nvcc := cuda_wheels(release, cuda).get(f"nvidia-cuda-nvcc-{release.suffix}"):
+        installed["nvidia-cuda-nvcc"] = nvcc
+    prediction = judge(
+        Situation(
+            tensorflow=release.version,
+            python=release.pythons[-1],
+            cuda=cuda.version,
+            cudnn=installed["nvidia-cudnn"],
+            gpu=model,
+            system=LINUX,
+            machine=X86_64,
+            wheel=PYPI,
+            variant=Variant.GPU.value,
+            extra=False,
+            library_path=True,
+            packages=installed,
+        )
+    )
+    return [one for one in prediction.reasons if one.outcome is not Outcome.WORKS and not one.advisory]
+
+
+def _pair_name(pair: tuple[Choice, Choice]) -> str:
+    return f"CUDA {pair[0].version} and cuDNN {pair[1].version}"
 
 
 # NVIDIA's wheels: the component versions of each CUDA release, and the cuDNN releases.

@@ -32,7 +32,8 @@ class Software:
     """The software as the rules see it, and the reasons that follow from it.
 
     from_pypi: True if the facts about PyPI's wheels hold. inspected: True if they also have its kernels.
-    combinations: ids of the known combinations that apply and have a condition on the GPU.
+    known: the values that conditions of known combinations may ask about. combinations: those that may apply,
+        depending on the GPU.
     against: reasons why it fails on every machine. reasons: the others. missing: facts that are not known.
     tried: what people measured and reported with it.
     """
@@ -45,7 +46,8 @@ class Software:
     cuda: CudaVersion | None
     cudnn: str | None
     nvcc: str | None
-    combinations: tuple[str, ...]
+    known: Mapping[str, str]
+    combinations: tuple[known_issues.Combination, ...]
     against: tuple[Reason, ...]
     reasons: tuple[Reason, ...]
     missing: tuple[str, ...]
@@ -116,7 +118,8 @@ class _Versions:
 @functools.lru_cache(maxsize=8192)
 def _software(stated: _Stated) -> Software:
     versions = _versions_of(stated)
-    combinations = _combinations_of(stated, versions)
+    known = _known(stated, versions)
+    combinations = known_issues.on_image(known)
     reasons = [reason for reason in _reasons_of(stated, versions, combinations) if reason is not None]
     return Software(
         release=versions.release,
@@ -127,7 +130,8 @@ def _software(stated: _Stated) -> Software:
         cuda=versions.cuda,
         cudnn=versions.cudnn,
         nvcc=loose_values.numbers(versions.packages.get("nvidia-cuda-nvcc")),
-        combinations=tuple(one.fact.id for one in combinations if one.capabilities is not None),
+        known=known,
+        combinations=tuple(one for one in combinations if one.by_gpu),
         against=tuple(reason for reason in reasons if reason.outcome is Outcome.FAILS),
         reasons=tuple(reason for reason in reasons if reason.outcome is not Outcome.FAILS),
         missing=tuple(_missing_of(stated, versions, reasons)),
@@ -173,10 +177,12 @@ def _tried(stated: _Stated, versions: _Versions) -> tuple[evidence.Tried, ...]:
     )
 
 
-def _combinations_of(stated: _Stated, versions: _Versions) -> tuple[known_issues.Combination, ...]:
+def _known(stated: _Stated, versions: _Versions) -> Mapping[str, str]:
+    """Return what known combinations may ask about; nothing for builds that they don't describe."""
     if versions.release is None or not stated.from_pypi:
-        return ()
-    return known_issues.on_image(versions.release.version, versions.python, stated.extra, versions.packages)
+        return {}
+    release = versions.release.version
+    return known_issues.of_software(release, versions.python, versions.cudnn, stated.extra, versions.packages)
 
 
 def _reasons_of(
@@ -194,7 +200,7 @@ def _reasons_of(
     if not stated.from_pypi:
         return
     yield from _of_wheel(release, versions)
-    yield from (one.reason() for one in combinations if one.capabilities is None)
+    yield from (one.reason() for one in combinations if not one.by_gpu)
     if stated.system in (None, LINUX, WSL2):
         yield from _of_installation(release, stated, versions)
 

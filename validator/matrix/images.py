@@ -12,7 +12,7 @@ from ..compat import policies, releases
 from ..compat.errors import PolicyError
 from ..compat.releases import Release
 from ..model.additions import Additions
-from ..model.spec import AS_BUILT, LATEST, Choice, ImageSpec, Variant
+from ..model.spec import AS_BUILT, LATEST, POLICIES, Choice, ImageSpec, Variant
 from .additions import resolve_additions, resolve_max_size
 from .document import Document, Path
 from .problems import join_words, quote, unknown_name
@@ -21,7 +21,8 @@ from .schema import ImageEntry
 #: The most images of all image entries together.
 MAX_IMAGES = 20_000
 
-#: If two policies give the same image, the one with the lower number names it. A pinned version has 1.
+#: If two policies give the same image, the one with the lower number names it. A pinned version and
+#: `recommended`, which results in one, have 1.
 _PREFERENCE = {AS_BUILT: 0, LATEST: 2}
 
 
@@ -304,9 +305,9 @@ def _pairs(
 def _by_policy(values: list[str], release: Release, path: Path, document: Document) -> list[Pair]:
     good = []
     for index, value in enumerate(values):
-        if value not in (AS_BUILT, LATEST):
+        if value not in POLICIES:
             hint = "; give versions with cuda and cudnn" if versions.is_numbers(value) else ""
-            document.report((*path, "policy", index), unknown_name(value, (AS_BUILT, LATEST)) + hint)
+            document.report((*path, "policy", index), unknown_name(value, POLICIES) + hint)
             continue
         refusal = _refusal(release, value, value)
         if refusal:

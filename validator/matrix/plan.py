@@ -192,7 +192,7 @@ def predictions(expansion: Expansion, wheels: Wheels | None = None) -> Iterator[
             image = cell.image
             locked = wheels(image) if wheels else None
         prediction = predict(cell, locked)
-        if all(selector.holds(prediction.outcome) for selector in expansion.predicted):
+        if all(selector.holds(prediction) for selector in expansion.predicted):
             yield PlannedCell(cell, prediction)
 
 
@@ -205,7 +205,7 @@ MAX_JOBS = 256
 def github_rows(planned: Sequence[PlannedCell]) -> list[dict[str, Any]]:
     """Return one row for each cell, in the order of the plan.
 
-    A row has `id`, `image`, `host`, `tensorflow`, `python`, `variant`, `prediction` (only the outcome) and
+    A row has `id`, `image`, `host`, `tensorflow`, `python`, `variant`, `prediction` (its word) and
     `runner`, a list of labels for `runs-on`.
     """
     return [_row(cell) for cell in planned]
@@ -239,7 +239,7 @@ def _row(planned: PlannedCell) -> dict[str, Any]:
         "id": planned.cell.identifier,
         **_image(planned.cell.image),
         "host": host.identifier,
-        "prediction": planned.prediction.outcome.value,
+        "prediction": planned.prediction.word,
         "runner": list(host.runner),
     }
 

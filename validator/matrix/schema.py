@@ -64,22 +64,23 @@ class ImageEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     policy: Annotated[
         Axis,
         Meta(
-            description="CUDA and cuDNN together: `as-built` (what the wheel was built with; the default) or"
-            " `latest` (the newest versions that its metadata allows)."
+            description="CUDA and cuDNN together: `as-built` (what the wheel was built with; the default),"
+            " `recommended` (the newest versions that its metadata allows and that no known fault rules out),"
+            " or `latest` (the newest versions that its metadata allows when the lock is written)."
         ),
     ] = []
     cuda: Annotated[
         Axis,
         Meta(
-            description='Only CUDA: `as-built` (the default), `latest`, or a version to pin (`"12.8"`). Not'
-            " together with `policy`."
+            description="Only CUDA: `as-built` (the default), `recommended`, `latest`, or a version to pin"
+            ' (`"12.8"`). Not together with `policy`.'
         ),
     ] = []
     cudnn: Annotated[
         Axis,
         Meta(
-            description='Only cuDNN: `as-built` (the default), `latest`, or a version to pin (`"9.10"`). Not'
-            " together with `policy`."
+            description="Only cuDNN: `as-built` (the default), `recommended`, `latest`, or a version to pin"
+            ' (`"9.10"`). Not together with `policy`.'
         ),
     ] = []
     variant: Annotated[

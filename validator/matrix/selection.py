@@ -7,6 +7,7 @@ order.
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import functools
 import re
@@ -16,11 +17,11 @@ from enum import Enum
 
 from .. import versions
 from ..compat import gpus, policies, releases
-from ..compat.errors import UnknownGpu
+from ..compat.errors import PolicyError, UnknownGpu
 from ..conditions import Comparison, Condition, NoneOf, Wanted
 from ..errors import InputError
-from ..model.prediction import Outcome
-from ..model.spec import AS_BUILT, LATEST, Choice, HostClass, ImageSpec, Variant
+from ..model.prediction import WORDS, Prediction
+from ..model.spec import POLICIES, Choice, HostClass, ImageSpec, Variant
 from .problems import join_words, quote, unknown_name
 
 
@@ -43,8 +44,8 @@ _OPERATORS = join_words(list(versions.OPERATORS))
 class Axis:
     """One key that a selector may have.
 
-    read: returns the values that an image, a host class or an outcome has on this axis; an image for the CPU
-        has no value for CUDA.
+    read: returns the values that an image, a host class or a prediction has on this axis; an image for the
+        CPU has no value for CUDA.
     equals: makes the test for a selector's value. Raises ValueError for a wrong value.
     comparer: makes the comparer for a selector's value, on axes with an order. Raises ValueError too.
     """
@@ -53,7 +54,7 @@ class Axis:
     read: (
         Callable[[ImageSpec], tuple[str, ...]]
         | Callable[[HostClass], tuple[str, ...]]
-        | Callable[[Outcome], tuple[str, ...]]
+        | Callable[[Prediction], tuple[str, ...]]
     )
     equals: Callable[[str], Wanted]
     comparer: Callable[[str], versions.Comparer] | None = None
@@ -82,7 +83,7 @@ class Selector:
     def scope(self) -> Scope:
         return AXES[self.key].scope
 
-    def holds(self, item: ImageSpec | HostClass | Outcome) -> bool:
+    def holds(self, item: ImageSpec | HostClass | Prediction) -> bool:
         """Return True when an item of the selector's scope matches it.
 
         `!=` matches exactly what `=` does not. The ordering operators match nothing that lacks the axis.
@@ -196,13 +197,14 @@ def _policies(image: ImageSpec) -> tuple[str, ...]:
 
 @functools.cache
 def _policies_giving(tensorflow: str, cuda: str, cudnn: str) -> tuple[str, ...]:
-    """Return both policies if `latest` gives the same image as `as-built`."""
-    release = releases.release(tensorflow)
-    return tuple(
-        policy
-        for policy in (AS_BUILT, LATEST)
-        if tuple(choice.label for choice in policies.choose(release, policy, policy)) == (cuda, cudnn)
-    )
+    """Return all policies that give an image with this CUDA and cuDNN."""
+    release, found = releases.release(tensorflow), []
+    for policy in POLICIES:
+        # A release without the extra has no `latest`.
+        with contextlib.suppress(PolicyError):
+            if tuple(choice.label for choice in policies.choose(release, policy, policy)) == (cuda, cudnn):
+                found.append(policy)
+    return tuple(found)
 
 
 def _version(choice: Choice | None) -> tuple[str, ...]:
@@ -233,7 +235,7 @@ AXES: dict[str, Axis] = {
     "tensorflow": _image(lambda image: (image.tensorflow,), _tensorflow, versions.release_comparer),
     "python": _image(lambda image: (image.python,), _same(_two_parts), _two_parts),
     "variant": _image(lambda image: (image.variant.value,), _word(*(member.value for member in Variant))),
-    "policy": _image(_policies, _word(AS_BUILT, LATEST)),
+    "policy": _image(_policies, _word(*POLICIES)),
     "cuda": _image(lambda image: _version(image.cuda), _same(_two_parts), _two_parts),
     "cudnn": _image(lambda image: _version(image.cudnn), _same(_two_parts), _two_parts),
     "base": _image(lambda image: (image.base or "default",), _glob),
@@ -250,7 +252,7 @@ AXES: dict[str, Axis] = {
     "compat": _host(lambda host: (host.compat,) if host.compat else (), _same(_two_parts), _two_parts),
     "prediction": Axis(
         Scope.PREDICTION,
-        lambda outcome: (outcome.value,),
-        _word(*(member.value for member in Outcome)),
+        lambda prediction: (prediction.word,),
+        _word(*WORDS),
     ),
 }

@@ -11,15 +11,12 @@ from datetime import date, timedelta
 from pathlib import Path
 
 from .. import __version__
-from ..compat.predict import predict
-from ..model.prediction import Outcome
-from ..model.spec import AS_BUILT, Cell, Choice, HostClass, ImageSpec, Variant
+from ..compat.policies import is_recommended
+from ..model.spec import AS_BUILT, RECOMMENDED, HostClass, ImageSpec
 from ..resources import manual, source
-from ..versions import DriverRelease, is_numbers
+from ..versions import DriverRelease
 
 WORKFLOW = Path(".github") / "workflows" / "gpu-images.yml"
-#: The first of these that an image has is taken.
-_PYTHONS = ("3.12", "3.11", "3.13", "3.10")
 #: A builder has to be confirmed once a year.
 _VALID = timedelta(days=365)
 _TEMPLATE = Path(__file__).parent / "gpu-images.yml"
@@ -51,36 +48,6 @@ class GitlabRepository:
         return f"registry.gitlab.com/{self.path}".lower()
 
 
-def choose_image(images: Iterable[ImageSpec], hosts: Sequence[HostClass]) -> ImageSpec:
-    """Return the first image that is predicted to work on all of these host classes.
-
-    If there is none, the first whose eager operations work, otherwise simply the first.
-
-    images: the newest TensorFlow first. Of each, the CUDA and cuDNN that it was built with come first, then a
-    common Python. Candidates and images whose CUDA changes from lock to lock are left out.
-    """
-    candidates = [
-        image
-        for image in images
-        if image.variant is Variant.GPU
-        and is_numbers(image.tensorflow)
-        and image.cuda is not None
-        and image.cudnn is not None
-        and not (image.cuda.floats or image.cudnn.floats)
-    ]
-    releases = list(dict.fromkeys(image.tensorflow for image in candidates))
-    ordered = sorted(candidates, key=lambda image: (releases.index(image.tensorflow), _preference(image)))
-    predictions = [(image, [predict(Cell(image, host)) for host in hosts]) for image in ordered]
-    works = (image for image, found in predictions if all(each.outcome is Outcome.WORKS for each in found))
-    eager = (image for image, found in predictions if all(each.eager is Outcome.WORKS for each in found))
-    return next(works, None) or next(eager, ordered[0])
-
-
-def _preference(image: ImageSpec) -> tuple[int, int]:
-    pinned = sum(not _is_as_built(choice) for choice in (image.cuda, image.cudnn))
-    return pinned, _PYTHONS.index(image.python) if image.python in _PYTHONS else len(_PYTHONS)
-
-
 def matrix_text(image: ImageSpec, hosts: Sequence[HostClass]) -> str:
     """Return a matrix with one image, also without CUDA, for these host classes, with comments.
 
@@ -90,8 +57,10 @@ def matrix_text(image: ImageSpec, hosts: Sequence[HostClass]) -> str:
     pins = [
         f'    {name}: "{choice.policy}"'
         for name, choice in (("cuda", image.cuda), ("cudnn", image.cudnn))
-        if choice is not None and not _is_as_built(choice)
+        if choice is not None and choice.policy != AS_BUILT
     ]
+    if pins and is_recommended(image):
+        pins = [f"    policy: {RECOMMENDED}"]
     return "\n".join(
         [
             f"# yaml-language-server: $schema={source('validator/matrix/schema.json')}",
@@ -173,7 +142,3 @@ def trust_text(repository: GithubRepository, today: date) -> str:
             "",
         ]
     )
-
-
-def _is_as_built(choice: Choice | None) -> bool:
-    return choice is not None and choice.policy == AS_BUILT

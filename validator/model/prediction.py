@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
@@ -210,6 +211,12 @@ class PredictionDocument(TypedDict):
     reasons: Annotated[list[dict[str, object]], "Those that decide first; their fields are below."]
 
 
+#: The word for the prediction that eager operations work and functions compiled by XLA fail.
+EAGER_ONLY = "eager-only"
+#: The words for predictions, as everything that lists or counts them shows them.
+WORDS = (Outcome.WORKS.value, EAGER_ONLY, Outcome.FAILS.value, Outcome.UNKNOWN.value)
+
+
 @dataclass(frozen=True)
 class Prediction:
     """The outcome with its reasons, the deciding ones first.
@@ -230,6 +237,12 @@ class Prediction:
     evidence: tuple[Evidence, ...] = ()
 
     @property
+    def word(self) -> str:
+        """The prediction in one word: `eager-only` if only XLA fails, else the outcome."""
+        only_xla_fails = (self.eager, self.xla) == (Outcome.WORKS, Outcome.FAILS)
+        return EAGER_ONLY if only_xla_fails else self.outcome.value
+
+    @property
     def modes(self) -> str:
         """`eager works, XLA fails` where the outcomes differ or only one was asked about; else no text."""
         if self.eager == self.xla:
@@ -248,6 +261,12 @@ class Prediction:
             # Not with `asdict`, which takes ten times as long, and a plan has thousands of cells.
             "reasons": [dict(vars(reason)) for reason in self.reasons],
         }
+
+
+def count_words(predictions: Iterable[Prediction]) -> dict[str, int]:
+    """Return how many predictions each word has, in the order of `WORDS`."""
+    found = Counter(prediction.word for prediction in predictions)
+    return {word: found[word] for word in WORDS}
 
 
 def decide(reasons: Iterable[Reason], missing: tuple[str, ...] = (), mode: str | None = None) -> Prediction:

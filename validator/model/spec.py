@@ -30,9 +30,11 @@ JUPYTER_COMMAND = (
     *("--no-browser", "--allow-root"),
 )
 
-#: The two policies that are not a version.
+#: The policies that are not a version. `recommended` results in a version, like a pin.
 AS_BUILT = "as-built"
 LATEST = "latest"
+RECOMMENDED = "recommended"
+POLICIES = (RECOMMENDED, AS_BUILT, LATEST)
 
 
 @dataclass(frozen=True)

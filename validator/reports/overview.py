@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict
 
 from ..model.codec import encode
-from ..model.prediction import Outcome, PlannedCell, Prediction
+from ..model.prediction import EAGER_ONLY, Outcome, PlannedCell
 from ..model.record import Record, Verdict
 from ..model.report import Limit
 from ..model.spec import ImageSpec
@@ -69,8 +69,8 @@ class Row:
 
     @property
     def predicted(self) -> str | None:
-        """The predicted outcome in one word; None for a cell without a prediction. See `predicted_word`."""
-        return predicted_word(self.planned.prediction) if self.planned else None
+        """The prediction in one word; None for a cell without one."""
+        return self.planned.prediction.word if self.planned else None
 
     @property
     def limits(self) -> tuple[Limit, ...]:
@@ -143,23 +143,12 @@ def overview(planned: Iterable[PlannedCell], latest: Mapping[str, Record]) -> li
     return rows
 
 
-#: The word for the prediction that eager operations work and functions compiled by XLA fail.
-EAGER_ONLY = "eager-only"
 #: The mark of what was measured to fail only in full float32.
 LIMITED = "limit"
-#: The words for predictions, as reports show them.
-PREDICTED = (Outcome.WORKS.value, EAGER_ONLY, Outcome.FAILS.value, Outcome.UNKNOWN.value)
 #: If Pythons differ, the grid shows the worst of them: the first one of these words.
 WORST_FIRST = (
     "broken", "failed", "fails", EAGER_ONLY, "unknown", "unproven", "works", "works-on-cpu", "certified",
 )  # fmt: skip
-
-
-def predicted_word(prediction: Prediction) -> str:
-    """Return the outcome in one word: `eager-only` if only XLA fails."""
-    if (prediction.eager, prediction.xla) == (Outcome.WORKS, Outcome.FAILS):
-        return EAGER_ONLY
-    return prediction.outcome.value
 
 
 @dataclass(frozen=True)

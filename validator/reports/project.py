@@ -49,13 +49,11 @@ def why(one: OnHost) -> str:
 
 
 def text(found: Sequence[OnHost]) -> str:
-    """Return two lines for each prediction: the outcome, and the reason that decides."""
+    """Return two lines for each prediction: its word, and the reason that decides."""
     lines = []
     for one in found:
         place = f"{one.place.file}:{one.place.line}:{one.place.column}"
-        lines.append(
-            one_line(f"{place}: tensorflow {one.tensorflow} on {one.host}: {one.prediction.outcome.value}")
-        )
+        lines.append(one_line(f"{place}: tensorflow {one.tensorflow} on {one.host}: {one.prediction.word}"))
         if why(one):
             source = f" ({one.reason.source})" if one.reason else ""
             lines.append(one_line(f"  {why(one)}{source}"))
@@ -84,7 +82,7 @@ def markdown(found: Sequence[OnHost]) -> str:
     for one in found:
         cells = (f"{one.place.file}:{one.place.line}", one.tensorflow, one.host)
         shown = " | ".join(map(escaped, cells))
-        lines.append(f"| {shown} | **{one.prediction.outcome.value}** | {escaped(why(one))} |")
+        lines.append(f"| {shown} | **{one.prediction.word}** | {escaped(why(one))} |")
     return "\n".join(lines) + "\n"
 
 

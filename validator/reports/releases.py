@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ..model.prediction import EAGER_ONLY
 from ..model.situation import EAGER, XLA
 from .printable import one_line
 
@@ -32,7 +33,7 @@ def _lines(answer: Mapping[str, Any], width: int) -> Iterator[str]:
     for mode in answer["modes"]:
         yield from _wrapped(f"{_MODES[mode['mode']]}: {mode['shown']}", width, "  ", "    ")
     for way in answer["ways"]:
-        only = ", only for eager operations" if way["modes"] == "eager only" else ""
+        only = ", only for eager operations" if way["modes"] == EAGER_ONLY else ""
         yield ""
         yield f"{_WAYS[way['way']]}: TensorFlow {way['release']}, Python {way['python']}{only}"
         for note in way["notes"]:

@@ -65,13 +65,13 @@ def plan_table(planned: Iterable[PlannedCell]) -> Table:
     for cell in planned:
         reason = cell.prediction.reasons[0]
         modes = f"{cell.prediction.modes}: " if cell.prediction.modes else ""
-        table.add_row(cell.cell.identifier, styled(cell.prediction.outcome.value), f"{modes}{reason.text}")
+        table.add_row(cell.cell.identifier, styled(cell.prediction.word), f"{modes}{reason.text}")
     return table
 
 
 def prediction_text(prediction: Prediction) -> RenderableType:
-    """Show the outcome, apart for eager and XLA where they differ, then the reasons with fact and source."""
-    head: list[RenderableType] = [styled(prediction.outcome.value)]
+    """Show the word, apart for eager and XLA where they differ, then the reasons with fact and source."""
+    head: list[RenderableType] = [styled(prediction.word)]
     if prediction.modes:
         head.append(Text(prediction.modes))
     if prediction.missing and prediction.outcome is Outcome.UNKNOWN:

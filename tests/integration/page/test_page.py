@@ -15,7 +15,7 @@ from validator.model.spec import Cell
 from validator.reports.page.details import clean
 from validator.reports.page.site import ENTRY
 
-from ...reports.page.test_site import HOSTILE
+from ...reports.page.test_site import HOSTILE, HOSTILE_NAME
 from ...reports.page.values import H100, IMAGES, T4, sources
 from .conftest import RECORDS, REGISTRY, Open, write
 
@@ -271,7 +271,7 @@ def test_text_from_records_stays_text(open_page: Open, hostile_directory: Path) 
     text = clean(HOSTILE)
     expect(dialog.locator("details.check summary")).to_contain_text(text)
     evidence = json.loads(dialog.locator("details.check pre").inner_text())
-    assert evidence[text] == [text, {"__proto__": text}]
+    assert evidence[clean(HOSTILE_NAME)] == [text, {"__proto__": text}]
     expect(dialog.locator("img, script, iframe")).to_have_count(0)
     assert page.evaluate("document.querySelectorAll('script').length") == 2
 

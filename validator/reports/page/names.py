@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from ...compat.errors import UnknownGpu
 from ...compat.gpus import gpu
+from ...compat.policies import is_recommended, why_recommended
+from ...compat.releases import release
 from ...model.record import Record
 from ...model.spec import AS_BUILT, LATEST, Choice, HostClass, ImageSpec, Variant
 
@@ -55,6 +57,8 @@ def release_meaning(image: ImageSpec, pythons: Sequence[str]) -> str:
         policies = {image.cuda.policy, image.cudnn.policy}
         if policies == {AS_BUILT}:
             libraries = "CUDA and cuDNN are those that this release was built with."
+        elif is_recommended(image):
+            libraries = f"Recommended: {why_recommended(release(image.tensorflow))}."
         elif policies == {LATEST}:
             libraries = "CUDA and cuDNN are the newest that pip installs with this release."
         else:

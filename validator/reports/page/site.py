@@ -17,13 +17,13 @@ import markupsafe
 from ...compat.suggest import export_library_path, suggestion_notes
 from ...model.certificate import Certificate
 from ...model.diagnosis import Diagnosis, shortened
-from ...model.prediction import Reason
+from ...model.prediction import Reason, count_words
 from ...model.record import Record, Verdict
 from ...model.spec import HostClass, ImageSpec
 from ...redaction.identifiers import without_gpu_uuids
 from ...versions import major_minor
 from ..markdown import markdown
-from ..overview import PREDICTED, Row
+from ..overview import Row
 from ..printable import printable
 from .answers import Answers, context
 from .chart import charts, factor, milliseconds
@@ -262,14 +262,14 @@ def advice_data(host: HostClass) -> dict[str, Any]:
 
 
 def _counts(rows: Sequence[Row]) -> dict[str, dict[str, int]]:
-    predicted = [row.predicted for row in rows]
+    planned = [row.planned.prediction for row in rows if row.planned]
     measured = [measured_word(row) for row in rows]
     return {
-        "predicted": {word: predicted.count(word) for word in PREDICTED},
+        "predicted": count_words(planned),
         "measured": {word: measured.count(word) for word in (verdict.value for verdict in Verdict)},
         "all": {
             "rows": len(rows),
-            "unplanned": predicted.count(None),
+            "unplanned": len(rows) - len(planned),
             "any": len(rows) - measured.count(None),
             "none": measured.count(None),
             "otherwise": sum(row.agrees is False for row in rows),

@@ -290,7 +290,7 @@
   }
 
   function way(found, index) {
-    const only = found.modes === "eager only" ? ", only for eager operations" : "";
+    const only = found.modes === "eager-only" ? ", only for eager operations" : "";
     return element("div", {},
       element("h4", {}, `${WAYS[found.way]}: TensorFlow ${found.release}${found.python ? `, Python ${found.python}` : ""}${only}`),
       ...found.notes.map((note) => element("p", {}, ...coded(note))),

@@ -1,0 +1,205 @@
+"""Choose the image of a matrix to build on a machine, or without a GPU the one for most machines."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ..compat import drivers, gpus, policies
+from ..compat.offers import rank
+from ..compat.predict import predict
+from ..compat.releases import release
+from ..model.prediction import EAGER_ONLY, Outcome, Prediction
+from ..model.spec import RECOMMENDED, Cell, HostClass, ImageSpec, Variant, host_identifier
+from ..versions import ComputeCapability, DriverRelease, is_numbers, leading_numbers
+from .load import DEFAULT_PROFILE, Matrix, Profile
+from .plan import Available, expand, find_profile
+from .problems import join_words
+
+#: The Pythons to prefer where a profile has no order of its own.
+_PYTHONS = ("3.12", "3.11", "3.13", "3.10")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """An image, and a sentence that says why it is built.
+
+    profile: the first profile of the matrix that has it, the default one before others; None if none has it.
+    """
+
+    image: ImageSpec
+    profile: str | None
+    why: str
+
+
+def choose_image(images: Iterable[ImageSpec], hosts: Sequence[HostClass]) -> ImageSpec:
+    """Return the first image that is predicted to work on all of these host classes.
+
+    If there is none, return the first whose eager operations work, otherwise simply the first.
+
+    images: the newest TensorFlow first, at least one with CUDA. Of each release, the recommended CUDA and
+    cuDNN come first, then the newest ones, then a common Python. Candidates and images whose CUDA changes
+    from lock to lock are left out.
+    """
+    ordered = _in_order(images, _PYTHONS)
+    return _first_that_works(ordered, hosts) or ordered[0]
+
+
+def for_machine(
+    matrix: Matrix, hosts: Sequence[HostClass], machine: str, available: Available | None = None
+) -> Chosen | None:
+    """Return the image for a machine, like that of the default profile but of any release and policy.
+
+    If the default profile's image is predicted to work there, or nothing works better, return it. Return None
+    if that profile has not exactly one image with CUDA.
+
+    hosts: the host class of each kind of GPU; without any, the image is for most data-center GPUs. machine:
+    how a sentence names it (`driver 580.65.06 with Tesla T4 (7.5)`), or without a GPU, why none was found.
+    available: as for `plan.expand`.
+    """
+    profile = find_profile(matrix, DEFAULT_PROFILE)
+    images = dict.fromkeys(cell.image for cell in expand(matrix, DEFAULT_PROFILE, available=available).cells)
+    if len(images) != 1 or not next(iter(images)).variant.has_cuda:
+        return None
+    [usual] = images
+    # An engine may have to ask a registry for each Python.
+    provides = functools.cache(available) if available is not None else None
+    others = _like(matrix, profile, usual, provides)
+    if not hosts:
+        return Chosen(
+            usual, DEFAULT_PROFILE,
+            f"No GPU was found: {machine}. This builds {usual}{_for_most(usual, others, matrix)}.",
+        )  # fmt: skip
+    best = _first_that_works([usual, *others], hosts)
+    why = f"This builds {best or usual} for this machine ({machine})"
+    against = _against(usual, hosts)
+    if best is None:
+        why += f", although no image of {matrix.file} is expected to work there: {against}"
+    elif best != usual:
+        eager = all(predict(Cell(usual, host)).eager is Outcome.WORKS for host in hosts)
+        works = f"is {EAGER_ONLY} there" if eager else "does not work there"
+        why += f", because {usual}, the default, {works}: {against}"
+    elif against:
+        why += f", where it is {EAGER_ONLY}: {against}"
+    chosen = best or usual
+    return Chosen(chosen, _profile_of(matrix, chosen), f"{why}.")
+
+
+def _like(matrix: Matrix, profile: Profile, usual: ImageSpec, available: Available | None) -> list[ImageSpec]:
+    """Return the images that differ from one only in release, CUDA, cuDNN and Python, in order."""
+    whole = replace(profile, select=())
+    found = expand(replace(matrix, profiles={profile.name: whole}), profile.name, available=available)
+    kind = (usual.variant, usual.base, usual.additions)
+    images = dict.fromkeys(
+        cell.image
+        for cell in found.cells
+        if (cell.image.variant, cell.image.base, cell.image.additions) == kind
+    )
+    return _in_order(images, profile.first_available or (usual.python, *_PYTHONS))
+
+
+def _in_order(images: Iterable[ImageSpec], pythons: Sequence[str]) -> list[ImageSpec]:
+    candidates = [
+        image
+        for image in images
+        if image.variant is not Variant.CPU
+        and is_numbers(image.tensorflow)
+        and not any(choice.floats for choice in (image.cuda, image.cudnn) if choice)
+    ]
+    releases = list(dict.fromkeys(image.tensorflow for image in candidates))
+
+    def order(image: ImageSpec) -> tuple[object, ...]:
+        versions = [
+            tuple(-number for number in leading_numbers(choice.version))
+            for choice in (image.cuda, image.cudnn)
+            if choice
+        ]
+        python = pythons.index(image.python) if image.python in pythons else len(pythons)
+        recommended = policies.choose(release(image.tensorflow), RECOMMENDED, RECOMMENDED)
+        return releases.index(image.tensorflow), (image.cuda, image.cudnn) != recommended, versions, python
+
+    return sorted(candidates, key=order)
+
+
+def _first_that_works(images: Sequence[ImageSpec], hosts: Sequence[HostClass]) -> ImageSpec | None:
+    """Return the first image that works on all hosts, else the first whose eager operations do, or None."""
+    predictions = [(image, [predict(Cell(image, host)) for host in hosts]) for image in images]
+    works = (image for image, found in predictions if all(each.outcome is Outcome.WORKS for each in found))
+    eager = (image for image, found in predictions if all(each.eager is Outcome.WORKS for each in found))
+    return next(works, None) or next(eager, None)
+
+
+def _against(image: ImageSpec, hosts: Sequence[HostClass]) -> str:
+    """Return the reason that decides against an image on the hosts; empty if it works on all of them."""
+    for prediction in (predict(Cell(image, host)) for host in hosts):
+        if prediction.outcome is not Outcome.WORKS:
+            return prediction.reasons[0].sentence
+    return ""
+
+
+def _profile_of(matrix: Matrix, image: ImageSpec) -> str | None:
+    names = (DEFAULT_PROFILE, *(name for name in matrix.profiles if name != DEFAULT_PROFILE))
+    return next(
+        (name for name in names if any(cell.image == image for cell in expand(matrix, name).cells)), None
+    )
+
+
+# The image for most machines, and those that it is not for.
+
+
+def _for_most(image: ImageSpec, others: Sequence[ImageSpec], matrix: Matrix) -> str:
+    """Return a clause about the data-center GPUs that an image is for, and which image the others need."""
+    words: dict[str, list[ComputeCapability]] = {}
+    for capability in _models():
+        words.setdefault(_at_best(image, capability).word, []).append(capability)
+    works, eager = words.pop(Outcome.WORKS.value, []), words.pop(EAGER_ONLY, [])
+    text = f", for data-center GPUs from {_span(works)}" if works else ""
+    text += f" ({EAGER_ONLY}: {_span(eager)})" if eager else ""
+    elsewhere: dict[ImageSpec, list[ComputeCapability]] = {}
+    for capability in sorted(itertools.chain(*words.values())):
+        works_there = (other for other in others if _at_best(other, capability).outcome is Outcome.WORKS)
+        if (other := next(works_there, None)) is not None:
+            elsewhere.setdefault(other, []).append(capability)
+    for other, capabilities in reversed(elsewhere.items()):
+        name = _profile_of(matrix, other)
+        profile = f"--profile {name} " if name not in (None, DEFAULT_PROFILE) else ""
+        names = join_words([name for one in capabilities for name in _models()[one]])
+        text += f"; not for {names}, which need {_difference(other, image)}: {profile}--select image={other}"
+    return text
+
+
+def _difference(image: ImageSpec, usual: ImageSpec) -> str:
+    """Return the versions of an image that are not those of another one: its release, or CUDA and cuDNN."""
+    if image.tensorflow != usual.tensorflow:
+        return f"TensorFlow {image.tensorflow}"
+    pairs = (("CUDA", image.cuda, usual.cuda), ("cuDNN", image.cudnn, usual.cudnn))
+    return join_words([f"{name} {own.version}" for name, own, other in pairs if own and own != other])
+
+
+def _span(capabilities: Sequence[ComputeCapability]) -> str:
+    """Return the first and the last model of ascending compute capabilities: `T4 to H200`."""
+    return f"{_models()[capabilities[0]][0]} to {_models()[capabilities[-1]][-1]}"
+
+
+@functools.cache
+def _models() -> dict[ComputeCapability, list[str]]:
+    """Return the names of the data-center GPUs by compute capability, in ascending order."""
+    found: dict[ComputeCapability, list[str]] = {}
+    for model in sorted(gpus.gpus(), key=lambda model: model.compute_capability):
+        if model.data_center:
+            found.setdefault(model.compute_capability, []).append(model.name)
+    return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _at_best(image: ImageSpec, capability: ComputeCapability) -> Prediction:
+    """Return the best prediction for an image on a GPU with any driver, with the fewest reasons to fail."""
+
+    def order(prediction: Prediction) -> tuple[object, ...]:
+        return rank(prediction), sum(reason.outcome is Outcome.FAILS for reason in prediction.reasons)
+
+    releases = [DriverRelease(branch.number) for branch in drivers.branches()]
+    hosts = [HostClass(host_identifier(one, None, capability), one, capability) for one in releases]
+    return min((predict(Cell(image, host)) for host in hosts), key=order)
