@@ -386,6 +386,19 @@ def test_cudnn_that_does_not_fit(
     assert said in result.sentence
 
 
+def test_a_part_of_cudnn_that_only_lacks_the_driver_says_nothing_about_cudnn(
+    monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any]
+) -> None:
+    """From 9.28 on, libcudnn_engines_runtime_compiled.so.9 is linked against libcuda.so.1."""
+    missing = "{}: cannot open shared object file: No such file or directory"
+    values = [*CUDNN, {"sub_library": "libcudnn_engines.so.9", "error": missing.format("libcuda.so.1")}]
+    result = load_cudnn(monkeypatch, facts, values)
+    assert (result.outcome, result.sentence) == ("pass", "cuDNN 9.3.0 loads with 1 sub-library")
+    assert result.evidence["sub_libraries"][1]["error"]
+    values[-1]["error"] = missing.format("libcudart.so.12")
+    assert load_cudnn(monkeypatch, facts, values).outcome == "fail"
+
+
 def test_cudnn_that_crashes(monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any]) -> None:
     result = load_cudnn(monkeypatch, facts, CUDNN[:1], failure="SIGSEGV")
     assert (result.outcome, result.sentence) == ("fail", "loading cuDNN ended the process: SIGSEGV")

@@ -119,6 +119,9 @@ from .trust_options import builder_options, trust_file_option
 def command(**options: Any) -> int:
     """Plan, lock, build and probe every selected image, and record its verdict.
 
+    Without --profile and --select, build the newest image that is expected to work on this machine's driver
+    and GPUs, and say why; without a GPU, the one for most data-center GPUs.
+
     A pushed image gets a signed statement of what it was made from. Only images with such a statement by a
     builder in trust.yaml are accepted from a registry.
 

@@ -317,11 +317,11 @@ def _has_choice(release: Release) -> bool:
 
 def _candidates(release: Release, cuda: Choice | None, cudnn: Choice | None) -> list[tuple[Choice, Choice]]:
     """Return the CUDA and cuDNN that a release allows, newest first, with one patch of each minor version."""
-    allowed = (
+    cudas, cudnns = (
         [given] if given else [_named(release, axis, minor) for minor in _minors(_allowed(release, axis))]
         for axis, given in ((CUDA, cuda), (CUDNN, cudnn))
     )
-    return list(itertools.product(*allowed))[::-1]
+    return list(itertools.product(cudas, cudnns))[::-1]
 
 
 def _named(release: Release, axis: str, minor: str) -> Choice:

@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Optional
 from ...problems import problem, statement
 from ...version_numbers import leading_numbers
 from ..check import FAIL, HOST, Check, Context, Result, judged
-from ..collectors import loader
+from ..collectors import driver, loader
 from ..pipes import tail
 from .cuda_libraries import built_with, too_old
 
@@ -32,7 +32,8 @@ def _run(context: Context) -> Result:
         return Result(FAIL, None, [problem("cudnn_not_tried")], evidence)
     if main["path"] is None:
         return Result(FAIL, None, [problem("cudnn_not_loaded", error=main["error"])], evidence)
-    version, parts = main["version"], len(evidence["sub_libraries"])
+    version = main["version"]
+    parts = sum(not entry["error"] for entry in evidence["sub_libraries"])
     return judged(
         _problems(version, evidence),
         lambda: statement("cudnn_loaded", version=version, parts=parts),
@@ -53,7 +54,8 @@ def _problems(version: str, evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
     found += [
         problem("cudnn_part_not_loaded", part=entry["sub_library"], error=entry["error"])
         for entry in evidence["sub_libraries"]
-        if entry["error"]
+        # From 9.28 on, a part needs the driver's library. That there is none, the check `driver` says.
+        if entry["error"] and not entry["error"].startswith(f"{driver.NAME}:")
     ]
     found += [
         problem("cudnn_part_of_another_version", function=check, status=status)
