@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from validator import probe, problems
-from validator.problems import ADVISORY, CATALOGUE, EITHER, FAULT, TYPES, VOCABULARIES
+from validator.problems import ADVISORY, CATALOGUE, EITHER, FAULT, LIMIT, TYPES, VOCABULARIES
 
 #: Formats with the name of an identifier.
 FORMATS = {*VOCABULARIES, "and", "q", "g", "MiB", "spread"}
@@ -64,7 +64,7 @@ def broken_laws(code: str) -> Iterator[str]:
     parsed = [part for template in templates for part in Formatter().parse(template)]
     if not re.fullmatch(r"[a-z][a-z0-9_]*", code):
         yield "the code is not an identifier"
-    if kind.severity not in (FAULT, ADVISORY, EITHER, None):
+    if kind.severity not in (FAULT, ADVISORY, LIMIT, EITHER, None):
         yield f"there is no severity {kind.severity}"
     if not {type_.rstrip("?") for type_ in kind.fields.values()} <= set(TYPES):
         yield "a field has an unknown type"

@@ -109,7 +109,10 @@ def test_the_flag_is_only_added_on_the_cpu(
 
     monkeypatch.setenv("TF_XLA_FLAGS", "--mine")
     monkeypatch.setattr(fresh, "call", call)
-    growth = SimpleNamespace(set_memory_growth=lambda gpu, on: None)
+    growth = SimpleNamespace(
+        set_memory_growth=lambda gpu, on: None,
+        get_device_details=lambda gpu: {"compute_capability": (7, 5)},
+    )
     config = SimpleNamespace(list_physical_devices=lambda kind: gpus, experimental=growth)
     auto_clustering.CHECK.run(Context(facts, None, SimpleNamespace(config=config)))
     assert given == flags
