@@ -47,8 +47,7 @@ def section(name: str) -> Iterator[None]:
 def _mark(text: str) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
-    # At the start of a line, whatever was printed before.
-    os.write(2, f"\n[probe {text}]\n".encode())
+    os.write(2, f"[probe {text}]\n".encode())
 
 
 class Lines:

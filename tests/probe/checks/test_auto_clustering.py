@@ -102,7 +102,9 @@ def test_the_flag_is_only_added_on_the_cpu(
 ) -> None:
     given = []
 
-    def call(function: Any, directory: str, settings: list[Any], keras: bool, **options: Any) -> Answer:
+    def call(
+        function: Any, directory: str, settings: list[Any], keras: bool, full_float32: bool, **options: Any
+    ) -> Answer:
         given.append(options["environment"]["TF_XLA_FLAGS"])
         with_keras = [{"keras_jit": KERAS}] if keras else []
         return Answer([*seen()["runs"][: len(settings)], *with_keras], None, "")
