@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import struct
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -127,3 +129,29 @@ def test_tolerances_follow_from_the_mantissa() -> None:
     assert tolerance(FLOAT32, 18, 2048) == 1e-3 < tolerance(TF32, 18, 2048) < 0.02
     assert tolerance(FLOAT32, 16, 64, sums_only=True) == 1e-4
     assert tolerance("bfloat16", 8, 1) == pytest.approx(8 * tolerance("float16", 8, 1), rel=1e-3)
+
+
+def truncated(value: float) -> float:
+    """Return what a tensor core sees of a float32: the lower 13 bits of the mantissa are ignored."""
+    bits: int = struct.unpack("<I", struct.pack("<f", value))[0]
+    kept: float = struct.unpack("<f", struct.pack("<I", bits & ~0x1FFF))[0]
+    return kept
+
+
+def test_a_product_in_tensorfloat_32_is_right_and_one_with_a_lost_term_in_ten_is_wrong() -> None:
+    numbers, length = random.Random(1), 144
+    left, right = ([[numbers.gauss(0, 1) for _ in range(length)] for _ in range(40)] for _ in "lr")
+
+    def product(see: Callable[[float], float], terms: int = length) -> list[float]:
+        rows, columns = (
+            [[see(value) for value in row[:terms]] for row in matrix] for matrix in (left, right)
+        )
+        return [sum(a * b for a, b in zip(row, column)) for row in rows for column in columns]
+
+    def difference(found: list[float]) -> float:
+        return max(abs(a - b) for a, b in zip(found, expected)) / max(map(abs, expected))
+
+    expected = product(float)
+    allowed = tolerance(TF32, 2, length)
+    assert 2e-4 < difference(product(truncated)) < allowed / 3
+    assert difference(product(truncated, terms=length * 9 // 10)) > 10 * allowed
