@@ -146,10 +146,10 @@ def test_a_product_in_tensorfloat_32_is_right_and_one_with_a_lost_term_in_ten_is
         rows, columns = (
             [[see(value) for value in row[:terms]] for row in matrix] for matrix in (left, right)
         )
-        return [sum(a * b for a, b in zip(row, column)) for row in rows for column in columns]
+        return [sum(a * b for a, b in zip(row, column, strict=True)) for row in rows for column in columns]
 
     def difference(found: list[float]) -> float:
-        return max(abs(a - b) for a, b in zip(found, expected)) / max(map(abs, expected))
+        return max(abs(a - b) for a, b in zip(found, expected, strict=True)) / max(map(abs, expected))
 
     expected = product(float)
     allowed = tolerance(TF32, 2, length)
