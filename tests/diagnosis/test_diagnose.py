@@ -54,9 +54,9 @@ REGISTERED = "[PhysicalDevice(name='/physical_device:GPU:0', device_type='GPU')]
 STEP = "Epoch 1/5\n1875/1875 [==============================] - 4s 2ms/step - loss: 0.2161\n"
 
 
-def test_there_is_no_fault_only_where_the_gpu_was_seen_working() -> None:
-    registered = diagnose_log(REGISTERED)
-    assert (registered.answer, registered.causes) == ("not_shown", ())
+def test_there_is_no_fault_only_where_tensorflow_was_seen_to_have_the_gpu() -> None:
+    assert diagnose_log("I use TensorFlow 2.21.0\n").answer == "not_shown"
+    assert diagnose_log(REGISTERED).answer == "no_fault"
     trained = diagnose_log(REGISTERED + STEP)
     assert (trained.answer, trained.missing) == ("no_fault", ())
     assert trained.next_step.startswith("nothing to fix")

@@ -346,6 +346,46 @@ def test_the_report_of_another_probe_certifies_nothing(version: str) -> None:
     assert f"the probe had version {version}, not {PROBE_VERSION}" in judgement.sentence
 
 
+@pytest.mark.parametrize("version", ["2.2.0+5a73c48737b9", "2.0.0", "1.9", ""])
+def test_an_old_probe_that_computed_in_full_float32_fails_nothing(version: str) -> None:
+    made = document(xla_convolution="fail", keras_jit="crash")
+    judgement = judge(other_probe(made, version))
+    assert (judgement.verdict, judgement.reason) == (Verdict.UNPROVEN, Reason.OTHER_PROBE)
+    assert judgement.sentence.endswith("measure again")
+
+
+@pytest.mark.parametrize(
+    ("version", "outcomes"),
+    [
+        # What is not computed fails as it did.
+        ("2.2.0", {"xla_convolution": "fail", "cuda_libraries": "fail"}),
+        # The probe of today, and a later one, compute as users do.
+        (PROBE_VERSION, {"xla_convolution": "fail"}),
+        ("2.10.0", {"xla_convolution": "fail"}),
+    ],
+)
+def test_other_failures_count(version: str, outcomes: dict[str, Any]) -> None:
+    assert judge(other_probe(document(**outcomes), version)).verdict is Verdict.FAILED
+
+
+def test_a_limit_changes_no_verdict() -> None:
+    made = document()
+    limit = {
+        "code": "xla_convolution_float32",
+        "severity": "limit",
+        "gpu": "NVIDIA H200",
+        "error": "InternalError: Autotuner could not find any supported configs",
+    }
+    next(entry for entry in made["checks"] if entry["id"] == "xla_convolution")["problems"] = [limit]
+    found = report_of(made)
+    assert [one.code for one in found.limits] == ["xla_convolution_float32"]
+    assert judge(found) == judge(report_of(document()))
+    # A check that fails by default has no limit, whatever it claims.
+    next(entry for entry in made["checks"] if entry["id"] == "xla_convolution")["outcome"] = "fail"
+    assert report_of(made).limits == ()
+    assert judge(report_of(made)).verdict is Verdict.FAILED
+
+
 @pytest.mark.parametrize("code", ["gpu_xid", "gpu_memory_errors", "gpu_slowed", "gpu_shared", "gpu_lost"])
 def test_an_unhealthy_gpu_never_fails_an_image(code: str) -> None:
     for outcomes in ({}, dict.fromkeys(OF_THE_IMAGE, "crash")):

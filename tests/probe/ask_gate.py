@@ -1,7 +1,9 @@
 """Runs checks that need a GPU on the CPU of a real TensorFlow, and prints their results by mode as JSON.
 
-Usage: ask_gate.py ARCHIVE [right] [broken]. right: with TensorFlow as it is. broken: parts of TensorFlow are
-replaced first by ones that do what a fault does, so that each check must fail. They stay, so it comes last.
+Usage: ask_gate.py ARCHIVE [right] [tf32] [broken]. right: with TensorFlow as it is. tf32: from here on
+products round their factors to TensorFloat-32, and the checks use its tolerances, as on GPUs of compute
+capability 8.0 and later. broken: parts of TensorFlow are replaced first by ones that do what a fault does, so
+that each check must fail. They stay, so it comes last.
 """
 
 import functools
@@ -16,6 +18,7 @@ CHECKS = ("xla_convolution", "keras_jit", "attention", "embedding", "cudnn_rnn",
 sys.path.insert(0, sys.argv[1])
 import tensorflow as tf  # noqa: E402 - the archive comes first
 
+from validator.probe import comparison  # noqa: E402
 from validator.probe.check import Context  # noqa: E402
 
 
@@ -72,6 +75,38 @@ def forget_weights() -> None:
     tf.train.Checkpoint.read = lambda self, path: Nothing()
 
 
+def round_to_tf32() -> None:
+    """Let products of float32 see 10 bits of the mantissa, both ways, unless that is turned off."""
+
+    def rounded(value: Any) -> Any:
+        if value.dtype != tf.float32 or not tf.config.experimental.tensor_float_32_execution_enabled():
+            return value
+        # Round to nearest: add half of the last bit that is kept, and cut off the 13 below it.
+        return tf.bitcast((tf.bitcast(value, tf.int32) + 0x1000) & ~0x1FFF, tf.float32)
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def factor(value: Any) -> Any:
+        return rounded(value), lambda gradient: gradient
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def product(value: Any) -> Any:
+        return tf.identity(value), rounded
+
+    def wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def call(left: Any, right: Any, *arguments: Any, **settings: Any) -> Any:
+            left, right = tf.convert_to_tensor(left), tf.convert_to_tensor(right)
+            return product(original(factor(left), factor(right), *arguments, **settings))
+
+        return call
+
+    for module, name in ((tf.nn, "conv2d"), (tf.nn, "convolution"), (tf.linalg, "matmul"), (tf, "matmul")):
+        setattr(module, name, wrapped(getattr(module, name)))
+    comparison.gpus = lambda module: ["a simulated GPU"]
+    details = {"compute_capability": (8, 0), "device_name": "a simulated GPU"}
+    tf.config.experimental.get_device_details = lambda gpu: details
+
+
 FAULTS: dict[str, Callable[[], None]] = {
     "xla_convolution": miscompile,
     "attention": miscompile,
@@ -86,6 +121,8 @@ ORIGINAL_FUNCTION = tf.function
 
 def results(mode: str) -> dict[str, Any]:
     found = {}
+    if mode == "tf32":
+        round_to_tf32()
     for name in CHECKS:
         tf.function = ORIGINAL_FUNCTION
         if mode == "broken":

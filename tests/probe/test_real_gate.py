@@ -52,7 +52,7 @@ def ask(release: str, directory: Path, *modes: str) -> dict[str, dict[str, Any]]
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, dict[str, Any]]]:
     """Return the results by release and mode. TensorFlow is imported once for each release."""
-    modes = {"2.15.1": ("right",), "2.21.0": ("right", "broken")}
+    modes = {"2.15.1": ("right",), "2.21.0": ("right", "tf32", "broken")}
     return {release: ask(release, tmp_path_factory.mktemp("probe"), *modes[release]) for release in RELEASES}
 
 
@@ -78,7 +78,17 @@ def test_they_pass_and_say_that_it_was_the_cpu(
     assert ("auto" in jit["resolved"]["classifier"]) == (release == "2.21.0")
 
 
+def test_they_pass_with_tensorfloat_32_and_say_so(answers: dict[str, dict[str, dict[str, Any]]]) -> None:
+    found = answers["2.21.0"]["tf32"]
+    assert {name: entry["outcome"] for name, entry in found.items()} == dict.fromkeys(FOUND_BROKEN, "pass")
+    assert {name: entry["codes"] for name, entry in found.items()} == {name: [] for name in FOUND_BROKEN}
+    convolution = found["xla_convolution"]["evidence"]["programs"][0]
+    assert convolution["precision"] == "tf32"
+    assert found["xla_convolution"]["evidence"]["full_float32"]["error"] is None
+
+
 def test_each_finds_its_fault(answers: dict[str, dict[str, dict[str, Any]]]) -> None:
+    """With the tolerances of TensorFloat-32. The list and the faults that are made are the same (`ask`)."""
     found = answers["2.21.0"]["broken"]
     assert {name: entry["outcome"] for name, entry in found.items()} == dict.fromkeys(FOUND_BROKEN, "fail")
     assert {name: set(entry["codes"]) for name, entry in found.items()} == FOUND_BROKEN

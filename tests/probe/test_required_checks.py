@@ -169,8 +169,9 @@ def _gpu_visible(machine: Machine) -> Result:
 
 
 def _gpu_compute(machine: Machine) -> Result:
-    problems = gpu_compute._problems([result("matmul", difference=0.3)], peak=4096)
-    return judged(problems, dict, {})
+    return gpu_compute._judged(
+        {"tolerance": 1e-2, "results": [result("matmul", difference=0.3)], "gpu_peak_bytes": 4096}
+    )
 
 
 def _xla_train_step(machine: Machine) -> Result:

@@ -237,3 +237,30 @@ def test_no_garbage_is_collected_while_tensorflow_is_imported(monkeypatch: pytes
     monkeypatch.setattr(importlib, "import_module", lambda name: (name, gc.isenabled()))
     assert load_tensorflow() == ("tensorflow", False)
     assert gc.isenabled()
+
+
+def test_a_crash_after_the_result_was_settled_is_a_limit(facts: dict[str, Any]) -> None:
+    stages = run(facts, "settled", "after")
+    assert outcomes(stages) == {"settled": "pass", "after": "pass"}
+    settled = results(stages)["settled"]
+    assert settled.problems == [
+        {
+            "code": "settled_float32",
+            "gpu": "NVIDIA H200",
+            "severity": "limit",
+            "error": "the process was killed by SIGSEGV",
+        }
+    ]
+    assert settled.evidence["seen"] == 1
+    assert "the last words of a library" in settled.evidence["full_float32"]["last_lines"]
+
+
+def test_the_log_says_which_check_wrote_a_line(facts: dict[str, Any]) -> None:
+    log = run(facts, "pid", "settled", "after")[HOST].log.text
+    lines = [line for line in log.splitlines() if line]
+    first = lines.index("[probe begin: check pid]")
+    assert lines[first + 1].startswith("worker ")
+    assert lines[first + 2] == "[probe end: check pid]"
+    # The section of a check whose process dies has no end.
+    assert "[probe end: check settled]" not in lines
+    assert lines[-2:] == ["[probe begin: check after]", "[probe end: check after]"]

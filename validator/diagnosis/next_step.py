@@ -16,8 +16,8 @@ ANYWHERE = "uvx --from git+https://github.com/tensorflow-gpu-matrix/tensorflow-g
 #: The named condition that holds if the GPU was seen working, and the kind that is observed if somebody says
 #: that they want no GPU.
 _WORKS, _CPU_WANTED = "gpu_works", "cpu_wanted"
-#: The kind that is observed if TensorFlow lists no GPU.
-_NO_GPU_LISTED = "gpu_list_empty"
+#: The kinds that are observed if TensorFlow lists a GPU, and if it lists none.
+_GPU_LISTED, _NO_GPU_LISTED = "gpu_list", "gpu_list_empty"
 #: Names of images that mean nothing to a shell.
 _IMAGE = re.compile(r"[\w.-]+(?:[/:@][\w.-]+)*")
 #: Other ways to run an image than Docker, which `doctor --image` uses.
@@ -52,7 +52,8 @@ def answer(
         return CAUSE_FOUND
     if faults:
         return NO_GPU_LISTED if set(faults) == {_NO_GPU_LISTED} else UNRECOGNIZED
-    works = language().parse(_WORKS).holds(finder(found, {})) and prediction.outcome is not Outcome.FAILS
+    works = found.has(_GPU_LISTED) or language().parse(_WORKS).holds(finder(found, {}))
+    works = works and prediction.outcome is not Outcome.FAILS
     return NO_FAULT if works or is_cpu_wanted(found) else NOT_SHOWN
 
 

@@ -22,6 +22,12 @@ from .text import read_text
 
 #: The text of an absent value. Only a pattern that is exactly this text matches it.
 _NULL = "null"
+#: What the probe writes around the lines that a check provokes (`section` in validator/probe/pipes.py).
+_BEGIN, _END = "[probe begin: provoked by ", "[probe end: "
+_PROVOKED = re.compile(
+    r"triggered tf\.function retracing|^\[probe |unsupported operations .*\bPyFunc\b"
+    r"|tf2xla conversion failed while converting __inference_one_step_on_data_\d+\["
+)
 #: The main value of a problem in conditions.
 _CODE = "code"
 
@@ -87,7 +93,7 @@ def observe_report(report: Report, catalogue: Catalogue) -> Observations:
                 found.add(_of_problem(problem_row, problem))
     for where, text in _printed(report, problems):
         for observation in observe(read_text(text), catalogue, where):
-            # A check may provoke a line on purpose, and reports by itself what it means.
+            # A check reports by itself what a line means that nothing else recognizes.
             if observation.kind not in (UNRECOGNIZED, FAULT):
                 found.add(observation)
     for check in report.checks:
@@ -109,14 +115,28 @@ def observe_report(report: Report, catalogue: Catalogue) -> Observations:
 def _printed(report: Report, problems: Sequence[ReportedProblem]) -> Iterator[tuple[str, str]]:
     """Yield the output of other software with its place: the logs, and what failed checks caught of it."""
     printed = {
-        "logs.host_stderr, ": report.logs.host_stderr or "",
-        "logs.tensorflow_stderr, ": report.logs.tensorflow_stderr or "",
+        "logs.host_stderr, ": without_provoked(report.logs.host_stderr or ""),
+        "logs.tensorflow_stderr, ": without_provoked(report.logs.tensorflow_stderr or ""),
     }
     for check in report.checks:
         if check.went_wrong:
             quoted = [line for one in problems if one.check == check.id for line in one.quoted]
             printed[f"checks.{check.id}, "] = "\n".join([*quoted, *check.evidence.printed])
     yield from ((where, text) for where, text in printed.items() if text.strip())
+
+
+def without_provoked(log: str) -> str:
+    """Return the log of a probe without the lines that its checks provoked; those left keep their numbers.
+
+    Only the probe's own programs write there. It provokes what stands between its two lines about that, the
+    warning that a function is traced again (it traces each in every mode), and, up to probe 2.2, which had no
+    such lines, the refusal of a step that calls Python, by which it finds out whether XLA compiles at all.
+    """
+    kept, provoked = [], False
+    for line in log.split("\n"):
+        provoked = (provoked or _BEGIN in line) and _END not in line
+        kept.append("" if provoked or _PROVOKED.search(line) else line)
+    return "\n".join(kept)
 
 
 @functools.cache

@@ -120,7 +120,7 @@ class CheckResult(msgspec.Struct, frozen=True):
     problems: Annotated[
         tuple[Finding, ...],
         Meta(
-            description="What the check found wrong: each a `code`, a `severity` (`fault` or `advisory`) and"
+            description="What the check found wrong: each a `code`, a `severity` (`fault`, `advisory` or `limit`) and"
             " the fields of the code. A check fails if one of them is a fault."
         ),
     ] = ()
@@ -192,7 +192,7 @@ class Probe(msgspec.Struct, frozen=True):
         str,
         Meta(
             description="The declared version, `+`, and a digest of the probe's sources"
-            " (`2.1.0+0123456789ab`); `+source` if it ran from a source tree."
+            " (`2.3.0+0123456789ab`); `+source` if it ran from a source tree."
         ),
     ]
 

@@ -5,7 +5,9 @@
 1. Was the GPU itself unhealthy, or shared with another process? Then a failure may not be the image's fault:
    `unproven`.
 2. Did a required check go wrong? Then the cell is `failed`; if only the GPU's health is not known,
-   `unproven`.
+   `unproven`. Up to 2.2, the probe computed with TensorFloat-32 off, which users don't: if only checks that
+   compute went wrong in such a report, nobody knows whether they do by default, so it is `unproven` and has
+   to be measured again. Whatever else goes wrong there (the driver, libraries, variables, packages) counts.
 3. Was there no GPU? Then nothing is proven: `unproven`.
 4. Did a required check not pass because it was skipped or never ran? Was one reported twice? `unproven`.
 5. Is the report from another version of the probe? Its checks may have required less: `unproven`.
@@ -21,7 +23,8 @@
 11. Do only the labels of a node say what the host has, and nobody trusts those labels? `unproven`.
 
 Otherwise the cell is `certified`. No flag or field of a report can say so: the verdict follows only from what
-the checks saw. (`broken`, for an image that did not build, needs no report and is not decided here.)
+the checks saw in TensorFlow's defaults, so a limit (what fails only in full float32) decides nothing.
+(`broken`, for an image that did not build, needs no report and is not decided here.)
 
 An image of the variant `cpu` is never `certified`. The checks of CUDA, the driver and GPUs say nothing about
 it, so they are left out, and the others must have computed on the CPU. Questions 2, 4, 5, 7 and 8 are asked
@@ -36,6 +39,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ..problems import FAULT
+from ..versions import leading_numbers
 from .evidence import COMPUTING_CHECKS, Computed
 from .facts import Host
 from .measurement import Outside, Source, Unread
@@ -97,7 +101,11 @@ OF_XLA = frozenset({"xla_toolchain", "xla_train_step", "xla_convolution", "keras
 _LOCK = "lock_match"
 #: The version of the probe that has these checks, without the digest of its sources. A test compares it with
 #: the probe's.
-PROBE_VERSION = "2.2.0"
+PROBE_VERSION = "2.3.0"
+#: The first probe that computes in TensorFlow's defaults, and the checks that the older ones ran in full
+#: float32.
+_COMPUTES_AS_USERS_DO = (2, 3)
+_IN_FULL_FLOAT32 = frozenset({*COMPUTING_CHECKS, "gpu_compute", "silent_cpu"})
 #: The check of the GPU itself: what it finds is not the image's fault.
 HEALTH = "gpu_health"
 #: Its findings that don't excuse other failed checks: an Xid message that a faulty program causes, and a GPU
@@ -238,6 +246,11 @@ def _checks_went_wrong(case: _Case) -> Judgement | None:
         for check in failed_checks(case.report)
         if check.id not in not_of_the_image and (check.required or check.id in case.required)
     )
+    # On a CPU there is no TensorFloat-32 to turn off.
+    if case.has_cuda and wrong and all(check.id in _IN_FULL_FLOAT32 for check in wrong):
+        version = case.report.probe.version
+        if leading_numbers(version)[:2] < _COMPUTES_AS_USERS_DO:
+            return Judgement(Verdict.UNPROVEN, Reason.OTHER_PROBE, probe=version)
     return Judgement(Verdict.FAILED, Reason.CHECKS_WENT_WRONG, wrong=wrong) if wrong else None
 
 

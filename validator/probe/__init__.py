@@ -15,7 +15,7 @@ and run by whatever Python an image holds, next to a TensorFlow that may crash t
     collectors/  find facts and never judge: host, driver, CUDA libraries, device code, XLA's tools
     tables       known facts, as JSON in data/
     training     the small model that checks train; resnet: a larger one, to measure speed
-    comparison   results compared with a reference, and the tolerances
+    comparison   results compared with a reference, the tolerances, and what fails only in full float32
     workers      the other workers of a check on several machines; interfaces: their networks;
                  joint_training: the steps that they train together
     spread       figures with their spread; profiler: the kernels that a GPU ran
@@ -24,4 +24,4 @@ and run by whatever Python an image holds, next to a TensorFlow that may crash t
 
 #: Raised by hand when the meaning of a check or of the report changes. The full version also has a digest of
 #: the sources (see `tables`).
-__version__ = "2.2.0"
+__version__ = "2.3.0"

@@ -61,12 +61,14 @@ class Context:
     lock: pinned versions by normalized name, or None when no lock was given.
     added: normalized names of the packages that the user added to the image, according to the lock.
     tensorflow: the imported module in the `tensorflow` stage, else None.
+    tell: sends the supervisor an event of `pipes` with fields, while the check runs.
     """
 
     facts: Dict[str, Any]
     lock: Optional[Dict[str, str]] = None
     tensorflow: Any = None
     added: Tuple[str, ...] = ()
+    tell: Callable[..., None] = field(default=lambda event, **fields: None, compare=False)
 
 
 @dataclass(frozen=True)

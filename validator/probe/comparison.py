@@ -1,31 +1,143 @@
-"""Compares results: those of a GPU or of a compiled program with those of a reference."""
+"""Compare results with a reference: the one place for tolerances, and for what full float32 adds.
+
+Every check computes as users do, in TensorFlow's defaults: on GPUs of compute capability 8.0 and later,
+float32 products round their factors to TensorFloat-32. What fails there is a fault. `also_in_float32` runs
+the same programs again with TensorFloat-32 off; what fails only there is a limit.
+"""
 
 import math
-from typing import Any, Dict, List, Sequence, Tuple
+import os
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
-from ..problems import problem
+from ..problems import FAULT, clause, problem
+from . import pipes
+from .check import PASS, Context, Result
+from .hlo import telling_line
+from .tensorflow_devices import full_float32, gpus
 
 #: Names of tensors with their values.
 Results = Dict[str, Any]
-#: For results in a type: the largest difference, as a share of the largest magnitude in the reference,
-#: which is in float32. float32: sums in another order differ by about 1e-6, convolutions by a transform by
-#: up to 1e-4, and XLA and cuDNN's recurrent kernels of some releases round to TensorFloat-32 whatever
-#: TensorFlow is told (11 bits, 5e-4). float16 and bfloat16 round each value to 11 and to 8 bits (5e-4 and
-#: 4e-3), several times from the input to a gradient; on a CPU the checks differ by up to 4e-3 and 2e-2. A
-#: wrong kernel differs by 1e-1 and more.
-TOLERANCES = {"float32": 5e-3, "float16": 2e-2, "bfloat16": 8e-2}
+
+#: Precisions: what a type computes in. FLOAT32 is that of devices without TensorFloat-32, FULL_FLOAT32 that
+#: of devices on which it was turned off.
+FLOAT32, FULL_FLOAT32, TF32 = "float32", "full_float32", "tf32"
+#: The unit roundoff u of each: 2^-p for p significant bits, the implicit one included. IEEE 754 for float32
+#: (24) and float16 (11); bfloat16 has 8 (Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed.,
+#: section 2.1, defines u). TensorFloat-32 has 11 (NVIDIA, "Ampere GA102 GPU Architecture", and the blog
+#: "Accelerating AI Training with NVIDIA TF32 Tensor Cores"), but tensor cores ignore the lower 13 bits of a
+#: float32 if nothing rounded it before (PTX ISA, "mma": `.tf32`), so u is 2^-10.
+_ROUNDOFF = {
+    FLOAT32: 2.0**-24,
+    FULL_FLOAT32: 2.0**-24,
+    TF32: 2.0**-10,
+    "float16": 2.0**-11,
+    "bfloat16": 2.0**-8,
+}
+#: The quantile of the statistical bound. With lambda = 8 a result that is computed right is above it with a
+#: probability of 2 exp(-lambda^2 / 2) = 3e-14, so of a million results hardly ever one.
+_LAMBDA = 8.0
+#: What algorithms cost that don't sum products: convolutions by a transform (Winograd, FFT) were seen to
+#: differ by up to 1e-4 in float32, recurrent kernels approximate their activations.
+_BY_SUMS, _BY_TRANSFORM = 1e-4, 1e-3
+#: XLA and cuDNN's recurrent kernels of some releases round to TensorFloat-32 whatever TensorFlow is told:
+#: with it turned off, ten such roundings are no limit yet.
+_TOLD = 10 * 2.0**-11
 
 
-def half_types(tf: Any, gpus: Sequence[Any]) -> Tuple[str, ...]:
+def tolerance(precision: str, roundings: int, length: int, *, sums_only: bool = False) -> float:
+    """Return the largest difference that rounding explains, as a share of the reference's largest magnitude.
+
+    precision: that of the factors; products are summed in float32. roundings: how often a value is rounded
+    to it on the longest way from an input to a result, two for each product (both factors) and one for each
+    value that is stored in the type. length: terms in the longest sum. sums_only: only sums of products, so
+    no convolution and no approximated function.
+
+    Errors of independent roundings with a mean of zero add up like a random walk (Higham and Mary, "A New
+    Approach to Probabilistic Rounding Error Analysis", SIAM J. Sci. Comput. 41(5), 2019: lambda sqrt(n) u
+    instead of the n u of the worst case), and one rounding has a standard deviation of at most u / sqrt(3)
+    (uniform over an interval of 2 u). The factors contribute u sqrt(roundings / 3), the sum itself
+    sqrt(length) 2^-24. A wrong kernel differs by 1e-1 and more.
+    """
+    spread = _ROUNDOFF[precision] * math.sqrt(roundings / 3) + math.sqrt(length) * _ROUNDOFF[FLOAT32]
+    least = _TOLD if precision == FULL_FLOAT32 else _BY_SUMS if sums_only else _BY_TRANSFORM
+    return max(_LAMBDA * spread, least)
+
+
+def has_tf32(tf: Any) -> bool:
+    """Return whether the first GPU computes float32 products in TensorFloat-32 unless told otherwise.
+
+    GPUs of compute capability 8.0 and later do (CUDA C++ Programming Guide, "Compute Capabilities");
+    `NVIDIA_TF32_OVERRIDE=0` turns it off for every library.
+    """
+    found = gpus(tf)
+    return (
+        bool(found)
+        and (_capability(tf, found) or (0, 0)) >= (8, 0)
+        and os.environ.get("NVIDIA_TF32_OVERRIDE") != "0"
+    )
+
+
+def precision(tf: Any) -> str:
+    """Return what float32 products are computed in at present on the device that the checks use."""
+    if not has_tf32(tf):
+        return FLOAT32
+    return TF32 if tf.config.experimental.tensor_float_32_execution_enabled() else FULL_FLOAT32
+
+
+def also_in_float32(context: Context, code: str, result: Result, again: Callable[[], Result]) -> Result:
+    """Return the result of a check, with what fails only in full float32 as a limit.
+
+    code: of the limit. result: in TensorFlow's defaults. again: does the same once more; it is called with
+    TensorFloat-32 off. Nothing is run again if the default failed, since that is a fault and can't be a
+    limit, or if the default is full float32 already. The process that supervises knows the result before,
+    so not even a crash in full float32 makes the check fail.
+    """
+    tf = context.tensorflow
+    if result.outcome != PASS or precision(tf) != TF32:
+        return result
+    gpu = str(tf.config.experimental.get_device_details(gpus(tf)[0]).get("device_name"))
+    context.tell(
+        pipes.SETTLED,
+        outcome=result.outcome,
+        statement=result.statement,
+        problems=result.problems,
+        evidence=result.evidence,
+        limit={"code": code, "gpu": gpu},
+    )
+    error = None
+    evidence: Dict[str, Any] = {}
+    with full_float32(tf):
+        try:
+            found = again()
+        except Exception as raised:  # whatever is raised here, the default has passed
+            error = f"{type(raised).__name__}: {telling_line(raised)}"
+        else:
+            evidence = found.evidence
+            faults = [entry for entry in found.problems if entry["severity"] == FAULT]
+            if faults:
+                error = str(faults[0].get("error") or clause(faults[0]))
+            elif found.outcome != PASS:
+                error = found.sentence
+    evidence = {**result.evidence, FULL_FLOAT32: {"error": error, **evidence}}
+    if error is None:
+        return Result(result.outcome, result.statement, result.problems, evidence)
+    limit = problem(code, gpu=gpu, error=error)
+    return Result(result.outcome, result.statement, [*result.problems, limit], evidence)
+
+
+def _capability(tf: Any, found: Sequence[Any]) -> Any:
+    capability = tf.config.experimental.get_device_details(found[0]).get("compute_capability")
+    return tuple(capability) if capability is not None else None
+
+
+def half_types(tf: Any, found: Sequence[Any]) -> Tuple[str, ...]:
     """Return the half-precision types of the first GPU; both where there is no GPU, since a CPU has both.
 
     GPUs of compute capability 8.0 and later have bfloat16 (CUDA C++ Programming Guide, "Compute
     Capabilities").
     """
-    capability = (
-        tf.config.experimental.get_device_details(gpus[0]).get("compute_capability") if gpus else None
-    )
-    return ("float16",) if capability is not None and tuple(capability) < (8, 0) else ("float16", "bfloat16")
+    capability = _capability(tf, found) if found else None
+    return ("float16",) if capability is not None and capability < (8, 0) else ("float16", "bfloat16")
 
 
 def compare(tf: Any, name: str, found: Any, expected: Any) -> Dict[str, Any]:
@@ -54,9 +166,9 @@ def compare_all(tf: Any, found: Results, expected: Results) -> List[Dict[str, An
 
 
 def differing(
-    results: Sequence[Dict[str, Any]], tolerance: float, reference: str, mode: str
+    results: Sequence[Dict[str, Any]], largest: float, reference: str, mode: str
 ) -> List[Dict[str, Any]]:
-    """Return a problem for each result that is above the tolerance or not finite.
+    """Return a problem for each result that is above the largest difference allowed, or not finite.
 
     reference: a word of the vocabulary `result_reference`. mode: the way in which the results were computed.
     """
@@ -67,10 +179,10 @@ def differing(
             mode=mode,
             reference=reference,
             difference=entry["difference"],
-            tolerance=tolerance,
+            tolerance=largest,
         )
         for entry in results
-        if not (entry["finite"] and entry["difference"] <= tolerance)
+        if not (entry["finite"] and entry["difference"] <= largest)
     ]
 
 

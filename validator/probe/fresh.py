@@ -11,7 +11,6 @@ import faulthandler
 import importlib
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 from ..problems import problem, statement
 from . import pipes
 from .check import CRASH, ERROR, FAIL, TIMEOUT, Result
+from .hlo import telling_line
 from .isolate import (
     EXCEPTION,
     SIGNAL,
@@ -39,8 +39,6 @@ _VALUE, _RAISED = "value", "raised"
 #: Seconds that a hanging child has to report where it hangs (faulthandler, on SIGABRT) before it is killed.
 _LAST_WORDS_S = 2.0
 _LAST_LINES = 30
-#: The lines before the message of an error in a graph.
-_PLACE = re.compile(r'Graph execution error:$|Detected at node |File "')
 
 #: Takes the values that a child has given so far; True ends the child.
 Attend = Callable[[List[Any]], bool]
@@ -174,9 +172,7 @@ def _described(error: BaseException) -> str:
 
     TensorFlow's messages go on with tracebacks, and those of graphs also begin with one.
     """
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    lines = [line for line in lines if not _PLACE.match(line)] or lines
-    return f"{type(error).__name__}: {lines[0][:600] if lines else 'no message'}"
+    return f"{type(error).__name__}: {telling_line(error)[:600]}"
 
 
 def _in_tensorflow(error: BaseException) -> bool:

@@ -9,13 +9,27 @@ import hashlib
 import os
 import re
 import tempfile
-from typing import Any, Dict, Iterator, List
+import time
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 #: Lines of the compiled module kept as proof.
 _LINES, _WIDTH = 12, 200
 #: `module_0072.a_inference_run_step_1581__.399.cpu_after_optimizations.txt`; on a GPU
 #: `….sm_9.0_gpu_after_optimizations.txt`.
 _OPTIMIZED = re.compile(r"module_\d+\..*(cpu|gpu)_after_optimizations\.txt")
+
+
+def timed(call: Callable[..., Dict[str, Any]], *arguments: Any) -> Tuple[Dict[str, Any], float]:
+    """Return the named tensors that a call returns, and the seconds until all of them were read back.
+
+    `compile_s` in the evidence is the first call of a compiled program minus a later one: tracing,
+    compilation and autotuning.
+    """
+    start = time.perf_counter()
+    results = call(*arguments)
+    for value in results.values():
+        value.numpy()
+    return results, time.perf_counter() - start
 
 
 def proof(module: str) -> Dict[str, Any]:
@@ -90,9 +104,14 @@ _PASSING = re.compile(
 )
 
 
-def refusal(error: BaseException) -> str:
-    """Return the line of an exception that says why XLA did not compile, minus what differs between runs."""
+def telling_line(error: BaseException) -> str:
+    """Return the line of an exception that says what is wrong, without line breaks around it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if not _AROUND.match(line)]
-    line = _PASSING.sub("", (telling or lines or ["no message"])[0])
+    return (telling or lines or ["no message"])[0]
+
+
+def refusal(error: BaseException) -> str:
+    """Return the line of an exception that says why XLA did not compile, minus what differs between runs."""
+    line = _PASSING.sub("", telling_line(error))
     return f"{type(error).__name__}: {re.sub(r'  +', ' ', line).strip()[:_WIDTH]}"

@@ -9,7 +9,8 @@ import struct
 import time
 from typing import Any, Dict, Iterator, List, Tuple
 
-from .tensorflow_devices import exact_float32, gpus
+from .comparison import precision, tolerance
+from .tensorflow_devices import gpus
 
 #: How far a worker is, in this order (the vocabulary `worker_stage`).
 START, CONNECT, TRAIN, END = STAGES = ("start", "connect", "train", "end")
@@ -17,9 +18,9 @@ START, CONNECT, TRAIN, END = STAGES = ("start", "connect", "train", "end")
 _STEPS, EXAMPLES = 3, 16
 _FEATURES, _HIDDEN, _CLASSES = 64, 32, 10
 _LEARNING_RATE = 0.1
-#: Largest difference of a gradient from that of one worker, as a share of the largest in the same tensor.
-#: Float32 without TensorFloat-32; sums over workers are sums in another order, which differ by about 1e-6.
-TOLERANCE = 1e-4
+#: For the tolerance of a gradient, as a share of the largest in the same tensor: two products, and in the
+#: gradient two more, together and alone. Sums over workers are sums in another order.
+_ROUNDINGS = 2 * 4 * 2
 
 
 def train(tf: Any, replicas: int) -> Iterator[Dict[str, Any]]:
@@ -31,8 +32,7 @@ def train(tf: Any, replicas: int) -> Iterator[Dict[str, Any]]:
     )
     strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
     yield {"stage": TRAIN}
-    with exact_float32(tf):
-        step = _steps(tf, strategy, batch_of(EXAMPLES * replicas))
+    step = _steps(tf, strategy, batch_of(EXAMPLES * replicas))
     yield {"step": step}
     yield {"stage": END}
     # The others may still need what this process holds. Whoever started it knows when they are done.
@@ -111,7 +111,7 @@ def _steps(tf: Any, strategy: Any, batch: List[Tuple[int, List[float]]]) -> Dict
         "replicas": strategy.num_replicas_in_sync,
         "losses": losses,
         "largest_difference": max(differences),
-        "tolerance": TOLERANCE,
+        "tolerance": tolerance(precision(tf), _ROUNDINGS, len(batch), sums_only=True),
         "replicas_equal": all(bool((copy == each[0]).all()) for each in final for copy in each),
         "weights": hashlib.sha256(b"".join(each[0].tobytes() for each in final)).hexdigest(),
         "collectives": _hints(operations),

@@ -6,14 +6,19 @@ print to standard output.
 Supervisor to worker, once, on its standard input: `{checks: [id], facts, lock}`. Worker to supervisor:
 `{event: imported, duration_s}` or `{event: import_failed, missing, error, traceback}` where the stage needs
 TensorFlow, then `{event: begin, check}` and `{event: end, check, outcome, statement, problems, evidence,
-duration_s}` for each check, then `{event: done}`.
+duration_s}` for each check, then `{event: done}`. In between, a check may send `{event: doing, statement}`,
+which is shown to people, and `{event: settled, outcome, statement, problems, evidence, limit}`: its result
+whatever happens from here on, and the limit that the end of the process would be.
 """
 
+import contextlib
 import json
 import os
-from typing import Any, Dict, List
+import sys
+from typing import Any, Dict, Iterator, List
 
 IMPORTED, IMPORT_FAILED, BEGIN, END, DONE = "imported", "import_failed", "begin", "end", "done"
+DOING, SETTLED = "doing", "settled"
 
 
 def send(descriptor: int, event: str, **fields: Any) -> None:
@@ -22,6 +27,27 @@ def send(descriptor: int, event: str, **fields: Any) -> None:
     line = json.dumps({"event": event, **fields}, default=str).encode() + b"\n"
     while line:
         line = line[os.write(descriptor, line) :]
+
+
+@contextlib.contextmanager
+def section(name: str) -> Iterator[None]:
+    """Write a line to the log before and after what is done meanwhile, so that its lines can be attributed.
+
+    name: `check ID`, or `provoked by ID` for what a check makes TensorFlow print on purpose. The lines are
+    written around Python's buffer, as those of TensorFlow's libraries are. `docs/reference/report.md`
+    describes them, and `doctor` leaves out what was provoked.
+    """
+    _mark(f"begin: {name}")
+    try:
+        yield
+    finally:
+        _mark(f"end: {name}")
+
+
+def _mark(text: str) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.write(2, f"[probe {text}]\n".encode())
 
 
 class Lines:

@@ -1,6 +1,6 @@
 """Say how far the probe has come, one line at a time."""
 
-from typing import Callable, Dict, List
+from typing import Any, Callable, Dict, List
 
 from .. import problems
 from .check import SKIP, Check, Result
@@ -16,6 +16,10 @@ class Progress:
     def imported(self, duration_s: float) -> None:
         """Say how long the import of TensorFlow took."""
         self._write(f"TensorFlow imported in {duration_s:.1f} s")
+
+    def doing(self, check: Check, stated: Dict[str, Any]) -> None:
+        """Say what a check is doing that may take long."""
+        self._write(f"{check.id}: {problems.sentence(stated)}")
 
     def ended(self, check: Check, result: Result) -> None:
         """Say how a check ended, or keep that for `finish` if it was skipped."""

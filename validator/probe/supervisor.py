@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from ..problems import problem, statement
+from ..problems import LIMIT, problem, sentence, statement
 from . import pipes
 from .check import CRASH, FAIL, TENSORFLOW, TIMEOUT, Check, Result, skipped
 from .pipes import Capture, tail
@@ -61,6 +61,7 @@ class Stage:
     log: Capture = field(default_factory=lambda: Capture(LOG_BYTES))
     process: Optional["subprocess.Popen[bytes]"] = None
     _current: Optional[Check] = None
+    _settled: Optional[Dict[str, Any]] = None
     _began: float = 0.0
     _deadline: float = 0.0
     _ready: bool = False
@@ -161,7 +162,14 @@ class Stage:
         elif event == pipes.BEGIN:
             self._current = next(check for check in self.checks if check.id == message["check"])
             self._began, self._deadline = now, now + self._current.limit_s
+            self._settled = None
             self._logged_before = self.log.total
+        elif event in (pipes.DOING, pipes.SETTLED) and self._current is not None:
+            self._deadline = self._began + self._current.limit_s
+            if event == pipes.DOING:
+                self.progress.doing(self._current, message["statement"])
+            else:
+                self._settled = message
         elif event == pipes.END and self._current is not None:
             fields = {name: message[name] for name in ("outcome", "statement", "problems", "evidence")}
             result = Result(**fields)
@@ -230,6 +238,8 @@ class Stage:
         recent = self.log.recent(min(self.log.total - self._logged_before, LOG_BYTES // 2))
         evidence["last_lines"] = tail(recent, lines=_LAST_LINES).splitlines()
         result = Result(outcome, ended, [], evidence)
+        if self._current is not None and self._settled is not None:
+            result = _limited(self._settled, ended, evidence)
         if self._current is not None:
             self._record(self._current, result, time.monotonic() - self._began)
         elif self._ready:
@@ -274,6 +284,14 @@ class Stage:
             _signal_group(self.process, signal.SIGKILL)
             self.process.wait()
             self._close()
+
+
+def _limited(settled: Dict[str, Any], ended: Dict[str, Any], seen: Dict[str, Any]) -> Result:
+    """Return the result that a check had settled before its process ended, with that end as its limit."""
+    error = sentence(ended)
+    limit = {**settled["limit"], "severity": LIMIT, "error": error}
+    evidence = {**settled["evidence"], "full_float32": {"error": error, **seen}}
+    return Result(settled["outcome"], settled["statement"], [*settled["problems"], limit], evidence)
 
 
 def _signal_group(process: "subprocess.Popen[bytes]", number: int) -> None:

@@ -24,9 +24,8 @@ _SPECIALIZED = "_specialized_for_"
 
 
 @contextmanager
-def exact_float32(tf: Any) -> Iterator[None]:
-    """Turn TensorFloat-32 off: with its 10-bit mantissa, the tolerance would have to be so wide that it
-    hides errors."""
+def full_float32(tf: Any) -> Iterator[None]:
+    """Turn TensorFloat-32 off, which nothing that a verdict requires may do: users compute with it."""
     before = tf.config.experimental.tensor_float_32_execution_enabled()
     tf.config.experimental.enable_tensor_float_32_execution(False)
     try:

@@ -15,6 +15,10 @@ from ..version_numbers import leading_numbers
 CLASSES = 10
 BATCH = 32
 LEARNING_RATE = 0.05
+#: For `comparison.tolerance`: a step has three products, and for each two products in its gradient, of two
+#: factors each. More steps don't add to that: the updates add up, and the relative error of their sum is no
+#: larger than theirs. The longest sum is the gradient by the first filter, over the positions of a batch.
+ROUNDINGS, LENGTH = 3 * 3 * 2, BATCH * 8 * 8
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ and the supervisor collects the facts in the meantime.
 
 import ctypes
 import faulthandler
+import functools
 import gc
 import importlib
 import json
@@ -19,9 +20,12 @@ from typing import Any, Dict, List, Tuple
 from ..problems import problem, statement
 from . import pipes
 from .check import ERROR, FAIL, TENSORFLOW, Check, Context, Result, skipped
+from .hlo import telling_line
 from .pipes import tail
 
 _PR_SET_PDEATHSIG = 1
+#: Characters of an exception's message that a problem quotes.
+_MESSAGE = 300
 
 
 def main(stage: str, descriptor: int, registry: str) -> None:
@@ -32,11 +36,13 @@ def main(stage: str, descriptor: int, registry: str) -> None:
     module = _import_tensorflow(descriptor) if stage == TENSORFLOW else None
     message = json.loads(sys.stdin.readline())
     checks = {check.id: check for check in importlib.import_module(registry).CHECKS}
-    context = Context(message["facts"], message["lock"], module, tuple(message["added"]))
+    tell = functools.partial(pipes.send, descriptor)
+    context = Context(message["facts"], message["lock"], module, tuple(message["added"]), tell)
     for identifier in message["checks"]:
         pipes.send(descriptor, pipes.BEGIN, check=identifier)
         start = time.monotonic()
-        result = answer(checks[identifier], context)
+        with pipes.section(f"check {identifier}"):
+            result = answer(checks[identifier], context)
         pipes.send(
             descriptor,
             pipes.END,
@@ -68,7 +74,7 @@ def answer(check: Check, context: Context) -> Result:
     try:
         return check.run(context)
     except Exception as error:  # whatever a check raises must not affect the others
-        fields = {"exception": type(error).__name__, "message": _first_line(error)}
+        fields = {"exception": type(error).__name__, "message": telling_line(error)[:_MESSAGE]}
         evidence = {"traceback": traceback.format_exc().splitlines()[-30:]}
         # A check of the user's own imports TensorFlow itself.
         tensorflow = context.tensorflow or sys.modules.get("tensorflow")
@@ -87,11 +93,6 @@ def raised_by(error: BaseException, module: Any) -> bool:
     directory = os.path.dirname(getattr(module, "__file__", None) or "")
     frames = traceback.extract_tb(error.__traceback__)
     return bool(directory and frames and frames[-1].filename.startswith(directory + os.sep))
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0][:300] if lines else "no message"
 
 
 def load_tensorflow() -> Any:

@@ -102,14 +102,19 @@ def test_the_flag_is_only_added_on_the_cpu(
 ) -> None:
     given = []
 
-    def call(function: Any, directory: str, settings: list[Any], keras: bool, **options: Any) -> Answer:
+    def call(
+        function: Any, directory: str, settings: list[Any], keras: bool, full_float32: bool, **options: Any
+    ) -> Answer:
         given.append(options["environment"]["TF_XLA_FLAGS"])
         with_keras = [{"keras_jit": KERAS}] if keras else []
         return Answer([*seen()["runs"][: len(settings)], *with_keras], None, "")
 
     monkeypatch.setenv("TF_XLA_FLAGS", "--mine")
     monkeypatch.setattr(fresh, "call", call)
-    growth = SimpleNamespace(set_memory_growth=lambda gpu, on: None)
+    growth = SimpleNamespace(
+        set_memory_growth=lambda gpu, on: None,
+        get_device_details=lambda gpu: {"compute_capability": (7, 5)},
+    )
     config = SimpleNamespace(list_physical_devices=lambda kind: gpus, experimental=growth)
     auto_clustering.CHECK.run(Context(facts, None, SimpleNamespace(config=config)))
     assert given == flags

@@ -64,7 +64,7 @@ ON_CPU = [{"op": "CudnnRNNV3", "device": "CPU:0", "count": 1}]
         (CONVOLUTION, {"error": REFUSED, "hlo": None, "results": []}, "convolution_not_compiled"),
         (CONVOLUTION, {"hlo": program()}, "convolution_without_cudnn"),
         (CONVOLUTION, {"hlo": {**program(), "instructions": 0}}, "no_compiled_module"),
-        (CONVOLUTION, {"results": [result("it", difference=6e-3)]}, "result_differs"),
+        (CONVOLUTION, {"results": [result("it", difference=3e-2)]}, "result_differs"),
         (CONVOLUTION, {"results": [result("it", difference=math.nan)]}, "result_differs"),
         (CONVOLUTION, {"results": [result("it", finite=False)]}, "result_differs"),
         (CONVOLUTION, {"results": [result("it", device=CPU)]}, "operation_ran_elsewhere"),
@@ -100,7 +100,7 @@ def test_each_sign_against_it_fails(place: tuple[str, ...], changes: dict[str, A
 def test_the_failed_autotuning_of_tensorflow_2_21_is_named() -> None:
     judged = judge(*CONVOLUTION, error=REFUSED, hlo=None, results=[])
     assert (
-        "XLA can't compile or run a convolution with bias and activation (forward, float32)"
+        "XLA can't compile or run a convolution with bias and activation (forward and gradient, float32)"
         in judged.sentence
     )
     assert "Autotuner could not find any supported configs" in judged.sentence

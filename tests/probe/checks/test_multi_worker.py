@@ -32,6 +32,7 @@ def step(**changes: Any) -> list[dict[str, Any]]:
         "replicas": 2,
         "losses": [2.0, 1.0],
         "largest_difference": 1e-7,
+        "tolerance": 1e-4,
         "replicas_equal": True,
         "weights": "same",
         "collectives": ["ring"],

@@ -17,6 +17,14 @@ def _fine(context: Context) -> Result:
     return Result(PASS, {"code": "fine"}, [], {"lock": context.lock})
 
 
+def _settled(context: Context) -> NoReturn:
+    """Passes, and dies in what comes after that."""
+    context.tell("doing", statement={"code": "compiling", "program": "a step", "type": "float32"})
+    settled = {"outcome": PASS, "statement": {"code": "fine"}, "problems": [], "evidence": {"seen": 1}}
+    context.tell("settled", **settled, limit={"code": "settled_float32", "gpu": "NVIDIA H200"})
+    _segfault(context)
+
+
 def _segfault(context: Context) -> NoReturn:
     print("the last words of a library", file=sys.stderr)
     os.kill(os.getpid(), signal.SIGSEGV)
@@ -102,6 +110,7 @@ CHECKS = (
     _host("not_json", _not_json),
     _host("pid", _pid, limit_s=600),
     _host("needs_gpu", _fine, requires=("gpu",)),
+    _host("settled", _settled),
     _host("after", _fine),
     _tensorflow("tf_fine", _fine),
     _tensorflow("tf_fail", _in_tensorflow),

@@ -6,16 +6,16 @@ are counted in the graph that is executed, and among the modules that XLA report
 """
 
 import os
+import statistics
+import time
 from typing import Any, Dict, Iterator, List, Optional, Union
 
 from ...problems import problem, statement
-from .. import fresh, hlo, tensorflow_devices, training
+from .. import comparison, fresh, hlo, tensorflow_devices, training
 from ..check import FULL, TENSORFLOW, Check, Context, Result, judged
-from ..tensorflow_devices import exact_float32, gpus
+from ..tensorflow_devices import gpus
 
 STEPS = 5
-#: Largest relative difference between the losses of a step; as in `xla_train_step`.
-TOLERANCE = {"CPU": 1e-3, "GPU": 2e-2}
 #: Without this flag, clusters are made only on GPUs (tensorflow/compiler/jit/flags.cc).
 CPU_FLAG = "--tf_xla_cpu_global_jit"
 _LIMIT_S = 150.0
@@ -29,6 +29,16 @@ _SETTINGS: List[Setting] = [False, True, "autoclustering", False]
 
 def _run(context: Context) -> Result:
     device_type = "GPU" if gpus(context.tensorflow) else "CPU"
+    return comparison.also_in_float32(
+        context,
+        "auto_clustering_float32",
+        _measured(context, device_type),
+        lambda: _measured(context, device_type),
+    )
+
+
+def _measured(context: Context, device_type: str) -> Result:
+    precision = comparison.precision(context.tensorflow)
     evidence: Dict[str, Any] = {
         "device_type": device_type,
         "steps": STEPS,
@@ -36,7 +46,8 @@ def _run(context: Context) -> Result:
         "flags": os.environ.get("TF_XLA_FLAGS"),
         "runs": None,
         "without_cpu_flag": None,
-        "tolerance": TOLERANCE[device_type],
+        "precision": precision,
+        "tolerance": comparison.tolerance(precision, 2 * training.ROUNDINGS, training.LENGTH),
     }
     trials: Dict[str, List[Setting]] = {"runs": _SETTINGS}
     if device_type == "CPU":
@@ -49,6 +60,7 @@ def _run(context: Context) -> Result:
                 directory,
                 settings,
                 name == "runs",
+                precision == comparison.FULL_FLOAT32,
                 limit_s=_LIMIT_S,
                 environment=_environment(directory, flag),
             )
@@ -71,19 +83,22 @@ def _environment(directory: str, flag: Optional[str]) -> Dict[str, Optional[str]
     return {"XLA_FLAGS": hlo.flags(directory), "TF_XLA_FLAGS": given or None}
 
 
-def _trial(tf: Any, directory: str, settings: List[Setting], keras: bool) -> Iterator[Dict[str, Any]]:
+def _trial(
+    tf: Any, directory: str, settings: List[Setting], keras: bool, full_float32: bool
+) -> Iterator[Dict[str, Any]]:
     """Train a new function under each setting. The function itself doesn't ask for XLA.
 
     keras: also train a model that asks for XLA, after set_jit(True): the two must not interfere with
-    each other.
+    each other. full_float32: with TensorFloat-32 turned off.
     """
     gpus(tf)
+    if full_float32:
+        tf.config.experimental.enable_tensor_float_32_execution(False)
     images, labels = training.batch(tf)
     for setting in settings:
         tf.config.optimizer.set_jit(setting)
         before = len(hlo.modules(directory))
-        with exact_float32(tf):
-            seen = _trained(training.step(tf, compiled=False), images, labels)
+        seen = _trained(training.step(tf, compiled=False), images, labels)
         yield {
             "setting": setting,
             "get_jit": str(tf.config.optimizer.get_jit()),
@@ -103,20 +118,22 @@ def _with_keras(tf: Any, directory: str, images: Any, labels: Any) -> Dict[str, 
         tf.config.optimizer.set_jit(jit)
         before = len(hlo.modules(directory))
         model = training.compile_model(tf, training.classifier(tf), jit_compile=jit)
-        with exact_float32(tf):
-            told = model.fit(images, labels, batch_size=len(labels), epochs=STEPS, shuffle=False, verbose=0)
+        told = model.fit(images, labels, batch_size=len(labels), epochs=STEPS, shuffle=False, verbose=0)
         losses[jit] = [float(loss) for loss in told.history["loss"]]
         compiled = hlo.modules(directory)[before:]
     return {"losses": losses[True], "losses_off": losses[False], "modules": compiled}
 
 
 def _trained(step: Any, images: Any, labels: Any) -> Dict[str, Any]:
+    start = time.perf_counter()
     found, first = tensorflow_devices.operations(lambda: step(images, labels))
+    losses, first_s = [float(first)], time.perf_counter() - start
     rest = training.run(step, images, labels, STEPS - 1)
     return {
         "clusters": sum(entry["count"] for entry in found if entry["op"] == "_XlaRun"),
         "operations": sum(entry["count"] for entry in found),
-        "losses": [float(first), *rest.losses],
+        "losses": [*losses, *rest.losses],
+        "compile_s": first_s - statistics.median(rest.seconds),
     }
 
 

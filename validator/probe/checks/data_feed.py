@@ -9,16 +9,13 @@ import os
 from typing import Any, Dict, List
 
 from ...problems import problem, statement
-from .. import training
+from .. import comparison, training
 from ..check import TENSORFLOW, Check, Context, Result, judged
 from ..isolate import anonymous_file
-from ..tensorflow_devices import exact_float32, gpus
+from ..tensorflow_devices import gpus
 
 #: Batches in the file, each with other images.
 BATCHES = 4
-#: Largest relative difference between the losses of the same step, fed from the pipeline and from memory,
-#: in float32: the same kernels run over the same numbers, but a GPU's sums may be in another order.
-TOLERANCE = 1e-3
 
 
 def _run(context: Context) -> Result:
@@ -37,15 +34,18 @@ def _run(context: Context) -> Result:
         fed = list(_dataset(tf, path, f"/{device_type}:0"))
     finally:
         os.close(descriptor)
-    with tf.device(f"/{device_type}:0"), exact_float32(tf):
+    with tf.device(f"/{device_type}:0"):
         losses, from_memory = (_losses(tf, source) for source in (fed, batches))
+    precision = comparison.precision(tf)
     evidence: Dict[str, Any] = {
         "device_type": device_type,
         "devices": sorted({tensor.device for pair in fed for tensor in pair}),
         "batches": {"count": BATCHES, "read": len(fed), "right": _right(tf, fed, batches)},
         "losses": losses,
         "losses_memory": from_memory,
-        "tolerance": TOLERANCE,
+        "precision": precision,
+        # The same kernels run over the same numbers, but sums on a GPU may be in another order each time.
+        "tolerance": comparison.tolerance(precision, 2 * training.ROUNDINGS, training.LENGTH),
     }
     return _judged(evidence)
 

@@ -8,14 +8,15 @@ be a GPU driver fails all of this.
 from typing import Any, Dict, List
 
 from ...problems import problem, statement
+from .. import comparison
 from ..check import FAIL, TENSORFLOW, Check, Context, Result, judged
-from ..tensorflow_devices import exact_float32, gpus
+from ..tensorflow_devices import gpus
 
-#: Largest difference, as a share of the largest magnitude in the CPU's result, in float32 without
-#: TensorFloat-32. Sums of 512 products in another order differ by about 1e-6, and convolutions that use a
-#: transform by up to 1e-4; a wrong kernel differs by 1e-1 or more.
-TOLERANCE = 1e-3
 _SIZE = 512
+_IMAGES, _KERNEL = (8, 32, 32, 16), (3, 3, 16, 32)
+#: For the tolerance: a convolution and its gradient are two products, one after the other, and the gradient
+#: by the filter sums over all positions of all images.
+_ROUNDINGS, _LENGTH = 4, 8 * 32 * 32
 
 
 def _run(context: Context) -> Result:
@@ -25,19 +26,32 @@ def _run(context: Context) -> Result:
     soft = tf.config.get_soft_device_placement()
     tf.config.set_soft_device_placement(False)
     try:
-        with exact_float32(tf):
-            on_cpu, on_gpu = (_compute(tf, device) for device in ("/CPU:0", "/GPU:0"))
+        return comparison.also_in_float32(
+            context, "gpu_compute_float32", _measured(tf), lambda: _measured(tf)
+        )
     finally:
         tf.config.set_soft_device_placement(soft)
-    results = [_compare(tf, name, on_gpu[name], on_cpu[name]) for name in on_cpu]
-    peak = tf.config.experimental.get_memory_info("GPU:0")["peak"]
-    evidence = {"tolerance": TOLERANCE, "tensor_float_32": False, "results": results, "gpu_peak_bytes": peak}
-    return judged(_problems(results, peak), lambda: _passed(results), evidence)
+
+
+def _measured(tf: Any) -> Result:
+    on_cpu, on_gpu = (_compute(tf, device) for device in ("/CPU:0", "/GPU:0"))
+    precision = comparison.precision(tf)
+    return _judged(
+        {
+            "precision": precision,
+            "tolerance": comparison.tolerance(precision, _ROUNDINGS, _LENGTH),
+            "results": comparison.compare_all(tf, on_gpu, on_cpu),
+            "gpu_peak_bytes": tf.config.experimental.get_memory_info("GPU:0")["peak"],
+        }
+    )
+
+
+def _judged(evidence: Dict[str, Any]) -> Result:
+    return judged(_problems(evidence), lambda: _passed(evidence["results"]), evidence)
 
 
 def _passed(results: List[Dict[str, Any]]) -> Dict[str, Any]:
-    worst = max(entry["difference"] for entry in results)
-    return statement("gpu_agrees_with_cpu", results=len(results), difference=worst)
+    return statement("gpu_agrees_with_cpu", results=len(results), difference=comparison.worst(results))
 
 
 def _compute(tf: Any, device: str) -> Dict[str, Any]:
@@ -45,7 +59,7 @@ def _compute(tf: Any, device: str) -> Dict[str, Any]:
         seeds = iter(range(1, 9))
         left, right, image, kernel = (
             tf.random.stateless_normal(shape, seed=(next(seeds), 0))
-            for shape in ((_SIZE, _SIZE), (_SIZE, _SIZE), (8, 32, 32, 16), (3, 3, 16, 32))
+            for shape in ((_SIZE, _SIZE), (_SIZE, _SIZE), _IMAGES, _KERNEL)
         )
     with tf.device(device):
         left, right, image, kernel = (tf.identity(value) for value in (left, right, image, kernel))
@@ -62,28 +76,15 @@ def _compute(tf: Any, device: str) -> Dict[str, Any]:
         }
 
 
-def _compare(tf: Any, name: str, gpu: Any, cpu: Any) -> Dict[str, Any]:
-    """Compare on the CPU: a GPU that computes wrong results must not judge itself."""
-    with tf.device("/CPU:0"):
-        found, expected = tf.identity(gpu), tf.identity(cpu)
-        scale = float(tf.reduce_max(tf.abs(expected)))
-        difference = float(tf.reduce_max(tf.abs(found - expected))) / scale
-        finite = bool(tf.reduce_all(tf.math.is_finite(found)))
-    return {"name": name, "device": gpu.device, "difference": difference, "finite": finite}
-
-
-def _problems(results: List[Dict[str, Any]], peak: int) -> List[Dict[str, Any]]:
-    found = [
-        problem("operation_ran_elsewhere", operation=entry["name"], devices=[entry["device"]])
-        for entry in results
-        if "GPU:" not in entry["device"]
-    ]
+def _problems(evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
+    results = evidence["results"]
+    found = comparison.computed_elsewhere(results, "GPU")
     found += [
         problem("result_differs_from_cpu", operation=entry["name"], difference=entry["difference"])
         for entry in results
-        if not (entry["finite"] and entry["difference"] <= TOLERANCE)
+        if not (entry["finite"] and entry["difference"] <= evidence["tolerance"])
     ]
-    if peak <= 0:
+    if evidence["gpu_peak_bytes"] <= 0:
         found.append(problem("nothing_allocated_on_gpu"))
     return found
 

@@ -13,8 +13,9 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 from ...problems import problem, statement
 from .. import fresh, training
 from ..check import FULL, PASS, SKIP, TENSORFLOW, Check, Context, Result, judged
+from ..comparison import precision, tolerance
 from ..spread import spread
-from ..tensorflow_devices import exact_float32, gpus
+from ..tensorflow_devices import gpus
 
 _MIB = 1 << 20
 _SHARED = "/dev/shm"
@@ -25,9 +26,9 @@ DOCKER_DEFAULT = 64 * _MIB
 _STEPS, _EXAMPLES = 5, 16
 _FEATURES, _HIDDEN, _CLASSES = 64, 128, 10
 _LEARNING_RATE = 0.1
-#: Largest relative difference of losses, and of weights as a share of the largest. Float32; sums over
-#: replicas are sums in another order.
-TOLERANCE = 1e-4
+#: For the tolerance of losses, and of weights as a share of the largest: two products, and in the gradient
+#: two more, with the strategy and alone. Sums over replicas are sums in another order.
+_ROUNDINGS = 2 * 4 * 2
 #: Floats of a vector that is reduced: 16 MiB, and how often.
 _LENGTH, _REDUCTIONS = 4 * _MIB, 5
 #: MiB for each of two logical GPUs on one card.
@@ -99,10 +100,10 @@ def _mirror(tf: Any, kind: str, count: int) -> Iterator[Dict[str, Any]]:
     strategy = tf.distribute.MirroredStrategy(devices, cross_device_ops=operations)
     name = type(operations).__name__
     yield {"all_reduce": {"implementation": name, **_reduce(tf, strategy)}}
-    with exact_float32(tf):
-        single = _train(tf, tf.distribute.OneDeviceStrategy(devices[0]), count)
-        mirrored = _train(tf, strategy, count)
-    yield {"step": _compared(single, mirrored, strategy.num_replicas_in_sync)}
+    single = _train(tf, tf.distribute.OneDeviceStrategy(devices[0]), count)
+    mirrored = _train(tf, strategy, count)
+    allowed = tolerance(precision(tf), _ROUNDINGS, count * _EXAMPLES, sums_only=True)
+    yield {"step": {**_compared(single, mirrored, strategy.num_replicas_in_sync), "tolerance": allowed}}
 
 
 def _devices(tf: Any, kind: str, count: int) -> List[str]:
@@ -204,7 +205,6 @@ def _compared(single: Any, mirrored: Any, replicas: int) -> Dict[str, Any]:
         "largest_difference": by_loss,
         "largest_weight_difference": by_weight,
         "replicas_equal": all((copy == each[0]).all().item() for each in copies for copy in each),
-        "tolerance": TOLERANCE,
     }
 
 
@@ -221,7 +221,7 @@ def _problems(evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
         found.append(problem("replicas_missing", replicas=step["replicas"], wanted=wanted, devices=devices))
     found += training.losses_differ("single_device", step, f"MirroredStrategy on {devices}")
     weights = step["largest_weight_difference"]
-    if not weights <= TOLERANCE:
+    if not weights <= step["tolerance"]:
         found.append(problem("weights_differ", difference=weights, devices=devices))
     if not step["replicas_equal"]:
         found.append(problem("replicas_differ", devices=devices))

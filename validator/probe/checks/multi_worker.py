@@ -19,7 +19,7 @@ from ...problems import problem, statement
 from .. import fresh, interfaces, training, workers
 from ..check import FAIL, FULL, TENSORFLOW, Check, Context, Result, judged, skipped
 from ..isolate import EXCEPTION, SIGNAL, STOPPED, TIMED_OUT, Answer, Failure
-from ..joint_training import END, EXAMPLES, STAGES, START, TOLERANCE, batch_of, digest_of, train
+from ..joint_training import END, EXAMPLES, STAGES, START, batch_of, digest_of, train
 from ..tensorflow_devices import gpus
 from ..workers import Group, Peer, Settings
 
@@ -324,12 +324,9 @@ def _problems(group: Group, evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
     devices = f"{evidence['workers']} workers"
     found = []
     difference = step["largest_difference"]
-    if not difference <= TOLERANCE:
-        found.append(
-            problem(
-                "gradients_differ", workers=evidence["workers"], difference=difference, tolerance=TOLERANCE
-            )
-        )
+    if not difference <= step["tolerance"]:
+        compared = {"difference": difference, "tolerance": step["tolerance"]}
+        found.append(problem("gradients_differ", workers=evidence["workers"], **compared))
     if any(peer.said.get("weights") != step["weights"] for peer in group.peers) or not step["replicas_equal"]:
         found.append(problem("replicas_differ", devices=devices))
     if evidence["communication"] == "NCCL" and not (

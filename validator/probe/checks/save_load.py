@@ -12,12 +12,13 @@ from ...problems import problem, statement
 from ...version_numbers import leading_numbers
 from .. import comparison, hlo, training
 from ..check import TENSORFLOW, Check, Context, Result, judged
-from ..comparison import TOLERANCES
-from ..tensorflow_devices import exact_float32, gpus
+from ..tensorflow_devices import gpus
 from ..training import classifier, compile_model, describe
 
 #: Steps before the model is saved, so that its weights are not those of a new model.
 _STEPS = 5
+#: For the tolerance: three products of two factors, computed before and after.
+_ROUNDINGS = 2 * 3 * 2
 CHECKPOINT, SAVED_MODEL, WEIGHTS, KERAS = "a checkpoint", "a SavedModel", "weights in HDF5", ".keras"
 #: The first TensorFlow release with the format; None: every release that this project knows. The native
 #: format of Keras came with 2.12, where it must be asked for by name, and is the default from 2.13 on
@@ -30,7 +31,7 @@ def _run(context: Context) -> Result:
     tf = context.tensorflow
     device_type = "GPU" if gpus(tf) else "CPU"
     release = _release(tf)
-    with tf.device(f"/{device_type}:0"), exact_float32(tf):
+    with tf.device(f"/{device_type}:0"):
         images, labels = training.batch(tf)
         model = compile_model(tf, classifier(tf), jit_compile=False)
         new = model(images, training=False)
@@ -43,6 +44,8 @@ def _run(context: Context) -> Result:
         "tensorflow": tf.__version__,
         "keras": describe(tf),
         "formats": formats,
+        "precision": comparison.precision(tf),
+        "tolerance": comparison.tolerance(comparison.precision(tf), _ROUNDINGS, 9 * 16),
         # The difference of a model whose weights were not loaded.
         "untrained_difference": trained["difference"],
     }
@@ -120,7 +123,7 @@ def _problems(evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
     ]
     results = [entry["result"] for entry in tried if entry["result"] is not None]
     found += comparison.computed_elsewhere(results, evidence["device_type"])
-    return found + comparison.differing(results, TOLERANCES["float32"], "saved", "loaded")
+    return found + comparison.differing(results, evidence["tolerance"], "saved", "loaded")
 
 
 def _passed(evidence: Dict[str, Any]) -> Dict[str, Any]:

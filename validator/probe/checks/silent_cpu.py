@@ -10,14 +10,11 @@ them.
 from typing import Any, Dict, List, Optional
 
 from ...problems import problem, statement
-from .. import profiler, tensorflow_devices, training
+from .. import comparison, profiler, tensorflow_devices, training
 from ..check import FAIL, TENSORFLOW, Check, Context, Result, judged
-from ..tensorflow_devices import exact_float32, gpus
+from ..tensorflow_devices import gpus
 
 STEPS = 5
-#: Largest relative difference between a step's losses on the GPU and on the CPU, in float32 without
-#: TensorFloat-32: the two convolve by different algorithms.
-TOLERANCE = 2e-2
 #: The operations that are the work of a training step, as parts of the names that graph optimization gives
 #: them. What surrounds them (constants, shapes) may be on the CPU.
 COMPUTING = ("Conv2D", "MatMul", "Relu", "SoftmaxCrossEntropy", "AssignSub")
@@ -29,23 +26,27 @@ def _run(context: Context) -> Result:
     tf = context.tensorflow
     if not gpus(tf):
         return Result(FAIL, None, [problem("training_on_cpu")])
-    with exact_float32(tf):
-        before = _allocator(tf, reset=True)
-        images, labels = training.batch(tf)
-        step = training.step(tf, compiled=False)
-        placed, first = tensorflow_devices.operations(lambda: step(images, labels))
-        losses = [float(first)]
+    return comparison.also_in_float32(context, "silent_cpu_float32", _measured(tf), lambda: _measured(tf))
 
-        def others() -> None:
-            # The profiler must see this one; if it does not, it sees nothing here.
-            with tf.device("/GPU:0"):
-                tf.linalg.matmul(tf.ones((64, 64)), tf.ones((64, 64))).numpy()
-            losses.extend(training.run(step, images, labels, STEPS - 1).losses)
 
-        kernels = _kernels(tf, others)
-        after = _allocator(tf)
-        with tf.device("/CPU:0"):
-            expected = training.run(training.step(tf, compiled=False), *training.batch(tf), STEPS).losses
+def _measured(tf: Any) -> Result:
+    precision = comparison.precision(tf)
+    before = _allocator(tf, reset=True)
+    images, labels = training.batch(tf)
+    step = training.step(tf, compiled=False)
+    placed, first = tensorflow_devices.operations(lambda: step(images, labels))
+    losses = [float(first)]
+
+    def others() -> None:
+        # The profiler must see this one; if it does not, it sees nothing here.
+        with tf.device("/GPU:0"):
+            tf.linalg.matmul(tf.ones((64, 64)), tf.ones((64, 64))).numpy()
+        losses.extend(training.run(step, images, labels, STEPS - 1).losses)
+
+    kernels = _kernels(tf, others)
+    after = _allocator(tf)
+    with tf.device("/CPU:0"):
+        expected = training.run(training.step(tf, compiled=False), *training.batch(tf), STEPS).losses
     evidence: Dict[str, Any] = {
         "steps": STEPS,
         "placement": placed,
@@ -55,7 +56,8 @@ def _run(context: Context) -> Result:
         **kernels,
         "losses": losses,
         "losses_cpu": expected,
-        "tolerance": TOLERANCE,
+        "precision": precision,
+        "tolerance": comparison.tolerance(precision, training.ROUNDINGS, training.LENGTH),
         "largest_difference": training.difference(losses, expected),
     }
     return judged(_problems(evidence), lambda: _passed(evidence), evidence)

@@ -8,16 +8,22 @@ the GPU has, and looks into the compiled program.
 """
 
 import functools
-from typing import Any, Callable, Dict, Iterator, List, Sequence
+import time
+from typing import Any, Dict, Iterator, List, Sequence
 
 from ...problems import problem, statement
-from .. import comparison, hlo
+from .. import comparison, hlo, pipes
 from ..check import TENSORFLOW, Check, Context, Result, judged
-from ..comparison import TOLERANCES, Results
-from ..tensorflow_devices import exact_float32, gpus
+from ..comparison import Results
+from ..tensorflow_devices import gpus
 
 FULL_PRECISION = "float32"
-_IMAGES, _KERNEL = (8, 24, 24, 16), (3, 3, 16, 32)
+_PROGRAM = "forward and gradient"
+#: Small, because an autotuner runs every configuration that cuDNN offers for each convolution of a program.
+_IMAGES, _KERNEL = (4, 12, 12, 8), (3, 3, 8, 16)
+#: For the tolerance: the convolution, the bias and the activation, each stored in the type; and as many again
+#: on the way back. The longest sum is the gradient by the filter, over all positions of all images.
+_ROUNDINGS, _LENGTH = 8, 4 * 12 * 12
 
 
 def _run(context: Context) -> Result:
@@ -25,56 +31,80 @@ def _run(context: Context) -> Result:
     found = gpus(tf)
     device_type = "GPU" if found else "CPU"
     types = (FULL_PRECISION, *comparison.half_types(tf, found))
-    with tf.device(f"/{device_type}:0"), exact_float32(tf):
-        programs = list(_programs(tf, types))
-    return _judged({"device_type": device_type, "types": list(types), "programs": programs})
+
+    def measured(*chosen: str) -> Result:
+        return _judged(
+            {
+                "device_type": device_type,
+                "types": list(chosen),
+                "programs": list(_programs(context, device_type, chosen)),
+            }
+        )
+
+    return comparison.also_in_float32(
+        context, "xla_convolution_float32", measured(*types), lambda: measured(FULL_PRECISION)
+    )
 
 
 def _judged(evidence: Dict[str, Any]) -> Result:
     return judged(_problems(evidence), lambda: _passed(evidence), evidence)
 
 
-def _forward(tf: Any, images: Any, kernel: Any, bias: Any) -> Results:
-    """Return the convolution with bias, and another with bias and activation: XLA fuses both."""
-    linear = tf.nn.bias_add(tf.nn.conv2d(images, kernel, 1, "SAME"), bias)
-    activated = tf.nn.relu(tf.nn.bias_add(tf.nn.conv2d(images, -kernel, 2, "VALID"), bias))
-    return {"convolution with bias": linear, "convolution with bias and activation": activated}
+def _step(tf: Any, images: Any, kernel: Any, bias: Any) -> Results:
+    """Return a convolution with bias and activation, and its gradient, as one program.
 
-
-def _gradient(tf: Any, images: Any, kernel: Any, bias: Any) -> Results:
+    Compiled together they take one convolution less than two programs, and all of them are autotuned.
+    """
     given = {"input": images, "filter": kernel, "bias": bias}
     with tf.GradientTape() as tape:
         tape.watch(tuple(given.values()))
         activated = tf.nn.relu(tf.nn.bias_add(tf.nn.conv2d(images, kernel, 1, "SAME"), bias))
         loss = tf.reduce_mean(tf.square(tf.cast(activated, tf.float32)))
     gradients = tape.gradient(loss, tuple(given.values()))
-    return {f"gradient by {name}": gradient for name, gradient in zip(given, gradients)}
+    return {
+        "convolution with bias and activation": activated,
+        **{f"gradient by {name}": gradient for name, gradient in zip(given, gradients)},
+    }
 
 
-_FUNCTIONS: Dict[str, Callable[..., Results]] = {"forward": _forward, "gradient": _gradient}
-
-
-def _programs(tf: Any, types: Sequence[str]) -> Iterator[Dict[str, Any]]:
-    """Compile and run both functions in each type; compare with the uncompiled functions in float32."""
+def _programs(context: Context, device_type: str, types: Sequence[str]) -> Iterator[Dict[str, Any]]:
+    """Compile and run the step in each type; compare it with the uncompiled step in float32 on the CPU."""
+    tf = context.tensorflow
     shapes = (_IMAGES, _KERNEL, (_KERNEL[-1],))
-    tensors = [tf.random.stateless_normal(shape, seed=(5, number)) for number, shape in enumerate(shapes)]
-    for name, function in _FUNCTIONS.items():
-        plain = tf.function(functools.partial(function, tf), autograph=False)
-        compiled = tf.function(functools.partial(function, tf), autograph=False, jit_compile=True)
-        for type_ in types:
-            given = [tf.cast(tensor, type_) for tensor in tensors]
+    for type_ in types:
+        context.tell(
+            pipes.DOING, statement=statement("compiling", program=f"convolution, {_PROGRAM}", type=type_)
+        )
+        precision = comparison.precision(tf) if type_ == FULL_PRECISION else type_
+        with tf.device("/CPU:0"):
+            given = [
+                tf.cast(tf.random.stateless_normal(shape, seed=(5, number)), type_)
+                for number, shape in enumerate(shapes)
+            ]
+            plain = tf.function(functools.partial(_step, tf), autograph=False)
             expected = plain(*(tf.cast(tensor, FULL_PRECISION) for tensor in given))
-            yield {"program": name, "type": type_, **_compared(tf, compiled, given, expected)}
+        with tf.device(f"/{device_type}:0"):
+            compiled = tf.function(functools.partial(_step, tf), autograph=False, jit_compile=True)
+            yield {
+                "program": _PROGRAM,
+                "type": type_,
+                "precision": precision,
+                "tolerance": comparison.tolerance(precision, _ROUNDINGS, _LENGTH),
+                **_compared(tf, compiled, [tf.identity(tensor) for tensor in given], expected),
+            }
 
 
 def _compared(tf: Any, compiled: Any, given: Sequence[Any], expected: Results) -> Dict[str, Any]:
+    start = time.perf_counter()
     try:
-        results = compiled(*given)
+        results, first = hlo.timed(compiled, *given)
+        _, again = hlo.timed(compiled, *given)
         module = compiled.experimental_get_compiler_ir(*given)(stage="optimized_hlo")
     except tf.errors.OpError as error:
-        return {"error": hlo.refusal(error), "hlo": None, "results": []}
+        taken = time.perf_counter() - start
+        return {"error": hlo.refusal(error), "compile_s": taken, "hlo": None, "results": []}
     compared = comparison.compare_all(tf, results, expected)
-    return {"error": None, "hlo": hlo.summary(module), "results": compared}
+    return {"error": None, "compile_s": first - again, "hlo": hlo.summary(module), "results": compared}
 
 
 def _problems(evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
@@ -90,7 +120,7 @@ def _problems(evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
             found.append(problem("convolution_without_cudnn", **named))
         mode = f"{entry['type']}, compiled"
         found += comparison.computed_elsewhere(entry["results"], evidence["device_type"])
-        found += comparison.differing(entry["results"], TOLERANCES[entry["type"]], "uncompiled", mode)
+        found += comparison.differing(entry["results"], entry["tolerance"], "uncompiled", mode)
     return found
 
 

@@ -8,21 +8,27 @@ import statistics
 from typing import Any, Dict, List
 
 from ...problems import problem, statement
-from .. import training
+from .. import comparison, pipes, training
 from ..check import TENSORFLOW, Check, Context, Result, judged
 from ..hlo import proof
-from ..tensorflow_devices import exact_float32, gpus
+from ..tensorflow_devices import gpus
 
 STEPS = 10
-#: Largest relative difference between the losses of a step, compiled and not, in float32. Fused and
-#: unfused sums differ by about 1e-6 a step; on a GPU the two may also use different convolution algorithms.
-TOLERANCE = {"CPU": 1e-3, "GPU": 2e-2}
 
 
 def _run(context: Context) -> Result:
     tf = context.tensorflow
     device_type = "GPU" if gpus(tf) else "CPU"
-    with tf.device(f"/{device_type}:0"), exact_float32(tf):
+    context.tell(pipes.DOING, statement=statement("compiling", program="training step", type="float32"))
+    result = _measured(tf, device_type)
+    return comparison.also_in_float32(
+        context, "xla_train_step_float32", result, lambda: _measured(tf, device_type)
+    )
+
+
+def _measured(tf: Any, device_type: str) -> Result:
+    precision = comparison.precision(tf)
+    with tf.device(f"/{device_type}:0"):
         images, labels = training.batch(tf)
         step = training.step(tf, compiled=True)
         compiled = training.run(step, images, labels, STEPS)
@@ -34,9 +40,10 @@ def _run(context: Context) -> Result:
         "hlo": proof(module),
         "losses": compiled.losses,
         "losses_uncompiled": plain.losses,
-        "tolerance": TOLERANCE[device_type],
+        "precision": precision,
+        # Both the compiled step and the one it is compared with are rounded.
+        "tolerance": comparison.tolerance(precision, 2 * training.ROUNDINGS, training.LENGTH),
         "largest_difference": training.difference(compiled.losses, plain.losses),
-        "tensor_float_32": False,
         "compile_s": compiled.seconds[0] - _usual(compiled),
         "step_s": _usual(compiled),
         "step_uncompiled_s": _usual(plain),
