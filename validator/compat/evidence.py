@@ -13,6 +13,7 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ..model.diagnosis import shortened
 from ..model.prediction import Evidence, Outcome, Prediction, Rank, Reason, SeenLimit, decide
 from ..model.situation import EAGER, LINUX, MODES, PYPI, X86_64, XLA
 from ..versions import ComputeCapability, CudaVersion, DriverRelease
@@ -20,6 +21,8 @@ from . import facts, gpus, loose_values
 from .machine import Machine
 
 _DECIDES = (Rank.CERTIFIED, Rank.MEASURED)
+#: The characters of a limit's error that its remark repeats.
+_ERROR = 200
 _LIMIT = "limit {} on {}, only in full float32 with TensorFloat-32 off: {}"
 _OVERRULED = {
     Outcome.FAILS: "the rules alone say that it fails: {}",
@@ -186,7 +189,7 @@ def _beside(one: Evidence, answer: Prediction) -> Reason:
 
 def limit_reason(limit: SeenLimit, fact: str, source: str, rank: Rank) -> Reason:
     """Return a limit as a remark. fact, source, rank: of the evidence in which it was seen."""
-    text = _LIMIT.format(limit.code, limit.gpu, limit.error)
+    text = _LIMIT.format(limit.code, limit.gpu, shortened(" ".join(limit.error.split()), _ERROR))
     return Reason(Outcome.WORKS, text, fact, source, rank.value, True, mode=limit.mode)
 
 
