@@ -16,7 +16,7 @@ from validator.model.measurement import GpuIdentity, Outside, Unread, labelled
 from validator.model.own_checks import OwnCheck, also_required
 from validator.model.prediction import Outcome
 from validator.model.record import Origin, Verdict
-from validator.model.report import Report, report_of
+from validator.model.report import Finding, Report, report_of
 from validator.model.spec import Variant
 from validator.model.verdict import (
     HEALTH,
@@ -32,6 +32,7 @@ from validator.model.verdict import (
 )
 from validator.probe import __version__
 from validator.probe.checks import CHECKS
+from validator.problems import LIMIT
 
 from ..records.values import DRIVER, OUTSIDE, document, report
 from ..support import said
@@ -368,22 +369,20 @@ def test_other_failures_count(version: str, outcomes: dict[str, Any]) -> None:
     assert judge(other_probe(document(**outcomes), version)).verdict is Verdict.FAILED
 
 
-def test_a_limit_changes_no_verdict() -> None:
-    made = document()
-    limit = {
-        "code": "xla_convolution_float32",
-        "severity": "limit",
-        "gpu": "NVIDIA H200",
-        "error": "InternalError: Autotuner could not find any supported configs",
-    }
-    next(entry for entry in made["checks"] if entry["id"] == "xla_convolution")["problems"] = [limit]
-    found = report_of(made)
-    assert [one.code for one in found.limits] == ["xla_convolution_float32"]
-    assert judge(found) == judge(report_of(document()))
-    # A check that fails by default has no limit, whatever it claims.
-    next(entry for entry in made["checks"] if entry["id"] == "xla_convolution")["outcome"] = "fail"
-    assert report_of(made).limits == ()
-    assert judge(report_of(made)).verdict is Verdict.FAILED
+@pytest.mark.parametrize(("outcome", "limits"), [("pass", ["xla_convolution_float32"]), ("fail", [])])
+def test_a_limit_changes_no_verdict(outcome: str, limits: list[str]) -> None:
+    """A check that fails by default has no limit, whatever it claims."""
+    plain = report_of(document(xla_convolution=outcome))
+    fields = {"gpu": "NVIDIA H200", "error": "InternalError: Autotuner could not find any supported configs"}
+    claimed = Finding("xla_convolution_float32", LIMIT, fields)
+    checks = tuple(
+        msgspec.structs.replace(check, problems=(claimed,)) if check.id == "xla_convolution" else check
+        for check in plain.checks
+    )
+    found = msgspec.structs.replace(plain, checks=checks)
+    assert [one.code for one in found.limits] == limits
+    assert judge(found).verdict is judge(plain).verdict
+    assert (judge(found).verdict is Verdict.FAILED) == (outcome == "fail")
 
 
 @pytest.mark.parametrize("code", ["gpu_xid", "gpu_memory_errors", "gpu_slowed", "gpu_shared", "gpu_lost"])

@@ -102,7 +102,7 @@ def round_to_tf32() -> None:
 
     for module, name in ((tf.nn, "conv2d"), (tf.nn, "convolution"), (tf.linalg, "matmul"), (tf, "matmul")):
         setattr(module, name, wrapped(getattr(module, name)))
-    comparison.gpus = lambda module: ["a simulated GPU"]
+    setattr(comparison, "gpus", lambda tf: ["a simulated GPU"])  # noqa: B010 - a name that it imports
     details = {"compute_capability": (8, 0), "device_name": "a simulated GPU"}
     tf.config.experimental.get_device_details = lambda gpu: details
 
