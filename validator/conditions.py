@@ -5,6 +5,7 @@ A condition is a value as YAML or JSON gives it:
     wsl                                         this kind was observed, or the condition of this name holds
     {tensorflow: ">=2.14,<2.16"}                the main value of this kind is in the range
     {system: [linux, wsl2]}                     the main value of this kind is one of these texts
+    {fact: KB-NUMPY2}                           this fact of `compat` holds; several in a list: one of them
     {docker_run: {gpus: "no", image: nginx}}    one observation of this kind has all of these values
     {all: [...], any: [...], none: [...]}       conditions; the parts of one mapping must all hold
 
@@ -143,6 +144,17 @@ class Comparison(Condition):
 
 
 @dataclass(frozen=True)
+class _FactHolds(Comparison):
+    """A condition that is true if a fact holds. condition: that of the fact."""
+
+    condition: Condition
+
+    @property
+    def is_exact(self) -> bool:
+        return any(one.is_exact for one in self.condition.comparisons())
+
+
+@dataclass(frozen=True)
 class Named(Condition):
     """A condition that is defined once and used by its name."""
 
@@ -196,6 +208,15 @@ class NoneOf(_Several):
         return Result(None if truth is None else not truth)
 
 
+#: The key of conditions that ask `compat`, and the beginning of the kind of what holds.
+FACT = "fact"
+
+
+def fact_kind(identifier: str) -> str:
+    """Return the kind that a condition on a fact asks for: it is unknown if the fact can't be decided."""
+    return f"{FACT}:{identifier}"
+
+
 _CLASSES = {"all": AllOf, "any": AnyOf, "none": NoneOf}
 
 
@@ -204,6 +225,7 @@ class Language:
 
     main: kind -> name of its main value. default_main: that of all other kinds, if they have one.
     named: the named conditions, as they are written. kinds: all kinds; None if any name may be a kind.
+    facts: the conditions of the facts that may be named; None if `fact` is a kind like any other.
     """
 
     def __init__(
@@ -212,11 +234,13 @@ class Language:
         named: Mapping[str, Any] | None = None,
         kinds: Collection[str] | None = None,
         default_main: str | None = None,
+        facts: Mapping[str, Condition] | None = None,
     ) -> None:
         self._main = main or {}
         self._default_main = default_main
         self._written = named or {}
         self._kinds = kinds
+        self._facts = facts
         self._named: dict[str, Named | None] = {}
 
     def parse(self, written: Any, where: str = "condition") -> Condition:
@@ -233,6 +257,8 @@ class Language:
             names = ", ".join(str(name) for name in written)
             raise ConditionError(f"{where}: one mapping has several kinds ({names}); put them under `all`")
         ((kind, values),) = written.items()
+        if kind == FACT and self._facts is not None:
+            return self._fact(values, f"{where}.{FACT}")
         return self._comparison(kind, values, where)
 
     def any_of(self, written: Sequence[Any], where: str = "conditions") -> AnyOf:
@@ -264,6 +290,14 @@ class Language:
         if known is None:
             raise ConditionError(f"{where}: the condition `{name}` refers to itself; remove the reference")
         return known
+
+    def _fact(self, written: Any, where: str) -> Condition:
+        found = []
+        for one in written if isinstance(written, list | tuple) else [written]:
+            if one not in (self._facts or {}):
+                raise ConditionError(f"{where}: `{one}` is not a fact that compat can decide")
+            found.append(_FactHolds(fact_kind(one), {"holds": (Wanted("yes"),)}, (self._facts or {})[one]))
+        return found[0] if len(found) == 1 else AnyOf(tuple(found))
 
     def _comparison(self, kind: Any, written: Any, where: str) -> Comparison:
         if kind in self._written:

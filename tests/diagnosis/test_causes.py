@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from validator.compat.known_issues import by_kind
 from validator.conditions import AllOf, AnyOf, Comparison, Condition, ConditionError, Named, NoneOf
 from validator.diagnosis import causes, commands, compile, diagnose_log, document
 from validator.diagnosis.causes import STRENGTHS, CauseEntry, language
@@ -67,6 +68,9 @@ def values_of(kind: str) -> list[set[str]]:
     rows += [set(names) for name, names in commands.KINDS.items() if name == kind]
     rows += [{"rule", "mode", "fact", "text", "source", "sentence"}] if kind == FAILS else []
     rows += [{"check", "outcome"}] if kind in CHECKS else []
+    fact = by_kind().get(kind)
+    if fact is not None:
+        rows.append({"holds", "sentence", *(one.kind for one in fact.when.comparisons())})
     return rows
 
 
@@ -89,7 +93,7 @@ def visible() -> set[str]:
     """Return every kind of observation that there is."""
     messages = {message.kind for message in catalogue().messages}
     rows = {row.kind for row in field_rows()} | {row.kind for row in problem_rows()}
-    return messages | rows | set(commands.KINDS) | derived() | {FAILS, *CHECKS}
+    return messages | rows | set(commands.KINDS) | derived() | {FAILS, *CHECKS} | set(by_kind())
 
 
 def conditions_of(entry: CauseEntry) -> list[Condition]:
@@ -184,7 +188,7 @@ def section(code: str) -> str:
 def written(condition: Condition) -> Iterator[str]:
     """Yield the kinds and the named conditions that are written in a condition."""
     if isinstance(condition, Comparison):
-        yield condition.kind
+        yield condition.kind.removeprefix("fact:")
     elif isinstance(condition, Named):
         yield condition.name
     else:

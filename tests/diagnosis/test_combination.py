@@ -8,7 +8,8 @@ from typing import get_args
 import pytest
 
 from validator.compat.known_issues import FAILS as ISSUE_FAILS
-from validator.compat.known_issues import combinations
+from validator.compat.known_issues import by_kind, combinations
+from validator.conditions import fact_kind
 from validator.diagnosis import diagnose_log
 from validator.diagnosis.causes import CERTAIN, LIKELY, POSSIBLE, causes
 from validator.diagnosis.combination import FAILS, judge
@@ -135,9 +136,11 @@ def signs_by_rule() -> dict[str, set[str]]:
     for cause in causes():
         for sign in cause.signs:
             for one in sign.when.comparisons():
-                for wanted in (*one.values.get("rule", ()), *one.values.get("fact", ())):
+                for wanted in one.values.get("rule", ()):
                     if one.kind == FAILS:
                         found.setdefault(wanted.text, set()).add(cause.code)
+                if one.kind in by_kind():
+                    found.setdefault(by_kind()[one.kind].fact.id, set()).add(cause.code)
     return found
 
 
@@ -166,7 +169,7 @@ def test_a_wheel_without_its_extra_has_no_cuda_libraries() -> None:
 
 
 def test_every_sign_names_a_rule_that_there_is() -> None:
-    known = {*get_args(Rule), *(one.fact.id for one in combinations())}
+    known = {*get_args(Rule), *(one.fact.id for one in by_kind().values())}
     assert set(signs_by_rule()) <= known
 
 
@@ -213,3 +216,30 @@ def test_a_message_makes_facts_certain_and_both_are_evidence() -> None:
 
 def test_a_rule_that_is_only_possible_does_not_make_a_guess_certain() -> None:
     assert all(strength == POSSIBLE for _, strength in answer("I have CUDA 11.8 and TensorFlow 2.18.0."))
+
+
+@pytest.mark.parametrize(
+    ("release", "name", "version", "fact", "holds"),
+    [
+        ("2.15.0", "numpy", "2.0.0", "KB-NUMPY2-BUILD", True),
+        ("2.18.0", "numpy", "2.0.2", "KB-NUMPY2-BUILD", False),
+        ("2.15.0", "keras", "3.3.3", "KB-KERAS3-UNDER-KERAS2", True),
+        ("2.16.1", "keras", "3.3.3", "KB-KERAS3-UNDER-KERAS2", False),
+        ("2.7.1", "protobuf", "4.21.0", "KB-PROTOBUF-BOUND", True),
+        ("2.12.0", "protobuf", "4.21.0", "KB-PROTOBUF-BOUND", False),
+    ],
+)
+def test_a_fact_that_holds_has_the_values_and_the_lines_that_it_rests_on(
+    release: str, name: str, version: str, fact: str, holds: bool
+) -> None:
+    found = judged(tensorflow(release), package(name, version)).first(fact_kind(fact))
+    assert (found is not None) is holds
+    if found is not None:
+        assert found.values[name] == version and found.values["tensorflow"]
+        assert found.where == "line 2" and name in found.text
+
+
+def test_whether_a_fact_holds_is_not_known_without_the_release_or_for_another_build() -> None:
+    assert fact_kind("KB-NUMPY2-BUILD") in judged(package("numpy", "2.0.2")).undecided
+    from_conda = [("conda_install", {"name": "tensorflow"}), tensorflow("2.15.0"), package("numpy", "2.0.2")]
+    assert fact_kind("KB-NUMPY2-BUILD") in judged(*from_conda).undecided

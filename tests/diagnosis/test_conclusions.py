@@ -69,13 +69,6 @@ CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 @pytest.mark.parametrize(
     ("entries", "kind", "values"),
     [
-        (
-            [tensorflow("2.15.0"), package("numpy", "2.0.0")],
-            "numpy_2_under_numpy_1_build",
-            {"numpy": "2.0.0"},
-        ),
-        ([tensorflow("2.15.0"), package("keras", "3.3.3")], "keras_3_under_keras_2_release", {}),
-        ([tensorflow("2.7.1"), package("protobuf", "4.21.0")], "protobuf_over_bound", {}),
         ([package("tensorflow-cpu", "2.18.0")], "build_without_cuda", {"build": "tensorflow-cpu"}),
         ([package("tensorflow", "2.4.1", "mkl_py39h4683426_0")], "build_without_cuda", {}),
         (
@@ -117,8 +110,6 @@ def test_a_conflict_is_found(
 @pytest.mark.parametrize(
     ("entries", "kind"),
     [
-        ([tensorflow("2.18.0"), package("numpy", "2.0.2")], "numpy_2_under_numpy_1_build"),
-        ([tensorflow("2.16.1"), package("keras", "3.3.3")], "keras_3_under_keras_2_release"),
         (
             [package("tensorflow", "2.18.0"), package("tensorflow-intel", "2.18.0")],
             "several_tensorflow_packages",

@@ -7,7 +7,7 @@ two halves of a situation, the software and the machine. For a cell, the answers
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ..model.prediction import Outcome, Prediction, Reason, decide
 from ..model.situation import JETSON, LINUX, PYPI, Situation
@@ -51,6 +51,25 @@ def of_software(situation: Situation) -> tuple[Reason, ...]:
     """Return the reasons that hold on every machine, those that decide first."""
     found = software(situation)
     return decide((*found.against, *found.reasons)).reasons
+
+
+def facts_of(situation: Situation) -> Mapping[str, tuple[known_issues.Combination, bool | None]]:
+    """Return each known combination and trait by id, and whether it holds; None if that is not known.
+
+    Combinations are about the wheel from PyPI: of other builds, it is not known.
+    """
+    known = known_values(situation)
+    issues = known if software(situation).from_pypi else {}
+    found = {one.fact.id: (one, one.holds(issues)) for one in known_issues.combinations()}
+    return found | {one.fact.id: (one, one.holds(known)) for one in known_issues.traits()}
+
+
+def known_values(situation: Situation) -> Mapping[str, str]:
+    """Return the values of a situation that conditions on known combinations ask about, by kind."""
+    found, host = software(situation), machine(situation)
+    if host.capability is None:
+        return found.known
+    return {**found.known, **known_issues.of_gpu(host.capability, host.model)}
 
 
 def _on_cpu(found: Software) -> Prediction:

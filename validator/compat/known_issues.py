@@ -1,4 +1,6 @@
-"""Combinations that are known to fail or to need care, as rows of data with conditions."""
+"""Combinations that are known to fail or to need care, and traits of releases and GPUs, as rows of data with
+conditions.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..conditions import Condition, ConditionError, Language
+from ..conditions import Condition, ConditionError, Language, fact_kind
 from ..model.prediction import Reason
 from ..versions import ComputeCapability
 from . import facts, gpus
@@ -15,6 +17,8 @@ from .facts import Fact
 FAILS = "fails"
 UNKNOWN = "unknown"
 ADVISORY = "advisory"
+#: What rows of the section `traits` mean: they say nothing for or against a combination.
+TRAIT = "trait"
 
 #: Kinds of conditions on the machine. `gpu` is the short name of a model; another model is not that one.
 _CAPABILITY, _GPU = "capability", "gpu"
@@ -66,7 +70,11 @@ def _found(known: Mapping[str, str], kind: str) -> Sequence[Known] | None:
 
 
 def of_software(
-    version: str, python: str | None, cudnn: str | None, extra: bool | None, packages: Mapping[str, str]
+    version: str | None,
+    python: str | None,
+    cudnn: str | None,
+    extra: bool | None,
+    packages: Mapping[str, str],
 ) -> Mapping[str, str]:
     """Return the values that conditions may ask about. packages: name without suffix -> version."""
     known = {**packages, "tensorflow": version, "python": python, "cudnn": cudnn}
@@ -78,6 +86,20 @@ def of_software(
 def combinations() -> tuple[Combination, ...]:
     """Return every known combination, sorted by id."""
     return tuple(combination(row) for row in facts.rows("known_issues", "issues"))
+
+
+@functools.cache
+def traits() -> tuple[Combination, ...]:
+    """Return every trait, sorted by id."""
+    return tuple(
+        combination({**row, "means": TRAIT, "remedy": ""}) for row in facts.rows("known_issues", "traits")
+    )
+
+
+@functools.cache
+def by_kind() -> Mapping[str, Combination]:
+    """Return every combination and trait by the kind that a condition on it asks for."""
+    return {fact_kind(one.fact.id): one for one in (*combinations(), *traits())}
 
 
 @functools.cache
@@ -106,8 +128,13 @@ def on_gpu(
 
     model: its short name; without one, it counts as a model that no condition names.
     """
-    values = {**known, _CAPABILITY: str(capability), _GPU: model or ""}
+    values = {**known, **of_gpu(capability, model)}
     return tuple(one.reason() for one in possible if one.holds(values))
+
+
+def of_gpu(capability: ComputeCapability, model: str | None) -> Mapping[str, str]:
+    """Return the values of a GPU that conditions may ask about. model: as for `on_gpu`."""
+    return {_CAPABILITY: str(capability), _GPU: model or ""}
 
 
 def combination(row: facts.Row) -> Combination:

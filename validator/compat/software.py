@@ -32,8 +32,8 @@ class Software:
     """The software as the rules see it, and the reasons that follow from it.
 
     from_pypi: True if the facts about PyPI's wheels hold. inspected: True if they also have its kernels.
-    known: the values that conditions of known combinations may ask about. combinations: those that may apply,
-        depending on the GPU.
+    known: the values that conditions of known combinations may ask about. combinations: those that may apply
+        to a wheel from PyPI, depending on the GPU.
     against: reasons why it fails on every machine. reasons: the others. missing: facts that are not known.
     tried: what people measured and reported with it.
     """
@@ -119,7 +119,8 @@ class _Versions:
 def _software(stated: _Stated) -> Software:
     versions = _versions_of(stated)
     known = _known(stated, versions)
-    combinations = known_issues.on_image(known)
+    described = stated.from_pypi and versions.release is not None
+    combinations = known_issues.on_image(known) if described else ()
     reasons = [reason for reason in _reasons_of(stated, versions, combinations) if reason is not None]
     return Software(
         release=versions.release,
@@ -178,10 +179,8 @@ def _tried(stated: _Stated, versions: _Versions) -> tuple[evidence.Tried, ...]:
 
 
 def _known(stated: _Stated, versions: _Versions) -> Mapping[str, str]:
-    """Return what known combinations may ask about; nothing for builds that they don't describe."""
-    if versions.release is None or not stated.from_pypi:
-        return {}
-    release = versions.release.version
+    """Return what known combinations may ask about."""
+    release = versions.release.version if versions.release else stated.tensorflow
     return known_issues.of_software(release, versions.python, versions.cudnn, stated.extra, versions.packages)
 
 

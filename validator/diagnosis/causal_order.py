@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 from ..conditions import Find
 from ..model.diagnosis import Cause, FailingReason
 from .causes import CERTAIN, LIKELY, POSSIBLE, STRENGTHS, CauseEntry, Sign, causes, language
-from .combination import FAILS
+from .combination import is_judged
 from .lookup import finder
 from .messages import SAID
 from .observations import Observation, Observations
@@ -48,7 +48,7 @@ class _ShownSign:
     @property
     def judged(self) -> bool:
         """True if a combination of facts that can't work makes it true."""
-        return any(one.kind == FAILS for one in self.observations)
+        return any(is_judged(one) for one in self.observations)
 
     def values(self, facts: Mapping[str, str]) -> Mapping[str, str]:
         """Return the facts and the observed values. The first observation that has a value decides."""
@@ -83,7 +83,7 @@ class _ShownCause:
     def reasons(self) -> tuple[FailingReason, ...]:
         """The reasons of the combinations that show it, each once."""
         names = [field.name for field in fields(FailingReason)]
-        found = [one.values for shown in self.signs for one in shown.observations if one.kind == FAILS]
+        found = [one.values for shown in self.signs for one in shown.observations if is_judged(one)]
         return tuple(
             dict.fromkeys(
                 FailingReason(**{name: values[name] for name in names if name in values}) for values in found
@@ -178,7 +178,7 @@ def _strength(sign: Sign, evidence: Sequence[Observation], symptom: bool) -> str
 
     These facts may come from a machine or environment other than the failing one, or may not matter there.
     """
-    by_facts = any(one.kind == FAILS for one in evidence)
+    by_facts = any(is_judged(one) for one in evidence)
     return LIKELY if sign.strength == CERTAIN and by_facts and not symptom else sign.strength
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..compat import known_issues
 from ..conditions import AllOf, Condition, Language
 from . import compiled
 from .lookup import FACTS
@@ -76,7 +77,13 @@ def causes() -> tuple[CauseEntry, ...]:
 @functools.cache
 def language() -> Language:
     """Return the language of the conditions in the data, with the named conditions."""
-    return Language(FACTS, compiled.section("conditions"))
+    return language_with(compiled.section("conditions"))
+
+
+def language_with(named: Mapping[str, Any]) -> Language:
+    """Return the language of the conditions in the data, with these named conditions."""
+    facts = {one.fact.id: one.when for one in known_issues.by_kind().values()}
+    return Language(FACTS, named, facts=facts)
 
 
 def cause(row: Mapping[str, Any], language: Language) -> CauseEntry:

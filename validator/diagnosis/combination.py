@@ -1,16 +1,19 @@
 """Let `compat` judge the facts that were read, so that a text and `predict` get the same answer.
 
 Each reason why the facts can't work becomes an observation `combination_fails`. The causes name its rule in
-their signs, which is the only place that says which cause a rule stands for.
+their signs, which is the only place that says which cause a rule stands for. A known combination or trait
+that holds becomes an observation of its own, which the causes name as `{fact: ID}`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ..compat import judge as compat
+from ..compat import known_issues
 from ..compat.older_releases import release_of_any_age
+from ..conditions import FACT, fact_kind
 from ..model.prediction import Outcome, Prediction, Reason, Rule
 from ..model.situation import Situation
 from ..model.spec import Variant
@@ -43,10 +46,15 @@ _FACTS: Mapping[Rule, tuple[str, ...]] = {
     "open_modules_needed": ("kernel_modules", "gpu"),
     "open_modules_unsupported": ("kernel_modules", "gpu"),
     "not_nvidia": ("gpu",),
-    "known_issue": ("tensorflow", "gpu", "extra"),
+    "known_issue": (),
     "mixed_frameworks": ("packages", "tensorflow"),
     "package_removed": ("packages", "tensorflow"),
 }
+
+
+def is_judged(one: Observation) -> bool:
+    """Return True for a reason why facts that were read can't work together."""
+    return one.kind == FAILS or (one.kind.startswith(f"{FACT}:") and "rule" in one.values)
 
 
 def judge(observations: Observations) -> Prediction:
@@ -55,10 +63,30 @@ def judge(observations: Observations) -> Prediction:
     prediction = compat.judge(_completed(read))
     for reason in (*_of_the_request(read, observations), *prediction.reasons):
         if reason.outcome is Outcome.FAILS and reason.rule is not None:
-            bases = tuple(_bases(reason.rule, observations))
-            if bases:
+            bases = tuple(_bases(_FACTS[reason.rule], observations))
+            if bases and reason.rule != "known_issue":
                 observations.conclude(FAILS, _values(reason), *bases)
+    _add_facts(_completed(read), observations)
     return prediction
+
+
+def _add_facts(read: Situation, observations: Observations) -> None:
+    """Add what holds of the known combinations and traits, with the values that they ask about."""
+    known = compat.known_values(read)
+    for identifier, (one, holds) in compat.facts_of(read).items():
+        asked = dict.fromkeys(comparison.kind for comparison in one.when.comparisons())
+        # Packages come first, because they are what is to be changed.
+        kinds = sorted(asked, key=lambda kind: kind in _READ_FROM)
+        if holds is False:
+            continue
+        if holds is None:
+            observations.undecided.add(fact_kind(identifier))
+            continue
+        fails = one.means == known_issues.FAILS
+        values = {kind: known[kind] for kind in kinds if kind in known}
+        reason = _values(one.reason()) if fails else {}
+        bases = tuple(_bases(kinds, observations))
+        observations.conclude(fact_kind(identifier), {**values, **reason, "holds": "yes"}, *bases)
 
 
 def _completed(read: Situation) -> Situation:
@@ -97,9 +125,10 @@ def _values(reason: Reason) -> Mapping[str, str]:
     return {**values, "mode": reason.mode} if reason.mode else values
 
 
-def _bases(rule: Rule, observations: Observations) -> Iterator[Observation]:
-    for field in _FACTS[rule]:
-        base = _READ_FROM[field](observations)
+def _bases(fields: Iterable[str], observations: Observations) -> Iterator[Observation]:
+    """Yield what fields of the situation, or packages by name, were read from."""
+    for field in fields:
+        base = (_READ_FROM.get(field) or _package(field))(observations)
         if base is not None:
             yield base
 
@@ -157,6 +186,7 @@ _READ_FROM: Mapping[str, _Find] = {
     "cudnn": _either(_package("nvidia-cudnn", "cudnn"), _first_of("cudnn")),
     "driver": _first_of("driver", "driver_cuda"),
     "gpu": _first_of("gpu", "compute_capability", "other_gpu"),
+    "capability": _first_of("compute_capability", "gpu"),
     "system": _either(_first_of("wsl"), on_windows, _first_of("os")),
     "machine": _first_of("jetson", "machine"),
     "kernel_modules": _first_of("kernel_modules"),

@@ -17,10 +17,9 @@ from typing import Any
 
 from ..compat.compile import read_yaml
 from ..compat.facts import source_line
-from ..conditions import ConditionError, Language
-from .causes import POSSIBLE, cause
+from ..conditions import ConditionError
+from .causes import POSSIBLE, cause, language_with
 from .compiled import DATA, PATH
-from .lookup import FACTS
 from .messages import SAID
 from .patterns import AllOf, AnyOf, Need
 
@@ -146,7 +145,7 @@ def _message(family: str, row: Row) -> Row:
 
 def _causes() -> list[Row]:
     """Return the causes. Raises ConditionError for a condition that can't be read."""
-    language = Language(FACTS, conditions())
+    language = language_with(conditions())
     found = [_cause(row) for row in rows("causes")]
     for row in found:
         cause(row, language)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 
+from ..compat import known_issues
 from ..conditions import AllOf, AnyOf, Comparison, Condition, Named, NoneOf
 from ..model.diagnosis import WAYS
 from ..resources import root_directory
@@ -118,6 +119,8 @@ def _condition(condition: Condition, inner: bool = False) -> str:
 
 
 def _comparison(comparison: Comparison) -> str:
+    if comparison.kind in known_issues.by_kind():
+        return f"the fact `{known_issues.by_kind()[comparison.kind].fact.id}`"
     values = {
         name: " or ".join(one.text if one.range else f"`{one.text}`" for one in wanted)
         for name, wanted in comparison.values.items()

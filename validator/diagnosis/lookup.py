@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from ..compat import known_issues
 from ..conditions import Find
 from .observations import Observation, Observations, tensorflow
 
@@ -34,15 +35,33 @@ def finder(observations: Observations, values: Mapping[str, str]) -> Find[Observ
 
     def find(kind: str) -> Sequence[Observation] | None:
         found = observations.of(kind)
+        if kind in observations.undecided:
+            return None
         return found if found or kind not in FACTS else _fact(kind, observations, values)
 
     return find
 
 
 def chosen_finder(observations: Observations, values: Mapping[str, str]) -> Find[Observation]:
-    """Return a function like that of `finder`, for which only chosen values count, not all observed ones."""
+    """Return a function like that of `finder`, for which only chosen values count, not all observed ones.
+
+    Facts of compat are decided from these values too.
+    """
     find = finder(observations, values)
-    return lambda kind: _fact(kind, observations, values) if kind in _CHOSEN else find(kind)
+    chosen = {name: values[name] for name in _CHOSEN if values.get(name)}
+
+    def find_chosen(kind: str) -> Sequence[Observation] | None:
+        if kind in _CHOSEN:
+            return _fact(kind, observations, values)
+        fact = known_issues.by_kind().get(kind)
+        if fact is None:
+            return find(kind)
+        holds = fact.holds(chosen)
+        if holds is None:
+            return None
+        return (Observation(kind, MappingProxyType({"holds": "yes"})),) if holds else ()
+
+    return find_chosen
 
 
 def _fact(kind: str, observations: Observations, values: Mapping[str, str]) -> Sequence[Observation] | None:

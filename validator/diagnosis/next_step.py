@@ -52,8 +52,9 @@ def answer(
         return CAUSE_FOUND
     if faults:
         return NO_GPU_LISTED if set(faults) == {_NO_GPU_LISTED} else UNRECOGNIZED
-    works = found.has(_GPU_LISTED) or language().parse(_WORKS).holds(finder(found, {}))
-    works = works and prediction.outcome is not Outcome.FAILS
+    # XLA alone may fail on a GPU that works.
+    fails = (prediction.eager or prediction.outcome) is Outcome.FAILS
+    works = (found.has(_GPU_LISTED) or language().parse(_WORKS).holds(finder(found, {}))) and not fails
     return NO_FAULT if works or is_cpu_wanted(found) else NOT_SHOWN
 
 

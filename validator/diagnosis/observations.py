@@ -83,6 +83,8 @@ class Observations:
     """
 
     _kinds: dict[str, dict[Key, _Counted]] = field(default_factory=dict)
+    #: Kinds of which it is not known whether they would have been observed.
+    undecided: set[str] = field(default_factory=set)
 
     def add(self, observation: Observation, times: int = 1) -> None:
         """Add an observation that was made `times` times."""

@@ -120,8 +120,8 @@ class CheckResult(msgspec.Struct, frozen=True):
     problems: Annotated[
         tuple[Finding, ...],
         Meta(
-            description="What the check found wrong: each a `code`, a `severity` (`fault`, `advisory` or `limit`) and"
-            " the fields of the code. A check fails if one of them is a fault."
+            description="What the check found wrong: each a `code`, a `severity` (`fault`, `advisory` or"
+            " `limit`) and the fields of the code. A check fails if one of them is a fault."
         ),
     ] = ()
     evidence: Annotated[

@@ -6,10 +6,10 @@ import re
 
 from ...compat.releases import releases
 from ...versions import leading_numbers
-from ..observations import DISTRIBUTIONS, Observation, Observations, normalized, package, release
+from ..observations import DISTRIBUTIONS, Observation, Observations, normalized
 
-#: The first release that was built for NumPy 2, the first with Keras 3, and the first for protobuf 4.
-_NUMPY_2, _KERAS_3, _PROTOBUF_4 = (2, 18), (2, 16), (2, 12)
+#: The first release with Keras 3.
+_KERAS_3 = (2, 16)
 _PYTHON = re.compile(r"python ?(3\.\d{1,2})", re.IGNORECASE)
 #: Conda builds without CUDA.
 _CPU_BUILD = re.compile(r"(eigen|mkl|cpu)_")
@@ -34,25 +34,6 @@ def python_too_new(observations: Observations) -> None:
     if shown is not None and len(minor) == 2 and minor > leading_numbers(newest[-1]):
         values = {"python": f"{minor[0]}.{minor[1]}", "pythons": f"{newest[0]} to {newest[-1]}"}
         observations.conclude("python_newer_than_wheels", values, shown)
-
-
-def python_packages(observations: Observations) -> None:
-    """Add NumPy 2 under a build for NumPy 1, Keras 3 under a release for Keras 2, and too new a protobuf."""
-    found = release(observations)
-    if found is None:
-        return
-    version, stated = found
-    for name, major, first_release, kind in (
-        ("numpy", 2, _NUMPY_2, "numpy_2_under_numpy_1_build"),
-        ("keras", 3, _KERAS_3, "keras_3_under_keras_2_release"),
-        ("protobuf", 4, _PROTOBUF_4, "protobuf_over_bound"),
-    ):
-        installed = package(observations, name)
-        if installed is None or leading_numbers(version) >= first_release:
-            continue
-        if leading_numbers(installed.values["version"])[:1] >= (major,):
-            values = {"tensorflow": version, name: installed.values["version"]}
-            observations.conclude(kind, values, installed, stated)
 
 
 def model_of_another_release(observations: Observations) -> None:
@@ -98,4 +79,4 @@ def _is_older_build_without_cuda(one: Observation) -> bool:
     return version < (2, 1) and version[:2] != (1, 15) and not one.values.get("build")
 
 
-RULES = (shadowing_file, python_too_new, python_packages, model_of_another_release, tensorflow_packages)
+RULES = (shadowing_file, python_too_new, model_of_another_release, tensorflow_packages)
