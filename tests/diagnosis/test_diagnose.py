@@ -58,7 +58,7 @@ def test_there_is_no_fault_only_where_tensorflow_was_seen_to_have_the_gpu() -> N
     assert diagnose_log("I use TensorFlow 2.21.0\n").answer == "not_shown"
     assert diagnose_log(REGISTERED).answer == "no_fault"
     trained = diagnose_log(REGISTERED + STEP)
-    assert (trained.answer, trained.missing) == ("no_fault", ())
+    assert (trained.answer, trained.missing) == ("gpu_used", ())
     assert trained.next_step.startswith("nothing to fix")
 
 

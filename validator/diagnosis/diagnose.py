@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from ..compat import loose_values
 from ..compat.older_releases import newest_with_cuda, release_of_any_age
-from ..model.diagnosis import NO_FAULT, NOT_SHOWN, Diagnosis, Harmless
+from ..model.diagnosis import GPU_USED, NO_FAULT, NOT_SHOWN, Diagnosis, Harmless
 from ..model.diagnosis import UNRECOGNIZED as UNRECOGNIZED_FAULT
 from ..versions import major
 from . import next_step, read_log, text
@@ -109,7 +109,7 @@ def _diagnose(found: Observations, read: str, image: str = "") -> Diagnosis:
     faults = [kind for kind in kinds if found.has(kind)]
     unknown = found.evidence(one for kind in faults for one in found.of(kind))[:_UNKNOWN]
     kind = next_step.answer(found, prediction, causes, faults)
-    works = "" if causes or kind == NO_FAULT else suitable_release(situation(found))
+    works = "" if causes or kind in (GPU_USED, NO_FAULT) else suitable_release(situation(found))
     return Diagnosis(
         answer=kind,
         causes=causes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from ..model.diagnosis import CAUSE_FOUND, NO_FAULT, NO_GPU_LISTED, NOT_SHOWN, UNRECOGNIZED
+from ..model.diagnosis import CAUSE_FOUND, GPU_USED, NO_FAULT, NO_GPU_LISTED, NOT_SHOWN, UNRECOGNIZED
 from ..model.prediction import Outcome, Prediction
 from .causes import language
 from .lookup import finder
@@ -45,8 +45,8 @@ def answer(
 ) -> str:
     """Return which kind of answer this is. faults: the kinds that were observed and that no cause explains.
 
-    There is no fault only if the GPU was seen working and no facts speak against it, or if the CPU is used on
-    purpose.
+    There is no fault only if the GPU was seen working or is listed, and no facts speak against it, or if the
+    CPU is used on purpose.
     """
     if causes:
         return CAUSE_FOUND
@@ -54,8 +54,10 @@ def answer(
         return NO_GPU_LISTED if set(faults) == {_NO_GPU_LISTED} else UNRECOGNIZED
     # XLA alone may fail on a GPU that works.
     fails = (prediction.eager or prediction.outcome) is Outcome.FAILS
-    works = (found.has(_GPU_LISTED) or language().parse(_WORKS).holds(finder(found, {}))) and not fails
-    return NO_FAULT if works or is_cpu_wanted(found) else NOT_SHOWN
+    if not fails and language().parse(_WORKS).holds(finder(found, {})):
+        return GPU_USED
+    listed = found.has(_GPU_LISTED) and not fails
+    return NO_FAULT if listed or is_cpu_wanted(found) else NOT_SHOWN
 
 
 def is_cpu_wanted(found: Observations) -> bool:
@@ -73,7 +75,7 @@ def next_step(answer: str, *, only_machine: bool) -> str:
         return _NO_GPU
     if answer == NOT_SHOWN and only_machine:
         return _ONLY_MACHINE
-    return _NOTHING if answer == NO_FAULT else _WITHOUT_SYMPTOM
+    return _NOTHING if answer in (GPU_USED, NO_FAULT) else _WITHOUT_SYMPTOM
 
 
 def command(found: Observations, probed: str = "") -> str:

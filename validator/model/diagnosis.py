@@ -26,7 +26,8 @@ WAYS = {
 }
 
 #: Values of `Diagnosis.answer`.
-CAUSE_FOUND, UNRECOGNIZED, NO_FAULT, NOT_SHOWN = "cause_found", "unrecognized", "no_fault", "not_shown"
+CAUSE_FOUND, UNRECOGNIZED, GPU_USED = "cause_found", "unrecognized", "gpu_used"
+NO_FAULT, NOT_SHOWN = "no_fault", "not_shown"
 NO_GPU_LISTED = "no_gpu_listed"
 
 _HEDGES = {"likely": "Likely: ", "possible": "Possibly: "}
@@ -135,9 +136,9 @@ class Diagnosis:
     answer: Annotated[
         str,
         "`cause_found`; `unrecognized` (a fault that matches no known cause); `no_gpu_listed` (TensorFlow"
-        " lists no GPU, and nothing else shows a fault); `no_fault` (the GPU was"
-        " seen working, or the CPU is used on purpose); or `not_shown` (no sign of a fault, and none that"
-        " the GPU is used).",
+        " lists no GPU, and nothing else shows a fault); `gpu_used` (the GPU was seen working); `no_fault`"
+        " (TensorFlow lists the GPU, or the CPU is used on purpose); or `not_shown` (no sign of a fault, and"
+        " none that the GPU is used).",
     ]
     causes: Annotated[
         tuple[Cause, ...],

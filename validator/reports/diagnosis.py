@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
-from ..model.diagnosis import NO_FAULT, WAYS, Cause, Diagnosis, Evidence, Harmless, Remedy
+from ..model.diagnosis import GPU_USED, NO_FAULT, WAYS, Cause, Diagnosis, Evidence, Harmless, Remedy
 from .diagnosis_words import environment_facts, headline, missing_facts
 from .printable import one_line, printable
 
@@ -45,7 +45,7 @@ class _Page:
             yield from self._cause(cause, f"{number}. " if several else "")
             yield ""
         if not diagnosis.causes:
-            colour = "green" if diagnosis.answer == NO_FAULT else "yellow"
+            colour = "green" if diagnosis.answer in (GPU_USED, NO_FAULT) else "yellow"
             yield from (
                 click.style(line, bold=True, fg=colour) for line in self._wrapped(headline(diagnosis))
             )

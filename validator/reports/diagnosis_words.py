@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..model.diagnosis import NO_FAULT, NO_GPU_LISTED, NOT_SHOWN, UNRECOGNIZED, Diagnosis
+from ..model.diagnosis import GPU_USED, NO_FAULT, NO_GPU_LISTED, NOT_SHOWN, UNRECOGNIZED, Diagnosis
 from .printable import one_line
 
 #: Names of the facts, in the order in which they are shown.
@@ -40,6 +40,7 @@ MISSING = {
 _HEADLINES = {
     UNRECOGNIZED: "Unknown: this matches no known cause.",
     NO_GPU_LISTED: "TensorFlow lists no GPU, but this does not show why.",
+    GPU_USED: "No fault found: TensorFlow uses the GPU.",
     NO_FAULT: "No fault found.",
     NOT_SHOWN: "Not enough to tell: this shows neither a fault nor that the GPU is used.",
 }

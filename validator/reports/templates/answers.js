@@ -366,7 +366,7 @@
   function showWhy({ diagnosis, words }) {
     const { causes, unknown, harmless } = diagnosis;
     const headline = causes.length > 1 ? `${causes.length} causes, in the order to fix them.` : causes.length ? words.headlines[0] : words.headline;
-    const outcome = causes.length ? "fails" : diagnosis.answer === "no_fault" ? "works" : "unknown";
+    const outcome = causes.length ? "fails" : ["gpu_used", "no_fault"].includes(diagnosis.answer) ? "works" : "unknown";
     return [
       headed(outcome, headline),
       ...causes.map((cause, index) => causeOf(cause, words, index, causes.length > 1)),
