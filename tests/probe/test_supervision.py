@@ -221,7 +221,7 @@ supervisor.run([stage], lambda: {{"facts": {facts!r}, "lock": None, "added": []}
         text=True,
     ) as probe:
         assert probe.stdout is not None
-        worker = int(probe.stdout.readline().split()[1])
+        worker = next(int(line.split()[1]) for line in probe.stdout if line.startswith("worker "))
         handle = os.pidfd_open(worker)
         probe.send_signal(number)
         try:
