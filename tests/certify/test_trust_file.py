@@ -113,7 +113,7 @@ def test_a_key_that_was_made_for_a_test_keeps_its_mark(tmp_path: Path) -> None:
         (
             "refuse_limits: [keras_jit_float32,\n  xla_convolution_float]",
             'trust.yaml:2:3: refuse_limits[1]: "xla_convolution_float" is not known; the nearest'
-            " is xla_convolution_float32",
+            " are xla_convolution_float32",
         ),
         ("refuse_limits: gpu_off", 'trust.yaml:1:16: refuse_limits: "gpu_off" is not known; choose from'),
         ("refuse_limits: []", "trust.yaml:1:16: refuse_limits: is empty"),

@@ -60,7 +60,7 @@ def test_it_shows_new_records_and_ends_cleanly(project: Path) -> None:
         with urllib.request.urlopen(f"{address}events") as stream:
             assert version[1] in line_with(stream, b"data:")
             with Store(str(project / ".validator" / "records.db")) as store:
-                store.add(measured(image(), H100, Verdict.FAILED, 1))
+                store.add(measured(image(cuda="12.9", cudnn="9.28"), H100, Verdict.FAILED, 1))
             newer = line_with(stream, b'data: "', other_than=version[1])
         with urllib.request.urlopen(address) as answer:
             page = answer.read().decode()

@@ -148,8 +148,8 @@ def test_an_invalid_report_is_rejected_and_nothing_is_written(
 def test_a_prediction_shows_every_reason_with_its_fact_and_source(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    arguments = ["predict", "--tensorflow", "2.21.0", "--driver", "535.183.01", "--gpu", "h100"]
-    assert cli.run(arguments) == 1
+    machine = ["--driver", "535.183.01", "--gpu", "h100"]
+    assert cli.run(["predict", "--tensorflow", "2.21.0", "--cuda", "12.5", "--cudnn", "9.3", *machine]) == 1
     cell, outcome, first, source, *others = capsys.readouterr().out.splitlines()
     assert cell.startswith("tf2.21.0-cuda12.5-cudnn9.3-py")
     assert outcome == "fails"

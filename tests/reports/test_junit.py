@@ -159,7 +159,7 @@ def test_a_captured_report_has_a_case_for_every_check(path: Path) -> None:
     assert_valid(root)
     assert [case.attrib["name"] for case in root.iter("testcase")] == [
         entry["id"]
-        for stage in ("host", "tensorflow")
+        for stage in ("host", "tensorflow", "own", "end")
         for entry in document["checks"]
         if entry["stage"] == stage
     ]

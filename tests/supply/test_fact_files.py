@@ -20,7 +20,7 @@ second:
   - {id: a, n: 9}
 """
 #: In these, a row is more than one line, or there are no rows.
-OTHER = ("builds", "known_issues", "sources")
+OTHER = ("builds", "known_issues", "reported", "sources")
 FILES = sorted(path for path in facts.DATA.glob("*.yaml") if path.stem not in OTHER)
 
 
