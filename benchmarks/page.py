@@ -26,6 +26,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from validator.compat.releases import releases
 from validator.model.prediction import Outcome, PlannedCell, Reason, decide
 from validator.model.record import Record, Verdict
 from validator.model.spec import Cell, Choice, HostClass, ImageSpec, Variant
@@ -156,7 +157,7 @@ def sources(count: int) -> Sources:
 
 def image(number: int) -> ImageSpec:
     cuda, cudnn = Choice("12.5", f"12.{number % 10}"), Choice("9.3", f"9.{number // 10 % 10}")
-    return ImageSpec(f"2.{21 - number // 25}.{number % 25}", "3.12", Variant.GPU, cuda, cudnn)
+    return ImageSpec(releases()[-1 - number // 5].version, "3.12", Variant.GPU, cuda, cudnn)
 
 
 def reasons(number: int) -> tuple[Reason, ...]:

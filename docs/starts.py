@@ -18,7 +18,7 @@ PAGE = Path(__file__).parent / "how-to" / "start-an-image.md"
 EXAMPLE = re.compile(r"(?P<head><!-- start: (?P<format>\w+) -->\n```\w+\n).*?(?P<foot>```\n)", re.DOTALL)
 _IMAGE = Image(
     f"ghcr.io/team/tensorflow@sha256:{'0123456789abcdef' * 4}",
-    "ghcr.io/team/tensorflow:2.21.0-cuda12.5-cudnn9.3-py3.12",
+    "ghcr.io/team/tensorflow:2.21.0-cuda12.9-cudnn9.28-py3.12",
     (
         "Certified for this host: measured on NVIDIA H100 80GB HBM3 (9.0) with driver 580.65.06 on"
         " 2026-11-20, signed by https://github.com/team/tensorflow. The certificate covers hosts with driver"

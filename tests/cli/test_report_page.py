@@ -1,4 +1,4 @@
-"""Test `report --html`."""
+"""Test `report`, above all with `--html`."""
 
 from __future__ import annotations
 
@@ -61,6 +61,27 @@ def test_the_page_is_written_and_updated(project: Path, capsys: pytest.CaptureFi
     assert html() == 0
     assert "1 removed)" in capsys.readouterr().err
     assert {path.name for path in (project / "site" / "data").iterdir()}.isdisjoint(first)
+
+
+def test_without_a_selection_the_recorded_images_of_other_profiles_are_shown(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add(
+        measured(image("2.20.0"), H100, Verdict.FAILED, 1), measured(image("2.99.0"), H100, Verdict.FAILED, 2)
+    )
+
+    def shown(*arguments: str) -> dict[str, list[str]]:
+        assert cli.run(["report", "--format", "json", *arguments]) == 0
+        rows: dict[str, list[str]] = {}
+        for row in json.loads(capsys.readouterr().out):
+            assert row["prediction"] is not None
+            rows.setdefault(row["image"], []).extend([row["host"]] if row["measured"] else [])
+        return rows
+
+    newest = "tf2.21.0-cuda12.9-cudnn9.28-py312"
+    assert shown() == {newest: [], image("2.20.0").identifier: [H100.identifier]}
+    assert shown("--profile", "quick") == {newest: []}
+    assert shown("--select", "tensorflow=2.21") == {newest: []}
 
 
 def test_other_files_and_other_pages_are_left_alone(project: Path) -> None:

@@ -24,6 +24,8 @@ from validator.records.store import Store
 from ..reports.page.values import H100, image, measured
 
 ROOT = Path(__file__).parents[2]
+#: The image of the profile `quick`.
+NEWEST = image(cuda="12.9", cudnn="9.28")
 
 
 @pytest.fixture
@@ -60,7 +62,7 @@ def test_it_shows_new_records_and_ends_cleanly(project: Path) -> None:
         with urllib.request.urlopen(f"{address}events") as stream:
             assert version[1] in line_with(stream, b"data:")
             with Store(str(project / ".validator" / "records.db")) as store:
-                store.add(measured(image(cuda="12.9", cudnn="9.28"), H100, Verdict.FAILED, 1))
+                store.add(measured(NEWEST, H100, Verdict.FAILED, 1))
             newer = line_with(stream, b'data: "', other_than=version[1])
         with urllib.request.urlopen(address) as answer:
             page = answer.read().decode()

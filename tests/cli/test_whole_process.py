@@ -151,13 +151,13 @@ def test_a_prediction_shows_every_reason_with_its_fact_and_source(
     machine = ["--driver", "535.183.01", "--gpu", "h100"]
     assert cli.run(["predict", "--tensorflow", "2.21.0", "--cuda", "12.5", "--cudnn", "9.3", *machine]) == 1
     cell, outcome, first, source, *others = capsys.readouterr().out.splitlines()
-    assert cell.startswith("tf2.21.0-cuda12.5-cudnn9.3-py")
+    assert cell.startswith("tf2.21.0-cuda12.9-cudnn9.28-py")
     assert outcome == "fails"
     assert first.startswith("fails  ")
     assert source.strip().startswith("ptx-8.5")
     # A warning has its own heading, since it is not a reason to expect success.
-    [warning] = [line for line in others if "miscompile" in line]
-    assert warning.startswith("advisory  XLA: ptxas 12.0")
+    [warning] = [line for line in others if "no more fixes" in line]
+    assert warning.startswith("advisory  driver branch R535, ")
 
 
 def test_a_release_without_a_machine_shows_what_it_needs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -70,7 +70,7 @@ def test_a_matrix_in_the_directory_comes_first(installed: Installed) -> None:
 def test_shipped_locks_are_found_and_own_ones_come_first(installed: Installed) -> None:
     done = installed.run("lock", "--check", "--profile", "nightly")
     assert done.returncode == 0, done.stderr
-    identifier = "tf2.21.0-cuda12.5-cudnn9.3-py312"
+    identifier = "tf2.21.0-cuda12.9-cudnn9.28-py312"
     own = installed.directory / lock_files.DIRECTORY / f"{identifier}.txt"
     own.parent.mkdir(parents=True)
     shutil.copy(ROOT / lock_files.DIRECTORY / "tf2.21.0-cpu-py312.txt", own)

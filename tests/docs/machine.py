@@ -135,7 +135,7 @@ class Docker:
         return LocalImage(Engine().digest or "", name, name, {LABEL_SPEC: spec}, ()) if spec else None
 
     def own_images(self, label: str) -> list[LocalImage]:
-        specs = ("tf2.21.0-cuda12.5-cudnn9.3-py312", "tf2.20.0-cuda12.5-cudnn9.3-py312")
+        specs = ("tf2.21.0-cuda12.9-cudnn9.28-py312", "tf2.20.0-cuda12.9-cudnn9.28-py312")
         found = [self.find(f"tensorflow-gpu-matrix:{spec}") for spec in specs]
         return [image for image in found if image is not None]
 

@@ -42,8 +42,8 @@ from .console import Answer, Call, Console, console
 from .machine import Cluster, emulated
 from .shown import Block
 
-TAG = "2.21.0-cuda12.5-cudnn9.3-py3.12"
-IMAGE = "tf2.21.0-cuda12.5-cudnn9.3-py312"
+TAG = "2.21.0-cuda12.9-cudnn9.28-py3.12"
+IMAGE = "tf2.21.0-cuda12.9-cudnn9.28-py312"
 CELL = f"{IMAGE}@r580-h100"
 #: The repository of these tests in their registry.
 PATH = "team/tensorflow"
@@ -55,6 +55,7 @@ MATRIX = """\
 images:
   - tensorflow: ["2.21.0", "2.20.0"]
     python: "3.12"
+    policy: recommended
   - tensorflow: "2.20.0"
     python: "3.12"
     variant: cpu

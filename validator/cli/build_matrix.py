@@ -66,7 +66,7 @@ from .trust_options import builder_options, trust_file_option
     "--push",
     metavar="REGISTRY/NAME",
     help="Push every image to this repository before it is probed, with a tag such as"
-    " 2.21.0-cuda12.5-cudnn9.3-py3.12.",
+    " 2.21.0-cuda12.9-cudnn9.28-py3.12.",
 )
 @click.option("--retag", is_flag=True, help="With --push: move tags that already name another image.")
 @click.option(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from .options import print_status, working_directory
 if TYPE_CHECKING:
     from ..engines.protocol import Engine
     from ..matrix.machine import Chosen
+    from ..model.record import Record
 
 
 def load_plan(
@@ -26,8 +27,12 @@ def load_plan(
     profile: str | None,
     selectors: tuple[str, ...],
     available: Available | None = None,
+    recorded: Iterable[Record] = (),
 ) -> Plan:
     """Return the plan of a profile, with predictions that use the locks next to the matrix.
+
+    recorded: without a profile and selectors, the images of these records come after those of the default
+        profile, if the matrix has them. `build-matrix` may have chosen another image for this machine.
 
     Raises InputError for wrong input, and if nothing is selected.
     """
@@ -37,6 +42,12 @@ def load_plan(
     found = plan(matrix, profile or DEFAULT_PROFILE, select=selected, available=available, wheels=wheels)
     if not found.cells and not found.excluded:
         raise _no_cell(matrix_path, profile, selectors)
+    if profile is None and not selectors:
+        images = {record.image for record in recorded} - {image.identifier for image in found.images}
+        images &= {image.identifier for image in matrix.images}
+        if images:
+            more = plan(matrix, None, select=parse_selectors([f"image={','.join(images)}"]), wheels=wheels)
+            return Plan((*found.cells, *more.cells), (*found.excluded, *more.excluded))
     return found
 
 

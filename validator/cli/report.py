@@ -78,7 +78,7 @@ def command(
                 f"{counted(len(wrong), 'record')} left out, because of a finish time that can't be right:"
                 " see `records list`"
             )
-        plan = load_plan(matrix_path, profile, selectors, measured_python(latest))
+        plan = load_plan(matrix_path, profile, selectors, measured_python(latest), latest.values())
         rows = overview(plan.cells, latest)
         if directory is not None and measurements is not None:
             asked = PageOptions(matrix_path, profile, registry, certificate_files, pyodide_of(answers))

@@ -84,8 +84,9 @@ def command(
         def update(version: str) -> None:
             with open_store(matrix_path, store_url) as store:
                 measurements = gather(store.all(), now_utc())
-                plan = load_plan(matrix_path, profile, selectors, measured_python(measurements.latest))
-                rows = overview(plan.cells, measurements.latest)
+                latest = measurements.latest
+                plan = load_plan(matrix_path, profile, selectors, measured_python(latest), latest.values())
+                rows = overview(plan.cells, latest)
                 write_page(directory, page_sources(asked, rows, measurements, store, version))
 
         version = records.version()

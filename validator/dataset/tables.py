@@ -74,10 +74,10 @@ class PredictionRow(Struct, frozen=True, forbid_unknown_fields=True):
         str,
         Meta(
             description="The cell: image and host.",
-            examples=["tf2.21.0-cuda12.5-cudnn9.3-py312@r580-h100"],
+            examples=["tf2.21.0-cuda12.9-cudnn9.28-py312@r580-h100"],
         ),
     ]
-    image: Annotated[str, Meta(description="The image spec.", examples=["tf2.21.0-cuda12.5-cudnn9.3-py312"])]
+    image: Annotated[str, Meta(description="The image spec.", examples=["tf2.21.0-cuda12.9-cudnn9.28-py312"])]
     host: Annotated[str, Meta(description="The host class.", examples=["r580-h100"])]
     tensorflow: Annotated[str, Meta(description="The release of TensorFlow.", examples=["2.21.0"])]
     python: Annotated[str, Meta(description="The Python, major and minor version.", examples=["3.12"])]
@@ -214,10 +214,10 @@ class RecordRow(Struct, frozen=True, forbid_unknown_fields=True):
         str,
         Meta(
             description="Image and host. An id of `predictions` if the matrix has this cell.",
-            examples=["tf2.21.0-cuda12.5-cudnn9.3-py312@r580-h100"],
+            examples=["tf2.21.0-cuda12.9-cudnn9.28-py312@r580-h100"],
         ),
     ]
-    image: Annotated[str, Meta(description="The image spec.", examples=["tf2.21.0-cuda12.5-cudnn9.3-py312"])]
+    image: Annotated[str, Meta(description="The image spec.", examples=["tf2.21.0-cuda12.9-cudnn9.28-py312"])]
     host: Annotated[str, Meta(description="The host class.", examples=["r580-h100"])]
     verdict: Annotated[
         Verdict,

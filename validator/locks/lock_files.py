@@ -1,6 +1,6 @@
 """Lock files: requirements with hashes that pip and uv can install, one wheel per line.
 
-# Lock of tf2.21.0-cuda12.5-cudnn9.3-py312; written by `python -m validator lock`, not by hand.
+# Lock of tf2.21.0-cuda12.9-cudnn9.28-py312; written by `python -m validator lock`, not by hand.
 # python: 3.12
 # platform: x86_64-manylinux_2_28
 # digest: sha256:…

@@ -63,7 +63,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         str,
         Meta(
             description="The image spec and the host class, joined:"
-            " `tf2.21.0-cuda12.5-cudnn9.3-py312@no-gpu`."
+            " `tf2.21.0-cuda12.9-cudnn9.28-py312@no-gpu`."
         ),
     ]
     image: Annotated[str, Meta(description="The identifier of the image spec.")]

@@ -78,7 +78,7 @@ class ImageSpec:
 
     @property
     def identifier(self) -> str:
-        """The name used in file names, logs, selectors and records: `tf2.21.0-cuda12.5-cudnn9.3-py312`.
+        """The name used in file names, logs, selectors and records: `tf2.21.0-cuda12.9-cudnn9.28-py312`.
 
         The name of its additions follows an underscore, which nothing else has: `…-py312_ours`.
         """
@@ -180,7 +180,7 @@ def host_identifier(
 
 
 def cell_identifier(image: str, host: str) -> str:
-    """Return `tf2.21.0-cuda12.5-cudnn9.3-py312@r535-h100`."""
+    """Return `tf2.21.0-cuda12.9-cudnn9.28-py312@r535-h100`."""
     return f"{image}@{host}"
 
 

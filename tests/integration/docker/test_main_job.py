@@ -22,7 +22,7 @@ from validator.model.verdict import REQUIRED_ON_CPU
 from .conftest import PYTHON, ROOT, build_matrix, measured
 
 LOCKS = ROOT / lock_files.DIRECTORY
-GPU = f"tf2.21.0-cuda12.5-cudnn9.3-py{PYTHON.replace('.', '')}"
+GPU = f"tf2.21.0-cuda12.9-cudnn9.28-py{PYTHON.replace('.', '')}"
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +60,8 @@ def test_the_gpu_image_is_as_locked_and_its_cudnn_loads(gpu: Record) -> None:
     assert {check for check, outcome in found.items() if outcome == "pass"} == passed
     assert {found[check] for check in found.keys() - passed} == {"skip"}
     cudnn = evidence(gpu, "cudnn_load")
-    assert lock.version("nvidia-cudnn-cu12") == cudnn["locked"] == "9.3.0.75"
-    assert cudnn["library"]["version"] == gpu.versions["cudnn"] == "9.3.0"
+    assert lock.version("nvidia-cudnn-cu12") == cudnn["locked"] == "9.28.0.42"
+    assert cudnn["library"]["version"] == gpu.versions["cudnn"] == "9.28.0"
 
 
 def test_xla_compiled_the_step_and_there_is_proof(gpu: Record) -> None:
