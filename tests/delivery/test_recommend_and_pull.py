@@ -61,8 +61,7 @@ def test_recommend_writes_json(shelf: Shelf) -> None:
     }
     (image,) = document["images"]
     assert image["reference"] == f"{document['registry']}@{digest}"
-    # Of the second GPU, only the compute capability is known, and XLA was measured on models.
-    assert (image["tag"], image["standing"], image["prediction"]["outcome"]) == (TAG, "certified", "unknown")
+    assert (image["tag"], image["standing"], image["prediction"]["outcome"]) == (TAG, "certified", "works")
     assert image["certificates"][0]["fixture"] is True
     assert list(misfits(document, RecommendationDocument)) == []
     assert list(misfits(image["certificates"], list[Certificate])) == []
