@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from validator.diagnosis import causes, diagnose_report
-from validator.diagnosis.read_report import field_rows, problem_rows
+from validator.diagnosis.read_report import field_rows, problem_rows, without_provoked
 from validator.model.diagnosis import Diagnosis
 from validator.model.report import report_of
 from validator.probe.checks import CHECKS
@@ -298,6 +299,79 @@ def test_the_logs_are_read_with_their_place(document: dict[str, Any]) -> None:
     cause = diagnosed(document).causes[0]
     assert cause.code == "compute_capability_unsupported"
     assert cause.evidence[0].where == "logs.tensorflow_stderr, line 2"
+
+
+NO_KERNEL = "no kernel image is available for execution on the device"
+
+
+def around(kind: str, name: str, *lines: str) -> list[str]:
+    return [f"[probe begin: {kind} {name}]", *lines, f"[probe end: {kind} {name}]"]
+
+
+def provoking(name: str, *lines: str) -> list[str]:
+    return around("check", name, "before", *around("provoked by", name, *lines), "after")
+
+
+def kept(*lines: str) -> list[str]:
+    """Return what is left, without empty lines."""
+    text = without_provoked("\n".join(lines))
+    assert text.count("\n") == len(lines) - 1, "the lines keep their numbers"
+    return text.split()
+
+
+def test_a_provoked_line_is_left_out_and_the_same_line_outside_is_found(document: dict[str, Any]) -> None:
+    logs = document["logs"]
+    logs["tensorflow_stderr"] = "\n".join(provoking("keras_jit", NO_KERNEL))
+    assert diagnosed(document).causes == ()
+    for lines in (around("check", "keras_jit", NO_KERNEL), [*provoking("keras_jit", NO_KERNEL), NO_KERNEL]):
+        logs["tensorflow_stderr"] = "\n".join(lines)
+        cause = diagnosed(document).causes[0]
+        assert cause.code == "compute_capability_unsupported"
+        assert cause.evidence[0].where == f"logs.tensorflow_stderr, line {lines.index(NO_KERNEL, -2) + 1}"
+
+
+@pytest.mark.parametrize(
+    ("lost", "left"),
+    [
+        (range(2), ["after", "before", "after"]),
+        (range(3), ["here", "after", "before", "after"]),
+        ([2], ["before", "here", "after", "before", "after"]),
+        ([4], ["before", "here", "after", "before", "after"]),
+        (range(4, 7), ["before", "here", "before", "after"]),
+    ],
+    ids=["the start", "the start with the first mark", "the first mark", "the last mark", "all of the end"],
+)
+def test_a_log_that_lost_a_mark_hides_nothing_else(lost: Sequence[int], left: list[str]) -> None:
+    lines = [*provoking("keras_jit", "here"), *provoking("attention", "there")]
+    assert kept(*(line for number, line in enumerate(lines) if number not in lost)) == left
+
+
+def test_a_process_that_dies_in_a_section_hides_neither_its_last_words_nor_the_next_process() -> None:
+    died = provoking("keras_jit", "last", "words")[:5]
+    assert kept(*died) == ["before", "last", "words"]
+    assert kept(*died, *around("check", "attention", "there")) == ["before", "last", "words", "there"]
+    # The next process takes up the check again.
+    assert kept(*died, *provoking("keras_jit", "here")) == ["before", "last", "words", "before", "after"]
+
+
+@pytest.mark.parametrize(
+    "fake", ["[probe begin: provoked by keras_jit]", "[probe begin: provoked by hostile]"]
+)
+def test_a_check_that_prints_a_mark_itself_hides_no_line_of_another(fake: str) -> None:
+    hostile = around("check", "hostile", fake)
+    between = around("check", "other", "other")
+    after = provoking("keras_jit", "provoked")
+    assert kept(*hostile, *between, *after) == ["other", "before", "after"]
+    # Nor does it hide its own lines in the name of another check.
+    if "hostile" not in fake:
+        own = around("check", "hostile", fake, "own", fake.replace("begin", "end"))
+        assert "own" in kept(*own)
+
+
+def test_a_mark_after_text_without_a_line_break_counts() -> None:
+    lines = provoking("keras_jit", "provoked")
+    lines[1:3] = ["before[probe begin: provoked by keras_jit]"]
+    assert kept(*lines) == ["before", "after"]
 
 
 def test_a_failed_check_without_a_cause_is_not_recognized(document: dict[str, Any]) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from validator.probe import comparison
-from validator.probe.check import FAIL, PASS, Context, Result
+from validator.probe import comparison, worker
+from validator.probe.check import ERROR, FAIL, PASS, Check, Context, Result
 from validator.probe.comparison import FLOAT32, FULL_FLOAT32, TF32, tolerance
 from validator.problems import problem, statement
 
@@ -21,6 +21,9 @@ CODE = "xla_convolution_float32"
 
 class Device:
     """A fake TensorFlow with one device."""
+
+    #: What this file raises, this TensorFlow raises.
+    __file__ = __file__
 
     def __init__(self, capability: tuple[int, int] | None) -> None:
         self.tf32 = True
@@ -50,6 +53,12 @@ def raised() -> Result:
     raise RuntimeError("Graph execution error:\n\nit does not work")
 
 
+def mistaken() -> Result:
+    """Raise in the standard library, which is as little TensorFlow as the probe itself."""
+    random.choice([])
+    raise AssertionError("not reached")
+
+
 def check(device: Device, default: Result, again: Callable[[], Result]) -> tuple[Result, list[bool]]:
     """Return the result, and whether TensorFloat-32 was on in each further run."""
     seen: list[bool] = []
@@ -70,6 +79,23 @@ def test_what_fails_only_in_full_float32_is_a_limit(again: Callable[[], Result],
     assert result.evidence["programs"] == 1
     assert result.evidence[FULL_FLOAT32]["error"] == error
     assert (seen, device.tf32) == ([False], True)
+
+
+def test_a_bug_of_the_probe_in_full_float32_is_an_error_and_no_limit() -> None:
+    device = Device((9, 0))
+
+    def run(context: Context) -> Result:
+        return comparison.also_in_float32(context, CODE, passed(), mistaken)
+
+    result = worker.answer(Check("a_check", "Is it?", "tensorflow", run, 1.0), Context({}, tensorflow=device))
+    assert (result.outcome, result.problems, device.tf32) == (ERROR, [], True)
+    assert result.statement is not None
+    assert (result.statement["code"], result.statement["exception"]) == ("check_raised", "IndexError")
+
+
+def test_a_further_process_that_the_probe_breaks_is_an_error_and_no_limit() -> None:
+    broken = Result(ERROR, statement("trial_raised", trial="auto_clustering", error="KeyError: 'a'"), [], {})
+    assert check(Device((9, 0)), passed(), lambda: broken)[0] == broken
 
 
 def test_what_fails_by_default_too_is_a_fault_and_no_limit() -> None:

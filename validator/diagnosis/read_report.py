@@ -22,10 +22,10 @@ from .text import read_text
 
 #: The text of an absent value. Only a pattern that is exactly this text matches it.
 _NULL = "null"
-#: What the probe writes around the lines that a check provokes (`section` in validator/probe/pipes.py).
-_BEGIN, _END = "[probe begin: provoked by ", "[probe end: "
+#: What the probe writes around a check and around what it provokes (`section` in validator/probe/pipes.py).
+_MARK = re.compile(r"\[probe (begin|end): (check|provoked by) (\S+)\]$")
 _PROVOKED = re.compile(
-    r"triggered tf\.function retracing|^\[probe |unsupported operations .*\bPyFunc\b"
+    r"triggered tf\.function retracing|unsupported operations .*\bPyFunc\b"
     r"|tf2xla conversion failed while converting __inference_one_step_on_data_\d+\["
 )
 #: The main value of a problem in conditions.
@@ -128,15 +128,32 @@ def _printed(report: Report, problems: Sequence[ReportedProblem]) -> Iterator[tu
 def without_provoked(log: str) -> str:
     """Return the log of a probe without the lines that its checks provoked; those left keep their numbers.
 
-    Only the probe's own programs write there. It provokes what stands between its two lines about that, the
-    warning that a function is traced again (it traces each in every mode), and, up to probe 2.2, which had no
-    such lines, the refusal of a step that calls Python, by which it finds out whether XLA compiles at all.
+    The probe provokes what stands between its two lines about that, the warning that a function is traced
+    again (it traces each in every mode), and, up to probe 2.2, which had no such lines, the refusal of a step
+    that calls Python, by which it finds out whether XLA compiles at all. A check may print such lines itself,
+    or die before the second one. So a section counts only if it is complete, and names the check around it.
     """
-    kept, provoked = [], False
-    for line in log.split("\n"):
-        provoked = (provoked or _BEGIN in line) and _END not in line
-        kept.append("" if provoked or _PROVOKED.search(line) else line)
-    return "\n".join(kept)
+    lines = log.split("\n")
+    check: str | None = None
+    begun: tuple[int, str] | None = None
+    provoked: set[int] = set()
+    for number, line in enumerate(lines):
+        mark = _MARK.search(line)
+        if mark is None:
+            continue
+        edge, kind, name = mark.groups()
+        if kind == "check":
+            check, begun = name if edge == "begin" else None, None
+        elif edge == "begin":
+            begun = (number, name) if check in (None, name) else None
+        else:
+            if begun is not None and begun[1] == name:
+                provoked.update(range(begun[0] + 1, number))
+            begun = None
+    return "\n".join(
+        "" if number in provoked or _PROVOKED.search(line) else _MARK.sub("", line)
+        for number, line in enumerate(lines)
+    )
 
 
 @functools.cache

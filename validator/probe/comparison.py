@@ -11,9 +11,10 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 from ..problems import FAULT, clause, problem
 from . import pipes
-from .check import PASS, Context, Result
+from .check import ERROR, PASS, Context, Result
 from .hlo import telling_line
 from .tensorflow_devices import full_float32, gpus
+from .worker import from_tensorflow
 
 #: Names of tensors with their values.
 Results = Dict[str, Any]
@@ -89,8 +90,9 @@ def also_in_float32(context: Context, code: str, result: Result, again: Callable
 
     code: of the limit. result: in TensorFlow's defaults. again: does the same once more; it is called with
     TensorFloat-32 off. Nothing is run again if the default failed, since that is a fault and can't be a
-    limit, or if the default is full float32 already. The process that supervises knows the result before,
-    so not even a crash in full float32 makes the check fail.
+    limit, or if the default is full float32 already. The process that supervises knows the result before, so
+    not even a crash in full float32 makes the check fail. But a bug of the probe (an exception that
+    TensorFlow didn't raise, or the outcome `error`) is no limit: it becomes the result of the check.
     """
     tf = context.tensorflow
     if result.outcome != PASS or precision(tf) != TF32:
@@ -109,9 +111,13 @@ def also_in_float32(context: Context, code: str, result: Result, again: Callable
     with full_float32(tf):
         try:
             found = again()
-        except Exception as raised:  # whatever is raised here, the default has passed
+        except Exception as raised:
+            if not from_tensorflow(raised, tf):
+                raise
             error = f"{type(raised).__name__}: {telling_line(raised)}"
         else:
+            if found.outcome == ERROR:
+                return found
             evidence = found.evidence
             faults = [entry for entry in found.problems if entry["severity"] == FAULT]
             if faults:

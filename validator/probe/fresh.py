@@ -33,7 +33,7 @@ from .isolate import (
     read,
 )
 from .pipes import tail
-from .worker import die_with_parent, interpreter, keras, load_tensorflow, raised_by
+from .worker import die_with_parent, from_tensorflow, interpreter, load_tensorflow
 
 _VALUE, _RAISED = "value", "raised"
 #: Seconds that a hanging child has to report where it hangs (faulthandler, on SIGABRT) before it is killed.
@@ -178,7 +178,7 @@ def _described(error: BaseException) -> str:
 def _in_tensorflow(error: BaseException) -> bool:
     """Return whether TensorFlow raised it. A failed import of TensorFlow counts, wherever it was raised."""
     tensorflow = sys.modules.get("tensorflow")
-    return tensorflow is None or any(raised_by(error, module) for module in (tensorflow, *keras()))
+    return tensorflow is None or from_tensorflow(error, tensorflow)
 
 
 def _ask_where(child: "subprocess.Popen[bytes]") -> None:

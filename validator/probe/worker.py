@@ -78,14 +78,15 @@ def answer(check: Check, context: Context) -> Result:
         evidence = {"traceback": traceback.format_exc().splitlines()[-30:]}
         # A check of the user's own imports TensorFlow itself.
         tensorflow = context.tensorflow or sys.modules.get("tensorflow")
-        if any(raised_by(error, module) for module in (tensorflow, *keras())):
+        if from_tensorflow(error, tensorflow):
             return Result(FAIL, None, [problem("tensorflow_raised", **fields)], evidence)
         return Result(ERROR, statement("check_raised", **fields), [], evidence)
 
 
-def keras() -> List[Any]:
-    """Return the imported packages of Keras, which is part of TensorFlow, however it is packaged."""
-    return [sys.modules[name] for name in ("keras", "tf_keras") if name in sys.modules]
+def from_tensorflow(error: BaseException, tensorflow: Any) -> bool:
+    """Return whether TensorFlow raised it, or Keras, which is part of it, however it is packaged."""
+    keras = (sys.modules[name] for name in ("keras", "tf_keras") if name in sys.modules)
+    return any(raised_by(error, module) for module in (tensorflow, *keras))
 
 
 def raised_by(error: BaseException, module: Any) -> bool:
