@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -28,9 +29,43 @@ def test_a_stale_file_is_detected_and_rewritten(
     monkeypatch.setattr(compile, "FILES", {path: compile.compiled_facts})
     assert compile.main(["--check"]) == 1
     assert f"{path} is not current: run scripts/compile-data" in capsys.readouterr().err
-    assert compile.main([]) == 0
+    assert compile.main(["--what-follows"]) == 0
     assert compile.main(["--check"]) == 0
     assert path.read_text(encoding="utf-8") == facts.COMPILED.read_text(encoding="utf-8")
+
+
+def test_what_is_recommended_follows_from_the_facts_as_they_are_now(tmp_path: Path) -> None:
+    root = Path(compile.__file__).parents[2]
+    for part in ("validator", "measurements"):
+        shutil.copytree(root / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
+    data = tmp_path / "validator/compat/data"
+    issues = data / "known_issues.yaml"
+    added = (
+        "issues:\n  - {id: KB-A, when: {all: [{tensorflow: '==2.21'}, {cudnn: '>=9.26'}]}, mode: xla,"
+        " means: fails, text: it breaks, remedy: use an older one, status: verified, sources: [local-2.21]}\n"
+    )
+    issues.write_text(issues.read_text().replace("issues:\n", added, 1))
+
+    def run(*options: str) -> int:
+        command = [sys.executable, "-m", "validator.compat.compile", *options]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode
+
+    assert (run("--check"), run(), run("--check")) == (1, 0, 0)
+    found = json.loads((data / "compiled.json").read_bytes())["recommended"]["releases"]
+    assert (found["2.21.0"]["cudnn"], found["2.20.0"]["cudnn"]) == ("9.25", "9.28")
+    assert found["2.21.0"]["why"].endswith("XLA: it breaks (KB-A)")
+
+
+def test_a_matrix_with_recommended_images_judges_nothing_to_be_read() -> None:
+    code = (
+        "from validator.compat import judge, policies, releases\n"
+        "judge.judge_halves = policies.judge = None\n"
+        "for known in releases.releases():\n"
+        "    policies.choose(known, 'recommended', 'recommended')\n"
+        "    policies.why_recommended(known)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

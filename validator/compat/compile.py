@@ -10,6 +10,7 @@ rules. It reads `probe/data/kernels.json`, which says which GPUs the device code
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any
 import yaml
 
 from ..versions import CudaVersion
-from . import facts, measurements
+from . import facts, measurements, policies
 from .builds import build
 from .releases import releases
 
@@ -33,7 +34,20 @@ _PROBE_TABLE_KEYS = (
 
 
 def compiled_facts() -> str:
-    """Return all facts as JSON with one row per line, so that a diff shows which rows changed."""
+    """Return all facts as JSON with one row per line, so that a diff shows which rows changed.
+
+    The recommended versions follow from the facts that `facts.COMPILED` has now.
+    """
+    recommended = {known.version: policies.recommendation(known) for known in releases()}
+    return _joined([*_edited(), f'{_json(facts.RECOMMENDED)}: {{\n"releases": {_entries(recommended)}\n}}'])
+
+
+def edited_facts() -> str:
+    """Return the facts as `compiled_facts` does, without what follows from them."""
+    return _joined(_edited())
+
+
+def _edited() -> list[str]:
     documents = []
     for path in sorted(facts.DATA.glob("*.yaml")):
         sections = [
@@ -43,6 +57,10 @@ def compiled_facts() -> str:
         documents.append(f"{_json(path.stem)}: {{\n" + ",\n".join(sections) + "\n}")
     measured = f"{_json(facts.MEASUREMENTS)}: {_lines(measurements.rows())}"
     documents.append(f"{_json(facts.MEASUREMENTS)}: {{\n{measured}\n}}")
+    return documents
+
+
+def _joined(documents: Iterable[str]) -> str:
     return "{\n" + ",\n".join(documents) + "\n}\n"
 
 
@@ -99,8 +117,10 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-#: The compiled files, in the order in which they are made: the second is made from the first.
+#: The compiled files, in the order in which they are made: each from the facts in the first.
 FILES: Mapping[Path, Callable[[], str]] = {facts.COMPILED: compiled_facts, PROBE_TABLE: probe_table}
+#: Asks a new process, which has not read the old facts, for what follows from the new ones.
+_FOLLOWS = "--what-follows"
 
 
 def stale() -> list[Path]:
@@ -110,10 +130,15 @@ def stale() -> list[Path]:
 
 def main(arguments: list[str]) -> int:
     """Write the compiled files, or check them. Return the exit code."""
-    if "--check" not in arguments:
+    if _FOLLOWS in arguments:
         for path, text in FILES.items():
             path.write_text(text(), encoding="utf-8")
         return 0
+    if "--check" not in arguments:
+        facts.COMPILED.write_text(edited_facts(), encoding="utf-8")
+        return subprocess.run(
+            [sys.executable, "-m", "validator.compat.compile", _FOLLOWS], check=False
+        ).returncode
     found = stale()
     for path in found:
         print(f"{path} is not current: run scripts/compile-data", file=sys.stderr)

@@ -29,8 +29,9 @@ UNVERIFIED = "unverified"
 MEASURED, REPORTED = Rank.MEASURED.value, Rank.REPORTED.value
 #: The statuses of facts, most certain first. The last two never decide an outcome by themselves.
 STATUSES = (MEASURED, "verified", "verified-local", DERIVED, UNVERIFIED, REPORTED)
-#: The compiled document of `measurements/`, which has no YAML file.
+#: The compiled documents without a YAML file: `measurements/`, and what follows from all the others.
 MEASUREMENTS = "measurements"
+RECOMMENDED = "recommended"
 
 #: An issue or pull request by repository and number. It needs no entry in sources.yaml.
 _THREAD = re.compile(r"^[\w.-]+/[\w.-]+#\d+$")
@@ -97,11 +98,17 @@ def rows(name: str, section: str) -> list[Row]:
     return found
 
 
+def recommended(tensorflow: str) -> Row:
+    """Return what `recommended` takes for a release: `cuda`, `cudnn` and `why`. Raises KeyError."""
+    found: Row = _documents()[RECOMMENDED]["releases"][tensorflow]
+    return found
+
+
 def all_rows() -> Iterator[tuple[str, str, Row]]:
     """Yield every row of every file, with the names of its file and its section."""
     for name, document in _documents().items():
         for section, content in document.items():
-            # The sources are the one section that is not a list.
+            # The sources and the recommended versions are no facts, and not lists.
             if isinstance(content, list):
                 yield from ((name, section, row) for row in content)
 

@@ -6,14 +6,15 @@ import functools
 import itertools
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from ..conditions import fact_kind
 from ..model.prediction import Outcome, Reason
 from ..model.situation import LINUX, MODES, PYPI, X86_64, Situation
 from ..model.spec import AS_BUILT, LATEST, RECOMMENDED, Choice, ImageSpec, Variant
 from ..versions import Range, Version, is_release_of, major_minor, release_comparer
 from . import cudnn as cudnn_rules
-from . import facts, gpus
+from . import facts, gpus, known_issues
 from .errors import PolicyError, nearest_clause, nearest_versions
 from .facts import Fact
 from .judge import judge
@@ -43,8 +44,11 @@ def choose(
         None if policy == RECOMMENDED else _choose(release, axis, policy, within_metadata)
         for axis, policy in ((CUDA, cuda_policy), (CUDNN, cudnn_policy))
     )
+    if cuda is None and cudnn is None:
+        row = facts.recommended(release.version)
+        return _named(release, CUDA, row[CUDA]), _named(release, CUDNN, row[CUDNN])
     if cuda is None or cudnn is None:
-        return _recommended(release, cuda, cudnn)
+        return newest_without_fault(release, cuda, cudnn)
     return cuda, cudnn
 
 
@@ -259,11 +263,24 @@ def why_recommended(release: Release) -> str:
     It names a fault of newer versions that were passed over, or of the versions that the release was built
     with, if there is one.
     """
-    chosen = choose(release, RECOMMENDED, RECOMMENDED)
+    why: str = facts.recommended(release.version)["why"]
+    return why
+
+
+def recommendation(release: Release) -> facts.Row:
+    """Return what `recommended` means for a release, to be compiled: its `cuda`, its `cudnn`, and `why`.
+
+    This judges hundreds of combinations, so it is done once for all who read the facts.
+    """
+    chosen = newest_without_fault(release)
+    return {CUDA: chosen[0].version, CUDNN: chosen[1].version, "why": _why(release, chosen)}
+
+
+def _why(release: Release, chosen: tuple[Choice, Choice]) -> str:
     names = _pair_name(chosen)
     if not _has_choice(release):
         return f"{names} are the only versions that tensorflow {release.version} allows"
-    newest = _candidates(release, None, None)[0]
+    newest = candidates(release)[0]
     without = "and no known fault rules them out" if chosen == newest else "without a fault that others avoid"
     why = f"{names} are the newest that tensorflow {release.version} allows, {without}"
     for worse in (newest, choose(release, AS_BUILT, AS_BUILT)):
@@ -271,14 +288,20 @@ def why_recommended(release: Release) -> str:
             known = {reason.fact for reason in _faults(release, chosen, model)}
             for reason in _faults(release, worse, model):
                 if reason.fact not in known:
-                    # The rest of a known issue says what to do about it, which this policy does.
-                    fault = reason.sentence.partition("; ")[0]
+                    fault = _without_remedy(reason).sentence
                     return f"{why}; with {_pair_name(worse)}, on {model}: {fault} ({reason.fact})"
     return why
 
 
-@functools.cache
-def _recommended(release: Release, cuda: Choice | None, cudnn: Choice | None) -> tuple[Choice, Choice]:
+def _without_remedy(reason: Reason) -> Reason:
+    """Return a reason without what to do about it, because `recommended` does that."""
+    issue = known_issues.by_kind().get(fact_kind(reason.fact))
+    return replace(reason, text=issue.text) if issue else reason
+
+
+def newest_without_fault(
+    release: Release, cuda: Choice | None = None, cudnn: Choice | None = None
+) -> tuple[Choice, Choice]:
     """Return the newest CUDA and cuDNN with the fewest faults. A choice that is given stays as it is.
 
     What counts are the data-center GPUs for which the newest cuDNN has kernels: on each of them, whether
@@ -287,13 +310,13 @@ def _recommended(release: Release, cuda: Choice | None, cudnn: Choice | None) ->
     """
     if not _has_choice(release):
         return cuda or Choice(AS_BUILT, release.cuda), cudnn or Choice(AS_BUILT, release.cudnn)
-    candidates = _candidates(release, cuda, cudnn)
-    best = candidates[0]
+    pairs = candidates(release, cuda, cudnn)
+    best = pairs[0]
     models = list(_targets(cudnn_version(release, best[1])))
     # First those on which the newest versions have faults: most of the others have as many faults there.
     models.sort(key=lambda model: -_count(release, best, model))
     fewest = sum(_count(release, best, model) for model in models)
-    for pair in candidates[1:]:
+    for pair in pairs[1:]:
         found = 0
         for model in models:
             found += _count(release, pair, model)
@@ -315,8 +338,13 @@ def _has_choice(release: Release) -> bool:
     return release.extra_style == "range"
 
 
-def _candidates(release: Release, cuda: Choice | None, cudnn: Choice | None) -> list[tuple[Choice, Choice]]:
-    """Return the CUDA and cuDNN that a release allows, newest first, with one patch of each minor version."""
+def candidates(
+    release: Release, cuda: Choice | None = None, cudnn: Choice | None = None
+) -> list[tuple[Choice, Choice]]:
+    """Return the CUDA and cuDNN that a release allows, newest first, with one patch of each minor version.
+
+    A choice that is given stays as it is. Nothing for a release whose metadata allows no wheels.
+    """
     cudas, cudnns = (
         [given] if given else [_named(release, axis, minor) for minor in _minors(_allowed(release, axis))]
         for axis, given in ((CUDA, cuda), (CUDNN, cudnn))
