@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from ..model.diagnosis import shortened
 from ..model.prediction import Outcome, Rank
 from ..model.report import CheckOutcome, CheckResult, Finding, Report, ReportError, report_of, versions_of
 from ..model.spec import Choice, ImageSpec, Variant, cell_identifier, host_identifier
-from ..model.timestamps import parse_timestamp
+from ..model.timestamps import now_utc, parse_timestamp
 from ..model.verdict import COMPUTES_AS_USERS_DO, IN_FULL_FLOAT32, OF_XLA, mode_of_limit, outcomes
 from ..versions import ComputeCapability, CudaVersion, DriverRelease, is_numbers, leading_numbers, major_minor
 from . import facts, gpus, known_issues, loose_values, packages
@@ -190,7 +190,7 @@ def _finished(report: Report) -> datetime:
         raise MeasurementError("its start or its finish time is not a timestamp")
     if finished < started:
         raise MeasurementError(f"it finished before it started: {report.finished}")
-    if finished > datetime.now(UTC) + timedelta(days=1):
+    if finished > now_utc() + timedelta(days=1):
         raise MeasurementError(f"its finish time is in the future: {report.finished}")
     return finished
 
