@@ -47,9 +47,9 @@ def test_the_h200_works_with_its_limits() -> None:
     assert all("Autotuner could not find any supported configs" in one["error"] for one in found["limits"])
 
 
-def test_without_the_program_that_works_by_default_xla_failed() -> None:
+def test_without_the_program_that_works_by_default_xla_is_unknown() -> None:
     found = row(document() | {"by_default": []})
-    assert (found["eager"], found["xla"], found["limits"]) == ("works", "fails", [])
+    assert (found["eager"], found["xla"], found["limits"]) == ("works", "unknown", [])
 
 
 def test_a_newer_probe_reports_its_limits_itself() -> None:
@@ -82,6 +82,52 @@ def excuses_what_passed(made: dict[str, Any]) -> None:
 def excuses_eager(made: dict[str, Any]) -> None:
     made["by_default"][0]["check"] = "gpu_compute"
     checks_of(made)["gpu_compute"]["outcome"] = "fail"
+
+
+def excuses_the_toolchain(made: dict[str, Any]) -> None:
+    made["by_default"][0]["check"] = "xla_toolchain"
+    checks_of(made)["xla_toolchain"]["outcome"] = "fail"
+
+
+def failed_for_another_reason(made: dict[str, Any]) -> None:
+    checks_of(made)["xla_convolution"]["problems"] = [{"code": "losses_differ", "severity": "fault"}]
+
+
+def no_probe_version(made: dict[str, Any]) -> None:
+    made["report"]["probe"]["version"] = "garbage"
+
+
+def output_without_xla(made: dict[str, Any]) -> None:
+    made["by_default"][0]["output"] = "loss: 2.5"
+
+
+def outside_of_the_folder(made: dict[str, Any]) -> None:
+    made["report"]["environment"]["tensorflow"] = "2.21.0/../../../../evil"
+
+
+def unknown_release(made: dict[str, Any]) -> None:
+    made["report"]["environment"]["tensorflow"] = "2.99.0"
+
+
+def name_with_escapes(made: dict[str, Any]) -> None:
+    made["report"]["host"]["gpus"][0]["name"] = "NVIDIA \x1b[31mH200"
+
+
+def long_name(made: dict[str, Any]) -> None:
+    made["report"]["host"]["gpus"][0]["name"] = "H" * 5000
+
+
+def another_model(made: dict[str, Any]) -> None:
+    gpus = made["report"]["host"]["gpus"]
+    gpus.append(copy.deepcopy(gpus[0]) | {"name": "NVIDIA H100"})
+
+
+def in_the_future(made: dict[str, Any]) -> None:
+    made["report"]["finished"] = "2199-01-01T00:00:00Z"
+
+
+def before_its_start(made: dict[str, Any]) -> None:
+    made["report"]["finished"] = "2026-11-27T03:48:29Z"
 
 
 def no_output(made: dict[str, Any]) -> None:
@@ -131,14 +177,25 @@ def no_cudnn(made: dict[str, Any]) -> None:
     [
         (newer_probe, "what fails there is a fault"),
         (failed_in_half_precision, "failed in other types than float32"),
-        (excuses_what_passed, "not one of XLA's that failed"),
-        (excuses_eager, "not one of XLA's that failed"),
+        (excuses_what_passed, "not one that computes with XLA"),
+        (excuses_eager, "not one that computes with XLA"),
+        (excuses_the_toolchain, "not one that computes with XLA"),
+        (failed_for_another_reason, "another reason than a missing kernel"),
+        (no_probe_version, "probe has no version"),
+        (output_without_xla, "needs a program and its output"),
+        (outside_of_the_folder, "not a TensorFlow release"),
+        (unknown_release, "not known"),
+        (name_with_escapes, "no name that can be shown"),
+        (long_name, "no name that can be shown"),
+        (another_model, "several models"),
+        (in_the_future, "in the future"),
+        (before_its_start, "before it started"),
         (no_output, "needs a program and its output"),
         (fixture, "a test made the report up"),
         (no_gpu, "without an NVIDIA GPU"),
         (emulated, "not from a real GPU"),
         (no_device_files, "not from a real GPU"),
-        (several_kinds, "several compute capabilities"),
+        (several_kinds, "several models"),
         (nothing_ran, "shows nothing"),
         (no_time, "not a timestamp"),
         (no_cudnn, "which cudnn there was"),
@@ -177,7 +234,7 @@ def test_one_command_writes_one_file_without_names(tmp_path: Path) -> None:
     made = document()["report"]
     made["logs"]["host_stderr"] = "/home/jsmith/run.py on 203.0.113.9\ngpubox is done"
     log = tmp_path / "plain.log"
-    log.write_text("jsmith@gpubox:~$ python train.py\nloss: 2.5")
+    log.write_text("jsmith@gpubox:~$ python train.py\nCompiled cluster using XLA!\nloss: 2.5")
     programs = [
         option
         for check in ("xla_convolution", "keras_jit")

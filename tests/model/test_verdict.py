@@ -461,11 +461,56 @@ def test_a_report_in_which_all_passed_works_in_both_modes() -> None:
     assert set(REQUIRED_CHECKS) > OF_XLA
 
 
-@pytest.mark.parametrize("outcome", BAD)
-@pytest.mark.parametrize("check", sorted(set(REQUIRED_CHECKS) - {"lock_match", HEALTH}))
-def test_a_required_check_that_went_wrong_fails_its_modes(check: str, outcome: str) -> None:
+OF_THE_MACHINE = {"environment", "gpu_device_nodes"}
+ASKED = sorted(set(REQUIRED_CHECKS) - {"lock_match", HEALTH} - OF_THE_MACHINE)
+
+
+@pytest.mark.parametrize("outcome", ["fail", "crash"])
+@pytest.mark.parametrize("check", ASKED)
+def test_a_required_check_that_failed_fails_its_modes(check: str, outcome: str) -> None:
     """What fails without XLA stands in the way of both."""
     assert verdict.outcomes(report(None, **{check: outcome})) == (WORKS if check in OF_XLA else FAILS, FAILS)
+
+
+@pytest.mark.parametrize("outcome", ["error", "timeout"])
+@pytest.mark.parametrize("check", ASKED)
+def test_a_check_that_did_not_end_itself_shows_nothing(check: str, outcome: str) -> None:
+    expected = (WORKS if check in OF_XLA else UNKNOWN, UNKNOWN)
+    assert verdict.outcomes(report(None, **{check: outcome})) == expected
+
+
+@pytest.mark.parametrize("outcome", BAD)
+@pytest.mark.parametrize("check", sorted(OF_THE_MACHINE))
+def test_a_fault_of_one_machine_is_nobody_elses(check: str, outcome: str) -> None:
+    found = verdict.outcomes(report(None, **{check: outcome, "gpu_visible": "fail"}))
+    assert found == (UNKNOWN, UNKNOWN)
+
+
+@pytest.mark.parametrize("check", sorted(verdict.IN_FULL_FLOAT32))
+def test_an_older_probe_shows_no_failure_in_full_float32(check: str) -> None:
+    made = document(None, **{check: "fail"})
+    made["probe"] = {"version": "2.2.0+5a73c48737b9"}
+    expected = (WORKS if check in OF_XLA else UNKNOWN, UNKNOWN)
+    assert verdict.outcomes(report_of(made)) == expected
+
+
+def test_a_check_that_passed_with_a_fault_did_not_pass() -> None:
+    made = document()
+    [check] = [one for one in made["checks"] if one["id"] == "gpu_compute"]
+    check["problems"] = [{"code": "no_gpu_to_compute_on", "severity": "fault"}]
+    assert verdict.outcomes(report_of(made)) == (UNKNOWN, UNKNOWN)
+    assert judge(report_of(made)).verdict is Verdict.UNPROVEN
+
+
+def test_only_limits_of_the_catalogue_are_limits_and_have_its_modes() -> None:
+    made = document()
+    [check] = [one for one in made["checks"] if one["id"] == "gpu_compute"]
+    told = {"severity": "limit", "gpu": "NVIDIA H200", "error": "an error"}
+    codes = ("gpu_compute_float32", "no_gpu_to_compute_on", "invented")
+    check["problems"] = [*({"code": code, **told} for code in codes), {**told, "code": codes[0], "gpu": None}]
+    assert [limit.code for limit in report_of(made).limits] == ["gpu_compute_float32"]
+    assert verdict.mode_of_limit("gpu_compute_float32") is None
+    assert verdict.mode_of_limit("auto_clustering_float32") == "xla"
 
 
 @pytest.mark.parametrize("check", sorted(OF_XLA))

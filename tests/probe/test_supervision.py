@@ -105,10 +105,11 @@ def test_a_flood_is_cut_and_counted(facts: dict[str, Any]) -> None:
     stages = run(facts, "flood", "after")
     log = stages[HOST].log
     assert outcomes(stages) == {"flood": "pass", "after": "pass"}
-    assert log.total == 64 * 65536
+    marks = sum(len(f"[probe {mark}: check {name}]\n") for mark in ("begin", "end") for name in ("flood", "after"))
+    assert log.total == 64 * 65536 + marks
     assert log.truncated
     assert len(log.text) < LOG_BYTES + 100
-    assert f"{64 * 65536 - LOG_BYTES} bytes left out" in log.text
+    assert f"{log.total - LOG_BYTES} bytes left out" in log.text
 
 
 def test_printed_output_is_never_read_as_a_message(facts: dict[str, Any]) -> None:
@@ -255,12 +256,20 @@ def test_a_crash_after_the_result_was_settled_is_a_limit(facts: dict[str, Any]) 
     assert "the last words of a library" in settled.evidence["full_float32"]["last_lines"]
 
 
+def test_what_ends_the_process_from_outside_in_full_float32_is_no_limit(facts: dict[str, Any]) -> None:
+    stages = run(facts, "settled_killed", "settled_hangs", "after")
+    assert outcomes(stages) == {"settled_killed": "pass", "settled_hangs": "pass", "after": "pass"}
+    for name, error in (("settled_killed", "SIGKILL"), ("settled_hangs", "within 1 s")):
+        [remark] = results(stages)[name].problems
+        assert (remark["code"], remark["severity"]) == ("full_float32_not_measured", "advisory")
+        assert error in remark["error"]
+
+
 def test_the_log_says_which_check_wrote_a_line(facts: dict[str, Any]) -> None:
-    log = run(facts, "pid", "settled", "after")[HOST].log.text
+    log = run(facts, "talk", "settled", "after")[HOST].log.text
     lines = [line for line in log.splitlines() if line]
-    first = lines.index("[probe begin: check pid]")
-    assert lines[first + 1].startswith("worker ")
-    assert lines[first + 2] == "[probe end: check pid]"
+    first = lines.index("[probe begin: check talk]")
+    assert lines[first + 1 : first + 3] == ["a line of the check", "[probe end: check talk]"]
     # The section of a check whose process dies has no end.
     assert "[probe end: check settled]" not in lines
     assert lines[-2:] == ["[probe begin: check after]", "[probe end: check after]"]

@@ -7,7 +7,9 @@ it, and it may come from an environment that is not one of this project's images
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +17,29 @@ import msgspec
 
 from ..model import codec
 from ..model.codec import DocumentError
+from ..model.diagnosis import shortened
 from ..model.prediction import Outcome, Rank
-from ..model.report import CheckOutcome, CheckResult, Report, ReportError, report_of, versions_of
-from ..model.situation import XLA
+from ..model.report import CheckOutcome, CheckResult, Finding, Report, ReportError, report_of, versions_of
 from ..model.spec import Choice, ImageSpec, Variant, cell_identifier, host_identifier
-from ..model.timestamps import parse_timestamp
-from ..model.verdict import OF_XLA, outcomes
-from ..versions import ComputeCapability, CudaVersion, DriverRelease, leading_numbers, major_minor
+from ..model.timestamps import now_utc, parse_timestamp
+from ..model.verdict import COMPUTES_AS_USERS_DO, IN_FULL_FLOAT32, OF_XLA, mode_of_limit, outcomes
+from ..versions import ComputeCapability, CudaVersion, DriverRelease, is_numbers, leading_numbers, major_minor
 from . import facts, gpus, known_issues, loose_values, packages
+from .releases import release
 
 #: The format of the files. It changes when a reader of the older format would misread the newer one.
 FORMAT = 1
 #: Where the files are in a checkout.
 DIRECTORY = Path(__file__).parent.parent.parent / facts.MEASUREMENTS
-#: Probes before this one computed in full float32 only, so they can't see what works by default.
-_FIRST_WITH_LIMITS = (2, 3)
 _FULL_PRECISION = "float32"
+#: The characters that the name of a file can have, and the most characters of a GPU's name.
+_FILE_NAME, _LONGEST_GPU = re.compile(r"[A-Za-z0-9.@_-]{1,200}"), 100
+_PROBE_VERSION = re.compile(r"\d+\.\d+\.\d+(\+\w+)?")
+#: The problems of XLA that full float32 alone can cause, and what they say then.
+_OF_FULL_FLOAT32 = frozenset({"convolution_not_compiled", "tensorflow_raised"})
+_NO_KERNEL = re.compile(r"Autotuner could not find any supported configs|No algorithm worked|NOT_SUPPORTED")
+#: What TensorFlow logs when XLA has compiled something.
+_COMPILED = "Compiled cluster using XLA"
 
 
 class MeasurementError(ValueError):
@@ -97,6 +106,8 @@ def row_of(measurement: Measurement) -> facts.Row:
     except ReportError as error:
         raise MeasurementError(str(error)) from None
     _check_is_real(report)
+    if not _PROBE_VERSION.fullmatch(report.probe.version):
+        raise MeasurementError(f"its probe has no version: {shortened(repr(report.probe.version), 100)}")
     excused = {one.check: _excused(report, one) for one in measurement.by_default}
     eager, xla = outcomes(report, excused)
     if (eager, xla) == (Outcome.UNKNOWN, Outcome.UNKNOWN):
@@ -106,11 +117,13 @@ def row_of(measurement: Measurement) -> facts.Row:
     image, gpu = _image(report), report.host.gpus[0]
     driver = DriverRelease.parse(report.host.driver or "")
     capability = ComputeCapability.parse(gpu.compute_capability or "")
-    when = parse_timestamp(report.finished)
-    if when is None:
-        raise MeasurementError(f"its finish time is not a timestamp: {report.finished}")
+    when = _finished(report)
     host = host_identifier(driver, gpus.model_of(gpu.name or ""), capability)
     name = f"{cell_identifier(image.identifier, host)}_{when.date().isoformat()}"
+    if not _FILE_NAME.fullmatch(name):
+        raise MeasurementError(
+            f"its versions and its GPU make no name of a file: {shortened(repr(name), 200)}"
+        )
     assert image.cuda is not None and image.cudnn is not None
     return {
         "id": name,
@@ -163,8 +176,23 @@ def _check_is_real(report: Report) -> None:
     loaded = host.kernel_driver is not None or bool(host.wsl)
     if not loaded or not (nodes or host.wsl):
         raise MeasurementError("the report is not from a real GPU: no loaded NVIDIA kernel module was seen")
-    if len({gpu.compute_capability for gpu in host.gpus}) > 1:
-        raise MeasurementError("the machine has GPUs of several compute capabilities; measure with one kind")
+    if len({(gpu.name, gpu.compute_capability) for gpu in host.gpus}) > 1:
+        raise MeasurementError("the machine has GPUs of several models; measure with one")
+    name = host.gpus[0].name or ""
+    if not name.isprintable() or not name.strip() or len(name) > _LONGEST_GPU:
+        raise MeasurementError(f"the GPU has no name that can be shown: {shortened(repr(name), 100)}")
+
+
+def _finished(report: Report) -> datetime:
+    """Return when the probe finished. Raises MeasurementError for a time that can't be."""
+    started, finished = parse_timestamp(report.started), parse_timestamp(report.finished)
+    if started is None or finished is None:
+        raise MeasurementError("its start or its finish time is not a timestamp")
+    if finished < started:
+        raise MeasurementError(f"it finished before it started: {report.finished}")
+    if finished > now_utc() + timedelta(days=1):
+        raise MeasurementError(f"its finish time is in the future: {report.finished}")
+    return finished
 
 
 def _image(report: Report) -> ImageSpec:
@@ -173,45 +201,60 @@ def _image(report: Report) -> ImageSpec:
     for name in ("tensorflow", "python", "cuda", "cudnn"):
         if name not in found:
             raise MeasurementError(f"the report does not say which {name} there was")
-    cuda, cudnn = str(CudaVersion.parse(found["cuda"])), major_minor(found["cudnn"])
-    python = loose_values.minor(found["python"]) or found["python"]
-    return ImageSpec(found["tensorflow"], python, Variant.GPU, Choice(cuda, cuda), Choice(cudnn, cudnn))
+    try:
+        tensorflow = release(found["tensorflow"]).version
+        cuda = str(CudaVersion.parse(found["cuda"]))
+    except ValueError as error:
+        raise MeasurementError(shortened(str(error), 200)) from None
+    cudnn, python = major_minor(found["cudnn"]), loose_values.minor(found["python"])
+    if not is_numbers(cudnn) or python is None:
+        raise MeasurementError("the report's cuDNN or Python is not a version")
+    return ImageSpec(tensorflow, python, Variant.GPU, Choice(cuda, cuda), Choice(cudnn, cudnn))
 
 
 def _excused(report: Report, seen: ByDefault) -> CheckResult:
     """Return the check that a program shows to work by default. Raises MeasurementError if it can't."""
-    check = report.check(seen.check)
-    if leading_numbers(report.probe.version)[:2] >= _FIRST_WITH_LIMITS:
+    check, version = report.check(seen.check), report.probe.version
+    if leading_numbers(version)[:2] >= COMPUTES_AS_USERS_DO:
         raise MeasurementError(
-            f"probe {report.probe.version} computes in TensorFlow's defaults, so what fails there is a fault"
+            f"probe {version} computes in TensorFlow's defaults, so what fails there is a fault"
         )
-    if check is None or check.outcome is not CheckOutcome.FAIL or check.id not in OF_XLA:
-        raise MeasurementError(f"the check {seen.check} is not one of XLA's that failed in the report")
-    types = {entry.entry.get("type", _FULL_PRECISION) for entry in check.problems}
-    if types != {_FULL_PRECISION}:
-        raise MeasurementError(f"the check {seen.check} failed in other types than {_FULL_PRECISION} too")
-    if not seen.program.strip() or not seen.output.strip():
+    if check is None or check.outcome is not CheckOutcome.FAIL or check.id not in OF_XLA & IN_FULL_FLOAT32:
         raise MeasurementError(
-            f"what works by default instead of {seen.check} needs a program and its output"
+            f"the check {seen.check} is not one that computes with XLA and that failed in the report"
+        )
+    if {entry.entry.get("type", _FULL_PRECISION) for entry in check.problems} - {_FULL_PRECISION}:
+        raise MeasurementError(f"the check {seen.check} failed in other types than {_FULL_PRECISION} too")
+    errors = [_error(check, entry) for entry in check.problems if entry.code in _OF_FULL_FLOAT32]
+    if not errors or len(errors) < len(check.problems) or not all(map(_NO_KERNEL.search, errors)):
+        raise MeasurementError(f"the check {seen.check} failed for another reason than a missing kernel")
+    if not seen.program.strip() or _COMPILED not in seen.output or _NO_KERNEL.search(seen.output):
+        raise MeasurementError(
+            f"what works by default instead of {seen.check} needs a program and its output, in which"
+            f' TensorFlow says "{_COMPILED}"'
         )
     return check
 
 
 def _limit(check: CheckResult, gpu: str) -> dict[str, str | None]:
     """Return the failure of a check in full float32 as a limit."""
-    first = check.problems[0].entry if check.problems else {}
-    error = first.get("error")
-    if error is None:
-        # The message of a Python exception from a graph is only a heading; what was raised follows it.
-        below = [line for line in check.evidence.raw.get("traceback", ()) if line[:1].isalpha()]
-        error = f"{first.get('exception')}: {below[-1] if below else first.get('message')}"
-    return {"code": f"{check.id}_{_FULL_PRECISION}", "gpu": gpu, "error": str(error), "mode": XLA}
+    code = f"{check.id}_{_FULL_PRECISION}"
+    return {"code": code, "gpu": gpu, "error": _error(check, check.problems[0]), "mode": mode_of_limit(code)}
+
+
+def _error(check: CheckResult, found: Finding) -> str:
+    """Return what failed. A Python exception from a graph is only a heading; what was raised follows it."""
+    error = found.entry.get("error")
+    if error is not None:
+        return str(error)
+    below = [line for line in check.evidence.raw.get("traceback", ()) if line[:1].isalpha()]
+    return f"{found.entry.get('exception')}: {below[-1] if below else found.entry.get('message')}"
 
 
 def _limits(report: Report) -> Iterable[dict[str, str | None]]:
     for check in report.checks:
         for limit in check.limits:
-            mode = XLA if check.id in OF_XLA else None
+            mode = mode_of_limit(limit.code)
             yield {"code": limit.code, "gpu": limit.gpu, "error": limit.error, "mode": mode}
 
 

@@ -70,6 +70,13 @@ class Limit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"{texts['code']}: {said}"
 
 
+def _is_limit(found: Finding) -> bool:
+    """Return True if a problem has a limit's code and its fields. Reports can call any problem a limit."""
+    kind = problems.CATALOGUE.get(found.code)
+    told = all(isinstance(found.entry.get(name), str) for name in ("gpu", "error"))
+    return told and kind is not None and kind.severity == problems.LIMIT
+
+
 class CheckResult(msgspec.Struct, frozen=True):
     """One question asked inside the environment, and its answer.
 
@@ -146,9 +153,9 @@ class CheckResult(msgspec.Struct, frozen=True):
         if self.outcome is not CheckOutcome.PASS:
             return ()
         return tuple(
-            Limit(entry.code, str(entry.entry.get("gpu")), str(entry.entry.get("error")))
+            Limit(entry.code, entry.entry["gpu"], entry.entry["error"])
             for entry in self.problems
-            if entry.severity == problems.LIMIT
+            if entry.severity == problems.LIMIT and _is_limit(entry)
         )
 
     @property

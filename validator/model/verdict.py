@@ -46,6 +46,7 @@ from .measurement import Outside, Source, Unread
 from .prediction import Outcome
 from .record import REHEARSAL, Origin, Verdict
 from .report import CheckOutcome, CheckResult, Report
+from .situation import XLA
 from .spec import Variant
 
 #: What must pass on a real GPU. The probe marks the same checks as required; a test compares the two.
@@ -97,6 +98,10 @@ REQUIRED_ON_CPU = tuple(name for name in REQUIRED_CHECKS if name not in OF_THE_G
 #: Those of functions that XLA compiles. What fails in the others stands in the way of both modes, because
 #: such functions use the same driver, libraries and kernels.
 OF_XLA = frozenset({"xla_toolchain", "xla_train_step", "xla_convolution", "keras_jit"})
+#: The checks of XLA, whose limits concern only functions that XLA compiles.
+_COMPILED = (*sorted(OF_XLA), "auto_clustering")
+#: What they find is the machine's or the container's fault, and may have made other checks fail.
+_OF_THE_MACHINE = frozenset({"environment", "gpu_device_nodes"})
 #: It compares the wheels with a lock, and does not ask whether they work.
 _LOCK = "lock_match"
 #: The version of the probe that has these checks, without the digest of its sources. A test compares it with
@@ -104,8 +109,8 @@ _LOCK = "lock_match"
 PROBE_VERSION = "2.3.0"
 #: The first probe that computes in TensorFlow's defaults, and the checks that the older ones ran in full
 #: float32.
-_COMPUTES_AS_USERS_DO = (2, 3)
-_IN_FULL_FLOAT32 = frozenset({*COMPUTING_CHECKS, "gpu_compute", "silent_cpu"})
+COMPUTES_AS_USERS_DO = (2, 3)
+IN_FULL_FLOAT32 = frozenset({*COMPUTING_CHECKS, "gpu_compute", "silent_cpu"})
 #: The check of the GPU itself: what it finds is not the image's fault.
 HEALTH = "gpu_health"
 #: Its findings that don't excuse other failed checks: an Xid message that a faulty program causes, and a GPU
@@ -247,9 +252,9 @@ def _checks_went_wrong(case: _Case) -> Judgement | None:
         if check.id not in not_of_the_image and (check.required or check.id in case.required)
     )
     # On a CPU there is no TensorFloat-32 to turn off.
-    if case.has_cuda and wrong and all(check.id in _IN_FULL_FLOAT32 for check in wrong):
+    if case.has_cuda and wrong and all(check.id in IN_FULL_FLOAT32 for check in wrong):
         version = case.report.probe.version
-        if leading_numbers(version)[:2] < _COMPUTES_AS_USERS_DO:
+        if leading_numbers(version)[:2] < COMPUTES_AS_USERS_DO:
             return Judgement(Verdict.UNPROVEN, Reason.OTHER_PROBE, probe=version)
     return Judgement(Verdict.FAILED, Reason.CHECKS_WENT_WRONG, wrong=wrong) if wrong else None
 
@@ -358,16 +363,23 @@ _QUESTIONS_WITHOUT_CUDA = (
 def outcomes(report: Report, works_by_default: Collection[str] = ()) -> tuple[Outcome, Outcome]:
     """Return what a report shows for operations that run one by one, and for functions that XLA compiles.
 
-    It is `works` if all required checks of the mode passed and computed on a GPU, `fails` if one of them went
-    wrong, and otherwise `unknown`: without a GPU, if the GPU is not healthy, or if a check was skipped or is
-    missing. This is evidence for predictions and never a verdict.
+    It is `works` if all required checks of the mode passed and computed on a GPU, `fails` if one of them
+    failed or crashed, and otherwise `unknown`: without a GPU, if the GPU or the machine has a fault, if a
+    check was skipped, ended early or is missing, or if it failed in full float32 in a probe that computes
+    nothing else. This is evidence for predictions and never a verdict.
 
     works_by_default: ids of checks whose failure does not count, because it was seen only in full float32.
     """
-    if not report.host.gpus or any(_excuses(check) for check in _wrong_health(report)):
+    wrong = failed_checks(report)
+    of_the_machine = any(check.id in _OF_THE_MACHINE for check in wrong)
+    if not report.host.gpus or of_the_machine or any(map(_excuses, _wrong_health(report))):
         return Outcome.UNKNOWN, Outcome.UNKNOWN
     required = frozenset(REQUIRED_CHECKS) - {_LOCK, HEALTH}
-    wrong = {check.id for check in failed_checks(report)} & required - frozenset(works_by_default)
+    proven = required - frozenset(works_by_default)
+    if leading_numbers(report.probe.version)[:2] < COMPUTES_AS_USERS_DO:
+        proven -= IN_FULL_FLOAT32
+    # How a check ended that hung or has a fault itself says nothing about what it asks.
+    failed = {check.id for check in wrong if check.outcome in (CheckOutcome.FAIL, CheckOutcome.CRASH)}
     passed = {
         name
         for name in required
@@ -376,11 +388,16 @@ def outcomes(report: Report, works_by_default: Collection[str] = ()) -> tuple[Ou
     }
 
     def outcome(names: frozenset[str]) -> Outcome:
-        if wrong & names:
+        if failed & proven & names:
             return Outcome.FAILS
         return Outcome.WORKS if names <= passed and _passed(report, HEALTH) else Outcome.UNKNOWN
 
     return outcome(required - OF_XLA), outcome(required)
+
+
+def mode_of_limit(code: str) -> str | None:
+    """Return `xla` if a limit concerns only functions that XLA compiles, else None."""
+    return XLA if code.startswith(_COMPILED) else None
 
 
 def differences(host: Host, outside: Outside) -> tuple[str, ...]:
@@ -452,8 +469,10 @@ def _computed_on(report: Report, name: str, device_type: str) -> bool:
 
 
 def _passed(report: Report, name: str) -> bool:
+    """Return True if a check passed. One that names a fault did not, whatever its outcome says."""
     check = report.check(name)
-    return check is not None and check.outcome is CheckOutcome.PASS
+    faults = check is not None and any(finding.severity == FAULT for finding in check.problems)
+    return check is not None and check.outcome is CheckOutcome.PASS and not faults
 
 
 def _told(check: CheckResult) -> str:

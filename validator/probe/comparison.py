@@ -106,7 +106,7 @@ def also_in_float32(context: Context, code: str, result: Result, again: Callable
         evidence=result.evidence,
         limit={"code": code, "gpu": gpu},
     )
-    error = None
+    error, out_of_memory = None, False
     evidence: Dict[str, Any] = {}
     with full_float32(tf):
         try:
@@ -115,6 +115,7 @@ def also_in_float32(context: Context, code: str, result: Result, again: Callable
             if not from_tensorflow(raised, tf):
                 raise
             error = f"{type(raised).__name__}: {telling_line(raised)}"
+            out_of_memory = type(raised).__name__ == "ResourceExhaustedError"
         else:
             if found.outcome == ERROR:
                 return found
@@ -127,8 +128,13 @@ def also_in_float32(context: Context, code: str, result: Result, again: Callable
     evidence = {**result.evidence, FULL_FLOAT32: {"error": error, **evidence}}
     if error is None:
         return Result(result.outcome, result.statement, result.problems, evidence)
-    limit = problem(code, gpu=gpu, error=error)
-    return Result(result.outcome, result.statement, [*result.problems, limit], evidence)
+    # A GPU without enough memory for both runs says nothing about full float32.
+    remark = (
+        problem("full_float32_not_measured", error=error)
+        if out_of_memory
+        else problem(code, gpu=gpu, error=error)
+    )
+    return Result(result.outcome, result.statement, [*result.problems, remark], evidence)
 
 
 def _capability(tf: Any, found: Sequence[Any]) -> Any:

@@ -17,6 +17,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 from ..problems import LIMIT, problem, sentence, statement
 from . import pipes
 from .check import CRASH, FAIL, TENSORFLOW, TIMEOUT, Check, Result, skipped
+from .comparison import FULL_FLOAT32
 from .pipes import Capture, tail
 from .progress import Progress
 from .worker import command
@@ -33,6 +34,8 @@ BETWEEN_LIMIT_S = 30.0
 #: Seconds that a hanging process has to report where it hangs (faulthandler, on SIGABRT) before it is killed.
 _LAST_WORDS_S = 2.0
 _LAST_LINES = 30
+#: Signals that no program sends to itself: the kernel without memory, a scheduler, a person.
+_FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGINT")
 
 
 @dataclass
@@ -239,7 +242,7 @@ class Stage:
         evidence["last_lines"] = tail(recent, lines=_LAST_LINES).splitlines()
         result = Result(outcome, ended, [], evidence)
         if self._current is not None and self._settled is not None:
-            result = _limited(self._settled, ended, evidence)
+            result = _limited(self._settled, outcome, ended, evidence)
         if self._current is not None:
             self._record(self._current, result, time.monotonic() - self._began)
         elif self._ready:
@@ -286,12 +289,21 @@ class Stage:
             self._close()
 
 
-def _limited(settled: Dict[str, Any], ended: Dict[str, Any], seen: Dict[str, Any]) -> Result:
-    """Return the result that a check had settled before its process ended, with that end as its limit."""
+def _limited(
+    settled: Dict[str, Any], outcome: str, ended: Dict[str, Any], seen: Dict[str, Any]
+) -> Result:
+    """Return the result that a check had settled before its process ended in full float32.
+
+    A crash there is a limit. A time limit, or a signal that only other processes send, is none: it says that
+    full float32 was not measured.
+    """
     error = sentence(ended)
-    limit = {**settled["limit"], "severity": LIMIT, "error": error}
-    evidence = {**settled["evidence"], "full_float32": {"error": error, **seen}}
-    return Result(settled["outcome"], settled["statement"], [*settled["problems"], limit], evidence)
+    if outcome == TIMEOUT or seen.get("signal") in _FROM_OUTSIDE:
+        remark = problem("full_float32_not_measured", error=error)
+    else:
+        remark = {**settled["limit"], "severity": LIMIT, "error": error}
+    evidence = {**settled["evidence"], FULL_FLOAT32: {"error": error, **seen}}
+    return Result(settled["outcome"], settled["statement"], [*settled["problems"], remark], evidence)
 
 
 def _signal_group(process: "subprocess.Popen[bytes]", number: int) -> None:

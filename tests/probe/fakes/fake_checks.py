@@ -25,10 +25,30 @@ def _settled(context: Context) -> NoReturn:
     _segfault(context)
 
 
+def _settled_killed(context: Context) -> NoReturn:
+    """Passes, and is killed from outside in what comes after that."""
+    settled = {"outcome": PASS, "statement": {"code": "fine"}, "problems": [], "evidence": {"seen": 1}}
+    context.tell("settled", **settled, limit={"code": "settled_killed_float32", "gpu": "NVIDIA H200"})
+    os.kill(os.getpid(), signal.SIGKILL)
+    _hang(context)
+
+
+def _settled_hangs(context: Context) -> NoReturn:
+    """Passes, and does not finish what comes after that."""
+    settled = {"outcome": PASS, "statement": {"code": "fine"}, "problems": [], "evidence": {"seen": 1}}
+    context.tell("settled", **settled, limit={"code": "settled_hangs_float32", "gpu": "NVIDIA H200"})
+    _hang(context)
+
+
 def _segfault(context: Context) -> NoReturn:
     print("the last words of a library", file=sys.stderr)
     os.kill(os.getpid(), signal.SIGSEGV)
     _hang(context)
+
+
+def _talk(context: Context) -> Result:
+    print("a line of the check", file=sys.stderr)
+    return _fine(context)
 
 
 def _leave(context: Context) -> NoReturn:
@@ -111,7 +131,10 @@ CHECKS = (
     _host("pid", _pid, limit_s=600),
     _host("needs_gpu", _fine, requires=("gpu",)),
     _host("settled", _settled),
+    _host("settled_killed", _settled_killed),
+    _host("settled_hangs", _settled_hangs, limit_s=1),
     _host("after", _fine),
+    _host("talk", _talk),
     _tensorflow("tf_fine", _fine),
     _tensorflow("tf_fail", _in_tensorflow),
     _tensorflow("tf_raise", _raise),

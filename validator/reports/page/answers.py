@@ -32,8 +32,7 @@ from ...compat.older_releases import older_releases
 from ...compat.releases import releases
 from ...errors import InputError
 from ...model.report import Limit
-from ...model.situation import XLA
-from ...model.verdict import OF_XLA
+from ...model.verdict import mode_of_limit
 from ...versions import Version
 from .details import script_json
 from .measurements import Measurements
@@ -159,7 +158,7 @@ def context(answers: Answers, registry: str | None, measurements: Measurements) 
 
 def _limit(limit: Limit) -> dict[str, str | None]:
     """Return a limit with the mode that it concerns, as the page's script hands it to the answers."""
-    mode = XLA if limit.code.startswith(tuple(OF_XLA)) else None
+    mode = mode_of_limit(limit.code)
     return {"code": limit.code, "gpu": limit.gpu, "error": limit.error, "mode": mode}
 
 
