@@ -146,7 +146,15 @@ def outcomes(found: Prediction) -> tuple[Outcome | None, Outcome | None, Rank]:
         ([RULE, against(FAILS)], tried(WORKS, WORKS, "x"), (FAILS, FAILS, Rank.DERIVED)),
         ([RULE, against(UNKNOWN, XLA)], tried(WORKS, WORKS, "x"), (WORKS, WORKS, Rank.DERIVED)),
         ([RULE, against(UNKNOWN)], tried(WORKS, FAILS, "x"), (WORKS, FAILS, Rank.MEASURED)),
-        ([RULE], tried(FAILS, FAILS, "x"), (UNKNOWN, UNKNOWN, Rank.MEASURED)),
+        ([RULE], tried(FAILS, FAILS, "x"), (UNKNOWN, UNKNOWN, Rank.DERIVED)),
+        # On another GPU of the compute capability it does not overrule a rule that may be about the model.
+        ([RULE, against(FAILS)], tried(WORKS, WORKS, other_gpu=True), (FAILS, FAILS, Rank.DERIVED)),
+        ([RULE, against(UNKNOWN)], tried(WORKS, WORKS, other_gpu=True), (WORKS, WORKS, Rank.MEASURED)),
+        ([RULE], tried(FAILS, FAILS, other_gpu=True), (FAILS, FAILS, Rank.MEASURED)),
+        # A report that a person sent overrules no rule.
+        ([RULE, against(FAILS)], tried(WORKS, WORKS, imported=True), (FAILS, FAILS, Rank.DERIVED)),
+        ([RULE], tried(FAILS, FAILS, imported=True), (WORKS, WORKS, Rank.DERIVED)),
+        ([RULE, against(UNKNOWN)], tried(WORKS, WORKS, imported=True), (WORKS, WORKS, Rank.MEASURED)),
         # A public report decides nothing.
         ([RULE], tried(FAILS, FAILS), (FAILS, FAILS, Rank.MEASURED)),
         ([RULE], replace(tried(FAILS, FAILS), rank=Rank.REPORTED), (WORKS, WORKS, Rank.DERIVED)),
@@ -189,6 +197,16 @@ def test_the_newest_of_two_contradictory_measurements_decides_and_the_other_stay
     assert outcomes(found) == (FAILS, FAILS, Rank.MEASURED)
     [remark] = [one for one in found.reasons if one.fact == "older"]
     assert remark.advisory and "2026-01-01" in remark.text
+    failed = replace(tried(FAILS, FAILS), id="older", date="2026-01-01")
+    [remark] = [one for one in weigh([RULE], tried(FAILS, FAILS), failed).reasons if one.fact == "older"]
+    assert remark.text.endswith("; the rules say otherwise")
+    [remark] = [
+        one for one in weigh([against(FAILS)], tried(FAILS, FAILS), older).reasons if one.fact == "older"
+    ]
+    assert remark.text.endswith("; the rules say otherwise")
+    other = weigh([RULE, against(FAILS)], tried(WORKS, WORKS), failed)
+    [remark] = [one for one in other.reasons if one.fact == "older"]
+    assert remark.text.endswith("; another measurement says otherwise")
 
 
 def test_a_missing_fact_is_not_replaced_by_a_neighbour() -> None:

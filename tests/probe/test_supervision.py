@@ -105,7 +105,9 @@ def test_a_flood_is_cut_and_counted(facts: dict[str, Any]) -> None:
     stages = run(facts, "flood", "after")
     log = stages[HOST].log
     assert outcomes(stages) == {"flood": "pass", "after": "pass"}
-    marks = sum(len(f"[probe {mark}: check {name}]\n") for mark in ("begin", "end") for name in ("flood", "after"))
+    marks = sum(
+        len(f"[probe {mark}: check {name}]\n") for mark in ("begin", "end") for name in ("flood", "after")
+    )
     assert log.total == 64 * 65536 + marks
     assert log.truncated
     assert len(log.text) < LOG_BYTES + 100

@@ -3,8 +3,10 @@
 Evidence has ranks (`model.prediction.Rank`), of which the rules over published facts are the lowest. A
 measurement with the same TensorFlow, Python, minor versions of CUDA and cuDNN, compute capability and driver
 branch comes before them. One that differs in the Python, in the driver's release or in another package is
-weaker: it decides only where the rules do not, and one that failed turns "works" into "not known". A public
-report never decides. A contradiction shows both sides.
+weaker: it decides only where the rules do not, and one that failed turns "works" into "not known". One on
+another GPU of that compute capability overrules no rule that says "fails", which may be about the model. A
+report that a person sent decides only where the rules do not, and a public statement never. A contradiction
+shows both sides.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from ..versions import ComputeCapability, CudaVersion, DriverRelease
 from . import facts, gpus, loose_values
 from .machine import Machine
 
-_DECIDES = (Rank.CERTIFIED, Rank.MEASURED)
+_DECIDES = (Rank.MEASURED,)
 #: The characters of a limit's error that its remark repeats.
 _ERROR = 200
 _LIMIT = "limit {} on {}, only in full float32 with TensorFloat-32 off: {}"
@@ -29,6 +31,7 @@ _OVERRULED = {
     Outcome.UNKNOWN: "the rules alone do not decide: {}",
 }
 _OTHERWISE = "; the rules say otherwise"
+_ANOTHER = "; another measurement says otherwise"
 _WEAKER = "; this is weaker evidence"
 
 
@@ -36,12 +39,14 @@ _WEAKER = "; this is weaker evidence"
 class Tried:
     """Evidence for a piece of software, and the machine that it is about.
 
-    capability: None for any GPU. driver: as installed there; None if it is not known.
+    capability: None for any GPU. driver: as installed there; None if it is not known. model: the short name
+    of the GPU; None for any.
     """
 
     evidence: Evidence
     capability: ComputeCapability | None
     driver: DriverRelease | None
+    model: str | None = None
 
 
 @dataclass(frozen=True)
@@ -100,8 +105,11 @@ def weigh(
     ]
     answer = decide(told, missing, mode)
     deciding = [evidence for evidence, _ in by_evidence.values()]
-    remarks = [remark for one in found for remark in _remarks(one, deciding, answer)]
-    rank = Rank.MEASURED if len(by_evidence) == len(asked) else Rank.DERIVED
+    remarks = [remark for one in found for remark in _remarks(one, deciding, answer, rules)]
+    # An answer that evidence only makes unsure is no measured one.
+    decides = [evidence.outcome(name) is outcome for name, (evidence, outcome) in by_evidence.items()]
+    is_measured = len(decides) == len(asked) and all(decides) and not missing
+    rank = Rank.MEASURED if is_measured else Rank.DERIVED
     # Remarks come last, and among them those about what was tried come first.
     return replace(decide([*remarks, *answer.reasons], missing, mode), rank=rank, evidence=tuple(found))
 
@@ -114,9 +122,11 @@ def _decision(found: Sequence[Evidence], mode: str, rules: Prediction) -> tuple[
     best = tried[0]
     seen, expected = best.outcome(mode), rules.eager if mode == EAGER else rules.xla
     assert seen is not None
-    if not best.differs:
-        return best, seen
     if expected is Outcome.UNKNOWN and not rules.missing:
+        return best, seen
+    if best.imported:
+        return None
+    if not best.differs and not (best.other_gpu and expected is Outcome.FAILS):
         return best, seen
     if expected is Outcome.WORKS and seen is Outcome.FAILS:
         return best, Outcome.UNKNOWN
@@ -163,19 +173,25 @@ def _after_evidence(
         yield replace(reason, outcome=Outcome.WORKS, text=text, advisory=True, rule=None, mode=mode)
 
 
-def _remarks(one: Evidence, deciding: Sequence[Evidence], answer: Prediction) -> Iterator[Reason]:
+def _remarks(
+    one: Evidence, deciding: Sequence[Evidence], answer: Prediction, rules: Prediction
+) -> Iterator[Reason]:
     """Yield remarks: what else was tried, and the limits that were seen."""
     if one not in deciding:
-        yield _beside(one, answer)
+        yield _beside(one, answer, rules)
     yield from (limit_reason(limit, one.id, one.source, one.rank) for limit in one.limits)
 
 
-def _beside(one: Evidence, answer: Prediction) -> Reason:
-    """Return a remark about what was tried and does not decide, with a contradiction named."""
-    against = any(
+def _contradicts(one: Evidence, prediction: Prediction) -> bool:
+    return any(
         one.outcome(mode) not in (None, expected) and expected not in (None, Outcome.UNKNOWN)
-        for mode, expected in ((EAGER, answer.eager), (XLA, answer.xla))
+        for mode, expected in ((EAGER, prediction.eager), (XLA, prediction.xla))
     )
+
+
+def _beside(one: Evidence, answer: Prediction, rules: Prediction) -> Reason:
+    """Return a remark about what was tried and does not decide, with a contradiction named."""
+    against = _contradicts(one, answer)
     if one.rank is Rank.REPORTED:
         differs = f", {' and '.join(one.differs)}" if one.differs else ""
         contradiction = "; this contradicts the prediction" if against else ""
@@ -184,7 +200,8 @@ def _beside(one: Evidence, answer: Prediction) -> Reason:
     modes: Sequence[str | None] = (None,) if one.eager is one.xla else MODES
     said = [(mode, one.outcome(mode or EAGER)) for mode in modes]
     told = "; ".join(_told(one, seen, mode) for mode, seen in said if seen is not None)
-    return _remark(one, f"{told}{_OTHERWISE if against else ''}")
+    otherwise = _OTHERWISE if _contradicts(one, rules) else _ANOTHER if against else ""
+    return _remark(one, f"{told}{otherwise}")
 
 
 def limit_reason(limit: SeenLimit, fact: str, source: str, rank: Rank) -> Reason:
@@ -209,17 +226,21 @@ def _on_machine(one: Tried, host: Machine) -> Evidence | None:
     """Return the evidence if it is about such a machine, with how the machine differs."""
     if one.capability is not None and one.capability != host.capability:
         return None
-    decides = one.evidence.rank in _DECIDES
-    if decides and (host.on_windows or host.user is None or host.user.lifted_to):
-        return None
+    evidence = one.evidence
+    if evidence.rank in _DECIDES:
+        if host.on_windows or host.user is None or host.user.lifted_to:
+            return None
+        if host.model is not None and host.model != one.model:
+            text = f"{evidence.text}, a GPU of the same compute capability"
+            evidence = replace(evidence, other_gpu=True, text=text)
     if one.driver is None:
-        return one.evidence
+        return evidence
     if host.driver is None or host.driver.branch != one.driver.branch:
         return None
     if host.driver.is_branch or one.driver.is_branch or host.driver == one.driver:
-        return one.evidence
+        return evidence
     other = f"driver {one.driver} instead of {host.driver}"
-    return replace(one.evidence, differs=(*one.evidence.differs, other))
+    return replace(evidence, differs=(*evidence.differs, other))
 
 
 # The rows of `measurements/` and of `data/reported.yaml`.
@@ -250,13 +271,15 @@ def _measured(row: facts.Row, asked: Installed) -> Iterator[Tried]:
         eager=Outcome(row["eager"]),
         xla=Outcome(row["xla"]),
         text=f"{gpu} with driver {driver} and Python {row['python']}"
-        + (", by an imported report" if row["imported"] else ""),
+        + (", in a report that a person sent" if row["imported"] else ""),
         source=f"{fact.source}, probe {row['probe']}: {row['how']}",
         date=row["date"],
         differs=tuple(_other_software(row, asked)),
         limits=tuple(SeenLimit(**limit) for limit in row["limits"]),
+        imported=row["imported"],
     )
-    yield Tried(evidence, ComputeCapability.parse(row["capability"]), DriverRelease.parse(driver))
+    capability = ComputeCapability.parse(row["capability"])
+    yield Tried(evidence, capability, DriverRelease.parse(driver), gpus.model_of(gpu))
 
 
 def _other_software(row: facts.Row, asked: Installed) -> Iterator[str]:

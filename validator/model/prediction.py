@@ -130,6 +130,10 @@ class Evidence:
     explained: Annotated[str | None, "Why it is not as the rules say, if that is known, with the source."] = (
         None
     )
+    imported: Annotated[bool, "True for a report that a person sent: it decides only where no rule does."] = (
+        False
+    )
+    other_gpu: Annotated[bool, "True if it was another model with the same compute capability."] = False
 
     def outcome(self, mode: str) -> Outcome | None:
         """Return what was seen in a mode, `eager` or `xla`; None for nothing."""

@@ -289,9 +289,7 @@ class Stage:
             self._close()
 
 
-def _limited(
-    settled: Dict[str, Any], outcome: str, ended: Dict[str, Any], seen: Dict[str, Any]
-) -> Result:
+def _limited(settled: Dict[str, Any], outcome: str, ended: Dict[str, Any], seen: Dict[str, Any]) -> Result:
     """Return the result that a check had settled before its process ended in full float32.
 
     A crash there is a limit. A time limit, or a signal that only other processes send, is none: it says that
