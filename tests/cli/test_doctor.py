@@ -144,7 +144,7 @@ def test_a_report_without_a_fault_exits_with_0(tmp_path: Path, capsys: pytest.Ca
     path = tmp_path / "report.json"
     path.write_bytes(report(H100))
     assert cli.run(["doctor", "--report", str(path)]) == 0
-    assert capsys.readouterr().out.startswith("No fault found.\n")
+    assert capsys.readouterr().out.startswith("No fault found: TensorFlow uses the GPU.\n")
 
 
 def test_a_report_with_surrogates_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

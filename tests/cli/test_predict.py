@@ -13,7 +13,7 @@ from validator.compat.freshness import read_on
 from validator.compat.policies import allowed_cudnn
 from validator.compat.releases import release
 from validator.engines import host_situation
-from validator.errors import InputError, MissingError
+from validator.errors import EXIT_FAILED, InputError, MissingError
 from validator.model.measurement import GpuIdentity, Outside, Unread
 from validator.model.spec import RECOMMENDED
 
@@ -203,3 +203,17 @@ def test_the_default_image_is_the_recommended_one_and_says_why(capsys: pytest.Ca
     assert predict(capsys, "--tensorflow 2.21.0 --cudnn 9.10 --driver 580 --gpu l4")["cuda"] == "12.5"
     assert cli.run(["plan"]) == 0
     assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("gpu", ["v100", "p100"])
+def test_without_versions_the_answer_is_about_those_that_run_on_the_gpu(
+    gpu: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """cuDNN 9.11 and newer have no kernels for Volta and Pascal, so the recommended one fails there."""
+    asked = ["predict", "--tensorflow", "2.21.0", "--gpu", gpu, "--driver", "580"]
+    cli.run(asked)
+    cell, word = capsys.readouterr().out.splitlines()[:2]
+    assert "-cudnn9.10-" in cell
+    assert word == "unknown"
+    assert cli.run([*asked, "--policy", "recommended"]) == EXIT_FAILED
+    assert "-cudnn9.28-" in capsys.readouterr().out

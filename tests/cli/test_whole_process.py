@@ -151,7 +151,7 @@ def test_a_prediction_shows_every_reason_with_its_fact_and_source(
     machine = ["--driver", "535.183.01", "--gpu", "h100"]
     assert cli.run(["predict", "--tensorflow", "2.21.0", "--cuda", "12.5", "--cudnn", "9.3", *machine]) == 1
     cell, outcome, first, source, *others = capsys.readouterr().out.splitlines()
-    assert cell.startswith("tf2.21.0-cuda12.9-cudnn9.28-py")
+    assert cell.startswith("tf2.21.0-cuda12.5-cudnn9.3-py")
     assert outcome == "fails"
     assert first.startswith("fails  ")
     assert source.strip().startswith("ptx-8.5")

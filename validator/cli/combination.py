@@ -17,7 +17,7 @@ from ..compat.judge import judge
 from ..compat.loose_values import without_suffix
 from ..compat.packages import required_cudnn
 from ..compat.platforms import not_nvidia_text, other_vendor
-from ..compat.policies import allowed_cudnn, choose
+from ..compat.policies import allowed_cudnn, candidates, choose
 from ..compat.predict import situation_of
 from ..compat.releases import Release, release
 from ..compat.suggest import requirement
@@ -96,6 +96,28 @@ def image_of(combination: Combination) -> ImageSpec:
         tensorflow, combination.cuda or policy, combination.cudnn or policy, within_metadata=False
     )
     return ImageSpec(tensorflow.version, python, Variant.GPU, cuda, cudnn)
+
+
+def image_for(combination: Combination, host: HostClass | None) -> ImageSpec:
+    """Return the image spec for a machine. Raises InputError for unknown versions.
+
+    If it is the recommended one by default and fails on this machine, return the one with the newest CUDA and
+    cuDNN that the release allows and that doesn't fail there; or doesn't fail for eager operations.
+    """
+    image = image_of(combination)
+    given = combination.policy or combination.cuda or combination.cudnn or combination.packages
+    tensorflow = release(image.tensorflow)
+    if given or image.cuda is None or not combination.names_host or _pip_chooses(combination, tensorflow):
+        return image
+    images = [image, *(replace(image, cuda=cuda, cudnn=cudnn) for cuda, cudnn in candidates(tensorflow))]
+    eager = None
+    for one in images:
+        found = judge(situation_for(combination, one, host))
+        if found.outcome is not Outcome.FAILS:
+            return one
+        if eager is None and found.eager not in (None, Outcome.FAILS):
+            eager = one
+    return eager or image
 
 
 def _default_policy(combination: Combination, tensorflow: Release) -> str:

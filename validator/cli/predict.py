@@ -19,6 +19,7 @@ from .combination import (
     Combination,
     assumed_cudnn,
     host_of,
+    image_for,
     image_of,
     read_package,
     situation_for,
@@ -188,11 +189,11 @@ def command(
         combination = with_this_host(combination)
     if tensorflow is None:
         return predict_newest(combination, format_)
-    image = image_of(combination)
     only_image = not combination.names_host and not replace(combination, mode=None).says_more
     if combination.variant is Variant.GPU and only_image:
-        return _show_support(image, mode, format_)
+        return _show_support(image_of(combination), mode, format_)
     host = host_of(combination)
+    image = image_for(combination, host)
     situation = situation_for(combination, image, host)
     prediction = judge(situation)
     if host is None and prediction.outcome is not Outcome.FAILS:

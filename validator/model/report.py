@@ -134,8 +134,8 @@ class CheckResult(msgspec.Struct, frozen=True):
     evidence: Annotated[
         Evidence,
         Meta(
-            description="What was seen. After a `crash`: the `signal` or exit `status`, and the `last_lines`"
-            " that were printed. After a `timeout`: where it hung."
+            description="What was seen. After an exception: its `traceback`. After a `crash`: the `signal`"
+            " or exit `status`, and the `last_lines` that were printed. After a `timeout`: where it hung."
         ),
     ] = Evidence()
     duration_s: Annotated[float, Meta(description="The seconds it took.")] = 0.0

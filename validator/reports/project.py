@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Protocol, TypedDict
 
 from ..model.finding import Place
-from ..model.prediction import Outcome, Prediction, PredictionDocument, Reason
+from ..model.prediction import EAGER_ONLY, Outcome, Prediction, PredictionDocument, Reason
 from .diagnosis_words import fact_names
 from .findings import workflow_command
 from .issue import escaped
@@ -86,13 +86,18 @@ def markdown(found: Sequence[OnHost]) -> str:
     return "\n".join(lines) + "\n"
 
 
+#: What a prediction that fails says in a sentence.
+_VERBS = {Outcome.FAILS.value: "fail", EAGER_ONLY: f"be {EAGER_ONLY}"}
+
+
 def github(found: Sequence[OnHost]) -> str:
     """Return a workflow command for each prediction that fails: an error next to the pin."""
     return "".join(
         workflow_command(
             one.place,
             one.reason.rule or "fails",
-            f"tensorflow {one.tensorflow} is predicted to fail on {one.host}: {one.reason.sentence}.",
+            f"tensorflow {one.tensorflow} is predicted to {_VERBS[one.prediction.word]} on {one.host}:"
+            f" {one.reason.sentence}.",
         )
         for one in found
         if one.prediction.outcome is Outcome.FAILS and one.reason is not None
