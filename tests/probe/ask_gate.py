@@ -1,141 +1,66 @@
-"""Runs checks that need a GPU on the CPU of a real TensorFlow, and prints their results by mode as JSON.
+"""Runs the checks that compute with a real TensorFlow, and prints their results by fault as JSON.
 
-Usage: ask_gate.py ARCHIVE [right] [tf32] [broken]. right: with TensorFlow as it is. tf32: from here on
-products round their factors to TensorFloat-32, and the checks use its tolerances, as on GPUs of compute
-capability 8.0 and later. broken: parts of TensorFlow are replaced first by ones that do what a fault does, so
-that each check must fail. They stay, so it comes last.
+Usage: ask_gate.py ARCHIVE DIRECTORY MODE. The mode is `cpu`, for the checks of the gate on the CPU as it is,
+or a precision of `simulated_gpu`, for all checks that compute on a GPU that is simulated: as it is (the fault
+`none`), and with each fault those that must find it. XLA dumps to the directory.
 """
 
-import functools
+import contextlib
 import importlib
 import json
+import os
 import sys
-from collections.abc import Callable
+import traceback
 from typing import Any
+from unittest import mock
 
-CHECKS = ("xla_convolution", "keras_jit", "attention", "embedding", "cudnn_rnn", "data_feed", "save_load")
+ARCHIVE, DIRECTORY, MODE = sys.argv[1:]
+sys.path.insert(0, ARCHIVE)
+NONE, CPU = "none", "cpu"
+if MODE != CPU:
+    os.environ["XLA_FLAGS"] += f" --xla_dump_to={DIRECTORY} --xla_dump_hlo_as_text"
+    # Otherwise `set_jit` makes no clusters without a GPU.
+    os.environ["TF_XLA_FLAGS"] = "--tf_xla_cpu_global_jit"
+import tensorflow as tf  # noqa: E402 - the archive and the variables come first
 
-sys.path.insert(0, sys.argv[1])
-import tensorflow as tf  # noqa: E402 - the archive comes first
-
-from validator.probe import comparison  # noqa: E402
 from validator.probe.check import Context  # noqa: E402
 
-
-def miscompile() -> None:
-    """Let XLA compute something else: every floating-point result of a compiled function is off by a half."""
-    original = tf.function
-
-    def function(python_function: Any, **settings: Any) -> Any:
-        if not settings.get("jit_compile"):
-            return original(python_function, **settings)
-
-        @functools.wraps(python_function)
-        def wrong(*arguments: Any) -> Any:
-            results = python_function(*arguments)
-            return {name: value * tf.cast(1.5, value.dtype) for name, value in results.items()}
-
-        return original(wrong, **settings)
-
-    tf.function = function
+simulated_gpu = importlib.import_module("simulated_gpu")
+CHECKS = sorted({check for fault in simulated_gpu.FAULTS.values() for check in fault.found_by})
+#: Those that pass where there is only a CPU.
+ON_CPU = [name for name in CHECKS if name not in ("gpu_compute", "silent_cpu", "auto_clustering")]
 
 
-def drop_jit() -> None:
-    """Let Keras ignore jit_compile=True."""
-    original = tf.keras.Model.compile
-
-    @functools.wraps(original)
-    def compile_(model: Any, *arguments: Any, **settings: Any) -> Any:
-        return original(model, *arguments, **{**settings, "jit_compile": False})
-
-    tf.keras.Model.compile = compile_
-
-
-def other_recurrence() -> None:
-    class Other(tf.keras.layers.LSTM):  # type: ignore[misc]
-        def __init__(self, *arguments: Any, **settings: Any) -> None:
-            super().__init__(*arguments, recurrent_activation="tanh", **settings)
-
-    tf.keras.layers.LSTM = Other
-
-
-def lose_data() -> None:
-    original = tf.io.decode_raw
-    tf.io.decode_raw = lambda *arguments: original(*arguments) * 0
-
-
-def forget_weights() -> None:
-    class Nothing:
-        def assert_existing_objects_matched(self) -> "Nothing":
-            return self
-
-        def expect_partial(self) -> "Nothing":
-            return self
-
-    tf.train.Checkpoint.read = lambda self, path: Nothing()
-
-
-def round_to_tf32() -> None:
-    """Let products of float32 see 10 bits of the mantissa, both ways, unless that is turned off."""
-
-    def rounded(value: Any) -> Any:
-        if value.dtype != tf.float32 or not tf.config.experimental.tensor_float_32_execution_enabled():
-            return value
-        # Round to nearest: add half of the last bit that is kept, and cut off the 13 below it.
-        return tf.bitcast((tf.bitcast(value, tf.int32) + 0x1000) & ~0x1FFF, tf.float32)
-
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
-    def factor(value: Any) -> Any:
-        return rounded(value), lambda gradient: gradient
-
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
-    def product(value: Any) -> Any:
-        return tf.identity(value), rounded
-
-    def wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def call(left: Any, right: Any, *arguments: Any, **settings: Any) -> Any:
-            left, right = tf.convert_to_tensor(left), tf.convert_to_tensor(right)
-            return product(original(factor(left), factor(right), *arguments, **settings))
-
-        return call
-
-    for module, name in ((tf.nn, "conv2d"), (tf.nn, "convolution"), (tf.linalg, "matmul"), (tf, "matmul")):
-        setattr(module, name, wrapped(getattr(module, name)))
-    setattr(comparison, "gpus", lambda tf: ["a simulated GPU"])  # noqa: B010 - a name that it imports
-    details = {"compute_capability": (8, 0), "device_name": "a simulated GPU"}
-    tf.config.experimental.get_device_details = lambda gpu: details
-
-
-FAULTS: dict[str, Callable[[], None]] = {
-    "xla_convolution": miscompile,
-    "attention": miscompile,
-    "embedding": miscompile,
-    "keras_jit": drop_jit,
-    "cudnn_rnn": other_recurrence,
-    "data_feed": lose_data,
-    "save_load": forget_weights,
-}
-ORIGINAL_FUNCTION = tf.function
-
-
-def results(mode: str) -> dict[str, Any]:
-    found = {}
-    if mode == "tf32":
-        round_to_tf32()
-    for name in CHECKS:
-        tf.function = ORIGINAL_FUNCTION
-        if mode == "broken":
-            FAULTS[name]()
-        check = importlib.import_module(f"validator.probe.checks.{name}").CHECK
+def answered(name: str) -> dict[str, Any]:
+    check = importlib.import_module(f"validator.probe.checks.{name}").CHECK
+    try:
         result = check.run(Context({}, None, tf))
-        found[name] = {
-            "outcome": result.outcome,
-            "sentence": result.sentence,
-            "codes": [problem["code"] for problem in result.problems],
-            "evidence": result.evidence,
-        }
-    return found
+    except Exception:  # the test shows what was raised, and the others go on
+        return {"outcome": "raised", "sentence": traceback.format_exc()[-3000:], "codes": [], "evidence": {}}
+    return {
+        "outcome": result.outcome,
+        "sentence": result.sentence,
+        "codes": sorted({problem["code"] for problem in result.problems}),
+        "evidence": result.evidence,
+    }
 
 
-print(json.dumps({mode: results(mode) for mode in sys.argv[2:]}))
+def broken(name: str, check: str) -> dict[str, Any]:
+    with simulated_gpu.simulated(tf, check, MODE, DIRECTORY) as gpu, contextlib.ExitStack() as stack:
+
+        def put(place: Any, attribute: str, new: Any) -> None:
+            stack.enter_context(mock.patch.object(place, attribute, new))
+
+        if name != NONE:
+            simulated_gpu.FAULTS[name].make(gpu, put)
+        return answered(check)
+
+
+def results() -> dict[str, dict[str, Any]]:
+    if MODE == CPU:
+        return {NONE: {check: answered(check) for check in ON_CPU}}
+    asked = {NONE: CHECKS} | {name: list(fault.found_by) for name, fault in simulated_gpu.FAULTS.items()}
+    return {name: {check: broken(name, check) for check in checks} for name, checks in asked.items()}
+
+
+print(json.dumps(results(), default=str))

@@ -1,4 +1,4 @@
-"""The checks that need a GPU compute right on the CPU of real releases, and find what is broken there."""
+"""The checks that compute are right with real releases, and find everything that `FAULTS` lists."""
 
 from __future__ import annotations
 
@@ -10,31 +10,28 @@ from typing import Any
 
 import pytest
 
-from .environments import AS_BUILT_2_21, UNOPTIMIZED, tensorflow_environment
-from .unpacked import unpacked_probe
+from validator.probe import checks
 
-pytestmark = pytest.mark.engine
+from .environments import AS_BUILT_2_21, UNOPTIMIZED, tensorflow_environment
+from .simulated_gpu import FAULTS, PRECISIONS, TF32
+from .unpacked import unpacked_probe
 
 ASK = Path(__file__).parent / "ask_gate.py"
 #: With Keras 2 and with Keras 3.
 RELEASES = {"2.15.1": ("tensorflow[and-cuda]==2.15.1",), "2.21.0": AS_BUILT_2_21}
-#: The codes of the problems when each check meets its fault.
-FOUND_BROKEN = {
-    "xla_convolution": {"result_differs"},
-    "keras_jit": {"jit_turned_off", "jit_compiled_nothing", "uncompilable_step_trained"},
-    "attention": {"result_differs"},
-    "embedding": {"result_differs"},
-    "cudnn_rnn": {"result_differs"},
-    "data_feed": {"batches_wrong", "losses_differ"},
-    "save_load": {"result_differs"},
-}
+CHECKS = {check for fault in FAULTS.values() for check in fault.found_by}
+#: Those that compare the losses of a training.
+LOSSES = ("silent_cpu", "xla_train_step", "auto_clustering", "keras_jit")
+#: Measures for minutes; `tests/probe/test_real_measurements.py` runs it.
+LONG = {"xla_speedup"}
 
 
-def ask(release: str, directory: Path, *modes: str) -> dict[str, dict[str, Any]]:
-    """Return the results of the checks by mode, from one process of a release."""
-    archive = unpacked_probe(directory)
+def ask(release: str, directory: Path, mode: str) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the results of the checks by fault, from one process of a release."""
+    dump = directory / "dump"
+    dump.mkdir()
     done = subprocess.run(
-        [tensorflow_environment(RELEASES[release]), ASK, archive, *modes],
+        [tensorflow_environment(RELEASES[release]), ASK, unpacked_probe(directory), dump, mode],
         env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "XLA_FLAGS": UNOPTIMIZED},
         cwd="/",
         capture_output=True,
@@ -42,27 +39,40 @@ def ask(release: str, directory: Path, *modes: str) -> dict[str, dict[str, Any]]
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
-    assert {mode: set(entries) for mode, entries in found.items()} == {
-        key: set(FOUND_BROKEN) for key in modes
-    }
+    found: dict[str, dict[str, dict[str, Any]]] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-@pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return the results by release and mode. TensorFlow is imported once for each release."""
-    modes = {"2.15.1": ("right",), "2.21.0": ("right", "tf32", "broken")}
-    return {release: ask(release, tmp_path_factory.mktemp("probe"), *modes[release]) for release in RELEASES}
+def outcomes(found: dict[str, dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """Return `(outcome, codes)` by fault and check, or the sentence if a check neither passed nor failed."""
+    return {
+        fault: {
+            check: (entry["outcome"], set(entry["codes"]))
+            if entry["outcome"] in ("pass", "fail")
+            else entry["sentence"]
+            for check, entry in entries.items()
+        }
+        for fault, entries in found.items()
+    }
 
 
+def test_each_fault_is_found_and_each_check_that_compares_finds_one() -> None:
+    # In TensorFloat-32 too.
+    assert [name for name, fault in FAULTS.items() if not fault.found_by.keys() - fault.limit_in_tf32] == []
+    for fault in FAULTS.values():
+        assert fault.limit_in_tf32 <= fault.found_by.keys()
+    modules = Path(checks.__file__).parent.glob("*.py")
+    comparing = {path.stem for path in modules if "comparison.tolerance(" in path.read_text(encoding="utf-8")}
+    assert comparing == CHECKS | LONG
+
+
+@pytest.mark.engine
 @pytest.mark.parametrize("release", RELEASES)
-def test_they_pass_and_say_that_it_was_the_cpu(
-    release: str, answers: dict[str, dict[str, dict[str, Any]]]
-) -> None:
-    found = answers[release]["right"]
-    assert {name: entry["outcome"] for name, entry in found.items()} == dict.fromkeys(FOUND_BROKEN, "pass")
+def test_they_pass_and_say_that_it_was_the_cpu(release: str, tmp_path: Path) -> None:
+    found = ask(release, tmp_path, "cpu")["none"]
+    assert {name: entry["outcome"] for name, entry in found.items()} == dict.fromkeys(found, "pass")
     assert {entry["evidence"]["device_type"] for entry in found.values()} == {"CPU"}
+    assert len(found) == len(CHECKS) - 3
     assert {entry["type"] for entry in found["xla_convolution"]["evidence"]["programs"]} == {
         "float32",
         "float16",
@@ -78,17 +88,31 @@ def test_they_pass_and_say_that_it_was_the_cpu(
     assert ("auto" in jit["resolved"]["classifier"]) == (release == "2.21.0")
 
 
-def test_they_pass_with_tensorfloat_32_and_say_so(answers: dict[str, dict[str, dict[str, Any]]]) -> None:
-    found = answers["2.21.0"]["tf32"]
-    assert {name: entry["outcome"] for name, entry in found.items()} == dict.fromkeys(FOUND_BROKEN, "pass")
-    assert {name: entry["codes"] for name, entry in found.items()} == {name: [] for name in FOUND_BROKEN}
-    convolution = found["xla_convolution"]["evidence"]["programs"][0]
-    assert convolution["precision"] == "tf32"
-    assert found["xla_convolution"]["evidence"]["full_float32"]["error"] is None
-
-
-def test_each_finds_its_fault(answers: dict[str, dict[str, dict[str, Any]]]) -> None:
-    """With the tolerances of TensorFloat-32. The list and the faults that are made are the same (`ask`)."""
-    found = answers["2.21.0"]["broken"]
-    assert {name: entry["outcome"] for name, entry in found.items()} == dict.fromkeys(FOUND_BROKEN, "fail")
-    assert {name: set(entry["codes"]) for name, entry in found.items()} == FOUND_BROKEN
+@pytest.mark.engine
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("release", RELEASES)
+def test_right_kernels_pass_and_each_fault_is_found_by_its_checks(
+    release: str, precision: str, tmp_path: Path
+) -> None:
+    found = ask(release, tmp_path, precision)
+    assert outcomes(found) == {
+        "none": dict.fromkeys(CHECKS, ("pass", set())),
+        **{name: fault.expected(precision) for name, fault in FAULTS.items()},
+    }
+    # Only the tested side was rounded, and only in TensorFloat-32; with it off, nothing was.
+    seen = {check: entry["evidence"] for check, entry in found["none"].items()}
+    convolution = seen["xla_convolution"]["programs"][0]
+    differences = {
+        **{entry["name"]: entry["difference"] for entry in seen["gpu_compute"]["results"]},
+        **{entry["name"]: entry["difference"] for entry in convolution["results"]},
+        **{check: seen[check]["largest_difference"] for check in LOSSES},
+    }
+    assert len(differences) == 4 + 4 + len(LOSSES)
+    if precision == TF32:
+        assert min(differences.values()) > 1e-5, differences
+        assert {seen[check]["full_float32"]["error"] for check in (*LOSSES, "gpu_compute")} == {None}
+        again = [*seen["gpu_compute"]["full_float32"]["results"]]
+        assert max(entry["difference"] for entry in again) < 1e-5
+    else:
+        assert max(differences.values()) < 1e-5, differences
+    assert {convolution["precision"], *(seen[check]["precision"] for check in LOSSES)} == {precision}
