@@ -5,11 +5,12 @@ conditions.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ..conditions import Condition, ConditionError, Language, fact_kind
 from ..model.prediction import Reason
+from ..model.situation import XLA
 from ..versions import ComputeCapability
 from . import facts, gpus
 from .facts import Fact
@@ -130,6 +131,22 @@ def on_gpu(
     """
     values = {**known, **of_gpu(capability, model)}
     return tuple(one.reason() for one in possible if one.holds(values))
+
+
+def on_some_gpus(known: Mapping[str, str]) -> Iterator[Reason]:
+    """Yield the reasons why software fails on some GPUs, each with the names of their models."""
+    for one in combinations():
+        if one.means != FAILS or one.holds(known) is not None:
+            continue
+        models = [
+            model.name
+            for model in gpus.gpus()
+            if one.holds({**known, **of_gpu(model.compute_capability, model.slug)})
+        ]
+        if models:
+            reason = one.reason()
+            compiled = ", in functions that XLA compiles" if one.mode == XLA else ""
+            yield replace(reason, text=f"on {', '.join(models)}{compiled}: {reason.text}")
 
 
 def of_gpu(capability: ComputeCapability, model: str | None) -> Mapping[str, str]:

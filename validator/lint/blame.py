@@ -194,9 +194,13 @@ def _allowed(pin: Pin, known: Sequence[str]) -> Sequence[str]:
 def _against(
     environment: Environment, tensorflow: Pin, case: _Case, without: Pin | Stated | None = None
 ) -> list[Reason]:
-    """Return the reasons why a combination fails on every machine. without: a statement to leave out."""
+    """Return the reasons why a combination fails on every machine, and those on models of GPUs that it names.
+
+    without: a statement to leave out.
+    """
     situation = _situation(environment, tensorflow, case, without)
     found = [reason for reason in judge.of_software(situation) if reason.outcome is Outcome.FAILS]
+    found += known_issues.on_some_gpus(software.software(situation).known)
     release = release_of_any_age(case.tensorflow)
     if situation.extra is not False or release is None or has_extra(release):
         return found
