@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..compat import gpus, loose_values
+from ..compat import evidence, gpus, loose_values
+from ..compat import machine as machines
 from ..compat.hardware import Driver, Gpu, parse_driver, parse_gpu
 from ..compat.offers import offers
 from ..compat.older_releases import driver_with
@@ -69,7 +70,7 @@ def what_works(asked: Mapping[str, Any]) -> dict[str, Any]:
         "machine": list(_words(machine, gpu, driver)),
         "headline": headline(ways, missing, refuted),
         "remarks": list(remarks(found, ways, machine, other_driver(machine), ask)),
-        "basis": basis(ways, asked["verdicts"], refuted),
+        "basis": " ".join([basis(ways, asked["verdicts"], refuted), *_measured_otherwise(ways, machine)]),
         "outcome": modes[MODES.index(EAGER)]["outcome"],
         "modes": modes,
         "ways": ways,
@@ -80,6 +81,12 @@ def what_works(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 def _ways(found: Sequence[Option], known: Measured, machine: Situation) -> list[dict[str, Any]]:
     return [*image_ways(found, known), *pip_ways(found, machine)]
+
+
+def _measured_otherwise(ways: Sequence[Mapping[str, Any]], asked: Situation) -> Iterator[str]:
+    """Yield what was measured on such machines, as sentences, unless the ways name a measurement already."""
+    if not any(way["measured"] for way in ways):
+        yield from evidence.measured_on(machines.machine(asked))
 
 
 def _python(text: str) -> str | None:

@@ -9,10 +9,12 @@ from typing import Annotated, TypedDict
 
 import click
 
+from ..compat.evidence import measured_on
 from ..compat.image_support import image_support
 from ..compat.judge import judge
+from ..compat.machine import machine
 from ..errors import EXIT_FAILED, EXIT_OK
-from ..model.prediction import HostFields, Outcome, Prediction, image_json
+from ..model.prediction import HostFields, Outcome, Prediction, Rank, image_json
 from ..model.situation import KERNEL_MODULES, MACHINES, MODES, SYSTEMS, WHEELS, Situation
 from ..model.spec import Cell, HostClass, ImageSpec, Variant
 from .combination import (
@@ -234,6 +236,9 @@ def _show(
         click.echo(identifier)
         show(prediction_text(prediction))
         say_recommended([image])
+        if not any(one.rank is Rank.MEASURED for one in prediction.evidence):
+            for sentence in measured_on(machine(situation)):
+                print_status(sentence)
     return EXIT_FAILED if prediction.outcome is Outcome.FAILS else EXIT_OK
 
 

@@ -12,11 +12,12 @@ shows both sides.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..model.diagnosis import shortened
-from ..model.prediction import Evidence, Outcome, Prediction, Rank, Reason, SeenLimit, decide
+from ..model.prediction import EAGER_ONLY, Evidence, Outcome, Prediction, Rank, Reason, SeenLimit, decide
 from ..model.situation import EAGER, LINUX, MODES, PYPI, X86_64, XLA
 from ..versions import ComputeCapability, CudaVersion, DriverRelease
 from . import facts, gpus, loose_values
@@ -85,6 +86,27 @@ def on_machine(tried: Iterable[Tried], host: Machine) -> tuple[Evidence, ...]:
             key=lambda one: (one.rank not in _DECIDES, bool(one.differs)),
         )
     )
+
+
+def measured_on(host: Machine) -> Iterator[str]:
+    """Yield what was measured with a compute capability and a driver branch, as sentences, newest first."""
+    if host.capability is None or host.driver is None or host.on_windows:
+        return
+    measured, _ = _by_release()
+    for row in sorted(
+        itertools.chain.from_iterable(measured.values()), key=lambda row: row["date"], reverse=True
+    ):
+        capability, driver = ComputeCapability.parse(row["capability"]), DriverRelease.parse(row["driver"])
+        if (capability, driver.branch) != (host.capability, host.driver.branch):
+            continue
+        only_eager = (row["eager"], row["xla"]) == (Outcome.WORKS.value, Outcome.FAILS.value)
+        word = EAGER_ONLY if only_eager else row["xla"]
+        codes = " and ".join(limit["code"] for limit in row["limits"])
+        limits = f", with the limits {codes}" if codes else ""
+        yield (
+            f"Measured on {row['date']} on {row['gpu']} with driver {row['driver']}:"
+            f" {row['id'].partition('@')[0]}, {word}{limits}."
+        )
 
 
 def weigh(
