@@ -47,7 +47,7 @@ TYPES: Mapping[Path, Sequence[type]] = {
     REFERENCE / "json.md": (
         prediction.CellDocument,
         prediction.PredictionDocument,
-        prediction.Evidence,
+        prediction.Attempt,
         prediction.SeenLimit,
         prediction.Reason,
         predict.AskedFields,

@@ -226,8 +226,8 @@ def test_what_was_measured_on_such_a_machine_with_other_versions_is_named(
     cli.run(["predict", *asked, "--gpu", "h200", "--driver", "580.159.04"])
     shown = " ".join(" ".join(capsys.readouterr()).split())
     assert (
-        "Measured on 2026-11-27 on NVIDIA H200 with driver 580.159.04: tf2.21.0-cuda12.5-cudnn9.3-py312, works,"
-        " with the limits xla_convolution_float32 and keras_jit_float32."
+        "Measured on 2026-11-27 on NVIDIA H200 with driver 580.159.04: tf2.21.0-cuda12.5-cudnn9.3-py312,"
+        " works, with the limits xla_convolution_float32 and keras_jit_float32."
     ) in shown
     cli.run(["predict", *asked, "--gpu", "a100", "--driver", "580.159.04"])
     assert "Measured on" not in " ".join(capsys.readouterr())

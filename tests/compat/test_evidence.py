@@ -9,7 +9,7 @@ import pytest
 
 from validator.compat import evidence, facts, gpus, judge
 from validator.compat.predict import predict, situation_of
-from validator.model.prediction import Evidence, Outcome, Prediction, Rank, Reason, SeenLimit
+from validator.model.prediction import Attempt, Outcome, Prediction, Rank, Reason, SeenLimit
 from validator.model.situation import EAGER, XLA, Situation
 from validator.model.spec import Cell, Choice, HostClass, ImageSpec, Variant
 from validator.versions import DriverRelease
@@ -114,15 +114,15 @@ def against(outcome: Outcome, mode: str | None = None) -> Reason:
     )
 
 
-def tried(eager: Outcome | None, xla: Outcome | None, *differs: str, **more: Any) -> Evidence:
-    return Evidence("tried", Rank.MEASURED, eager, xla, "a GPU", "a file", "2026-11-27", differs, **more)
+def tried(eager: Outcome | None, xla: Outcome | None, *differs: str, **more: Any) -> Attempt:
+    return Attempt("tried", Rank.MEASURED, eager, xla, "a GPU", "a file", "2026-11-27", differs, **more)
 
 
-def reported(eager: Outcome | None, xla: Outcome | None) -> Evidence:
+def reported(eager: Outcome | None, xla: Outcome | None) -> Attempt:
     return replace(tried(eager, xla), rank=Rank.REPORTED)
 
 
-def weigh(reasons: list[Reason], *found: Evidence, **more: Any) -> Prediction:
+def weigh(reasons: list[Reason], *found: Attempt, **more: Any) -> Prediction:
     return evidence.weigh(reasons, found, more.get("missing", ()), more.get("mode"))
 
 
@@ -166,7 +166,7 @@ def outcomes(found: Prediction) -> tuple[Outcome | None, Outcome | None, Rank]:
     ],
 )
 def test_the_best_evidence_decides(
-    rules: list[Reason], measured: Evidence, expected: tuple[Outcome, Outcome, Rank]
+    rules: list[Reason], measured: Attempt, expected: tuple[Outcome, Outcome, Rank]
 ) -> None:
     found = weigh(rules, measured)
     assert outcomes(found) == expected

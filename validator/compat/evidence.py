@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..model.diagnosis import shortened
-from ..model.prediction import EAGER_ONLY, Evidence, Outcome, Prediction, Rank, Reason, SeenLimit, decide
+from ..model.prediction import EAGER_ONLY, Attempt, Outcome, Prediction, Rank, Reason, SeenLimit, decide
 from ..model.situation import EAGER, LINUX, MODES, PYPI, X86_64, XLA
 from ..versions import ComputeCapability, CudaVersion, DriverRelease
 from . import facts, gpus, loose_values
@@ -44,7 +44,7 @@ class Tried:
     of the GPU; None for any.
     """
 
-    evidence: Evidence
+    evidence: Attempt
     capability: ComputeCapability | None
     driver: DriverRelease | None
     model: str | None = None
@@ -78,7 +78,7 @@ def on_software(installed: Installed) -> tuple[Tried, ...]:
     )
 
 
-def on_machine(tried: Iterable[Tried], host: Machine) -> tuple[Evidence, ...]:
+def on_machine(tried: Iterable[Tried], host: Machine) -> tuple[Attempt, ...]:
     """Return what was tried on a kind of machine: its compute capability and its driver branch."""
     return tuple(
         sorted(
@@ -110,7 +110,7 @@ def measured_on(host: Machine) -> Iterator[str]:
 
 
 def weigh(
-    reasons: Iterable[Reason], found: Sequence[Evidence], missing: tuple[str, ...], mode: str | None
+    reasons: Iterable[Reason], found: Sequence[Attempt], missing: tuple[str, ...], mode: str | None
 ) -> Prediction:
     """Return the prediction from the reasons of the rules and from what was tried.
 
@@ -136,7 +136,7 @@ def weigh(
     return replace(decide([*remarks, *answer.reasons], missing, mode), rank=rank, evidence=tuple(found))
 
 
-def _decision(found: Sequence[Evidence], mode: str, rules: Prediction) -> tuple[Evidence, Outcome] | None:
+def _decision(found: Sequence[Attempt], mode: str, rules: Prediction) -> tuple[Attempt, Outcome] | None:
     """Return the evidence that decides a mode, with the outcome; None if the rules do."""
     tried = [one for one in found if one.rank in _DECIDES and one.outcome(mode) is not None]
     if not tried:
@@ -156,7 +156,7 @@ def _decision(found: Sequence[Evidence], mode: str, rules: Prediction) -> tuple[
 
 
 def _deciding(
-    decided: Mapping[str, tuple[Evidence, Outcome]], rules: Prediction, asked: Sequence[str]
+    decided: Mapping[str, tuple[Attempt, Outcome]], rules: Prediction, asked: Sequence[str]
 ) -> Iterator[Reason]:
     """Yield the measurements that decide, as reasons: one for both modes if they say the same."""
     if len(asked) > 1 and len(decided) == len(asked) and len(set(decided.values())) == 1:
@@ -167,7 +167,7 @@ def _deciding(
         yield _reason(evidence, outcome, mode, (rules.eager if mode == EAGER else rules.xla))
 
 
-def _reason(evidence: Evidence, outcome: Outcome, mode: str | None, expected: Outcome | None) -> Reason:
+def _reason(evidence: Attempt, outcome: Outcome, mode: str | None, expected: Outcome | None) -> Reason:
     """Return a measurement as a reason that decides. expected: what the rules alone say."""
     seen = evidence.outcome(mode or EAGER)
     assert seen is not None, "evidence decides only what it shows"
@@ -196,7 +196,7 @@ def _after_evidence(
 
 
 def _remarks(
-    one: Evidence, deciding: Sequence[Evidence], answer: Prediction, rules: Prediction
+    one: Attempt, deciding: Sequence[Attempt], answer: Prediction, rules: Prediction
 ) -> Iterator[Reason]:
     """Yield remarks: what else was tried, and the limits that were seen."""
     if one not in deciding:
@@ -204,14 +204,14 @@ def _remarks(
     yield from (limit_reason(limit, one.id, one.source, one.rank) for limit in one.limits)
 
 
-def _contradicts(one: Evidence, prediction: Prediction) -> bool:
+def _contradicts(one: Attempt, prediction: Prediction) -> bool:
     return any(
         one.outcome(mode) not in (None, expected) and expected not in (None, Outcome.UNKNOWN)
         for mode, expected in ((EAGER, prediction.eager), (XLA, prediction.xla))
     )
 
 
-def _beside(one: Evidence, answer: Prediction, rules: Prediction) -> Reason:
+def _beside(one: Attempt, answer: Prediction, rules: Prediction) -> Reason:
     """Return a remark about what was tried and does not decide, with a contradiction named."""
     against = _contradicts(one, answer)
     if one.rank is Rank.REPORTED:
@@ -232,11 +232,11 @@ def limit_reason(limit: SeenLimit, fact: str, source: str, rank: Rank) -> Reason
     return Reason(Outcome.WORKS, text, fact, source, rank.value, True, mode=limit.mode)
 
 
-def _remark(one: Evidence, text: str) -> Reason:
+def _remark(one: Attempt, text: str) -> Reason:
     return Reason(Outcome.WORKS, text, one.id, one.source, one.rank.value, True)
 
 
-def _told(one: Evidence, seen: Outcome, mode: str | None) -> str:
+def _told(one: Attempt, seen: Outcome, mode: str | None) -> str:
     """Return a measurement as a sentence without a full stop. seen: `works` or `fails`."""
     subject = {None: "it", EAGER: "eager execution", XLA: "XLA"}[mode]
     differs = f" with {' and '.join(one.differs)}" if one.differs else ""
@@ -244,7 +244,7 @@ def _told(one: Evidence, seen: Outcome, mode: str | None) -> str:
     return f"{one.rank.value} on {one.date}{differs}: {subject} {seen.value} on {one.text}{weaker}"
 
 
-def _on_machine(one: Tried, host: Machine) -> Evidence | None:
+def _on_machine(one: Tried, host: Machine) -> Attempt | None:
     """Return the evidence if it is about such a machine, with how the machine differs."""
     if one.capability is not None and one.capability != host.capability:
         return None
@@ -287,7 +287,7 @@ def _measured(row: facts.Row, asked: Installed) -> Iterator[Tried]:
         return
     fact = facts.fact(row)
     gpu, driver = row["gpu"], row["driver"]
-    evidence = Evidence(
+    evidence = Attempt(
         id=fact.id,
         rank=Rank.MEASURED,
         eager=Outcome(row["eager"]),
@@ -326,7 +326,7 @@ def _reported(row: facts.Row, asked: Installed) -> Iterator[Tried]:
     if any(stated.get(name, known) != known for name, known in versions):
         return
     fact, python = facts.fact(row), stated.get("python")
-    evidence = Evidence(
+    evidence = Attempt(
         id=fact.id,
         rank=Rank.REPORTED,
         eager=Outcome(row["eager"]) if "eager" in row else None,

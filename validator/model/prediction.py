@@ -113,7 +113,7 @@ class SeenLimit:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Attempt:
     """One time that somebody tried a combination, or one near it."""
 
     id: Annotated[str, "The [fact](facts.md): a measurement or a public report."]
@@ -238,7 +238,7 @@ class Prediction:
     xla: Outcome | None
     missing: tuple[str, ...] = ()
     rank: Rank = Rank.DERIVED
-    evidence: tuple[Evidence, ...] = ()
+    evidence: tuple[Attempt, ...] = ()
 
     @property
     def word(self) -> str:
