@@ -10,7 +10,7 @@ from validator.compat.policies import choose
 from validator.compat.predict import predict
 from validator.compat.releases import release, releases
 from validator.model.prediction import Outcome
-from validator.model.spec import AS_BUILT, Cell, HostClass, ImageSpec, Variant
+from validator.model.spec import AS_BUILT, Cell, Choice, HostClass, ImageSpec, Variant
 from validator.reports.terminal import driver_range
 from validator.versions import DriverRelease
 
@@ -59,3 +59,11 @@ def test_spans_of_branches() -> None:
     assert driver_range(known[5:8]) == f"R{known[5]} to R{known[7]}"
     assert driver_range(known[5:6]) == f"R{known[5]}"
     assert driver_range([known[5], known[8]]) == f"R{known[5]}, R{known[8]}"
+
+
+def test_models_on_which_an_image_fails_are_named_besides_their_compute_capability() -> None:
+    spec = ImageSpec("2.21.0", "3.12", Variant.GPU, Choice("as-built", "12.5"), Choice("9.3", "9.3"))
+    [remark] = [one for one in image_support(spec).reasons if one.fact == "KB-FUSED-CONV"]
+    assert remark.advisory and remark.sentence.startswith("XLA: on T4, A10, A10G, L4: ")
+    assert not image_support(spec).fails
+    assert [one for one in image_support(spec, "eager").reasons if one.fact == "KB-FUSED-CONV"] == []

@@ -14,7 +14,7 @@ from ..model.situation import EAGER, XLA
 from ..model.spec import Cell, HostClass, ImageSpec, host_identifier
 from ..versions import ComputeCapability, CudaVersion, DriverRelease
 from . import drivers, gpus, policies
-from .predict import of_image, predict
+from .predict import of_image, on_some_gpus, predict
 from .releases import release
 
 
@@ -148,7 +148,7 @@ def image_support(image: ImageSpec, mode: str | None = None) -> ImageSupport:
             _gpu_support(image, capability, tuple(names[capability]), mode) for capability in sorted(names)
         ),
         mode=mode,
-        reasons=tuple(_about(mode, of_image(image))),
+        reasons=tuple(_about(mode, (*of_image(image), *on_some_gpus(image)))),
     )
 
 

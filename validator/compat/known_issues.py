@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 from ..conditions import Condition, ConditionError, Language, fact_kind
 from ..model.prediction import Reason
-from ..model.situation import XLA
 from ..versions import ComputeCapability
 from . import facts, gpus
 from .facts import Fact
@@ -145,8 +144,7 @@ def on_some_gpus(known: Mapping[str, str]) -> Iterator[Reason]:
         ]
         if models:
             reason = one.reason()
-            compiled = ", in functions that XLA compiles" if one.mode == XLA else ""
-            yield replace(reason, text=f"on {', '.join(models)}{compiled}: {reason.text}")
+            yield replace(reason, text=f"on {', '.join(models)}: {reason.text}")
 
 
 def of_gpu(capability: ComputeCapability, model: str | None) -> Mapping[str, str]:

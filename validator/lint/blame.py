@@ -302,7 +302,7 @@ def _finding(reason: Reason, place: Place, environment: Environment, release: st
     assert reason.rule is not None
     image = any(one is not None and one.image and one.place == place for one in _stated(environment))
     says = fix(reason.rule, release, environment.python, from_image=image)
-    return Finding(place, reason.rule, reason.text, says, reason.fact, reason.source)
+    return Finding(place, reason.rule, reason.sentence, says, reason.fact, reason.source)
 
 
 def _stated(environment: Environment) -> tuple[Stated | None, ...]:
