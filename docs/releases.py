@@ -58,10 +58,10 @@ _DRIVERS = """
 `R525 or newer` means every branch from R525 to R{newest}, the newest one that is known. `no` means that the
 release fails with every driver, in eager operations or with XLA, and that neither is known to work. `?` means
 that the facts do not say. `eager: R525 or newer` means that eager operations work with these drivers; with
-XLA, the release fails with every driver or is not known to work. All this is about the recommended CUDA and
-cuDNN, or about those that the release was built with, if only they work: `R525 to R580 (as built)`. Others
-can change the answer: see `python -m validator predict` with `--cuda 12.8`. With `--mode eager`, it ignores
-XLA. To see what you have, run `nvidia-smi --query-gpu=name,compute_cap,driver_version --format=csv`.
+XLA, the release fails with every driver or is not known to work. The tables are about the recommended CUDA
+and cuDNN. `(as built)` means that only the versions that the release was built with work. Other versions can
+change the answer: see `python -m validator predict` with `--cuda 12.8`. With `--mode eager`, it ignores XLA.
+To see what you have, run `nvidia-smi --query-gpu=name,compute_cap,driver_version --format=csv`.
 """
 
 

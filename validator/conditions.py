@@ -213,7 +213,10 @@ FACT = "fact"
 
 
 def fact_kind(identifier: str) -> str:
-    """Return the kind that a condition on a fact asks for: it is unknown if the fact can't be decided."""
+    """Return the kind of observation that stands for a fact.
+
+    Its presence is unknown if the fact can't be decided.
+    """
     return f"{FACT}:{identifier}"
 
 

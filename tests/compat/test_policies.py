@@ -329,8 +329,9 @@ def test_a_fault_of_the_newest_versions_is_avoided_and_named(add_faults: Faults)
     assert recommended() == ("12.9", "9.26")
     assert recommended("2.20.0") == ("12.9", "9.28")
     assert why("2.21.0") == (
-        "CUDA 12.9 and cuDNN 9.26 are the newest that tensorflow 2.21.0 allows, without a fault that others"
-        " avoid; with CUDA 12.9 and cuDNN 9.28, on T4: XLA: it breaks (KB-TEST-0)"
+        "CUDA 12.9 and cuDNN 9.26 are the newest that tensorflow 2.21.0 allows and that have no fault"
+        " that other versions avoid. With CUDA 12.9 and cuDNN 9.28, a fault is known on T4: XLA:"
+        " it breaks (KB-TEST-0)"
     )
 
 
@@ -343,7 +344,7 @@ def test_a_fault_of_what_the_release_was_built_with_is_named(add_faults: Faults)
     assert recommended("2.20.0") == ("12.9", "9.28")
     assert why("2.20.0") == (
         "CUDA 12.9 and cuDNN 9.28 are the newest that tensorflow 2.20.0 allows, and no known fault rules them"
-        " out; with CUDA 12.5 and cuDNN 9.3, on L2: XLA: it breaks (KB-TEST-0)"
+        " out. With CUDA 12.5 and cuDNN 9.3, a fault is known on L2: XLA: it breaks (KB-TEST-0)"
     )
 
 

@@ -1,7 +1,7 @@
-"""What depends on versions or the GPU stands once, in compat, and every room names the same fact for it.
+"""Facts about versions and GPUs are stated once, in compat, and every command names the same fact.
 
-The catalogue is walked: a condition of a cause that compares versions by itself needs a reason here, and each
-known combination that is a sign of a cause is named by `predict`, by `lint` and by `doctor`.
+These tests go through the catalogue: a condition of a cause that compares versions by itself needs a reason
+here, and each known combination that is a sign of a cause is named by `predict`, by `lint` and by `doctor`.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def certificates(
 def _heed_newest(
     found: Iterable[_Found], refused: tuple[Refused, ...], refuse_limits: Collection[str]
 ) -> Verified:
-    """Drop the certificates with a limit that is refused, and those that a newer statement invalidates.
+    """Drop certificates with a refused limit, and certificates that a newer statement invalidates.
 
     The probes that measured older certificates may not have looked for limits, so a limit that is refused
     invalidates them as a failure does.
@@ -151,7 +151,7 @@ def _heed_newest(
 
 
 def _refused_limits(certificate: Certificate, refuse_limits: Collection[str]) -> str:
-    """Return sentences about the limits of a certificate that are refused, or nothing."""
+    """Describe the refused limits of a certificate; return an empty string if it has none."""
     return "; ".join(one.sentence for one in certificate.limits if one.code in refuse_limits)
 
 

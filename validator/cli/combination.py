@@ -101,8 +101,8 @@ def image_of(combination: Combination) -> ImageSpec:
 def image_for(combination: Combination, host: HostClass | None) -> ImageSpec:
     """Return the image spec for a machine. Raises InputError for unknown versions.
 
-    If it is the recommended one by default and fails on this machine, return the one with the newest CUDA and
-    cuDNN that the release allows and that doesn't fail there; or doesn't fail for eager operations.
+    If nothing was chosen and the recommended image fails on this machine, return the one with the newest CUDA
+    and cuDNN that doesn't fail there, or else the newest with which eager operations don't fail.
     """
     image = image_of(combination)
     given = combination.policy or combination.cuda or combination.cudnn or combination.packages
@@ -121,9 +121,10 @@ def image_for(combination: Combination, host: HostClass | None) -> ImageSpec:
 
 
 def _default_policy(combination: Combination, tensorflow: Release) -> str:
-    """Return the policy of what is not given: as in an image, unless pip installed the release.
+    """Return the policy for the versions that were not given.
 
-    If only one of CUDA and cuDNN is given, the other one is that of the build, as in a matrix.
+    It is that of an image, unless pip installed the release. If only one of CUDA and cuDNN is given, the
+    other one is that of the build, as in a matrix.
     """
     if _pip_chooses(combination, tensorflow):
         return LATEST

@@ -48,8 +48,8 @@ def command(
     """List the images for this host, or another, best first, with the reason why each one fits or does not.
 
     An image is certified if it was measured on the host's driver branch and compute capability; predicted
-    means that only the facts say that it works there. Of images that differ only in CUDA and
-    cuDNN, those without limits on this host come first. The exit code is 1 if no image fits.
+    means that only the facts say that it works there. If images differ only in CUDA and cuDNN, those without
+    limits on this host come first. The exit code is 1 if no image fits.
     """
     from ..delivery.candidates import Terms, recommend, tagged_images, without_certificates
     from ..delivery.choose import Standing

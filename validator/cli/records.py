@@ -188,8 +188,8 @@ def _record_of_report(path: Path, now: datetime | None) -> Record:
     multiple=True,
     nargs=3,
     metavar="CHECK PROGRAM LOG",
-    help="For a probe before 2.3: CHECK failed in full float32 only. PROGRAM describes what works in"
-    " TensorFlow's defaults instead, and the file LOG has what it printed; repeatable.",
+    help="For a probe before 2.3: CHECK failed in full float32 only. PROGRAM describes a program"
+    " that does the same in TensorFlow's defaults and works; LOG is the file with its output. Repeatable.",
 )
 @click.option(
     "--directory",
@@ -213,7 +213,10 @@ def publish_command(
     from ..redaction.redact import Redaction
 
     if directory is None and is_installed():
-        raise click.UsageError("--directory is needed: an installed package has no place for measurements")
+        raise click.UsageError(
+            "This is an installed package, not a checkout, so there is no measurements/ to write to:"
+            " give --directory"
+        )
     by_default = tuple(
         measurements.ByDefault(check, program, _text(Path(log))) for check, program, log in programs
     )
@@ -237,7 +240,7 @@ def publish_command(
         raise InputError(f"{path} exists already", hint="a measurement is never replaced") from None
     print_status(f"Wrote {path}. Read it before you publish it.")
     if directory is None:
-        print_status(f"How it becomes a part of the facts: {manual('how-to/publish-a-measurement.md')}")
+        print_status(f"To add it to the facts, see {manual('how-to/publish-a-measurement.md')}")
 
 
 def _bytes(path: Path) -> bytes:

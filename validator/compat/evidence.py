@@ -3,10 +3,10 @@
 Evidence has ranks (`model.prediction.Rank`), of which the rules over published facts are the lowest. A
 measurement with the same TensorFlow, Python, minor versions of CUDA and cuDNN, compute capability and driver
 branch comes before them. One that differs in the Python, in the driver's release or in another package is
-weaker: it decides only where the rules do not, and one that failed turns "works" into "not known". One on
-another GPU of that compute capability overrules no rule that says "fails", which may be about the model. A
-report that a person sent decides only where the rules do not, and a public statement never. A contradiction
-shows both sides.
+weaker: it decides only where the rules do not, and one that failed turns "works" into "not known". A
+measurement on another GPU of the same compute capability does not overrule a rule that says "fails", because
+the rule may be about the model. A report that a person sent decides only where the rules do not, and a public
+statement never. A contradiction shows both sides.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def weigh(
     answer = decide(told, missing, mode)
     deciding = [evidence for evidence, _ in by_evidence.values()]
     remarks = [remark for one in found for remark in _remarks(one, deciding, answer, rules)]
-    # An answer that evidence only makes unsure is no measured one.
+    # If evidence only makes an answer uncertain, the answer is not a measured one.
     decides = [evidence.outcome(name) is outcome for name, (evidence, outcome) in by_evidence.items()]
     is_measured = len(decides) == len(asked) and all(decides) and not missing
     rank = Rank.MEASURED if is_measured else Rank.DERIVED

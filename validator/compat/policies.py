@@ -258,7 +258,7 @@ def is_recommended(spec: ImageSpec) -> bool:
 
 
 def why_recommended(release: Release) -> str:
-    """Return why `recommended` takes its versions for a release, as a sentence without a full stop.
+    """Return why `recommended` takes its versions for a release, without a full stop at the end.
 
     It names a fault of newer versions that were passed over, or of the versions that the release was built
     with, if there is one.
@@ -281,15 +281,19 @@ def _why(release: Release, chosen: tuple[Choice, Choice]) -> str:
     if not _has_choice(release):
         return f"{names} are the only versions that tensorflow {release.version} allows"
     newest = candidates(release)[0]
-    without = "and no known fault rules them out" if chosen == newest else "without a fault that others avoid"
-    why = f"{names} are the newest that tensorflow {release.version} allows, {without}"
+    why = f"{names} are the newest that tensorflow {release.version} allows"
+    if chosen == newest:
+        why += ", and no known fault rules them out"
+    else:
+        why += " and that have no fault that other versions avoid"
     for worse in (newest, choose(release, AS_BUILT, AS_BUILT)):
         for model in _targets(cudnn_version(release, newest[1])):
             known = {reason.fact for reason in _faults(release, chosen, model)}
             for reason in _faults(release, worse, model):
                 if reason.fact not in known:
                     fault = _without_remedy(reason).sentence
-                    return f"{why}; with {_pair_name(worse)}, on {model}: {fault} ({reason.fact})"
+                    known_on = f"With {_pair_name(worse)}, a fault is known on {model}"
+                    return f"{why}. {known_on}: {fault} ({reason.fact})"
     return why
 
 
@@ -304,16 +308,16 @@ def newest_without_fault(
 ) -> tuple[Choice, Choice]:
     """Return the newest CUDA and cuDNN with the fewest faults. A choice that is given stays as it is.
 
-    What counts are the data-center GPUs for which the newest cuDNN has kernels: on each of them, whether
-    something speaks against eager operations, and whether something speaks against XLA. What speaks against
-    every version makes no difference.
+    Count faults on the data-center GPUs for which the newest cuDNN has kernels: at most one for eager
+    operations and one for XLA on each. A fault of every version makes no difference.
     """
     if not _has_choice(release):
         return cuda or Choice(AS_BUILT, release.cuda), cudnn or Choice(AS_BUILT, release.cudnn)
     pairs = candidates(release, cuda, cudnn)
     best = pairs[0]
     models = list(_targets(cudnn_version(release, best[1])))
-    # First those on which the newest versions have faults: most of the others have as many faults there.
+    # Try first the GPUs on which the newest versions have faults: most other versions have as many faults
+    # there.
     models.sort(key=lambda model: -_count(release, best, model))
     fewest = sum(_count(release, best, model) for model in models)
     for pair in pairs[1:]:

@@ -95,7 +95,7 @@ class TaggedImage:
     def preference(self) -> tuple[object, ...]:
         """Return a sort key; the better image has the greater one. `promote` orders `latest` the same way.
 
-        Of two images of one `kind`, one without limits on the host is better, whatever its preference.
+        If two images have one `kind`, one without limits on the host is better, whatever its preference.
         """
         return (
             *self.kind,

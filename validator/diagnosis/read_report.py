@@ -93,7 +93,7 @@ def observe_report(report: Report, catalogue: Catalogue) -> Observations:
                 found.add(_of_problem(problem_row, problem))
     for where, text in _printed(report, problems):
         for observation in observe(read_text(text), catalogue, where):
-            # A check reports by itself what a line means that nothing else recognizes.
+            # Lines that no pattern recognizes are left out, because the check itself reports what went wrong.
             if observation.kind not in (UNRECOGNIZED, FAULT):
                 found.add(observation)
     for check in report.checks:
@@ -128,10 +128,11 @@ def _printed(report: Report, problems: Sequence[ReportedProblem]) -> Iterator[tu
 def without_provoked(log: str) -> str:
     """Return the log of a probe without the lines that its checks provoked; those left keep their numbers.
 
-    The probe provokes what stands between its two lines about that, the warning that a function is traced
-    again (it traces each in every mode), and, up to probe 2.2, which had no such lines, the refusal of a step
-    that calls Python, by which it finds out whether XLA compiles at all. A check may print such lines itself,
-    or die before the second one. So a section counts only if it is complete, and names the check around it.
+    Three things count as provoked: the lines between the probe's two marks; the warning about retracing,
+    because each function is traced in every mode; and, up to probe 2.2, which wrote no marks, XLA's refusal
+    of a step that calls Python, which tells the probe that XLA compiles at all. A check may print such marks
+    itself, or die before the second one. So a section counts only if it is complete, and names the check
+    around it.
     """
     lines = log.split("\n")
     check: str | None = None

@@ -378,7 +378,7 @@ def outcomes(report: Report, works_by_default: Collection[str] = ()) -> tuple[Ou
     proven = required - frozenset(works_by_default)
     if leading_numbers(report.probe.version)[:2] < COMPUTES_AS_USERS_DO:
         proven -= IN_FULL_FLOAT32
-    # How a check ended that hung or has a fault itself says nothing about what it asks.
+    # A check that hung, or that has a bug of its own, shows nothing about what it asks.
     failed = {check.id for check in wrong if check.outcome in (CheckOutcome.FAIL, CheckOutcome.CRASH)}
     passed = {
         name

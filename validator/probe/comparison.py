@@ -40,8 +40,8 @@ _LAMBDA = 8.0
 #: What algorithms cost that don't sum products: convolutions by a transform (Winograd, FFT) were seen to
 #: differ by up to 1e-4 in float32, recurrent kernels approximate their activations.
 _BY_SUMS, _BY_TRANSFORM = 1e-4, 1e-3
-#: XLA and cuDNN's recurrent kernels of some releases round to TensorFloat-32 whatever TensorFlow is told:
-#: with it turned off, ten such roundings are no limit yet.
+#: In some releases, XLA and cuDNN's recurrent kernels round to TensorFloat-32 even if TensorFlow turned it
+#: off. So a difference of up to ten such roundings is not a limit.
 _TOLD = 10 * 2.0**-11
 
 
@@ -90,8 +90,8 @@ def also_in_float32(context: Context, code: str, result: Result, again: Callable
 
     code: of the limit. result: in TensorFlow's defaults. again: does the same once more; it is called with
     TensorFloat-32 off. Nothing is run again if the default failed, since that is a fault and can't be a
-    limit, or if the default is full float32 already. The process that supervises knows the result before, so
-    not even a crash in full float32 makes the check fail. But a bug of the probe (an exception that
+    limit, or if the default is full float32 already. The supervisor receives the result before the second
+    run, so even a crash in full float32 can't fail the check. But a bug of the probe (an exception that
     TensorFlow didn't raise, or the outcome `error`) is no limit: it becomes the result of the check.
     """
     tf = context.tensorflow

@@ -18,7 +18,7 @@ FULL_PRECISION = "float32"
 UNCOMPILED, COMPILED = "uncompiled", "compiled"
 _BATCH, _LENGTH, _WIDTH, _HEADS = 4, 32, 64, 4
 #: For the tolerance: four products follow one another, of which each rounds two factors and its result, and
-#: the softmax rounds twice; as many again on the way back.
+#: the softmax rounds twice; as many again in the backward pass.
 _ROUNDINGS = 2 * (4 * 3 + 2)
 #: Multiplies the loss, as Keras's LossScaleOptimizer does: small gradients would become zero in float16.
 _LOSS_SCALE = 2.0**12

@@ -54,7 +54,7 @@ def _problems(version: str, evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
     found += [
         problem("cudnn_part_not_loaded", part=entry["sub_library"], error=entry["error"])
         for entry in evidence["sub_libraries"]
-        # From 9.28 on, a part needs the driver's library. That there is none, the check `driver` says.
+        # From 9.28 on, a part needs the driver's library. If there is none, the check `driver` reports it.
         if entry["error"] and not entry["error"].startswith(f"{driver.NAME}:")
     ]
     found += [

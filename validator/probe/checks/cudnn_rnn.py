@@ -17,8 +17,8 @@ LAYERS = ("LSTM", "GRU")
 #: TensorFlow's operations that call cuDNN: CudnnRNN, CudnnRNNV2, CudnnRNNV3, and their gradients.
 KERNEL, GRADIENT = "CudnnRNN", "CudnnRNNBackprop"
 _BATCH, _LENGTH, _WIDTH, _UNITS = 4, 16, 24, 32
-#: For the tolerance: each step of the sequence has a product on the way from the one before, and another on
-#: the way back; the gradient by a kernel sums over all steps of all sequences.
+#: For the tolerance: each step of the sequence has a product in the forward pass, and another in the backward
+#: pass; the gradient by a kernel sums over all steps of all sequences.
 _ROUNDINGS = _LENGTH * 2 * 2
 
 

@@ -22,7 +22,7 @@ _PROGRAM = "forward and gradient"
 #: Small, because an autotuner runs every configuration that cuDNN offers for each convolution of a program.
 _IMAGES, _KERNEL = (4, 12, 12, 8), (3, 3, 8, 16)
 #: For the tolerance: the convolution, the bias and the activation, each stored in the type; and as many again
-#: on the way back. The longest sum is the gradient by the filter, over all positions of all images.
+#: in the backward pass. The longest sum is the gradient by the filter, over all positions of all images.
 _ROUNDINGS, _LENGTH = 8, 4 * 12 * 12
 
 

@@ -22,9 +22,9 @@ MODES = (EAGER, GRAPH, XLA)
 BATCHES = {"CPU": (32,), "GPU": (128, 32)}
 #: Steps whose losses must agree, the first ones of a fresh model.
 COMPARED = 5
-#: For the tolerance of their losses: the products that follow one another in the larger model, two
-#: convolutions in each of its eight blocks and one before and after them, on the way back as many again, in
-#: both modes that are compared. The difference was 4e-5 on a CPU and 1.5e-3 on an H200.
+#: For the tolerance of the losses, count the successive products in the larger model: two convolutions in
+#: each of its eight blocks, and one before and one after them. Double that for the backward pass, and again
+#: for the two modes that are compared. The difference was 4e-5 on a CPU and 1.5e-3 on an H200.
 _ROUNDINGS = 2 * 2 * 2 * (2 * 8 + 2)
 #: A round is a turn of each mode; a turn is this many steps, whose last loss is read back.
 ROUNDS, STEPS = 15, 5
