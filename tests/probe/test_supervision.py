@@ -105,10 +105,13 @@ def test_a_flood_is_cut_and_counted(facts: dict[str, Any]) -> None:
     stages = run(facts, "flood", "after")
     log = stages[HOST].log
     assert outcomes(stages) == {"flood": "pass", "after": "pass"}
-    assert log.total == 64 * 65536
+    marks = sum(
+        len(f"[probe {edge}: check {check}]\n") for edge in ("begin", "end") for check in ("flood", "after")
+    )
+    assert log.total == 64 * 65536 + marks
     assert log.truncated
     assert len(log.text) < LOG_BYTES + 100
-    assert f"{64 * 65536 - LOG_BYTES} bytes left out" in log.text
+    assert f"{log.total - LOG_BYTES} bytes left out" in log.text
 
 
 def test_printed_output_is_never_read_as_a_message(facts: dict[str, Any]) -> None:
@@ -221,6 +224,8 @@ supervisor.run([stage], lambda: {{"facts": {facts!r}, "lock": None, "added": []}
         text=True,
     ) as probe:
         assert probe.stdout is not None
+        # The first line says that the check begins.
+        assert probe.stdout.readline() == "[probe begin: check pid]\n"
         worker = int(probe.stdout.readline().split()[1])
         handle = os.pidfd_open(worker)
         probe.send_signal(number)
@@ -256,11 +261,11 @@ def test_a_crash_after_the_result_was_settled_is_a_limit(facts: dict[str, Any]) 
 
 
 def test_the_log_says_which_check_wrote_a_line(facts: dict[str, Any]) -> None:
-    log = run(facts, "pid", "settled", "after")[HOST].log.text
+    log = run(facts, "garbage", "settled", "after")[HOST].log.text
     lines = [line for line in log.splitlines() if line]
-    first = lines.index("[probe begin: check pid]")
-    assert lines[first + 1].startswith("worker ")
-    assert lines[first + 2] == "[probe end: check pid]"
+    first = lines.index("[probe begin: check garbage]")
+    assert lines[first + 1].startswith('{"event"')
+    assert lines[first + 2].endswith(" garbage without a line end[probe end: check garbage]")
     # The section of a check whose process dies has no end.
     assert "[probe end: check settled]" not in lines
     assert lines[-2:] == ["[probe begin: check after]", "[probe end: check after]"]
