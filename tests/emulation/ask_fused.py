@@ -1,4 +1,4 @@
-"""Compiles the functions of `xla_convolution` for a GPU, and prints which library functions they call.
+"""Compiles the step of `xla_convolution` for a GPU, and prints which library functions they call.
 
 Usage: ask_fused.py ARCHIVE. Nothing is run, so the GPU may be one that a stub claims.
 """
@@ -16,11 +16,10 @@ from validator.probe.checks import xla_convolution
 GPU = "/job:localhost/replica:0/task:0/device:GPU:0"
 found = []
 with tf.device("/GPU:0"):
-    for name, function in xla_convolution._FUNCTIONS.items():
-        compiled = tf.function(functools.partial(function, tf), autograph=False, jit_compile=True)
-        for type_ in ("float32", "float16", "bfloat16"):
-            shapes = (xla_convolution._IMAGES, xla_convolution._KERNEL, xla_convolution._KERNEL[-1:])
-            inputs = [tf.TensorSpec(shape, type_) for shape in shapes]
-            module = compiled.experimental_get_compiler_ir(*inputs)(stage="optimized_hlo", device_name=GPU)
-            found.append([name, type_, hlo.summary(module)["targets"]])
+    compiled = tf.function(functools.partial(xla_convolution._step, tf), autograph=False, jit_compile=True)
+    for type_ in ("float32", "float16", "bfloat16"):
+        shapes = (xla_convolution._IMAGES, xla_convolution._KERNEL, xla_convolution._KERNEL[-1:])
+        inputs = [tf.TensorSpec(shape, type_) for shape in shapes]
+        module = compiled.experimental_get_compiler_ir(*inputs)(stage="optimized_hlo", device_name=GPU)
+        found.append([type_, hlo.summary(module)["targets"]])
 print(json.dumps(found))

@@ -393,7 +393,7 @@ def test_a_part_of_cudnn_that_only_lacks_the_driver_says_nothing_about_cudnn(
     missing = "{}: cannot open shared object file: No such file or directory"
     values = [*CUDNN, {"sub_library": "libcudnn_engines.so.9", "error": missing.format("libcuda.so.1")}]
     result = load_cudnn(monkeypatch, facts, values)
-    assert (result.outcome, result.sentence) == ("pass", "cuDNN 9.3.0 loads with 1 sub-library")
+    assert (result.outcome, result.sentence) == ("pass", "cuDNN 9.3.0 loads with 1 sub-libraries")
     assert result.evidence["sub_libraries"][1]["error"]
     values[-1]["error"] = missing.format("libcudart.so.12")
     assert load_cudnn(monkeypatch, facts, values).outcome == "fail"
