@@ -7,6 +7,7 @@ all workers, within one time limit.
 
 import json
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -36,6 +37,8 @@ _LAST_WORDS_S = 2.0
 _LAST_LINES = 30
 #: Signals that no program sends to itself: the kernel without memory, a scheduler, a person.
 _FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGINT")
+#: The line before and after each check in the log (`pipes.section`).
+_CHECK_MARK = re.compile(r"\[probe (?:begin|end): check \S+\]\n")
 
 
 @dataclass
@@ -166,7 +169,6 @@ class Stage:
             self._current = next(check for check in self.checks if check.id == message["check"])
             self._began, self._deadline = now, now + self._current.limit_s
             self._settled = None
-            self._logged_before = self.log.total
         elif event in (pipes.DOING, pipes.SETTLED) and self._current is not None:
             self._deadline = self._began + self._current.limit_s
             if event == pipes.DOING:
@@ -239,6 +241,8 @@ class Stage:
     def _blame(self, outcome: str, ended: Dict[str, Any], evidence: Dict[str, Any]) -> None:
         """Record the worker's end for the check that it was running, or had to run next."""
         recent = self.log.recent(min(self.log.total - self._logged_before, LOG_BYTES // 2))
+        # The two pipes may be read in any order, so only the log itself says where the check began.
+        recent = _CHECK_MARK.split(recent)[-1]
         evidence["last_lines"] = tail(recent, lines=_LAST_LINES).splitlines()
         result = Result(outcome, ended, [], evidence)
         if self._current is not None and self._settled is not None:
