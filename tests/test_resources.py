@@ -15,7 +15,7 @@ from validator import resources
 ROOT = Path(validator.__file__).parent
 DOCS = ROOT.parent / "docs"
 #: These work on a checkout, and only there.
-ON_A_CHECKOUT = {"resources.py", "supply", "compat/compile.py", "diagnosis/document.py"}
+ON_A_CHECKOUT = {"resources.py", "supply", "compat/compile.py"}
 #: A path that an installed package does not have. Not a URL, and not in the middle of a longer path.
 NOT_INSTALLED = re.compile(r"(?<![\w/.-])(?:\./)?(?:docs|scripts|tests|requirements)/\w[\w./-]*")
 

@@ -1,5 +1,7 @@
 """Fit the documentation into a site: addresses from pyproject.toml, the navigation from the directories.
 
+Tables that the code knows are pages of the site only: `MADE` makes them when the site is built.
+
 MkDocs calls the functions whose names begin with `on_`. A page needs no line anywhere: it appears in the
 navigation because of the directory that it is in, sorted by its title.
 """
@@ -7,15 +9,18 @@ navigation because of the directory that it is in, sorted by its title.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import tomli
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
-from mkdocs.structure.files import Files
+from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Link, Navigation
 from mkdocs.structure.pages import Page
+
+from docs import causes, checks, commands, facts, tables
 
 ROOT = Path(__file__).parents[2]
 BRANCH = "main"
@@ -37,6 +42,24 @@ _LINK = re.compile(r"(?<=\]\()([^)\s#:]+)(#[^)\s]*)?(?=\))")
 _TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
 
 
+def made() -> Mapping[str, str]:
+    """Return the pages that only the site has: where each is below docs/ -> its text."""
+    return {
+        "reference/codes.md": checks.codes(),
+        "reference/data.md": tables.page(),
+        "reference/fact-index.md": facts.index(),
+        "reference/signs.md": causes.signs(),
+        **{f"reference/commands/{name}": text for name, text in commands.pages().items()},
+    }
+
+
+def on_files(files: Files, *, config: MkDocsConfig) -> Files:
+    """Add the pages that only the site has."""
+    for name, text in made().items():
+        files.append(File.generated(config, name, content=text))
+    return files
+
+
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Set the addresses of the site and of the repository, and the navigation."""
     project: dict[str, Any] = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -45,21 +68,23 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     config.repo_url = project["urls"]["Homepage"]
     config.repo_name = "GitHub"
     config.edit_uri = f"edit/{BRANCH}/docs/"
-    config.nav = navigation(Path(config.docs_dir))
+    config.nav = navigation(Path(config.docs_dir), made())
     return config
 
 
-def navigation(docs: Path) -> list[Any]:
-    """Return MkDocs's `nav` for the pages in a directory.
+def navigation(docs: Path, added: Mapping[str, str] | None = None) -> list[Any]:
+    """Return MkDocs's `nav` for the pages in a directory, and for those that are added to them.
 
-    Raises PluginError for a page that belongs to no part.
+    added: where each is in the directory -> its text. Raises PluginError for a page that belongs to no part.
     """
+    texts = {page.relative_to(docs): page.read_text(encoding="utf-8") for page in docs.glob("**/*.md")}
+    texts |= {Path(name): text for name, text in (added or {}).items()}
+    titles = {name: _title(name, text) for name, text in texts.items()}
     parts: dict[str, list[Path]] = {part: [] for part in PARTS}
-    for page in docs.glob("**/*.md"):
-        name = page.relative_to(docs)
+    for name in titles:
         part = name.parts[0] if len(name.parts) > 1 else ELSEWHERE.get(str(name))
         if part in parts:
-            parts[part].append(page)
+            parts[part].append(name)
         elif str(name) != HOME:
             raise PluginError(
                 f"docs/{name} is in no part of the documentation: move it to one of "
@@ -67,30 +92,26 @@ def navigation(docs: Path) -> list[Any]:
             )
     return [
         {"Home": HOME},
-        *({PARTS[part]: _section(docs, pages)} for part, pages in parts.items() if pages),
+        *({PARTS[part]: _section(titles, pages)} for part, pages in parts.items() if pages),
     ]
 
 
-def _section(docs: Path, pages: list[Path]) -> list[Any]:
+def _section(titles: Mapping[Path, str], pages: list[Path]) -> list[Any]:
     """Return the entries of a part, sorted by title. `x.md` and the pages in `x/` become one section."""
-
-    def name(page: Path) -> str:
-        return str(page.relative_to(docs))
-
     inner: dict[Path, list[Path]] = {}
     for page in pages:
-        inner.setdefault(page.parent.with_suffix(".md"), []).append(page)
-    outer = [page for page in pages if page.parent.with_suffix(".md") not in pages]
+        inner.setdefault(Path(f"{page.parent}.md"), []).append(page)
+    outer = [page for page in pages if Path(f"{page.parent}.md") not in pages]
     entries: list[Any] = []
-    for page in sorted(outer, key=lambda page: title(page).casefold()):
-        below = [name(one) for one in sorted(inner.get(page, []), key=title)]
-        entries.append({title(page): [name(page), *below]} if below else name(page))
+    for page in sorted(outer, key=lambda page: titles[page].casefold()):
+        below = [str(name) for name in sorted(inner.get(page, []), key=titles.__getitem__)]
+        entries.append({titles[page]: [str(page), *below]} if below else str(page))
     return entries
 
 
-def title(page: Path) -> str:
+def _title(page: Path, text: str) -> str:
     """Return the first heading of a page. Raises PluginError if there is none."""
-    found = _TITLE.search(page.read_text(encoding="utf-8"))
+    found = _TITLE.search(text)
     if found is None:
         raise PluginError(f"{page} has no title: begin it with a line such as `# Title`")
     return found[1]
@@ -106,8 +127,8 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     """Link files outside of docs/ in the repository, and remove the link to edit a generated page."""
     if GENERATED.search(markdown):
         page.edit_url = None
-    directory = Path(page.file.abs_src_path or "").parent
     docs = Path(config.docs_dir).resolve()
+    directory = (docs / page.file.src_uri).parent
 
     def target(match: re.Match[str]) -> str:
         path = (directory / match[1]).resolve()

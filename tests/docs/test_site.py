@@ -12,12 +12,15 @@ import tomli
 from markdown_it import MarkdownIt
 from mkdocs.exceptions import PluginError
 
-from docs.site.hooks import HOME, MATRIX, PARTS, navigation
+from docs.site.hooks import HOME, MATRIX, PARTS, made, navigation
 
 from ..loop import tiers
 from .built import DOCS, ROOT, build, content
 
-PAGES = sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+#: Where each page of the site is -> its text, for those on GitHub and those that only the site has.
+TEXTS = {str(page.relative_to(DOCS)): page.read_text(encoding="utf-8") for page in DOCS.rglob("*.md")}
+MADE = dict(made())
+PAGES = sorted(TEXTS | MADE)
 URLS = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
 #: What a reader would miss if one of the two showed it as something else, such as a list as text.
 STRUCTURE = (
@@ -44,7 +47,7 @@ def _entries(entries: object) -> list[str]:
 
 
 def test_the_navigation_has_every_page_once() -> None:
-    found = _entries(navigation(DOCS))
+    found = _entries(navigation(DOCS, MADE))
     assert sorted(found) == PAGES
     assert found[0] == HOME
 
@@ -94,10 +97,14 @@ def test_a_page_that_has_no_place_is_an_error(tmp_path: Path, name: str, text: s
 @pytest.mark.parametrize("page", PAGES)
 def test_github_and_the_site_show_the_same(site: Path, page: str) -> None:
     """Python-Markdown needs four spaces before what belongs to an entry of a list; GitHub takes two."""
-    text = (DOCS / page).read_text(encoding="utf-8")
+    text = (TEXTS | MADE)[page]
     github = content(MarkdownIt("commonmark").enable("table").render(text), article=False).elements
     ours = content((site / page).with_suffix(".html").read_text(encoding="utf-8")).elements
     assert {name: ours[name] for name in STRUCTURE} == {name: github[name] for name in STRUCTURE}
+
+
+def test_no_page_is_written_twice() -> None:
+    assert TEXTS.keys() & MADE.keys() == set()
 
 
 def test_every_link_of_the_site_leads_somewhere(site: Path) -> None:

@@ -114,7 +114,7 @@ def card(done: Exported, inputs: Inputs) -> str:
             for written in done.tables
         ],
         formats=list(done.tables[0].files),
-        reference=manual("reference/data.md"),
+        reference=manual("how-to/use-the-data.md"),
         how_to=manual("how-to/use-the-data.md"),
         verdicts=manual("explanation/verdicts.md"),
         facts=manual("reference/facts.md"),

@@ -1,7 +1,7 @@
 """The tables of an export: a class for each, with a field for each column.
 
 Everything else is made from these classes: the JSON Schemas, the types of the columns in Parquet, the Table
-Schemas in `datapackage.json`, and the page docs/reference/data.md. A column is never removed and never gets
+Schemas in `datapackage.json`, and the site's reference. A column is never removed and never gets
 another meaning without a new `SCHEMA_VERSION`.
 """
 

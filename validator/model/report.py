@@ -120,8 +120,8 @@ class CheckResult(msgspec.Struct, frozen=True):
     statement: Annotated[
         Finding | None,
         Meta(
-            description="A [code](codes.md) with its fields: what passed, why the check was skipped, or how"
-            " it ended; null for `fail`."
+            description="A [code](../../validator/problems.json) with its fields: what passed, why the check"
+            " was skipped, or how it ended; null for `fail`."
         ),
     ] = None
     problems: Annotated[

@@ -38,13 +38,12 @@ _CONFIRMED_AFTER = datetime.timedelta(days=30)
 #: The modules that write the generated parts of the documentation: those of scripts/update-docs, except
 #: docs.examples, which needs what only the tests install.
 DOCUMENTATION = (
-    "validator.diagnosis.document",
+    "docs.causes",
     "docs.checks",
     "docs.fields",
     "docs.keys",
     "docs.facts",
     "docs.commands",
-    "docs.tables",
     "docs.releases",
     "docs.cited",
     "docs.starts",
