@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import ast
-import functools
-from pathlib import Path
-
 import pytest
 
-import validator
-
-ROOT = Path(validator.__file__).parent
+from .structure import ROOT, imports_of, room_of, selected_tests
 
 #: Room -> the rooms and top-level modules it may import besides itself.
 ALLOWED = {
@@ -75,32 +69,6 @@ ALLOWED = {
 NEVER = {"tensorflow", "keras", "numpy"}
 
 
-@functools.cache
-def imports_of(path: Path) -> list[tuple[str, int]]:
-    """Absolute dotted names that a module imports, with their lines."""
-    package = ["validator", *path.relative_to(ROOT).parent.parts]
-    found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found += [(alias.name, node.lineno) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            module = [*base, *(node.module.split(".") if node.module else [])]
-            if module == ["validator"]:
-                found += [(f"validator.{alias.name}", node.lineno) for alias in node.names]
-            else:
-                found.append((".".join(module), node.lineno))
-    return found
-
-
-def room_of(name: str) -> str:
-    """Return the room of a dotted name of ours; a name of the package itself is `__init__`."""
-    parts = name.split(".")
-    if len(parts) < 2 or not ((ROOT / parts[1]).exists() or (ROOT / f"{parts[1]}.py").exists()):
-        return "__init__"
-    return parts[1]
-
-
 @pytest.mark.parametrize("room", sorted(ALLOWED))
 def test_a_room_has_only_allowed_imports(room: str) -> None:
     modules = sorted((ROOT / room).rglob("*.py"))
@@ -128,3 +96,22 @@ def test_the_host_side_never_imports_tensorflow() -> None:
         if name.split(".")[0] in NEVER
     ]
     assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "tests"),
+    [
+        (["README.md"], ["tests/test_docs.py"]),
+        (["validator/serve/events.py"], ["tests/cli", "tests/serve", "tests/test_layers.py"]),
+        (["tests/serve/test_events.py"], []),
+        (["tests/serve/test_host.py", "tests/support.py"], ["tests"]),
+        (["validator/redaction/redact.py", "tests/redaction/conftest.py"], [
+            "tests/certify", "tests/cli", "tests/dataset", "tests/embedded", "tests/matrix",
+            "tests/redaction", "tests/reports", "tests/test_layers.py",
+        ]),
+    ],
+)  # fmt: skip
+def test_a_change_needs_the_selected_tests_its_rooms_and_of_those_that_import_them(
+    changed: list[str], tests: list[str]
+) -> None:
+    assert selected_tests(changed, ALLOWED) == tests
