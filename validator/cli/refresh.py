@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+from datetime import date
 import sys
 
 import click
@@ -62,7 +62,7 @@ def command(
 
     options = Options(
         check=check,
-        today=datetime.date.today(),
+        today=date.today(),
         say=print_status if sys.stderr.isatty() else lambda _: None,
         asked=Asked(candidates, nightlies),
         keep=keep,

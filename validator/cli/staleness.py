@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+from datetime import date
 import sys
 from collections.abc import Iterable
 from typing import TextIO
@@ -11,7 +11,7 @@ from ..model.spec import ImageSpec
 from .options import print_status
 
 
-def say_if_stale(today: datetime.date | None = None, stream: TextIO | None = None) -> None:
+def say_if_stale(today: date | None = None, stream: TextIO | None = None) -> None:
     """Print one line to stderr if the facts are old, or don't know a release that `refresh --check` saw.
 
     Print only to a terminal, so that the output of scripts never depends on the date. Don't use the network.
@@ -23,7 +23,7 @@ def say_if_stale(today: datetime.date | None = None, stream: TextIO | None = Non
     from ..compat.freshness import remark
     from ..supply.remembered import recall
 
-    found = remark(today or datetime.date.today(), recall())
+    found = remark(today or date.today(), recall())
     if found:
         print_status(found)
 
