@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from ..compat import gpus
@@ -27,13 +27,13 @@ _Gpu = tuple[str, str | None, ComputeCapability]
 _T = TypeVar("_T")
 
 
-def resolve_hosts(entries: Mapping[int, HostEntry], document: Document) -> list[HostClass]:
+def resolve_hosts(entries: Iterable[HostEntry], document: Document) -> list[HostClass]:
     """Return the host classes that the entries ask for, each identifier once.
 
-    entries: by their index in the file. Problems are reported to `document`.
+    Problems are reported to `document`.
     """
     found: dict[str, tuple[HostClass, int]] = {}
-    for number, entry in entries.items():
+    for number, entry in enumerate(entries):
         path: Path = ("hosts", number)
         _check_labels(entry, path, document)
         if entry.gpu == [NONE]:
