@@ -44,7 +44,7 @@ def resolve_hosts(entries: Iterable[HostEntry], document: Document) -> list[Host
                 message = f"with the entries before it, asks for more than {MAX_HOSTS:,} host classes"
                 document.report(path, message)
                 continue
-            hosts = _multiply(entry, drivers, gpus_asked, compats)
+            hosts = _host_classes(entry, drivers, gpus_asked, compats)
         repeated: dict[int, list[str]] = {}
         for host in hosts:
             first = found.setdefault(host.identifier, (host, number))
@@ -111,7 +111,7 @@ def _compat(text: str) -> str | None:
     return None if text == NONE else str(CudaVersion.parse(text))
 
 
-def _multiply(
+def _host_classes(
     entry: HostEntry, drivers: list[DriverRelease], gpus_asked: list[_Gpu], compats: list[str | None]
 ) -> Iterator[HostClass]:
     for driver in drivers:

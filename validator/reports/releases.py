@@ -11,11 +11,11 @@ from ..model.prediction import EAGER_ONLY
 from ..model.situation import EAGER, XLA
 from .printable import one_line
 
-_MODES = {EAGER: "eager operations", XLA: "functions that XLA compiles"}
+_MODE_NAMES = {EAGER: "eager operations", XLA: "functions that XLA compiles"}
 _WAYS = {"image": "In an image", "pip": "With pip"}
 
 
-def text(answer: Mapping[str, Any], width: int) -> str:
+def what_works_text(answer: Mapping[str, Any], width: int) -> str:
     """Return the headline, the newest release for each mode, and each way of getting one.
 
     A way comes with its commands and the reasons why no newer release is chosen.
@@ -31,7 +31,7 @@ def _lines(answer: Mapping[str, Any], width: int) -> Iterator[str]:
     yield from _wrapped(f"For {', '.join(answer['machine'])}.", width)
     yield ""
     for mode in answer["modes"]:
-        yield from _wrapped(f"{_MODES[mode['mode']]}: {mode['shown']}", width, "  ", "    ")
+        yield from _wrapped(f"{_MODE_NAMES[mode['mode']]}: {mode['shown']}", width, "  ", "    ")
     for way in answer["ways"]:
         only = ", only for eager operations" if way["modes"] == EAGER_ONLY else ""
         yield ""
