@@ -37,17 +37,17 @@ def command(files: tuple[Path, ...], for_gpu: bool, ignored: tuple[str, ...], fo
     """
     from ..lint.fixes import CODES
     from ..lint.readers import lint
-    from ..reports import findings as shown
+    from ..reports.findings import findings_github, findings_json, findings_summary, findings_text
 
     unknown = [code for code in ignored if code not in CODES]
     if unknown:
         raise click.UsageError(f'--ignore: there is no code "{unknown[0]}"; the codes are {", ".join(CODES)}')
     linted = lint(files, frozenset(ignored), for_gpu=for_gpu)
     found = linted.findings
-    render = {"text": shown.text, "json": shown.as_json, "github": shown.github}[format_]
+    render = {"text": findings_text, "json": findings_json, "github": findings_github}[format_]
     click.echo(render(found), nl=False)
     for place, error in linted.unknown:
         print_status(f"{place.file}:{place.line}: not checked: {error}")
     if format_ == "text":
-        print_status(shown.summary(found, len(files)))
+        print_status(findings_summary(found, len(files)))
     return EXIT_FAILED if found else EXIT_OK

@@ -21,8 +21,8 @@ from ..errors import EXIT_FAILED, EXIT_OK, InputError
 from ..model.prediction import Outcome
 from ..model.situation import LINUX, X86_64
 from ..model.spec import HostClass
-from ..reports import releases
 from ..reports.printable import json_text
+from ..reports.releases import what_works_text
 from .combination import Combination, gpu_of, host_of
 from .options import print_status
 from .program import as_started
@@ -64,7 +64,7 @@ def predict_newest(asked: Combination, format_: str) -> int:
         click.echo(json_text(answer))
     else:
         columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
-        click.echo(as_started(releases.text(answer, min(columns, _WIDTH))), nl=False)
+        click.echo(as_started(what_works_text(answer, min(columns, _WIDTH))), nl=False)
         print_status("--json gives all reasons with their sources.")
     return EXIT_FAILED if answer["outcome"] == Outcome.FAILS.value else EXIT_OK
 
@@ -86,14 +86,19 @@ def predict_project(paths: Sequence[Path], hosts: Sequence[str], format_: str) -
     Raises InputError.
     """
     from ..lint.hosts import on_hosts
-    from ..reports import project as shown
+    from ..reports.project import (
+        predictions_github,
+        predictions_json,
+        predictions_markdown,
+        predictions_text,
+    )
 
     found = on_hosts(paths, [_host(text) for text in hosts])
     render = {
-        "text": shown.text,
-        "json": shown.as_json,
-        "markdown": shown.markdown,
-        "github": shown.github,
+        "text": predictions_text,
+        "json": predictions_json,
+        "markdown": predictions_markdown,
+        "github": predictions_github,
     }[format_]
     click.echo(render(found), nl=False)
     failing = any(one.prediction.outcome is Outcome.FAILS for one in found)

@@ -69,20 +69,17 @@ def _column(field: inspect.Field) -> Column:
     found = field.type.type
     members: Sequence[inspect.Type] = found.types if isinstance(found, inspect.UnionType) else (found,)
     value = next(member for member in members if not isinstance(member, inspect.NoneType))
+    choices: tuple[str, ...] = ()
+    if isinstance(value, inspect.EnumType):
+        choices = tuple(member.value for member in value.cls)
+    elif isinstance(value, inspect.LiteralType):
+        choices = tuple(map(str, value.values))
     return Column(
         name=field.name,
         kind=_KINDS[type(value)],
         nullable=len(members) > 1,
         description=about["description"],
         example=about["examples"][0],
-        choices=_choices(value),
+        choices=choices,
         is_array=isinstance(value, inspect.ListType),
     )
-
-
-def _choices(value: inspect.Type) -> tuple[str, ...]:
-    if isinstance(value, inspect.EnumType):
-        return tuple(member.value for member in value.cls)
-    if isinstance(value, inspect.LiteralType):
-        return tuple(str(choice) for choice in value.values)
-    return ()

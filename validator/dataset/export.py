@@ -111,29 +111,19 @@ def export(directory: Path, inputs: Inputs, formats: Sequence[str]) -> Exported:
 
 def _tables(inputs: Inputs) -> Iterator[tuple[Table, Iterable[msgspec.Struct]]]:
     """Yield each table with its rows. They have to be read in this order: some tables follow from others."""
-    rows: dict[str, Callable[[], Iterable[msgspec.Struct]]] = {
-        "facts": fact_rows,
-        "sources": source_rows,
-        "messages": message_rows,
-        "causes": cause_rows,
-        "fixes": fix_rows,
-    }
+    tables = {table.name: table for table in TABLES}
     predictions = Predictions()
-    rows["predictions"] = lambda: predictions.rows(inputs.cells)
-    rows["reasons"] = predictions.reasons
-    rows["records"] = lambda: record_rows(exported(inputs.records()), cleaner())
-    rows["checks"] = lambda: check_rows(exported(inputs.records()), cleaner())
-    cleaners: list[Cleaner] = []
-
-    def cleaner() -> Cleaner:
-        if not cleaners:
-            known = predictions.names
-            names = names_of(exported(inputs.records()), known) if inputs.redact else None
-            cleaners.append(Cleaner(names, known))
-        return cleaners[0]
-
-    for table in TABLES:
-        yield table, rows[table.name]()
+    yield tables["facts"], fact_rows()
+    yield tables["sources"], source_rows()
+    yield tables["predictions"], predictions.rows(inputs.cells)
+    yield tables["reasons"], predictions.reasons()
+    known = predictions.names
+    cleaner = Cleaner(names_of(exported(inputs.records()), known) if inputs.redact else None, known)
+    yield tables["records"], record_rows(exported(inputs.records()), cleaner)
+    yield tables["checks"], check_rows(exported(inputs.records()), cleaner)
+    yield tables["messages"], message_rows()
+    yield tables["causes"], cause_rows()
+    yield tables["fixes"], fix_rows()
 
 
 def _write_table(

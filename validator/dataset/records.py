@@ -69,15 +69,12 @@ class Cleaner:
     def _clean(self, text: str) -> str:
         return printable(text if text in self._known else self._redact(text))
 
-    def optional(self, text: str | None) -> str | None:
-        return None if text is None else self.text(text)
-
     def value(self, value: Any) -> Any:
-        """Return parsed JSON with every text cleaned, also the names of fields."""
+        """Return JSON or a tuple with every text cleaned, also the names of fields."""
         if isinstance(value, str):
             return self.text(value)
-        if isinstance(value, list):
-            return [self.value(entry) for entry in value]
+        if isinstance(value, list | tuple):
+            return type(value)(map(self.value, value))
         if isinstance(value, dict):
             cleaned: dict[str, Any] = {}
             for name, entry in value.items():
@@ -107,24 +104,26 @@ def record_rows(records: Iterable[Record], clean: Cleaner) -> Iterator[RecordRow
             fixture=(record.report or {}).get("fixture") is True,
             signed=record.measurement is not None,
             engine=clean.text(record.engine),
-            tensorflow=clean.optional(versions.get("tensorflow")),
-            python=clean.optional(versions.get("python")),
-            cuda=clean.optional(versions.get("cuda")),
-            cudnn=clean.optional(versions.get("cudnn")),
-            driver=clean.optional(facts.driver),
-            driver_cuda=clean.optional(facts.driver_cuda),
-            gpus=tuple(map(clean.text, facts.gpu_names)),
-            compute_capabilities=tuple(clean.text(gpu.compute_capability or "unknown") for gpu in facts.gpus),
-            os=clean.optional(facts.os),
-            kernel=clean.optional(facts.kernel),
-            container=clean.optional(facts.container),
+            tensorflow=clean.value(versions.get("tensorflow")),
+            python=clean.value(versions.get("python")),
+            cuda=clean.value(versions.get("cuda")),
+            cudnn=clean.value(versions.get("cudnn")),
+            driver=clean.value(facts.driver),
+            driver_cuda=clean.value(facts.driver_cuda),
+            gpus=clean.value(tuple(facts.gpu_names)),
+            compute_capabilities=clean.value(
+                tuple(gpu.compute_capability or "unknown" for gpu in facts.gpus)
+            ),
+            os=clean.value(facts.os),
+            kernel=clean.value(facts.kernel),
+            container=clean.value(facts.container),
             started=parse_timestamp(record.started),
             finished=parse_timestamp(record.finished),
-            image_digest=clean.optional(record.image_digest),
-            lock_digest=clean.optional(record.lock_digest),
-            base=clean.optional(record.base),
-            probe_version=clean.optional(record.probe_version),
-            limits=[clean.value(encode(limit)) for limit in record.limits],
+            image_digest=clean.value(record.image_digest),
+            lock_digest=clean.value(record.lock_digest),
+            base=clean.value(record.base),
+            probe_version=clean.value(record.probe_version),
+            limits=clean.value(encode(list(record.limits))),
         )
 
 
@@ -145,7 +144,7 @@ def check_rows(records: Iterable[Record], clean: Cleaner) -> Iterator[CheckRow]:
                 required=check.required,
                 seconds=check.duration_s,
                 summary=clean.text(check.sentence),
-                codes=tuple(clean.text(problem.code) for problem in check.problems),
+                codes=clean.value(tuple(problem.code for problem in check.problems)),
                 evidence=clean.value(check.evidence.raw),
             )
 
@@ -154,10 +153,9 @@ def _texts(value: Any) -> Iterator[str]:
     """Yield every text in parsed JSON, also the names of fields."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, list):
-        for entry in value:
-            yield from _texts(entry)
     elif isinstance(value, dict):
-        for name, entry in value.items():
-            yield name
+        for pair in value.items():
+            yield from _texts(pair)
+    elif isinstance(value, list | tuple):
+        for entry in value:
             yield from _texts(entry)

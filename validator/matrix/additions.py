@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import TypeVar
 
 from ..model.additions import NAME, Additions, CheckFile, LocalWheel, Requirements, is_name
 from ..model.spec import Variant
 from ..redaction.credentials import CREDENTIALS
-from .document import Document, Path
+from .document import Document
+from .document import Path as Place
 from .packages import file_hash, read_package, relative_to
 from .problems import quote
 from .pylock import read_project, read_pylock
@@ -45,7 +46,7 @@ _OWNED = (
 
 
 def resolve_additions(
-    entry: ImageEntry, variant: Variant, path: Path, document: Document
+    entry: ImageEntry, variant: Variant, path: Place, document: Document
 ) -> Additions | None:
     """Return what an entry adds to its images of a variant, or None if that is nothing.
 
@@ -77,7 +78,7 @@ def resolve_additions(
     )
 
 
-def resolve_max_size(entry: ImageEntry, path: Path, document: Document) -> int | None:
+def resolve_max_size(entry: ImageEntry, path: Place, document: Document) -> int | None:
     """Return the size budget of an entry in bytes, or None if it has none."""
     match = _SIZE.fullmatch(entry.max_size)
     if match is not None:
@@ -88,7 +89,7 @@ def resolve_max_size(entry: ImageEntry, path: Path, document: Document) -> int |
     return None
 
 
-def _name(text: str, path: Path, document: Document) -> str | None:
+def _name(text: str, path: Place, document: Document) -> str | None:
     if text and not is_name(text):
         document.report(
             path,
@@ -100,7 +101,7 @@ def _name(text: str, path: Path, document: Document) -> str | None:
 
 def _each(
     values: Iterable[_Value],
-    path: Path,
+    path: Place,
     document: Document,
     read: Callable[[_Value, Document], _Read],
 ) -> Iterator[tuple[_Value, _Read]]:
@@ -120,7 +121,7 @@ def _package(text: str, document: Document) -> str | LocalWheel:
 
 
 def _requirements(
-    entry: ImageEntry, path: Path, document: Document
+    entry: ImageEntry, path: Place, document: Document
 ) -> tuple[Requirements | None, list[LocalWheel]]:
     """Return the requirements of the entry's file or project, and the wheels that they name by path."""
     given = entry.requirements
@@ -129,7 +130,7 @@ def _requirements(
     root = document.directory
     try:
         if isinstance(given, ProjectEntry):
-            where = FilePath(given.project) / "pyproject.toml"
+            where = Path(given.project) / "pyproject.toml"
             origin = f"{where.as_posix()} (group {given.group})" if given.group else where.as_posix()
             found = read_project(root / given.project, given.group)
         elif given.endswith(".toml"):
@@ -142,7 +143,7 @@ def _requirements(
     return found.requirements(origin), found.wheels
 
 
-def _read_toml(path: FilePath, root: FilePath) -> Collected:
+def _read_toml(path: Path, root: Path) -> Collected:
     if path.name == "pyproject.toml":
         raise ValueError(
             f"a project is written as {{project: {relative_to(path.parent, root)}}}, with a group if wanted"
@@ -150,7 +151,7 @@ def _read_toml(path: FilePath, root: FilePath) -> Collected:
     return read_pylock(path, root)
 
 
-def _system_packages(entry: ImageEntry, path: Path, document: Document) -> Iterator[str]:
+def _system_packages(entry: ImageEntry, path: Place, document: Document) -> Iterator[str]:
     for index, name in enumerate(entry.system_packages):
         if _SYSTEM_PACKAGE.fullmatch(name):
             yield name
@@ -158,7 +159,7 @@ def _system_packages(entry: ImageEntry, path: Path, document: Document) -> Itera
             document.report((*path, index), f"{quote(name)} is not the name of a Debian or Ubuntu package")
 
 
-def _environment(entry: ImageEntry, path: Path, document: Document) -> Iterator[tuple[str, str]]:
+def _environment(entry: ImageEntry, path: Place, document: Document) -> Iterator[tuple[str, str]]:
     for name, value in entry.environment.items():
         reason = next((reason for pattern, reason in _OWNED if pattern.fullmatch(name)), None)
         if not _VARIABLE.fullmatch(name):
@@ -175,11 +176,11 @@ def _environment(entry: ImageEntry, path: Path, document: Document) -> Iterator[
             yield name, value
 
 
-def _checks(entry: ImageEntry, path: Path, document: Document) -> Iterator[CheckFile]:
+def _checks(entry: ImageEntry, path: Place, document: Document) -> Iterator[CheckFile]:
     given = [one if isinstance(one, CheckEntry) else CheckEntry(path=one) for one in entry.checks]
     modules: dict[str, int] = {}
     for index, (check, (sha256, _)) in enumerate(_each(given, path, document, _check_file)):
-        module = FilePath(check.path).name
+        module = Path(check.path).name
         if modules.setdefault(module, index) != index:
             document.report((*path, index), f"another check is in a file with the name {module}")
         relative = relative_to(document.directory / check.path, document.directory)
@@ -187,7 +188,7 @@ def _checks(entry: ImageEntry, path: Path, document: Document) -> Iterator[Check
 
 
 def _check_file(check: CheckEntry, document: Document) -> tuple[str, int]:
-    file = FilePath(check.path)
+    file = Path(check.path)
     if file.is_absolute():
         raise ValueError("must be a path relative to this file, so that it is the same elsewhere")
     if file.suffix != ".py" or not NAME.fullmatch(file.stem):

@@ -1,19 +1,19 @@
 """Read the YAML of a matrix file into PyYAML's nodes, which know their position, within stated limits.
 
 PyYAML's composers recurse as deep as the text nests (the C one until the stack overflows), accept duplicate
-keys, and forget which tags were written. So the parser's events are checked before nodes are made of them.
+keys, and forget which tags were written. So the parser's events are checked as nodes are made of them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any
 
 import yaml
 from yaml import MappingNode, Node, ScalarNode, SequenceNode
+from yaml.composer import Composer
 
 from .problems import MatrixError, Problem, quote
 
@@ -104,14 +104,13 @@ def parse_document(content: bytes, file: str) -> Document:
     """Parse the one document of a file's content. file: the name for messages. Raises MatrixError."""
     text = _decode(content, file)
     _refuse_forbidden_characters(text, file)
-    checker = _Checker(file, iter(yaml.parse(text, Loader=_LOADER)))
+    composer: Any = type("_Composer", (_LimitedComposer, _LOADER), {})(text, file)
     try:
-        checker.check_stream()
-        if checker.problems:
-            raise MatrixError(file, checker.problems)
-        root = yaml.compose(text, Loader=_LOADER)
+        root = composer.compose_stream()
     except yaml.MarkedYAMLError as error:
-        raise MatrixError(file, [*checker.problems, _syntax_problem(error)]) from None
+        raise MatrixError(file, [*composer.problems, _syntax_problem(error)]) from None
+    if composer.problems:
+        raise MatrixError(file, composer.problems)
     if root is None or kind_of(root) == "null":
         raise MatrixError(file, [Problem(1, 1, "", "the file is empty")])
     return Document(file, root)
@@ -195,119 +194,122 @@ def _syntax_problem(error: yaml.MarkedYAMLError) -> Problem:
     return Problem(line, column, "", f"not YAML: {said}")
 
 
-@dataclass(frozen=True)
-class _Extent:
-    """The content of an alias: the number of values, the levels below, and the text if it is a scalar."""
+class _LimitedComposer(Composer):
+    """PyYAML's composer, which checks each event before it makes a node of it.
 
-    values: int
-    levels: int
-    text: str | None = None
+    It comes before a loader in a class's bases. An exceeded limit or a wrong alias ends the reading at once;
+    other problems are collected.
+    """
 
+    # Methods of the loader.
+    check_event: Any
+    get_event: Any
+    peek_event: Any
 
-@dataclass
-class _Checker:
-    """Checks the events of a document. An exceeded limit or a wrong alias ends the check at once."""
+    def __init__(self, text: str, file: str) -> None:
+        _LOADER.__init__(self, text)
+        Composer.__init__(self)  # which the loader in C does not call
+        self.file = file
+        self.problems: list[Problem] = []
+        self.path: Path = ()
+        self.depth = -1
+        #: The deepest level so far within the value that is being read.
+        self.deepest = 0
+        self.events = 0
+        #: Values with those that aliases repeat.
+        self.values = 0
+        #: The values in the content of an anchor, and the levels below it; None within that content.
+        self.extents: dict[str, tuple[int, int] | None] = {}
+        #: The lines of the keys of each mapping.
+        self.lines: dict[int, dict[str, int]] = {}
 
-    file: str
-    events: Iterator[Any]
-    problems: list[Problem] = field(default_factory=list)
-    anchors: dict[str, _Extent] = field(default_factory=dict)
-    open_anchors: set[str] = field(default_factory=set)
-    values: int = 0
+    def compose_stream(self) -> Node | None:
+        """Return the root of the only document, or None for a file without one.
 
-    def check_stream(self) -> None:
-        """Raises MatrixError, or yaml.MarkedYAMLError at a syntax error; other problems are collected."""
-        next(self.events)  # stream start
-        if isinstance(next(self.events), yaml.StreamEndEvent):
-            return
-        self.check_node(next(self.events), (), 0)
-        next(self.events)  # document end
-        following = next(self.events)
-        if not isinstance(following, yaml.StreamEndEvent):
-            raise self.failed(following, (), "a second document begins here; the file may have only one")
+        Raises MatrixError, or yaml.MarkedYAMLError at a syntax error.
+        """
+        self.get_event()  # stream start
+        if self.check_event(yaml.StreamEndEvent):
+            return None
+        root = self.compose_document()
+        if not self.check_event(yaml.StreamEndEvent):
+            message = "a second document begins here; the file may have only one"
+            raise self._failed(self.peek_event(), (), message)
+        return root
 
-    def check_node(self, event: Any, path: Path, depth: int) -> _Extent:
-        self.values += 1
-        if self.values > MAX_VALUES:
-            raise self.failed(event, (), f"the file contains more than {MAX_VALUES:,} values")
+    def compose_node(self, parent: Node | None, index: Any) -> Any:
+        """Return the node of the next value. index: in a list, the key of a value, or None for a key."""
+        event: Any = self.peek_event()
+        around, self.depth = self.path, self.depth + 1
+        if isinstance(index, Node):
+            self.path = (*around, index.value if isinstance(index, ScalarNode) else "?")
+        elif index is not None:
+            self.path = (*around, index)
+        self.events += 1
+        if self.events > MAX_VALUES:
+            raise self._failed(event, (), f"the file contains more than {MAX_VALUES:,} values")
         if isinstance(event, yaml.AliasEvent):
-            return self.check_alias(event, path, depth)
-        if depth > MAX_DEPTH:
-            raise self.failed(event, (), f"nests deeper than {MAX_DEPTH} levels")
-        self.check_anchor(event, path)
-        if isinstance(event, yaml.ScalarEvent):
-            extent = self.check_scalar(event, path)
-        elif isinstance(event, yaml.SequenceStartEvent):
-            extent = self.check_sequence(event, path, depth)
+            self._check_alias(event)
+            node = super().compose_node(parent, index)
         else:
-            extent = self.check_mapping(event, path, depth)
-        if extent.values > MAX_VALUES:
-            raise self.failed(event, path, f"its aliases expand to more than {MAX_VALUES:,} values")
+            node = self._compose_content(event, parent, index)
+        if index is None and isinstance(parent, MappingNode):
+            self._check_key(event, node, self.lines.setdefault(id(parent), {}))
+        self.path, self.depth = around, self.depth - 1
+        return node
+
+    def _compose_content(self, event: Any, parent: Node | None, index: Any) -> Any:
+        if self.depth > MAX_DEPTH:
+            raise self._failed(event, (), f"nests deeper than {MAX_DEPTH} levels")
         if event.anchor is not None:
-            self.open_anchors.discard(event.anchor)
-            self.anchors[event.anchor] = extent
-        return extent
+            if event.anchor in self.extents:
+                self._report(event, f"the anchor &{event.anchor} is defined twice")
+                self.anchors.pop(event.anchor, None)
+            self.extents[event.anchor] = None
+        self._check_scalar_and_tag(event)
+        values, deepest = self.values, self.deepest
+        self.values, self.deepest = values + 1, self.depth
+        node = super().compose_node(parent, index)
+        if self.values - values > MAX_VALUES:
+            raise self._failed(event, self.path, f"its aliases expand to more than {MAX_VALUES:,} values")
+        if event.anchor is not None:
+            self.extents[event.anchor] = (self.values - values, self.deepest - self.depth)
+        self.deepest = max(deepest, self.deepest)
+        return node
 
-    def check_anchor(self, event: Any, path: Path) -> None:
-        if event.anchor is None:
-            return
-        if event.anchor in self.anchors or event.anchor in self.open_anchors:
-            self.report(event, path, f"the anchor &{event.anchor} is defined twice")
-        self.open_anchors.add(event.anchor)
+    def _check_alias(self, event: Any) -> None:
+        if event.anchor not in self.extents:
+            raise self._failed(event, self.path, f"the alias *{event.anchor} has no anchor before it")
+        extent = self.extents[event.anchor]
+        if extent is None:
+            raise self._failed(event, self.path, f"the alias *{event.anchor} refers to itself")
+        values, levels = extent
+        if self.depth + levels > MAX_DEPTH:
+            message = f"nests deeper than {MAX_DEPTH} levels with its aliases expanded"
+            raise self._failed(event, self.path, message)
+        self.values += values
+        self.deepest = max(self.deepest, self.depth + levels)
 
-    def check_alias(self, event: Any, path: Path, depth: int) -> _Extent:
-        if event.anchor in self.open_anchors:
-            raise self.failed(event, path, f"the alias *{event.anchor} refers to itself")
-        if event.anchor not in self.anchors:
-            raise self.failed(event, path, f"the alias *{event.anchor} has no anchor before it")
-        target = self.anchors[event.anchor]
-        if depth + target.levels > MAX_DEPTH:
-            raise self.failed(event, path, f"nests deeper than {MAX_DEPTH} levels with its aliases expanded")
-        return target
+    def _check_key(self, event: Any, key: Node | None, lines: dict[str, int]) -> None:
+        if not isinstance(key, ScalarNode):
+            self._report(event, "a key must be text, not a list or a mapping")
+        elif key.value in lines:
+            first = lines[key.value]
+            self._report(event, f"the key {quote(key.value)} is given twice (first on line {first})")
+        else:
+            lines[key.value] = event.start_mark.line + 1
 
-    def check_scalar(self, event: Any, path: Path) -> _Extent:
-        self.check_tag(event, path, "str")
-        if not event.value.replace("\n", " ").replace("\t", " ").isprintable():
-            self.report(event, path, f"{quote(event.value)} contains a character that can't be printed")
-        return _Extent(1, 0, event.value)
-
-    def check_sequence(self, event: Any, path: Path, depth: int) -> _Extent:
-        self.check_tag(event, path, "seq")
-        children: list[_Extent] = []
-        while not isinstance(inner := next(self.events), yaml.SequenceEndEvent):
-            children.append(self.check_node(inner, (*path, len(children)), depth + 1))
-        return _around(children)
-
-    def check_mapping(self, event: Any, path: Path, depth: int) -> _Extent:
-        self.check_tag(event, path, "map")
-        children: list[_Extent] = []
-        lines: dict[str, int] = {}
-        while not isinstance(inner := next(self.events), yaml.MappingEndEvent):
-            key = self.check_node(inner, path, depth + 1)
-            name = "?" if key.text is None else key.text
-            if key.text is None:
-                self.report(inner, path, "a key must be text, not a list or a mapping")
-            elif name in lines:
-                self.report(
-                    inner, path, f"the key {quote(name)} is given twice (first on line {lines[name]})"
-                )
-            else:
-                lines[name] = inner.start_mark.line + 1
-            children.append(self.check_node(next(self.events), (*path, name), depth + 1))
-        return _around(children)
-
-    def check_tag(self, event: Any, path: Path, kind: str) -> None:
+    def _check_scalar_and_tag(self, event: Any) -> None:
+        kind = "map" if isinstance(event, yaml.MappingStartEvent) else "seq"
+        if isinstance(event, yaml.ScalarEvent):
+            kind = "str"
+            if not event.value.replace("\n", " ").replace("\t", " ").isprintable():
+                self._report(event, f"{quote(event.value)} contains a character that can't be printed")
         if event.tag not in (None, "!", _STANDARD + kind):
-            name = event.tag.replace(_STANDARD, "!!")
-            self.report(event, path, f"the tag {quote(name)} is not allowed")
+            self._report(event, f"the tag {quote(event.tag.replace(_STANDARD, '!!'))} is not allowed")
 
-    def report(self, event: Any, path: Path, message: str) -> None:
-        self.problems.append(_problem(event, path, message))
+    def _report(self, event: Any, message: str) -> None:
+        self.problems.append(_problem(event, self.path, message))
 
-    def failed(self, event: Any, path: Path, message: str) -> MatrixError:
+    def _failed(self, event: Any, path: Path, message: str) -> MatrixError:
         return MatrixError(self.file, [*self.problems, _problem(event, path, message)])
-
-
-def _around(children: list[_Extent]) -> _Extent:
-    values = 1 + sum(child.values for child in children)
-    return _Extent(values, 1 + max((child.levels for child in children), default=0))

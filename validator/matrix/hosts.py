@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from ..compat import gpus
@@ -27,13 +27,13 @@ _Gpu = tuple[str, str | None, ComputeCapability]
 _T = TypeVar("_T")
 
 
-def resolve_hosts(entries: Mapping[int, HostEntry], document: Document) -> list[HostClass]:
+def resolve_hosts(entries: Iterable[HostEntry], document: Document) -> list[HostClass]:
     """Return the host classes that the entries ask for, each identifier once.
 
-    entries: by their index in the file. Problems are reported to `document`.
+    Problems are reported to `document`.
     """
     found: dict[str, tuple[HostClass, int]] = {}
-    for number, entry in entries.items():
+    for number, entry in enumerate(entries):
         path: Path = ("hosts", number)
         _check_labels(entry, path, document)
         if entry.gpu == [NONE]:
@@ -44,7 +44,7 @@ def resolve_hosts(entries: Mapping[int, HostEntry], document: Document) -> list[
                 message = f"with the entries before it, asks for more than {MAX_HOSTS:,} host classes"
                 document.report(path, message)
                 continue
-            hosts = _multiply(entry, drivers, gpus_asked, compats)
+            hosts = _host_classes(entry, drivers, gpus_asked, compats)
         repeated: dict[int, list[str]] = {}
         for host in hosts:
             first = found.setdefault(host.identifier, (host, number))
@@ -111,7 +111,7 @@ def _compat(text: str) -> str | None:
     return None if text == NONE else str(CudaVersion.parse(text))
 
 
-def _multiply(
+def _host_classes(
     entry: HostEntry, drivers: list[DriverRelease], gpus_asked: list[_Gpu], compats: list[str | None]
 ) -> Iterator[HostClass]:
     for driver in drivers:

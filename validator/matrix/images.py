@@ -66,13 +66,13 @@ def _chosen(tensorflow: str, cuda: str, cudnn: str) -> tuple[Choice, Choice]:
     return policies.choose(releases.release(tensorflow), cuda, cudnn)
 
 
-def resolve_images(entries: Mapping[int, ImageEntry], document: Document) -> list[ImageSpec]:
+def resolve_images(entries: Iterable[ImageEntry], document: Document) -> list[ImageSpec]:
     """Return the images that the entries ask for, each identifier once.
 
-    entries: by their index in the file. Problems are reported to `document`.
+    Problems are reported to `document`.
     """
     requests: dict[_Request, int] = {}
-    for number, entry in entries.items():
+    for number, entry in enumerate(entries):
         axes = resolve_axes(entry, ("images", number), document)
         if len(requests) + axes.count > MAX_IMAGES:
             message = f"with the entries before it, asks for more than {MAX_IMAGES:,} images"

@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
-from yaml import MappingNode, Node, SequenceNode
 
 from ..model.spec import NO_GPU, Choice, HostClass, ImageSpec, Variant
 from ..versions import Version, leading_numbers
-from .document import Document, Path, keys_of, parse_document, read_document
+from .document import Document, Path, parse_document, read_document
 from .hosts import resolve_hosts
 from .images import PYTHON, resolve_images
 from .problems import Problem, quote
-from .schema import ExcludeEntry, HostEntry, ImageEntry, ProfileEntry
+from .schema import ExcludeEntry, MatrixFile, ProfileEntry
 from .selection import Scope, Selector, SelectorError, parse_selector
-from .shape import check_shape, read_entry
-
-_Entry = TypeVar("_Entry", ImageEntry, HostEntry, ExcludeEntry)
+from .shape import check_shape
 
 #: The default profile.
 DEFAULT_PROFILE = "quick"
@@ -84,29 +81,18 @@ def parse_matrix(content: bytes, file: str = "matrix.yaml") -> Matrix:
 
 
 def _matrix(document: Document) -> Matrix:
-    check_shape(document)
-    images = sort_images(resolve_images(_entries("images", ImageEntry, document), document))
-    hosts = sort_hosts(resolve_hosts(_entries("hosts", HostEntry, document), document))
+    file = check_shape(document, MatrixFile)
+    for section in ("images", "hosts", "exclude"):
+        for number, entry in enumerate(getattr(file, section)):
+            _report_repeats(entry, (section, number), document)
+    images = sort_images(resolve_images(file.images, document))
+    hosts = sort_hosts(resolve_hosts(file.hosts, document))
     _check_together(images, hosts, document)
-    matrix = Matrix(document.file, images, hosts, _profiles(document), _exclusions(document))
+    profiles = {name: _profile(name, entry, document) for name, entry in file.profiles.items()}
+    matrix = Matrix(document.file, images, hosts, profiles, _exclusions(file.exclude, document))
     document.raise_problems()
     # Reading an entry for several variants gives its warnings several times.
     return replace(matrix, warnings=tuple(dict.fromkeys(document.warnings)))
-
-
-def _section(name: str, document: Document) -> Node | None:
-    keys = keys_of(document.root) if isinstance(document.root, MappingNode) else {}
-    return keys[name][1] if name in keys else None
-
-
-def _entries(section: str, kind: type[_Entry], document: Document) -> dict[int, _Entry]:
-    """Return the entries of a section by their index, without those that are not mappings."""
-    node = _section(section, document)
-    items = enumerate(node.value) if isinstance(node, SequenceNode) else ()
-    found = {number: entry for number, item in items if (entry := read_entry(kind, item)) is not None}
-    for number, entry in found.items():
-        _report_repeats(entry, (section, number), document)
-    return found
 
 
 def _report_repeats(entry: msgspec.Struct, path: Path, document: Document) -> None:
@@ -130,18 +116,12 @@ def _check_together(images: tuple[ImageSpec, ...], hosts: tuple[HostClass, ...],
         document.report(("hosts",), f"gpu images need a host with a GPU; there is only {NO_GPU}")
 
 
-def _profiles(document: Document) -> dict[str, Profile]:
-    node = _section("profiles", document)
-    profiles = {}
-    for name, (_, value) in keys_of(node).items() if isinstance(node, MappingNode) else ():
-        entry = read_entry(ProfileEntry, value)
-        if entry is not None:
-            path = ("profiles", name)
-            _report_repeats(entry, path, document)
-            selectors = _selectors(entry.select, (*path, "select"), document)
-            pythons = _pythons(entry.first_available_python, (*path, "first_available_python"), document)
-            profiles[name] = Profile(name, entry.description, selectors, pythons)
-    return profiles
+def _profile(name: str, entry: ProfileEntry, document: Document) -> Profile:
+    path = ("profiles", name)
+    _report_repeats(entry, path, document)
+    selectors = _selectors(entry.select, (*path, "select"), document)
+    pythons = _pythons(entry.first_available_python, (*path, "first_available_python"), document)
+    return Profile(name, entry.description, selectors, pythons)
 
 
 def _pythons(values: list[str], path: Path, document: Document) -> tuple[str, ...]:
@@ -151,9 +131,9 @@ def _pythons(values: list[str], path: Path, document: Document) -> tuple[str, ..
     return tuple(values)
 
 
-def _exclusions(document: Document) -> tuple[Exclusion, ...]:
+def _exclusions(entries: Iterable[ExcludeEntry], document: Document) -> tuple[Exclusion, ...]:
     exclusions = []
-    for number, entry in _entries("exclude", ExcludeEntry, document).items():
+    for number, entry in enumerate(entries):
         path = ("exclude", number, "select")
         selectors = _selectors(entry.select, path, document)
         for index, selector in enumerate(selectors):

@@ -208,7 +208,16 @@ def github_rows(planned: Sequence[PlannedCell]) -> list[dict[str, Any]]:
     A row has `id`, `image`, `host`, `tensorflow`, `python`, `variant`, `prediction` (its word) and
     `runner`, a list of labels for `runs-on`.
     """
-    return [_row(cell) for cell in planned]
+    return [
+        {
+            "id": each.cell.identifier,
+            **_image(each.cell.image),
+            "host": each.cell.host.identifier,
+            "prediction": each.prediction.word,
+            "runner": list(each.cell.host.runner),
+        }
+        for each in planned
+    ]
 
 
 def github_matrices(planned: Sequence[PlannedCell]) -> list[dict[str, list[dict[str, Any]]]]:
@@ -231,17 +240,6 @@ def github_image_matrix(images: Sequence[ImageSpec]) -> dict[str, list[dict[str,
             hint="select fewer, for example with --select tensorflow=newest or --select prediction=works",
         )
     return {"include": [_image(image) for image in images]}
-
-
-def _row(planned: PlannedCell) -> dict[str, Any]:
-    host = planned.cell.host
-    return {
-        "id": planned.cell.identifier,
-        **_image(planned.cell.image),
-        "host": host.identifier,
-        "prediction": planned.prediction.word,
-        "runner": list(host.runner),
-    }
 
 
 def _image(image: ImageSpec) -> dict[str, Any]:

@@ -18,7 +18,7 @@ INCLUDE = re.compile(r"(?:-r|--requirement)(?:\s+|\s*=\s*|(?=[^-\s]))(?P<file>\S
 CONSTRAIN = re.compile(r"(?:-c|--constraint)(?:\s+|\s*=\s*|(?=[^-\s]))(?P<file>\S.*)$")
 OPTIONS = re.compile(r"\s+(?=--)")
 _HASH = re.compile(r"--hash[= ](?P<algorithm>\w+):(?P<digest>[0-9a-fA-F]+)")
-_VARIABLE = re.compile(r"\$\{[A-Z0-9_]+\}")
+_REFERENCE = re.compile(r"\$\{[A-Z0-9_]+\}")
 #: Options that ask for what every lock does anyway.
 _ALWAYS = re.compile(r"--only-binary\b.*|--prefer-binary")
 _INDEX = re.compile(r"-i\b|--index-url|--extra-index-url|--no-index|-f\b|--find-links|--trusted-host")
@@ -90,7 +90,7 @@ def _include(path: Path, root: Path, found: Collected, seen: set[Path], *, const
 def _read_line(
     text: str, directory: Path, root: Path, found: Collected, *, constrain: bool, demands_hashes: bool
 ) -> None:
-    if _VARIABLE.search(text):
+    if _REFERENCE.search(text):
         raise ValueError(f"{quote(text)} uses an environment variable, but a lock is the same everywhere")
     if _ALWAYS.fullmatch(text):
         return

@@ -211,22 +211,8 @@ def _version(choice: Choice | None) -> tuple[str, ...]:
     return () if choice is None else (choice.version,)
 
 
-def _image(
-    read: Callable[[ImageSpec], tuple[str, ...]],
-    equals: Callable[[str], Wanted],
-    compare: Callable[[str], versions.Comparer] | None = None,
-) -> Axis:
-    return Axis(Scope.IMAGE, read, equals, compare)
-
-
-def _host(
-    read: Callable[[HostClass], tuple[str, ...]],
-    equals: Callable[[str], Wanted],
-    compare: Callable[[str], versions.Comparer] | None = None,
-) -> Axis:
-    return Axis(Scope.HOST, read, equals, compare)
-
-
+_image = functools.partial(Axis, Scope.IMAGE)
+_host = functools.partial(Axis, Scope.HOST)
 _two_parts = functools.partial(versions.numbers_comparer, max_parts=2)
 
 #: Every key that a selector may have.
@@ -250,9 +236,5 @@ AXES: dict[str, Axis] = {
         lambda host: (str(host.compute_capability),) if host.has_gpu else (), _same(_two_parts), _two_parts
     ),
     "compat": _host(lambda host: (host.compat,) if host.compat else (), _same(_two_parts), _two_parts),
-    "prediction": Axis(
-        Scope.PREDICTION,
-        lambda prediction: (prediction.word,),
-        _word(*WORDS),
-    ),
+    "prediction": Axis(Scope.PREDICTION, lambda prediction: (prediction.word,), _word(*WORDS)),
 }

@@ -13,7 +13,7 @@ import click
 
 from ..model.diagnosis import GPU_USED, NO_FAULT, WAYS, Cause, Diagnosis, Evidence, Harmless, Remedy
 from .diagnosis_words import environment_facts, headline, missing_facts
-from .printable import one_line, printable
+from .printable import one_line, wrapped
 
 #: Columns at which prose is wrapped, in a file and on a terminal that is at least as wide.
 WIDTH = 80
@@ -118,14 +118,7 @@ class _Page:
         return self._wrapped(f"{entry.code} ({lines}): {entry.says}", "  ", "    ")
 
     def _wrapped(self, prose: str, indent: str = "", following: str | None = None) -> list[str]:
-        return textwrap.wrap(
-            printable(prose),
-            self._width,
-            initial_indent=indent,
-            subsequent_indent=indent if following is None else following,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        return wrapped(prose, self._width, indent, following)
 
 
 def _heading(words: str) -> str:

@@ -11,7 +11,7 @@ from ..model.finding import Finding, Place
 from .printable import counted, json_text, one_line
 
 
-def text(findings: Sequence[Finding]) -> str:
+def findings_text(findings: Sequence[Finding]) -> str:
     """Return a line for each finding, as linters print them, and its fix on the next line."""
     lines = []
     for one in findings:
@@ -22,12 +22,12 @@ def text(findings: Sequence[Finding]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def as_json(findings: Sequence[Finding]) -> str:
+def findings_json(findings: Sequence[Finding]) -> str:
     """Return the findings as JSON."""
     return json_text({"findings": [one.as_json() for one in findings]}) + "\n"
 
 
-def github(findings: Sequence[Finding]) -> str:
+def findings_github(findings: Sequence[Finding]) -> str:
     """Return a workflow command for each finding, which GitHub shows next to the line."""
     return "".join(
         workflow_command(one.place, one.code, " ".join(filter(None, (f"{one.message}.", one.fix))))
@@ -43,7 +43,7 @@ def workflow_command(place: Place, title: str, message: str) -> str:
     )
 
 
-def summary(findings: Sequence[Finding], files: int) -> str:
+def findings_summary(findings: Sequence[Finding], files: int) -> str:
     """Return one line that says how much was found."""
     if not findings:
         return f"Nothing found in {counted(files, 'file')}."

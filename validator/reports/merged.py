@@ -10,7 +10,7 @@ from .markdown import code, table
 from .printable import counted
 
 #: Rows of a table. More is counted.
-_SHOWN = 100
+_ARTIFACTS = 100
 #: The characters of a name or reason that are shown.
 _LENGTH = 300
 
@@ -36,9 +36,9 @@ def _rows(refused: Sequence[Refused]) -> Iterator[str]:
         ("artifact", "why it was refused"),
         (
             (code(shortened(each.artifact, _LENGTH)), code(shortened(each.reason, _LENGTH)))
-            for each in refused[:_SHOWN]
+            for each in refused[:_ARTIFACTS]
         ),
     )
-    if len(refused) > _SHOWN:
+    if len(refused) > _ARTIFACTS:
         yield ""
-        yield f"And {counted(len(refused) - _SHOWN, 'artifact')} more."
+        yield f"And {counted(len(refused) - _ARTIFACTS, 'artifact')} more."

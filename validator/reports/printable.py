@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from typing import Any
 
 #: C0 and C1 controls except line feed and tab, characters that change the writing direction or act as a line
@@ -38,6 +39,18 @@ def json_text(document: Any) -> str:
 def one_line(text: str) -> str:
     """Make text printable on a single line."""
     return printable(text).replace("\n", "\\n").replace("\t", " ")
+
+
+def wrapped(prose: str, width: int, indent: str = "", following: str | None = None) -> list[str]:
+    """Return prose as printable lines. following: the indent of all lines but the first, if it differs."""
+    return textwrap.wrap(
+        printable(prose),
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent if following is None else following,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def counted(number: int, noun: str) -> str:

@@ -48,7 +48,7 @@ def why(one: OnHost) -> str:
     return ""
 
 
-def text(found: Sequence[OnHost]) -> str:
+def predictions_text(found: Sequence[OnHost]) -> str:
     """Return two lines for each prediction: its word, and the reason that decides."""
     lines = []
     for one in found:
@@ -60,7 +60,7 @@ def text(found: Sequence[OnHost]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def as_json(found: Sequence[OnHost]) -> str:
+def predictions_json(found: Sequence[OnHost]) -> str:
     """Return the predictions as JSON."""
     rows: list[PinnedDocument] = [
         {
@@ -76,7 +76,7 @@ def as_json(found: Sequence[OnHost]) -> str:
     return json_text({"predictions": rows}) + "\n"
 
 
-def markdown(found: Sequence[OnHost]) -> str:
+def predictions_markdown(found: Sequence[OnHost]) -> str:
     """Return a table for the summary of a job, in which nothing from the files is markup."""
     lines = ["| pinned in | TensorFlow | host | prediction | why |", "|---|---|---|---|---|"]
     for one in found:
@@ -90,7 +90,7 @@ def markdown(found: Sequence[OnHost]) -> str:
 _VERBS = {Outcome.FAILS.value: "fail", EAGER_ONLY: f"be {EAGER_ONLY}"}
 
 
-def github(found: Sequence[OnHost]) -> str:
+def predictions_github(found: Sequence[OnHost]) -> str:
     """Return a workflow command for each prediction that fails: an error next to the pin."""
     return "".join(
         workflow_command(

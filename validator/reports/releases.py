@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..model.prediction import EAGER_ONLY
 from ..model.situation import EAGER, XLA
-from .printable import one_line
+from .printable import one_line, wrapped
 
-_MODES = {EAGER: "eager operations", XLA: "functions that XLA compiles"}
+_MODE_NAMES = {EAGER: "eager operations", XLA: "functions that XLA compiles"}
 _WAYS = {"image": "In an image", "pip": "With pip"}
 
 
-def text(answer: Mapping[str, Any], width: int) -> str:
+def what_works_text(answer: Mapping[str, Any], width: int) -> str:
     """Return the headline, the newest release for each mode, and each way of getting one.
 
     A way comes with its commands and the reasons why no newer release is chosen.
@@ -24,20 +23,20 @@ def text(answer: Mapping[str, Any], width: int) -> str:
 
 
 def _lines(answer: Mapping[str, Any], width: int) -> Iterator[str]:
-    yield from _wrapped(answer["headline"], width)
+    yield from wrapped(answer["headline"], width)
     for remark in answer["remarks"]:
-        yield from _wrapped(remark, width)
-    yield from _wrapped(answer["basis"], width)
-    yield from _wrapped(f"For {', '.join(answer['machine'])}.", width)
+        yield from wrapped(remark, width)
+    yield from wrapped(answer["basis"], width)
+    yield from wrapped(f"For {', '.join(answer['machine'])}.", width)
     yield ""
     for mode in answer["modes"]:
-        yield from _wrapped(f"{_MODES[mode['mode']]}: {mode['shown']}", width, "  ", "    ")
+        yield from wrapped(f"{_MODE_NAMES[mode['mode']]}: {mode['shown']}", width, "  ", "    ")
     for way in answer["ways"]:
         only = ", only for eager operations" if way["modes"] == EAGER_ONLY else ""
         yield ""
         yield f"{_WAYS[way['way']]}: TensorFlow {way['release']}, Python {way['python']}{only}"
         for note in way["notes"]:
-            yield from _wrapped(note, width, "  ")
+            yield from wrapped(note, width, "  ")
         yield from (f"      {one_line(command)}" for command in way["commands"])
         if way["newer"]:
             yield "  Why no newer release:"
@@ -47,7 +46,7 @@ def _lines(answer: Mapping[str, Any], width: int) -> Iterator[str]:
         yield ""
         yield f"Why TensorFlow {newest['release']} does not work:"
         for reason in newest["reasons"]:
-            yield from _wrapped(_reason(reason), width, "  - ", "    ")
+            yield from wrapped(_reason(reason), width, "  - ", "    ")
 
 
 def _newer(groups: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
@@ -57,7 +56,7 @@ def _newer(groups: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
         newest = first["releases"].split(" to ")[-1]
         oldest = (others or [first])[-1]["releases"].split(" to ")[0]
         span = newest if oldest == newest else f"{oldest} to {newest}"
-        yield from _wrapped(f"{span}: {_reason(first['reasons'][0])}", width, "  - ", "    ")
+        yield from wrapped(f"{span}: {_reason(first['reasons'][0])}", width, "  - ", "    ")
 
 
 def _deciding(group: Mapping[str, Any]) -> str:
@@ -68,14 +67,3 @@ def _deciding(group: Mapping[str, Any]) -> str:
 
 def _reason(reason: Mapping[str, str]) -> str:
     return f"{reason['text']} ({reason['fact']})" if reason["fact"] else reason["text"]
-
-
-def _wrapped(prose: str, width: int, indent: str = "", following: str | None = None) -> list[str]:
-    return textwrap.wrap(
-        one_line(prose),
-        width,
-        initial_indent=indent,
-        subsequent_indent=indent if following is None else following,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

@@ -93,15 +93,16 @@ def evidence_words(prediction: Prediction) -> str:
 
 
 def reasons_table(reasons: Iterable[Reason]) -> Table:
-    """Return a table of the reasons with fact and source.
-
-    Advisories don't change the outcome.
-    """
+    """Return a table of the reasons with fact and source."""
     table = Table.grid(padding=(0, 2))
     for reason in reasons:
-        table.add_row(styled(reason.label), Text(reason.sentence))
-        table.add_row("", Text(f"{reason.fact} ({reason.status}): {reason.source}", style="dim"))
+        _add_reason(table, styled(reason.label), reason)
     return table
+
+
+def _add_reason(table: Table, label: RenderableType, reason: Reason) -> None:
+    table.add_row(label, Text(reason.sentence))
+    table.add_row("", Text(f"{reason.fact} ({reason.status}): {reason.source}", style="dim"))
 
 
 def records_table(records: Iterable[Record]) -> Table:
@@ -122,7 +123,7 @@ def records_table(records: Iterable[Record]) -> Table:
 def record_text(record: Record) -> RenderableType:
     """Show a record without its raw report."""
     facts = Table.grid(padding=(0, 2))
-    for name in (
+    described = (
         "cell",
         "engine",
         "base",
@@ -131,7 +132,8 @@ def record_text(record: Record) -> RenderableType:
         "probe_version",
         "started",
         "finished",
-    ):
+    )
+    for name in described:
         if (value := getattr(record, name)) is not None:
             facts.add_row(name, Text(str(value)))
     facts.add_row("signed", "yes" if record.measurement else "no, so it can't be certified")
@@ -230,8 +232,7 @@ def _reasons_against(gpus: Sequence[GpuSupport]) -> Iterator[RenderableType]:
             grouped.setdefault(need.reason, []).append(str(need.capability))
     table = Table.grid(padding=(0, 2))
     for reason, capabilities in grouped.items():
-        table.add_row(", ".join(capabilities), Text(reason.sentence))
-        table.add_row("", Text(f"{reason.fact} ({reason.status}): {reason.source}", style="dim"))
+        _add_reason(table, ", ".join(capabilities), reason)
     if grouped:
         yield table
         yield ""

@@ -102,21 +102,12 @@ def _check(check: CheckResult) -> dict[str, Any]:
 
 def _history(history: Sequence[Past]) -> list[dict[str, Any]]:
     """Return the history, newest first, each entry with what else changed since the one before."""
-    entries = []
-    earlier: Past | None = None
-    for past in history:
-        changed = past.changed_since(earlier) if earlier else ()
-        entries.append(
-            {
-                "record": past.record,
-                "finished": past.finished,
-                "verdict": past.verdict,
-                "reason": past.reason,
-                "driver": past.driver,
-                "changed": list(changed),
-            }
-        )
-        earlier = past
+    fields = ("record", "finished", "verdict", "reason", "driver")
+    entries = [
+        {name: getattr(past, name) for name in fields}
+        | {"changed": list(past.changed_since(earlier)) if earlier else []}
+        for earlier, past in zip((None, *history), history, strict=False)
+    ]
     return entries[::-1]
 
 

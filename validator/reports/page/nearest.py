@@ -55,7 +55,7 @@ def nearest(rows: Sequence[Row], images: Sequence[ImageSpec]) -> dict[int, int]:
         if works(row):
             working.setdefault(row.host, []).append(number)
             if row.planned is not None:
-                same_gpu.setdefault(_gpu(row.planned.cell.host), []).append(number)
+                same_gpu.setdefault(_gpu_kind(row.planned.cell.host), []).append(number)
     #: By machine, image without its release, and Python: many rows have the same nearest one.
     known: dict[tuple[str, str, bool, object], int | None] = {}
     found = {}
@@ -69,7 +69,7 @@ def nearest(rows: Sequence[Row], images: Sequence[ImageSpec]) -> dict[int, int]:
             best = _best(candidates, rows, images, image)
             if best is None and row.planned is not None:
                 host = row.planned.cell.host
-                others = same_gpu.get(_gpu(host), ())
+                others = same_gpu.get(_gpu_kind(host), ())
                 best = _best(_nearest_driver(others, rows, host), rows, images, image)
             known[key] = best
         if (nearby := known[key]) is not None:
@@ -125,5 +125,5 @@ def _nearest_driver(candidates: Iterable[int], rows: Sequence[Row], host: HostCl
     return drivers[max(drivers)] if drivers else []
 
 
-def _gpu(host: HostClass) -> object:
+def _gpu_kind(host: HostClass) -> object:
     return host.gpu or host.compute_capability
