@@ -35,7 +35,6 @@ NEEDED = (
     "requests",
     "rich",
     "sqlalchemy",
-    "alembic",
     "psycopg",
     "packageurl",
     "pynvml",
