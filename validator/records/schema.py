@@ -2,20 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import (
-    DDL,
-    Column,
-    Connection,
-    Engine,
-    Index,
-    MetaData,
-    Table,
-    Text,
-    event,
-    insert,
-    inspect,
-    select,
-)
+from sqlalchemy import Column, Connection, Engine, Index, MetaData, Table, Text, insert, inspect, select
 
 from ..errors import InputError, MissingError
 
@@ -40,22 +27,20 @@ Index("records_by_key", records.c.key, records.c.finished)
 Index("records_by_cell", records.c.cell, records.c.finished)
 _versions = Table("records_schema", _metadata, Column("version_num", Text, primary_key=True))
 
-for _change in ("UPDATE", "DELETE"):
-    event.listen(
-        records,
-        "after_create",
-        DDL(
-            f"CREATE TRIGGER records_no_{_change.lower()} BEFORE {_change} ON records "
-            "BEGIN SELECT RAISE(ABORT, 'records are never changed'); END"
-        ).execute_if(dialect="sqlite"),
-    )
-for _statement in (
-    "CREATE FUNCTION records_refuse() RETURNS trigger LANGUAGE plpgsql AS "
-    "$$ BEGIN RAISE EXCEPTION 'records are never changed'; END $$",
-    "CREATE TRIGGER records_no_change BEFORE UPDATE OR DELETE OR TRUNCATE ON records "
-    "FOR EACH STATEMENT EXECUTE FUNCTION records_refuse()",
-):
-    event.listen(records, "after_create", DDL(_statement).execute_if(dialect="postgresql"))
+#: What refuses changes, by dialect.
+_APPEND_ONLY = {
+    "sqlite": tuple(
+        f"CREATE TRIGGER records_no_{change.lower()} BEFORE {change} ON records "
+        "BEGIN SELECT RAISE(ABORT, 'records are never changed'); END"
+        for change in ("UPDATE", "DELETE")
+    ),
+    "postgresql": (
+        "CREATE FUNCTION records_refuse() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION 'records are never changed'; END $$",
+        "CREATE TRIGGER records_no_change BEFORE UPDATE OR DELETE OR TRUNCATE ON records "
+        "FOR EACH STATEMENT EXECUTE FUNCTION records_refuse()",
+    ),
+}
 
 
 def bring_up(engine: Engine, location: str, *, read_only: bool = False) -> None:
@@ -79,6 +64,8 @@ def bring_up(engine: Engine, location: str, *, read_only: bool = False) -> None:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
         if not _has_tables(connection, location):
             _metadata.create_all(connection, checkfirst=False)
+            for statement in _APPEND_ONLY[engine.dialect.name]:
+                connection.exec_driver_sql(statement)
             connection.execute(insert(_versions).values(version_num=VERSION))
 
 
