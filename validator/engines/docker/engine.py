@@ -56,7 +56,7 @@ class DockerEngine:
         self._client = endpoint.client
         self._maker = maker
         with self._answering("the engine"):
-            if removed := containers.remove_leftovers(self._client, endpoint.info):
+            if removed := containers.remove_leftovers(endpoint):
                 logger.info("removed %d containers of a run that was killed", removed)
 
     def describe(self) -> str:
@@ -149,7 +149,7 @@ class DockerEngine:
 
         Raises the errors of `probe`, and InputError if the image has no Python.
         """
-        return containers.run_probe(self._client, self._endpoint.info, image, request, progress)
+        return containers.run_probe(self._endpoint, image, request, progress)
 
     def derivation(self, image: str) -> Derivation | None:
         """Return what an image was derived from, see `derivation_of`."""
