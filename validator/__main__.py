@@ -35,7 +35,6 @@ NEEDED = (
     "requests",
     "rich",
     "sqlalchemy",
-    "alembic",
     "psycopg",
     "packageurl",
     "pynvml",
@@ -88,6 +87,11 @@ def main() -> None:
             f"error: no space left on the disk that holds {error.filename or 'the output'}", file=sys.stderr
         )
         code = EXIT_MISSING
+    except Exception as error:
+        if not _is_interruption(error):
+            raise
+        print("stopped", file=sys.stderr)
+        code = EXIT_INTERRUPTED
     _leave_stuck_threads(code)
     sys.exit(code)
 
@@ -148,6 +152,21 @@ def _leave_stuck_threads(code: int) -> None:
 def _drop_output() -> None:
     # At exit, Python flushes stdout and would fail again.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _is_interruption(error: BaseException | None) -> bool:
+    """Return True if an error was raised while a KeyboardInterrupt was handled.
+
+    `with condition: condition.wait()` raises RuntimeError if the signal arrives between its releasing and
+    acquiring the lock, because the lock that `with` wants to release is not held then.
+    """
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        seen.add(id(error))
+        error = error.__context__
+    return False
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -204,7 +204,7 @@ def test_a_run_killed_between_creation_and_note_leaves_no_container(endpoint: En
         "def die(*_):\n"
         "    print(runs.current().directory.name, flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "ledger.Entry.created = die\n"
+        "ledger.created = die\n"
         "engine = ",
     )
     with running(sys.executable, "-c", program, image, SAY_AND_WAIT.hex()) as process:

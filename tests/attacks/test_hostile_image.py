@@ -27,7 +27,7 @@ from validator.model.measurement import GpuIdentity, Measurement, Outside, Unrea
 from validator.model.record import Record, Verdict
 from validator.model.spec import Choice, ImageSpec, Variant
 from validator.pipeline.gpu_groups import targets
-from validator.pipeline.measuring import Probing, measured_record
+from validator.pipeline.measuring import Probing, measure
 from validator.pipeline.run import Options, Run, Runner
 from validator.records.store import Store
 from validator.system.files import make_machine_directory
@@ -157,7 +157,7 @@ class Machine:
             )  # fmt: skip
             [target] = targets(self.engine.outside(), (), by_model=True)
             probing = Probing(target, None, "key")
-            return measured_record(probing, built, LOCK, run, PERFECT["started"], lambda _: None)
+            return measure(probing, built, LOCK, run, PERFECT["started"], lambda _: None)
 
     @property
     def statement(self) -> Measurement:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from validator.certify.acceptance import Certifier
-from validator.certify.challenges import Challenge, Ledger, TonightsChallenges, new_challenge
+from validator.certify.challenges import Challenge, IssuedChallenges, Ledger, new_challenge
 from validator.certify.issue_certificate import Issued, certify
 from validator.certify.registration import entry_line
 from validator.certify.signing import Signer
@@ -60,7 +60,7 @@ class Desk:
     """Somebody who certifies: who may speak there, and what was asked."""
 
     runners: tuple[Runner, ...]
-    challenges: TonightsChallenges = field(default_factory=lambda: TonightsChallenges({}))
+    challenges: IssuedChallenges = field(default_factory=lambda: IssuedChallenges({}))
 
     @property
     def certifier(self) -> Certifier:

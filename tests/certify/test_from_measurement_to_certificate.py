@@ -28,7 +28,7 @@ from validator.locks import lock_files
 from validator.model.measurement import Outside
 from validator.model.record import Record, Verdict
 from validator.model.spec import Choice, ImageSpec, Variant
-from validator.pipeline.workplace import Workplace
+from validator.pipeline.workplace import OpenedEngine
 from validator.records.store import Store
 from validator.registry.client import Registry
 
@@ -96,8 +96,8 @@ def place(
 
 
 def measure(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, *options: str) -> int:
-    place = Workplace(engine, None, engine.describe())
-    monkeypatch.setattr(building, "open_workplace", lambda *_, **__: place)
+    place = OpenedEngine(engine, None, engine.describe())
+    monkeypatch.setattr(building, "open_engine", lambda *_, **__: place)
     return cli.run(["build-matrix", *options])
 
 

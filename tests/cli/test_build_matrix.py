@@ -194,7 +194,7 @@ def on_machine(
     place = SimpleNamespace(
         description="a test", maker=None, engine=SimpleNamespace(provides=lambda python: True, name="test")
     )
-    monkeypatch.setattr(building, "_open_workplace", lambda *_, **__: place)
+    monkeypatch.setattr(building, "_open_engine", lambda *_, **__: place)
     monkeypatch.setattr(building, "_runner", lambda *_, **__: None)
     monkeypatch.setattr(building, "build", stop)
     monkeypatch.chdir(tmp_path)

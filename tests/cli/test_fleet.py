@@ -21,7 +21,7 @@ from tests.pipeline.fakes import H100, NO_GPU, FakeEngine, outside_of, report
 from tests.pipeline.test_build_matrix import OTHER, SPEC, write_lock
 from validator.cli.build_matrix import command
 from validator.cli.fleet import CapacityDocument, RunDocument, UnitDocument
-from validator.cli.fleet_run import Measuring, measure
+from validator.cli.fleet_run import FleetRequest, measure
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, MissingError
 from validator.fleet.protocol import Answer, Capacity, Fault
 from validator.fleet.run_store import Runs
@@ -91,7 +91,7 @@ class Site:
             Options(validate=False, **options), lambda _: None, runner=runner,
         )  # fmt: skip
         plan = Plan(tuple(PlannedCell(cell, None) for cell in cells), ())  # type: ignore[arg-type]
-        return measure(Measuring(plan, images, run, self.fleet, "registry.test/ours", dry_run, as_json))
+        return measure(FleetRequest(plan, images, run, self.fleet, "registry.test/ours", dry_run, as_json))
 
     def records(self) -> list[Record]:
         return list(self.store.all())

@@ -96,7 +96,7 @@ def test_a_rehearsal_uses_a_python_that_the_engine_provides(
         return []
 
     (tmp_path / NAME).touch()
-    monkeypatch.setattr(rehearse, "open_workplace", lambda *_, **__: SimpleNamespace(
+    monkeypatch.setattr(rehearse, "open_engine", lambda *_, **__: SimpleNamespace(
         engine=engine, maker=maker, description="a fake"))  # fmt: skip
     monkeypatch.setattr(rehearse, "build_matrix", build)
     asked = dataclasses.replace(ASKED, matrix_path=ROOT / "matrix.yaml", profile="quick", selectors=())

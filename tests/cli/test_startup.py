@@ -10,7 +10,7 @@ from validator import cli
 
 ROOT = Path(__file__).parents[2]
 HEAVY = (
-    "alembic", "cyclonedx", "docker", "jinja2", "psycopg", "pynvml", "re2", "requests", "rich",
+    "cyclonedx", "docker", "jinja2", "psycopg", "pynvml", "re2", "requests", "rich",
     "sqlalchemy", "yaml",
 )  # fmt: skip
 

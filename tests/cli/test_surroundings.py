@@ -130,3 +130,19 @@ def test_a_closed_pipe_gives_the_exit_code_of_shells(format_: str) -> None:
     done = in_shell("| head -n 1; exit ${PIPESTATUS[0]}", *arguments)
     assert done.returncode == EXIT_PIPE == 128 + signal.SIGPIPE
     assert not NOISE.search(done.stderr)
+
+
+def test_an_error_that_an_interrupt_caused_is_an_interrupt() -> None:
+    program = """
+import threading
+from validator import __main__, cli
+condition = threading.Condition(threading.Lock())
+def run():
+    with condition:
+        condition.release()
+        raise KeyboardInterrupt
+cli.run = run
+__main__.main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped\n")

@@ -39,7 +39,7 @@ from validator.model.lock import Lock, Wheel
 from validator.model.measurement import Outside, Unread
 from validator.model.spec import ImageSpec, Variant
 from validator.model.verdict import REQUIRED_ON_CPU
-from validator.pipeline.workplace import Workplace
+from validator.pipeline.workplace import OpenedEngine
 from validator.registry import client as registry_module
 from validator.registry.names import Repository
 from validator.system.files import machine_directory, make_machine_directory
@@ -231,9 +231,9 @@ def emulated(
     """
     engine = engine or Engine()
     with pytest.MonkeyPatch.context() as patch:
-        place = Workplace(engine, Maker(), engine.describe())  # type: ignore[arg-type]
+        place = OpenedEngine(engine, Maker(), engine.describe())  # type: ignore[arg-type]
         for name in ("validator.cli.building", "validator.cli.rehearse"):
-            patch.setattr(f"{name}.open_workplace", lambda *_, **__: place)
+            patch.setattr(f"{name}.open_engine", lambda *_, **__: place)
         for name in ("validator.delivery.pull", "validator.cli.rehearse"):
             patch.setattr(f"{name}.Engine", Docker)
         patch.setattr("validator.engines.docker.connect", lambda: None)

@@ -121,8 +121,9 @@ def test_an_ended_run_continues_where_it_stopped(project: Path, caches: Path) ->
         ) as run:
             wait(run)
             run.send_signal(number)
-            _, said = run.communicate(timeout=60)
-        assert run.returncode == (-number if number == signal.SIGKILL else 130)
+            printed, said = run.communicate(timeout=60)
+        output = f"{printed.decode()}\n{said.decode()}"
+        assert run.returncode == (-number if number == signal.SIGKILL else 130), output
         # What was measured is kept, and not measured again.
         assert recorded(project) == 1
         return said

@@ -171,7 +171,7 @@ def test_an_image_is_measured_again_after_a_change(
     if change == "lock":
         write_lock(bench.locks, SPEC, "1" * 64)
     elif change == "probe":
-        monkeypatch.setattr("validator.pipeline.image.probe_version", lambda *_: "another")
+        monkeypatch.setattr("validator.pipeline.measuring.probe_version", lambda *_: "another")
     elif change == "host":
         engine.facts = {"kernel": "6.2"}
     elif change == "engine":

@@ -57,11 +57,11 @@ def test_the_error_for_missing_permission_says_who_can_create_tables(
     assert caught.value.hint and "owner create the tables with `records import" in caught.value.hint
 
 
-def test_a_newer_schema_is_rejected(postgresql: Server, database: str) -> None:
+def test_another_schema_is_rejected(postgresql: Server, database: str) -> None:
     with Store(postgresql.url(database)):
         pass
     postgresql.sql("UPDATE records_schema SET version_num = '9999'", database)
-    with pytest.raises(MissingError, match=f"/{database}: a newer version of this program made its tables"):
+    with pytest.raises(MissingError, match=f"/{database}: another version of this program made its tables"):
         Store(postgresql.url(database))
 
 

@@ -8,12 +8,15 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import FrameType
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from validator.system import pools
 from validator.system.pools import as_completed, map_ahead, map_in_threads, stuck_threads
 
 
@@ -106,6 +109,36 @@ def test_ctrl_c_does_not_wait_for_threads_that_are_stuck(form: str, stuck: int) 
         assert stream.read() == f"stuck {stuck}\n"
     assert child.wait(10) == 130
     assert time.monotonic() - pressed < 20
+
+
+def interrupted_at(instruction: int) -> type[BaseException] | None:
+    """Wait for what never comes, with Ctrl-C at the nth instruction. Return what was raised."""
+    seen, before = 0, sys.gettrace()
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal seen
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        seen += event == "opcode"
+        if seen == instruction:
+            raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        next(as_completed([Future()]))
+    except BaseException as error:
+        return type(error)
+    finally:
+        sys.settrace(before)
+    return None
+
+
+def test_ctrl_c_at_any_moment_is_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In `threading.Condition`, one at the wrong moment would become a RuntimeError."""
+    monkeypatch.setattr(pools, "_LOOK_S", 0.0001)
+    # A round of the wait has about 30 instructions; the one that this replaces had 420.
+    raised = {instruction: interrupted_at(instruction) for instruction in range(1, 460)}
+    assert {at: kind for at, kind in raised.items() if kind is not KeyboardInterrupt} == {}
 
 
 def test_ctrl_c_that_does_not_wake_the_main_thread_is_noticed() -> None:

@@ -28,7 +28,7 @@ from validator.engines.docker.images import list_images
 from validator.errors import MissingError
 from validator.model.record import Record, Verdict
 from validator.model.timestamps import format_timestamp, now_utc
-from validator.pipeline.workplace import Making, assembler
+from validator.pipeline.workplace import ImageSettings, assembler
 from validator.records import jsonl
 from validator.registry.client import Registry
 from validator.registry.names import Repository
@@ -80,7 +80,7 @@ def endpoint() -> Iterator[Endpoint]:
         endpoint = connect()
     except MissingError as error:
         pytest.skip(str(error))
-    if reason := assembler(host_sources(), Making(), endpoint).provides(PYTHON):
+    if reason := assembler(host_sources(), ImageSettings(), endpoint).provides(PYTHON):
         pytest.skip(reason)
     yield endpoint
     endpoint.client.close()

@@ -39,7 +39,7 @@ _SOURCES = (
     "reports/__init__.py", "reports/cell.py", "reports/diagnosis.py", "reports/diagnosis_words.py",
     "reports/printable.py",
     "reports/shareable.py", "reports/templates/diagnosis.html.j2",
-    "system/__init__.py", "system/files.py", "system/notes.py", "system/orphans.py", "system/processes.py",
+    "system/__init__.py", "system/files.py", "system/orphans.py", "system/processes.py",
     "system/runs.py",
 )  # fmt: skip
 

@@ -77,7 +77,7 @@ class _Rows(msgspec.Struct):
 
 
 @dataclass
-class TonightsChallenges:
+class IssuedChallenges:
     """The challenges of one run of a workflow."""
 
     by_value: dict[str, Challenge]
@@ -93,7 +93,7 @@ class TonightsChallenges:
         return None if before == record else before
 
 
-def read_challenges(path: Path) -> TonightsChallenges:
+def read_challenges(path: Path) -> IssuedChallenges:
     """Read the cells of a workflow's plan: `{"include": [{"id": CELL, "challenge": …, "issued": …}]}`.
 
     Raises InputError.
@@ -112,7 +112,7 @@ def read_challenges(path: Path) -> TonightsChallenges:
         if row.challenge in found:
             raise InputError(f"{path}: {row.id} has the challenge of another cell", hint=_MADE_BY)
         found[row.challenge] = Challenge(row.challenge, row.id, issued)
-    return TonightsChallenges(found)
+    return IssuedChallenges(found)
 
 
 _MADE_BY = "`certify challenges` writes such a file"

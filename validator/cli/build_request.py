@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,90 +96,45 @@ class Request:
         return others
 
 
-@dataclass(frozen=True)
-class _Conflict:
-    """Options that contradict others.
-
-    when: the others. options: those that can't be given then, by their parameters; none if `when` says it
-    all. message: the sentence, without the option that it starts with if there are `options`; it may name
-    `{on}`.
-    """
-
-    when: Callable[[Request], object]
-    options: tuple[str, ...]
-    message: str
-
-
 #: A rehearsal has its own store, keys and trust file, and does every step.
 _NOT_REHEARSED = (
     "store_url", "engine_name", "layout", "keep_going", "no_validate", "retag", "mount_from", "builder_key",
     "identity", "issuer", "trust_path", "pull_from", "challenge", "challenges_path", "force", "on",
     "fleet_path", "dry_run",
 )  # fmt: skip
-_CONFLICTS = (
-    _Conflict(lambda asked: asked.rehearse, _NOT_REHEARSED, "can't be combined with --rehearse"),
-    _Conflict(lambda asked: not asked.rehearse, ("keep",), "has no effect without --rehearse"),
-    _Conflict(
-        lambda asked: asked.with_fleet,
-        ("no_validate", "layout", "keep_going"),
-        "can't be combined with --on {on}",
-    ),
-    _Conflict(
-        lambda asked: asked.with_fleet and not asked.push and not asked.pull_from,
-        (),
-        "--on {on} needs --push or --pull-from: nodes pull the images by digest",
-    ),
-    _Conflict(lambda asked: not asked.with_fleet, ("fleet_path", "dry_run"), "has no effect with --on local"),
-    _Conflict(
-        lambda asked: asked.no_validate,
-        ("depth", "challenge", "challenges_path"),
-        "has no effect with --no-validate",
-    ),
-    _Conflict(
-        lambda asked: asked.challenge is not None and asked.challenges_path is not None,
-        (),
-        "--challenge and --challenges can't be combined",
-    ),
-    _Conflict(
-        lambda asked: asked.layout is not None,
-        ("push", "pull_from", "retag", "depth", "challenge"),
-        "can't be combined with --oci",
-    ),
-    _Conflict(
-        lambda asked: asked.engine_name == "venv",
-        ("base", "layout"),
-        "has no effect with --engine venv",
-    ),
-    _Conflict(
-        lambda asked: not asked.push,
-        ("mount_from", "builder_key", "identity", "issuer"),
-        "has no effect without --push",
-    ),
-    _Conflict(
-        lambda asked: (asked.identity is None) != (asked.issuer is None),
-        (),
-        "--identity and --issuer belong together",
-    ),
-    _Conflict(lambda asked: not asked.push, ("retag",), "has no effect without --push"),
-    _Conflict(lambda asked: asked.push and asked.pull_from, (), "--push and --pull-from can't be combined"),
-    _Conflict(
-        lambda asked: asked.pull_from and asked.no_validate,
-        (),
-        "--pull-from and --no-validate can't be combined: nothing would be left to do",
-    ),
-    _Conflict(
-        lambda asked: asked.engine_name == "venv" and (asked.push or asked.pull_from),
-        (),
-        "--engine venv builds no images for a registry: use --engine docker",
-    ),
-)
 
 
 def check(asked: Request) -> None:
     """Raise UsageError if options contradict each other."""
-    for conflict in _CONFLICTS:
-        if conflict.when(asked):
-            message = conflict.message.format(on=asked.on)
-            if not conflict.options:
-                raise click.UsageError(message)
-            reject_options(conflict.options, message)
+    if asked.rehearse:
+        reject_options(_NOT_REHEARSED, "can't be combined with --rehearse")
+    else:
+        reject_options(("keep",), "has no effect without --rehearse")
+    if asked.with_fleet:
+        reject_options(("no_validate", "layout", "keep_going"), f"can't be combined with --on {asked.on}")
+        if not asked.push and not asked.pull_from:
+            raise click.UsageError(
+                f"--on {asked.on} needs --push or --pull-from: nodes pull the images by digest"
+            )
+    else:
+        reject_options(("fleet_path", "dry_run"), "has no effect with --on local")
+    if asked.no_validate:
+        reject_options(("depth", "challenge", "challenges_path"), "has no effect with --no-validate")
+    if asked.challenge is not None and asked.challenges_path is not None:
+        raise click.UsageError("--challenge and --challenges can't be combined")
+    if asked.layout is not None:
+        reject_options(("push", "pull_from", "retag", "depth", "challenge"), "can't be combined with --oci")
+    if asked.engine_name == "venv":
+        reject_options(("base", "layout"), "has no effect with --engine venv")
+    if not asked.push:
+        reject_options(("mount_from", "builder_key", "identity", "issuer"), "has no effect without --push")
+    if (asked.identity is None) != (asked.issuer is None):
+        raise click.UsageError("--identity and --issuer belong together")
+    if not asked.push:
+        reject_options(("retag",), "has no effect without --push")
+    if asked.push and asked.pull_from:
+        raise click.UsageError("--push and --pull-from can't be combined")
+    if asked.pull_from and asked.no_validate:
+        raise click.UsageError("--pull-from and --no-validate can't be combined: nothing would be left to do")
+    if asked.engine_name == "venv" and (asked.push or asked.pull_from):
+        raise click.UsageError("--engine venv builds no images for a registry: use --engine docker")

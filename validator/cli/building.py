@@ -31,7 +31,7 @@ from ..pipeline.locking import refuse_wrong_locks
 from ..pipeline.progress_file import ProgressFile
 from ..pipeline.publisher import Publisher
 from ..pipeline.run import Event, Options, RegistryUse, Result, Run, Runner, Status
-from ..pipeline.workplace import EngineChoice, Making, Workplace, open_workplace
+from ..pipeline.workplace import EngineChoice, ImageSettings, OpenedEngine, open_engine
 from ..records.store import Store
 from ..registry.client import Registry
 from ..registry.names import Repository
@@ -40,7 +40,7 @@ from ..reports.terminal import show
 from ..system.package_sources import PackageSources, host_sources
 from .build_request import Request
 from .build_signing import builder_of
-from .fleet_run import Measuring, measure
+from .fleet_run import FleetRequest, measure
 from .fleet_settings import fleet_path_for, open_named_fleet
 from .measurement_signing import challenges_for, fleet_runner_of, runner_of
 from .next_steps import digest_of, name_of, say_estimate, say_next_steps
@@ -61,7 +61,7 @@ class Prepared:
     """
 
     sources: PackageSources
-    place: Workplace
+    place: OpenedEngine
     plan: Plan
     profile: str | None
     locks: LockDirectory
@@ -110,7 +110,7 @@ def prepare(asked: Request) -> Prepared:
     if asked.with_fleet:
         fleet = open_named_fleet(asked.on, fleet_path_for(asked.matrix_path, asked.fleet_path))
     sources, locks = host_sources(), locks_of(asked.matrix_path)
-    place = _open_workplace(asked, sources, locks, needs_images=repository is not None)
+    place = _open_engine(asked, sources, locks, needs_images=repository is not None)
     print_status(f"Engine: {place.description}")
     available, profile = available_on(place.engine), asked.profile
     fitting = plan_for_this_machine(asked.matrix_path, available) if asked.fits_machine else None
@@ -143,15 +143,15 @@ def prepare(asked: Request) -> Prepared:
     )
 
 
-def _open_workplace(
+def _open_engine(
     asked: Request, sources: PackageSources, locks: LockDirectory, *, needs_images: bool
-) -> Workplace:
-    making = Making(
+) -> OpenedEngine:
+    settings = ImageSettings(
         BasePolicy(asked.base), asked.layout, locks.own, asked.matrix_path.parent,
         renew=asked.force,
     )  # fmt: skip
     choice = EngineChoice(asked.engine_name)
-    return open_workplace(choice, sources, making, needs_images=needs_images, measures=asked.measures_here)
+    return open_engine(choice, sources, settings, needs_images=needs_images, measures=asked.measures_here)
 
 
 def _options(asked: Request) -> Options:
@@ -165,7 +165,7 @@ def _options(asked: Request) -> Options:
 
 def _publisher(
     asked: Request,
-    place: Workplace,
+    place: OpenedEngine,
     repository: Repository,
     others: Sequence[Repository],
     trust_path: Path,
@@ -181,7 +181,7 @@ def _publisher(
 
 
 def _runner(
-    asked: Request, place: Workplace, hosts: Sequence[HostClass], trust_path: Path, *, challenged: bool
+    asked: Request, place: OpenedEngine, hosts: Sequence[HostClass], trust_path: Path, *, challenged: bool
 ) -> Runner | None:
     """Return what signs the measurements; None if there are none, or nothing can sign them."""
     if asked.with_fleet and not asked.dry_run:
@@ -215,7 +215,9 @@ def _measure_with_fleet(
 ) -> int:
     repository = str(prepared.repository)
     try:
-        return measure(Measuring(prepared.plan, images, run, fleet, repository, asked.dry_run, asked.as_json))
+        return measure(
+            FleetRequest(prepared.plan, images, run, fleet, repository, asked.dry_run, asked.as_json)
+        )
     finally:
         fleet.close()
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..certify.challenges import Ledger, TonightsChallenges, read_challenges
+from ..certify.challenges import IssuedChallenges, Ledger, read_challenges
 from ..certify.signing import Signer, make_key_pair
 from ..certify.statement import VALID_FOR
 from ..certify.trust import Trust
@@ -228,7 +228,7 @@ def _why_not(record: Record) -> str:
     return "it failed on a machine without a GPU"
 
 
-def _answers(store: Store, tonight: TonightsChallenges) -> Iterator[Record]:
+def _answers(store: Store, tonight: IssuedChallenges) -> Iterator[Record]:
     """Yield the records that repeat a challenge of tonight, in the cell that it was made for."""
     for challenge in tonight.by_value.values():
         since = challenge.issued - TOLERANCE

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Measuring:
+class FleetRequest:
     """The cells that `build-matrix --on` measures, and how.
 
     images: the results of building. repository: where the images are. as_json: print the results as JSON.
@@ -41,7 +41,7 @@ class Measuring:
     as_json: bool
 
 
-def measure(asked: Measuring) -> int:
+def measure(asked: FleetRequest) -> int:
     """Submit the cells, wait for their answers, print the results and return the exit code."""
     from ..fleet.run_store import Runs
     from ..pipeline.fleet import command_key, plan_units, preview, results_of

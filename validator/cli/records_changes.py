@@ -47,7 +47,7 @@ def compare_command(before: str, after: str, matrix_path: Path, store_url: str |
     store = store_url_for(matrix_path, store_url)
     with contextlib.ExitStack() as stack:
         old, new = (open_snapshot(text, store, now, stack) for text in (before, after))
-        found = fetch_differences(differences(old.newest, new.newest), old.source, new.source)
+        found = fetch_differences(differences(old.newest, new.newest), old.fetch, new.fetch)
     if format_ == "json":
         click.echo(json_text([difference_document(difference) for difference in found]))
     else:

@@ -32,7 +32,7 @@ from ..pipeline.build_matrix import build_matrix
 from ..pipeline.locking import refuse_wrong_locks
 from ..pipeline.publisher import Publisher
 from ..pipeline.run import Options, RegistryUse, Result, Run
-from ..pipeline.workplace import EngineChoice, Making, open_workplace
+from ..pipeline.workplace import EngineChoice, ImageSettings, open_engine
 from ..records.store import Store
 from ..registry.client import Registry
 from ..registry.loopback import loopback_registry, serve_command
@@ -182,10 +182,10 @@ def _throw_away_key(prefix: Path) -> Signer:
 def _measure(asked: Asked, registry: Registry, directory: Path, builder: Signer) -> list[Result]:
     """Build, push, pull and probe the images. The locks, the records and the trust are in the directory."""
     sources, locks = host_sources(), LockDirectory(directory / "locks")
-    making = Making(
+    settings = ImageSettings(
         BasePolicy(asked.base), locks=locks_of(asked.matrix_path).own, local=asked.matrix_path.parent
     )  # fmt: skip
-    place = open_workplace(EngineChoice.DOCKER, sources, making, needs_images=True, measures=True)
+    place = open_engine(EngineChoice.DOCKER, sources, settings, needs_images=True, measures=True)
     assert place.maker is not None and isinstance(place.engine, ImageEngine)
     _say(f"engine: {place.description}")
     plan = load_plan(asked.matrix_path, asked.profile, asked.selectors, available_on(place.engine))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from ..certify.acceptance import Certifier
-from ..certify.challenges import TonightsChallenges
+from ..certify.challenges import IssuedChallenges
 from ..certify.eligibility import NotCertifiable
 from ..certify.issue_certificate import certify
 from ..certify.promote import Rules, promote
@@ -112,7 +112,7 @@ def steps(
 
 
 def _certify(stage: Stage, image: Rehearsed) -> Step:
-    certifier = Certifier(stage.parties, TonightsChallenges({}))
+    certifier = Certifier(stage.parties, IssuedChallenges({}))
     try:
         certify(stage.registry, image.record, stage.signer, stage.trust, certifier)
     except NotCertifiable as error:

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from ..model.spec import ImageSpec
 from ..system import processes
 from ..system.pools import THREAD_NAME, as_completed
-from .image import measure
+from .image import process_image
 from .run import Event, Phase, Result, Run, Status
 
 #: Seconds after Ctrl-C for engines to remove containers. Don't wait longer for an engine that has stopped
@@ -30,7 +30,7 @@ def build_matrix(specs: Sequence[ImageSpec], run: Run) -> list[Result]:
     """
     pool = ThreadPoolExecutor(max(1, run.options.jobs), thread_name_prefix=THREAD_NAME)
     interrupted = False
-    futures: list[Future[list[Result]]] = [pool.submit(_measure_unless_halted, spec, run) for spec in specs]
+    futures: list[Future[list[Result]]] = [pool.submit(_process_unless_halted, spec, run) for spec in specs]
     try:
         for future in as_completed(futures):
             for result in future.result():
@@ -57,14 +57,14 @@ def _outcome(spec: ImageSpec, future: Future[list[Result]]) -> list[Result]:
     return future.result()
 
 
-def _measure_unless_halted(spec: ImageSpec, run: Run) -> list[Result]:
+def _process_unless_halted(spec: ImageSpec, run: Run) -> list[Result]:
     # This has to be decided in the image's own thread. By the time the main thread collects a result, the
     # pool has already started the next image.
     if run.halted.is_set():
         return [
             Result(spec, Status.STOPPED, detail="not started, because another image failed (--fail-fast)")
         ]
-    results = measure(spec, run)
+    results = process_image(spec, run)
     ended = any(result.failed or result.status in _ENDING for result in results)
     if ended and not run.options.keep_going:
         run.halted.set()

@@ -40,11 +40,11 @@ def estimate(
     return Estimate(
         images=len(locked),
         unlocked=len(found) - len(locked),
-        wheels=_size(wheels),
-        download=_size(missing(wheels)),
+        wheels=_bytes_of(wheels),
+        download=_bytes_of(missing(wheels)),
         largest=round(_STORED * max((lock.size for lock in locked), default=0)),
     )
 
 
-def _size(wheels: Iterable[Wheel]) -> int:
+def _bytes_of(wheels: Iterable[Wheel]) -> int:
     return sum(wheel.size or 0 for wheel in wheels)

@@ -1,181 +1,186 @@
-"""The work on one image: carries out the steps that `decide` asks for, and writes the record."""
+"""The work on one image: lock it, make it in the engine or the registry, measure it, record the verdict.
+
+`build`, `publish` and `measuring.measure` do one thing each and can be called alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from ..engines.probe_archive import probe_version
-from ..engines.protocol import Built
-from ..errors import ValidatorError
+from ..assemble.progress import Progress
+from ..engines.protocol import Built, Engine
+from ..errors import MissingError, ValidatorError
 from ..model.facts import host_of
 from ..model.lock import Lock
 from ..model.record import Record, Verdict
 from ..model.spec import ImageSpec, cell_identifier
 from ..system import processes
-from .gpu_groups import asked_for, targets
 from .judging import now, reason_for
 from .locking import ensure_lock
-from .measuring import Probing, may_be_signed, measured_record, own_checks
-from .publisher import Publisher
-from .recording import host_class_of, measurement_key
+from .measuring import earlier_record, measure, plan_measurements
+from .publisher import PublishedImage, Publisher, RefusedError
+from .recording import host_class_of
 from .run import Event, Phase, RegistryUse, Result, Run, Status
-from .steps import Failure, Known, Step, decide
 
 
-def measure(spec: ImageSpec, run: Run) -> list[Result]:
+def build(spec: ImageSpec, lock: Lock, engine: Engine, progress: Progress) -> tuple[Built, bool]:
+    """Build an image in the engine. Return it, and True if the engine did not have this image before.
+
+    Raises BuildError if it can't be built, and MissingError if something that it needs is missing.
+    """
+    before = engine.existing(spec, lock)
+    built = engine.build(spec, lock, progress)
+    return built, before is None or before.digest != built.digest
+
+
+def publish(
+    spec: ImageSpec, lock: Lock, publisher: Publisher, begin: Callable[[], Progress], *, renew: bool = False
+) -> PublishedImage:
+    """Return the image in the registry that a trusted builder made from this lock; make it if there is none.
+
+    begin: called before the image is made; returns what its progress is reported to.
+    renew: make it anyway. Raises RefusedError if the registry and this run disagree about the image,
+    BuildError if it can't be made, and MissingError for faults of the network or the registry.
+    """
+    if not renew:
+        with _refused():
+            published = publisher.current(spec, lock)
+        if published is not None:
+            return published
+    return publisher.push(spec, lock, begin())
+
+
+def process_image(spec: ImageSpec, run: Run) -> list[Result]:
     """Lock, build, publish if requested, probe and record one image, or return the reason why not.
 
-    There is one result, or one for each GPU model of the machine that was measured.
+    There is one result, or one for each GPU model of the machine that was measured. Raises errors that
+    concern more than this image, such as a store that can't be read.
     """
     work = _ImageWork(spec, run)
-    while isinstance(step := decide(run.options, work.known), Step):
-        work.carry_out(step)
-    known = work.known
-    records = known.earlier if step.status is Status.UNCHANGED else known.records
-    error = known.failure.error if known.failure else None
-    digest = known.built.digest if known.built else None
-    first, *others = records or (None,)
-    result = Result(spec, step.status, first, known.fresh, step.detail, error, known.published, digest)
+    error: ValidatorError | None = None
+    try:
+        status, detail = work.finish()
+    except _BrokenImage as broken:
+        status, error, detail = Status.MEASURED, broken.error, str(broken.error)
+    except MissingError as missing:
+        status, error, detail = Status.MISSING, missing, str(missing)
+    except RefusedError as refused:
+        status, error, detail = Status.REFUSED, refused, str(refused)
+    records: list[Record | None] = [*(work.earlier if status is Status.UNCHANGED else work.records)]
+    first, *others = records or [None]
+    digest = work.built.digest if work.built else None
+    result = Result(spec, status, first, work.fresh, detail, error, work.published, digest)
     # The image was built and pushed once.
-    published = replace(known.published, sent=False) if known.published else None
+    published = replace(work.published, sent=False) if work.published else None
     return [result, *(replace(result, record=other, built=False, published=published) for other in others)]
 
 
+class _BrokenImage(Exception):
+    """The image can't be built, for the reason in `error`, and a record says so."""
+
+    def __init__(self, error: ValidatorError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class _ImageWork:
-    """Carry out the steps for one image, and collect their results."""
+    """The work on one image, and its results so far.
+
+    earlier: the records of earlier runs, one for each measurement of this machine, that everything but the
+    image's digest agrees with; empty if one of them is missing. fresh: this run made a new image.
+    """
 
     def __init__(self, spec: ImageSpec, run: Run) -> None:
-        self.spec = spec
-        self.run = run
+        self.spec, self.run = spec, run
         self.started = now()
-        self.planned: list[Probing] = []
-        self.known = Known()
-        self._actions: dict[Step, Callable[[], Known]] = {
-            Step.CHECK_PYTHON: self._check_python,
-            Step.LOCK: self._lock,
-            Step.FIND_RECORD: self._find_record,
-            Step.FIND_PUBLISHED: self._find_published,
-            Step.FIND_BUILT: self._find_built,
-            Step.PULL: self._pull,
-            Step.BUILD: self._build,
-            Step.PUSH: self._push,
-            Step.PROBE: self._probe,
-            Step.RECORD_BROKEN: self._record_broken,
-        }
+        self.lock: Lock | None = None
+        self.earlier: list[Record] = []
+        self.published: PublishedImage | None = None
+        self.built: Built | None = None
+        self.fresh = False
+        self.records: list[Record] = []
 
-    def carry_out(self, step: Step) -> None:
-        """Add to `known` what the step finds, or the error that it ends with."""
-        try:
-            self.known = self._actions[step]()
-        except ValidatorError as error:
-            self.known = replace(self.known, failure=Failure(step, error))
-        self.known = replace(self.known, done=self.known.done | {step})
-
-    def _check_python(self) -> Known:
-        return replace(self.known, no_python=self.run.engine.provides(self.spec.python))
-
-    def _lock(self) -> Known:
-        run, progress = self.run, self._begin(Phase.LOCK)
-        # A lock that was found is part of the record, even if its key can't be made.
-        lock = ensure_lock(run.locks, self.spec, run.sources, progress).lock
-        self.known = replace(self.known, lock=lock)
-        self.planned = self._plan(lock)
-        return self.known
-
-    def _find_record(self) -> Known:
-        found = [self._earlier(probing) for probing in self.planned]
-        earlier = tuple(record for record in found if record is not None)
-        return replace(self.known, earlier=earlier if len(earlier) == len(found) else ())
-
-    def _find_published(self) -> Known:
-        find = (
-            self._publisher.find if self.run.options.registry is RegistryUse.PULL else self._publisher.current
-        )
-        return replace(self.known, published=find(self.spec, self._locked))
-
-    def _find_built(self) -> Known:
-        return replace(self.known, built=self.run.engine.existing(self.spec, self._locked))
-
-    def _pull(self) -> Known:
-        assert self.known.published is not None
-        progress = self._begin(Phase.PULL)
-        built = self._publisher.pull(self.spec, self._locked, self.known.published, progress)
-        return replace(self.known, built=built)
-
-    def _build(self) -> Known:
-        progress = self._begin(Phase.BUILD)
-        before = self.run.engine.existing(self.spec, self._locked)
-        built = self.run.engine.build(self.spec, self._locked, progress)
-        return replace(self.known, built=built, fresh=before is None or before.digest != built.digest)
-
-    def _push(self) -> Known:
-        published = self._publisher.push(self.spec, self._locked, self._begin(Phase.PUSH))
-        return replace(self.known, published=published, fresh=published.sent)
-
-    def _probe(self) -> Known:
-        for probing in self.planned:
-            with self.run.probe_lock:
+    def finish(self) -> tuple[Status, str]:
+        """Return how the work ended, and why. Raises what `process_image` tells apart."""
+        run, spec, use = self.run, self.spec, self.run.options.registry
+        if (why := run.engine.provides(spec.python)) is not None:
+            return Status.SKIPPED, why
+        with self._recorded_as_broken():
+            # A lock that was found is part of the record, even if nothing can be planned.
+            self.lock = lock = ensure_lock(run.locks, spec, run.sources, self._begin(Phase.LOCK)).lock
+            planned = plan_measurements(spec, lock, run)
+        if not run.options.force:
+            found = [record for each in planned if (record := earlier_record(each, run)) is not None]
+            self.earlier = found if len(found) == len(planned) else []
+        if use is RegistryUse.NONE:
+            if self.earlier:
+                self.built = run.engine.existing(spec, lock)
+            if self.built is None:
+                with self._recorded_as_broken():
+                    self.built, self.fresh = build(spec, lock, run.engine, self._begin(Phase.BUILD))
+            here: Built | PublishedImage = self.built
+        else:
+            here = self.published = self._publish(lock)
+        # What was measured has to be the image that is there now.
+        if {record.image_digest for record in self.earlier} == {here.digest}:
+            return Status.UNCHANGED, f"unchanged since {min(record.finished for record in self.earlier)}"
+        if not run.options.validate:
+            return Status.BUILT, here.reference
+        if self.built is None:
+            with _refused():
+                assert self.published is not None and run.publisher is not None
+                self.built = run.publisher.pull(spec, lock, self.published, self._begin(Phase.PULL))
+        for each in planned:
+            with run.probe_lock:
                 processes.check_stopping()
-                progress = self._begin(Phase.PROBE)
-                record = measured_record(probing, self._image, self._locked, self.run, self.started, progress)
-            self.run.store.add(record)
-            self.known = replace(self.known, records=(*self.known.records, record))
-        return self.known
+                record = measure(each, self.built, lock, run, self.started, self._begin(Phase.PROBE))
+            run.store.add(record)
+            self.records.append(record)
+        return Status.MEASURED, ""
 
-    def _record_broken(self) -> Known:
-        assert self.known.failure is not None
-        record = _broken_record(self.spec, self.known.lock, self.run, self.started, self.known.failure.error)
-        self.run.store.add(record)
-        return replace(self.known, records=(record,))
+    def _publish(self, lock: Lock) -> PublishedImage:
+        publisher, options = self.run.publisher, self.run.options
+        assert publisher is not None
+        if options.registry is RegistryUse.PULL:
+            with _refused():
+                return publisher.find(self.spec, lock)
+        with self._recorded_as_broken():
+            published = publish(
+                self.spec, lock, publisher, lambda: self._begin(Phase.PUSH), renew=options.force
+            )
+        self.fresh = published.sent
+        return published
 
-    def _begin(self, phase: Phase) -> Callable[[str], None]:
+    def _begin(self, phase: Phase) -> Progress:
         """Report that a phase begins. Return the function that reports its progress."""
         self.run.on_event(Event(self.spec, phase))
         return lambda line: self.run.on_event(Event(self.spec, phase, line))
 
-    def _plan(self, lock: Lock) -> list[Probing]:
-        """Return the runs of the probe that this machine needs. Raises MissingError."""
-        run = self.run
-        found = targets(run.engine.outside(), run.hosts, by_model=run.engine.isolates)
-        asked = (
-            [(target, None) for target in found]
-            if run.challenges is None
-            else asked_for(found, self.spec, run.challenges)
-        )
-        version, depth = probe_version(own_checks(self.spec)), run.options.depth
-        return [
-            Probing(
-                target,
-                challenge,
-                measurement_key(self.spec, lock, version, depth, run.engine, target.outside),
-            )
-            for target, challenge in asked
-        ]
+    @contextlib.contextmanager
+    def _recorded_as_broken(self) -> Iterator[None]:
+        """Record that the image does not build, if an error says so."""
+        try:
+            yield
+        except (MissingError, RefusedError):
+            raise
+        except ValidatorError as error:
+            record = _broken_record(self.spec, self.lock, self.run, self.started, error)
+            self.run.store.add(record)
+            self.records.append(record)
+            raise _BrokenImage(error) from error
 
-    def _earlier(self, probing: Probing) -> Record | None:
-        """Return the record that makes this measurement unnecessary."""
-        if self.run.challenges is not None:
-            # A challenge asks for a new measurement.
-            return None
-        found = self.run.store.measured(probing.key)
-        unsigned = found is not None and found.measurement is None
-        return None if unsigned and may_be_signed(self.run, probing.target) else found
 
-    @property
-    def _locked(self) -> Lock:
-        assert self.known.lock is not None
-        return self.known.lock
-
-    @property
-    def _image(self) -> Built:
-        assert self.known.built is not None
-        return self.known.built
-
-    @property
-    def _publisher(self) -> Publisher:
-        assert self.run.publisher is not None
-        return self.run.publisher
+@contextlib.contextmanager
+def _refused() -> Iterator[None]:
+    """Raise RefusedError for an error that says what is wrong with the image in the registry."""
+    try:
+        yield
+    except MissingError:
+        raise
+    except ValidatorError as error:
+        raise RefusedError(str(error), hint=error.hint) from error
 
 
 def _broken_record(

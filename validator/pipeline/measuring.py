@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..assemble.progress import Progress
 from ..engines.own_checks import PackedCheck, read_checks
 from ..engines.probe_archive import probe_request, probe_version
-from ..engines.protocol import Built, ProbeRequest
+from ..engines.protocol import Built
 from ..errors import InputError, MissingError, ValidatorError
 from ..locks.lock_files import render
 from ..model.lock import Lock
@@ -16,9 +16,9 @@ from ..model.measurement import Outside
 from ..model.own_checks import OwnCheck, own_check
 from ..model.record import Record
 from ..model.spec import ImageSpec
-from .gpu_groups import Target
+from .gpu_groups import Target, asked_for, targets
 from .judging import Found, Question, now, record_of
-from .recording import host_class_of
+from .recording import host_class_of, measurement_key
 from .run import Run
 
 
@@ -56,9 +56,32 @@ def own_checks(spec: ImageSpec) -> tuple[PackedCheck, ...]:
         raise MissingError(str(error), hint=error.hint) from error
 
 
-def measured_record(
-    probing: Probing, built: Built, lock: Lock, run: Run, started: str, progress: Progress
-) -> Record:
+def plan_measurements(spec: ImageSpec, lock: Lock, run: Run) -> list[Probing]:
+    """Return the runs of the probe that this machine needs. Raises MissingError."""
+    found = targets(run.engine.outside(), run.hosts, by_model=run.engine.isolates)
+    asked = (
+        [(target, None) for target in found]
+        if run.challenges is None
+        else asked_for(found, spec, run.challenges)
+    )
+    version, depth = probe_version(own_checks(spec)), run.options.depth
+    return [
+        Probing(target, challenge, measurement_key(spec, lock, version, depth, run.engine, target.outside))
+        for target, challenge in asked
+    ]
+
+
+def earlier_record(probing: Probing, run: Run) -> Record | None:
+    """Return the record that makes this measurement unnecessary."""
+    if run.challenges is not None:
+        # A challenge asks for a new measurement.
+        return None
+    found = run.store.measured(probing.key)
+    unsigned = found is not None and found.measurement is None
+    return None if unsigned and may_be_signed(run, probing.target) else found
+
+
+def measure(probing: Probing, built: Built, lock: Lock, run: Run, started: str, progress: Progress) -> Record:
     """Run the probe, judge its report, and return the record, signed if this run can.
 
     started: when the work on the image began. Raises MissingError or InputError if nothing could be measured.
@@ -74,7 +97,13 @@ def measured_record(
     request = probe_request(
         run.options.depth, render(lock).encode(), challenge=challenge, gpus=target.uuids, own=own
     )
-    report, failure = _probe(built, request, run, progress)
+    report, failure = None, ""
+    try:
+        report = run.engine.probe(built, request, progress)
+    except (MissingError, InputError):
+        raise
+    except ValidatorError as error:
+        failure = str(error)
     question = Question(
         image=built.spec.identifier,
         variant=built.spec.variant,
@@ -107,13 +136,3 @@ def measured_record(
 def names_of(own: Iterable[PackedCheck]) -> tuple[OwnCheck, ...]:
     """Return the checks of the user's own as measurements name them."""
     return tuple(sorted((own_check(check.file) for check in own), key=lambda check: check.id))
-
-
-def _probe(built: Built, request: ProbeRequest, run: Run, progress: Progress) -> tuple[bytes | None, str]:
-    """Return the report, or None and why there is none."""
-    try:
-        return run.engine.probe(built, request, progress), ""
-    except (MissingError, InputError):
-        raise
-    except ValidatorError as error:
-        return None, str(error)

@@ -37,8 +37,8 @@ class EngineChoice(str, Enum):
 
 
 @dataclass(frozen=True)
-class Making:
-    """The settings for making images.
+class ImageSettings:
+    """How images are made.
 
     base: the origin of default bases. layout: the OCI layout that images are
     written to, instead of an engine. locks: the directory of the locks, whose history a message may need.
@@ -54,7 +54,7 @@ class Making:
 
 
 @dataclass(frozen=True)
-class Workplace:
+class OpenedEngine:
     """The engine, what makes its images (None: it has environments), and a line that describes the engine."""
 
     engine: Engine
@@ -62,9 +62,14 @@ class Workplace:
     description: str
 
 
-def open_workplace(
-    choice: EngineChoice, sources: PackageSources, making: Making, *, needs_images: bool, measures: bool
-) -> Workplace:
+def open_engine(
+    choice: EngineChoice,
+    sources: PackageSources,
+    settings: ImageSettings,
+    *,
+    needs_images: bool,
+    measures: bool,
+) -> OpenedEngine:
     """Return what this machine can use.
 
     needs_images: virtual environments will not do. measures: the images will be run. Raises MissingError if
@@ -75,26 +80,28 @@ def open_workplace(
     try:
         endpoint = connect()
     except MissingError as error:
-        if not measures and (needs_images or making.layout):
-            maker = assembler(sources, making)
-            engine = LayoutEngine(maker, making.layout)
-            return Workplace(engine, maker, f"{engine.describe()}, because Docker can't be used: {error}")
+        if not measures and (needs_images or settings.layout):
+            maker = assembler(sources, settings)
+            engine = LayoutEngine(maker, settings.layout)
+            return OpenedEngine(engine, maker, f"{engine.describe()}, because Docker can't be used: {error}")
         if choice is EngineChoice.DOCKER or needs_images:
             raise
         return _environments(sources, f", because Docker can't be used: {error}")
-    maker = assembler(sources, making, endpoint)
-    if making.layout is not None:
-        layout = LayoutEngine(maker, making.layout)
-        return Workplace(layout, maker, layout.describe())
+    maker = assembler(sources, settings, endpoint)
+    if settings.layout is not None:
+        layout = LayoutEngine(maker, settings.layout)
+        return OpenedEngine(layout, maker, layout.describe())
     docker = DockerEngine(endpoint, maker)
     product, *details = docker.describe().split(", ")
     detected = " (detected)" if choice is EngineChoice.AUTO else ""
-    return Workplace(docker, maker, ", ".join([f"{product}{detected}", *details]))
+    return OpenedEngine(docker, maker, ", ".join([f"{product}{detected}", *details]))
 
 
-def assembler(sources: PackageSources, making: Making, endpoint: Endpoint | None = None) -> Assembler:
+def assembler(
+    sources: PackageSources, settings: ImageSettings, endpoint: Endpoint | None = None
+) -> Assembler:
     """Return what makes images. endpoint: an engine, which compiles byte code and may have bases."""
-    places = [images_directory()] + ([making.locks.parent] if making.locks else [])
+    places = [images_directory()] + ([settings.locks.parent] if settings.locks else [])
     table = LayerTable(shared=[place / SHARED for place in places])
 
     def runner(base: Base) -> Runner | None:
@@ -102,15 +109,15 @@ def assembler(sources: PackageSources, making: Making, endpoint: Endpoint | None
 
     def accept(spec: ImageSpec, lock: Lock, size: int, is_whole: bool) -> None:
         def before() -> Lock | None:
-            return previous(making.locks, spec.identifier) if making.locks else None
+            return previous(settings.locks, spec.identifier) if settings.locks else None
 
         refuse_too_large(spec, size, lock, before, is_whole=is_whole)
 
     local = EngineImages(endpoint) if endpoint else None
-    bases = Bases(making.base, table, local, renew=making.renew)
-    return Assembler(bases, Wheelhouse(sources, local=making.local), table, runner, accept)
+    bases = Bases(settings.base, table, local, renew=settings.renew)
+    return Assembler(bases, Wheelhouse(sources, local=settings.local), table, runner, accept)
 
 
-def _environments(sources: PackageSources, why: str) -> Workplace:
+def _environments(sources: PackageSources, why: str) -> OpenedEngine:
     engine = VenvEngine(sources)
-    return Workplace(engine, None, engine.describe() + why)
+    return OpenedEngine(engine, None, engine.describe() + why)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Protocol, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from ..errors import InputError
 from ..model.codec import encode
@@ -21,38 +21,16 @@ from .store import Store
 _SQLITE = b"SQLite format 3\0"
 
 
-class RecordSource(Protocol):
-    """A store, or records that were read from files."""
-
-    def entries(self, cell: str | None = None) -> list[Entry]:
-        """Return the entry of every record, or of the records of one cell."""
-        ...
-
-    def fetch(self, identifiers: Iterable[str]) -> dict[str, Record]:
-        """Return the records with these ids, by id."""
-        ...
-
-
-class RecordsInMemory:
-    """Records that were read from files."""
-
-    def __init__(self, records: Iterable[Record]) -> None:
-        self._records = {record.id: record for record in records}
-
-    def entries(self, cell: str | None = None) -> list[Entry]:
-        entries = (Entry.of(record) for record in self._records.values())
-        return [entry for entry in entries if cell in (None, entry.cell)]
-
-    def fetch(self, identifiers: Iterable[str]) -> dict[str, Record]:
-        return {identifier: self._records[identifier] for identifier in identifiers}
+#: Returns the records with these ids, by id.
+Fetch = Callable[[Iterable[str]], dict[str, Record]]
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The newest record of every cell as of some time, and the source that has the records."""
+    """The newest record of every cell as of some time. fetch: returns these records."""
 
     newest: dict[str, Entry]
-    source: RecordSource
+    fetch: Fetch
 
 
 def open_snapshot(text: str, store_url: str, now: datetime, stack: contextlib.ExitStack) -> Snapshot:
@@ -64,10 +42,11 @@ def open_snapshot(text: str, store_url: str, now: datetime, stack: contextlib.Ex
     path = Path(text)
     if "://" in text or _is_sqlite(path):
         store = stack.enter_context(Store(text, read_only=True))
-        return Snapshot(newest_by_cell(store.entries(), now), store)
+        return Snapshot(newest_by_cell(store.entries(), now), store.fetch)
     if path.exists():
-        read = RecordsInMemory(record for file in jsonl.files_of(path) for record in jsonl.read_file(file))
-        return Snapshot(newest_by_cell(read.entries(), now), read)
+        read = {record.id: record for file in jsonl.files_of(path) for record in jsonl.read_file(file)}
+        newest = newest_by_cell(map(Entry.of, read.values()), now)
+        return Snapshot(newest, lambda identifiers: {each: read[each] for each in identifiers})
     try:
         at = parse_time(text, now)
     except InputError:
@@ -76,7 +55,7 @@ def open_snapshot(text: str, store_url: str, now: datetime, stack: contextlib.Ex
             hint="for example records.jsonl, postgresql+psycopg://user@host/database, 2026-11-01 or 7d (ago)",
         ) from None
     store = stack.enter_context(Store(store_url, read_only=True))
-    return Snapshot(newest_by_cell(store.entries(), now, at), store)
+    return Snapshot(newest_by_cell(store.entries(), now, at), store.fetch)
 
 
 def _is_sqlite(path: Path) -> bool:
@@ -88,20 +67,20 @@ def _is_sqlite(path: Path) -> bool:
 
 
 def fetch_differences(
-    found: Iterable[Difference[Entry]], before: RecordSource, after: RecordSource
+    found: Iterable[Difference[Entry]], before: Fetch, after: Fetch
 ) -> list[Difference[Record]]:
     """Return differences with their records, read in one go from each source."""
     found = list(found)
-    old = before.fetch(pair.before.id for pair in found if pair.before)
-    new = after.fetch(pair.after.id for pair in found if pair.after)
+    old = before(pair.before.id for pair in found if pair.before)
+    new = after(pair.after.id for pair in found if pair.after)
     return [Difference(_record(pair.before, old), _record(pair.after, new)) for pair in found]
 
 
-def fetch_declines(found: Iterable[Decline[Entry]], source: RecordSource) -> list[Decline[Record]]:
+def fetch_declines(found: Iterable[Decline[Entry]], store: Store) -> list[Decline[Record]]:
     """Return declines with their records, read in one go."""
     found = list(found)
     entries = [entry for each in found for entry in (each.newest, each.last_good, each.first_bad) if entry]
-    records = source.fetch(entry.id for entry in entries)
+    records = store.fetch(entry.id for entry in entries)
     return [
         Decline(
             records[each.newest.id],

@@ -6,7 +6,8 @@ import ctypes
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from . import processes
@@ -67,15 +68,26 @@ def map_ahead(function: Callable[[T], R], items: Iterable[T], at_once: int) -> G
 
 
 def as_completed(futures: Iterable[Future[R]]) -> Iterator[Future[R]]:
-    """Yield each future when it is done.
+    """Yield each future when it is done. Raise KeyboardInterrupt after `stop_all`, in any thread.
 
     Unlike `concurrent.futures.as_completed`, raise KeyboardInterrupt soon even if the signal arrives just
-    before the main thread starts to wait, or in another thread. Neither wakes the main thread.
+    before the main thread starts to wait, or in another thread; neither wakes the main thread. And raise
+    nothing else: if the signal arrives while `threading.Condition` has released its lock,
+    `concurrent.futures.wait` raises RuntimeError instead. A SimpleQueue has no such lock.
     """
-    pending = set(futures)
-    while pending:
-        done, pending = wait(pending, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
-        yield from done
+    done: SimpleQueue[Future[R]] = SimpleQueue()
+    pending = list(futures)
+    for future in pending:
+        future.add_done_callback(done.put)
+    for _ in pending:
+        while True:
+            processes.check_stopping()
+            try:
+                future = done.get(timeout=_LOOK_S)
+            except Empty:
+                continue
+            yield future
+            break
 
 
 def stuck_threads() -> int:
@@ -84,10 +96,7 @@ def stuck_threads() -> int:
 
 
 def _result(future: Future[R]) -> R:
-    # A thread that is not the main one does not receive Ctrl-C.
-    while not wait([future], timeout=_LOOK_S).done:
-        processes.check_stopping()
-    return future.result()
+    return next(as_completed([future])).result()
 
 
 def share_arenas() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
+import json
 import logging
 import os
 import secrets
@@ -21,14 +22,15 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ..errors import MissingError
 from . import orphans
 from .files import full_disk_named, machine_directory, make_machine_directory
-from .notes import Note, read_note, write_note
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +41,40 @@ _DIRECTORY = "directory"
 _RUN = "run"
 #: The beginning of the name of every temporary directory.
 _PREFIX = "validator-"
+
+
+@dataclass
+class Note:
+    """One thing to clean up, in a file. content: texts by name."""
+
+    path: Path
+    content: dict[str, str]
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the note was last written."""
+        try:
+            return time.time() - self.path.stat().st_mtime
+        except OSError:
+            return 0.0
+
+    def write(self, **fields: str) -> None:
+        """Add to the note, and return once it is on the disk. Raises MissingError if it can't be written."""
+        content = {**self.content, **fields}
+        try:
+            with full_disk_named(self.path):
+                _write(self.path, content)
+        except OSError as error:
+            raise MissingError(
+                f"{self.path}: can't be written: {error.strerror}",
+                hint="notes of what a run has to clean up are stored there; set XDG_STATE_HOME to a directory"
+                " that you may write to",
+            ) from error
+        self.content = content
+
+    def erase(self) -> None:
+        """Remove the note, because there is nothing left to clean up."""
+        self.path.unlink(missing_ok=True)
 
 
 @dataclass
@@ -187,7 +223,7 @@ def _open(identifier: str) -> Run:
         directory.mkdir(mode=0o700)
         handle = os.open(directory / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        write_note(directory / _OWNER, {"identifier": identifier, **_owner(os.getpid())})
+        _write(directory / _OWNER, {"identifier": identifier, **_owner(os.getpid())})
         return Run(directory, handle, [note for path in dead for note in _take_over(path, directory)])
 
 
@@ -222,7 +258,7 @@ def is_dead(directory: Path) -> bool:
     try:
         with open(directory / _LOCK, "rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        owner = read_note(directory / _OWNER)
+        owner = _read(directory / _OWNER)
     except BlockingIOError:
         return False
     except FileNotFoundError:
@@ -258,13 +294,13 @@ def _take_over(dead: Path, own: Path) -> list[Note]:
     """Move the notes of a dead run to this one, and add a note of its processes."""
     notes = []
     with contextlib.suppress(OSError, ValueError, KeyError):
-        identifier = read_note(dead / _OWNER)["identifier"]
+        identifier = _read(dead / _OWNER)["identifier"]
         path = own / f"{_RUN}-{secrets.token_hex(8)}.json"
-        write_note(path, {"identifier": identifier})
+        _write(path, {"identifier": identifier})
         notes.append(Note(path, {"identifier": identifier}))
     for path in dead.glob(_NOTES):
         try:
-            notes.append(Note(own / path.name, read_note(path)))
+            notes.append(Note(own / path.name, _read(path)))
             os.rename(path, own / path.name)
         except (OSError, ValueError):
             # Without its file, it is not known what the note was about.
@@ -317,3 +353,26 @@ def _link(path: Path) -> str:
         return os.readlink(path)
     except OSError:
         return ""
+
+
+def _write(path: Path, content: dict[str, str]) -> None:
+    """Write a file that is completely on the disk when this returns."""
+    partial = path.with_suffix(".partial")
+    with open(partial, "w", encoding="utf-8") as file:
+        json.dump(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+    handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _read(path: Path) -> dict[str, str]:
+    """Return the content of a file. Raises OSError, and ValueError if it is not a note."""
+    content: Any = json.loads(path.read_bytes())
+    if not isinstance(content, dict) or not all(isinstance(value, str) for value in content.values()):
+        raise ValueError(f"{path} is not a note")
+    return content

@@ -14,7 +14,7 @@ BLOCK = 1 << 20
 _WAITING = 4
 _POLL_S = 0.2
 
-T = TypeVar("T")
+Made = TypeVar("Made")
 
 
 class Abandoned(BaseException):
@@ -82,21 +82,21 @@ class Pipe:
         raise Abandoned
 
 
-class Produced(Generic[T]):
+class Produced(Generic[Made]):
     """The bytes that `produce` passes to its argument, in a thread of its own. Use it as a context manager.
 
     skip: the number of bytes to leave out at the beginning. The function ends when the context does.
     """
 
-    def __init__(self, produce: Callable[[Callable[[bytes], object]], T], skip: int = 0) -> None:
+    def __init__(self, produce: Callable[[Callable[[bytes], object]], Made], skip: int = 0) -> None:
         self._produce, self._skip = produce, skip
         self._pipe = Pipe()
-        self._result: list[T] = []
+        self._result: list[Made] = []
         #: What the function raised.
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="produced", daemon=True)
 
-    def __enter__(self) -> Produced[T]:
+    def __enter__(self) -> Produced[Made]:
         self._thread.start()
         return self
 
@@ -124,7 +124,7 @@ class Produced(Generic[T]):
             yield bytes(gathered)
 
     @property
-    def result(self) -> T:
+    def result(self) -> Made:
         """The function's result. Read it only after the last block."""
         return self._result[0]
 

@@ -25,7 +25,7 @@ from validator.errors import MissingError
 from validator.model.lock import Lock
 from validator.model.record import Record, record_of
 from validator.model.spec import Choice, ImageSpec, Variant
-from validator.pipeline.workplace import Making, assembler
+from validator.pipeline.workplace import ImageSettings, assembler
 from validator.system.files import cache_directory
 from validator.system.package_sources import PackageSources, host_sources
 
@@ -75,7 +75,7 @@ def made_by(cache: Path, sources: PackageSources, endpoint: Endpoint | None) -> 
     """Return what makes images, with wheels and layer table in this cache directory."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VALIDATOR_CACHE", str(cache))
-        return assembler(sources, Making(), endpoint)
+        return assembler(sources, ImageSettings(), endpoint)
 
 
 def maker_at(cache: Path, index_url: str, endpoint: Endpoint | None) -> Assembler:
@@ -92,7 +92,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def docker_engine(endpoint: Endpoint) -> DockerEngine:
     """Return the engine with this machine's own package sources and cache."""
-    engine = DockerEngine(endpoint, assembler(host_sources(), Making(), endpoint))
+    engine = DockerEngine(endpoint, assembler(host_sources(), ImageSettings(), endpoint))
     if reason := engine.provides(PYTHON):
         pytest.skip(reason)
     return engine

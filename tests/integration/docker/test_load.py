@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import io
 import itertools
+import json
 import shutil
 import subprocess
 import tarfile
@@ -26,6 +27,7 @@ from validator.assemble.layer_table import LayerTable
 from validator.assemble.layers import Encoded, Write
 from validator.assemble.oci_layout import OciLayout
 from validator.cli.next_steps import say_next_steps
+from validator.engines.docker import ledger
 from validator.engines.docker import load as load_module
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.docker.images import list_images
@@ -35,7 +37,7 @@ from validator.model.additions import Additions
 from validator.pipeline.run import Result, Status
 from validator.registry.names import image_tag
 from validator.system import runs
-from validator.system.notes import Note, read_note
+from validator.system.runs import Note
 
 from ...assemble.bases import CPU, FILES, Shelf, base_of, layer, lock_of
 from ...assemble.synthetic import Image, Layer, digest
@@ -254,12 +256,12 @@ def test_names_of_killed_runs_are_removed(
 ) -> None:
     other = made(next(_seeds))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(load_module, "_untag", lambda *_: None)
+        patch.setattr(ledger, "remove_image_name", lambda *_: None)
         load(endpoint, "loaded:other", other.send)
     [stray] = [name for name in names(endpoint) if ":loading-" in name]
     notes = runs.current()
     monkeypatch.setattr(notes, "_inherited", [
-        Note(path, read_note(path)) for path in notes.directory.glob("loading-*")
+        Note(path, json.loads(path.read_text())) for path in notes.directory.glob("loading-*")
     ])  # fmt: skip
     load(endpoint, "loaded:next", fresh.send)
     assert stray not in names(endpoint)

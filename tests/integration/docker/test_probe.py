@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from validator.engines.docker import DockerEngine, ledger
+from validator.engines.docker.containers import new_name
 from validator.engines.docker.endpoint import Endpoint
 from validator.engines.protocol import Built, ProbeRequest
 from validator.errors import InputError, MissingError, ValidatorError
@@ -197,25 +198,25 @@ def test_the_name_of_an_image_spec_is_not_an_image(tiny_engine: DockerEngine) ->
 def test_leftovers_of_a_killed_run_are_removed_but_not_those_of_a_live_one(
     endpoint: Endpoint, cpu_image: Built
 ) -> None:
-    def container() -> tuple[ledger.Entry, Any]:
-        entry = ledger.intend(endpoint.client, endpoint.info)
-        made = endpoint.client.containers.create(cpu_image.reference, name=entry.name)
-        entry.created(str(made.id))
-        return entry, made
+    def container() -> tuple[runs.Note, Any]:
+        note = ledger.intend(endpoint, ledger.CONTAINER, new_name())
+        made = endpoint.client.containers.create(cpu_image.reference, name=note.content["name"])
+        ledger.created(note, str(made.id))
+        return note, made
 
     run = runs.current()
     (dead, gone), (alive, kept), (elsewhere, other) = container(), container(), container()
-    elsewhere.note.write(engine="another engine")
+    elsewhere.write(engine="another engine")
     # As if they had been taken over from a run that was killed.
-    run._inherited += [dead.note, elsewhere.note]
+    run._inherited += [dead, elsewhere]
     try:
         DockerEngine(endpoint)
         left = {each.id for each in endpoint.client.containers.list(all=True, ignore_removed=True)}
         assert gone.id not in left
         assert {kept.id, other.id} <= left
-        assert not dead.note.path.exists()
-        assert elsewhere.note.path.exists()
+        assert not dead.path.exists()
+        assert elsewhere.path.exists()
     finally:
         run._inherited.clear()
-        assert alive.remove(endpoint.client)
-        assert elsewhere.remove(endpoint.client)
+        assert ledger.remove_container(endpoint.client, alive)
+        assert ledger.remove_container(endpoint.client, elsewhere)

@@ -21,6 +21,7 @@ from ...assemble.progress import Progress
 from ...errors import BuildError
 from ...system.files import full_disk_named, says_full_disk
 from . import ledger
+from .containers import new_name
 from .endpoint import Endpoint
 from .failures import disk_full, engine_gone
 from .load import load
@@ -83,17 +84,18 @@ class BaseContainer:
 
     @contextmanager
     def command(self, argv: Sequence[str]) -> Iterator[Sequence[str]]:
-        client, info = self._endpoint.client, self._endpoint.info
+        client = self._endpoint.client
         with self._guard:
             try:
                 client.images.get(self._image)
             except ImageNotFound:
                 load(self._endpoint, self._image, self._put)
-        entry = ledger.intend(client, info)
+        note = ledger.intend(self._endpoint, ledger.CONTAINER, new_name())
         # With its default log driver, Docker would also write the byte code to a JSON log.
         try:
             yield [
-                self._endpoint.docker, "run", "--rm", "--interactive", "--name", entry.name, "--pull=never",
+                self._endpoint.docker, "run", "--rm", "--interactive", "--name", note.content["name"],
+                "--pull=never",
                 "--network=none", "--log-driver=none", "--read-only", "--cap-drop=ALL",
                 "--security-opt=no-new-privileges", "--user=65534:65534",
                 *(f"--env={name}={value}" for name, value in ENVIRONMENT.items()),
@@ -109,5 +111,5 @@ class BaseContainer:
             raise
         finally:
             # Usually, the engine has removed it when the program ended.
-            if not entry.remove(client):
-                entry.not_created()
+            if not ledger.remove_container(client, note):
+                note.erase()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import secrets
 import tarfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
-import docker
 import requests
 from docker.errors import APIError, DockerException, ImageNotFound
 from docker.models.containers import Container
@@ -21,11 +21,13 @@ from docker.types import CancellableStream, LogConfig
 from ...assemble import image_names
 from ...assemble.progress import Progress
 from ...errors import InputError, MissingError, ValidatorError
-from ...system import processes
+from ...system import processes, runs
 from ...system.files import says_full_disk
+from ...system.runs import Note
 from ..interpreters import NO_PYTHON, START
 from ..protocol import ProbeRequest
 from . import ledger
+from .endpoint import Endpoint
 from .failures import disk_full, engine_gone
 from .gpus import device_requests
 
@@ -43,13 +45,7 @@ _LINES_KEPT = 50
 Frame = tuple[bytes | None, bytes | None]
 
 
-def run_probe(
-    client: docker.DockerClient,
-    info: Mapping[str, Any],
-    image: str,
-    request: ProbeRequest,
-    progress: Progress,
-) -> bytes:
+def run_probe(endpoint: Endpoint, image: str, request: ProbeRequest, progress: Progress) -> bytes:
     """Run the probe in a new container of an image and return its standard output.
 
     The container has no network, no capabilities, none of the host's files or environment variables, limits
@@ -58,9 +54,9 @@ def run_probe(
     ValidatorError if there is no report within the time limit.
     """
     what = f"the probe in {image}"
-    entry = ledger.intend(client, info)
+    note = ledger.intend(endpoint, ledger.CONTAINER, new_name())
     try:
-        container = _create(client, info, image, request, entry)
+        container = _create(endpoint, image, request, note)
         container.put_archive("/", _archive(request))
         return _follow(container, request, what, progress)
     except ImageNotFound as error:
@@ -70,12 +66,18 @@ def run_probe(
     except (DockerException, requests.RequestException) as error:
         raise engine_gone(what) from error
     finally:
-        entry.remove(client)
+        ledger.remove_container(endpoint.client, note)
 
 
-def remove_leftovers(client: docker.DockerClient, info: Mapping[str, Any]) -> int:
+def remove_leftovers(endpoint: Endpoint) -> int:
     """Remove the probe containers of runs that were killed. Return how many there were."""
-    return sum(entry.remove(client) for entry in ledger.leftovers(client, info))
+    found = ledger.leftovers(endpoint, ledger.CONTAINER)
+    return sum(ledger.remove_container(endpoint.client, note) for note in found)
+
+
+def new_name() -> str:
+    """Return a name for a container of this run, with a random number that no other one has."""
+    return f"validator-probe-{runs.current().directory.name}-{secrets.token_hex(8)}"
 
 
 def _find_image_hint(image: str) -> str:
@@ -90,22 +92,17 @@ def _find_image_hint(image: str) -> str:
     return "list the local images with `docker images`; an image in a registry has its name with it"
 
 
-def _create(
-    client: docker.DockerClient,
-    info: Mapping[str, Any],
-    image: str,
-    request: ProbeRequest,
-    entry: ledger.Entry,
-) -> Container:
+def _create(endpoint: Endpoint, image: str, request: ProbeRequest, note: Note) -> Container:
+    info = endpoint.info
     limits: dict[str, Any] = {}
     if info.get("MemoryLimit") and info.get("MemTotal"):
         limits["mem_limit"] = int(info["MemTotal"] * _MEMORY_SHARE)
     if info.get("PidsLimit"):
         limits["pids_limit"] = _PIDS_LIMIT
     try:
-        container = client.containers.create(
+        container = endpoint.client.containers.create(
             image,
-            name=entry.name,
+            name=note.content["name"],
             entrypoint=["/bin/sh", "-c", START, f"/{_DIRECTORY}/probe.pyz"],
             command=list(request.arguments),
             working_dir=f"/{_DIRECTORY}",
@@ -122,9 +119,9 @@ def _create(
             **limits,
         )
     except APIError:
-        entry.not_created()
+        note.erase()
         raise
-    entry.created(str(container.id))
+    ledger.created(note, str(container.id))
     return container
 
 

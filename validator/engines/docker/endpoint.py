@@ -46,38 +46,6 @@ class Buildx:
 
 
 @dataclass(frozen=True)
-class Endpoint:
-    """An engine that runs images.
-
-    client: waits for an engine that is busy. quick: has a timeout of a few seconds. docker: the command for
-    this engine. context: the name of its Docker context.
-    """
-
-    client: docker.DockerClient
-    quick: docker.DockerClient
-    docker: str
-    context: str
-    version: str
-    info: Mapping[str, Any]
-
-    @property
-    def has_image_store(self) -> bool:
-        """True if containerd stores the images, which shares layers by digest and supports zstd."""
-        status = self.info.get("DriverStatus") or []
-        return any("io.containerd.snapshotter" in str(value) for pair in status for value in pair)
-
-    @property
-    def is_local(self) -> bool:
-        """True if the engine runs on this machine."""
-        return _is_local(self.client)
-
-    @property
-    def buildx(self) -> Buildx:
-        """The buildx command for this engine. Raises MissingError if it is not installed."""
-        return find_buildx(self.context)
-
-
-@dataclass(frozen=True)
 class Reached:
     """An engine that responds, on a machine that may lack the docker command.
 
@@ -92,7 +60,29 @@ class Reached:
     @property
     def is_local(self) -> bool:
         """True if the engine runs on this machine."""
-        return _is_local(self.quick)
+        return bool(self.quick.api.base_url.startswith("http+docker://localhost"))
+
+
+@dataclass(frozen=True)
+class Endpoint(Reached):
+    """An engine that runs images.
+
+    client: waits for an engine that is busy. docker: the command for this engine.
+    """
+
+    client: docker.DockerClient
+    docker: str
+
+    @property
+    def has_image_store(self) -> bool:
+        """True if containerd stores the images, which shares layers by digest and supports zstd."""
+        status = self.info.get("DriverStatus") or []
+        return any("io.containerd.snapshotter" in str(value) for pair in status for value in pair)
+
+    @property
+    def buildx(self) -> Buildx:
+        """The buildx command for this engine. Raises MissingError if it is not installed."""
+        return find_buildx(self.context)
 
 
 def connect() -> Endpoint:
@@ -106,7 +96,7 @@ def connect() -> Endpoint:
             hint=_INSTALL,
         )
     client = _client(_BUSY_TIMEOUT_S)[0]
-    return Endpoint(client, reached.quick, program, reached.context, reached.version, reached.info)
+    return Endpoint(reached.quick, reached.context, reached.version, reached.info, client, program)
 
 
 def reach() -> Reached:
@@ -171,10 +161,6 @@ def _client(timeout_s: int) -> tuple[docker.DockerClient, str]:
             f"Docker's configuration can't be read: {_root_cause(error)}",
             hint="correct config.json in ~/.docker, or in the directory that DOCKER_CONFIG names",
         ) from error
-
-
-def _is_local(client: docker.DockerClient) -> bool:
-    return bool(client.api.base_url.startswith("http+docker://localhost"))
 
 
 def _check_server(version: str, info: Mapping[str, Any]) -> None:

@@ -23,13 +23,14 @@ from ...model.measurement import Outside, Unread
 from ...model.spec import ImageSpec
 from ..host_reading import read_host
 from ..protocol import Built, ProbeRequest
-from . import containers, transfer
+from . import containers
 from .derived import Derivation, derivation_of
 from .endpoint import Endpoint
 from .failures import engine_gone
 from .gpus import offers_gpus
 from .images import layers_of
 from .load import load
+from .transfer import pull
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class DockerEngine:
         self._client = endpoint.client
         self._maker = maker
         with self._answering("the engine"):
-            if removed := containers.remove_leftovers(self._client, endpoint.info):
+            if removed := containers.remove_leftovers(endpoint):
                 logger.info("removed %d containers of a run that was killed", removed)
 
     def describe(self) -> str:
@@ -133,7 +134,7 @@ class DockerEngine:
         return built
 
     def pull(self, spec: ImageSpec, lock: Lock, reference: str, progress: Progress) -> Built:
-        transfer.pull(self._endpoint.docker, reference, progress, self.answers)
+        pull(self._endpoint.docker, reference, progress, self.answers)
         with self._answering(reference):
             built = _built(spec, self._client.images.get(reference))
         digest = reference.partition("@")[2]
@@ -149,7 +150,7 @@ class DockerEngine:
 
         Raises the errors of `probe`, and InputError if the image has no Python.
         """
-        return containers.run_probe(self._client, self._endpoint.info, image, request, progress)
+        return containers.run_probe(self._endpoint, image, request, progress)
 
     def derivation(self, image: str) -> Derivation | None:
         """Return what an image was derived from, see `derivation_of`."""

@@ -1,79 +1,75 @@
-"""Keep a note of each container of this machine's runs, written before the container is created.
+"""Note what this machine's runs create in an engine, before it is created, in the notes of `system.runs`.
 
-Only containers with a note are ever removed. A label, a name or an image does not prove who created a
-container: anybody can copy them.
+Only containers and names of images that have a note are ever removed. A label, a name or an image does not
+prove who created something: anybody can copy them.
 """
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-
 import docker
 import requests
-from docker.errors import DockerException, NotFound
+from docker.errors import DockerException, ImageNotFound, NotFound
 
 from ...system import runs
-from ...system.notes import Note
+from ...system.runs import Note
+from .endpoint import Endpoint
 
-_KIND = "container"
+CONTAINER, LOADING = "container", "loading"
 #: Seconds that an engine may take to create a container, even if nobody waits for it any more.
 _CREATION_LIMIT_S = 600.0
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A container of a run. It may not exist yet, or no longer."""
+def intend(endpoint: Endpoint, kind: str, name: str) -> Note:
+    """Note that something will be created under this name, which nothing else has.
 
-    note: Note
-
-    @property
-    def name(self) -> str:
-        """The name to create it with. No other container has it, because it contains a random number."""
-        return self.note.content["name"]
-
-    def created(self, identifier: str) -> None:
-        """Note the engine's id of the container. Call this before starting it."""
-        self.note.write(container=identifier)
-
-    def not_created(self) -> None:
-        """Erase the entry, because the engine refused to create the container."""
-        self.note.erase()
-
-    def remove(self, client: docker.DockerClient) -> bool:
-        """Remove the container, running or not, with its volumes. Return True if it was there.
-
-        If the engine does not respond, the entry stays for the next run.
-        """
-        identifier = self.note.content.get("container")
-        try:
-            client.api.remove_container(identifier or self.name, force=True, v=True)
-        except NotFound:
-            if identifier is not None or self.note.age_s > _CREATION_LIMIT_S:
-                self.note.erase()
-            return False
-        except (DockerException, requests.RequestException):
-            return False
-        self.note.erase()
-        return True
+    Raises MissingError if the note can't be written.
+    """
+    return runs.current().note(kind, engine=_engine(endpoint), name=name)
 
 
-def intend(client: docker.DockerClient, info: Mapping[str, Any]) -> Entry:
-    """Note that a container will be created. Raises MissingError if the note can't be written."""
-    run = runs.current()
-    name = f"validator-probe-{run.directory.name}-{secrets.token_hex(8)}"
-    return Entry(run.note(_KIND, engine=_engine(client, info), name=name))
+def leftovers(endpoint: Endpoint, kind: str) -> list[Note]:
+    """Return the notes of runs that were killed, about this engine."""
+    return [
+        note
+        for note in runs.current().inherited(kind)
+        if note.content.get("engine") == _engine(endpoint) and "name" in note.content
+    ]
 
 
-def leftovers(client: docker.DockerClient, info: Mapping[str, Any]) -> list[Entry]:
-    """Return the containers of runs that were killed, in this engine."""
-    here = _engine(client, info)
-    notes = runs.current().inherited(_KIND)
-    return [Entry(note) for note in notes if note.content.get("engine") == here and "name" in note.content]
+def created(note: Note, container: str) -> None:
+    """Note the engine's id of a container. Call this before starting it."""
+    note.write(container=container)
 
 
-def _engine(client: docker.DockerClient, info: Mapping[str, Any]) -> str:
+def remove_container(client: docker.DockerClient, note: Note) -> bool:
+    """Remove a container, running or not, with its volumes. Return True if it was there.
+
+    If the engine does not respond, the note stays for the next run.
+    """
+    identifier = note.content.get("container")
+    try:
+        client.api.remove_container(identifier or note.content["name"], force=True, v=True)
+    except NotFound:
+        if identifier is not None or note.age_s > _CREATION_LIMIT_S:
+            note.erase()
+        return False
+    except (DockerException, requests.RequestException):
+        return False
+    note.erase()
+    return True
+
+
+def remove_image_name(client: docker.DockerClient, note: Note) -> None:
+    """Remove the name of an image. If the engine does not respond, the note stays for the next run."""
+    try:
+        client.images.remove(note.content["name"], noprune=False)
+    except ImageNotFound:
+        pass
+    except (DockerException, requests.RequestException):
+        return
+    note.erase()
+
+
+def _engine(endpoint: Endpoint) -> str:
     """Return the engine's own id, however it is reached, or its address if it has no id."""
-    return str(info.get("ID") or client.api.base_url)
+    return str(endpoint.info.get("ID") or endpoint.client.api.base_url)

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import TypeVar
 
 import requests
-from docker.errors import DockerException, ImageNotFound
+from docker.errors import DockerException
 
 from ...assemble.destinations import Destination, differs
 from ...assemble.image_names import LABEL_SPEC, PROJECT
@@ -28,14 +28,13 @@ from ...assemble.oci_layout import blob_path, docker_annotations, docker_manifes
 from ...errors import ValidatorError
 from ...system import runs
 from ...system.files import cache_directory, full_disk_named, says_full_disk, writing
-from ...system.notes import Note
 from ...system.thread_pipe import BLOCK, Abandoned, CutError, Pipe
+from . import ledger
 from .endpoint import Endpoint
 from .failures import disk_full, engine_gone
 from .images import list_images
 
 _INDEX = "application/vnd.oci.image.index.v1+json"
-_KIND = "loading"
 _RECORD = 512
 #: Layers that are on the disk at the same time: one is made while another is sent.
 _ON_DISK = 2
@@ -56,7 +55,8 @@ def load(endpoint: Endpoint, reference: str, send: Callable[[Destination], T]) -
     to be missing that the engine seemed to have.
     Raises MissingError if the engine stops responding or its disk is full; the name is then unchanged.
     """
-    _remove_leftovers(endpoint)
+    for note in ledger.leftovers(endpoint, ledger.LOADING):
+        ledger.remove_image_name(endpoint.client, note)
     if endpoint.has_image_store:
         try:
             with _Loading(endpoint, reference, _diff_ids(endpoint, reference)) as loading:
@@ -89,7 +89,7 @@ class _Loading:
         # An image that can't be unpacked keeps its name with containerd's image store, so the engine gets
         # the image under this name first.
         self._name = f"{PROJECT}:loading-{secrets.token_hex(8)}"
-        self._note = runs.current().note(_KIND, engine=_engine(endpoint), name=self._name)
+        self._note = ledger.intend(endpoint, ledger.LOADING, self._name)
 
     def __enter__(self) -> _Loading:
         self._thread.start()
@@ -101,7 +101,7 @@ class _Loading:
         if self._thread.is_alive():
             self._pipe.cut()
         self._thread.join()
-        _untag(self._endpoint, self._note)
+        ledger.remove_image_name(self._client, self._note)
 
     def has(self, blob: Encoded) -> bool:
         """Return True if the engine seems to have a layer."""
@@ -248,29 +248,6 @@ def _diff_ids(endpoint: Endpoint, reference: str) -> frozenset[str]:
     except (DockerException, requests.RequestException) as error:
         raise engine_gone(reference) from error
     return frozenset(found)
-
-
-def _remove_leftovers(endpoint: Endpoint) -> None:
-    """Remove the names that killed runs gave to images while loading them."""
-    for note in runs.current().inherited(_KIND):
-        if note.content.get("engine") == _engine(endpoint) and "name" in note.content:
-            _untag(endpoint, note)
-
-
-def _untag(endpoint: Endpoint, note: Note) -> None:
-    """Remove the name of a note. If the engine does not respond, the note stays for the next run."""
-    try:
-        endpoint.client.images.remove(note.content["name"], noprune=False)
-    except ImageNotFound:
-        pass
-    except (DockerException, requests.RequestException):
-        return
-    note.erase()
-
-
-def _engine(endpoint: Endpoint) -> str:
-    """Return the engine's own id, however it is reached, or its address if it has no id."""
-    return str(endpoint.info.get("ID") or endpoint.client.api.base_url)
 
 
 def _spool_directory() -> Path:
