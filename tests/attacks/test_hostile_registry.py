@@ -272,7 +272,9 @@ def test_ctrl_c_ends_the_wait_for_a_registry_that_never_answers(
     if what == "tag":
         hostile.manifests[TAG] = silence
     elif what == "manifest":
-        hostile.manifests[digest] = silence
+        hostile.attach(BUNDLE, b"{}", claimed=2, digest="sha256:" + "b" * 64)
+        (artifact,) = hostile.manifests.keys() - {TAG, digest}
+        hostile.manifests[artifact] = silence
     elif what == "referrers":
         hostile.referrers = silence
     else:

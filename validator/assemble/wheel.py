@@ -68,7 +68,7 @@ class Member:
     permissions in the archive include executing.
     """
 
-    wheel: WheelFile
+    wheel: InstallableWheel
     item: Item
     row: record_file.Row
 
@@ -182,7 +182,7 @@ _DECOMPRESSORS: dict[int, Callable[[Item], _Decompressor]] = {
 }
 
 
-class WheelFile:
+class InstallableWheel:
     """An open wheel whose hash is that of the lock. Several threads may read it at once.
 
     members: its files by path, in the order of the archive. info: the name of the `.dist-info` directory.
@@ -212,7 +212,7 @@ class WheelFile:
             self.close()
             raise
 
-    def __enter__(self) -> WheelFile:
+    def __enter__(self) -> InstallableWheel:
         return self
 
     def __exit__(
@@ -366,14 +366,14 @@ def note_verified(handle: int, sha256: str) -> None:
             _VERIFIED.add((identity, sha256))
 
 
-def open_wheel(path: Path, wheel: Wheel) -> WheelFile:
+def open_wheel(path: Path, wheel: Wheel) -> InstallableWheel:
     """Return the wheel at `path`, after comparing its hash with the lock, and its directory with RECORD.
 
     Raises WheelError if it is another file or damaged, InputError if it may not be in an image, and
     MissingError if it can't be read.
     """
     check_filename(wheel)
-    return WheelFile(path, wheel)
+    return InstallableWheel(path, wheel)
 
 
 def check_filename(wheel: Wheel) -> None:
