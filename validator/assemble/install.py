@@ -17,9 +17,9 @@ from .._vendor.packaging.tags import Tag
 from .._vendor.packaging.utils import parse_wheel_filename
 from ..locks.resolve import target_tags
 from ..model.lock import Wheel
-from . import record_file
 from .entries import Content, Entry, InMemory
 from .paths import path_problem
+from .record_file import RecordRow, render_record
 from .wheel import InstallableWheel, Member, refusal
 
 #: Changes when the same wheel would give other entries.
@@ -238,7 +238,7 @@ def _metadata(
     if requested:
         written.append(Entry(f"{info}/REQUESTED", _FILE, InMemory(b"")))
     yield from written
-    rows = {f"{wheel.info}/RECORD": record_file.Row()}
+    rows = {f"{wheel.info}/RECORD": RecordRow()}
     above = "../" * 3
     for entry in (*installed.values(), *written):
         content = entry.content
@@ -248,8 +248,8 @@ def _metadata(
         if isinstance(content, Member):
             rows[path] = content.row._replace(size=content.size)
         elif content is not None:
-            rows[path] = record_file.Row("sha256", content.sha256, content.size)
-    yield Entry(f"{info}/RECORD", _FILE, InMemory(record_file.render(rows)))
+            rows[path] = RecordRow("sha256", content.sha256, content.size)
+    yield Entry(f"{info}/RECORD", _FILE, InMemory(render_record(rows)))
 
 
 def _check_format(wheel: InstallableWheel) -> None:

@@ -26,8 +26,8 @@ from .._vendor.packaging.utils import (
 from .._vendor.packaging.version import Version
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.lock import Wheel
-from . import record_file
 from .paths import directories_of, path_problem
+from .record_file import RecordError, RecordRow, parse_record
 from .zip_directory import BZIP2, DEFLATED, LZMA, Item, ZipError, read_directory
 
 #: Bytes that are hashed or inflated at once. Each such call releases the interpreter's lock, and may have to
@@ -70,7 +70,7 @@ class Member:
 
     wheel: InstallableWheel
     item: Item
-    row: record_file.Row
+    row: RecordRow
 
     @property
     def path(self) -> str:
@@ -299,10 +299,10 @@ class InstallableWheel:
         if name not in files:
             raise self.refused("it has no RECORD")
         try:
-            rows = record_file.parse(Member(self, files[name], record_file.Row()).content())
-        except record_file.RecordError as error:
+            rows = parse_record(Member(self, files[name], RecordRow()).content())
+        except RecordError as error:
             raise self.refused(str(error)) from None
-        no_hash = record_file.Row()
+        no_hash = RecordRow()
         unsigned = {name, *(f"{info}/{signature}" for signature in _SIGNATURES)}
         for path, row in rows.items():
             if path.endswith("/") or path in unsigned:
