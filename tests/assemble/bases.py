@@ -18,7 +18,7 @@ from validator.assemble import layer_plan, layer_sources, wheel_facts
 from validator.assemble.base import Base, BaseLayer, read_base
 from validator.assemble.layer_table import LayerTable
 from validator.assemble.loader_cache import CacheEntry, LoaderCache, render
-from validator.assemble.wheel import WheelFile, open_wheel
+from validator.assemble.wheel import InstallableWheel, open_wheel
 from validator.model.lock import Lock, Wheel
 from validator.model.spec import Choice, ImageSpec, Variant
 
@@ -80,7 +80,7 @@ class Shelf:
     def path(self, wheel: Wheel) -> Path:
         return self.directory / wheel.sha256
 
-    def open(self, wheel: Wheel) -> WheelFile:
+    def open(self, wheel: Wheel) -> InstallableWheel:
         return open_wheel(self.path(wheel), wheel)
 
     def wheel(

@@ -178,8 +178,8 @@ def test_a_full_disk_is_an_error_and_what_is_complete_stays() -> None:
 
 
 @pytest.mark.service
-def test_oras_reads_the_image(tmp_path: Path) -> None:
+def test_skopeo_reads_the_image(tmp_path: Path) -> None:
     sent = image(1, 2)
     sent.send(OciLayout(tmp_path / "layout", "v1"))
-    command = ["oras", "manifest", "fetch", "--oci-layout", f"{tmp_path}/layout:v1"]
+    command = ["skopeo", "inspect", "--raw", f"oci:{tmp_path}/layout:v1"]
     assert subprocess.run(command, capture_output=True, check=True).stdout == sent.manifest

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from validator.assemble.wheel import WheelError, WheelFile, open_wheel
+from validator.assemble.wheel import InstallableWheel, WheelError, open_wheel
 from validator.errors import InputError, MissingError, ValidatorError
 from validator.model.lock import Wheel
 
@@ -29,7 +29,7 @@ BODY = {"example/__init__.py": b"print('hello')\n" * 50, "example/data.bin": os.
 INIT = "example/__init__.py"
 
 
-def read_all(wheel: WheelFile) -> dict[str, bytes]:
+def read_all(wheel: InstallableWheel) -> dict[str, bytes]:
     return {path: b"".join(member.chunks()) for path, member in wheel.members.items()}
 
 

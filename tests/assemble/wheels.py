@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from validator.assemble.install import Environment
-from validator.assemble.wheel import WheelFile, open_wheel
+from validator.assemble.wheel import InstallableWheel, open_wheel
 from validator.model.lock import Wheel
 
 ENVIRONMENT = Environment("3.11", (2, 36))
@@ -143,7 +143,7 @@ def described(content: bytes, filename: str = FILENAME) -> Wheel:
     return Wheel(name.replace("_", "-"), version, hashlib.sha256(content).hexdigest(), filename, len(content))
 
 
-def opened(directory: Path, files: list[File] | Archive, filename: str = FILENAME) -> WheelFile:
+def opened(directory: Path, files: list[File] | Archive, filename: str = FILENAME) -> InstallableWheel:
     """Write a wheel and open it. The caller closes it."""
     content = (files if isinstance(files, Archive) else Archive(files)).render()
     path = directory / filename

@@ -203,4 +203,4 @@ def test_a_base_of_their_own_is_not_read_to_make_an_image_again(repository: Repo
     lock = Lock(spec.identifier, spec.python, "x86_64-manylinux_2_28", (), ())
     digest = push_image(repository, "theirs", {image_names.LABEL_BASE: base})
     with pytest.raises(InputError, match="does not name its base" if not base else "not the one of"):
-        rebuild_image(repository, digest, spec, lock, PackageSources(), lambda _: None)
+        rebuild_image(Registry(repository), digest, spec, lock, PackageSources(), lambda _: None)

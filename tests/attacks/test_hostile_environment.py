@@ -275,7 +275,7 @@ def descendants(pid: int) -> set[int]:
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("name", ["uv", "oras", "cosign"])
+@pytest.mark.parametrize("name", ["uv", "cosign"])
 def test_a_program_that_hangs_dies_with_a_killed_run(
     name: str, machine: Path, silent_server: tuple[str, Callable[[], socket.socket]]
 ) -> None:
@@ -286,7 +286,6 @@ def test_a_program_that_hangs_dies_with_a_killed_run(
             find_uv_bin(), "pip", "install", "--no-cache", "--target", str(machine / "target"), "six",
             "--default-index", f"http://{address}/simple", "--no-config",
         ],
-        "oras": ["oras", "manifest", "fetch", "--plain-http", f"{address}/a/b:c"],
         "cosign": ["cosign", "tree", "--allow-http-registry", f"{address}/a/b:c"],
     }[name]  # fmt: skip
     with running(sys.executable, "-c", RUN_PROGRAM, *command, start_new_session=True) as process:

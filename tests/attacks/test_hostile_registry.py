@@ -26,7 +26,7 @@ from validator.certify.statement import statement
 from validator.certify.trust import Trust
 from validator.errors import MissingError, ValidatorError
 from validator.model.timestamps import format_timestamp, now_utc
-from validator.registry import client as registry_module
+from validator.registry import session as session_module
 from validator.registry.client import Registry
 from validator.registry.names import Repository
 
@@ -92,7 +92,7 @@ def test_a_bundle_in_the_older_format_of_cosign_says_what_nobody_signed(
     image = push_image(repository, TAG)
     genuine = sigstore.sign(signed_statement(repository, image, "t4"))
     forged = legacy(genuine, signed_statement(repository, image, "h100"))
-    attach_by_hand(repository, image, forged, tmp_path)
+    attach_by_hand(repository, image, forged)
     trusted = ("--registry", repository, "--identity", IDENTITY, "--issuer", ISSUER)
     environment = {**os.environ, **sigstore.environment(tmp_path), "HOME": str(tmp_path)}
     host = () if command in ("verify", "promote") else HERE
@@ -117,7 +117,7 @@ def test_the_same_statement_counts_when_the_identity_signed_it(
 ) -> None:
     """The test above rejects the form and not the signer: what the identity signed for the T4 counts."""
     image = push_image(repository, TAG)
-    attach_by_hand(repository, image, sigstore.sign(signed_statement(repository, image, "t4")), tmp_path)
+    attach_by_hand(repository, image, sigstore.sign(signed_statement(repository, image, "t4")))
     trusted = ("--registry", repository, "--identity", IDENTITY, "--issuer", ISSUER)
     roots = ("--trusted-root", sigstore.trusted_root(tmp_path))
     done = run("verify", *trusted, *roots, "--json", TAG)
@@ -196,16 +196,13 @@ def test_nothing_else_without_an_end_is_read_to_the_end(what: str, hostile: Host
 
 
 @pytest.mark.service
-def test_a_list_of_attachments_with_pages_without_end_is_given_up(
-    hostile: HostileRegistry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Protects the memory of the machine: oras keeps the whole list, so its memory is limited."""
-    monkeypatch.setattr(registry_module, "_MEMORY", 128 * MIB)
+def test_a_list_of_attachments_with_pages_without_end_is_given_up(hostile: HostileRegistry) -> None:
+    """Protects the memory of the machine: all pages of a list have one limit."""
     digest = hostile.push_image(TAG)
     entry = {"mediaType": MANIFEST, "digest": digest, "size": 1, "annotations": {"a": "x" * 100_000}}
     hostile.referrers = as_bytes({"schemaVersion": 2, "manifests": [entry] * 10})
     hostile.more_pages = True
-    with pytest.raises(ValidatorError, match="can't be listed"):
+    with pytest.raises(ValidatorError, match="can't be listed: the registry sends more than 4 MiB"):
         Registry(Repository.parse(hostile.repository)).attached(digest, BUNDLE)
 
 
@@ -275,7 +272,9 @@ def test_ctrl_c_ends_the_wait_for_a_registry_that_never_answers(
     if what == "tag":
         hostile.manifests[TAG] = silence
     elif what == "manifest":
-        hostile.manifests[digest] = silence
+        hostile.attach(BUNDLE, b"{}", claimed=2, digest="sha256:" + "b" * 64)
+        (artifact,) = hostile.manifests.keys() - {TAG, digest}
+        hostile.manifests[artifact] = silence
     elif what == "referrers":
         hostile.referrers = silence
     else:
@@ -325,7 +324,7 @@ def test_a_registry_that_never_answers_is_given_up_without_ctrl_c(
     hostile: HostileRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Protects a job that nobody watches: a silence has a limit, also in the middle of an answer."""
-    monkeypatch.setattr(registry_module, "_SILENCE_S", 1.0)
+    monkeypatch.setattr(session_module, "SILENCE_S", 1.0)
     digest = hostile.push_image(TAG)
     hostile.blobs = {name: Silence() for name in hostile.blobs}
     started = time.monotonic()
@@ -427,7 +426,7 @@ def test_a_document_of_another_form_is_one_clear_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Protects whoever reads the message: what, where and what to do, in one line, and no traceback."""
-    monkeypatch.setattr(registry_module, "_PAUSES", ())
+    monkeypatch.setattr(session_module, "PAUSES", ())
     content = as_bytes(document)
     if kind == "manifest":
         hostile.push(TAG, content)

@@ -108,7 +108,7 @@ def test_it_is_marked_as_a_certificate(
 ) -> None:
     """The mark on an attachment is not signed."""
     attached.attach(registry, image, bundle, PREDICATE)
-    attach_by_hand(repository, image, bundle, tmp_path)
+    attach_by_hand(repository, image, bundle)
     assert refusals(registry, image, trust) == [WHY, WHY, WHY]
 
 

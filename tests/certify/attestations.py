@@ -14,7 +14,7 @@ from validator.certify.signing import Signer
 from validator.certify.statement import PREDICATE
 from validator.registry.names import Repository
 
-from ..registry.images import oras
+from ..registry.images import attach_artifact
 from .fixtures import PASSWORD
 
 
@@ -63,14 +63,9 @@ def cosign_verify(repository: Repository, digest: str, key: Path | str) -> subpr
     )  # fmt: skip
 
 
-def attach_by_hand(repository: Repository, digest: str, bundle: bytes, directory: Path) -> str:
+def attach_by_hand(repository: Repository, digest: str, bundle: bytes) -> str:
     """Attach bytes as if they were a bundle, and return the digest of the artifact."""
-    (directory / "bundle").write_bytes(bundle)
-    answer = oras(
-        "attach", repository.at(digest), f"bundle:{BUNDLE}", "--artifact-type", BUNDLE, "--format", "json",
-        cwd=directory,
-    )  # fmt: skip
-    return str(json.loads(answer)["digest"])
+    return attach_artifact(repository, digest, BUNDLE, bundle)
 
 
 def payload(bundle: bytes) -> dict[str, Any]:

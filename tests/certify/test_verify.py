@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import shutil
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -149,7 +148,7 @@ def attach_signed(
 ) -> None:
     """Attach a statement, made to be about this image, that the signer signs."""
     statement["subject"][0]["digest"]["sha256"] = image.removeprefix("sha256:")
-    attach_by_hand(repository, image, signer.sign(json.dumps(statement).encode()), directory)
+    attach_by_hand(repository, image, signer.sign(json.dumps(statement).encode()))
 
 
 def _certificate(predicate: dict[str, Any]) -> dict[str, Any]:
@@ -178,7 +177,7 @@ def test_an_altered_statement_is_rejected(
     statement = copy.deepcopy(payload(certificate))
     statement["subject"][0]["digest"]["sha256"] = other.removeprefix("sha256:")
     change(statement)
-    attach_by_hand(repository, other, with_payload(certificate, statement), tmp_path)
+    attach_by_hand(repository, other, with_payload(certificate, statement))
     assert why_refused(registry, other, trust) == ["it is not signed by the trusted key"]
 
 
@@ -186,7 +185,7 @@ def test_a_certificate_is_valid_only_for_its_own_image(
     registry: Registry, repository: Repository, image: str, certificate: bytes, trust: Trust, tmp_path: Path
 ) -> None:
     other = push_image(repository, "another-image")
-    attach_by_hand(repository, other, certificate, tmp_path)
+    attach_by_hand(repository, other, certificate)
     assert why_refused(registry, other, trust) == ["it is about another image"]
 
 
@@ -198,7 +197,7 @@ def test_anything_but_a_bundle_is_rejected_and_the_rest_still_counts(
     registry: Registry, repository: Repository, image: str, certificate: bytes, trust: Trust, tmp_path: Path,
     content: bytes,
 ) -> None:  # fmt: skip
-    what = attach_by_hand(repository, image, content, tmp_path)
+    what = attach_by_hand(repository, image, content)
     found = certificates(registry, image, trust)
     assert len(found.certificates) == 1
     assert [refused.what for refused in found.refused] == [what]
@@ -211,7 +210,7 @@ def test_a_bundle_with_two_payloads_is_rejected(
     other = json.dumps(json.loads(certificate)["dsseEnvelope"] | {"payload": "e30="})
     twice = certificate.decode().replace('"dsseEnvelope":', f'"dsseEnvelope":{other},"dsseEnvelope":', 1)
     assert twice.count("dsseEnvelope") == 2
-    attach_by_hand(repository, image, twice.encode(), tmp_path)
+    attach_by_hand(repository, image, twice.encode())
     found = certificates(registry, image, trust)
     assert len(found.certificates) == 1
     assert [refused.why for refused in found.refused] == [
@@ -222,7 +221,7 @@ def test_a_bundle_with_two_payloads_is_rejected(
 def test_a_huge_attachment_is_not_downloaded(
     registry: Registry, repository: Repository, image: str, trust: Trust, tmp_path: Path
 ) -> None:
-    attach_by_hand(repository, image, b" " * (5 << 20), tmp_path)
+    attach_by_hand(repository, image, b" " * (5 << 20))
     assert why_refused(registry, image, trust) == ["it has 5242880 bytes"]
 
 
@@ -429,7 +428,6 @@ def test_without_cosign_nothing_is_verified(
     monkeypatch.setattr(cosign, "_accepted", set())
     programs = tmp_path / "programs"
     programs.mkdir()
-    (programs / "oras").symlink_to(str(shutil.which("oras")))
     monkeypatch.setenv("PATH", str(programs))
     with pytest.raises(MissingError, match="cosign is not installed"):
         certificates(registry, image, trust)
@@ -456,7 +454,7 @@ def test_unreachable_sigstore_is_not_a_rejection(
     monkeypatch.setenv("HOME", str(tmp_path))
     other = push_image(repository, "another-image")
     document = json.loads(certificate) | {"verificationMaterial": {"certificate": {"rawBytes": "MAA="}}}
-    attach_by_hand(repository, other, json.dumps(document).encode(), tmp_path)
+    attach_by_hand(repository, other, json.dumps(document).encode())
     with pytest.raises(MissingError, match="can't be verified"):
         certificates(registry, other, Trust(identity="someone@example.org", issuer="https://issuer.example"))
 
@@ -466,7 +464,7 @@ def test_an_identity_does_not_count_for_a_key(
 ) -> None:
     other = push_image(repository, "another-image")
     document = json.loads(certificate) | {"verificationMaterial": {"certificate": {"rawBytes": "MAA="}}}
-    attach_by_hand(repository, other, json.dumps(document).encode(), tmp_path)
+    attach_by_hand(repository, other, json.dumps(document).encode())
     assert why_refused(registry, other, trust) == ["it is signed by an identity, but a key is trusted"]
 
 

@@ -133,7 +133,7 @@ def machine(index: Index, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.Monk
     # No cosign, which would take most of the time, and no bubblewrap: the base's Python is not a program.
     programs = tmp_path / "programs"
     programs.mkdir()
-    for name in ("oras", "git", "dpkg-deb", "mmdebstrap"):
+    for name in ("git", "dpkg-deb", "mmdebstrap"):
         (programs / name).symlink_to(shutil.which(name) or pytest.skip(f"{name} is not installed"))
     monkeypatch.setenv("PATH", str(programs))
     machine = Machine(directory, proxy.address, monkeypatch)

@@ -15,6 +15,7 @@ from validator.certify.trust import Trust
 from validator.engines.docker.endpoint import Reached, reach
 from validator.errors import MissingError
 from validator.registry import client as registry_module
+from validator.registry import session as session_module
 from validator.registry.client import Registry
 from validator.registry.names import Repository
 
@@ -37,7 +38,7 @@ def shelf(
 @pytest.fixture
 def behind(shelf: Shelf, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Shelf:
     """Return the same repository through the proxy, with short pauses between attempts."""
-    monkeypatch.setattr(registry_module, "_PAUSES", (0.1, 0.1))
+    monkeypatch.setattr(session_module, "PAUSES", (0.1, 0.1))
     return dataclasses.replace(
         shelf, registry=Registry(Repository(proxy.address, shelf.registry.repository.path))
     )

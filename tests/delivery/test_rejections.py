@@ -114,8 +114,8 @@ def _altered_manifest(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy)
         (_other_gpu, "with compute capability 8.0, and this host has driver branch 580 and 9.0"),
         (_other_digest, "it is not signed: no certificate is attached to it"),
         (_other_tag, "so the tag points at the wrong image"),
-        (_altered_certificate, "does not match its digest"),
-        (_altered_manifest, "does not match its digest"),
+        (_altered_certificate, "it was altered, its content has the digest"),
+        (_altered_manifest, "it was altered, its content has the digest"),
     ],
 )
 def test_pull_rejects(

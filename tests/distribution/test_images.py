@@ -50,7 +50,7 @@ WHEELS = (
     TinyWheel.make("tiny-addition", "1.0", {"tiny_addition/__init__.py": b"X = 1\n"}),
 )
 #: What the machine without an engine has: no docker, and bubblewrap only where a test adds it.
-PROGRAMS = ("cosign", "dpkg-deb", "git", "mmdebstrap", "oras")
+PROGRAMS = ("cosign", "dpkg-deb", "git", "mmdebstrap")
 
 
 @dataclass(frozen=True)

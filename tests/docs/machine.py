@@ -41,7 +41,7 @@ from validator.model.spec import ImageSpec, Variant
 from validator.model.verdict import REQUIRED_ON_CPU
 from validator.pipeline.workplace import OpenedEngine
 from validator.registry import client as registry_module
-from validator.registry.names import Repository
+from validator.registry.client import Registry
 from validator.system.files import machine_directory, make_machine_directory
 from validator.system.package_sources import PackageSources
 
@@ -174,7 +174,7 @@ def machine_key(role: str) -> KeyOwner | None:
     return KeyOwner(key=str(path), password="", plain=path) if path.exists() else None
 
 
-def rebuilt(repository: Repository, digest: str, *_: object) -> tuple[Compared, ...]:
+def rebuilt(registry: Registry, digest: str, *_: object) -> tuple[Compared, ...]:
     """Return the finding that an image equals its lock. It has no wheels, so nothing has to be made again."""
     return (Compared("tensorflow", Finding.EQUAL, digest, digest),)
 

@@ -42,7 +42,7 @@ from validator.records import jsonl
 from validator.records.changes import changed_checks, changes
 from validator.records.finish_time import wrong_time
 from validator.records.history import Entry
-from validator.registry.documents import ImageConfig, Manifest, Referrers
+from validator.registry.documents import ImageConfig, Manifest, Tags
 from validator.registry.documents import parse as parse_document
 from validator.reports.diagnosis import text as diagnosis_text
 from validator.reports.issue import markdown
@@ -276,15 +276,16 @@ def _manifest_seeds() -> list[bytes]:
     manifest = {"schemaVersion": 2, "config": layer, "layers": [layer, layer], "annotations": {"a": "b"}}
     index = {"schemaVersion": 2, "manifests": [{**layer, "platform": platform}], "mediaType": "x"}
     configuration = {"os": "linux", "architecture": "amd64", "config": {"Labels": {"a": "b"}, "Env": ["A=b"]}}
-    referrers = {"referrers": [{**layer, "artifactType": "x", "annotations": {"a": "b"}}]}
-    return [json.dumps(each).encode() for each in (manifest, index, configuration, referrers)]
+    referrers = {"manifests": [{**layer, "artifactType": "x", "annotations": {"a": "b"}}]}
+    tags = {"name": "team/tensorflow", "tags": ["latest", "2.21"]}
+    return [json.dumps(each).encode() for each in (manifest, index, configuration, referrers, tags)]
 
 
 def _read_manifest(data: bytes, _: Path) -> None:
     readers: tuple[Callable[[], object], ...] = (
         lambda: parse_document(data, Manifest, "the manifest").for_platform(),
         lambda: parse_document(data, ImageConfig, "the configuration").labels,
-        lambda: parse_document(data, Referrers, "the list of referrers"),
+        lambda: parse_document(data, Tags, "the list of tags"),
     )
     for read in readers:
         with contextlib.suppress(*DOCUMENTED):

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from validator.assemble import encoding, layer_sources
+from validator.assemble import encoding
 from validator.assemble.layer_plan import wheel_layers
+from validator.assemble.layer_sources import _LARGE, made_from
 from validator.assemble.shared_rows import FILE, SharedRow, read_rows
 from validator.cli.planning import load_plan
 from validator.locks.lock_files import DIRECTORY, LockDirectory
@@ -35,7 +36,7 @@ def test_each_row_is_of_the_encoding_of_this_code(rows: tuple[SharedRow, ...]) -
 
 def test_each_row_is_a_layer_of_a_lock(rows: tuple[SharedRow, ...], images: list[Image]) -> None:
     layers = {
-        (group.name, layer_sources.made_from(group))
+        (group.name, made_from(group))
         for image in images
         for group in wheel_layers(image.lock, image.spec.variant)
     }
@@ -43,7 +44,7 @@ def test_each_row_is_a_layer_of_a_lock(rows: tuple[SharedRow, ...], images: list
     assert {(row.name, row.made_from) for row in rows if row not in large} <= layers
     # What is in TensorFlow's wheel, nobody knows without reading it.
     wheels = {wheel.sha256 for image in images for wheel in image.lock.wheels if "tensorflow" in wheel.name}
-    assert {row.made_from[0] for row in large} == {layer_sources._LARGE}
+    assert {row.made_from[0] for row in large} == {_LARGE}
     assert {part for row in large for part in row.read_from} <= wheels
 
 

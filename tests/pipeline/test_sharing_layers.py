@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from validator.assemble import layer_sources
 from validator.assemble.image import assemble
+from validator.assemble.layer_sources import plan_image
 from validator.assemble.layer_table import LayerTable
 from validator.assemble.oci_layout import OciLayout
 from validator.assemble.shared_rows import SharedRow, read_rows, write_rows
@@ -65,7 +65,7 @@ def test_the_rows_are_those_of_an_assembled_image(
     assert share(path, rows, [image]) == (5, 0)
     table = LayerTable(tmp_path / "other", [path])
     base = base_of(table, layer(FILES))
-    planned = layer_sources.plan_image(image.spec, image.lock, base, shelf, table, ThisPython())
+    planned = plan_image(image.spec, image.lock, base, shelf, table, ThisPython())
     assembled = assemble(planned, OciLayout(tmp_path / "image", "x"), table, lambda line: None)
     expected = {one.name: one.encoded for one in assembled.layers if one.name in {row.name for row in rows}}
     assert {row.name: row.encoded for row in read_rows(path)} == expected
@@ -80,7 +80,7 @@ def test_an_image_is_published_with_rows_of_another_machine(
     there = OciLayout(tmp_path / "image", "x")
     for number in (1, 2):
         table = LayerTable(tmp_path / f"other{number}", [path])
-        planned = layer_sources.plan_image(image.spec, image.lock, base_of(table, layer(FILES)), shelf, table)
+        planned = plan_image(image.spec, image.lock, base_of(table, layer(FILES)), shelf, table)
         assembled = assemble(planned, there, table, lambda line: None)
         shared = {row.digest for row in read_rows(path)}
         made = [one.name for one in assembled.layers if one.is_new and one.encoded.digest in shared]

@@ -27,7 +27,6 @@ from validator.registry.names import Repository
 
 from ..assemble.synthetic import Image, Layer, digest, image
 from ..support import small_disk
-from .images import oras
 from .proxy import Fault, Proxy
 from .server import RunningRegistry, running_registry
 
@@ -136,16 +135,15 @@ def test_an_image_can_be_read_by_its_blobs(repository: Repository, fresh: Image)
         assert b"".join(reader.read(name, len(content))) == content
 
 
-def test_oras_reads_the_image(repository: Repository, fresh: Image) -> None:
+def test_skopeo_reads_the_image(repository: Repository, fresh: Image, tmp_path: Path) -> None:
     pushed = fresh.send(RegistryDestination(repository, "v1"), known=False)
-    assert oras("manifest fetch", repository.at(pushed)).encode() == fresh.manifest
-    layer = fresh.layers[0]
-    content = subprocess.run(
-        ["oras", "blob", "fetch", "--plain-http", "--output", "-", repository.at(layer.encoded.digest)],
-        capture_output=True,
-        check=True,
-    ).stdout
-    assert content == layer.blob
+    source = f"docker://{repository.at(pushed)}"
+    command = ["skopeo", "copy", "--src-tls-verify=false", source, f"dir:{tmp_path}/copy"]
+    subprocess.run(command, capture_output=True, check=True)
+    assert (tmp_path / "copy/manifest.json").read_bytes() == fresh.manifest
+    for layer in fresh.layers:
+        name = layer.encoded.digest.removeprefix("sha256:")
+        assert (tmp_path / "copy" / name).read_bytes() == layer.blob
 
 
 # -- faults ----------------------------------------------------------------------------------------------

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import pytest
 
 from validator.assemble.compatibility import ARTIFACT, MEDIA_TYPE, attach_compatibility, compatibility
@@ -12,21 +9,9 @@ from validator.registry.client import Registry
 from validator.registry.names import Repository
 
 from ..assemble.bases import CPU, GPU
-from .images import oras, push_image
+from .images import push_image, referrers
 
 pytestmark = pytest.mark.service
-
-
-def referrers(repository: Repository, digest: str) -> list[dict[str, Any]]:
-    """Return what refers to an image, from the referrers API or the tag that stands in for it.
-
-    Node Feature Discovery uses the same library.
-    """
-    answer = oras(
-        "discover", "--format", "json", "--artifact-type", ARTIFACT, "--plain-http", repository.at(digest)
-    )  # fmt: skip
-    found: list[dict[str, Any]] = json.loads(answer).get("referrers") or []
-    return found
 
 
 def test_it_is_found_among_what_refers_to_the_image(repository: Repository) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from validator.errors import ValidatorError
-from validator.registry.documents import Descriptor, ImageConfig, Manifest, Platform, Referrers, parse
+from validator.registry.documents import Descriptor, ImageConfig, Manifest, Platform, Tags, parse
 
 DIGEST = "sha256:" + "1" * 64
 CONFIG: dict[str, Any] = {
@@ -33,7 +33,8 @@ IMAGE = {
     "subject": {"digest": "not read"},
 }
 SETTINGS = {"config": {"Labels": {"name": "value"}, "Cmd": ["x"]}, "rootfs": {}}
-LISTED = {"referrers": [{**CONFIG, "artifactType": "kind", "annotations": {"a": "b"}}]}
+LISTED = {"manifests": [{**CONFIG, "artifactType": "kind", "annotations": {"a": "b"}}]}
+TAGS = {"name": "team/tensorflow", "tags": ["one", "two"]}
 
 
 def refused(document: Any, kind: type[Any]) -> str:
@@ -52,7 +53,8 @@ def test_the_fields_that_are_read() -> None:
     assert entry is not None and entry.size == 8
     assert entry.platform == Platform("linux", "amd64")
     assert parse(json.dumps(SETTINGS).encode(), ImageConfig, "it").labels == {"name": "value"}
-    listed = parse(json.dumps(LISTED).encode(), Referrers, "it").referrers
+    listed = parse(json.dumps(LISTED).encode(), Manifest, "it").manifests
+    assert parse(json.dumps(TAGS).encode(), Tags, "it").tags == ("one", "two")
     assert listed and (listed[0].digest, listed[0].artifact_type) == (DIGEST, "kind")
 
 
@@ -81,10 +83,10 @@ _json = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
-_samples: dict[type[Any], Any] = {Manifest: IMAGE, ImageConfig: SETTINGS, Referrers: LISTED}
+_samples: dict[type[Any], Any] = {Manifest: IMAGE, ImageConfig: SETTINGS, Tags: TAGS}
 
 
-@given(st.sampled_from([Manifest, ImageConfig, Referrers]), st.data())
+@given(st.sampled_from([Manifest, ImageConfig, Tags]), st.data())
 def test_any_change_is_read_or_refused(kind: type[Any], data: st.DataObject) -> None:
     document = json.loads(json.dumps(_samples[kind]))
     place = document
@@ -105,7 +107,7 @@ def test_any_change_is_read_or_refused(kind: type[Any], data: st.DataObject) -> 
         assert read.config is None or isinstance(read.config.size, int)
 
 
-@given(st.binary(), st.sampled_from([Manifest, ImageConfig, Referrers]))
+@given(st.binary(), st.sampled_from([Manifest, ImageConfig, Tags]))
 def test_any_bytes_are_read_or_refused(data: bytes, kind: type[Any]) -> None:
     try:
         assert isinstance(parse(data, kind, "it"), kind)

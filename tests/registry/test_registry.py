@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from validator.errors import MissingError, ValidatorError
-from validator.registry import client as registry_module
+from validator.registry import session as session_module
 from validator.registry.client import ConcurrentChangeError, Registry
 from validator.registry.errors import AlteredError
 from validator.registry.names import Repository
 
-from .images import oras, push_image
+from .images import push_image, push_index
 from .proxy import Fault, Proxy
 from .server import RunningRegistry
 
@@ -27,7 +27,7 @@ NOWHERE = "sha256:" + "0" * 64
 @pytest.fixture
 def once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Disable the client's retries, so that permanent failures end sooner."""
-    monkeypatch.setattr(registry_module, "_PAUSES", ())
+    monkeypatch.setattr(session_module, "PAUSES", ())
 
 
 def test_an_image_is_found_with_its_labels(repository: Repository) -> None:
@@ -163,11 +163,11 @@ def test_a_registry_that_is_down_is_reported() -> None:
         Registry(Repository("127.0.0.1:9", "tf")).tags()
 
 
-@pytest.mark.parametrize("limit", ["_TIMEOUT_S", "_SILENCE_S"])
+@pytest.mark.parametrize("limit", ["DOCUMENT_S", "SILENCE_S"])
 def test_a_registry_that_hangs_is_abandoned(
     through: Repository, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    monkeypatch.setattr(registry_module, limit, 1.0)
+    monkeypatch.setattr(session_module, limit, 1.0)
     proxy.faults = [Fault(status=None, delay_s=3)]
     with pytest.raises(MissingError, match=f"the registry {proxy.address} stopped answering"):
         Registry(through).digest_of("latest")
@@ -215,8 +215,7 @@ def test_content_altered_in_the_storage_is_rejected(server: RunningRegistry, rep
 
 
 def test_an_index_gives_the_image_for_our_platform(repository: Repository) -> None:
-    push_image(repository, "one", {"name": "value"})
-    oras("manifest index create", repository.tagged("index"), "one")
+    push_index(repository, "index", push_image(repository, "one", {"name": "value"}))
     registry = Registry(repository)
     digest = registry.digest_of("index")
     assert digest is not None

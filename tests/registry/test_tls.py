@@ -159,11 +159,11 @@ def test_a_registry_is_reached_through_a_proxy(
     assert set(tunnel.asked) == {f"CONNECT {NAME}:443"}
 
 
-def test_oras_uses_the_same_proxy_and_authority(
+def test_the_proxy_is_also_used_to_look_up_a_tag(
     tunnel: Tunnel, trusted: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTPS_PROXY", tunnel.url)
-    place = Repository(NAME, "tls/oras")
+    place = Repository(NAME, "tls/looked-up")
     made = sent_and_read(place, 70_050)
     tunnel.asked.clear()
     assert Registry(place).digest_of("v1") == digest(made.manifest)

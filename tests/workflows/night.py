@@ -29,7 +29,7 @@ from .gh import State
 from .support import ROOT, Workflow, workflow
 
 #: Actions that install what the tests find on this machine.
-_INSTALL = ("sigstore/cosign-installer", "oras-project/setup-oras")
+_INSTALL = ("sigstore/cosign-installer",)
 _STEP_WITHIN_S = 600
 #: The host of a cell that is measured in another place.
 ELSEWHERE = "elsewhere"

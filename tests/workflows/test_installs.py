@@ -124,7 +124,7 @@ def test_the_rules_see_the_installs_that_there_are() -> None:
         "sudo apt-get update && sudo apt-get install --yes docker-registry",
         "apt-get -q -o Acquire::Retries=3 install jq",
         "dpkg -i package.deb",
-        "snap install oras",
+        "snap install cosign",
         'echo "installing"; pip install zizmor',
         "npm pack --silent --ignore-scripts pyodide",
     ],
@@ -188,7 +188,6 @@ def test_the_job_with_the_release_key_uses_few_actions() -> None:
     }
     assert used <= {
         "actions/checkout", "actions/download-artifact", "sigstore/cosign-installer",
-        "oras-project/setup-oras",
     }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from ..model.lock import Lock
 from ..model.spec import ImageSpec
 from ..registry.names import Repository
 from .base import Base
+from .base_finder import Bases
 from .bytecode import CompiledWheels, Runner
 from .destinations import Destination
 from .image import Assembled, assemble
@@ -51,28 +52,6 @@ class ImageMaker(Protocol):
         """
 
 
-class BaseFinder(Protocol):
-    """Finds or makes the bases of images. Methods may be called from any thread."""
-
-    def provides(self, python: str) -> str | None:
-        """Return None if there is a default base with this Python, otherwise the reason why not."""
-
-    def base(self, spec: ImageSpec, progress: Progress) -> Base:
-        """Return the base of an image spec. Raises MissingError or InputError if there is none."""
-
-    def is_current(self, spec: ImageSpec, origin: str) -> bool:
-        """Return True if `base` would return this base, which is named as in `Base.origin`."""
-
-    def warn_if_moved(self, spec: ImageSpec, origin: str) -> None:
-        """Warn, once for each image, if the base is named without a digest and now is another image.
-
-        origin: of the base that the image has, as in `Base.origin`.
-        """
-
-    def repository(self, spec: ImageSpec) -> Repository | None:
-        """Return the repository that the base of an image spec is read from, if it can be in a registry."""
-
-
 @dataclass(frozen=True)
 class Assembler:
     """Makes images from bases and wheels, on this machine.
@@ -82,7 +61,7 @@ class Assembler:
         whenever more of the size is known, and before the image gets its name.
     """
 
-    bases: BaseFinder
+    bases: Bases
     wheels: Wheelhouse
     table: LayerTable
     runner: Callable[[Base], Runner | None]

@@ -100,7 +100,11 @@ class Bases:
     def provides(self, python: str) -> str | None:
         """Return None if there is a default base with this Python, otherwise the reason why not."""
         suite = bootstrap.SUITES.get(python)
-        if suite and self._policy is not BasePolicy.REGISTRY and self._can_bootstrap(suite):
+        if (
+            suite
+            and self._policy is not BasePolicy.REGISTRY
+            and (bootstrap.tool() is not None or self._path(suite).exists())
+        ):
             return None
         if self._policy is BasePolicy.BOOTSTRAP:
             return _no_bootstrap(suite, python)
@@ -316,9 +320,6 @@ class Bases:
         """Return the path of a file that the installed version of zstd compressed."""
         packing = hashlib.sha256(compression().encode()).hexdigest()[:8]
         return self._directory / f"{_stem(suite, packages)}-{packing}.tar.zst"
-
-    def _can_bootstrap(self, suite: str) -> bool:
-        return bootstrap.tool() is not None or self._path(suite).exists()
 
 
 def _stem(suite: str, packages: Sequence[str]) -> str:

@@ -116,7 +116,10 @@ def _refuse_changed(lock: DebianLock, directory: Path, place: str) -> None:
         path = directory / package.file
         for found in (path, path.with_name(f"{path.name}.FAILED")):
             # apt-helper leaves an empty file if the download has another size.
-            if not found.is_file() or (digest := _sha256(found)) == package.sha256:
+            if (
+                not found.is_file()
+                or (digest := hashlib.sha256(found.read_bytes()).hexdigest()) == package.sha256
+            ):
                 continue
             saw = f"a file with the sha256 {digest}" if found.stat().st_size else "a file of another size"
             raise MissingError(
@@ -125,7 +128,3 @@ def _refuse_changed(lock: DebianLock, directory: Path, place: str) -> None:
                 hint="use another mirror in apt's sources; if Debian replaced the package,"
                 f" {refresh_hint('debian', ', which checks the signature of Debian')}",
             )
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -85,11 +85,10 @@ def _entries(base: BaseFiles, libraries: Mapping[str, tuple[str, ...]]) -> Itera
 def _with_directories(base: BaseFiles, entries: Iterable[Entry]) -> list[Entry]:
     """Return the entries with their directories, which keep the permissions that they have in the base."""
     found = merged([("host files", entries)])
-    return [base.directories.get(entry.path, entry) if _is_directory(entry) else entry for entry in found]
-
-
-def _is_directory(entry: Entry) -> bool:
-    return entry.content is None and entry.link is None
+    return [
+        base.directories.get(entry.path, entry) if entry.content is None and entry.link is None else entry
+        for entry in found
+    ]
 
 
 def _user(base: BaseFiles) -> Iterator[Entry]:

@@ -28,7 +28,7 @@ _LOOKUPS_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
-class Placed:
+class ImageLayer:
     """A layer of an assembled image. is_new: it was made now, and not found at the destination."""
 
     name: str
@@ -46,7 +46,7 @@ class Assembled:
     digest: str
     manifest: bytes
     config: bytes
-    layers: tuple[Placed, ...]
+    layers: tuple[ImageLayer, ...]
     base: Base
 
 
@@ -78,7 +78,7 @@ def assemble(
     fetch([wheel for wheel in plan.lock.wheels if wheel.sha256 in needed])
     total = sum(source.size for source in missing)
     work.meter = Meter(f"making {len(missing)} layers", total or None, progress)
-    tasks: list[tuple[int, Callable[[], Placed]]] = [
+    tasks: list[tuple[int, Callable[[], ImageLayer]]] = [
         *((0, partial(work.base_layer, layer, plan.base.name)) for layer in plan.base.layers),
         *((source.size, partial(work.layer, source)) for source in plan.layers),
     ]
@@ -86,11 +86,11 @@ def assemble(
     # them: nobody knows its size, and it is mostly other processes that make it.
     order = sorted(range(len(tasks)), key=lambda number: -(tasks[number][0] or math.inf))
 
-    def make(number: int) -> Placed:
-        placed = tasks[number][1]()
-        sizes[number] = placed.encoded.size
+    def make(number: int) -> ImageLayer:
+        layer = tasks[number][1]()
+        sizes[number] = layer.encoded.size
         accept(sum(sizes), False)
-        return placed
+        return layer
 
     made = dict(zip(order, map_in_threads(make, order, _AT_ONCE), strict=True))
     layers = (*(made[number] for number in range(len(tasks))), work.layer(plan.last()))
@@ -137,7 +137,7 @@ class _Work:
         self._found: set[str] = set()
         self.meter = Meter("making layers", None, lambda _: None)
 
-    def base_layer(self, layer: BaseLayer, name: str) -> Placed:
+    def base_layer(self, layer: BaseLayer, name: str) -> ImageLayer:
         blob = layer.blob
         if blob is None:
             return self._made(f"base {name}", self._base_key(layer), layer.compress)
@@ -152,7 +152,7 @@ class _Work:
             self._destination.receive(copy, blob)
         # It is part of the base with that digest, so nothing else can be expected of it.
         self._table.add_content(layer.diff_id)
-        return Placed(f"base {name}", blob, is_new)
+        return ImageLayer(f"base {name}", blob, is_new)
 
     def known_size(self, layer: BaseLayer | LayerSource) -> int:
         """Return the size of the layer's blob in bytes, or 0 if nobody made it yet."""
@@ -169,7 +169,7 @@ class _Work:
         row = self._table.row(self._key(source))
         return row is not None and self._has(row.encoded)
 
-    def layer(self, source: LayerSource) -> Placed:
+    def layer(self, source: LayerSource) -> ImageLayer:
         return self._made(
             source.name, self._key(source), lambda write: encoding.encode(source.entries(), write)
         )
@@ -180,10 +180,10 @@ class _Work:
     def _base_key(self, layer: BaseLayer) -> str:
         return layer_key(compression(), [layer.diff_id])
 
-    def _made(self, name: str, key: str, make: Callable[[Write], Encoded]) -> Placed:
+    def _made(self, name: str, key: str, make: Callable[[Write], Encoded]) -> ImageLayer:
         row = self._table.row(key)
         if row is not None and self._has(row.encoded):
-            return Placed(name, row.encoded, is_new=False)
+            return ImageLayer(name, row.encoded, is_new=False)
 
         def encode(write: Write) -> Encoded:
             def count(data: bytes) -> None:
@@ -198,7 +198,7 @@ class _Work:
             self._table.add(key, name, encoded)
             return encoded
 
-        return Placed(name, self._destination.receive(encode, row.encoded if row else None), is_new=True)
+        return ImageLayer(name, self._destination.receive(encode, row.encoded if row else None), is_new=True)
 
     def _has(self, blob: Encoded) -> bool:
         if blob.digest in self._found:

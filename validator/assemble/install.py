@@ -17,10 +17,10 @@ from .._vendor.packaging.tags import Tag
 from .._vendor.packaging.utils import parse_wheel_filename
 from ..locks.resolve import target_tags
 from ..model.lock import Wheel
-from . import record_file
 from .entries import Content, Entry, InMemory
 from .paths import path_problem
-from .wheel import Member, WheelFile, refusal
+from .record_file import RecordRow, render_record
+from .wheel import InstallableWheel, Member, refusal
 
 #: Changes when the same wheel would give other entries.
 RECIPE = "install 1"
@@ -70,7 +70,9 @@ class Environment:
         return f".cpython-{self.python.replace('.', '')}-x86_64-linux-gnu.so", ".abi3.so"
 
 
-def entries(wheel: WheelFile, environment: Environment, *, requested: bool = False) -> tuple[Entry, ...]:
+def entries(
+    wheel: InstallableWheel, environment: Environment, *, requested: bool = False
+) -> tuple[Entry, ...]:
     """Return the files that an installation of the wheel consists of, sorted, without their directories.
 
     requested: the package was asked for by name, and is not only a dependency. Raises InputError if the wheel
@@ -119,7 +121,9 @@ def _accepted_tags(python: str, glibc: tuple[int, int]) -> frozenset[Tag]:
     return frozenset(target_tags(python, glibc))
 
 
-def _unpacked(wheel: WheelFile, environment: Environment, scripts: Mapping[str, str]) -> Iterator[Entry]:
+def _unpacked(
+    wheel: InstallableWheel, environment: Environment, scripts: Mapping[str, str]
+) -> Iterator[Entry]:
     """Return the files that the wheel contains, where they belong."""
     data = wheel.info.removesuffix(".dist-info") + ".data"
     replaced = {f"{wheel.info}/{name}" for name in _REPLACED}
@@ -160,7 +164,7 @@ def _unpacked(wheel: WheelFile, environment: Environment, scripts: Mapping[str, 
         yield _file(wheel, environment, f"{schemes[scheme]}/{rest}", member)
 
 
-def _file(wheel: WheelFile, environment: Environment, path: str, member: Member) -> Entry:
+def _file(wheel: InstallableWheel, environment: Environment, path: str, member: Member) -> Entry:
     if path.endswith(environment.extension_suffixes):
         head = member.head(20)
         if head[:4] == b"\x7fELF" and (len(head) < 20 or struct.unpack_from("<H", head, 18)[0] != _X86_64):
@@ -168,7 +172,7 @@ def _file(wheel: WheelFile, environment: Environment, path: str, member: Member)
     return Entry(_checked(wheel, environment, path), _EXECUTABLE if member.is_executable else _FILE, member)
 
 
-def _checked(wheel: WheelFile, environment: Environment, path: str) -> str:
+def _checked(wheel: InstallableWheel, environment: Environment, path: str) -> str:
     """Return the path. Raises InputError if it is one of the environment itself, or not allowed."""
     inside = path.removeprefix(f"{environment.root}/")
     directory, _, name = inside.rpartition("/")
@@ -186,7 +190,7 @@ def _script(member: Member, environment: Environment) -> Content:
     return InMemory(b"#!" + environment.interpreter.encode() + b"\n" + rest)
 
 
-def _entry_points(wheel: WheelFile) -> dict[str, str]:
+def _entry_points(wheel: InstallableWheel) -> dict[str, str]:
     """Return the scripts that the wheel declares: name -> `module:object`."""
     member = wheel.members.get(f"{wheel.info}/entry_points.txt")
     if member is None:
@@ -205,7 +209,9 @@ def _entry_points(wheel: WheelFile) -> dict[str, str]:
     }
 
 
-def _generated(wheel: WheelFile, environment: Environment, scripts: Mapping[str, str]) -> Iterator[Entry]:
+def _generated(
+    wheel: InstallableWheel, environment: Environment, scripts: Mapping[str, str]
+) -> Iterator[Entry]:
     for name, reference in scripts.items():
         match = _REFERENCE.fullmatch(reference.strip())
         if match is None or not _SCRIPT_NAME.fullmatch(name):
@@ -223,7 +229,7 @@ def _generated(wheel: WheelFile, environment: Environment, scripts: Mapping[str,
 
 
 def _metadata(
-    wheel: WheelFile, environment: Environment, installed: Mapping[str, Entry], requested: bool
+    wheel: InstallableWheel, environment: Environment, installed: Mapping[str, Entry], requested: bool
 ) -> Iterator[Entry]:
     """Return what an installer writes about the installation: INSTALLER, REQUESTED and RECORD."""
     _check_format(wheel)
@@ -232,7 +238,7 @@ def _metadata(
     if requested:
         written.append(Entry(f"{info}/REQUESTED", _FILE, InMemory(b"")))
     yield from written
-    rows = {f"{wheel.info}/RECORD": record_file.Row()}
+    rows = {f"{wheel.info}/RECORD": RecordRow()}
     above = "../" * 3
     for entry in (*installed.values(), *written):
         content = entry.content
@@ -242,11 +248,11 @@ def _metadata(
         if isinstance(content, Member):
             rows[path] = content.row._replace(size=content.size)
         elif content is not None:
-            rows[path] = record_file.Row("sha256", content.sha256, content.size)
-    yield Entry(f"{info}/RECORD", _FILE, InMemory(record_file.render(rows)))
+            rows[path] = RecordRow("sha256", content.sha256, content.size)
+    yield Entry(f"{info}/RECORD", _FILE, InMemory(render_record(rows)))
 
 
-def _check_format(wheel: WheelFile) -> None:
+def _check_format(wheel: InstallableWheel) -> None:
     member = wheel.members.get(f"{wheel.info}/WHEEL")
     if member is None or f"{wheel.info}/METADATA" not in wheel.members:
         raise wheel.refused(f"{wheel.info} has no WHEEL or no METADATA")

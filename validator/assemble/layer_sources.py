@@ -25,7 +25,7 @@ from .layer_table import LayerTable
 from .layers import LayerSource
 from .merge import merged
 from .notebooks import notebooks
-from .wheel import WheelFile
+from .wheel import InstallableWheel
 from .wheel_facts import LargeFile, WheelFacts
 
 _WHEELS = f"wheels 1, {install.RECIPE}, files of {LARGE_FILE} apart"
@@ -37,7 +37,7 @@ _NEWEST_GLIBC = (2, 1000)
 class Wheels(Protocol):
     """The wheels of a lock."""
 
-    def open(self, wheel: Wheel) -> WheelFile:
+    def open(self, wheel: Wheel) -> InstallableWheel:
         """Return an opened wheel. Raises MissingError if it is not here and can't be downloaded."""
 
 
@@ -95,7 +95,7 @@ def layers_of_wheels(spec: ImageSpec, lock: Lock, wheels: Wheels, table: LayerTa
 def made_from(group: WheelLayer) -> tuple[str, ...]:
     """Return what decides the bytes of the layer of a group of wheels, as in `LayerSource`.
 
-    That of TensorFlow's wheel is the layer of all but its large files, which nobody knows without reading it.
+    For TensorFlow's wheel, that is the layer without its large files: each of these has a layer of its own.
     """
     return (_WHEELS, *(wheel.sha256 for wheel in group.wheels))
 
@@ -174,7 +174,7 @@ class _WheelLayers:
     def installed(self, wheel: Wheel, stack: ExitStack) -> tuple[Entry, ...]:
         """Return what a wheel installs. Its file stays open as long as the stack."""
 
-        def read() -> tuple[WheelFile, tuple[Entry, ...]]:
+        def read() -> tuple[InstallableWheel, tuple[Entry, ...]]:
             file = self.wheels.open(wheel)
             try:
                 # As with `uv pip install` of a lock, every package counts as one that was asked for. So the
@@ -197,9 +197,18 @@ class _WheelLayers:
     def _layer(self, group: WheelLayer) -> LayerSource:
         def entries() -> Iterator[Entry]:
             with ExitStack() as stack:
-                yield from merged((str(wheel), self._watched(wheel, stack)) for wheel in group.wheels)
+                # The facts of each wheel are found out while its layer is made.
+                yield from merged(
+                    (
+                        str(wheel),
+                        wheel_facts.watched(self.installed(wheel, stack), partial(self._keep, wheel)),
+                    )
+                    for wheel in group.wheels
+                )
 
-        return LayerSource(group.name, made_from(group), entries, size=_size(group.wheels))
+        return LayerSource(
+            group.name, made_from(group), entries, size=sum(wheel.size or 0 for wheel in group.wheels)
+        )
 
     def _tensorflow(self, group: WheelLayer) -> Iterator[LayerSource]:
         (wheel,) = group.wheels
@@ -212,7 +221,7 @@ class _WheelLayers:
                 rest = [entry for entry in self.installed(wheel, stack) if entry.path not in large]
                 yield from merged([(str(wheel), rest)])
 
-        size = _size([wheel]) - sum(file.size for file in large.values())
+        size = (wheel.size or 0) - sum(file.size for file in large.values())
         yield LayerSource(group.name, made_from(group), entries, size=max(size, 1))
 
     def _large_file(self, wheel: Wheel, file: LargeFile) -> LayerSource:
@@ -225,10 +234,6 @@ class _WheelLayers:
         decided_by = (_LARGE, file.path, oct(file.mode), file.sha256)
         return LayerSource(name, decided_by, entries, read_from=(wheel.sha256,), size=file.size)
 
-    def _watched(self, wheel: Wheel, stack: ExitStack) -> Iterable[Entry]:
-        """Return the same entries, which find out the facts of the wheel while its layer is made."""
-        return wheel_facts.watched(self.installed(wheel, stack), partial(self._keep, wheel))
-
     def _facts(self, wheel: Wheel) -> WheelFacts:
         def read() -> Mapping[str, object]:
             with ExitStack() as stack:
@@ -238,10 +243,6 @@ class _WheelLayers:
 
     def _keep(self, wheel: Wheel, facts: WheelFacts) -> None:
         self.table.facts(_facts_key(wheel), facts.document)
-
-
-def _size(wheels: Iterable[Wheel]) -> int:
-    return sum(wheel.size or 0 for wheel in wheels)
 
 
 class _OpenWheels:
@@ -258,7 +259,7 @@ class _OpenWheels:
 
     @contextmanager
     def installed(
-        self, wheel: Wheel, read: Callable[[], tuple[WheelFile, tuple[Entry, ...]]]
+        self, wheel: Wheel, read: Callable[[], tuple[InstallableWheel, tuple[Entry, ...]]]
     ) -> Iterator[tuple[Entry, ...]]:
         """Yield what the wheel installs. read: opens it, if it is not open."""
         with self._guard:
@@ -288,7 +289,7 @@ class _Shared:
 
     turn: threading.Lock = field(default_factory=threading.Lock)
     users: int = 0
-    file: WheelFile | None = None
+    file: InstallableWheel | None = None
     entries: tuple[Entry, ...] = ()
 
 

@@ -34,7 +34,7 @@ class LayerSource:
 
     made_from: what decides every byte before encoding, in order: digests of wheels and of recipes.
     size: about how many bytes it will have, for progress, or 0 if that is unknown.
-    read_from: the SHA-256 of wheels that are read although another one with the same file would do.
+    read_from: the SHA-256 of a wheel to read the entries from, if any wheel with the same file would do.
     entries: makes the entries; called once for each time that the layer is encoded.
     """
 

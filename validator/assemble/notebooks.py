@@ -18,7 +18,7 @@ from .entries import Entry, InMemory
 from .layers import LayerSource
 from .merge import merged
 
-RECIPE = "notebooks 1"
+_RECIPE = "notebooks 1"
 _DIRECTORY = "opt/tensorflow-gpu-matrix"
 _PYTHON = f"{_DIRECTORY}/python"
 _VENV = "opt/venv"
@@ -55,7 +55,7 @@ def notebooks() -> LayerSource:
         made = [Entry(path, 0o644, InMemory(content)) for path, content in files.items()]
         return merged([("notebooks", made)])
 
-    return LayerSource("%gpu_doctor and a notebook", (RECIPE, digest.hexdigest()), entries)
+    return LayerSource("%gpu_doctor and a notebook", (_RECIPE, digest.hexdigest()), entries)
 
 
 @functools.cache

@@ -24,7 +24,9 @@ def path_problem(path: str) -> str | None:
     if path.startswith(".wh.") or "/.wh." in path:
         return "has a name that deletes files in images (.wh.)"
     size = len(path.encode())
-    if size > _LONGEST_PATH or (size > _LONGEST_NAME and _longest(parts) > _LONGEST_NAME):
+    if size > _LONGEST_PATH or (
+        size > _LONGEST_NAME and max(len(part.encode()) for part in parts) > _LONGEST_NAME
+    ):
         return "is too long"
     return None
 
@@ -52,7 +54,3 @@ def directories_of(paths: Iterable[str]) -> set[str]:
             found.add(directory)
             directory = directory.rpartition("/")[0]
     return found
-
-
-def _longest(parts: list[str]) -> int:
-    return max(len(part.encode()) for part in parts)

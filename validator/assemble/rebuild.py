@@ -10,14 +10,11 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ..errors import InputError
-from ..registry.blobs import Blobs
-from ..registry.documents import LARGEST_CONFIG, Manifest, parse
-from ..registry.names import Repository
-from ..registry.session import Session
+from ..errors import MissingError
+from ..registry.client import Registry
 from ..system.pools import map_in_threads
 from . import encoding
-from .base_registry import read_manifest
+from .base_registry import read_config
 from .configuration import Step, config_document, settings
 from .layer_sources import ImagePlan
 from .layer_table import LayerTable
@@ -73,25 +70,15 @@ class PublishedImage:
         return (self.config.get("config") or {}).get("Labels") or {}
 
 
-def published_image(repository: Repository, digest: str) -> PublishedImage:
+def published_image(registry: Registry, digest: str) -> PublishedImage:
     """Return what an image says about itself. Raises InputError if it is not an image, and MissingError."""
-    what = f"the image {repository.at(digest)}"
-    content = read_manifest(Session(repository, push=False), repository, digest, digest)
-    manifest = parse(content, Manifest, what)
-    if manifest.config is None or manifest.layers is None or manifest.config.size > LARGEST_CONFIG:
-        raise InputError(f"{what} is not an image of one platform")
-    blobs = Blobs.to_read(repository)
-    data = b"".join(blobs.read(manifest.config.digest, manifest.config.size))
-    try:
-        config = msgspec.json.decode(data, type=dict[str, Any])
-        diff_ids = tuple(str(one) for one in config["rootfs"]["diff_ids"])
-    except (msgspec.DecodeError, KeyError, TypeError) as error:
-        raise InputError(f"the configuration of {what} is not valid: {error}") from error
-    if len(manifest.layers) != len(diff_ids):
-        raise InputError(
-            f"{what} has {len(manifest.layers)} layers, but its configuration has {len(diff_ids)}"
-        )
-    return PublishedImage(diff_ids, manifest.config.digest, config)
+    what = f"the image {registry.repository.at(digest)}"
+    manifest = registry.manifest(digest)
+    if manifest is None:
+        raise MissingError(f"{what} is not in the registry", hint="check its name")
+    config, diff_ids = read_config(registry, manifest, what)
+    assert manifest.config is not None
+    return PublishedImage(tuple(diff_ids), manifest.config.digest, config)
 
 
 def rebuild(

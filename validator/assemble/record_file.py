@@ -22,7 +22,7 @@ class RecordError(Exception):
     """RECORD is broken. The text says how."""
 
 
-class Row(NamedTuple):
+class RecordRow(NamedTuple):
     """The entry of one file in RECORD. digest: in hexadecimal. size: in bytes."""
 
     algorithm: str | None = None
@@ -30,9 +30,9 @@ class Row(NamedTuple):
     size: int | None = None
 
 
-def parse(content: bytes) -> dict[str, Row]:
+def parse_record(content: bytes) -> dict[str, RecordRow]:
     """Return the rows by path. Raises RecordError."""
-    rows: dict[str, Row] = {}
+    rows: dict[str, RecordRow] = {}
     try:
         table = list(csv.reader(io.StringIO(content.decode("utf-8"), newline=""), strict=True))
     except (UnicodeDecodeError, csv.Error) as error:
@@ -51,7 +51,7 @@ def parse(content: bytes) -> dict[str, Row]:
             raise RecordError(f"RECORD has no number as the size of {path}: {size[:40]!r}")
         algorithm, _, encoded = described.partition("=")
         if algorithm not in _ALGORITHMS:
-            rows[path] = Row(size=int(size) if size else None)
+            rows[path] = RecordRow(size=int(size) if size else None)
             continue
         try:
             digest = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
@@ -59,11 +59,11 @@ def parse(content: bytes) -> dict[str, Row]:
             digest = b""
         if len(digest) != _ALGORITHMS[algorithm]:
             raise RecordError(f"RECORD has a broken hash of {path}: {described[:100]!r}")
-        rows[path] = Row(algorithm, digest.hex(), int(size) if size else None)
+        rows[path] = RecordRow(algorithm, digest.hex(), int(size) if size else None)
     return rows
 
 
-def render(rows: Mapping[str, Row]) -> bytes:
+def render_record(rows: Mapping[str, RecordRow]) -> bytes:
     """Return RECORD with these rows, sorted by path."""
     out = io.StringIO(newline="")
     writer = csv.writer(out, lineterminator="\n")

@@ -26,8 +26,8 @@ from .._vendor.packaging.utils import (
 from .._vendor.packaging.version import Version
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.lock import Wheel
-from . import record_file
 from .paths import directories_of, path_problem
+from .record_file import RecordError, RecordRow, parse_record
 from .zip_directory import BZIP2, DEFLATED, LZMA, Item, ZipError, read_directory
 
 #: Bytes that are hashed or inflated at once. Each such call releases the interpreter's lock, and may have to
@@ -68,9 +68,9 @@ class Member:
     permissions in the archive include executing.
     """
 
-    wheel: WheelFile
+    wheel: InstallableWheel
     item: Item
-    row: record_file.Row
+    row: RecordRow
 
     @property
     def path(self) -> str:
@@ -182,7 +182,7 @@ _DECOMPRESSORS: dict[int, Callable[[Item], _Decompressor]] = {
 }
 
 
-class WheelFile:
+class InstallableWheel:
     """An open wheel whose hash is that of the lock. Several threads may read it at once.
 
     members: its files by path, in the order of the archive. info: the name of the `.dist-info` directory.
@@ -212,7 +212,7 @@ class WheelFile:
             self.close()
             raise
 
-    def __enter__(self) -> WheelFile:
+    def __enter__(self) -> InstallableWheel:
         return self
 
     def __exit__(
@@ -299,10 +299,10 @@ class WheelFile:
         if name not in files:
             raise self.refused("it has no RECORD")
         try:
-            rows = record_file.parse(Member(self, files[name], record_file.Row()).content())
-        except record_file.RecordError as error:
+            rows = parse_record(Member(self, files[name], RecordRow()).content())
+        except RecordError as error:
             raise self.refused(str(error)) from None
-        no_hash = record_file.Row()
+        no_hash = RecordRow()
         unsigned = {name, *(f"{info}/{signature}" for signature in _SIGNATURES)}
         for path, row in rows.items():
             if path.endswith("/") or path in unsigned:
@@ -366,14 +366,14 @@ def note_verified(handle: int, sha256: str) -> None:
             _VERIFIED.add((identity, sha256))
 
 
-def open_wheel(path: Path, wheel: Wheel) -> WheelFile:
+def open_wheel(path: Path, wheel: Wheel) -> InstallableWheel:
     """Return the wheel at `path`, after comparing its hash with the lock, and its directory with RECORD.
 
     Raises WheelError if it is another file or damaged, InputError if it may not be in an image, and
     MissingError if it can't be read.
     """
     check_filename(wheel)
-    return WheelFile(path, wheel)
+    return InstallableWheel(path, wheel)
 
 
 def check_filename(wheel: Wheel) -> None:

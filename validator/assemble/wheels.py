@@ -26,7 +26,7 @@ from ..system.files import cache_directory, full_disk_named
 from ..system.meter import Meter
 from ..system.package_sources import PackageSources
 from ..system.pools import map_in_threads
-from .wheel import WheelError, WheelFile, is_verified, note_verified, open_wheel
+from .wheel import InstallableWheel, WheelError, is_verified, note_verified, open_wheel
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class Wheelhouse:
                 self._used[wheel.sha256] = file
         return path
 
-    def open(self, wheel: Wheel) -> WheelFile:
+    def open(self, wheel: Wheel) -> InstallableWheel:
         """Return the opened wheel, which is downloaded first if it is not here.
 
         Raises what `path` and `open_wheel` raise. If the wheel is here, its hash is computed only once, while
@@ -148,7 +148,7 @@ class Wheelhouse:
         with self._guard:
             return self._turns[wheel.sha256]
 
-    def _open_unverified(self, wheel: Wheel) -> WheelFile | None:
+    def _open_unverified(self, wheel: Wheel) -> InstallableWheel | None:
         """Return an opened wheel that was not verified before, or None if it is not here or changed."""
         path = self._path(wheel)
         with self._turn(wheel), _writable(self._directory):

@@ -274,7 +274,7 @@ def _uncomputed(registry: Registry, digest: str) -> Sequence[str]:
     from ..assemble.layer_table import LayerTable
     from ..assemble.rebuild import published_image, uncomputed
 
-    return uncomputed(published_image(registry.repository, digest), LayerTable())
+    return uncomputed(published_image(registry, digest), LayerTable())
 
 
 def _password(prompt: str, *, confirm: bool = False) -> str:

@@ -128,7 +128,7 @@ def digest_in(registry: Registry, reference: str) -> str:
     if digest is None:
         raise InputError(
             f"{registry.repository.tagged(reference)} is not in the registry",
-            hint=f"`oras repo tags {registry.repository}` lists its tags",
+            hint=registry.tags_hint(),
         )
     return digest
 

@@ -82,7 +82,7 @@ def _rebuild(images: Sequence[str], registry: Registry, matrix_path: Path, forma
     for name in images:
         digest = digest_in(registry, name)
         spec, lock = locked_image(registry, name, digest, matrix_path)
-        found[name] = rebuild_image(registry.repository, digest, spec, lock, sources, print_status, local)
+        found[name] = rebuild_image(registry, digest, spec, lock, sources, print_status, local)
     if format_ == "json":
         click.echo(json_text({name: encode(list(layers)) for name, layers in found.items()}))
     else:

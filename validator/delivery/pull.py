@@ -137,7 +137,7 @@ def select_named(registry: Registry, host: Host, terms: Terms, name: str, tell: 
         where = registry.repository.at(name) if is_digest(name) else registry.repository.tagged(name)
         raise InputError(
             f"{where} is not in the registry",
-            hint=f"`oras repo tags {registry.repository}` lists its tags",
+            hint=registry.tags_hint(),
         )
     candidate = inspect_digest(registry, _read_image(registry, name, digest), digest, terms)
     if not covering(candidate, host):

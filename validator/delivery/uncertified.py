@@ -104,7 +104,7 @@ def find(
     if digest is None or registry.manifest(digest) is None:
         raise InputError(
             f"{registry.repository} has no image {wanted.image}",
-            hint=f"`oras repo tags {registry.repository}` lists its tags",
+            hint=registry.tags_hint(),
         )
     config = registry.config(digest)
     image = _identify(wanted.image, config.labels.get(LABEL_SPEC, ""))

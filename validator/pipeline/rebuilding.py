@@ -19,13 +19,13 @@ from ..errors import InputError, MissingError
 from ..model.base_origin import BaseOrigin
 from ..model.lock import Lock
 from ..model.spec import ImageSpec
-from ..registry.names import Repository
+from ..registry.client import Registry
 from ..system.package_sources import PackageSources
 from .compiling import compiler
 
 
 def rebuild_image(
-    repository: Repository,
+    registry: Registry,
     digest: str,
     spec: ImageSpec,
     lock: Lock,
@@ -41,21 +41,21 @@ def rebuild_image(
     same way again, and MissingError if the base, a wheel or a compiler for byte code is missing.
     """
     table = LayerTable()
-    image = published_image(repository, digest)
+    image, reference = published_image(registry, digest), registry.repository.at(digest)
     origin = image.labels.get(image_names.LABEL_BASE, "")
     if not origin:
-        raise InputError(f"{repository.at(digest)} is not one of these images: it does not name its base")
+        raise InputError(f"{reference} is not one of these images: it does not name its base")
     # What an image says about its base proves nothing: a stranger could have put anything into that base.
     if not Bases(BasePolicy.AUTO, table).is_current(spec, origin):
         raise InputError(
-            f"{repository.at(digest)} was made from the base {origin}, which is not the one of {spec} here",
+            f"{reference} was made from the base {origin}, which is not the one of {spec} here",
             hint="run the command in the commit that the image was built from",
         )
     found, engine = BaseOrigin.parse(origin), _engine()
     assert found is not None
     packages = spec.additions.system_packages if spec.additions else ()
     if found.asked:
-        raise _not_comparable(repository.at(digest), packages)
+        raise _not_comparable(reference, packages)
     images = EngineImages(engine) if engine else None
     if found.kind == BasePolicy.REGISTRY.value:
         bases, wanted = Bases(BasePolicy.REGISTRY, table, images), replace(spec, base=found.plain)
@@ -63,7 +63,7 @@ def rebuild_image(
         bases, wanted = Bases(BasePolicy.BOOTSTRAP, table), spec
     base = bases.base(wanted, progress)
     if packages and image.diff_ids[: len(base.layers)] != tuple(layer.diff_id for layer in base.layers):
-        raise _not_comparable(repository.at(digest), packages)
+        raise _not_comparable(reference, packages)
     house = Wheelhouse(sources, local=local)
     try:
         plan = plan_image(spec, lock, base, house, table)

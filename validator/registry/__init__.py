@@ -1,1 +1,1 @@
-"""Access to image registries with the `oras` program: names, tags, manifests and attached artifacts."""
+"""Access to image registries: names, tags, manifests, blobs and attached artifacts."""

@@ -12,15 +12,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import quote
 
-import requests
-
 from ..errors import ValidatorError
 from .errors import INTERNAL, AlteredError
 from .names import Repository
-from .session import FailedRequest, Retries, Session, lost
+from .session import FailedRequest, Retries, Session, body, lost
 from .upload import Known, Upload, Write
-
-_BLOCK = 1 << 20
 
 T = TypeVar("T")
 
@@ -77,6 +73,14 @@ class Blobs:
 
     def send_manifest(self, manifest: bytes, media_type: str, tag: str | None) -> str:
         """Send a manifest, whose blobs are all there. Return its digest. tag: None for no tag."""
+        digest, _ = self.send_artifact(manifest, media_type, tag)
+        return digest
+
+    def send_artifact(self, manifest: bytes, media_type: str, tag: str | None) -> tuple[str, bool]:
+        """Send a manifest as `send_manifest` does.
+
+        Return its digest, and True if the registry lists it among what refers to its subject.
+        """
         digest = f"sha256:{hashlib.sha256(manifest).hexdigest()}"
         reference = self._repository.tagged(tag) if tag else self._repository.at(digest)
         address = f"/v2/{self._repository.path}/manifests/{tag or digest}"
@@ -100,7 +104,7 @@ class Blobs:
                 f"{reference}: the registry stored the manifest with the digest {stored} instead of {digest}",
                 hint="tell the registry's operator",
             )
-        return digest
+        return digest, "OCI-Subject" in answer.headers
 
     def read(self, digest: str, size: int) -> Iterator[bytes]:
         """Return the content of a blob in parts, and continue where a connection was lost.
@@ -122,8 +126,6 @@ class Blobs:
                     yield part
                 if done < size:
                     raise lost(EOFError("too short"))
-            except requests.RequestException as error:
-                retries.wait(lost(error))
             except FailedRequest as failure:
                 retries.wait(failure)
         if done != size or f"sha256:{found.hexdigest()}" != digest:
@@ -139,7 +141,7 @@ class Blobs:
             "GET", self._path(digest), expect=(200, 206), headers=headers, stream=True
         ) as answer:
             left_out = start if answer.status_code == 200 else 0
-            for part in answer.iter_content(_BLOCK):
+            for part in body(answer):
                 yield part[left_out:]
                 left_out = max(0, left_out - len(part))
 

@@ -1,52 +1,47 @@
-"""A client for one repository of a registry, using the `oras` program.
+"""A client for one repository of a registry: tags, manifests, configurations and attached artifacts.
 
 Credentials are Docker's (`docker login`). All content is read up to a limit for its kind, whatever size the
-registry claims, and verified against its digest while it arrives. oras itself retries on 408, 429 and 5xx,
-with growing pauses; other temporary failures are retried here, a few times.
+registry claims, and verified against its digest. Temporary failures are retried. Large blobs: see `blobs`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import random
-import secrets
-import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from datetime import datetime, timezone
+from typing import Any
 
-from ..errors import MissingError, ValidatorError
-from ..system import processes
-from ..system.runs import temporary_directory
+import msgspec
+
+from ..errors import ValidatorError
+from .blobs import Blobs
 from .documents import (
+    INDEX_TYPE,
     LARGEST_CONFIG,
     LARGEST_MANIFEST,
+    MANIFEST_TYPE,
+    MANIFEST_TYPES,
     PLATFORM,
-    Digested,
+    Descriptor,
     ImageConfig,
     Manifest,
-    Referrers,
+    Tags,
     parse,
 )
-from .errors import AlteredError, explain, fault_of
 from .names import Repository, is_digest, is_tag
+from .session import Document, Session
+from .upload import Known
 
-_TIMEOUT_S = 120.0
-#: Seconds to connect and receive the first bytes, and between two parts of what is received.
-_SILENCE_S = 30.0
-#: Bytes of memory for oras, which keeps the whole list of referrers: a registry may send pages without end.
-_MEMORY = 512 << 20
-#: The number of Go's threads; their stacks count as memory too.
-_THREADS = {"GOMAXPROCS": "4"}
-#: Seconds before each retry.
-_PAUSES = (0.5, 2.0)
 _ATTACH_TRIES = 8
+_SHOWN_TAGS = 20
 #: Seconds; longer than other clients take from reading the list of attached artifacts to writing it.
 _SETTLE_S = 0.6
-_TRY = "tensorflow-gpu-matrix.try"
-_NOT_FOUND = ("not found", "name unknown", "manifest unknown", "NAME_UNKNOWN", "MANIFEST_UNKNOWN")
+#: The configuration of an artifact that needs none (OCI image specification, 1.1).
+_EMPTY, _EMPTY_TYPE = b"{}", "application/vnd.oci.empty.v1+json"
+_TITLE, _CREATED = "org.opencontainers.image.title", "org.opencontainers.image.created"
 
 
 class ConcurrentChangeError(ValidatorError):
@@ -73,29 +68,42 @@ class Registry:
         """plain_http: use HTTP without TLS; None: only for a registry on this machine."""
         self.repository = repository
         self.plain_http = repository.is_loopback if plain_http is None else plain_http
+        self.blobs = Blobs(Session(repository, push=False, plain_http=self.plain_http))
+        self._writing = Blobs(Session(repository, push=True, plain_http=self.plain_http))
 
     def digest_of(self, tag: str) -> str | None:
         """Return the digest that a tag points to, or None if the tag does not exist."""
         reference = self.repository.tagged(tag)
-        answer = self._oras(["resolve", reference], what=f"{reference} can't be looked up")
+        what = f"{reference} can't be looked up"
+        answer = self._manifest(tag, what, head=True)
+        if answer is not None and not answer.digest:
+            answer = self._manifest(tag, what)
         if answer is None:
             return None
-        digest = answer.decode("utf-8", "replace").strip()
+        digest = answer.digest or _digest(answer.content)
         if not is_digest(digest):
             raise ValidatorError(f"{reference} can't be looked up: {digest[:80]!r} is not a SHA-256 digest")
         return digest
 
     def tags(self) -> list[str]:
         """Return all tags, in the registry's order; empty if the repository does not exist."""
-        answer = self._oras(["repo", "tags", str(self.repository)], what=f"{self.repository} can't be listed")
-        words = [] if answer is None else answer.decode("utf-8", "replace").split()
-        return [word for word in words if is_tag(word)]
+        what = f"{self.repository} can't be listed"
+        pages = self.blobs.session.pages(self._path("tags/list"), what=what, most=LARGEST_MANIFEST)
+        listed = f"the list of tags of {self.repository}"
+        tags = [tag for page in pages for tag in parse(page.content, Tags, listed).tags or ()]
+        return [tag for tag in tags if is_tag(tag)]
+
+    def tags_hint(self) -> str:
+        """Return a hint for somebody who asked for a tag that does not exist."""
+        tags = self.tags()
+        more = f" and {len(tags) - _SHOWN_TAGS} more" if len(tags) > _SHOWN_TAGS else ""
+        return f"its tags: {', '.join(tags[:_SHOWN_TAGS]) or 'none'}{more}"
 
     def manifest(self, digest: str) -> Manifest | None:
         """Return the manifest or index with this digest, or None if it does not exist."""
         reference = self.repository.at(digest)
-        data = self._oras(["manifest", "fetch", reference], what=f"{reference} can't be read", digest=digest)
-        return None if data is None else parse(data, Manifest, f"the manifest {reference}")
+        answer = self._manifest(digest, f"{reference} can't be read")
+        return None if answer is None else parse(answer.content, Manifest, f"the manifest {reference}")
 
     def config(self, digest: str) -> ImageConfig:
         """Return the configuration of an image, with its labels; for an index, that of `PLATFORM`.
@@ -114,19 +122,22 @@ class Registry:
 
     def blob(self, digest: str, most: int) -> bytes:
         """Return the content of a blob of at most `most` bytes, such as a configuration or a bundle."""
-        reference = self.repository.at(digest)
-        what = f"{reference} can't be read"
-        data = self._oras(["blob", "fetch", "--output", "-", reference], what=what, most=most, digest=digest)
-        if data is None:
+        what = f"{self.repository.at(digest)} can't be read"
+        answer = self.blobs.session.document(
+            self._path(f"blobs/{digest}"), what=what, most=most, digest=digest
+        )
+        if answer is None:
             raise ValidatorError(f"{what}: it is not in the registry")
-        return data
+        return answer.content
 
     def tag(self, digest: str, tag: str) -> None:
         """Point a tag to an existing manifest, and verify it."""
         reference = self.repository.tagged(tag)
         what = f"{reference} can't be set"
-        if self._oras(["tag", self.repository.at(digest), tag], what=what) is None:
+        answer = self._manifest(digest, what)
+        if answer is None:
             raise ValidatorError(f"{what}: {digest} is not in the registry")
+        self._writing.send_manifest(answer.content, answer.media_type, tag)
         now = self.digest_of(tag)
         if now != digest:
             raise ConcurrentChangeError(
@@ -139,17 +150,20 @@ class Registry:
         fallback tag.
         """
         reference = self.repository.at(digest)
-        answer = self._oras(
-            ["discover", "--format", "json", "--depth", "1", reference],
-            what=f"the artifacts attached to {reference} can't be listed",
+        what = f"the artifacts attached to {reference} can't be listed"
+        pages = list(
+            self.blobs.session.pages(self._path(f"referrers/{digest}"), what=what, most=LARGEST_MANIFEST)
         )
-        listed = parse(answer or b"{}", Referrers, f"the list of artifacts attached to {reference}")
-        found = [
-            Attached(entry.digest, entry.artifact_type or "", entry.annotations or {})
-            for entry in listed.referrers or ()
+        if not pages or pages[0].media_type != INDEX_TYPE:
+            # A registry without the API says that it does not exist, or answers with something else.
+            listed = self._manifest(_fallback_tag(digest), what)
+            pages = [listed] if listed else []
+        listed_as = f"the list of artifacts attached to {reference}"
+        entries = [
+            entry for page in pages for entry in parse(page.content, Manifest, listed_as).manifests or ()
         ]
         # Without the referrers API, the list in the fallback tag may lack types. The manifests have them.
-        return [entry for entry in map(self._described, found) if entry.artifact_type == artifact_type]
+        return [entry for entry in map(self._described, entries) if entry.artifact_type == artifact_type]
 
     def attach(
         self,
@@ -169,128 +183,103 @@ class Registry:
         """
         reference = self.repository.at(digest)
         what = f"the artifact can't be attached to {reference}"
-        with temporary_directory("attach") as directory:
-            (directory / "content").write_bytes(content)
-            for _ in range(_ATTACH_TRIES):
-                # oras does not list an artifact that the registry already has, so each attempt makes a new
-                # one.
-                marks = {**annotations, _TRY: secrets.token_hex(8)}
-                flags = [part for key, value in marks.items() for part in ("--annotation", f"{key}={value}")]
-                arguments = [
-                    "attach",
-                    "--format",
-                    "json",
-                    "--artifact-type",
-                    artifact_type,
-                    *flags,
-                    reference,
-                ]
-                answer = self._oras(
-                    [*arguments, f"content:{media_type or artifact_type}"], what=what, cwd=directory
-                )
-                if answer is None:
-                    raise ValidatorError(f"{what}: the image is not in the registry")
-                attached = parse(answer, Digested, "the answer of oras").digest
-                if self._stays(digest, artifact_type, attached):
-                    return attached
+        image = self._manifest(digest, what)
+        if image is None:
+            raise ValidatorError(f"{what}: the image is not in the registry")
+        layer = {**_descriptor(content, media_type or artifact_type), "annotations": {_TITLE: "content"}}
+        now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        marks = {_CREATED: now, **annotations}
+        manifest = msgspec.json.encode(
+            {
+                "schemaVersion": 2,
+                "mediaType": MANIFEST_TYPE,
+                "artifactType": artifact_type,
+                "config": _descriptor(_EMPTY, _EMPTY_TYPE),
+                "layers": [layer],
+                "subject": _descriptor(image.content, image.media_type),
+                "annotations": marks,
+            }
+        )
+        for part in (_EMPTY, content):
+            self._send(part)
+        attached, is_listed = self._writing.send_artifact(manifest, MANIFEST_TYPE, None)
+        if is_listed:
+            return attached
+        entry = {
+            **_descriptor(manifest, MANIFEST_TYPE), "artifactType": artifact_type, "annotations": marks
+        }  # fmt: skip
+        for _ in range(_ATTACH_TRIES):
+            self._add_to_fallback(digest, entry, what)
+            if self._stays(digest, artifact_type, attached):
+                return attached
         raise ConcurrentChangeError(
             f"the artifact was attached to {reference}, but is missing from the list of attached artifacts",
             hint="somebody else attached to the same image at the same time; repeat the command",
         )
 
+    def _send(self, content: bytes) -> None:
+        """Send a small blob, unless it is there."""
+        known = Known(_digest(content), len(content))
+        if not self._writing.has(known.digest, known.size):
+            self._writing.send(lambda write: write(content), lambda _: known.digest, known)
+
+    def _add_to_fallback(self, digest: str, entry: Mapping[str, Any], what: str) -> None:
+        """Add an artifact to the list under the tag that stands for the referrers API."""
+        tag = _fallback_tag(digest)
+        answer = self._manifest(tag, what)
+        index: dict[str, Any] = {"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": []}
+        if answer is not None:
+            # Its form is checked, but everything in it is kept.
+            parse(answer.content, Manifest, f"the list of artifacts {self.repository.tagged(tag)}")
+            index = msgspec.json.decode(answer.content)
+        entries = index.get("manifests") or []
+        if any(listed["digest"] == entry["digest"] for listed in entries):
+            return
+        index["manifests"] = [*entries, entry]
+        self._writing.send_manifest(msgspec.json.encode(index), INDEX_TYPE, tag)
+
     def _stays(self, digest: str, artifact_type: str, attached: str) -> bool:
         """Return True if the artifact is listed, and still is after other clients may have written an older
         list.
         """
-        listed = any(entry.digest == attached for entry in self.attached(digest, artifact_type))
-        if not listed or self.digest_of(digest.replace(":", "-")) is None:
-            return listed
+        if not any(entry.digest == attached for entry in self.attached(digest, artifact_type)):
+            return False
         # Clients that collide wait for different times.
         time.sleep(_SETTLE_S * random.uniform(1, 2))
         return any(entry.digest == attached for entry in self.attached(digest, artifact_type))
 
-    def _described(self, entry: Attached) -> Attached:
-        if entry.artifact_type not in ("", "application/vnd.oci.empty.v1+json"):
-            return entry
+    def _described(self, entry: Descriptor) -> Attached:
+        found = Attached(entry.digest, entry.artifact_type or "", entry.annotations or {})
+        if found.artifact_type not in ("", _EMPTY_TYPE):
+            return found
         manifest = self.manifest(entry.digest)
         if manifest is None:
-            return entry
-        annotations = {**entry.annotations, **(manifest.annotations or {})}
+            return found
+        annotations = {**found.annotations, **(manifest.annotations or {})}
         return Attached(entry.digest, manifest.artifact_type or "", annotations)
 
-    def _oras(
-        self,
-        arguments: list[str],
-        *,
-        what: str,
-        cwd: Path | None = None,
-        most: int = LARGEST_MANIFEST,
-        digest: str | None = None,
-    ) -> bytes | None:
-        """Run oras and return its output, or None if the registry says that the object does not exist.
+    def _manifest(self, reference: str, what: str, *, head: bool = False) -> Document | None:
+        """Return a manifest or index, verified if the reference is a digest. head: without its content."""
+        return self.blobs.session.document(
+            self._path(f"manifests/{reference}"),
+            what=what,
+            most=LARGEST_MANIFEST,
+            digest=reference if is_digest(reference) else None,
+            accept=MANIFEST_TYPES,
+            head=head,
+        )
 
-        most: the limit of the output in bytes. digest: what the output must match.
-        """
-        if shutil.which("oras") is None:
-            raise MissingError(
-                f"{what}: the program oras is not installed",
-                hint="install oras (Debian and Homebrew have it)",
-            )
-        verb = 2 if arguments[0] in ("repo", "manifest", "blob") else 1
-        plain = ["--plain-http"] if self.plain_http else []
-        command = ["oras", *arguments[:verb], *plain, *arguments[verb:]]
-        for pause in (*_PAUSES, None):
-            received = _Received(what, most)
-            done = processes.run(
-                command,
-                env={**os.environ, **_THREADS},
-                cwd=cwd,
-                timeout_s=_TIMEOUT_S,
-                silence_s=_SILENCE_S,
-                memory_bytes=_MEMORY,
-                on_output=received.add,
-            )
-            if done.ok:
-                return received.content(digest)
-            if done.timed_out:
-                raise MissingError(
-                    f"{what}: the registry {self.repository.host} stopped answering",
-                    hint="check the network, or try again later",
-                )
-            message = done.stderr_tail
-            if any(mark in message for mark in _NOT_FOUND):
-                return None
-            fault = fault_of(message)
-            if pause is None or fault is None or not fault.temporary:
-                break
-            time.sleep(pause)
-        raise explain(self.repository.host, message, what=what)
+    def _path(self, rest: str) -> str:
+        return f"/v2/{self.repository.path}/{rest}"
 
 
-class _Received:
-    """Collect what a registry sends, up to a limit. what: the failed action, for messages."""
+def _fallback_tag(digest: str) -> str:
+    return digest.replace(":", "-")
 
-    def __init__(self, what: str, most: int) -> None:
-        self._what, self._most = what, most
-        self._content = bytearray()
-        self._hash = hashlib.sha256()
 
-    def add(self, part: bytes) -> None:
-        """Keep a part. Raises ValidatorError, which ends the transfer, when there is too much."""
-        if len(self._content) + len(part) > self._most:
-            raise ValidatorError(
-                f"{self._what}: the registry sends more than {self._most >> 20} MiB",
-                hint="do not use it, and tell the registry's operator",
-            )
-        self._hash.update(part)
-        self._content += part
+def _descriptor(content: bytes, media_type: str) -> dict[str, Any]:
+    return {"mediaType": media_type, "digest": _digest(content), "size": len(content)}
 
-    def content(self, digest: str | None) -> bytes:
-        """Return everything. Raises AlteredError if a digest is given and the content does not match it."""
-        found = f"sha256:{self._hash.hexdigest()}"
-        if digest is not None and found != digest:
-            raise AlteredError(
-                f"{self._what}: it was altered, its content has the digest {found}",
-                hint="do not use it, and tell the registry's operator",
-            )
-        return bytes(self._content)
+
+def _digest(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"

@@ -31,8 +31,8 @@ _USUAL_LIFE_S = 60
 _MARGIN_S = 10
 _CHALLENGE = re.compile(r"\s*(?P<scheme>bearer|basic)\s+(?P<values>.*)", re.IGNORECASE | re.DOTALL)
 
-#: Sends a request and returns a successful response: method, address, headers, form.
-Ask = Callable[[str, str, Mapping[str, str], Mapping[str, str] | None], requests.Response]
+#: Sends a request and returns the body of a successful response: method, address, headers, form.
+Ask = Callable[[str, str, Mapping[str, str], Mapping[str, str] | None], bytes]
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Authorization:
             headers = {"Authorization": login.basic} if login.basic else {}
             answer = self._ask("GET", str(prepared.url), headers, None)
         try:
-            token = msgspec.json.decode(answer.content, type=_Token)
+            token = msgspec.json.decode(answer, type=_Token)
         except msgspec.DecodeError as error:
             raise MissingError(
                 f"{self._host}: the token server {address.hostname} does not answer with a token",

@@ -1,4 +1,4 @@
-"""Parse what a registry sends as JSON: manifests, indexes, configurations of images, lists of referrers.
+"""Parse what a registry sends as JSON: manifests, indexes, configurations of images, lists of tags.
 
 The formats are those of the OCI image specification (https://github.com/opencontainers/image-spec) and of
 Docker's own manifests, as far as this project reads them; other fields are ignored. Nothing in them is
@@ -17,6 +17,17 @@ from ..errors import ValidatorError
 from ..model import codec
 from ..model.codec import DocumentError
 
+MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
+INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
+#: For the header `Accept` of a request for a manifest.
+MANIFEST_TYPES = ", ".join(
+    (
+        INDEX_TYPE,
+        MANIFEST_TYPE,
+        "application/vnd.docker.distribution.manifest.list.v2+json",
+        "application/vnd.docker.distribution.manifest.v2+json",
+    )
+)
 #: Bytes of a manifest, an index, or a list of tags or referrers; also the limit of registries and clients.
 LARGEST_MANIFEST = 4 << 20
 #: Bytes of the configuration of an image. One with hundreds of layers has 100 kB.
@@ -84,19 +95,13 @@ class ImageConfig(msgspec.Struct, frozen=True):
         return (self.config and self.config.exposed_ports) or ()
 
 
-class Referrers(msgspec.Struct, frozen=True):
-    """The artifacts that refer to a manifest, as `oras discover` lists them."""
+class Tags(msgspec.Struct, frozen=True):
+    """A page of the list of tags."""
 
-    referrers: tuple[Descriptor, ...] | None = None
-
-
-class Digested(msgspec.Struct, frozen=True):
-    """An answer of oras with the digest of what it has written."""
-
-    digest: _Digest
+    tags: tuple[str, ...] | None = None
 
 
-T = TypeVar("T", Manifest, ImageConfig, Referrers, Digested)
+T = TypeVar("T", Manifest, ImageConfig, Tags)
 
 
 def parse(data: bytes, kind: type[T], what: str) -> T:

@@ -1,4 +1,4 @@
-"""Explain the messages of `oras`, `cosign` and `docker` about a registry, with what to do next."""
+"""Explain the failures of a registry, also those in the messages of `docker`, with what to do next."""
 
 from __future__ import annotations
 
@@ -54,9 +54,7 @@ UNAUTHORIZED = _fault(
 )
 DENIED = _fault(r"\b403\b|forbidden|denied", "denies access", _LOGIN)
 INTERNAL = _fault(
-    # oras prints the registry's message without the status code; `unknown` stands for internal errors.
-    r"\b50[0234]\b|internal server error|bad gateway|service unavailable|gateway time-?out"
-    r"|response from registry: un(?:known|available)\b",
+    r"\b50[0234]\b|internal server error|bad gateway|service unavailable|gateway time-?out",
     "reports an internal error",
     _LATER,
     temporary=True,

@@ -66,7 +66,7 @@ class Repository:
 
     @property
     def is_loopback(self) -> bool:
-        """True if the registry is on this machine, where docker, oras and cosign accept plain HTTP."""
+        """True if the registry is on this machine, where docker and cosign accept plain HTTP."""
         name = self.host.rsplit(":", 1)[0] if re.search(r":\d+$", self.host) else self.host
         name = name.strip("[]")
         if name == "localhost":

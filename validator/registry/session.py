@@ -1,6 +1,6 @@
 """Send requests to one registry: logins, certificates, proxies, redirections, retries and clear errors.
 
-For what `oras` can't do: sending and reading large blobs as streams. See `client` for everything else.
+Everything that a registry sends is read here: each body up to a limit, headers, and the addresses in them.
 """
 
 from __future__ import annotations
@@ -8,17 +8,19 @@ from __future__ import annotations
 import contextlib
 import datetime
 import email.utils
+import hashlib
 import os
 import ssl
 import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import msgspec
 import requests
+import urllib3
 from requests.utils import get_environ_proxies
 
 from ..errors import MissingError, ValidatorError
@@ -34,19 +36,30 @@ from .errors import (
     UNAUTHORIZED,
     UNKNOWN_HOST,
     UNTRUSTED,
+    AlteredError,
     Fault,
 )
 from .names import Repository
 
 #: Seconds to connect, and without a byte. Committing a large blob takes a registry a while.
 _TIMEOUT_S = (15.0, 300.0)
+#: Seconds for a small document with all its pages, and without a byte of it.
+DOCUMENT_S, SILENCE_S = 120.0, 30.0
 #: Seconds before each retry, unless the registry asks for more.
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+#: The number of retries for a small document: after answers of the registry, and after lost connections.
+_RETRIES, _LOST_RETRIES = 5, 2
 #: A registry that asks for more seconds than this is not waited for.
 _LONGEST_PAUSE_S = 120.0
 _POLL_S = 0.2
 _REDIRECTED = (301, 302, 303, 307, 308)
 _MOST_REDIRECTIONS = 5
+_BLOCK = 1 << 20
+_SMALL_BLOCK = 64 << 10
+#: Bytes of an answer that is only about a request: an error, or the token of a login.
+_LARGEST_ANSWER = 1 << 20
+#: Seconds for such an answer, once its headers are there.
+_ANSWER_S = 60.0
 #: Docker Hub's name for people, and the host of its registry.
 _API_HOSTS = {"docker.io": "registry-1.docker.io"}
 _FAULTS: Mapping[int, Fault] = {
@@ -68,14 +81,22 @@ class FailedRequest(Exception):
     """A request without a usable response.
 
     fault: its kind, or None if it is unknown. status: 0 if there was no response. code: the registry's own,
-    such as `BLOB_UPLOAD_UNKNOWN`. pause_s: the seconds that the registry asks to wait.
+    such as `BLOB_UPLOAD_UNKNOWN`. pause_s: the seconds that the registry asks to wait. is_silence: True if
+    nothing came for too long.
     """
 
     def __init__(
-        self, fault: Fault | None, message: str, status: int = 0, code: str = "", pause_s: float = 0.0
+        self,
+        fault: Fault | None,
+        message: str,
+        status: int = 0,
+        code: str = "",
+        pause_s: float = 0.0,
+        is_silence: bool = False,
     ) -> None:
         super().__init__(message)
         self.fault, self.status, self.code, self.pause_s = fault, status, code, pause_s
+        self.is_silence = is_silence
 
     @property
     def is_temporary(self) -> bool:
@@ -91,16 +112,18 @@ class FailedRequest(Exception):
 class Retries:
     """Counts attempts, and waits between them with growing pauses.
 
-    host, what: for the error when there are no attempts left.
+    host, what: for the error when there are no attempts left. few: give up sooner, for a small document.
     """
 
-    def __init__(self, host: str, what: str) -> None:
+    def __init__(self, host: str, what: str, *, few: bool = False) -> None:
         self._host, self._what = host, what
-        self._pauses = list(PAUSES)
+        self._pauses = list(PAUSES[:_RETRIES] if few else PAUSES)
+        self._lost_left = _LOST_RETRIES if few else len(PAUSES)
 
     def wait(self, failure: FailedRequest) -> None:
         """Wait before the next attempt. Raises MissingError if another one can't help."""
-        if not failure.is_temporary or not self._pauses:
+        self._lost_left -= not failure.status
+        if not failure.is_temporary or not self._pauses or self._lost_left < 0:
             raise failure.error(self._host, self._what) from failure
         deadline = time.monotonic() + max(self._pauses.pop(0), failure.pause_s)
         while (left := deadline - time.monotonic()) > 0:
@@ -109,21 +132,39 @@ class Retries:
 
     def progressed(self) -> None:
         """Begin to count again, because the last attempt came further."""
-        self._pauses = list(PAUSES)
+        self._pauses, self._lost_left = list(PAUSES), len(PAUSES)
+
+
+@dataclass(frozen=True)
+class Document:
+    """A small document, as the registry sent it. digest: the header's, not verified."""
+
+    content: bytes
+    media_type: str
+    digest: str
+    next_page: str | None
 
 
 class Session:
     """Connections to the registry of a repository. Usable from several threads.
 
     push: ask for permission to write. also: repositories of the same registry to read from.
+    plain_http: use HTTP without TLS; None: only for a registry on this machine.
     accepts_streams: False once the registry refused a body without a length.
     """
 
-    def __init__(self, repository: Repository, *, push: bool, also: Sequence[Repository] = ()) -> None:
+    def __init__(
+        self,
+        repository: Repository,
+        *,
+        push: bool,
+        also: Sequence[Repository] = (),
+        plain_http: bool | None = None,
+    ) -> None:
         self.repository = repository
         self.accepts_streams = True
         self.host = repository.host
-        plain = repository.is_loopback
+        self._plain = plain = repository.is_loopback if plain_http is None else plain_http
         self._base = f"{'http' if plain else 'https'}://{_API_HOSTS.get(self.host, self.host)}"
         scopes = [f"repository:{repository.path}:{'pull,push' if push else 'pull'}"]
         scopes += [f"repository:{other.path}:pull" for other in also]
@@ -135,6 +176,92 @@ class Session:
         if bundle := _ca_bundle():
             self._http.verify = str(bundle)
 
+    def document(
+        self,
+        address: str,
+        *,
+        what: str,
+        most: int,
+        digest: str | None = None,
+        accept: str = "*/*",
+        head: bool = False,
+    ) -> Document | None:
+        """Return a small document, or None if the registry says that it does not exist.
+
+        what: the failed action, which begins the message of every error. most: its limit in bytes. digest:
+        what its content must match. head: ask only for its headers. Raises AlteredError if it does not match,
+        ValidatorError if it is larger, and MissingError if the registry can't be reached, denies access,
+        keeps failing or is silent.
+        """
+        deadline = time.monotonic() + DOCUMENT_S
+        found = self._document("HEAD" if head else "GET", address, accept, what, most, 0, deadline)
+        if found is not None and digest is not None and not head:
+            sent = f"sha256:{hashlib.sha256(found.content).hexdigest()}"
+            if sent != digest:
+                raise AlteredError(
+                    f"{what}: it was altered, its content has the digest {sent}",
+                    hint="do not use it, and tell the registry's operator",
+                )
+        return found
+
+    def pages(self, address: str, *, what: str, most: int) -> Iterator[Document]:
+        """Return the pages of a list; none if the registry says that it does not exist.
+
+        The limits of `document` are for all pages together.
+        """
+        deadline, read, next_page = time.monotonic() + DOCUMENT_S, 0, address
+        while page := self._document("GET", next_page, "*/*", what, most, read, deadline):
+            yield page
+            read += len(page.content)
+            if page.next_page is None:
+                return
+            next_page = page.next_page
+            if _origin(next_page) != _origin(self._base):
+                raise ValidatorError(
+                    f"{what}: the registry {self.host} continues the list on another server",
+                    hint="tell the registry's operator; nothing was sent to it",
+                )
+
+    def _document(
+        self, method: str, address: str, accept: str, what: str, most: int, read: int, deadline: float
+    ) -> Document | None:
+        """Return a document. read: the bytes of the pages before it, which count too."""
+        retries = Retries(self.host, what, few=True)
+        while True:
+            try:
+                with self.send(
+                    method,
+                    address,
+                    expect=(200, 404),
+                    headers={"Accept": accept},
+                    stream=True,
+                    silence_s=max(0.01, min(SILENCE_S, deadline - time.monotonic())),
+                ) as answer:
+                    content = bytearray()
+                    for part in body(answer, _SMALL_BLOCK, deadline):
+                        content += part
+                        if read + len(content) > most:
+                            raise ValidatorError(
+                                f"{what}: the registry sends more than {most >> 20} MiB",
+                                hint="do not use it, and tell the registry's operator",
+                            )
+                    if answer.status_code == 404:
+                        return None
+                    link = answer.links.get("next", {}).get("url")
+                    return Document(
+                        bytes(content),
+                        answer.headers.get("Content-Type", "").partition(";")[0].strip(),
+                        answer.headers.get("Docker-Content-Digest", ""),
+                        urljoin(answer.url, link) if link else None,
+                    )
+            except FailedRequest as failure:
+                if failure.is_silence or time.monotonic() > deadline:
+                    raise MissingError(
+                        f"{what}: the registry {self.host} stopped answering",
+                        hint="check the network, or try again later",
+                    ) from failure
+                retries.wait(failure)
+
     def request(
         self,
         method: str,
@@ -143,16 +270,16 @@ class Session:
         what: str,
         expect: Collection[int],
         headers: Mapping[str, str] | None = None,
-        data: bytes | None = None,
     ) -> requests.Response:
         """Send a request that may be repeated, and return the response if its status is one of `expect`.
 
-        what: the failed action, which begins the message of every error. Raises MissingError.
+        Its body is not kept. what: the failed action, which begins the message of every error. Raises
+        MissingError.
         """
         retries = Retries(self.host, what)
         while True:
             try:
-                return self.send(method, address, expect=expect, headers=headers, data=data)
+                return self.send(method, address, expect=expect, headers=headers)
             except FailedRequest as failure:
                 retries.wait(failure)
 
@@ -165,15 +292,17 @@ class Session:
         headers: Mapping[str, str] | None = None,
         data: Any = None,
         stream: bool = False,
+        silence_s: float = _TIMEOUT_S[1],
     ) -> requests.Response:
         """Send a request once. Raises FailedRequest if there is no response, or its status is not expected.
 
         address: absolute, or relative to the registry. data: bytes, or an iterable, sent as it comes.
-        If it has no length, then neither has the request.
+        If it has no length, then neither has the request. stream: the caller reads the body, with `body`,
+        and closes the response; otherwise nobody can. silence_s: the longest wait for a byte.
         """
         address = self.absolute(address)
         for _ in range(_MOST_REDIRECTIONS):
-            answer = self._authorized(method, address, headers or {}, data, stream)
+            answer = self._authorized(method, address, headers or {}, data, silence_s)
             if answer.status_code not in _REDIRECTED or method not in ("GET", "HEAD"):
                 break
             address = urljoin(address, answer.headers.get("Location", ""))
@@ -181,6 +310,8 @@ class Session:
             self._refuse_unsafe(address)
         if answer.status_code not in expect:
             raise _failure(answer)
+        if not stream:
+            small_body(answer)
         return answer
 
     def forget(self, location: str) -> None:
@@ -193,12 +324,12 @@ class Session:
         return urljoin(f"{self._base}/", address)
 
     def _authorized(
-        self, method: str, address: str, headers: Mapping[str, str], data: Any, stream: bool
+        self, method: str, address: str, headers: Mapping[str, str], data: Any, silence_s: float
     ) -> requests.Response:
         # A login is only for the registry. Blobs are often redirected to a server of another owner.
         ours = _origin(address) == _origin(self._base)
         value = self._authorization.header() if ours else None
-        answer = self._raw(method, address, _with(headers, value), data, stream)
+        answer = self._raw(method, address, _with(headers, value), data, silence_s)
         if answer.status_code != 401 or not ours:
             return answer
         challenge = answer.headers.get("WWW-Authenticate", "")
@@ -207,18 +338,18 @@ class Session:
         answer.close()
         if not isinstance(data, bytes | None):
             raise FailedRequest(replace(UNAUTHORIZED, temporary=True), "the token expired", 401)
-        return self._raw(method, address, _with(headers, self._authorization.header()), data, stream)
+        return self._raw(method, address, _with(headers, self._authorization.header()), data, silence_s)
 
     def _ask(
         self, method: str, address: str, headers: Mapping[str, str], form: Mapping[str, str] | None
-    ) -> requests.Response:
-        answer = self._raw(method, address, headers, form, False)
+    ) -> bytes:
+        answer = self._raw(method, address, headers, form, _TIMEOUT_S[1])
         if answer.status_code != 200:
             raise _failure(answer)
-        return answer
+        return small_body(answer)
 
     def _raw(
-        self, method: str, address: str, headers: Mapping[str, str], data: Any, stream: bool
+        self, method: str, address: str, headers: Mapping[str, str], data: Any, silence_s: float
     ) -> requests.Response:
         # As other clients do, nothing on this machine is reached through a proxy.
         proxies = {} if self.repository.is_loopback else get_environ_proxies(address)
@@ -228,20 +359,47 @@ class Session:
                 address,
                 headers={"Accept-Encoding": "identity", **headers},
                 data=data,
-                stream=stream,
+                stream=True,
                 proxies=proxies,
-                timeout=_TIMEOUT_S,
+                timeout=(_TIMEOUT_S[0], silence_s),
                 allow_redirects=False,
             )
         except (requests.RequestException, OSError) as error:
             raise lost(error) from error
 
     def _refuse_unsafe(self, address: str) -> None:
-        if urlsplit(address).scheme != "https" and not self.repository.is_loopback:
+        if urlsplit(address).scheme != "https" and not self._plain:
             raise MissingError(
                 f"the registry {self.host} redirects to a server without TLS",
                 hint="tell the registry's operator; nothing was sent to it",
             )
+
+
+def body(answer: requests.Response, block: int = _BLOCK, deadline: float | None = None) -> Iterator[bytes]:
+    """Return the body of a response in parts, as they were sent. Raises FailedRequest.
+
+    deadline: of `time.monotonic`; what comes later is not read.
+    """
+    # `read` waits for a whole block. Before urllib3 2.2 there is nothing else.
+    read = answer.raw.read if deadline is None else getattr(answer.raw, "read1", answer.raw.read)
+    try:
+        while part := read(block, decode_content=False):
+            if deadline is not None and time.monotonic() > deadline:
+                raise FailedRequest(LOST, "its answer was not complete in time", is_silence=True)
+            yield part
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise lost(error) from error
+
+
+def small_body(answer: requests.Response) -> bytes:
+    """Return what a response to a request says, of which only the first MiB counts, and end the response."""
+    content = bytearray()
+    with answer, contextlib.suppress(FailedRequest):
+        for part in body(answer, _SMALL_BLOCK, time.monotonic() + _ANSWER_S):
+            content += part
+            if len(content) > _LARGEST_ANSWER:
+                break
+    return bytes(content[:_LARGEST_ANSWER])
 
 
 def lost(error: Exception) -> FailedRequest:
@@ -252,7 +410,8 @@ def lost(error: Exception) -> FailedRequest:
         fault = UNTRUSTED if "CERTIFICATE_VERIFY_FAILED" in text or "match" in text else NO_TLS
     elif "Failed to resolve" in text or "Name or service not known" in text:
         fault = UNKNOWN_HOST
-    return FailedRequest(fault, type(error).__name__)
+    is_silence = isinstance(error, requests.ReadTimeout | urllib3.exceptions.ReadTimeoutError)
+    return FailedRequest(fault, type(error).__name__, is_silence=is_silence)
 
 
 class _Listed(msgspec.Struct):
@@ -266,13 +425,7 @@ class _Errors(msgspec.Struct):
 
 def _failure(answer: requests.Response) -> FailedRequest:
     """Return the failure that a response is about, and end the response."""
-    status = answer.status_code
-    try:
-        content = answer.content[: 64 << 10]
-    except requests.RequestException:
-        content = b""
-    finally:
-        answer.close()
+    status, content = answer.status_code, small_body(answer)
     try:
         listed = msgspec.json.decode(content, type=_Errors).errors
     except msgspec.DecodeError:

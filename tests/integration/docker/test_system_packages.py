@@ -119,7 +119,7 @@ def test_a_base_of_a_registry_gets_packages(
         assert (str(made.inputs.base), made.inputs.added) == (base.origin, (tini,))
         assert made.inputs.base.digest == digest_there
         with pytest.raises(InputError, match="tini were installed in its base, in the versions of") as caught:
-            rebuild_image(place, published.digest, spec, lock, PackageSources(), quiet)
+            rebuild_image(Registry(place), published.digest, spec, lock, PackageSources(), quiet)
         assert "name it with its digest under `base`" in str(caught.value.hint)
 
         # The same version again, but the day of its files may be another one.
