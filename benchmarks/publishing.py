@@ -67,14 +67,14 @@ def with_tensorflow_of(lock: Lock, other: Lock) -> Lock:
 STAND_INS = {"3.12": "3.12.1"}
 
 
-class LocalBases:
+class LocalBases(Bases):
     """Bases without a registry. Debian does not have every Python, so one base stands in for another.
 
     A stand-in has the layers of the base with Python 3.11. This machine's Python makes its byte code.
     """
 
     def __init__(self, table: LayerTable, directory: Path) -> None:
-        self._bases = Bases(BasePolicy.BOOTSTRAP, table, directory=directory)
+        super().__init__(BasePolicy.BOOTSTRAP, table, directory=directory)
 
     def provides(self, python: str) -> str | None:
         return None
@@ -82,8 +82,8 @@ class LocalBases:
     def base(self, spec: ImageSpec, progress: Progress) -> Base:
         version = STAND_INS.get(spec.python)
         if version is None:
-            return self._bases.base(spec, progress)
-        base = self._bases.base(replace(spec, python="3.11"), progress)
+            return super().base(spec, progress)
+        base = super().base(replace(spec, python="3.11"), progress)
         found = replace(base.files, interpreter=replace(base.files.interpreter, version=version))
         return replace(base, files=found)
 
@@ -92,9 +92,6 @@ class LocalBases:
 
     def repository(self, spec: ImageSpec) -> None:
         return None
-
-    def is_current(self, spec: ImageSpec, origin: str) -> bool:
-        return False
 
 
 def host_python(python: str) -> str:

@@ -21,8 +21,8 @@ from validator.resources import root_directory
 
 #: The committed copy.
 PATH = root_directory() / "docs" / "causes.md"
-#: Real lines that are shown for one cause, and characters of each. A longer one is only shown, cut, where there
-#: is no shorter one.
+#: Real lines that are shown for one cause, and characters of each. A longer one is only shown, cut, where
+#: there is no shorter one.
 _LINES, _SHORT, _WIDTH = 3, 160, 400
 _WAYS = {
     **{way: said[:1].upper() + said[1:] for way, said in WAYS.items()},

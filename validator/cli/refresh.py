@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import date
 import sys
+from datetime import date
 
 import click
 

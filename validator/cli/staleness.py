@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import date
 import sys
 from collections.abc import Iterable
+from datetime import date
 from typing import TextIO
 
 from ..model.spec import ImageSpec
