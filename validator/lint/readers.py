@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..compat.errors import UnknownRelease
@@ -56,7 +56,7 @@ def lint(paths: Iterable[Path], ignored: frozenset[str] = frozenset(), *, for_gp
         for source in sources:
             silenced.update({(source.name, line): codes for line, codes in source.ignored.items()})
         for environment in environments:
-            found.update(findings(environment.meant_for_gpu() if for_gpu else environment))
+            found.update(findings(replace(environment, for_gpu=True) if for_gpu else environment))
             unknown.update(unknown_release(environment))
     shown = (
         finding
