@@ -13,13 +13,8 @@ from .source_file import Source
 Read = Callable[[Path], "tuple[Sequence[Environment], Sequence[Source]]"]
 
 
-def _requirements(path: Path) -> tuple[Sequence[Environment], Sequence[Source]]:
-    environment, sources = requirements.environment(path)
-    return (environment,), sources
-
-
 #: The name of a file -> what reads it. The first one that matches counts.
-READERS: tuple[tuple[re.Pattern[str], Read], ...] = (
+_READERS: tuple[tuple[re.Pattern[str], Read], ...] = (
     (re.compile(r"pyproject\.toml"), project.environments),
     (re.compile(r"(?:uv|poetry|pdm)\.lock|pylock(?:\..+)?\.toml"), locks.environments),
     (re.compile(r"Pipfile"), pipenv.environments),
@@ -28,10 +23,10 @@ READERS: tuple[tuple[re.Pattern[str], Read], ...] = (
     (re.compile(r"pixi\.lock"), pixi.locked_environments),
     (re.compile(r"(?is)(?:docker-)?compose(?:[._-].+)?\.ya?ml"), compose.environments),
     (re.compile(r"(?is).+\.ya?ml"), conda.environments),
-    (re.compile(r"(?is).+\.(?:txt|in)|[^/]*requirements[^/]*\.lock"), _requirements),
+    (re.compile(r"(?is).+\.(?:txt|in)|[^/]*requirements[^/]*\.lock"), requirements.environments),
 )
 
 
 def reader(name: str) -> Read | None:
     """Return what reads a file of this name, or None for a kind that is not known."""
-    return next((read for pattern, read in READERS if pattern.fullmatch(name)), None)
+    return next((read for pattern, read in _READERS if pattern.fullmatch(name)), None)

@@ -57,10 +57,10 @@ class Read:
         return tuple(from_other_index(pin) if self.other_index else pin for pin in self.collected.all())
 
 
-def environment(path: Path) -> tuple[Environment, list[Source]]:
+def environments(path: Path) -> tuple[list[Environment], list[Source]]:
     """Return what a requirements file installs. Raises InputError for a file that can't be read."""
     read = read_requirements(path)
-    return Environment(read.pins(), python=read.python, complete=read.complete), read.sources
+    return [Environment(read.pins(), python=read.python, complete=read.complete)], read.sources
 
 
 def read_requirements(path: Path, python: str | None = None) -> Read:
