@@ -14,9 +14,7 @@ from ..versions import major
 from . import next_step, read_log, text
 from .causal_order import causes_in_order
 from .combination import judge
-from .conclusions import conclude
-from .conclusions.gpus import capability, newest_release_for
-from .conclusions.version_conflicts import requested_cudart
+from .conclusions import capability, conclude, newest_release_for, requested_cudart
 from .messages import FAULT, UNRECOGNIZED, catalogue, printed
 from .observations import Observations, on_windows, tensorflow
 from .situation import situation

@@ -20,8 +20,8 @@ _WORKS, _CPU_WANTED = "gpu_works", "cpu_wanted"
 _GPU_LISTED, _NO_GPU_LISTED = "gpu_list", "gpu_list_empty"
 #: Names of images that mean nothing to a shell.
 _IMAGE = re.compile(r"[\w.-]+(?:[/:@][\w.-]+)*")
-#: Other ways to run an image than Docker, which `doctor --image` uses.
-_OTHER_ENGINES = ("apptainer", "kubernetes")
+#: The named condition that holds if the image is run in another way than `doctor --image` does.
+_OTHER_ENGINE = "image_not_of_docker"
 
 _AFTER_CAUSE = "fix the first cause, then run `doctor` again in the environment where you train"
 _NOT_RECOGNIZED = (
@@ -90,5 +90,5 @@ def command(found: Observations, probed: str = "") -> str:
 def _read_image(found: Observations) -> str:
     """Return the image that the text is about; empty if `doctor --image` can't run it."""
     image = found.value("docker_run", "image") or found.value("image", "name") or ""
-    other_engine = any(found.has(kind) for kind in _OTHER_ENGINES)
+    other_engine = _IMAGE.fullmatch(image) and language().parse(_OTHER_ENGINE).holds(finder(found, {}))
     return image if _IMAGE.fullmatch(image) and not other_engine else ""
