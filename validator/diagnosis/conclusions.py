@@ -38,7 +38,8 @@ _CPU_BUILD = re.compile(r"(eigen|mkl|cpu)_")
 #: A process that uses this many MiB leaves little for others.
 _MUCH = 1024
 #: Digits of a number that is still plausible: of a memory size in MiB, and of one in bytes.
-_MIB_DIGITS, _BYTES_DIGITS = 7, 15
+_MIB_DIGITS = 7
+_BYTES_DIGITS = 15
 #: Other kinds than errors of cuInit that say why there is no GPU.
 _REASONS = (
     "gpu_libraries_not_opened",

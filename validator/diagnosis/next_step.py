@@ -20,8 +20,8 @@ _WORKS, _CPU_WANTED = "gpu_works", "cpu_wanted"
 _GPU_LISTED, _NO_GPU_LISTED = "gpu_list", "gpu_list_empty"
 #: Names of images that mean nothing to a shell.
 _IMAGE = re.compile(r"[\w.-]+(?:[/:@][\w.-]+)*")
-#: The named condition that holds if the image is run in another way than `doctor --image` does.
-_OTHER_ENGINE = "image_not_of_docker"
+#: Conditions with which the image is run in another way than with Docker, which `doctor --image` uses.
+_OTHER_ENGINES = ("apptainer", "kubernetes")
 
 _AFTER_CAUSE = "fix the first cause, then run `doctor` again in the environment where you train"
 _NOT_RECOGNIZED = (
@@ -90,5 +90,6 @@ def command(found: Observations, probed: str = "") -> str:
 def _read_image(found: Observations) -> str:
     """Return the image that the text is about; empty if `doctor --image` can't run it."""
     image = found.value("docker_run", "image") or found.value("image", "name") or ""
-    other_engine = _IMAGE.fullmatch(image) and language().parse(_OTHER_ENGINE).holds(finder(found, {}))
+    find = finder(found, {})
+    other_engine = any(language().parse(engine).holds(find) for engine in _OTHER_ENGINES)
     return image if _IMAGE.fullmatch(image) and not other_engine else ""
