@@ -23,21 +23,22 @@ _IMAGE = re.compile(r"[\w.-]+(?:[/:@][\w.-]+)*")
 #: Conditions with which the image is run in another way than with Docker, which `doctor --image` uses.
 _OTHER_ENGINES = ("apptainer", "kubernetes")
 
-_AFTER_CAUSE = "fix the first cause, then run `doctor` again in the environment where you train"
-_NOT_RECOGNIZED = (
-    "no known cause fits these lines; run this in that environment, or paste everything that was printed"
-    " since TensorFlow was imported"
-)
-_NO_GPU = (
-    "paste everything that was printed since TensorFlow was imported, and the output of `nvidia-smi` and"
-    " `pip list`; or run this in that environment"
-)
+_NOTHING = "nothing to fix; to measure whether training runs on the GPU, run this in that environment"
+#: Kind of answer -> what to do next.
+_NEXT_STEPS = {
+    CAUSE_FOUND: "fix the first cause, then run `doctor` again in the environment where you train",
+    UNRECOGNIZED: "no known cause fits these lines; run this in that environment, or paste everything that"
+    " was printed since TensorFlow was imported",
+    NO_GPU_LISTED: "paste everything that was printed since TensorFlow was imported, and the output of"
+    " `nvidia-smi` and `pip list`; or run this in that environment",
+    NOT_SHOWN: "run this in that environment: it shows whether the GPU is used, and if not, why",
+    GPU_USED: _NOTHING,
+    NO_FAULT: _NOTHING,
+}
 _ONLY_MACHINE = (
     "if TensorFlow does not use this GPU, paste what it printed since it was imported, and the output of"
     " `pip list`; or run this in that environment"
 )
-_WITHOUT_SYMPTOM = "run this in that environment: it shows whether the GPU is used, and if not, why"
-_NOTHING = "nothing to fix; to measure whether training runs on the GPU, run this in that environment"
 
 
 def answer(
@@ -67,15 +68,7 @@ def is_cpu_wanted(found: Observations) -> bool:
 
 def next_step(answer: str, *, only_machine: bool) -> str:
     """Return what to do next, in one sentence. only_machine: the text shows a machine, but no TensorFlow."""
-    if answer == CAUSE_FOUND:
-        return _AFTER_CAUSE
-    if answer == UNRECOGNIZED:
-        return _NOT_RECOGNIZED
-    if answer == NO_GPU_LISTED:
-        return _NO_GPU
-    if answer == NOT_SHOWN and only_machine:
-        return _ONLY_MACHINE
-    return _NOTHING if answer in (GPU_USED, NO_FAULT) else _WITHOUT_SYMPTOM
+    return _ONLY_MACHINE if answer == NOT_SHOWN and only_machine else _NEXT_STEPS[answer]
 
 
 def command(found: Observations, probed: str = "") -> str:
