@@ -42,7 +42,7 @@ _ONLY_MACHINE = (
 
 
 def answer(
-    found: Observations, prediction: Prediction, causes: Collection[object], faults: Collection[str]
+    observations: Observations, prediction: Prediction, causes: Collection[object], faults: Collection[str]
 ) -> str:
     """Return which kind of answer this is. faults: the kinds that were observed and that no cause explains.
 
@@ -55,15 +55,15 @@ def answer(
         return NO_GPU_LISTED if set(faults) == {_NO_GPU_LISTED} else UNRECOGNIZED
     # XLA alone may fail on a GPU that works.
     fails = (prediction.eager or prediction.outcome) is Outcome.FAILS
-    if not fails and language().parse(_WORKS).holds(finder(found, {})):
+    if not fails and language().parse(_WORKS).holds(finder(observations, {})):
         return GPU_USED
-    listed = found.has(_GPU_LISTED) and not fails
-    return NO_FAULT if listed or is_cpu_wanted(found) else NOT_SHOWN
+    listed = observations.has(_GPU_LISTED) and not fails
+    return NO_FAULT if listed or is_cpu_wanted(observations) else NOT_SHOWN
 
 
-def is_cpu_wanted(found: Observations) -> bool:
+def is_cpu_wanted(observations: Observations) -> bool:
     """Return whether somebody says that TensorFlow is to use the CPU, so that it is no fault if it does."""
-    return found.has(_CPU_WANTED)
+    return observations.has(_CPU_WANTED)
 
 
 def next_step(answer: str, *, only_machine: bool) -> str:
@@ -71,18 +71,18 @@ def next_step(answer: str, *, only_machine: bool) -> str:
     return _ONLY_MACHINE if answer == NOT_SHOWN and only_machine else _NEXT_STEPS[answer]
 
 
-def command(found: Observations, probed: str = "") -> str:
+def command(observations: Observations, probed: str = "") -> str:
     """Return the command that measures the environment which the text is about, as far as it is known.
 
     probed: the image that the probe ran in; empty if the text is not a probe's report about an image.
     """
-    image = probed or _read_image(found)
+    image = probed or _read_image(observations)
     return f"{ANYWHERE} doctor " + (f"--image {image}" if image else '--python "$(command -v python)"')
 
 
-def _read_image(found: Observations) -> str:
+def _read_image(observations: Observations) -> str:
     """Return the image that the text is about; empty if `doctor --image` can't run it."""
-    image = found.value("docker_run", "image") or found.value("image", "name") or ""
-    find = finder(found, {})
+    image = observations.value("docker_run", "image") or observations.value("image", "name") or ""
+    find = finder(observations, {})
     other_engine = any(language().parse(engine).holds(find) for engine in _OTHER_ENGINES)
     return image if _IMAGE.fullmatch(image) and not other_engine else ""

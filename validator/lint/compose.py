@@ -21,7 +21,7 @@ _TAG = re.compile(r"(?<![^\s\[,])!(?:reset|override)\b")
 _FOR_GPU = ("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES")
 
 
-def environments(path: Path) -> tuple[list[Environment], list[Source]]:
+def of_compose(path: Path) -> tuple[list[Environment], list[Source]]:
     """Return an environment for each service. Raises InputError."""
     source = read_source(path)
     # Spaces instead of the tags keep lines and columns as they are.

@@ -27,7 +27,7 @@ CUDA_PACKAGES = ("cuda-cudart", "cuda-runtime", "cuda-toolkit", "cudatoolkit", "
 _LINUX = "linux-64"
 
 
-def environments(path: Path) -> tuple[list[Environment], list[Source]]:
+def of_conda(path: Path) -> tuple[list[Environment], list[Source]]:
     """Return what an environment.yml or a conda-lock.yml installs. Raises InputError."""
     source = read_source(path)
     sources = [source]

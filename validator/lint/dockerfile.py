@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from ..compat import known_issues
 from ..compat.loose_values import numbers
-from ..diagnosis import commands as shown
+from ..diagnosis.commands import read_commands
 from ..errors import InputError
 from ..versions import major
 from .base_images import BaseImage, base_image
@@ -151,7 +151,7 @@ class Stage:
                 yield replace(system, pins=project.pins, python=project.python, complete=project.complete)
 
 
-def environments(path: Path) -> tuple[list[Environment], list[Source]]:
+def of_dockerfile(path: Path) -> tuple[list[Environment], list[Source]]:
     """Return what each stage installs, and the files that were read. Raises InputError."""
     source = read_source(path)
     reader = _Reader(path, source)
@@ -337,7 +337,7 @@ class _Reader:
 
     def _named(self, arguments: str, instruction: Instruction) -> Iterator[Pin]:
         """Yield the packages that the arguments of pip name."""
-        for read in shown.read(f"pip install {arguments.strip()}"):
+        for read in read_commands(f"pip install {arguments.strip()}"):
             name, version = normalized(read.values["name"]), read.values.get("version", "")
             # A name in a variable is meant to be replaced.
             if any(re.search(_spelled(name), line, re.IGNORECASE) for _, line in instruction.lines):
@@ -393,7 +393,7 @@ class _Reader:
 
     def _conda(self, stage: Stage, command: str, instruction: Instruction) -> None:
         named = _NAMED.search(command)
-        for read in shown.read(command):
+        for read in read_commands(command):
             if read.kind != "conda_install":
                 continue
             collected = stage.installed.setdefault(f"conda {named['name'] if named else ''}", Collected())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..compat import builds
+from ..compat import builds, releases
 from ..compat.older_releases import release_of_any_age
-from ..compat.releases import Release, newest, releases
+from ..compat.releases import Release
 from ..compat.suggest import has_extra, newest_that_works, requirement
 from ..model.prediction import Rule
 from ..model.situation import LINUX, X86_64, Situation
@@ -43,7 +43,7 @@ def fix(code: Rule, version: str, python: Stated | None, *, from_image: bool) ->
 
     version: the TensorFlow release, empty if it is not known. from_image: True if a base image is to blame.
     """
-    release = release_of_any_age(version) if version else newest()
+    release = release_of_any_age(version) if version else releases.newest()
     if release is None:
         return ""
     if code in ("cuda_of_another_version", "cudnn_of_another_major", "cudnn_older_than_built"):
@@ -75,7 +75,7 @@ def _suggested(python: Stated | None) -> Release:
     found = newest_that_works(
         Situation(system=LINUX, machine=X86_64, python=allowed[-1] if allowed else None)
     )
-    return found.release if found else newest()
+    return found.release if found else releases.newest()
 
 
 def _libraries(release: Release, from_image: bool) -> str:
@@ -103,7 +103,9 @@ def _python(release: Release, python: Stated | None) -> str:
     own = f"Use Python {' or '.join(_ends(release.pythons))}"
     wanted = markers.pythons(python.value) if python else ()
     fitting = [
-        one for one in releases() if not one.prerelease and any(minor in one.pythons for minor in wanted)
+        one
+        for one in releases.releases()
+        if not one.prerelease and any(minor in one.pythons for minor in wanted)
     ]
     if not fitting:
         return f"{own}."

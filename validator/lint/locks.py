@@ -32,7 +32,7 @@ class _Locked:
     place: Place
 
 
-def environments(path: Path) -> tuple[list[Environment], list[Source]]:
+def of_lock(path: Path) -> tuple[list[Environment], list[Source]]:
     """Return what a lock installs, with each extra and each group.
 
     Raises InputError for a file that can't be read or is not TOML. A package that is locked in several

@@ -23,7 +23,7 @@ _NAMES = {"packages": "", "default": "", "dev-packages": "dev", "develop": "dev"
 _Asked = Mapping[str, Mapping[str, tuple[Any, Place]]]
 
 
-def environments(path: Path) -> tuple[list[Environment], list[Source]]:
+def of_pipfile(path: Path) -> tuple[list[Environment], list[Source]]:
     """Return what a Pipfile asks for, with each category. Raises InputError."""
     source = read_source(path)
     document, places = parse(source)
@@ -39,7 +39,7 @@ def environments(path: Path) -> tuple[list[Environment], list[Source]]:
     return _environments(asked, document.get("source"), versions, complete=False), [source]
 
 
-def locked_environments(path: Path) -> tuple[list[Environment], list[Source]]:
+def of_pipfile_lock(path: Path) -> tuple[list[Environment], list[Source]]:
     """Return what a Pipfile.lock installs, with each category. Raises InputError."""
     source = read_source(path)
     root = members(root_of(source, "a Pipenv lock"))

@@ -12,8 +12,7 @@ from yaml import Node
 
 from ..errors import InputError
 from ..model.finding import Place
-from .conda import CondaPackages
-from .conda import environments as conda_environments
+from .conda import CondaPackages, of_conda
 from .environment import Environment, Pin, Stated, exact_pin, specifier
 from .requirements import from_other_index, is_pypi, pin_of_table
 from .source_file import Source, read_source
@@ -30,7 +29,7 @@ _WHEEL_FILE = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)(?:-\d[^-]*)?-[^-]+
 _DEFAULT = "default"
 
 
-def environments(path: Path) -> tuple[list[Environment], list[Source]]:
+def of_pixi_toml(path: Path) -> tuple[list[Environment], list[Source]]:
     """Return each environment of a pixi.toml. Raises InputError."""
     source = read_source(path)
     document, places = parse(source)
@@ -91,7 +90,7 @@ def _add_conda(packages: CondaPackages, name: str, version: object, place: Place
         packages.add(name, match["version"] if match else "", place)
 
 
-def locked_environments(path: Path) -> tuple[list[Environment], list[Source]]:
+def of_pixi_lock(path: Path) -> tuple[list[Environment], list[Source]]:
     """Return each environment of a pixi.lock on Linux with x86_64. Raises InputError."""
     source = read_source(path)
     # The list of packages, which comes last, repeats what their file names say.
@@ -100,7 +99,7 @@ def locked_environments(path: Path) -> tuple[list[Environment], list[Source]]:
     if "environments" not in root:
         if "package" in root:
             # Until version 3 it had the form of conda-lock's.
-            return conda_environments(path)
+            return of_conda(path)
         raise InputError(f"{source.name} is not a pixi lock: it has no key environments")
     locked = []
     for name, environment in members(root["environments"]).items():

@@ -25,7 +25,7 @@ _PLAIN = re.compile(r"\d+(?:\.\d+)*(?:[a-z]+\d+)?(?:\.post\d+)?(?:\+[\w.]+)?")
 _WILDCARD = re.compile(r"\d+(?:\.\d+)*\.\*")
 
 
-def environments(path: Path) -> tuple[list[Environment], list[Source]]:
+def of_pyproject(path: Path) -> tuple[list[Environment], list[Source]]:
     """Return an environment for the project, and one for it with each extra and each group.
 
     Raises InputError for a file that can't be read or is not TOML.

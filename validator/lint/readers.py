@@ -77,4 +77,4 @@ def reads(path: Path) -> bool:
 
 
 def _reader(path: Path) -> Read | None:
-    return dockerfile.environments if _DOCKERFILE.fullmatch(path.name) else reader(path.name)
+    return dockerfile.of_dockerfile if _DOCKERFILE.fullmatch(path.name) else reader(path.name)

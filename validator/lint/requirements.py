@@ -57,7 +57,7 @@ class Read:
         return tuple(from_other_index(pin) if self.other_index else pin for pin in self.collected.all())
 
 
-def environments(path: Path) -> tuple[list[Environment], list[Source]]:
+def of_requirements(path: Path) -> tuple[list[Environment], list[Source]]:
     """Return what a requirements file installs. Raises InputError for a file that can't be read."""
     read = read_requirements(path)
     return [Environment(read.pins(), python=read.python, complete=read.complete)], read.sources
