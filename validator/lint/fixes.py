@@ -85,7 +85,8 @@ def _libraries(release: Release, from_image: bool) -> str:
     if from_image:
         parts.append(f"Use a base image with CUDA {release.cuda} and cuDNN {cudnn}.")
     elif release.wheels:
-        pin = _cudnn_pin(f"nvidia-cudnn-{release.suffix}", cudnn)
+        major, minor = leading_numbers(cudnn)[:2]
+        pin = f"nvidia-cudnn-{release.suffix}>={major}.{minor},<{major + 1}"
         parts.append(f"Leave out NVIDIA's wheels, or use those of {release.suffix}, such as {pin}.")
     else:
         parts.append(_system(release))
@@ -94,13 +95,10 @@ def _libraries(release: Release, from_image: bool) -> str:
     return " ".join(parts)
 
 
-def _cudnn_pin(wheel: str, cudnn: str) -> str:
-    major, minor = leading_numbers(cudnn)[:2]
-    return f"{wheel}>={major}.{minor},<{major + 1}"
-
-
 def _python(release: Release, python: Stated | None) -> str:
-    own = f"Use Python {' or '.join(_ends(release.pythons))}"
+    pythons = release.pythons
+    several = f"{pythons[0]} to {pythons[-1]}" if len(pythons) > 2 else " or ".join(pythons)
+    own = f"Use Python {several}"
     wanted = markers.pythons(python.value) if python else ()
     fitting = [
         one
@@ -112,10 +110,6 @@ def _python(release: Release, python: Stated | None) -> str:
     other = fitting[-1]
     minor = [one for one in wanted if one in other.pythons][-1]
     return f"{own}, or tensorflow=={other.version}, which has a wheel for Python {minor}."
-
-
-def _ends(pythons: tuple[str, ...]) -> tuple[str, ...]:
-    return (f"{pythons[0]} to {pythons[-1]}",) if len(pythons) > 2 else pythons
 
 
 def _system(release: Release) -> str:
