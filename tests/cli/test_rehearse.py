@@ -14,7 +14,7 @@ from validator.certify.signing import Signer
 from validator.certify.trust_file import NAME
 from validator.cli import rehearse
 from validator.cli.build_matrix import command
-from validator.cli.rehearse import Asked
+from validator.cli.rehearse import RehearsalOptions
 from validator.delivery.rehearsal import Step
 from validator.errors import EXIT_INPUT, MissingError
 from validator.model.record import Origin, Verdict
@@ -30,7 +30,9 @@ from ..pipeline.test_publisher import FakeImageEngine
 from ..records.values import record
 
 DIGEST = "sha256:" + "d" * 64
-ASKED = Asked(Path("matrix.yaml"), "nightly", ("python=3.12",), "auto", 1, "quick", None, False, False)
+ASKED = RehearsalOptions(
+    Path("matrix.yaml"), "nightly", ("python=3.12",), "auto", 1, "quick", None, False, False
+)
 
 
 @pytest.mark.parametrize(
@@ -60,9 +62,9 @@ def test_without_it_there_is_nothing_to_keep() -> None:
 @pytest.mark.parametrize("name", ["VALIDATOR_STORE", "VALIDATOR_TRUST", "VALIDATOR_BUILDER_KEY"])
 def test_what_the_environment_says_is_not_used(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "/nowhere")
-    seen: list[Asked] = []
+    seen: list[RehearsalOptions] = []
 
-    def instead(asked: Asked) -> int:
+    def instead(asked: RehearsalOptions) -> int:
         seen.append(asked)
         return 0
 

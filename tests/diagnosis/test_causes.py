@@ -16,11 +16,10 @@ import yaml
 from docs import causes as document
 from validator.compat.known_issues import by_kind
 from validator.conditions import AllOf, AnyOf, Comparison, Condition, ConditionError, Named, NoneOf
-from validator.diagnosis import causes, commands, compile, diagnose_log
+from validator.diagnosis import causes, commands, compile, conclusions, diagnose_log
 from validator.diagnosis.causes import STRENGTHS, CauseEntry, language
 from validator.diagnosis.combination import FAILS
 from validator.diagnosis.compiled import DATA
-from validator.diagnosis.conclusions import gpus, packages, runtime, version_conflicts
 from validator.diagnosis.lookup import FACTS
 from validator.diagnosis.messages import SAID, UNRECOGNIZED, catalogue
 from validator.diagnosis.read_report import field_rows, problem_rows
@@ -43,9 +42,8 @@ def names(template: str) -> set[str]:
 
 @functools.cache
 def derived() -> set[str]:
-    """Return the kinds that the rules of conclusions/ add."""
-    source = "".join(inspect.getsource(module) for module in (gpus, packages, runtime, version_conflicts))
-    return set(re.findall(r'"([a-z0-9_]+)"', source))
+    """Return the kinds that the rules of conclusions.py add."""
+    return set(re.findall(r'"([a-z0-9_]+)"', inspect.getsource(conclusions)))
 
 
 @functools.cache

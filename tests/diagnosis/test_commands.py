@@ -14,7 +14,7 @@ from validator.diagnosis.situation import situation
 
 
 def read(line: str) -> list[tuple[str, dict[str, str]]]:
-    return [(one.kind, dict(one.values)) for one in commands.read(line)]
+    return [(one.kind, dict(one.values)) for one in commands.read_commands(line)]
 
 
 def run(gpus: str, image: str = "", engine: str = "docker") -> list[tuple[str, dict[str, str]]]:
@@ -115,7 +115,7 @@ def test_a_command(line: str, shown: list[tuple[str, dict[str, str]]]) -> None:
 )
 def test_a_command_is_the_same_wherever_it_stands(form: str) -> None:
     line = form.format("pip install tensorflow==2.16.1")
-    (shown,) = commands.read(line)
+    (shown,) = commands.read_commands(line)
     assert shown.typed
     assert shown.values == {"name": "tensorflow", "version": "2.16.1"}
     assert COMMAND in {message.kind for message in catalogue().matches(line)}
@@ -149,5 +149,5 @@ def test_the_extra_is_known_from_the_command(command: str, extra: bool | None) -
 @given(st.text(alphabet="docker pip install run conda-['\"\\;&|`$<>=.:/", max_size=80))
 def test_any_text_can_be_read(line: str) -> None:
     for prefix in ("docker run ", "pip install ", "conda install ", "apptainer exec "):
-        for shown in commands.read(prefix + line):
+        for shown in commands.read_commands(prefix + line):
             assert set(shown.values) <= commands.KINDS[shown.kind]

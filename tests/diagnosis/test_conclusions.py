@@ -7,8 +7,7 @@ from types import MappingProxyType
 import pytest
 
 from validator.compat import kernels, releases
-from validator.diagnosis.conclusions import conclude
-from validator.diagnosis.conclusions.gpus import newest_release_for
+from validator.diagnosis.conclusions import conclude, newest_release_for
 from validator.diagnosis.observations import Observation, Observations
 from validator.model.prediction import Outcome
 from validator.versions import ComputeCapability, leading_numbers
@@ -77,11 +76,6 @@ CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
             {"packages": "tensorflow, tensorflow-cpu"},
         ),
         (
-            [("gpu_created", {"name": "Tesla P100", "memory": "220"})],
-            "little_memory_at_start",
-            {"memory": "220"},
-        ),
-        (
             [
                 ("gpu_created", {"name": "P100", "memory": "100"}),
                 ("device_allocation_failed", {"bytes": "104857600"}),
@@ -116,7 +110,6 @@ def test_a_conflict_is_found(
         ),
         ([package("tensorflow", "2.4.1", "gpu_py39h8236f22_0")], "build_without_cuda"),
         ([("gpu_memory", {"used": "3", "total": "16280"})], "memory_mostly_used"),
-        ([("gpu_created", {"name": "Tesla P100", "memory": "15280"})], "little_memory_at_start"),
         (
             [
                 ("gpu_created", {"name": "P100", "memory": "100"}),

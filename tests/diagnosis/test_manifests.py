@@ -103,7 +103,7 @@ def test_other_yaml_shows_nothing() -> None:
 
 @given(st.lists(st.sampled_from([*COMPOSE.splitlines(), *POD.splitlines(), "```", "", "---", "x", " - a:"])))
 def test_any_order_of_lines_can_be_read(pasted: list[str]) -> None:
-    for one, _ in manifests.read(list(text.read_text("\n".join(["x", *pasted])))):
+    for one, _ in manifests.read_manifests(list(text.read_text("\n".join(["x", *pasted])))):
         assert one.kind in ("docker_run", "container")
 
 

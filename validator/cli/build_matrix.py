@@ -135,9 +135,9 @@ def command(**options: Any) -> int:
     asked = Request(**options)
     check(asked)
     if asked.rehearse:
-        from .rehearse import Asked, rehearse
+        from .rehearse import RehearsalOptions, rehearse
 
-        return rehearse(Asked.of(asked))
+        return rehearse(RehearsalOptions.of(asked))
     # Only after the check, which needs none of the many modules of a build.
     from .building import perform
 

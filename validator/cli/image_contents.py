@@ -26,7 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
-class Asked:
+class NamedImage:
     """The image or the lock that a person named, and how to read it. base: of `build-matrix --base`."""
 
     name: str
@@ -49,7 +49,7 @@ def contents_options(function: F) -> F:
         plain_http: bool,
         **options: Any,
     ) -> Any:
-        asked = Asked(name, matrix_path, trust_path, base, plain_http)
+        asked = NamedImage(name, matrix_path, trust_path, base, plain_http)
         return function(*arguments, asked=asked, **options)
 
     decorated: Any = command
@@ -74,7 +74,7 @@ def contents_options(function: F) -> F:
     return cast(F, decorated)
 
 
-def read_sbom(asked: Asked) -> dict[str, Any]:
+def read_sbom(asked: NamedImage) -> dict[str, Any]:
     """Return the list of what is in an image, as CycloneDX.
 
     For an image in a registry, that is what its builder signed. Raises ValidatorError if no builder of the
@@ -101,7 +101,7 @@ def in_a_registry(name: str) -> tuple[str, str] | None:
     return None
 
 
-def _signed(asked: Asked, repository: str, reference: str) -> dict[str, Any]:
+def _signed(asked: NamedImage, repository: str, reference: str) -> dict[str, Any]:
     from ..certify.provenance import Refusal
     from ..certify.sboms import sbom_of
     from ..certify.trust_file import read_trust_file
@@ -149,7 +149,7 @@ def locked_image(registry: Registry, name: str, digest: str, matrix_path: Path) 
     return specs[identifier], lock
 
 
-def _locked(asked: Asked) -> tuple[ImageSpec, Lock]:
+def _locked(asked: NamedImage) -> tuple[ImageSpec, Lock]:
     """Return the image spec and the lock that a person named by the identifier or by a file."""
     from ..locks.lock_files import parse
     from .planning import images_of, locks_of
@@ -177,7 +177,7 @@ def _locked(asked: Asked) -> tuple[ImageSpec, Lock]:
     return specs[identifier], lock
 
 
-def _base(asked: Asked, spec: ImageSpec) -> BaseContents:
+def _base(asked: NamedImage, spec: ImageSpec) -> BaseContents:
     from ..assemble.base_contents import BaseContents
     from ..assemble.base_finder import BasePolicy
     from ..assemble.pinned_bases import pinned_bases

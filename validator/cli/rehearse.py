@@ -56,7 +56,7 @@ _HOST = ("580", "h100")
 
 
 @dataclass(frozen=True)
-class Asked:
+class RehearsalOptions:
     """The options of `build-matrix` that a rehearsal has too.
 
     push: a repository to rehearse with; None: a registry is started for it. keep: leave everything.
@@ -73,7 +73,7 @@ class Asked:
     as_json: bool
 
     @classmethod
-    def of(cls, request: Request) -> Asked:
+    def of(cls, request: Request) -> RehearsalOptions:
         """Leave out all other options, so that environment variables can't set them."""
         return cls(
             request.matrix_path, request.profile, request.selectors, request.base,
@@ -81,7 +81,7 @@ class Asked:
         )  # fmt: skip
 
 
-def rehearse(asked: Asked) -> int:
+def rehearse(asked: RehearsalOptions) -> int:
     """Rehearse, print the steps and the commands for the real thing, and return the exit code."""
     plan = load_plan(asked.matrix_path, asked.profile, asked.selectors)
     refuse_wrong_locks(locks_of(asked.matrix_path), plan.images)
@@ -145,7 +145,7 @@ def _registry(repository: Repository | None, directory: Path) -> Iterator[Regist
 
 
 def _rehearse(
-    asked: Asked, plan: Plan, registry: Registry, directory: Path, engine: Engine
+    asked: RehearsalOptions, plan: Plan, registry: Registry, directory: Path, engine: Engine
 ) -> tuple[list[Step], bool]:
     """Return the steps that were done, and True if all of them succeeded."""
     # Before anything is built: a registry that can't be used, or a program that is missing.
@@ -179,7 +179,7 @@ def _throw_away_key(prefix: Path) -> Signer:
     return Signer(key=str(private), password="")
 
 
-def _measure(asked: Asked, registry: Registry, directory: Path, builder: Signer) -> list[Result]:
+def _measure(asked: RehearsalOptions, registry: Registry, directory: Path, builder: Signer) -> list[Result]:
     """Build, push, pull and probe the images. The locks, the records and the trust are in the directory."""
     sources, locks = host_sources(), LockDirectory(directory / "locks")
     settings = ImageSettings(
@@ -244,7 +244,7 @@ def _clean_engine(engine: Engine, repository: Repository, images: Sequence[Rehea
         engine.remove(name)
 
 
-def _show(done: Sequence[Step], asked: Asked) -> None:
+def _show(done: Sequence[Step], asked: RehearsalOptions) -> None:
     if asked.as_json:
         click.echo(json_text({"rehearsal": True, "steps": [asdict(step) for step in done]}))
         return
@@ -256,7 +256,7 @@ def _show(done: Sequence[Step], asked: Asked) -> None:
     show(table)
 
 
-def _say_the_real_thing(asked: Asked) -> None:
+def _say_the_real_thing(asked: RehearsalOptions) -> None:
     where = asked.push or "REGISTRY/NAME"
     chosen = ["--profile", asked.profile] if asked.profile else []
     for selector in asked.selectors:

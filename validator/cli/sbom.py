@@ -8,7 +8,7 @@ import click
 
 from ..errors import EXIT_OK
 from ..system.files import write_atomically
-from .image_contents import Asked, contents_options, digest_in, in_a_registry, locked_image, read_sbom
+from .image_contents import NamedImage, contents_options, digest_in, in_a_registry, locked_image, read_sbom
 from .options import print_status, reject_options
 from .trust_options import builder_options, open_registry, trust_path_for
 
@@ -28,7 +28,7 @@ from .trust_options import builder_options, open_registry, trust_path_for
 )
 @builder_options("--attach", "the list")
 def command(
-    asked: Asked,
+    asked: NamedImage,
     output: Path | None,
     attach: bool,
     builder_key: str | None,
@@ -63,7 +63,7 @@ def command(
     return EXIT_OK
 
 
-def _attach(asked: Asked, key: str | None, identity: str | None, issuer: str | None) -> int:
+def _attach(asked: NamedImage, key: str | None, identity: str | None, issuer: str | None) -> int:
     place = in_a_registry(asked.name)
     if place is None:
         raise click.UsageError(

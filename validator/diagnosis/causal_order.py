@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Protocol, TypeVar
 
 from ..conditions import Find
 from ..model.diagnosis import Cause, FailingReason
@@ -23,18 +23,8 @@ from .ways import Reader
 _EVIDENCE = 12
 #: The named condition that holds where the text shows that TensorFlow does not use the GPU.
 _SYMPTOM = "gpu_not_used"
-
-
 #: How many causes are named at most if only a person's words show them.
 _MOST = 3
-
-
-class _Sure(Protocol):
-    @property
-    def strength(self) -> str: ...
-
-
-_Finding = TypeVar("_Finding", bound=_Sure)
 
 
 @dataclass(frozen=True)
@@ -48,7 +38,7 @@ class _ShownSign:
     @property
     def judged(self) -> bool:
         """True if a combination of facts that can't work makes it true."""
-        return any(is_judged(one) for one in self.observations)
+        return any(map(is_judged, self.observations))
 
     def values(self, facts: Mapping[str, str]) -> Mapping[str, str]:
         """Return the facts and the observed values. The first observation that has a value decides."""
@@ -75,24 +65,31 @@ class _ShownCause:
         return self.signs[0].strength
 
     @property
-    def evidence(self) -> Iterator[Observation]:
-        for shown in self.signs:
-            yield from (one for one in shown.observations if one.text or one.where)
+    def evidence(self) -> list[Observation]:
+        """The lines and fields that show it."""
+        observations = itertools.chain(*(shown.observations for shown in self.signs))
+        return [observation for observation in observations if observation.text or observation.where]
+
+    @property
+    def only_said(self) -> bool:
+        """True if only the words of a person show it."""
+        return bool(self.evidence) and all(observation.kind == SAID for observation in self.evidence)
 
     @property
     def reasons(self) -> tuple[FailingReason, ...]:
         """The reasons of the combinations that show it, each once."""
         names = [field.name for field in fields(FailingReason)]
-        found = [one.values for shown in self.signs for one in shown.observations if is_judged(one)]
+        judged = filter(is_judged, itertools.chain(*(shown.observations for shown in self.signs)))
         return tuple(
             dict.fromkeys(
-                FailingReason(**{name: values[name] for name in names if name in values}) for values in found
+                FailingReason(**{name: reason.values[name] for name in names if name in reason.values})
+                for reason in judged
             )
         )
 
     def explains(self, other: _ShownCause) -> bool:
         """Return whether the other cause is only a consequence of this one; never if the other is surer."""
-        return other.entry.code in self.entry.explains and _doubt(self) <= _doubt(other)
+        return other.entry.code in self.entry.explains and _doubt(self.strength) <= _doubt(other.strength)
 
     def title(self, facts: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
         """Return the title and the values for it.
@@ -123,12 +120,13 @@ def causes_in_order(
     """
     shown = _shown_causes(functools.cache(finder(observations, facts)))
     explained_by = {
-        other.entry.code: one.entry.code for one in shown for other in shown if one.explains(other)
+        other.entry.code: cause.entry.code for cause in shown for other in shown if cause.explains(other)
     }
-    roots = [one for one in shown if one.entry.code not in explained_by]
+    roots = [cause for cause in shown if cause.entry.code not in explained_by]
+    most = _MOST if all(root.only_said for root in roots) else None
     return tuple(
         _cause(root, _consequences(root.entry.code, explained_by), observations, facts, reader)
-        for root in sorted(roots, key=_order)[: _MOST if all(map(_only_said, roots)) else None]
+        for root in sorted(roots, key=_order)[:most]
     )
 
 
@@ -138,20 +136,13 @@ def _order(shown: _ShownCause) -> tuple[int, int, int, int]:
     If only a person's words show the causes, the one that they mention first comes first: it is usually in
     the title.
     """
-    if not _only_said(shown):
-        return _doubt(shown), 0, 0, shown.position
-    general = all(one.values.get("general") for one in shown.evidence)
-    return _doubt(shown), 2 if general else 1, min(map(_line, shown.evidence)), shown.position
-
-
-def _only_said(shown: _ShownCause) -> bool:
-    evidence = list(shown.evidence)
-    return bool(evidence) and all(one.kind == SAID for one in evidence)
-
-
-def _line(observation: Observation) -> int:
-    digits = re.search(r"\d+", observation.where)
-    return int(digits[0]) if digits else sys.maxsize
+    doubt = _doubt(shown.strength)
+    if not shown.only_said:
+        return doubt, 0, 0, shown.position
+    general = all(observation.values.get("general") for observation in shown.evidence)
+    digits = [re.search(r"\d+", observation.where) for observation in shown.evidence]
+    first = min(int(match[0]) if match else sys.maxsize for match in digits)
+    return doubt, 2 if general else 1, first, shown.position
 
 
 def _shown_causes(find: Find[Observation]) -> Sequence[_ShownCause]:
@@ -160,17 +151,18 @@ def _shown_causes(find: Find[Observation]) -> Sequence[_ShownCause]:
     for position, entry in enumerate(causes()):
         if entry.ruled_out_by.holds(find):
             continue
-        results = [(sign, sign.when.evaluate(find)) for sign in entry.signs]
-        signs = _without_guesses(
-            [
-                _ShownSign(sign, found.evidence, _strength(sign, found.evidence, symptom))
-                for sign, found in results
-                if found.truth
-            ]
-        )
+        signs = []
+        for sign in entry.signs:
+            result = sign.when.evaluate(find)
+            if result.truth:
+                strength = _strength(sign, result.evidence, symptom)
+                signs.append(_ShownSign(sign, result.evidence, strength))
+        # Guesses count only where there is nothing better.
+        signs = [sign for sign in signs if sign.strength != POSSIBLE] or signs
         if signs:
-            shown.append(_ShownCause(entry, position, sorted(signs, key=_doubt)))
-    return _without_guesses(shown)
+            by_doubt = sorted(signs, key=lambda sign: _doubt(sign.strength))
+            shown.append(_ShownCause(entry, position, by_doubt))
+    return [cause for cause in shown if cause.strength != POSSIBLE] or shown
 
 
 def _strength(sign: Sign, evidence: Sequence[Observation], symptom: bool) -> str:
@@ -178,17 +170,12 @@ def _strength(sign: Sign, evidence: Sequence[Observation], symptom: bool) -> str
 
     These facts may come from a machine or environment other than the failing one, or may not matter there.
     """
-    by_facts = any(is_judged(one) for one in evidence)
+    by_facts = any(map(is_judged, evidence))
     return LIKELY if sign.strength == CERTAIN and by_facts and not symptom else sign.strength
 
 
-def _without_guesses(findings: Sequence[_Finding]) -> Sequence[_Finding]:
-    """Return the findings that are more than possible, or all of them where there are none."""
-    return [one for one in findings if one.strength != POSSIBLE] or findings
-
-
-def _doubt(finding: _Sure) -> int:
-    return STRENGTHS.index(finding.strength)
+def _doubt(strength: str) -> int:
+    return STRENGTHS.index(strength)
 
 
 def _consequences(root: str, explained_by: Mapping[str, str]) -> tuple[str, ...]:
@@ -209,9 +196,8 @@ def _cause(
     facts: Mapping[str, str],
     reader: Reader,
 ) -> Cause:
-    entry = shown.entry
+    entry, reasons = shown.entry, shown.reasons
     title, values = shown.title(facts)
-    reasons = shown.reasons
     return Cause(
         code=entry.code,
         strength=shown.strength,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import string
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ..compat import known_issues
@@ -47,6 +49,16 @@ class RemedyEntry:
     commands: tuple[str, ...]
     when: Condition = ALWAYS
     interrupts: str = ""
+
+    @cached_property
+    def placeholders(self) -> frozenset[str]:
+        """The names of the values that it has to be filled in with."""
+        return frozenset(
+            name
+            for template in (self.says, *self.commands)
+            for _, name, _, _ in string.Formatter().parse(template)
+            if name
+        )
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ class Shown(NamedTuple):
     text: str
 
 
-def read(line: str) -> Iterator[Shown]:
+def read_commands(line: str) -> Iterator[Shown]:
     """Yield everything that the commands in a line show."""
     for pattern, reader in _READERS:
         for match in itertools.islice(pattern.finditer(line), _MOST):

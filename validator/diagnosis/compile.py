@@ -108,13 +108,13 @@ def expanded(pattern: str, fragments: Mapping[str, str]) -> str:
 
 def conditions() -> dict[str, Any]:
     """Return the named conditions of all families. Raises ValueError if a name is defined twice."""
-    found: dict[str, Any] = {}
+    named: dict[str, Any] = {}
     for name in FAMILIES:
         for condition, written in family(name).get("conditions", {}).items():
-            if condition in found:
+            if condition in named:
                 raise ValueError(f"{name}.yaml: the condition `{condition}` is already defined elsewhere")
-            found[condition] = written
-    return found
+            named[condition] = written
+    return named
 
 
 def examples() -> Mapping[str, tuple[str, ...]]:
@@ -146,10 +146,10 @@ def _message(family: str, row: Row) -> Row:
 def _causes() -> list[Row]:
     """Return the causes. Raises ConditionError for a condition that can't be read."""
     language = language_with(conditions())
-    found = [_cause(row) for row in rows("causes")]
-    for row in found:
+    entries = [_cause(row) for row in rows("causes")]
+    for row in entries:
         cause(row, language)
-    return found
+    return entries
 
 
 @functools.cache
@@ -189,53 +189,53 @@ def needs(expression: str) -> AllOf:
 
 
 def _in_sequence(items: Iterable[Any]) -> AllOf:
-    found: list[Need] = []
+    required: list[Need] = []
     word = ""
     for operator, argument in items:
         if operator is constants.LITERAL:
             word += chr(argument).lower()
             continue
-        found, word = [*found, word], ""
+        required, word = [*required, word], ""
         if operator is constants.SUBPATTERN:
-            found += _in_sequence(argument[-1])
+            required += _in_sequence(argument[-1])
         elif operator in (constants.MAX_REPEAT, constants.MIN_REPEAT) and argument[0] > 0:
-            found += _in_sequence(argument[2])
+            required += _in_sequence(argument[2])
         elif operator is constants.BRANCH:
             branches = [_in_sequence(branch) for branch in argument[1]]
             if all(branches):
-                found.append(_any_of(branches))
-    found = [need for need in (*found, word) if not isinstance(need, str) or len(need) >= _SHORTEST]
-    words = [need for need in found if isinstance(need, str)]
+                required.append(_any_of(branches))
+    required = [need for need in (*required, word) if not isinstance(need, str) or len(need) >= _SHORTEST]
+    words = [need for need in required if isinstance(need, str)]
     # A word that is part of another one need not be searched for separately.
     return tuple(
         need
-        for need in dict.fromkeys(found)
+        for need in dict.fromkeys(required)
         if not isinstance(need, str) or not any(need in other for other in words if need != other)
     )
 
 
 def _any_of(branches: Iterable[AllOf]) -> AnyOf:
-    found: list[str | AllOf] = []
+    alternatives: list[str | AllOf] = []
     for branch in branches:
         if len(branch) > 1:
-            found.append(branch)
+            alternatives.append(branch)
         elif isinstance(branch[0], str):
-            found.append(branch[0])
+            alternatives.append(branch[0])
         else:
-            found += branch[0]
-    return tuple(dict.fromkeys(found))
+            alternatives += branch[0]
+    return tuple(dict.fromkeys(alternatives))
 
 
 def _looked_up(needs: AllOf) -> Words:
     """Return the alternatives that are least likely to be in a text by chance."""
-    found = [(need,) if isinstance(need, str) else _looked_up_in_each(need) for need in needs]
-    usable = [words for words in found if words and min(map(len, words)) >= _SHORTEST_LOOKED_UP]
+    choices = [(need,) if isinstance(need, str) else _looked_up_in_each(need) for need in needs]
+    usable = [words for words in choices if words and min(map(len, words)) >= _SHORTEST_LOOKED_UP]
     return max(usable, key=lambda words: (min(map(len, words)), -len(words)), default=())
 
 
 def _looked_up_in_each(alternatives: AnyOf) -> Words:
-    found = [(each,) if isinstance(each, str) else _looked_up(each) for each in alternatives]
-    return tuple(dict.fromkeys(word for words in found for word in words)) if all(found) else ()
+    choices = [(each,) if isinstance(each, str) else _looked_up(each) for each in alternatives]
+    return tuple(dict.fromkeys(word for words in choices for word in words)) if all(choices) else ()
 
 
 def is_current() -> bool:

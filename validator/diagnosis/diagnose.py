@@ -14,9 +14,7 @@ from ..versions import major
 from . import next_step, read_log, text
 from .causal_order import causes_in_order
 from .combination import judge
-from .conclusions import conclude
-from .conclusions.gpus import capability, newest_release_for
-from .conclusions.version_conflicts import requested_cudart
+from .conclusions import capability, conclude, newest_release_for, requested_cudart
 from .messages import FAULT, UNRECOGNIZED, catalogue, printed
 from .observations import Observations, on_windows, tensorflow
 from .situation import situation
@@ -77,12 +75,12 @@ def diagnose_report(report: Report, image: str = "") -> Diagnosis:
     # The diagnosis of text does not need this module, and a browser does not have what it imports.
     from .read_report import observe_report
 
-    found = observe_report(report, catalogue())
+    observations = observe_report(report, catalogue())
     read = f"a report of {report.started} with {len(report.checks)} checks"
-    diagnosis = _diagnose(found, read, image)
+    diagnosis = _diagnose(observations, read, image)
     if diagnosis.causes:
         return diagnosis
-    failed = found.evidence(found.of("check_not_passed"))
+    failed = observations.evidence(observations.of("check_not_passed"))
     if failed:
         return replace(
             diagnosis,
@@ -99,21 +97,22 @@ def _diagnose_text(pasted: text.Pasted) -> Diagnosis:
     return _diagnose(read_log.observe(pasted, catalogue() if pasted.is_paste else printed()), pasted.read)
 
 
-def _diagnose(found: Observations, read: str, image: str = "") -> Diagnosis:
-    conclude(found)
-    prediction = judge(found)
-    facts = _facts(found)
-    reader = Reader.of(found, image)
-    causes = causes_in_order(found, {**facts, **_requirements(found, facts)}, reader)
-    kinds = (UNRECOGNIZED,) if causes or next_step.is_cpu_wanted(found) else (UNRECOGNIZED, FAULT, *_SYMPTOMS)
-    faults = [kind for kind in kinds if found.has(kind)]
-    unknown = found.evidence(one for kind in faults for one in found.of(kind))[:_UNKNOWN]
-    kind = next_step.answer(found, prediction, causes, faults)
-    works = "" if causes or kind in (GPU_USED, NO_FAULT) else suitable_release(situation(found))
+def _diagnose(observations: Observations, read: str, image: str = "") -> Diagnosis:
+    conclude(observations)
+    prediction = judge(observations)
+    facts = _facts(observations)
+    reader = Reader.of(observations, image)
+    causes = causes_in_order(observations, {**facts, **_requirements(observations, facts)}, reader)
+    faults = [kind for kind in (UNRECOGNIZED, FAULT, *_SYMPTOMS) if observations.has(kind)]
+    if causes or next_step.is_cpu_wanted(observations):
+        faults = [kind for kind in faults if kind == UNRECOGNIZED]
+    unknown = observations.evidence(one for kind in faults for one in observations.of(kind))[:_UNKNOWN]
+    kind = next_step.answer(observations, prediction, causes, faults)
+    works = "" if causes or kind in (GPU_USED, NO_FAULT) else suitable_release(situation(observations))
     return Diagnosis(
         answer=kind,
         causes=causes,
-        harmless=_harmless(found),
+        harmless=_harmless(observations),
         unknown=unknown,
         facts=facts,
         read=read,
@@ -124,29 +123,29 @@ def _diagnose(found: Observations, read: str, image: str = "") -> Diagnosis:
     )
 
 
-def _facts(found: Observations) -> dict[str, str]:
-    release = tensorflow(found)
+def _facts(observations: Observations) -> dict[str, str]:
+    release = tensorflow(observations)
     facts = {"tensorflow": release.values["version"]} if release is not None else {}
     for name, (kind, value) in _FACTS.items():
-        fact = found.value(kind, value)
+        fact = observations.value(kind, value)
         if fact:
             facts[name] = fact
     return facts
 
 
-def _requirements(found: Observations, facts: Mapping[str, str]) -> dict[str, str]:
+def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[str, str]:
     """Return the other values for remedies, as far as they are known.
 
     These are the release's minor version, CUDA and cuDNN, the driver's branch, the GPU's compute capability
     and the newest release for it, and the system.
     """
     release = facts.get("tensorflow", "")
-    build = release_of_any_age(release) or newest_with_cuda(requested_cudart(found))
+    build = release_of_any_age(release) or newest_with_cuda(requested_cudart(observations))
     # Older releases print cuDNN's version as 7003.
-    compiled = found.value("cudnn_version_mismatch", "compiled") or ""
+    compiled = observations.value("cudnn_version_mismatch", "compiled") or ""
     cudnn = compiled if "." in compiled else build.cudnn if build else ""
-    gpu_capability = capability(found) or ""
-    system = "windows" if on_windows(found) else facts.get("os", "")
+    gpu_capability = capability(observations) or ""
+    system = "windows" if on_windows(observations) else facts.get("os", "")
     requirements = {
         "tensorflow_minor": loose_values.minor(release) or "",
         "cuda_needed": build.cuda if build else "",
@@ -163,12 +162,12 @@ def _requirements(found: Observations, facts: Mapping[str, str]) -> dict[str, st
     return extra | {name: value for name, value in requirements.items() if value}
 
 
-def _harmless(found: Observations) -> tuple[Harmless, ...]:
+def _harmless(observations: Observations) -> tuple[Harmless, ...]:
     explanations: dict[str, str] = {}
-    for one in found:
+    for one in observations:
         if one.harmless is not None:
             explanations.setdefault(one.kind, one.harmless)
     return tuple(
-        Harmless(kind, explanation, found.evidence(found.of(kind))[:_HARMLESS])
+        Harmless(kind, explanation, observations.evidence(observations.of(kind))[:_HARMLESS])
         for kind, explanation in explanations.items()
     )

@@ -44,7 +44,7 @@ _END = re.compile(r"\s*(?:```|~~~|---\s*$|\$ |#{2,} )")
 Placed = tuple[Shown, Line]
 
 
-def read(lines: Sequence[Line]) -> Iterator[Placed]:
+def read_manifests(lines: Sequence[Line]) -> Iterator[Placed]:
     """Yield what the files show, each with the line that it begins at."""
     done = 0
     for position, line in enumerate(lines):

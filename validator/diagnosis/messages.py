@@ -76,19 +76,19 @@ class Catalogue:
         as `fault` if it does, and not at all if what it shows is harmless. A CUDA error in a harmless
         line does not count.
         """
-        found = [self.messages[position] for position in self._finder.matching(line)]
-        if any(message.harmless for message in found):
-            found = [message for message in found if message.kind != _ERROR]
-        known = [message for message in found if message.kind not in _FAULTS]
-        if len(known) == len(found):
-            return known
-        fault = next(message for message in found if message.kind in _FAULTS)
-        explaining = [message for message in known if not message.fact]
+        matching = [self.messages[position] for position in self._finder.matching(line)]
+        if any(message.harmless for message in matching):
+            matching = [message for message in matching if message.kind != _ERROR]
+        told = [message for message in matching if message.kind not in _FAULTS]
+        if len(told) == len(matching):
+            return told
+        fault = next(message for message in matching if message.kind in _FAULTS)
+        explaining = [message for message in told if not message.fact]
         if not explaining:
-            return [*known, fault]
+            return [*told, fault]
         if any(message.harmless for message in explaining):
-            return known
-        return [*known, self._as_fault[fault.pattern]]
+            return told
+        return [*told, self._as_fault[fault.pattern]]
 
     def values(self, message: Message, line: str) -> Iterator[Mapping[str, str]]:
         """Yield the values of a message in a line that shows it, once for each different set of values."""

@@ -20,28 +20,29 @@ _WORKS, _CPU_WANTED = "gpu_works", "cpu_wanted"
 _GPU_LISTED, _NO_GPU_LISTED = "gpu_list", "gpu_list_empty"
 #: Names of images that mean nothing to a shell.
 _IMAGE = re.compile(r"[\w.-]+(?:[/:@][\w.-]+)*")
-#: Other ways to run an image than Docker, which `doctor --image` uses.
+#: Conditions with which the image is run in another way than with Docker, which `doctor --image` uses.
 _OTHER_ENGINES = ("apptainer", "kubernetes")
 
-_AFTER_CAUSE = "fix the first cause, then run `doctor` again in the environment where you train"
-_NOT_RECOGNIZED = (
-    "no known cause fits these lines; run this in that environment, or paste everything that was printed"
-    " since TensorFlow was imported"
-)
-_NO_GPU = (
-    "paste everything that was printed since TensorFlow was imported, and the output of `nvidia-smi` and"
-    " `pip list`; or run this in that environment"
-)
+_NOTHING = "nothing to fix; to measure whether training runs on the GPU, run this in that environment"
+#: Kind of answer -> what to do next.
+_NEXT_STEPS = {
+    CAUSE_FOUND: "fix the first cause, then run `doctor` again in the environment where you train",
+    UNRECOGNIZED: "no known cause fits these lines; run this in that environment, or paste everything that"
+    " was printed since TensorFlow was imported",
+    NO_GPU_LISTED: "paste everything that was printed since TensorFlow was imported, and the output of"
+    " `nvidia-smi` and `pip list`; or run this in that environment",
+    NOT_SHOWN: "run this in that environment: it shows whether the GPU is used, and if not, why",
+    GPU_USED: _NOTHING,
+    NO_FAULT: _NOTHING,
+}
 _ONLY_MACHINE = (
     "if TensorFlow does not use this GPU, paste what it printed since it was imported, and the output of"
     " `pip list`; or run this in that environment"
 )
-_WITHOUT_SYMPTOM = "run this in that environment: it shows whether the GPU is used, and if not, why"
-_NOTHING = "nothing to fix; to measure whether training runs on the GPU, run this in that environment"
 
 
 def answer(
-    found: Observations, prediction: Prediction, causes: Collection[object], faults: Collection[str]
+    observations: Observations, prediction: Prediction, causes: Collection[object], faults: Collection[str]
 ) -> str:
     """Return which kind of answer this is. faults: the kinds that were observed and that no cause explains.
 
@@ -54,41 +55,34 @@ def answer(
         return NO_GPU_LISTED if set(faults) == {_NO_GPU_LISTED} else UNRECOGNIZED
     # XLA alone may fail on a GPU that works.
     fails = (prediction.eager or prediction.outcome) is Outcome.FAILS
-    if not fails and language().parse(_WORKS).holds(finder(found, {})):
+    if not fails and language().parse(_WORKS).holds(finder(observations, {})):
         return GPU_USED
-    listed = found.has(_GPU_LISTED) and not fails
-    return NO_FAULT if listed or is_cpu_wanted(found) else NOT_SHOWN
+    listed = observations.has(_GPU_LISTED) and not fails
+    return NO_FAULT if listed or is_cpu_wanted(observations) else NOT_SHOWN
 
 
-def is_cpu_wanted(found: Observations) -> bool:
+def is_cpu_wanted(observations: Observations) -> bool:
     """Return whether somebody says that TensorFlow is to use the CPU, so that it is no fault if it does."""
-    return found.has(_CPU_WANTED)
+    return observations.has(_CPU_WANTED)
 
 
 def next_step(answer: str, *, only_machine: bool) -> str:
     """Return what to do next, in one sentence. only_machine: the text shows a machine, but no TensorFlow."""
-    if answer == CAUSE_FOUND:
-        return _AFTER_CAUSE
-    if answer == UNRECOGNIZED:
-        return _NOT_RECOGNIZED
-    if answer == NO_GPU_LISTED:
-        return _NO_GPU
-    if answer == NOT_SHOWN and only_machine:
-        return _ONLY_MACHINE
-    return _NOTHING if answer in (GPU_USED, NO_FAULT) else _WITHOUT_SYMPTOM
+    return _ONLY_MACHINE if answer == NOT_SHOWN and only_machine else _NEXT_STEPS[answer]
 
 
-def command(found: Observations, probed: str = "") -> str:
+def command(observations: Observations, probed: str = "") -> str:
     """Return the command that measures the environment which the text is about, as far as it is known.
 
     probed: the image that the probe ran in; empty if the text is not a probe's report about an image.
     """
-    image = probed or _read_image(found)
+    image = probed or _read_image(observations)
     return f"{ANYWHERE} doctor " + (f"--image {image}" if image else '--python "$(command -v python)"')
 
 
-def _read_image(found: Observations) -> str:
+def _read_image(observations: Observations) -> str:
     """Return the image that the text is about; empty if `doctor --image` can't run it."""
-    image = found.value("docker_run", "image") or found.value("image", "name") or ""
-    other_engine = any(found.has(kind) for kind in _OTHER_ENGINES)
+    image = observations.value("docker_run", "image") or observations.value("image", "name") or ""
+    find = finder(observations, {})
+    other_engine = any(language().parse(engine).holds(find) for engine in _OTHER_ENGINES)
     return image if _IMAGE.fullmatch(image) and not other_engine else ""

@@ -88,14 +88,14 @@ class Observations:
 
     def add(self, observation: Observation, times: int = 1) -> None:
         """Add an observation that was made `times` times."""
-        known = self._kinds.get(observation.kind)
-        if known is None:
-            known = self._kinds[observation.kind] = {}
-        counted = known.get(observation.key)
+        of_kind = self._kinds.get(observation.kind)
+        if of_kind is None:
+            of_kind = self._kinds[observation.kind] = {}
+        counted = of_kind.get(observation.key)
         if counted is not None:
             counted.count += times
-        elif len(known) < KEPT:
-            known[observation.key] = _Counted(observation, times)
+        elif len(of_kind) < KEPT:
+            of_kind[observation.key] = _Counted(observation, times)
 
     def conclude(self, kind: str, values: Mapping[str, str], *bases: Observation) -> None:
         """Add what follows from other observations, at the place of the first of them.
@@ -115,9 +115,9 @@ class Observations:
 
     def prefer(self, observation: Observation) -> None:
         """Put an observation that describes the failing state before the others of its kind."""
-        known = self._kinds.get(observation.kind, {})
-        if observation.key in known:
-            self._kinds[observation.kind] = {observation.key: known[observation.key], **known}
+        of_kind = self._kinds.get(observation.kind, {})
+        if observation.key in of_kind:
+            self._kinds[observation.kind] = {observation.key: of_kind[observation.key], **of_kind}
 
     def of(self, kind: str) -> tuple[Observation, ...]:
         """Return all observations of a kind that are judged: what a program printed comes before what a
@@ -151,26 +151,26 @@ class Observations:
         return any(one.certainty is not Certainty.MENTIONED for one in self._all(kind))
 
     def __iter__(self) -> Iterator[Observation]:
-        for known in self._kinds.values():
-            yield from (counted.observation for counted in known.values())
+        for of_kind in self._kinds.values():
+            yield from (counted.observation for counted in of_kind.values())
 
     def evidence(self, observations: Iterable[Observation]) -> tuple[Evidence, ...]:
         """Return observations as evidence with their counts: each line once, however many things it shows.
 
         A command is left out if another piece of evidence shows it together with its output.
         """
-        found: dict[tuple[str, str], Evidence] = {}
+        evidence: dict[tuple[str, str], Evidence] = {}
         for one in observations:
             text = shortened(one.text, WIDTH)
-            if (one.where, text) not in found:
+            if (one.where, text) not in evidence:
                 counted = self._kinds.get(one.kind, {}).get(one.key)
-                found[one.where, text] = Evidence(text, one.where, counted.count if counted else 1)
+                evidence[one.where, text] = Evidence(text, one.where, counted.count if counted else 1)
         texts: dict[str, list[str]] = defaultdict(list)
-        for where, text in found:
+        for where, text in evidence:
             texts[where].append(text)
         return tuple(
             one
-            for one in found.values()
+            for one in evidence.values()
             if not any(text.startswith((f"{one.text}: ", f"{one.text} / ")) for text in texts[one.where])
         )
 
@@ -189,23 +189,20 @@ DISTRIBUTIONS = (
 def tensorflow(observations: Observations) -> Observation | None:
     """Return the observation of the release in use: its version, the installed package, or else the one that
     was asked for. What a program printed counts before what a person states."""
-    found = [one for one in observations.of("tensorflow") if one.values.get("version")]
+    candidates = [one for one in observations.of("tensorflow") if one.values.get("version")]
     installed = observations.of("package_installed")
-    found += [one for one in installed if normalized(one.values["name"]) in DISTRIBUTIONS][:1]
-    found += [one for name in DISTRIBUTIONS if (one := package(observations, name)) is not None]
+    candidates += [one for one in installed if normalized(one.values["name"]) in DISTRIBUTIONS][:1]
+    candidates += [one for name in DISTRIBUTIONS if (one := package(observations, name)) is not None]
     asked = (one for kind in ("pip_install", "conda_install") for one in observations.of(kind))
     pinned = (one for one in asked if one.values["name"] in DISTRIBUTIONS and one.values.get("version"))
-    return min(found, key=lambda one: _ORDER[one.certainty], default=None) or next(pinned, None)
+    return min(candidates, key=lambda one: _ORDER[one.certainty], default=None) or next(pinned, None)
 
 
 def release(observations: Observations) -> tuple[str, Observation] | None:
     """Return the version of the release in use and its observation; None if no number is known."""
-    found = tensorflow(observations)
-    return (
-        (found.values["version"], found)
-        if found is not None and leading_numbers(found.values["version"])
-        else None
-    )
+    in_use = tensorflow(observations)
+    version = in_use.values["version"] if in_use is not None else ""
+    return (version, in_use) if in_use is not None and leading_numbers(version) else None
 
 
 def package(observations: Observations, name: str) -> Observation | None:

@@ -55,14 +55,14 @@ def observe(pasted: Pasted, catalogue: Catalogue, source: str = "") -> Observati
     paste = pasted.paste_lines()
     for text, parts in (*continued(paste), *answers(paste), *table_rows(paste), *unwrapped(paste)):
         reader.read_together(text, parts)
-    for shown, line in manifests.read(paste):
+    for shown, line in manifests.read_manifests(paste):
         reader.read_file(shown, line)
-    found = reader.finish()
-    empty = found.first("empty_list")
+    observations = reader.finish()
+    empty = observations.first("empty_list")
     if empty is not None and sum(bool(line.text.strip()) for line in paste) == 1:
         # Somebody asked for the GPUs, and copied only the answer.
-        found.conclude("gpu_list_empty", {}, empty)
-    return found
+        observations.conclude("gpu_list_empty", {}, empty)
+    return observations
 
 
 @dataclass(frozen=True)
@@ -174,24 +174,25 @@ class _Reader:
         """Return the facts that a line states by itself."""
         meaning = self._meaning(line)
         counted = meaning.counted if meaning else ()
-        return (one.content for one in counted if one.kind in self._catalogue.outside)
+        return (observation.content for observation in counted if observation.kind in self._catalogue.outside)
 
     def _meaning(self, line: Line) -> _Meaning | None:
         words = _without_stamp(line.text)
-        known = self._meanings.get(words)
-        if known is not None:
-            return known
+        remembered = self._meanings.get(words)
+        if remembered is not None:
+            return remembered
         observations = self._observations(line.text, line.number)
         if not observations:
             return None
-        explaining = {one.kind for one in observations} - {UNRECOGNIZED, *self._catalogue.outside}
+        kinds = {observation.kind for observation in observations}
+        explaining = kinds - {UNRECOGNIZED, *self._catalogue.outside}
         unrecognized = (UNRECOGNIZED,) if explaining else (UNRECOGNIZED, FAULT)
         meaning = _Meaning(
-            counted=tuple(one for one in observations if one.kind not in unrecognized),
-            unrecognized=tuple(one for one in observations if one.kind in unrecognized),
-            explaining=frozenset(explaining),
-            ends_process=any(_ENDS in one.values for one in observations),
-            shows_fault=any(one.kind in (UNRECOGNIZED, FAULT, *_SYMPTOMS) for one in observations),
+            tuple(observation for observation in observations if observation.kind not in unrecognized),
+            tuple(observation for observation in observations if observation.kind in unrecognized),
+            frozenset(explaining),
+            ends_process=any(_ENDS in observation.values for observation in observations),
+            shows_fault=not kinds.isdisjoint((UNRECOGNIZED, FAULT, *_SYMPTOMS)),
         )
         if len(self._meanings) < _REMEMBERED:
             self._meanings[words] = meaning
@@ -222,7 +223,7 @@ class _Reader:
                 Observation(
                     one.kind, MappingProxyType(dict(one.values)), shown, where, None, _of_command(one, text)
                 )
-                for one in commands.read(text)
+                for one in commands.read_commands(text)
             )
         shows = {one.kind for one in observations}
         if {"driver_cuda", "cuda"} <= shows:
@@ -249,12 +250,14 @@ def _of_command(shown: commands.Shown, line: str) -> Certainty:
     return Certainty.MENTIONED if is_in_passing(line, shown.text) else Certainty.STATED
 
 
-def _is_said_elsewhere(titled: Observation, found: Observations) -> bool:
+def _is_said_elsewhere(titled: Observation, observations: Observations) -> bool:
     """Return whether the text below a title gives the fact that the title gives."""
     if titled.kind != "package":
-        return found.has(titled.kind)
+        return observations.has(titled.kind)
     name = normalized(titled.values["name"])
-    return package(found, name) is not None or (name == "tensorflow" and found.has("tensorflow"))
+    return package(observations, name) is not None or (
+        name == "tensorflow" and observations.has("tensorflow")
+    )
 
 
 def _subject(observation: Observation) -> str:
@@ -265,8 +268,8 @@ def _subject(observation: Observation) -> str:
 def _at_fault(seen: Sequence[tuple[int, Observation]], first_fault: int) -> Observation:
     """Return the last value before the first fault, or else the first value. What a program printed takes
     precedence over what a person states."""
-    printed = [(number, one) for number, one in seen if one.certainty is Certainty.OBSERVED] or seen
-    before = [one for number, one in printed if number <= first_fault]
+    printed = [place for place in seen if place[1].certainty is Certainty.OBSERVED] or seen
+    before = [observation for number, observation in printed if number <= first_fault]
     return before[-1] if before else printed[0][1]
 
 

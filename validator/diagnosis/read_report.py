@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from .. import problems
 from ..conditions import Comparison, Language
 from ..model.diagnosis import shortened
-from ..model.report import Report
+from ..model.report import CheckResult, Finding, Report
 from . import compiled
 from .cuda_errors import completed
 from .messages import FAULT, UNRECOGNIZED, Catalogue
 from .observations import WIDTH, Observation, Observations
 from .read_log import observe
-from .report_problems import ReportedProblem, problems_of
 from .text import read_text
 
 #: The text of an absent value. Only a pattern that is exactly this text matches it.
@@ -61,58 +61,66 @@ class ProblemRow:
     values: Mapping[str, str]
     fields: Mapping[str, str]
 
-    def matches(self, problem: ReportedProblem) -> bool:
+    def matches(self, problem: _Problem) -> bool:
         """Return whether a problem is one of these. A statement is one only if the condition has a code."""
-        if problem.check != self.when.kind or (problem.is_statement and _CODE not in self.when.values):
+        if problem.check.id != self.when.kind or (problem.is_statement and _CODE not in self.when.values):
             return False
-        fields = {name: _text(value) for name, value in problem.fields.items()}
-        return bool(self.when.accepts({**fields, _CODE: problem.code, "outcome": problem.outcome.value}))
+        fields = {name: _text(value) for name, value in problem.finding.entry.items()}
+        outcome = problem.check.outcome.value
+        return bool(self.when.accepts({**fields, _CODE: problem.finding.code, "outcome": outcome}))
 
 
 @dataclass(frozen=True)
-class _Place:
-    """A value in the document, its place, and its key."""
+class _Problem:
+    """A problem or a statement of a check. where: its place in the report."""
 
-    value: Any
+    check: CheckResult
+    finding: Finding
     where: str
-    key: str
+    is_statement: bool = False
 
 
 def observe_report(report: Report, catalogue: Catalogue) -> Observations:
     """Return everything that the report shows."""
-    found = Observations()
+    observations = Observations()
     for row in field_rows():
-        for place in _places(report.raw, row.path):
-            observation = _of_field(row, place)
+        for value, where in _places(report.raw, row.path):
+            observation = _of_field(row, value, where)
             if observation is not None:
-                found.add(observation)
-    problems = [problem for check in report.checks for problem in problems_of(check)]
+                observations.add(observation)
+    reported = [problem for check in report.checks for problem in _problems_of(check)]
     for problem_row in problem_rows():
-        for problem in problems:
+        for problem in reported:
             if problem_row.matches(problem):
-                found.add(_of_problem(problem_row, problem))
-    for where, text in _printed(report, problems):
+                observations.add(_of_problem(problem_row, problem))
+    for where, text in _printed(report, reported):
         for observation in observe(read_text(text), catalogue, where):
             # Lines that no pattern recognizes are left out, because the check itself reports what went wrong.
             if observation.kind not in (UNRECOGNIZED, FAULT):
-                found.add(observation)
+                observations.add(observation)
     for check in report.checks:
+        outcome = check.outcome.value
         if check.went_wrong:
-            text = f"{check.id}: {check.outcome.value}: {check.sentence}"
-            values = {"check": check.id, "outcome": check.outcome.value}
-            where = f"checks.{check.id}"
-            found.add(
-                Observation("check_not_passed", MappingProxyType(values), shortened(text, WIDTH), where)
-            )
-        elif check.outcome.value == "pass":
-            text = f"{check.id}: {check.sentence}"
-            values = {"check": check.id}
-            where = f"checks.{check.id}"
-            found.add(Observation("check_passed", MappingProxyType(values), shortened(text, WIDTH), where))
-    return found
+            kind, text, values = "check_not_passed", f"{outcome}: {check.sentence}", {"outcome": outcome}
+        elif outcome == "pass":
+            kind, text, values = "check_passed", check.sentence, {}
+        else:
+            continue
+        shown = shortened(f"{check.id}: {text}", WIDTH)
+        values = {"check": check.id, **values}
+        observations.add(Observation(kind, MappingProxyType(values), shown, f"checks.{check.id}"))
+    return observations
 
 
-def _printed(report: Report, problems: Sequence[ReportedProblem]) -> Iterator[tuple[str, str]]:
+def _problems_of(check: CheckResult) -> Iterator[_Problem]:
+    """Yield the statement of a check, and its problems."""
+    if check.statement is not None:
+        yield _Problem(check, check.statement, f"checks.{check.id}.statement", is_statement=True)
+    for number, finding in enumerate(check.problems):
+        yield _Problem(check, finding, f"checks.{check.id}.problems[{number}]")
+
+
+def _printed(report: Report, reported: Sequence[_Problem]) -> Iterator[tuple[str, str]]:
     """Yield the output of other software with its place: the logs, and what failed checks caught of it."""
     printed = {
         "logs.host_stderr, ": without_provoked(report.logs.host_stderr or ""),
@@ -120,9 +128,18 @@ def _printed(report: Report, problems: Sequence[ReportedProblem]) -> Iterator[tu
     }
     for check in report.checks:
         if check.went_wrong:
-            quoted = [line for one in problems if one.check == check.id for line in one.quoted]
+            quoted = [text for problem in reported if problem.check is check for text in _quoted(problem)]
             printed[f"checks.{check.id}, "] = "\n".join([*quoted, *check.evidence.printed])
     yield from ((where, text) for where, text in printed.items() if text.strip())
+
+
+def _quoted(problem: _Problem) -> Iterator[str]:
+    """Yield the fields of a problem that hold text that other software printed or raised."""
+    kind = problems.CATALOGUE.get(problem.finding.code)
+    for name, type_ in (kind.fields if kind else {}).items():
+        value = problem.finding.entry.get(name)
+        if type_.rstrip("?") == "quoted" and isinstance(value, str):
+            yield value
 
 
 def without_provoked(log: str) -> str:
@@ -189,34 +206,38 @@ def problem_rows() -> tuple[ProblemRow, ...]:
     )
 
 
-def _of_problem(row: ProblemRow, problem: ReportedProblem) -> Observation:
-    stated = {"problem": problem.code, "severity": problem.severity, "sentence": problem.clause}
-    fields = {name: problem.fields.get(field) for name, field in row.fields.items()}
-    values = {
-        **{name: value for name, value in stated.items() if value},
-        **{name: _text(value) for name, value in fields.items() if value is not None},
-        **row.values,
+def _of_problem(row: ProblemRow, problem: _Problem) -> Observation:
+    entry = {**problem.finding.entry, _CODE: problem.finding.code}
+    fields = {
+        "problem": problem.finding.code,
+        # A statement has no severity.
+        "severity": entry.get("severity") or None,
+        "sentence": problems.clause(entry) or None,
+        **{name: entry.get(field) for name, field in row.fields.items()},
     }
-    return Observation(row.kind, MappingProxyType(values), shortened(problem.sentence, WIDTH), problem.where)
+    values = {name: _text(value) for name, value in fields.items() if value is not None}
+    shown = shortened(problems.sentence(entry), WIDTH)
+    return Observation(row.kind, MappingProxyType({**values, **row.values}), shown, problem.where)
 
 
-def _of_field(row: FieldRow, place: _Place) -> Observation | None:
-    if place.value is None and row.pattern != _NULL:
+def _of_field(row: FieldRow, value: Any, where: str) -> Observation | None:
+    if value is None and row.pattern != _NULL:
         return None
-    text = _text(place.value)
+    text = _text(value)
     match = re.fullmatch(row.pattern, text, re.DOTALL | re.ASCII)
     if match is None:
         return None
-    values = {name: value for name, value in match.groupdict().items() if value is not None}
+    groups = {name: group for name, group in match.groupdict().items() if group is not None}
     if row.key:
-        values[row.key] = place.key
-    shown = completed(row.kind, MappingProxyType({**row.values, **values}))
-    return Observation(row.kind, shown, shortened(text, WIDTH), place.where)
+        groups[row.key] = where.rpartition(".")[2]
+    shown = completed(row.kind, MappingProxyType({**row.values, **groups}))
+    return Observation(row.kind, shown, shortened(text, WIDTH), where)
 
 
-def _places(document: Any, path: tuple[str, ...], where: str = "") -> Iterator[_Place]:
+def _places(document: Any, path: tuple[str, ...], where: str = "") -> Iterator[tuple[Any, str]]:
+    """Yield each value at a path, and its place."""
     if not path:
-        yield _Place(document, where, where.rpartition(".")[2])
+        yield document, where
         return
     name, rest = path[0], path[1:]
     if isinstance(document, dict):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import string
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -73,45 +72,35 @@ def _possible(
     If the release rules any of the fitting ones out, the reason why no release works comes after the others.
     If none fits at all, that reason comes instead of all remedies of the cause.
     """
-    found = [
-        (one, filled) for one in fitting or remedies if (filled := _filling(one, observations)) is not None
-    ]
-    if fitting and len(found) == len(fitting):
-        return found
-    reasons = [(one, Filling({})) for one in _why_none(remedies, observations)]
-    return [*(found if fitting else ()), *reasons] or found
+    read = situation(observations)
+    possible = []
+    for entry in fitting or remedies:
+        names = entry.placeholders & PLACEHOLDERS
+        # Finding a release takes time.
+        filled = filling(entry.way, names, entry.commands, read) if names else Filling({})
+        if filled is not None:
+            possible.append((entry, filled))
+    if fitting and len(possible) == len(fitting):
+        return possible
+    for entry in remedies:
+        reason = nothing_works(entry.way, entry.placeholders & PLACEHOLDERS, entry.commands, read)
+        if reason:
+            return [*(possible if fitting else ()), (RemedyEntry("any", reason, ()), Filling({}))]
+    return possible
 
 
 def _ranked(
     possible: Sequence[tuple[RemedyEntry, Filling]], reader: Reader
 ) -> list[tuple[RemedyEntry, Filling]]:
     """Return the remedies for the reader, in the order to try them; all of them if none is for the reader."""
-    ways = frozenset(one.way for one, _ in possible)
-    ranked = [
-        (rank, each)
-        for each in possible
-        if (rank := reader.precedence(each[0].way, ways)) is not None
-        and not (reader.rebooted and each[0].interrupts == REBOOT)
-    ]
-    ranked = ranked or [(0, each) for each in possible]
-    ranked.sort(key=lambda one: (bool(one[1][0].interrupts), one[0]))
-    return [each for _, each in ranked]
-
-
-def _filling(entry: RemedyEntry, observations: Observations) -> Filling | None:
-    """Return what to fill into a remedy, or None if no release works. Finding a release takes time."""
-    names = _placeholders((entry.says, *entry.commands)) & PLACEHOLDERS
-    return filling(entry.way, names, entry.commands, situation(observations)) if names else Filling({})
-
-
-def _why_none(remedies: Sequence[RemedyEntry], observations: Observations) -> Iterator[RemedyEntry]:
-    """Yield a remedy that says why no release of TensorFlow works for the reader; none if one does."""
-    for one in remedies:
-        names = _placeholders((one.says, *one.commands)) & PLACEHOLDERS
-        says = nothing_works(one.way, names, one.commands, situation(observations))
-        if says:
-            yield RemedyEntry("any", says, ())
-            return
+    ways = frozenset(entry.way for entry, _ in possible)
+    ranked = []
+    for entry, filled in possible:
+        rank = reader.precedence(entry.way, ways)
+        if rank is not None and not (reader.rebooted and entry.interrupts == REBOOT):
+            ranked.append((bool(entry.interrupts), rank, entry, filled))
+    ranked = ranked or [(bool(entry.interrupts), 0, entry, filled) for entry, filled in possible]
+    return [(entry, filled) for _, _, entry, filled in sorted(ranked, key=lambda row: row[:2])]
 
 
 def _remedies(
@@ -120,12 +109,12 @@ def _remedies(
     """Yield the remedies, filled in. Only the first one that has a placeholder left explains it."""
     explained: set[str] = set()
     for number, (entry, filled) in enumerate(ranked):
-        # The remedy that it is an alternative to may not fit the reader.
-        says = entry.says if number else _OR.sub(lambda match: match[1].upper(), entry.says)
-        known = {*values, *filled.values, "doctor"}
-        missing = _placeholders((says, *entry.commands)) - known - explained
+        missing = entry.placeholders - {*values, *filled.values, "doctor"} - explained
         explained |= missing
-        yield _remedy(replace(entry, says=says), values, filled, reader, _hints(missing))
+        if number == 0:
+            # The remedy that it is an alternative to may not fit the reader.
+            entry = replace(entry, says=_OR.sub(lambda match: match[1].upper(), entry.says))
+        yield _remedy(entry, values, filled, reader, _hints(missing))
 
 
 def _hints(missing: Collection[str]) -> str:
@@ -133,9 +122,9 @@ def _hints(missing: Collection[str]) -> str:
     names: dict[str, list[str]] = {}
     for name, hint in _FIND_OUT.items():
         if name in missing:
-            names.setdefault(hint, []).append(placeholder(name))
+            names.setdefault(hint, []).append(name.upper())
     return "; ".join(
-        f"{' and '.join(found)} {'are' if len(found) > 1 else 'is'} {hint}" for hint, found in names.items()
+        f"{' and '.join(same)} {'are' if len(same) > 1 else 'is'} {hint}" for hint, same in names.items()
     )
 
 
@@ -145,30 +134,22 @@ def _remedy(
     # Only values from the pasted text are checked for characters that are special to a shell.
     own = {"doctor": reader.doctor, **filled.values}
     plain = {name: value for name, value in values.items() if _PLAIN.fullmatch(value)}
-    commands = tuple(filled_in(command, {**plain, **own}) for command in entry.commands)
-    commands = _completed(commands, filled)
+    commands = [filled_in(command, {**plain, **own}) for command in entry.commands]
+    # What the release needs comes before all commands and after those with which pip installs it.
+    installs = [number for number, command in enumerate(commands, 1) if "pip install" in command]
+    end = installs[-1] if installs else len(commands)
+    commands = [*filled.before, *commands[:end], *filled.after, *commands[end:]]
     says = filled_in(entry.says, {**values, **own})
     sentences = [f"{says} ({hints}.)" if hints else says, *filled.notes]
     if entry.way == "host" and not reader.has_root:
         sentences.insert(0, _ASK)
         # Show no command that interrupts other people, so that nobody runs it by mistake.
-        commands = () if entry.interrupts else commands
+        commands = [] if entry.interrupts else commands
     if entry.interrupts:
         sentences.append(INTERRUPTS[entry.interrupts])
     if "uv" in reader.ways and entry.way == "pip":
-        commands = tuple(for_uv(command) for command in commands)
-    return Remedy(entry.way, " ".join(sentences), commands, entry.interrupts)
-
-
-def _completed(commands: tuple[str, ...], filled: Filling) -> tuple[str, ...]:
-    """Return commands with what the release needs before and after pip installs it."""
-    installs = [number for number, command in enumerate(commands, 1) if "pip install" in command]
-    end = installs[-1] if installs else len(commands)
-    return (*filled.before, *commands[:end], *filled.after, *commands[end:])
-
-
-def _placeholders(templates: Sequence[str]) -> set[str]:
-    return {name for template in templates for _, name, _, _ in string.Formatter().parse(template) if name}
+        commands = [for_uv(command) for command in commands]
+    return Remedy(entry.way, " ".join(sentences), tuple(commands), entry.interrupts)
 
 
 def _assumed(observations: Observations) -> Mapping[str, str]:
@@ -177,18 +158,10 @@ def _assumed(observations: Observations) -> Mapping[str, str]:
 
 
 class _Placeholders(dict[str, str]):
-    """Values by name. A name without a value becomes a placeholder."""
+    """Values by name. A name without a value becomes `NAME`: a shell would read `<name>` as a redirection."""
 
     def __missing__(self, name: str) -> str:
-        return placeholder(name)
-
-
-def placeholder(name: str) -> str:
-    """Return what stands for a value that is not known: `CUDA_NEEDED`.
-
-    A shell would read `<cuda_needed>` as a redirection.
-    """
-    return name.upper()
+        return name.upper()
 
 
 def filled_in(template: str, values: Mapping[str, str]) -> str:

@@ -14,8 +14,8 @@ def suitable_release(read: Situation) -> str:
     """
     if not (read.gpu or read.capability) or not (read.driver or read.driver_cuda):
         return ""
-    found = newest_that_works(read)
-    if found is None:
+    suggested = newest_that_works(read)
+    if suggested is None:
         # A driver that is too new for the GPU is a cause.
         other = other_driver(read)
         helps = f" Driver {other.driver} or newer would help." if other and not other.is_older else ""
@@ -23,7 +23,7 @@ def suitable_release(read: Situation) -> str:
             "No release of TensorFlow since 2.8 is expected to use this GPU with this driver:"
             f" {why_nothing_works(read)}.{helps}"
         )
-    python = f" with Python {found.python}" if needs_another_python(found, read.python) else ""
-    install = f'`python -m pip install "{found.requirement}"`'
-    works = f"On this GPU and driver, TensorFlow {found.release.version} should work{python}: {install}."
-    return " ".join([works, *suggestion_notes(found)])
+    python = f" with Python {suggested.python}" if needs_another_python(suggested, read.python) else ""
+    install = f'`python -m pip install "{suggested.requirement}"`'
+    works = f"On this GPU and driver, TensorFlow {suggested.release.version} should work{python}: {install}."
+    return " ".join([works, *suggestion_notes(suggested)])

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 from .next_step import command
 from .observations import Observations, on_windows
@@ -75,37 +73,27 @@ class Reader:
     @classmethod
     def of(cls, observations: Observations, image: str = "") -> Reader:
         """Return what the observations tell about the reader. image: the one that was probed, if any."""
-        doctor = command(observations, image)
-        return cls(frozenset(_ways(observations)), observations.has("rebooted"), doctor)
+        return cls(_ways(observations), observations.has("rebooted"), command(observations, image))
 
     @property
     def has_root(self) -> bool:
         """False on machines that the reader shares with others and does not administer."""
         return not self.ways & _SHARED
 
-    @cached_property
-    def installs(self) -> frozenset[str]:
-        """The ways of installing; pip, the usual one, if none is known."""
-        return self.ways & _INSTALLS or frozenset({"pip"})
-
     def precedence(self, way: str, available: frozenset[str]) -> int | None:
         """Return the place of a way's remedies: 0 for the reader's own, 1 for those that fit everyone.
 
         None: they are for others. available: the ways that the cause has remedies for.
         """
-        own = {self._nearest(one, available) for one in self.ways | self.installs}
         if way in ("any", "host"):
             return 1
-        if way in own:
-            return 0 if way in self.ways or way not in _INSTALLS else 1
+        # pip is the usual way of installing.
+        for own in self.ways if self.ways & _INSTALLS else self.ways | {"pip"}:
+            while own not in available and own in _INSTEAD:
+                own = _INSTEAD[own]
+            if own == way:
+                return 0 if way in self.ways or way not in _INSTALLS else 1
         return None if self.ways else 2
-
-    @staticmethod
-    def _nearest(way: str, available: frozenset[str]) -> str:
-        """Return the way itself, or another one whose remedies fit if the cause has none for it."""
-        while way not in available and way in _INSTEAD:
-            way = _INSTEAD[way]
-        return way
 
 
 def for_uv(command: str) -> str:
@@ -122,25 +110,23 @@ def _as_uv(command: re.Match[str]) -> str:
     )
 
 
-def _ways(observations: Observations) -> Iterator[str]:
-    shown = {way for kind, way in _SHOWN_BY.items() if observations.has(kind)}
-    yield from shown - {"docker"}
-    containers = {
+def _ways(observations: Observations) -> frozenset[str]:
+    ways = {way for kind, way in _SHOWN_BY.items() if observations.has(kind)}
+    engines = {
         _ENGINES[name]
         for kind, value in (("container", "kind"), ("docker_run", "engine"))
-        for one in observations.of(kind)
-        if (name := one.values.get(value, "")) in _ENGINES
+        for observation in observations.of(kind)
+        if (name := observation.values.get(value, "")) in _ENGINES
     }
-    if not containers and any(observations.has(kind) for kind in ("container", "docker_run", "image")):
-        shown.add("docker")
-    if not containers and "docker" in shown:
-        containers = {"docker"}
-    yield from containers
-    for one in observations.of("hosted_notebook"):
-        if one.values.get("name") in _SHARED:
-            yield one.values["name"]
+    if engines:
+        ways = (ways - {"docker"}) | engines
+    elif any(observations.has(kind) for kind in ("container", "docker_run", "image")):
+        ways.add("docker")
+    hosts = {notebook.values.get("name", "") for notebook in observations.of("hosted_notebook")}
+    ways |= hosts & _SHARED
     if on_windows(observations) is not None:
         # Where TensorFlow can use the GPU of a Windows machine.
-        yield "wsl"
-    for one in (*observations.of("pip_install"), *observations.of("pip_requested")):
-        yield "uv" if _UV.search(one.text) else "pip"
+        ways.add("wsl")
+    for install in (*observations.of("pip_install"), *observations.of("pip_requested")):
+        ways.add("uv" if _UV.search(install.text) else "pip")
+    return frozenset(ways)

@@ -19,7 +19,7 @@ from ..compat.policies import cudnn_releases
 from ..compat.suggest import has_extra
 from ..compat.visible_devices import reason_hidden
 from ..model.finding import Finding, Place
-from ..model.prediction import Outcome, Reason, Rule
+from ..model.prediction import Outcome, Reason
 from ..model.situation import LINUX, PYPI, X86_64, Situation
 from ..versions import leading_numbers
 from . import markers
@@ -52,29 +52,27 @@ def findings(environment: Environment) -> list[Finding]:
     found += [_finding(reason, place, environment, "") for reason, place in _removed(environment)]
     for pin in environment.pins:
         if pin.invalid:
-            found.append(
-                _finding(packages.invalid_version(pin.name, pin.invalid), pin.place, environment, "")
-            )
+            reason = packages.invalid_version(pin.name, pin.invalid)
+            found.append(_finding(reason, pin.place, environment, ""))
     if tensorflow.name == TENSORFLOW[0] and tensorflow.exact is not None:
         missing = installation.no_such_release(tensorflow.exact)
         if missing is not None:
             return [*found, _finding(missing, tensorflow.place, environment, "")]
     cases = _cases(environment, tensorflow)
     if not cases:
-        reason = _of_any_release(environment, tensorflow)
-        return found + ([_finding(reason, tensorflow.place, environment, "")] if reason else [])
-    codes: set[Rule] | None = None
-    for case in cases:
-        here = {reason.rule for reason in _against(environment, tensorflow, case) if reason.rule}
-        codes = here if codes is None else codes & here
-        if not codes:
-            return found
-    # The newest combination, which the messages name.
-    case = cases[-1]
-    for reason in _against(environment, tensorflow, case):
-        if reason.rule in (codes or ()):
-            place = _blamed(environment, tensorflow, case, reason)
-            found.append(_finding(reason, place, environment, case.tensorflow))
+        for_any = _of_any_release(environment, tensorflow)
+        return found + ([_finding(for_any, tensorflow.place, environment, "")] if for_any else [])
+    # The messages name the newest combination.
+    *older, newest = cases
+    reasons = [reason for reason in _against(environment, tensorflow, newest) if reason.rule]
+    for case in older:
+        if not reasons:
+            break
+        rules = {reason.rule for reason in _against(environment, tensorflow, case)}
+        reasons = [reason for reason in reasons if reason.rule in rules]
+    for reason in reasons:
+        place = _blamed(environment, tensorflow, newest, reason)
+        found.append(_finding(reason, place, environment, newest.tensorflow))
     return found
 
 
@@ -300,10 +298,7 @@ def _blamed(environment: Environment, tensorflow: Pin, case: _Case, reason: Reas
 
 def _finding(reason: Reason, place: Place, environment: Environment, release: str) -> Finding:
     assert reason.rule is not None
-    image = any(one is not None and one.image and one.place == place for one in _stated(environment))
+    stated = (environment.cuda, environment.cudnn, environment.python)
+    image = any(one is not None and one.image and one.place == place for one in stated)
     says = fix(reason.rule, release, environment.python, from_image=image)
     return Finding(place, reason.rule, reason.sentence, says, reason.fact, reason.source)
-
-
-def _stated(environment: Environment) -> tuple[Stated | None, ...]:
-    return environment.cuda, environment.cudnn, environment.python

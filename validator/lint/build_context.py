@@ -33,7 +33,7 @@ class BuildContext:
 
     directories: tuple[Path, ...]
     here: Path
-    _found: dict[str, Path | None] = field(default_factory=dict, compare=False)
+    _files: dict[str, Path | None] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, dockerfile: Path) -> BuildContext:
@@ -46,29 +46,29 @@ class BuildContext:
 
     def file(self, relative: str) -> Path | None:
         """Return a file of the build context, None if there is none of this name."""
-        if relative not in self._found:
-            self._found[relative] = self._look_for(relative)
-        return self._found[relative]
-
-    def _look_for(self, relative: str) -> Path | None:
-        for one in self.directories:
+        if relative in self._files:
+            return self._files[relative]
+        self._files[relative] = None
+        for directory in self.directories:
             try:
-                path = (one / relative.lstrip("/")).resolve()
-                found = path.is_file() and path.is_relative_to(self.directories[-1])
+                path = (directory / relative.lstrip("/")).resolve()
+                is_there = path.is_file() and path.is_relative_to(self.directories[-1])
             except (OSError, ValueError):
                 # Nothing can have this name: it is too long, or has a NUL.
                 continue
-            if found:
-                return path.relative_to(self.here) if path.is_relative_to(self.here) else path
-        return None
+            if is_there:
+                path = path.relative_to(self.here) if path.is_relative_to(self.here) else path
+                self._files[relative] = path
+                break
+        return self._files[relative]
 
     def file_in_image(self, copies: Sequence[Copy], path: PurePosixPath) -> Path | None:
         """Return the file that is at an absolute path in the image, None if no copy puts one there."""
         for copy in reversed(copies[-_MOST_COPIES:]):
             for relative in _sources(copy, path):
-                found = self.file(relative)
-                if found is not None:
-                    return found
+                file = self.file(relative)
+                if file is not None:
+                    return file
         return None
 
 

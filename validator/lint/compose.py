@@ -9,12 +9,11 @@ from pathlib import Path
 
 from yaml import MappingNode, Node, ScalarNode
 
-from ..matrix.document import keys_of
 from .base_images import BaseImage, base_image
 from .environment import VISIBLE_DEVICES, Environment, Stated
 from .instructions import substituted
 from .source_file import Source, read_source
-from .yaml_places import items, place_of, root_of
+from .yaml_places import items, members, place_of, root_of, scalar
 
 #: Tags of Compose that say how a value replaces that of another file.
 _TAG = re.compile(r"(?<![^\s\[,])!(?:reset|override)\b")
@@ -22,7 +21,7 @@ _TAG = re.compile(r"(?<![^\s\[,])!(?:reset|override)\b")
 _FOR_GPU = ("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES")
 
 
-def environments(path: Path) -> tuple[list[Environment], list[Source]]:
+def of_compose(path: Path) -> tuple[list[Environment], list[Source]]:
     """Return an environment for each service. Raises InputError."""
     source = read_source(path)
     # Spaces instead of the tags keep lines and columns as they are.
@@ -47,14 +46,14 @@ def _gets_gpus(service: Node) -> bool:
     """Return whether a service asks for GPUs: `gpus`, `runtime: nvidia`, or reserved devices."""
     if _child(service, "gpus") is not None or _text(_child(service, "runtime")) == "nvidia":
         return True
-    node = service
+    node: Node | None = service
     for key in ("deploy", "resources", "reservations", "devices"):
-        child = _child(node, key)
-        if child is None:
-            return False
-        node = child
-    asked = [_text(one) for device in items(node) for one in items(_child(device, "capabilities"))]
-    return "gpu" in asked
+        node = _child(node, key)
+    return any(
+        _text(capability) == "gpu"
+        for device in items(node)
+        for capability in items(_child(device, "capabilities"))
+    )
 
 
 def _variables(node: Node | None) -> Iterator[tuple[str, tuple[bool, Node]]]:
@@ -77,13 +76,15 @@ def _child(node: Node | None, key: str) -> Node | None:
 
 def _members(node: Node | None) -> dict[str, Node]:
     """Return the members of a mapping by name, including those that `<<` takes from other mappings."""
-    own = {name: value for name, (_, value) in keys_of(node).items()} if isinstance(node, MappingNode) else {}
+    own = members(node)
     merged = own.pop("<<", None)
+    if isinstance(merged, MappingNode):
+        return _members(merged) | own
     taken: dict[str, Node] = {}
     # If several mappings have the same member, the first one counts.
-    for other in reversed([*items(merged)]) if merged is not None else ():
+    for other in reversed([*items(merged)]):
         taken |= _members(other)
-    return (_members(merged) if isinstance(merged, MappingNode) else taken) | own
+    return taken | own
 
 
 def _is_null(node: Node) -> bool:
@@ -92,4 +93,5 @@ def _is_null(node: Node) -> bool:
 
 def _text(node: Node | None) -> str | None:
     """Return a scalar with its variables replaced by their defaults; None if one of them has no default."""
-    return substituted(str(node.value), {}) if isinstance(node, ScalarNode) else None
+    text = scalar(node)
+    return None if text is None else substituted(text, {})

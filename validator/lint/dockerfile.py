@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from ..compat import known_issues
 from ..compat.loose_values import numbers
-from ..diagnosis import commands as shown
+from ..diagnosis.commands import read_commands
 from ..errors import InputError
-from ..model.finding import Place
 from ..versions import major
 from .base_images import BaseImage, base_image
 from .build_context import BuildContext, Copy, absolute
+from .conda import CUDA_PACKAGES
 from .environment import (
     TENSORFLOW,
     VISIBLE_DEVICES,
@@ -22,11 +23,12 @@ from .environment import (
     Environment,
     Pin,
     Stated,
+    exact_pin,
     normalized,
     not_a_version,
     specifier,
 )
-from .instructions import Instruction, assignments, commands, flags, instructions, substituted, without_flags
+from .instructions import Instruction, assignments, commands, instructions, split_options, substituted
 from .managers import ProjectCommand, project_command
 from .project_files import reader
 from .requirements import from_other_index, is_other_index, read_requirements
@@ -72,7 +74,6 @@ _ROOT = PurePosixPath("/")
 #: What comes before an option.
 _OPTION = re.compile(r"\s+(?=-)")
 _NAMED = re.compile(r"\s(?:-n|--name|-p|--prefix)[\s=]+(?P<name>\S+)")
-_CONDA_CUDA = ("cudatoolkit", "cuda-toolkit", "cuda-runtime", "cuda", "cuda-version", "cuda-cudart")
 
 
 @dataclass
@@ -91,8 +92,7 @@ class Stage:
 
     name: str
     base: BaseImage
-    place: Place
-    values: dict[str, str | None]
+    values: dict[str, str | None] = field(default_factory=dict)
     installed: dict[str, Collected] = field(default_factory=dict)
     pythons: dict[str, Stated | None] = field(default_factory=dict)
     python: Stated | None = None
@@ -110,6 +110,23 @@ class Stage:
     extended: bool = False
     visible_devices: Stated | None = None
 
+    def based_on_it(self, name: str) -> Stage:
+        """Return a new stage that begins with what this one has."""
+        self.extended = True
+        return replace(
+            self,
+            name=name,
+            values=dict(self.values),
+            installed={key: collected.copy() for key, collected in self.installed.items()},
+            pythons=dict(self.pythons),
+            projects=dict(self.projects),
+            copies=list(self.copies),
+            copied=[],
+            copied_from=[],
+            used=False,
+            extended=False,
+        )
+
     def environments(self) -> Iterator[Environment]:
         """Yield what is installed together."""
         # What another stage copies runs on the base of that stage.
@@ -126,19 +143,19 @@ class Stage:
             yield system
         for key, collected in self.installed.items():
             yield replace(system, pins=collected.all(), python=self.pythons.get(key, self.python))
-        for one in (one for environments in self.projects.values() for one in environments):
-            if one.for_gpu:
+        for project in itertools.chain(*self.projects.values()):
+            if project.for_gpu:
                 # An environment of conda with CUDA of its own.
-                yield replace(one, visible_devices=system.visible_devices)
+                yield replace(project, visible_devices=system.visible_devices)
             else:
-                yield replace(system, pins=one.pins, python=one.python, complete=one.complete)
+                yield replace(system, pins=project.pins, python=project.python, complete=project.complete)
 
 
-def environments(path: Path) -> tuple[list[Environment], list[Source]]:
+def of_dockerfile(path: Path) -> tuple[list[Environment], list[Source]]:
     """Return what each stage installs, and the files that were read. Raises InputError."""
     source = read_source(path)
     reader = _Reader(path, source)
-    for instruction in instructions(source.text):
+    for instruction in instructions(source):
         reader.read(instruction)
     return [one for stage in reader.finished() for one in stage.environments()], reader.sources
 
@@ -164,13 +181,16 @@ class _Reader:
             stage = self.stages[-1]
             if keyword == "ARG":
                 for name, value in assignments(rest):
-                    given = self.arguments.get(name) if value is None else substituted(value, stage.values)
-                    stage.values[name] = given
+                    stage.values[name] = (
+                        self.arguments.get(name) if value is None else substituted(value, stage.values)
+                    )
             elif keyword == "ENV":
                 for name, value in assignments(rest):
                     stage.values[name] = substituted(value or "", stage.values)
                     if name == VISIBLE_DEVICES:
-                        stage.visible_devices = self._visible_devices(instruction, stage.values[name])
+                        place = instruction.place_of(rf"(?<![$\w{{]){VISIBLE_DEVICES}(?=[=\s])")
+                        stated = stage.values[name]
+                        stage.visible_devices = None if stated is None else Stated(stated, place)
                     if _FOR_GPU.fullmatch(name) is None:
                         stage.cuda_named |= _SOMETHING_OF_CUDA.search(value or "") is not None
                     elif stage.values[name] not in _NO_GPU:
@@ -182,10 +202,6 @@ class _Reader:
                 stage.directory = absolute(stage.directory, known) if known else _UNKNOWN
             elif keyword == "RUN":
                 self._commands(stage, instruction)
-
-    def _visible_devices(self, instruction: Instruction, value: str | None) -> Stated | None:
-        line, column = instruction.place_of(rf"(?<![$\w{{]){VISIBLE_DEVICES}(?=[=\s])")
-        return None if value is None else Stated(value, Place(self.name, line, column))
 
     def finished(self) -> list[Stage]:
         """Return the stages, after the packages that were copied between them have been put in place."""
@@ -203,99 +219,63 @@ class _Reader:
                     continue
                 for key, collected in origin.installed.items():
                     if key not in stage.installed:
-                        stage.installed[key] = Collected(dict(collected.pins), dict(collected.limits))
+                        stage.installed[key] = collected.copy()
                         stage.python = stage.python if stage.base.python else origin.python
         return self.stages
 
     def _from(self, instruction: Instruction) -> None:
-        words = without_flags(instruction.rest).split()
+        words = split_options(instruction.rest)[1].split()
         if not words:
             return
         if len(self.stages) >= MAX_STAGES:
             raise InputError(f"{self.name} has more than {MAX_STAGES} stages, so it is not checked")
         reference = substituted(words[0], self.arguments)
-        line, column = instruction.place_of(re.escape(words[0]))
-        place = Place(self.name, line, column)
-        name = words[2].lower() if len(words) == 3 and words[1].lower() == "as" else str(len(self.stages))
+        number = str(len(self.stages))
+        name = words[2].lower() if len(words) == 3 and words[1].lower() == "as" else number
         parent = next((one for one in reversed(self.stages) if one.name == (reference or "").lower()), None)
         if parent is not None:
-            copy = {key: Collected(dict(one.pins), dict(one.limits)) for key, one in parent.installed.items()}
-            values, pythons = dict(parent.values), dict(parent.pythons)
-            parent.extended = True
-            self.stages.append(
-                replace(
-                    parent,
-                    name=name,
-                    values=values,
-                    installed=copy,
-                    pythons=pythons,
-                    projects=dict(parent.projects),
-                    copies=list(parent.copies),
-                    copied=[],
-                    copied_from=[],
-                    used=False,
-                    extended=False,
-                )
-            )
+            self.stages.append(parent.based_on_it(name))
             return
-        base = base_image(reference) if reference else BaseImage()
-        if str(len(self.stages)) != name:
+        if name != number:
             for stage in self.stages:
                 # The newest stage of a name is the one that counts.
                 stage.name = f"{stage.name} (replaced)" if stage.name == name else stage.name
-        self.stages.append(
-            Stage(
-                name,
-                base,
-                place,
-                {},
-                python=Stated(base.python, place, True) if base.python else None,
-                cuda=Stated(base.cuda, place, True) if base.cuda else None,
-                cudnn=Stated(base.cudnn, place, True) if base.cudnn else None,
-                for_gpu=base.for_gpu or self.for_gpu,
-            )
+        base, place = base_image(reference or ""), instruction.place_of(re.escape(words[0]))
+        python, cuda, cudnn = (
+            Stated(version, place, image=True) if version else None
+            for version in (base.python, base.cuda, base.cudnn)
         )
+        for_gpu = base.for_gpu or self.for_gpu
+        self.stages.append(Stage(name, base, python=python, cuda=cuda, cudnn=cudnn, for_gpu=for_gpu))
 
     def _copy(self, stage: Stage, rest: str) -> None:
-        words = (
-            without_flags(rest)
-            .replace('"', " ")
-            .replace("[", " ")
-            .replace("]", " ")
-            .replace(",", " ")
-            .split()
-        )
-        given = flags(rest).get("from")
+        options, text = split_options(rest)
+        words = re.sub(r"[\"\[\],]", " ", text).split()
+        given = dict(options).get("from")
         stage.cuda_named |= any(map(_SOMETHING_OF_CUDA.search, words))
         if given is None:
             stage.copied += words[:-1]
             known = [substituted(word, stage.values) for word in words]
-            sources = tuple(one for one in known[:-1] if one)
+            sources = tuple(source for source in known[:-1] if source)
             if len(known) > 1 and known[-1]:
                 into = known[-1].endswith(("/", ".")) or len(sources) > 1
                 stage.copies.append(Copy(sources, absolute(stage.directory, known[-1]), into))
             return
-        origin = next(
-            (
-                one
-                for position, one in enumerate(self.stages[:-1])
-                if given.lower() == one.name or given == str(position)
-            ),
-            None,
-        )
-        if origin is not None:
-            origin.used = True
-            stage.copied_from.append((origin.name, tuple(words[:-1])))
-        if any(_SOMETHING_OF_CUDA.search(word) for word in (*words, given)):
-            stage.cuda_unclear = True
+        for position, origin in enumerate(self.stages[:-1]):
+            if given.lower() == origin.name or given == str(position):
+                origin.used = True
+                stage.copied_from.append((origin.name, tuple(words[:-1])))
+                break
+        stage.cuda_unclear |= any(map(_SOMETHING_OF_CUDA.search, (*words, given)))
 
     def _commands(self, stage: Stage, instruction: Instruction) -> None:
         """Read the commands of a RUN instruction, with the files that it mounts."""
         directory, copies = stage.directory, list(stage.copies)
-        options = instruction.rest.removesuffix(without_flags(instruction.rest))
-        stage.cuda_named |= _SOMETHING_OF_CUDA.search(options) is not None
-        for mount in re.findall(r"--mount=(\S+)", options):
-            given = dict(part.partition("=")[::2] for part in mount.split(","))
+        for option, value in split_options(instruction.rest)[0]:
+            stage.cuda_named |= _SOMETHING_OF_CUDA.search(value) is not None
+            given = dict(part.partition("=")[::2] for part in value.split(","))
+            if option != "mount":
+                continue
             target = given.get("target") or given.get("dst") or given.get("destination")
             if given.get("type", "bind") == "bind" and "from" not in given and target:
                 source = given.get("source") or given.get("src") or "."
@@ -310,40 +290,34 @@ class _Reader:
         stage.copies = copies
 
     def _run(self, stage: Stage, command: str, instruction: Instruction, directory: PurePosixPath) -> None:
+        # A variable that only the shell knows is kept, so that the other words are read.
         known = substituted(command, stage.values)
-        if known is None:
-            # A variable that only the shell knows is kept, so that the other words are read.
-            known = command
-        known = _PREFIX.sub("", known, count=1) if _PREFIX.match(known) else known
-        pip = _PIP.match(known)
-        project = project_command(known, stage.values)
+        command = command if known is None else known
+        prefix = _PREFIX.match(command)
+        command = command[prefix.end() :] if prefix else command
+        pip = _PIP.match(command)
+        project = project_command(command, stage.values)
         if pip is None and project is None:
-            stage.cuda_named |= _SOMETHING_OF_CUDA.search(known) is not None
+            stage.cuda_named |= _SOMETHING_OF_CUDA.search(command) is not None
         if project is not None:
             self._project(stage, project, instruction, directory)
         if pip is not None:
-            self._pip(stage, known, pip, instruction, directory)
-        elif _INSTALLS.match(known):
-            self._system(stage, known, instruction)
+            self._pip(stage, pip, instruction, directory)
+        elif _INSTALLS.match(command):
+            self._system(stage, command, instruction)
         else:
-            self._conda(stage, known, instruction)
+            self._conda(stage, command, instruction)
 
     def _pip(
-        self,
-        stage: Stage,
-        command: str,
-        pip: re.Match[str],
-        instruction: Instruction,
-        directory: PurePosixPath,
+        self, stage: Stage, pip: re.Match[str], instruction: Instruction, directory: PurePosixPath
     ) -> None:
         named, key = pip["python"] or "", pip["directory"] or pip["python"] or ""
         collected = stage.installed.setdefault(key, Collected())
         if named not in ("", "3"):
-            line, column = instruction.place_of(re.escape(f"python{named}"))
+            place = instruction.place_of(re.escape(f"python{named}"))
             # `python2` leaves open which one it is.
-            stated = Stated(named, Place(self.name, line, column)) if "." in named else None
-            stage.pythons.setdefault(key, stated)
-        arguments = command[pip.end("verb") :]
+            stage.pythons.setdefault(key, Stated(named, place) if "." in named else None)
+        arguments = pip.string[pip.end("verb") :]
         index = any(map(is_other_index, _OPTION.split(arguments)))
         asked = list(self._named(arguments, instruction))
         for match in _REQUIREMENTS.finditer(arguments):
@@ -351,10 +325,9 @@ class _Reader:
             python = stage.pythons.get(key, stage.python)
             asked += self._required(path, python.value if python else None) if path else ()
         for local in _LOCAL.finditer(_WITH_PATH.sub(" ", arguments)):
-            place = absolute(directory, local["path"]) / "pyproject.toml"
-            path = self.context.file_in_image(stage.copies, place)
-            extras = {normalized(one) for one in (local["extras"] or "").split(",") if one.strip()}
-            asked += self._of_project(path, extras) if path else ()
+            project = absolute(directory, local["path"]) / "pyproject.toml"
+            path = self.context.file_in_image(stage.copies, project)
+            asked += self._of_project(path, _extras(local["extras"])) if path else ()
         if any(pin.name in TENSORFLOW for pin in asked):
             # pip replaces what was installed before in versions that TensorFlow does not accept.
             for name in known_issues.named_packages() & collected.pins.keys():
@@ -364,11 +337,17 @@ class _Reader:
 
     def _named(self, arguments: str, instruction: Instruction) -> Iterator[Pin]:
         """Yield the packages that the arguments of pip name."""
-        for one in shown.read(f"pip install {arguments.strip()}"):
-            pin = self._pin(one.values, instruction)
+        for read in read_commands(f"pip install {arguments.strip()}"):
+            name, version = normalized(read.values["name"]), read.values.get("version", "")
             # A name in a variable is meant to be replaced.
-            if any(re.search(_spelled(pin.name), line, re.IGNORECASE) for _, line in instruction.lines):
-                yield pin
+            if any(re.search(_spelled(name), line, re.IGNORECASE) for _, line in instruction.lines):
+                yield Pin(
+                    name,
+                    specifier(f"=={version}" if version else read.values.get("spec", "")),
+                    instruction.place_of(_spelled(read.values["name"])),
+                    _extras(read.values.get("extra")),
+                    invalid=not_a_version(version),
+                )
 
     def _required(self, path: Path, python: str | None) -> Iterable[Pin]:
         """Return what a file asks for that is given with `-r`. uv also takes a project or a lock."""
@@ -380,9 +359,9 @@ class _Reader:
 
     def _of_project(self, path: Path, extras: Collection[str]) -> Iterator[Pin]:
         """Yield what a project asks pip for, with some of its extras."""
-        for one in self._environments(path):
-            if one.name == "" or normalized(one.name) in extras:
-                yield from one.pins
+        for environment in self._environments(path):
+            if environment.name == "" or normalized(environment.name) in extras:
+                yield from environment.pins
 
     def _environments(self, path: Path) -> Sequence[Environment]:
         read = reader(path.name)
@@ -405,53 +384,35 @@ class _Reader:
         added = list(self._named(command.added, instruction)) if command.added else []
         if added:
             changed = []
-            for one in stage.projects.get(key) or [Environment(())]:
-                collected = Collected({pin.name: pin for pin in one.pins})
+            for environment in stage.projects.get(key) or [Environment(())]:
+                collected = Collected({pin.name: pin for pin in environment.pins})
                 for pin in added:
                     collected.add(pin, later=True)
-                changed.append(replace(one, pins=collected.all(), complete=False))
+                changed.append(replace(environment, pins=collected.all(), complete=False))
             stage.projects[key] = changed
-
-    def _pin(self, values: Mapping[str, str], instruction: Instruction) -> Pin:
-        name = normalized(values["name"])
-        versions = specifier(f"=={values['version']}" if values.get("version") else values.get("spec", ""))
-        extras = frozenset(normalized(one) for one in values.get("extra", "").split(",") if one.strip())
-        invalid = not_a_version(values.get("version", ""))
-        return Pin(name, versions, self._place(instruction, values["name"]), extras, invalid=invalid)
-
-    def _place(self, instruction: Instruction, name: str) -> Place:
-        line, column = instruction.place_of(_spelled(name))
-        return Place(self.name, line, column)
 
     def _conda(self, stage: Stage, command: str, instruction: Instruction) -> None:
         named = _NAMED.search(command)
-        for one in shown.read(command):
-            if one.kind != "conda_install":
+        for read in read_commands(command):
+            if read.kind != "conda_install":
                 continue
             collected = stage.installed.setdefault(f"conda {named['name'] if named else ''}", Collected())
-            name, version = one.values["name"], one.values.get("version", "")
-            if name in _CONDA_CUDA or name == "cudnn":
+            name, version = read.values["name"], read.values.get("version", "")
+            place = instruction.place_of(_spelled(name))
+            if name in (*CUDA_PACKAGES, "cudnn"):
                 # Where TensorFlow is installed with pip, its libraries may come from here or from the image.
                 stage.cuda_unclear = True
             elif name == "python":
-                stage.python = Stated(version, self._place(instruction, "python")) if version else None
+                stage.python = Stated(version, place) if version else None
             else:
-                collected.add(
-                    Pin(
-                        normalized(name),
-                        specifier(f"=={version}") if version else None,
-                        self._place(instruction, name),
-                        from_conda=True,
-                    ),
-                    later=True,
-                )
+                collected.add(exact_pin(name, version, place, from_conda=True), later=True)
 
     def _system(self, stage: Stage, command: str, instruction: Instruction) -> None:
         """Read the installation of system packages: those of CUDA decide which libraries there are."""
         cudnn = _CUDNN_PACKAGE.search(command)
         if cudnn is not None and stage.cuda is not None:
-            line, column = instruction.place_of(r"libcudnn\d")
-            stage.cudnn = Stated(numbers(cudnn["version"]) or "", Place(self.name, line, column))
+            place = instruction.place_of(r"libcudnn\d")
+            stage.cudnn = Stated(numbers(cudnn["version"]) or "", place)
         elif re.search(r"cudnn", command, re.IGNORECASE):
             stage.cudnn = None
         if stage.cuda is not None:
@@ -463,6 +424,11 @@ class _Reader:
         base = Path(name).name
         wanted = [one for one in stage.copied if Path(one).name == base] or [name.lstrip("/"), base]
         return next((path for one in wanted if (path := self.context.file(one))), None)
+
+
+def _extras(text: str | None) -> frozenset[str]:
+    """Return the names in a list of extras, such as `gpu,dev`."""
+    return frozenset(normalized(extra) for extra in (text or "").split(",") if extra.strip())
 
 
 def _spelled(name: str) -> str:

@@ -79,10 +79,6 @@ class Environment:
     complete: bool = False
     name: str = ""
 
-    def meant_for_gpu(self) -> Environment:
-        """Return the environment for a project that is meant for a GPU, whatever the file says."""
-        return replace(self, for_gpu=True)
-
 
 @dataclass
 class Collected:
@@ -108,6 +104,10 @@ class Collected:
         else:
             pins[pin.name] = intersection(before, pin)
 
+    def copy(self) -> Collected:
+        """Return the same pins, to which others can be added."""
+        return Collected(dict(self.pins), dict(self.limits))
+
     def all(self) -> tuple[Pin, ...]:
         """Return the pins, limited by the constraints."""
         return tuple(
@@ -125,18 +125,21 @@ def intersection(one: Pin, other: Pin) -> Pin:
     versions = one.versions if one.versions == other.versions else None
     if one.versions is not None and other.versions is not None and len(one.versions) < _MOST:
         versions = one.versions & other.versions
-    exact = other if not unknown and one.exact is None and other.exact is not None else one
-    if other.invalid and not one.invalid:
-        exact = other
-    return Pin(
-        one.name,
-        versions,
-        exact.place,
-        one.extras | other.extras,
-        one.from_conda,
-        one.constraint and other.constraint,
-        one.invalid or other.invalid,
+    is_exact = not unknown and one.exact is None and other.exact is not None
+    return replace(
+        one,
+        versions=versions,
+        place=other.place if is_exact or (other.invalid and not one.invalid) else one.place,
+        extras=one.extras | other.extras,
+        constraint=one.constraint and other.constraint,
+        invalid=one.invalid or other.invalid,
     )
+
+
+def exact_pin(name: str, version: str, place: Place, *, from_conda: bool = False) -> Pin:
+    """Return the pin of a package in one version; an empty version is not known."""
+    versions = specifier(f"=={version}") if version else None
+    return Pin(normalized(name), versions, place, from_conda=from_conda)
 
 
 def specifier(text: str) -> SpecifierSet | None:

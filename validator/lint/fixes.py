@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..compat import builds
+from ..compat import builds, releases
 from ..compat.older_releases import release_of_any_age
-from ..compat.releases import Release, newest, releases
+from ..compat.releases import Release
 from ..compat.suggest import has_extra, newest_that_works, requirement
 from ..model.prediction import Rule
 from ..model.situation import LINUX, X86_64, Situation
@@ -43,7 +43,7 @@ def fix(code: Rule, version: str, python: Stated | None, *, from_image: bool) ->
 
     version: the TensorFlow release, empty if it is not known. from_image: True if a base image is to blame.
     """
-    release = release_of_any_age(version) if version else newest()
+    release = release_of_any_age(version) if version else releases.newest()
     if release is None:
         return ""
     if code in ("cuda_of_another_version", "cudnn_of_another_major", "cudnn_older_than_built"):
@@ -75,7 +75,7 @@ def _suggested(python: Stated | None) -> Release:
     found = newest_that_works(
         Situation(system=LINUX, machine=X86_64, python=allowed[-1] if allowed else None)
     )
-    return found.release if found else newest()
+    return found.release if found else releases.newest()
 
 
 def _libraries(release: Release, from_image: bool) -> str:
@@ -85,7 +85,8 @@ def _libraries(release: Release, from_image: bool) -> str:
     if from_image:
         parts.append(f"Use a base image with CUDA {release.cuda} and cuDNN {cudnn}.")
     elif release.wheels:
-        pin = _cudnn_pin(f"nvidia-cudnn-{release.suffix}", cudnn)
+        major, minor = leading_numbers(cudnn)[:2]
+        pin = f"nvidia-cudnn-{release.suffix}>={major}.{minor},<{major + 1}"
         parts.append(f"Leave out NVIDIA's wheels, or use those of {release.suffix}, such as {pin}.")
     else:
         parts.append(_system(release))
@@ -94,26 +95,21 @@ def _libraries(release: Release, from_image: bool) -> str:
     return " ".join(parts)
 
 
-def _cudnn_pin(wheel: str, cudnn: str) -> str:
-    major, minor = leading_numbers(cudnn)[:2]
-    return f"{wheel}>={major}.{minor},<{major + 1}"
-
-
 def _python(release: Release, python: Stated | None) -> str:
-    own = f"Use Python {' or '.join(_ends(release.pythons))}"
+    pythons = release.pythons
+    several = f"{pythons[0]} to {pythons[-1]}" if len(pythons) > 2 else " or ".join(pythons)
+    own = f"Use Python {several}"
     wanted = markers.pythons(python.value) if python else ()
     fitting = [
-        one for one in releases() if not one.prerelease and any(minor in one.pythons for minor in wanted)
+        one
+        for one in releases.releases()
+        if not one.prerelease and any(minor in one.pythons for minor in wanted)
     ]
     if not fitting:
         return f"{own}."
     other = fitting[-1]
     minor = [one for one in wanted if one in other.pythons][-1]
     return f"{own}, or tensorflow=={other.version}, which has a wheel for Python {minor}."
-
-
-def _ends(pythons: tuple[str, ...]) -> tuple[str, ...]:
-    return (f"{pythons[0]} to {pythons[-1]}",) if len(pythons) > 2 else pythons
 
 
 def _system(release: Release) -> str:

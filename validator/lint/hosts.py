@@ -52,7 +52,7 @@ def on_hosts(paths: Iterable[Path], hosts: Sequence[HostClass]) -> list[OnHost]:
         asked = [
             (pin, known)
             for environment in read(path)[0]
-            for pin, known in [situations(environment.meant_for_gpu())]
+            for pin, known in [situations(replace(environment, for_gpu=True))]
             if pin is not None and known
         ]
         if not asked:

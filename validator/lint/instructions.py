@@ -7,6 +7,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from ..model.finding import Place
+from .source_file import Source
+
 _INSTRUCTION = re.compile(r"\s*(?P<keyword>[A-Za-z]+)(?:\s+(?P<rest>.*))?$", re.DOTALL)
 _ESCAPE = re.compile(r"#\s*escape\s*=\s*`", re.IGNORECASE)
 _HEREDOC = re.compile(r"<<-?\s*(?P<quote>['\"]?)(?P<name>[A-Za-z_]\w*)(?P=quote)")
@@ -22,31 +25,28 @@ _SEPARATOR = re.compile(r"&&|\|\||[;|\n]|(?:^|\s)(?:then|do|else)\s|\(|\)")
 class Instruction:
     """One instruction.
 
-    keyword: in capital letters. rest: what follows, on one line, with line breaks only in heredocs. lines:
-    its lines with their numbers.
+    file: the Dockerfile's name. keyword: in capital letters. rest: what follows, on one line, with line
+    breaks only in heredocs. lines: its lines with their numbers.
     """
 
+    file: str
     keyword: str
     rest: str
     lines: tuple[tuple[int, str], ...]
 
-    @property
-    def line(self) -> int:
-        return self.lines[0][0]
-
-    def place_of(self, pattern: str) -> tuple[int, int]:
-        """Return the line and the column where a pattern occurs first, or those of the instruction."""
+    def place_of(self, pattern: str) -> Place:
+        """Return the place where a pattern occurs first, or that of the instruction."""
         for number, text in self.lines:
             match = re.search(pattern, text, re.IGNORECASE)
             if match is not None and not text.lstrip().startswith("#"):
-                return number, match.start() + 1
+                return Place(self.file, number, match.start() + 1)
         number, text = self.lines[0]
-        return number, len(text) - len(text.lstrip()) + 1
+        return Place(self.file, number, len(text) - len(text.lstrip()) + 1)
 
 
-def instructions(text: str) -> Iterator[Instruction]:
+def instructions(source: Source) -> Iterator[Instruction]:
     """Yield the instructions of a Dockerfile. What is not one is left out."""
-    lines = list(enumerate(text.splitlines(), start=1))
+    lines = list(enumerate(source.text.splitlines(), start=1))
     escape = "`" if any(_ESCAPE.match(line) for _, line in lines[:5]) else "\\"
     position = 0
     while position < len(lines):
@@ -73,7 +73,7 @@ def instructions(text: str) -> Iterator[Instruction]:
         begin = next(
             index for index in range(start, position) if lines[index][1].strip()[:1] not in ("", "#")
         )
-        yield Instruction(keyword, rest, tuple(lines[begin:position]))
+        yield Instruction(source.name, keyword, rest, tuple(lines[begin:position]))
 
 
 def _heredoc(lines: list[tuple[int, str]], position: int, name: str) -> tuple[str, int]:
@@ -88,20 +88,14 @@ def _heredoc(lines: list[tuple[int, str]], position: int, name: str) -> tuple[st
     return re.sub(r"\\\n", " ", "\n".join(body)), position
 
 
-def without_flags(rest: str) -> str:
-    """Return an instruction's text without its own options, such as `--mount=type=cache`."""
-    while match := _FLAG.match(rest):
-        rest = rest[match.end() :]
-    return rest.strip()
-
-
-def flags(rest: str) -> dict[str, str]:
-    """Return an instruction's own options: `{"from": "builder"}`."""
-    found: dict[str, str] = {}
+def split_options(rest: str) -> tuple[list[tuple[str, str]], str]:
+    """Return an instruction's own options, such as `--mount=type=cache`, and the text after them."""
+    options = []
     while match := _FLAG.match(rest):
         name, _, value = match[0].strip().removeprefix("--").partition("=")
-        found[name], rest = value, rest[match.end() :]
-    return found
+        options.append((name, value))
+        rest = rest[match.end() :]
+    return options, rest.strip()
 
 
 def substituted(text: str, values: Mapping[str, str | None]) -> str | None:
@@ -131,7 +125,7 @@ def substituted(text: str, values: Mapping[str, str | None]) -> str | None:
 
 def commands(rest: str) -> Iterator[str]:
     """Yield the commands that a RUN instruction starts, each on one line."""
-    text = without_flags(rest)
+    _, text = split_options(rest)
     if text.startswith("["):
         try:
             words = json.loads(text)

@@ -11,11 +11,10 @@ from ..errors import InputError
 from ..model.finding import Place
 from . import markers
 from .environment import Environment, Pin, Stated, normalized, specifier
+from .requirements import ELSEWHERE
 from .source_file import Source, read_source
-from .toml_places import Places, parse
+from .toml_places import Places, list_of, parse, table_of, texts_of
 
-#: Where a package comes from if not from an index.
-_ELSEWHERE = ("git", "url", "directory", "path", "vcs", "archive")
 #: The sources of a project's own packages in uv.lock.
 _OWN = ("virtual", "editable", "workspace")
 #: A lock may be that of this many projects.
@@ -33,7 +32,7 @@ class _Locked:
     place: Place
 
 
-def environments(path: Path) -> tuple[list[Environment], list[Source]]:
+def of_lock(path: Path) -> tuple[list[Environment], list[Source]]:
     """Return what a lock installs, with each extra and each group.
 
     Raises InputError for a file that can't be read or is not TOML. A package that is locked in several
@@ -42,18 +41,19 @@ def environments(path: Path) -> tuple[list[Environment], list[Source]]:
     source = read_source(path)
     document, places = parse(source)
     table = "packages" if "packages" in document else "package"
-    packages = document.get(table)
     locked = [
         _Locked(normalized(entry["name"]), entry, places.key(table, "version", position))
-        for position, entry in enumerate(packages if isinstance(packages, list) else ())
+        for position, entry in enumerate(list_of(document.get(table)))
         if isinstance(entry, dict) and isinstance(entry.get("name"), str)
     ]
     python = _python(document, places)
-    pythons = markers.pythons(python.value if python else ">=2")
-    pins = _pins(locked, pythons)
+    pins = _pins(locked, markers.pythons_of(python))
     return [
         Environment(
-            tuple(pins[one] for one in packages if one in pins), python=python, complete=True, name=name
+            tuple(pins[package] for package in packages if package in pins),
+            python=python,
+            complete=True,
+            name=name,
         )
         for name, packages in _installed_together(locked)
     ], [source]
@@ -64,40 +64,27 @@ def _pins(locked: Sequence[_Locked], pythons: tuple[str, ...]) -> dict[str, Pin]
     pins: dict[str, Pin] = {}
     for one in locked:
         version, marker = one.entry.get("version"), one.entry.get("marker", one.entry.get("markers"))
-        source = one.entry.get("source")
-        holds = markers.holds(marker, pythons) if isinstance(marker, str) and marker else marker in (None, "")
-        if holds is False and marker is not None and isinstance(marker, str):
+        is_marker = isinstance(marker, str) and marker != ""
+        holds = markers.holds(marker, pythons) if is_marker else marker in (None, "")
+        if is_marker and holds is False:
             continue
-        known = holds and isinstance(version, str) and not one.entry.get("optional")
-        if any(key in one.entry or (isinstance(source, dict) and key in source) for key in _ELSEWHERE):
-            known = False
-        known = known and one.name not in pins
+        from_index = not any(key in one.entry or key in table_of(one.entry, "source") for key in ELSEWHERE)
+        is_only = one.name not in pins and not one.entry.get("optional")
+        known = holds and isinstance(version, str) and from_index and is_only
         pins[one.name] = Pin(one.name, specifier(f"=={version}") if known else None, one.place)
     return pins
 
 
 def _installed_together(locked: Sequence[_Locked]) -> Iterator[tuple[str, Iterable[str]]]:
     """Yield the name of each extra or group, and the names of the packages that are installed with it."""
-    own = [one for one in locked if _is_own(one)]
+    own = [one for one in locked if not table_of(one.entry, "source").keys().isdisjoint(_OWN)]
     if own:
         yield from _of_uv(locked, own)
         return
-    groups = {one.name: _groups(one.entry) for one in locked}
-    others = sorted({group for found in groups.values() for group in found} - _ALWAYS)
+    groups = {one.name: frozenset(texts_of(one.entry.get("groups"))) for one in locked}
+    others = sorted({group for named in groups.values() for group in named} - _ALWAYS)
     for group in ["", *others]:
-        yield group, [name for name, found in groups.items() if not found or found & (_ALWAYS | {group})]
-
-
-def _groups(entry: Mapping[str, Any]) -> frozenset[str]:
-    groups = entry.get("groups")
-    return (
-        frozenset(one for one in groups if isinstance(one, str)) if isinstance(groups, list) else frozenset()
-    )
-
-
-def _is_own(one: _Locked) -> bool:
-    source = one.entry.get("source")
-    return isinstance(source, dict) and any(key in source for key in _OWN)
+        yield group, [name for name, named in groups.items() if not named or named & (_ALWAYS | {group})]
 
 
 def _of_uv(locked: Sequence[_Locked], own: Sequence[_Locked]) -> Iterator[tuple[str, Iterable[str]]]:
@@ -113,9 +100,9 @@ def _of_uv(locked: Sequence[_Locked], own: Sequence[_Locked]) -> Iterator[tuple[
         additions = [
             (name, _references(references))
             for section in ("optional-dependencies", "dev-dependencies")
-            for name, references in _table(project.entry.get(section)).items()
+            for name, references in table_of(project.entry, section).items()
         ]
-        member = "" if "." in _table(project.entry.get("source")).values() else f"package {project.name} "
+        member = "" if "." in table_of(project.entry, "source").values() else f"package {project.name} "
         for name, added in [("", []), *additions]:
             yield f"{member}{name}", _reachable([*base, *added], by_name)
 
@@ -131,7 +118,7 @@ def _reachable(wanted: Sequence[tuple[str, frozenset[str]]], by_name: Mapping[st
         seen.add((name, extras))
         entry = by_name[name].entry
         waiting += _references(entry.get("dependencies"))
-        optional = _table(entry.get("optional-dependencies"))
+        optional = table_of(entry, "optional-dependencies")
         for extra in extras:
             waiting += _references(optional.get(extra))
     return sorted({name for name, _ in seen})
@@ -139,29 +126,22 @@ def _reachable(wanted: Sequence[tuple[str, frozenset[str]]], by_name: Mapping[st
 
 def _references(given: object) -> list[tuple[str, frozenset[str]]]:
     """Return the names and extras of the packages that an entry of uv.lock refers to."""
-    found = []
-    for one in given if isinstance(given, list) else ():
-        if not isinstance(one, dict) or not isinstance(one.get("name"), str):
-            continue
-        marker = one.get("marker")
-        if isinstance(marker, str) and markers.holds(marker, ()) is False:
-            continue
-        extras = one.get("extra")
-        found.append((normalized(one["name"]), frozenset(extras if isinstance(extras, list) else ())))
-    return found
+    references = []
+    for entry in map(table_of, list_of(given)):
+        name, marker = entry.get("name"), entry.get("marker")
+        is_excluded = isinstance(marker, str) and markers.holds(marker, ()) is False
+        if isinstance(name, str) and not is_excluded:
+            references.append((normalized(name), frozenset(texts_of(entry.get("extra")))))
+    return references
 
 
 def _python(document: Mapping[str, Any], places: Places) -> Stated | None:
-    requires = document.get("requires-python")
-    if isinstance(requires, str) and specifier(requires) is not None:
-        return Stated(requires, places.key("", "requires-python"))
-    metadata = _table(document.get("metadata"))
-    for name in ("python-versions", "requires_python"):
-        requires = metadata.get(name)
+    metadata = table_of(document, "metadata")
+    for table, key, requires in (
+        ("", "requires-python", document.get("requires-python")),
+        ("metadata", "python-versions", metadata.get("python-versions")),
+        ("metadata", "requires_python", metadata.get("requires_python")),
+    ):
         if isinstance(requires, str) and specifier(requires) is not None:
-            return Stated(requires, places.key("metadata", name))
+            return Stated(requires, places.key(table, key))
     return None
-
-
-def _table(given: object) -> Mapping[str, Any]:
-    return given if isinstance(given, dict) else {}

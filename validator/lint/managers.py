@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -63,42 +64,18 @@ _MANAGERS: Mapping[str, _Manager] = {
     ),
     "pixi": _Manager(("install",), ("pixi.lock", "pixi.toml", "pyproject.toml"), ".pixi", ()),
 }
-_CONDA = ("conda", "mamba", "micromamba")
+_CONDAS = ("conda", "mamba", "micromamba")
 _CONDA_VERBS = ("create", "install", "update")
 #: Options that name extras, groups or environments.
-_NAMES = frozenset(
-    (
-        *("--extra", "--extras", "-E", "--group", "--groups", "-G", "--with", "--optional"),
-        *("--environment", "-e", "--categories"),
-    )
-)
+_NAMING = "--extra --extras -E --group --groups -G --with --optional --environment -e --categories"
+_NAMES = frozenset(_NAMING.split())
 #: Options with a value that is no package.
-_WITH_VALUE = _NAMES | {
-    *(
-        "--index",
-        "--default-index",
-        "--index-url",
-        "--extra-index-url",
-        "-i",
-        "--source",
-        "--find-links",
-        "-f",
-    ),
-    *(
-        "--platform",
-        "--python",
-        "-p",
-        "--tag",
-        "--branch",
-        "--rev",
-        "--package",
-        "--marker",
-        "-m",
-        "--bounds",
-    ),
-    *("--constraint", "--constraints", "-c", "--requirement", "--requirements", "-r", "--lockfile", "-L"),
-    *("--resolution", "--link-mode", "--without", "--only"),
-}
+_VALUED = (
+    "--index --default-index --index-url --extra-index-url -i --source --find-links -f --platform --python"
+    " -p --tag --branch --rev --package --marker -m --bounds --constraint --constraints -c --requirement"
+    " --requirements -r --lockfile -L --resolution --link-mode --without --only"
+)
+_WITH_VALUE = _NAMES.union(_VALUED.split())
 _DIRECTORY = ("--directory", "--project", "-C", "--manifest-path")
 #: Options after which not even the project itself is installed, or not as it is locked.
 _OTHERWISE = re.compile(r"--(?:only-group|only-dev|no-install-package|package|all-packages|lockfile)\b.*|-L")
@@ -114,15 +91,19 @@ def project_command(command: str, values: Mapping[str, str | None]) -> ProjectCo
     if len(words) > 2 and re.fullmatch(r"(?:\S*/)?python[\d.]*", words[0]) and words[1] == "-m":
         words = words[2:]
     program = words[0].rpartition("/")[2] if words else ""
-    if program in _CONDA:
+    if program in _CONDAS:
         return _conda(words[1:])
     manager = _MANAGERS.get(program)
     if manager is None:
         return None
     verbs = {*manager.install, *manager.add}
     position = next((at for at, word in enumerate(words) if at and word in verbs), None)
-    if position is None or any(not _is_option(words, at) for at in range(1, position)):
+    if position is None:
         return None
+    for before, word in itertools.pairwise(words[:position]):
+        # Before the verb, there are only options and their values.
+        if not word.startswith("-") and (not before.startswith("-") or "=" in before):
+            return None
     after = words[position + 1 :]
     options = _options(words[1:position] + after)
     added = _packages(after) if words[position] in manager.add else []
@@ -147,20 +128,14 @@ def project_command(command: str, values: Mapping[str, str | None]) -> ProjectCo
     )
 
 
-def _is_option(words: Sequence[str], at: int) -> bool:
-    """Return True if a word before the verb is an option, or the value of one."""
-    return words[at].startswith("-") or (words[at - 1].startswith("-") and "=" not in words[at - 1])
-
-
 def _options(words: Sequence[str]) -> list[tuple[str, str]]:
     """Return the options with their values: the text after `=`, or else the next word."""
-    found = []
-    for at, word in enumerate(words):
+    options = []
+    for word, following in itertools.pairwise([*words, ""]):
         if word.startswith("-"):
             name, equals, value = word.partition("=")
-            following = words[at + 1] if at + 1 < len(words) else ""
-            found.append((name, value if equals else following))
-    return found
+            options.append((name, value if equals else following))
+    return options
 
 
 def _names(program: str, options: Sequence[tuple[str, str]]) -> frozenset[str] | None:
@@ -181,19 +156,16 @@ def _names(program: str, options: Sequence[tuple[str, str]]) -> frozenset[str] |
 
 def _packages(words: Sequence[str]) -> list[str]:
     """Return the packages among the words after a verb, as pip would be asked for them."""
-    found = []
-    for at, word in enumerate(words):
-        before = words[at - 1] if at else ""
+    packages = []
+    for before, word in itertools.pairwise(["", *words]):
         if word.startswith("-") or before in _WITH_VALUE:
             continue
         match = _POETRY_AT.fullmatch(word)
         if match is None:
-            found.append(word)
-        elif match["version"]:
-            found.append(match["name"])
+            packages.append(word)
         else:
-            found.append(f"{match['name']}=={match['number']}")
-    return found
+            packages.append(match["name"] if match["version"] else f"{match['name']}=={match['number']}")
+    return packages
 
 
 def _environment(

@@ -8,6 +8,7 @@ from .._vendor.packaging.markers import InvalidMarker, Marker, UndefinedComparis
 from .._vendor.packaging.specifiers import SpecifierSet
 from ..compat import loose_values
 from ..compat.older_releases import every_python
+from .environment import Stated
 
 _MACHINE = {
     "implementation_name": "cpython",
@@ -21,8 +22,8 @@ _MACHINE = {
 
 def holds(marker: str, pythons: tuple[str, ...], extra: str = "") -> bool | None:
     """Return whether a marker is true for every Python; None if that depends on the Python or on the host."""
-    found = {_holds(marker, python, extra) for python in pythons or every_python()}
-    return found.pop() if len(found) == 1 else None
+    answers = {_holds(marker, python, extra) for python in pythons or every_python()}
+    return answers.pop() if len(answers) == 1 else None
 
 
 @functools.lru_cache(maxsize=8192)
@@ -43,13 +44,19 @@ def _holds(marker: str, python: str, extra: str) -> bool | None:
         return None
 
 
+def pythons_of(python: Stated | None) -> tuple[str, ...]:
+    """Return the Pythons, oldest first, that a file allows; all that are known where it states none."""
+    return pythons(python.value if python else ">=2")
+
+
 @functools.lru_cache(maxsize=1024)
 def pythons(specifier: str) -> tuple[str, ...]:
     """Return the Pythons, oldest first, that a version or a specifier allows."""
-    known = every_python()
     if specifier[:1].isdigit():
         wanted = loose_values.minor(specifier)
         return (wanted,) if wanted else ()
     # The newest patch release stands for the minor version, so that `>3.9.1` allows 3.9.
     allowed = SpecifierSet(specifier)
-    return tuple(one for one in known if any(allowed.contains(f"{one}.{patch}") for patch in range(30)))
+    return tuple(
+        minor for minor in every_python() if any(allowed.contains(f"{minor}.{patch}") for patch in range(30))
+    )

@@ -8,24 +8,20 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from yaml import MappingNode, ScalarNode
+from yaml import Node
 
-from .._vendor.packaging.specifiers import SpecifierSet
 from ..errors import InputError
-from ..matrix.document import keys_of
 from ..model.finding import Place
-from .conda import Found
-from .conda import environments as conda_environments
-from .environment import Environment, Pin, Stated, normalized, specifier
-from .requirements import from_other_index, is_pypi
+from .conda import CondaPackages, of_conda
+from .environment import Environment, Pin, Stated, exact_pin, specifier
+from .requirements import from_other_index, is_pypi, pin_of_table
 from .source_file import Source, read_source
-from .toml_places import Places, parse, table_of
-from .yaml_places import items, place_of, root_of
+from .toml_places import Places, list_of, parse, table_of, texts_of
+from .yaml_places import items, members, place_of, root_of, scalar
 
 #: The machines that this project is about, as pixi names them.
 _TARGETS = ("unix", "linux", "linux-64")
 _CONDA_TABLES = ("dependencies", "host-dependencies", "build-dependencies")
-_ELSEWHERE = ("git", "path", "url", "index")
 _EXACT = re.compile(r"={0,2}\s*(?P<version>\d[\w.]*?)(?:\.?\*)?")
 _CONDA_FILE = re.compile(r"(?P<name>.+)-(?P<version>[^-]+)-[^-]+\.(?:conda|tar\.bz2)")
 _WHEEL_FILE = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)(?:-\d[^-]*)?-[^-]+-[^-]+-[^-]+\.whl")
@@ -33,7 +29,7 @@ _WHEEL_FILE = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)(?:-\d[^-]*)?-[^-]+
 _DEFAULT = "default"
 
 
-def environments(path: Path) -> tuple[list[Environment], list[Source]]:
+def of_pixi_toml(path: Path) -> tuple[list[Environment], list[Source]]:
     """Return each environment of a pixi.toml. Raises InputError."""
     source = read_source(path)
     document, places = parse(source)
@@ -52,104 +48,77 @@ def of_manifest(
     prefix: of the names of its tables. project: what the project itself asks pip for, by extra or group,
     under an empty name without any. python: the one that the project asks for.
     """
-    features = table_of(manifest, "feature")
-    wanted: dict[str, object] = {_DEFAULT: [], **table_of(manifest, "environments")}
-    for name, given in wanted.items():
-        named = given.get("features") if isinstance(given, dict) else given
-        own = [one for one in named if isinstance(one, str)] if isinstance(named, list) else []
-        alone = isinstance(given, dict) and given.get("no-default-feature") is True
-        found = Found()
-        found.python = python
-        for feature in [*([] if alone else [""]), *own]:
-            table = table_of(features, feature) if feature else manifest
-            _add(found, table, places, f"{prefix}feature.{feature}." if feature else prefix)
+    for name, given in {_DEFAULT: [], **table_of(manifest, "environments")}.items():
+        features = texts_of(given.get("features") if isinstance(given, dict) else given)
+        if table_of(given).get("no-default-feature") is not True:
+            features.insert(0, "")
+        packages = CondaPackages(python)
+        for feature in features:
+            table = table_of(manifest, "feature", feature) if feature else manifest
+            _add(packages, table, places, f"{prefix}feature.{feature}." if feature else prefix)
             for pin in (project or {}).get(feature, ()):
-                found.collected.add(pin)
-            found.for_gpu |= "cuda" in table_of(table, "system-requirements")
-        yield found.environment("" if name == _DEFAULT else name)
+                packages.collected.add(pin)
+            packages.for_gpu |= "cuda" in table_of(table, "system-requirements")
+        yield packages.environment("" if name == _DEFAULT else name)
 
 
-def _add(found: Found, feature: Mapping[str, Any], places: Places, prefix: str) -> None:
+def _add(packages: CondaPackages, feature: Mapping[str, Any], places: Places, prefix: str) -> None:
     """Add what a feature installs on the machines that this project is about."""
-    parts = [(feature, prefix)]
-    for target in _TARGETS:
-        parts.append((table_of(feature, "target", target), f"{prefix}target.{target}."))
     options = table_of(feature, "pypi-options")
-    urls = [
-        options.get("index-url"),
-        *_list(options.get("extra-index-urls")),
-        *_list(options.get("find-links")),
-    ]
-    other_index = any(one is not None and not is_pypi(one) for one in urls)
-    for table, where in parts:
+    addresses = [options.get("index-url")]
+    addresses += list_of(options.get("extra-index-urls")) + list_of(options.get("find-links"))
+    other_index = any(address is not None and not is_pypi(address) for address in addresses)
+    targets = [(table_of(feature, "target", target), f"{prefix}target.{target}.") for target in _TARGETS]
+    for table, where in [(feature, prefix), *targets]:
         for kind in _CONDA_TABLES:
             for name, wanted in table_of(table, kind).items():
                 version = wanted.get("version") if isinstance(wanted, dict) else wanted
-                _add_conda(found, name, version, places.key(f"{where}{kind}", name))
+                _add_conda(packages, name, version, places.key(f"{where}{kind}", name))
         for name, wanted in table_of(table, "pypi-dependencies").items():
-            pin = _pin(name, wanted, places.key(f"{where}pypi-dependencies", name))
-            found.collected.add(from_other_index(pin) if other_index else pin, later=True)
+            place = places.key(f"{where}pypi-dependencies", name)
+            pin = pin_of_table(name, wanted, place, also_elsewhere=("index",), default="*")
+            if pin is not None:
+                packages.collected.add(from_other_index(pin) if other_index else pin, later=True)
 
 
-def _add_conda(found: Found, name: str, version: object, place: Place) -> None:
+def _add_conda(packages: CondaPackages, name: str, version: object, place: Place) -> None:
     match = _EXACT.fullmatch(version.strip()) if isinstance(version, str) else None
-    if match is not None:
-        found.add(name, match["version"], place)
-    elif name == "python":
-        known = isinstance(version, str) and len(specifier(version) or ())
-        found.python = Stated(str(version), place) if known else None
+    if match is None and name == "python":
+        is_range = isinstance(version, str) and len(specifier(version) or ())
+        packages.python = Stated(str(version), place) if is_range else None
     else:
-        found.add(name, "", place)
+        packages.add(name, match["version"] if match else "", place)
 
 
-def _pin(name: str, wanted: object, place: Place) -> Pin:
-    given: Mapping[str, Any] = wanted if isinstance(wanted, dict) else {"version": wanted}
-    version, extras = given.get("version", "*"), given.get("extras")
-    versions: SpecifierSet | None = None
-    if isinstance(version, str) and not any(key in given for key in _ELSEWHERE):
-        versions = SpecifierSet() if version == "*" else specifier(version)
-    return Pin(normalized(name), versions, place, frozenset(normalized(str(one)) for one in _list(extras)))
-
-
-def locked_environments(path: Path) -> tuple[list[Environment], list[Source]]:
+def of_pixi_lock(path: Path) -> tuple[list[Environment], list[Source]]:
     """Return each environment of a pixi.lock on Linux with x86_64. Raises InputError."""
     source = read_source(path)
     # The list of packages, which comes last, repeats what their file names say.
     head = re.split(r"^packages:", source.text, maxsplit=1, flags=re.MULTILINE)[0]
-    root = keys_of(root_of(Source(source.name, head), "a pixi lock"))
-    named = root.get("environments")
-    if named is None:
+    root = members(root_of(Source(source.name, head), "a pixi lock"))
+    if "environments" not in root:
         if "package" in root:
             # Until version 3 it had the form of conda-lock's.
-            return conda_environments(path)
+            return of_conda(path)
         raise InputError(f"{source.name} is not a pixi lock: it has no key environments")
-    found = []
-    for name, (_, environment) in (keys_of(named[1]) if isinstance(named[1], MappingNode) else {}).items():
-        platforms = keys_of(environment).get("packages") if isinstance(environment, MappingNode) else None
-        if platforms is None or not isinstance(platforms[1], MappingNode):
-            continue
-        one = Found()
-        one.complete = True
-        _, packages = keys_of(platforms[1]).get("linux-64", (None, None))
-        for item in items(packages):
-            if isinstance(item, MappingNode):
-                _add_locked(one, item, source)
-        found.append(one.environment("" if name == _DEFAULT else name))
-    return found, [source]
+    locked = []
+    for name, environment in members(root["environments"]).items():
+        by_platform = members(members(environment).get("packages"))
+        if by_platform:
+            packages = CondaPackages()
+            packages.complete = True
+            for item in items(by_platform.get("linux-64")):
+                _add_locked(packages, item, source)
+            locked.append(packages.environment("" if name == _DEFAULT else name))
+    return locked, [source]
 
 
-def _add_locked(found: Found, item: MappingNode, source: Source) -> None:
-    for kind, (_, address) in keys_of(item).items():
-        if not isinstance(address, ScalarNode):
-            continue
-        url, place = str(address.value), place_of(source, address)
+def _add_locked(packages: CondaPackages, item: Node, source: Source) -> None:
+    for kind, address in members(item).items():
+        url, place = scalar(address) or "", place_of(source, address)
         file = unquote(url.rpartition("/")[2])
         if kind == "conda" and (package := _CONDA_FILE.fullmatch(file)):
-            found.add(package["name"], package["version"], place)
+            packages.add(package["name"], package["version"], place)
         elif kind == "pypi" and (wheel := _WHEEL_FILE.fullmatch(file)):
-            pin = Pin(normalized(wheel["name"]), specifier(f"=={wheel['version']}"), place)
-            found.collected.add(pin if is_pypi(url) else from_other_index(pin), later=True)
-
-
-def _list(given: object) -> list[Any]:
-    return given if isinstance(given, list) else []
+            pin = exact_pin(wheel["name"], wheel["version"], place)
+            packages.collected.add(pin if is_pypi(url) else from_other_index(pin), later=True)

@@ -12,9 +12,9 @@ from .._vendor.packaging.specifiers import SpecifierSet
 from ..versions import caret_range, tilde_range
 from . import markers, pixi
 from .environment import Collected, Environment, Pin, Stated, normalized, specifier
-from .requirements import from_other_index, is_pypi, pin_of
+from .requirements import from_other_index, is_pypi, pin_of, pin_of_table
 from .source_file import Source, read_source
-from .toml_places import Places, parse, table_of
+from .toml_places import Places, list_of, parse, table_of, texts_of
 
 _POETRY = "tool.poetry"
 #: A Hatch environment may have a chain of this many templates.
@@ -25,7 +25,7 @@ _PLAIN = re.compile(r"\d+(?:\.\d+)*(?:[a-z]+\d+)?(?:\.post\d+)?(?:\+[\w.]+)?")
 _WILDCARD = re.compile(r"\d+(?:\.\d+)*\.\*")
 
 
-def environments(path: Path) -> tuple[list[Environment], list[Source]]:
+def of_pyproject(path: Path) -> tuple[list[Environment], list[Source]]:
     """Return an environment for the project, and one for it with each extra and each group.
 
     Raises InputError for a file that can't be read or is not TOML.
@@ -46,8 +46,9 @@ class _Project:
         self.hatch = table_of(document, "tool", "hatch", "envs")
         self.pixi = table_of(document, "tool", "pixi")
         self.python = self._python()
+        self.pythons = markers.pythons_of(self.python)
         self.other_index = self._uses_other_index()
-        self.pythons = markers.pythons(self.python.value if self.python else ">=2")
+        self.other_sources = {normalized(name) for name in table_of(self.uv, "sources")}
 
     def environments(self) -> Iterator[Environment]:
         """Yield the environments."""
@@ -72,11 +73,11 @@ class _Project:
         for pin in (*pins, *limits):
             collected.add(pin)
         overrides = {pin.name: pin for pin in self._overrides()}
-        found = tuple(
+        pins = tuple(
             replace(pin, versions=overrides[pin.name].versions) if pin.name in overrides else pin
             for pin in collected.all()
         )
-        return Environment(found, python=python, name=name)
+        return Environment(pins, python=python, name=name)
 
     def _additions(self) -> Iterator[tuple[str, Iterator[Pin]]]:
         """Yield the name of each extra and each group, and what it adds."""
@@ -85,7 +86,7 @@ class _Project:
         for name in self.groups:
             yield name, self._group(name, frozenset())
         for name, group in table_of(self.poetry, "group").items():
-            dependencies = table_of(group, "dependencies") if isinstance(group, dict) else {}
+            dependencies = table_of(group, "dependencies")
             yield name, self._of_poetry(f"{_POETRY}.group.{name}.dependencies", dependencies)
         development = table_of(self.poetry, "dev-dependencies")
         yield "dev", self._of_poetry(f"{_POETRY}.dev-dependencies", development)
@@ -115,13 +116,14 @@ class _Project:
 
         pins: list[Pin] = []
         if option("skip-install") is not True and option("detached") is not True:
-            features = option("features")
-            pins += [*base, *(pin for one in _texts(features) for pin in additions.get(one, ()))]
-        pins += [pin for one in _texts(option("dependency-groups")) for pin in additions.get(one, ())]
+            pins += [
+                *base,
+                *(pin for feature in texts_of(option("features")) for pin in additions.get(feature, ())),
+            ]
+        pins += [pin for group in texts_of(option("dependency-groups")) for pin in additions.get(group, ())]
         for key in ("dependencies", "extra-dependencies"):
             pins += self._requirements(option(key))
-        python = option("python")
-        stated = self.python
+        python, stated = option("python"), self.python
         if isinstance(python, str) and re.fullmatch(r"3\.\d+(?:\.\d+)?", python):
             at = next(index for index, table in enumerate(chain) if "python" in table)
             where = name if at == 0 else chain[at - 1].get("template", "default")
@@ -130,27 +132,23 @@ class _Project:
 
     def _group(self, name: str, inside: frozenset[str]) -> Iterator[Pin]:
         """Yield the pins of a dependency group and of those that it includes (PEP 735)."""
-        requirements = self.groups.get(name)
-        if name in inside or not isinstance(requirements, list):
+        if name in inside:
             return
-        yield from self._requirements([one for one in requirements if isinstance(one, str)])
-        for one in requirements:
-            included = one.get("include-group") if isinstance(one, dict) else None
+        yield from self._requirements(self.groups.get(name))
+        for requirement in list_of(self.groups.get(name)):
+            included = table_of(requirement).get("include-group")
             if isinstance(included, str):
                 yield from self._group(included, inside | {name})
 
     def _requirements(self, texts: object, *, extra: str = "", constraint: bool = False) -> Iterator[Pin]:
-        for text in texts if isinstance(texts, list) else ():
-            if not isinstance(text, str):
-                continue
+        for text in texts_of(texts):
             pin = pin_of(text, self.places.string(text), self.pythons, extra=extra, constraint=constraint)
             if pin is not None:
                 yield self._from_source(pin)
 
     def _from_source(self, pin: Pin) -> Pin:
         """Return the pin with an unknown version if the package is taken from somewhere else."""
-        sources = {normalized(name) for name in table_of(self.uv, "sources")}
-        if pin.name in sources:
+        if pin.name in self.other_sources:
             return replace(pin, versions=None)
         return from_other_index(pin) if self.other_index else pin
 
@@ -161,9 +159,9 @@ class _Project:
             for key in ("index-url", "extra-index-url", "find-links"):
                 given += table[key] if isinstance(table.get(key), list) else [table.get(key)]
         for indexes in (self.uv.get("index"), self.pdm.get("source"), self.poetry.get("source")):
-            for one in indexes if isinstance(indexes, list) else ():
-                if isinstance(one, dict) and not one.get("explicit") and one.get("priority") != "explicit":
-                    given.append(one.get("url"))
+            for index in map(table_of, list_of(indexes)):
+                if not index.get("explicit") and index.get("priority") != "explicit":
+                    given.append(index.get("url"))
         return any(isinstance(url, str) and not is_pypi(url) for url in given)
 
     def _of_poetry(self, table: str, dependencies: Mapping[str, Any]) -> Iterator[Pin]:
@@ -171,22 +169,17 @@ class _Project:
             if name == "python":
                 continue
             place = self.places.key(table, name)
-            if isinstance(wanted, list):
-                # Several versions, each with its conditions.
-                yield Pin(normalized(name), None, place)
-                continue
-            given = wanted if isinstance(wanted, dict) else {"version": wanted}
-            version = given.get("version")
-            versions = from_poetry(version) if isinstance(version, str) else None
-            if any(key in given for key in ("source", "git", "path", "url", "python", "platform")):
-                versions = None
-            if isinstance(given.get("markers"), str):
-                holds = markers.holds(given["markers"], self.pythons)
-                if holds is False:
-                    continue
-                versions = versions if holds else None
-            extras = frozenset(map(normalized, _texts(given.get("extras"))))
-            yield self._from_source(Pin(normalized(name), versions, place, extras))
+            # A list has several versions, each with its conditions.
+            pin = pin_of_table(
+                name,
+                {"version": None} if isinstance(wanted, list) else wanted,
+                place,
+                self.pythons,
+                versions_of=from_poetry,
+                also_elsewhere=("source", "python", "platform"),
+            )
+            if pin is not None:
+                yield self._from_source(pin)
 
     def _python(self) -> Stated | None:
         requires = self.project.get("requires-python")
@@ -217,7 +210,3 @@ def _from_poetry(part: str) -> str:
     if _PLAIN.fullmatch(part) or _WILDCARD.fullmatch(part):
         return f"=={part}"
     return re.sub(r"^=(?!=)", "==", part)
-
-
-def _texts(given: object) -> list[str]:
-    return [one for one in given if isinstance(one, str)] if isinstance(given, list) else []

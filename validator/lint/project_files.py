@@ -13,25 +13,20 @@ from .source_file import Source
 Read = Callable[[Path], "tuple[Sequence[Environment], Sequence[Source]]"]
 
 
-def _requirements(path: Path) -> tuple[Sequence[Environment], Sequence[Source]]:
-    environment, sources = requirements.environment(path)
-    return (environment,), sources
-
-
 #: The name of a file -> what reads it. The first one that matches counts.
-READERS: tuple[tuple[re.Pattern[str], Read], ...] = (
-    (re.compile(r"pyproject\.toml"), project.environments),
-    (re.compile(r"(?:uv|poetry|pdm)\.lock|pylock(?:\..+)?\.toml"), locks.environments),
-    (re.compile(r"Pipfile"), pipenv.environments),
-    (re.compile(r"Pipfile\.lock"), pipenv.locked_environments),
-    (re.compile(r"pixi\.toml"), pixi.environments),
-    (re.compile(r"pixi\.lock"), pixi.locked_environments),
-    (re.compile(r"(?is)(?:docker-)?compose(?:[._-].+)?\.ya?ml"), compose.environments),
-    (re.compile(r"(?is).+\.ya?ml"), conda.environments),
-    (re.compile(r"(?is).+\.(?:txt|in)|[^/]*requirements[^/]*\.lock"), _requirements),
+_READERS: tuple[tuple[re.Pattern[str], Read], ...] = (
+    (re.compile(r"pyproject\.toml"), project.of_pyproject),
+    (re.compile(r"(?:uv|poetry|pdm)\.lock|pylock(?:\..+)?\.toml"), locks.of_lock),
+    (re.compile(r"Pipfile"), pipenv.of_pipfile),
+    (re.compile(r"Pipfile\.lock"), pipenv.of_pipfile_lock),
+    (re.compile(r"pixi\.toml"), pixi.of_pixi_toml),
+    (re.compile(r"pixi\.lock"), pixi.of_pixi_lock),
+    (re.compile(r"(?is)(?:docker-)?compose(?:[._-].+)?\.ya?ml"), compose.of_compose),
+    (re.compile(r"(?is).+\.ya?ml"), conda.of_conda),
+    (re.compile(r"(?is).+\.(?:txt|in)|[^/]*requirements[^/]*\.lock"), requirements.of_requirements),
 )
 
 
 def reader(name: str) -> Read | None:
     """Return what reads a file of this name, or None for a kind that is not known."""
-    return next((read for pattern, read in READERS if pattern.fullmatch(name)), None)
+    return next((read for pattern, read in _READERS if pattern.fullmatch(name)), None)

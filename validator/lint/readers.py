@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..compat.errors import UnknownRelease
@@ -13,17 +13,10 @@ from ..model.finding import Finding, Place
 from . import dockerfile
 from .blame import findings, unknown_release
 from .environment import Environment
-from .project_files import READERS, Read
+from .project_files import Read, reader
 from .source_file import Source
 
-#: The name of a file -> what reads it. The first one that matches counts.
-_READERS: tuple[tuple[re.Pattern[str], Read], ...] = (
-    (
-        re.compile(r"(?is)(?:.+[._-])?(?:dockerfile|containerfile)(?:[._-].+)?"),
-        dockerfile.environments,
-    ),
-    *READERS,
-)
+_DOCKERFILE = re.compile(r"(?is)(?:.+[._-])?(?:dockerfile|containerfile)(?:[._-].+)?")
 _KNOWN = (
     "Dockerfiles, compose files, requirements files (*.txt, *.in, requirements.lock), pyproject.toml,"
     " environment.yml, Pipfile, pixi.toml, uv.lock, poetry.lock, pdm.lock, pylock.toml, Pipfile.lock,"
@@ -56,7 +49,7 @@ def lint(paths: Iterable[Path], ignored: frozenset[str] = frozenset(), *, for_gp
         for source in sources:
             silenced.update({(source.name, line): codes for line, codes in source.ignored.items()})
         for environment in environments:
-            found.update(findings(environment.meant_for_gpu() if for_gpu else environment))
+            found.update(findings(replace(environment, for_gpu=True) if for_gpu else environment))
             unknown.update(unknown_release(environment))
     shown = (
         finding
@@ -72,16 +65,16 @@ def read(path: Path) -> tuple[Sequence[Environment], Sequence[Source]]:
 
     Raises InputError for a file that can't be read, or of an unknown kind.
     """
-    return _reader(path)(path)
+    read_file = _reader(path)
+    if read_file is None:
+        raise InputError(f"{path} is not a kind of file that lint knows", hint=f"it reads {_KNOWN}")
+    return read_file(path)
 
 
 def reads(path: Path) -> bool:
     """Return True for a file of a kind that lint knows."""
-    return any(pattern.fullmatch(path.name) for pattern, _ in _READERS)
+    return _reader(path) is not None
 
 
-def _reader(path: Path) -> Read:
-    for pattern, read in _READERS:
-        if pattern.fullmatch(path.name):
-            return read
-    raise InputError(f"{path} is not a kind of file that lint knows", hint=f"it reads {_KNOWN}")
+def _reader(path: Path) -> Read | None:
+    return dockerfile.of_dockerfile if _DOCKERFILE.fullmatch(path.name) else reader(path.name)

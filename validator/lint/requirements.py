@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from .._vendor.packaging.requirements import InvalidRequirement, Requirement
 from .._vendor.packaging.specifiers import SpecifierSet
@@ -12,8 +14,9 @@ from ..errors import InputError
 from ..matrix.requirements import CONSTRAIN, INCLUDE, MAX_FILES, OPTIONS, logical_lines
 from ..model.finding import Place
 from . import markers
-from .environment import Collected, Environment, Pin, Stated, normalized, not_a_version
+from .environment import Collected, Environment, Pin, Stated, normalized, not_a_version, specifier
 from .source_file import Source, read_source
+from .toml_places import texts_of
 
 #: Packages whose wheels on PyPI bring CUDA, and whose wheels on other indexes may not.
 _ON_OTHER_INDEXES = re.compile(r"(?:torch|jax)")
@@ -29,6 +32,10 @@ _COMPILED = re.compile(
 #: A requirement that pins a version, without a marker.
 _PINNED = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)\s*(?:\[[^\]]*\]\s*)?==\s*(?P<version>[^\s=]+)")
 _HEAD_LINES, _HEAD_CHARACTERS = 10, 1000
+#: Keys of a package that comes from somewhere else than an index.
+ELSEWHERE = ("git", "url", "path", "file", "directory", "archive", "vcs", "hg", "svn", "bzr")
+#: Keys of a package that are a condition by their own.
+_CONDITIONS = ("sys_platform", "platform_machine", "platform_system", "os_name", "python_version")
 
 
 @dataclass
@@ -50,10 +57,10 @@ class Read:
         return tuple(from_other_index(pin) if self.other_index else pin for pin in self.collected.all())
 
 
-def environment(path: Path) -> tuple[Environment, list[Source]]:
+def of_requirements(path: Path) -> tuple[list[Environment], list[Source]]:
     """Return what a requirements file installs. Raises InputError for a file that can't be read."""
     read = read_requirements(path)
-    return Environment(read.pins(), python=read.python, complete=read.complete), read.sources
+    return [Environment(read.pins(), python=read.python, complete=read.complete)], read.sources
 
 
 def read_requirements(path: Path, python: str | None = None) -> Read:
@@ -76,11 +83,14 @@ def is_pypi(address: object) -> bool:
     return isinstance(address, str) and _PYPI.match(address) is not None
 
 
+def any_or_specifier(text: str) -> SpecifierSet | None:
+    """Return the versions that a text allows, where `*` is any version; None if it can't be read."""
+    return SpecifierSet() if text == "*" else specifier(text)
+
+
 def from_other_index(pin: Pin) -> Pin:
     """Return the pin with an unknown version if it is one of a framework."""
-    if not _ON_OTHER_INDEXES.match(pin.name):
-        return pin
-    return Pin(pin.name, None, pin.place, pin.extras, pin.from_conda, pin.constraint)
+    return replace(pin, versions=None, invalid="") if _ON_OTHER_INDEXES.match(pin.name) else pin
 
 
 def _read(path: Path, read: Read, seen: set[Path], python: str | None, *, constraint: bool) -> None:
@@ -89,7 +99,7 @@ def _read(path: Path, read: Read, seen: set[Path], python: str | None, *, constr
     if not constraint and len(read.sources) == 1:
         read.complete = _COMPILED.search(source.text[:_HEAD_CHARACTERS]) is not None
         read.python = None if python else _compiled_for(source)
-    pythons = markers.pythons(python or (read.python.value if read.python else ">=2"))
+    pythons = markers.pythons(python) if python else markers.pythons_of(read.python)
     lines = source.text.splitlines()
     for number, text in logical_lines(source.text):
         inner = INCLUDE.fullmatch(text) or CONSTRAIN.fullmatch(text)
@@ -136,8 +146,36 @@ def pin_of(
         return None
     known = holds and wanted.url is None
     versions: SpecifierSet | None = wanted.specifier if known else None
-    extras = frozenset(normalized(one) for one in wanted.extras)
+    extras = frozenset(map(normalized, wanted.extras))
     return Pin(normalized(wanted.name), versions, place, extras, constraint=constraint)
+
+
+def pin_of_table(
+    name: str,
+    wanted: object,
+    place: Place,
+    pythons: tuple[str, ...] = (),
+    *,
+    versions_of: Callable[[str], SpecifierSet | None] = any_or_specifier,
+    also_elsewhere: tuple[str, ...] = (),
+    default: str | None = None,
+) -> Pin | None:
+    """Return the pin of a package whose version, extras and conditions are in a table of a TOML file.
+
+    Return None if its conditions exclude it. If they depend on unknown values, or if it does not come from an
+    index, its version is unknown. wanted: the table, or the version alone. also_elsewhere: keys besides the
+    usual ones that say so. default: the version of a table without one.
+    """
+    given: Mapping[str, Any] = wanted if isinstance(wanted, dict) else {"version": wanted}
+    version = given.get("version", default)
+    conditions = [f"({given['markers']})"] if isinstance(given.get("markers"), str) else []
+    conditions += [f"{key} {given[key]}" for key in _CONDITIONS if isinstance(given.get(key), str)]
+    holds = markers.holds(" and ".join(conditions), pythons) if conditions else True
+    if holds is False:
+        return None
+    known = holds and isinstance(version, str) and given.keys().isdisjoint((*ELSEWHERE, *also_elsewhere))
+    extras = frozenset(map(normalized, texts_of(given.get("extras"))))
+    return Pin(normalized(name), versions_of(version) if known else None, place, extras)
 
 
 def _compiled_for(source: Source) -> Stated | None:

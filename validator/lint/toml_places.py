@@ -54,12 +54,22 @@ def parse(source: Source) -> tuple[dict[str, Any], Places]:
     return document, _places(source)
 
 
-def table_of(document: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    """Return a table of a document, empty if it is not there."""
-    found: Any = document
+def table_of(document: object, *names: str) -> Mapping[str, Any]:
+    """Return a table inside a table, or the table itself without names; empty if there is no such table."""
+    table = document
     for name in names:
-        found = found.get(name) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) else {}
+        table = table.get(name) if isinstance(table, dict) else None
+    return table if isinstance(table, dict) else {}
+
+
+def list_of(value: object) -> list[Any]:
+    """Return a value that is a list, and an empty list for any other value."""
+    return value if isinstance(value, list) else []
+
+
+def texts_of(value: object) -> list[str]:
+    """Return the texts in a list; none for any other value."""
+    return [item for item in list_of(value) if isinstance(item, str)]
 
 
 def _places(source: Source) -> Places:
@@ -78,8 +88,8 @@ def _places(source: Source) -> Places:
             keys.setdefault((table, seen.get(table, 0), match["key"]), place)
         else:
             texts = match.group("long", "raw", "text", "literal")
-            found = next((text for text in texts if text is not None), None)
-            if found is not None:
+            content = next((text for text in texts if text is not None), None)
+            if content is not None:
                 # An escaped character does not occur in what is looked for, apart from quotes.
-                strings.setdefault(found.replace('\\"', '"'), []).append(place)
+                strings.setdefault(content.replace('\\"', '"'), []).append(place)
     return Places(strings, keys, Place(source.name, 1, 1))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from yaml import MappingNode, Node, SequenceNode
+from yaml import MappingNode, Node, ScalarNode, SequenceNode
 
 from ..errors import InputError
-from ..matrix.document import parse_document
+from ..matrix.document import keys_of, parse_document
 from ..matrix.problems import MatrixError
 from ..model.finding import Place
 from .source_file import Source
@@ -24,9 +24,24 @@ def root_of(source: Source, what: str) -> MappingNode:
     return root
 
 
+def entries(node: Node | None) -> dict[str, tuple[Node, Node]]:
+    """Return the nodes of the key and the value for each key of a mapping; none for any other node."""
+    return keys_of(node) if isinstance(node, MappingNode) else {}
+
+
+def members(node: Node | None) -> dict[str, Node]:
+    """Return the values of a mapping by their keys; none for any other node."""
+    return {name: value for name, (_, value) in entries(node).items()}
+
+
 def items(node: Node | None) -> Iterator[Node]:
     """Yield the items of a list; none for any other node."""
     yield from node.value if isinstance(node, SequenceNode) else ()
+
+
+def scalar(node: Node | None) -> str | None:
+    """Return the text of a scalar, and None for any other node."""
+    return str(node.value) if isinstance(node, ScalarNode) else None
 
 
 def place_of(source: Source, node: Node) -> Place:

@@ -1,0 +1,435 @@
+"""Draw conclusions from several observations: versions that don't fit one another, hidden devices.
+
+Each rule adds an observation of its own kind, which the list of causes can use as a sign. No rule names
+a cause: that two versions don't fit is a fact, and the causes say what it means. What a condition in `data/`
+can say is no rule here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ..compat import gpus, kernels, releases
+from ..compat.errors import UnknownGpu
+from ..compat.older_releases import release_of_any_age
+from ..compat.visible_devices import why_hidden
+from ..model.prediction import Outcome
+from ..versions import ComputeCapability, leading_numbers
+from .cuda_errors import CUDA_ERROR, CUINIT
+from .observations import DISTRIBUTIONS, Observation, Observations, normalized, on_windows, release
+
+#: The first compute capability that the newest wheels have kernels for (2.17 dropped 5.x).
+_OLDEST = ComputeCapability(6, 0)
+#: The first compute capability that no CUDA before this major version knows. Older libraries fail on it or
+#: start very slowly, although the driver compiles TensorFlow's own kernels.
+_AMPERE, _CUDA_FOR_AMPERE = (8, 0), 11
+#: A driver branch that compiles every PTX.
+_ANY_DRIVER = 9999
+#: Source files that were moved in 2.12, as its log lines name them.
+_BEFORE_2_12 = re.compile(r"\btensorflow/stream_executor/")
+#: Releases of the official GPU images whose TensorFlow can't open their cuDNN.
+_IMAGES_FROM, _IMAGES_BEFORE = (2, 18), (2, 22)
+#: The first release with Keras 3.
+_KERAS_3 = (2, 16)
+_PYTHON = re.compile(r"python ?(3\.\d{1,2})", re.IGNORECASE)
+#: Conda builds without CUDA.
+_CPU_BUILD = re.compile(r"(eigen|mkl|cpu)_")
+#: A process that uses this many MiB leaves little for others.
+_MUCH = 1024
+#: Digits of a number that is still plausible: of a memory size in MiB, and of one in bytes.
+_MIB_DIGITS = 7
+_BYTES_DIGITS = 15
+#: Other kinds than errors of cuInit that say why there is no GPU.
+_REASONS = (
+    "gpu_libraries_not_opened",
+    "libcuda_not_loaded",
+    "cudart_not_opened",
+    "cuda_library_not_loaded",
+    "kernel_module_not_running",
+    "compute_capability_ignored",
+    "gpu_cores_ignored",
+)
+#: Other kinds than errors of cuInit that are observed in a process without access to a GPU.
+_WITHOUT_GPU = ("gpu_list_empty", "cudart_not_opened", "nvidia_smi_failed")
+
+
+def conclude(observations: Observations) -> None:
+    """Add all conclusions. An empty list of GPUs comes first, because other rules build on it."""
+    for rule in RULES:
+        rule(observations)
+
+
+# GPUs that are hidden, or missing without a message.
+
+
+def empty_list(observations: Observations) -> None:
+    """Add an empty list on its own line, after a question for GPUs or the start of TensorFlow."""
+    empty = observations.first("empty_list")
+    before = (observations.first(kind) for kind in ("gpu_list_asked", "factory_notice", "cpu_feature_notice"))
+    question = next((observation for observation in before if observation is not None), None)
+    if observations.has("gpu_list") or observations.has("gpu_list_empty"):
+        return
+    if question is not None and empty is not None:
+        observations.conclude("gpu_list_empty", {}, question, empty)
+
+
+def visible_devices(observations: Observations) -> None:
+    """Add values of CUDA_VISIBLE_DEVICES and NVIDIA_VISIBLE_DEVICES that hide GPUs.
+
+    Source: CUDA programming guide, environment variables.
+    """
+    counts = (_number(counted.values.get("count", ""), 3) for counted in observations.of("gpu_count"))
+    count = max((number for number in counts if number is not None), default=None)
+    for variable in observations.of("variable"):
+        name, value = variable.values.get("name"), variable.values.get("value", "").strip("'\" ")
+        reason = None
+        if name == "NVIDIA_VISIBLE_DEVICES":
+            reason = "no device" if value in ("void", "none") else None
+        elif name == "CUDA_VISIBLE_DEVICES":
+            first = value.split(",")[0].strip()
+            if count and re.fullmatch(r"\d{1,9}", first) and int(first) >= count:
+                reason = f"there is no GPU {int(first)}: the machine has only {count}, numbered from 0"
+            else:
+                reason = why_hidden(value)
+        if name and reason:
+            observations.conclude("devices_hidden", {"name": name, "value": value, "why": reason}, variable)
+
+
+def capability(observations: Observations) -> str | None:
+    """Return the compute capability of the GPU, stated or known by its model; None where GPUs differ."""
+    values = {value for _, value in _gpu_capabilities(observations)}
+    ignored = observations.of("compute_capability_ignored")
+    values |= {value for observation in ignored if (value := observation.values.get("cc"))}
+    return values.pop() if len(values) == 1 else None
+
+
+def newest_release_for(capability: str) -> str | None:
+    """Return the newest stable release whose wheel has machine code for a GPU that today's wheels dropped.
+
+    Return None for other GPUs, and if no such release is known.
+    """
+    try:
+        wanted = ComputeCapability.parse(capability)
+    except ValueError:
+        return None
+    if wanted >= _OLDEST:
+        return None
+    for known in reversed(releases.releases()):
+        works = kernels.run_on(known.version, wanted, _ANY_DRIVER).outcome is Outcome.WORKS
+        if works and not known.prerelease:
+            return known.version
+    return None
+
+
+def _gpu_capabilities(observations: Observations) -> Iterator[tuple[Observation, str]]:
+    for stated in observations.of("compute_capability"):
+        if leading_numbers(stated.values.get("value", "")):
+            yield stated, stated.values["value"]
+    for gpu in observations.of("gpu"):
+        try:
+            yield gpu, str(gpus.gpu(gpu.values["name"]).compute_capability)
+        except UnknownGpu:
+            continue
+
+
+def gpu_newer_than_cuda(observations: Observations) -> None:
+    """Add a GPU that is newer than the CUDA of an old release, such as an RTX 3090 with TensorFlow 1.15."""
+    used = release(observations)
+    build = release_of_any_age(used[0]) if used else None
+    if used is None or build is None or not build.cuda or leading_numbers(build.cuda)[0] >= _CUDA_FOR_AMPERE:
+        return
+    for gpu, value in _gpu_capabilities(observations):
+        if leading_numbers(value) >= _AMPERE:
+            values = {"tensorflow": used[0], "built_with": build.cuda, "newer": value}
+            observations.conclude("gpu_newer_than_cuda", values, gpu, used[1])
+            return
+
+
+def driver_parts(observations: Observations) -> None:
+    """Add a driver library and a kernel module whose versions differ."""
+    kernel = observations.first("kernel_driver_version")
+    for kind in ("libcuda_version", "nvml_library_version"):
+        library = observations.first(kind)
+        if kernel is None or library is None:
+            continue
+        versions = {"kernel": kernel.values.get("version", ""), "library": library.values.get("version", "")}
+        # Versions are written with and without leading zeros: 470.57.2 and 470.57.02.
+        numbers = {leading_numbers(version) for version in versions.values()}
+        if len(numbers) == 2 and () not in numbers and len({len(parts) for parts in numbers}) == 1:
+            observations.conclude("driver_versions_differ", versions, library, kernel)
+
+
+def systems(observations: Observations) -> None:
+    """Add the system or processor, if its wheels have no CUDA in some or all releases."""
+    system = on_windows(observations) or observations.with_value("os", "name", "macos")
+    if system is not None:
+        observations.conclude("macos" if system.values["name"] == "macos" else "on_windows", {}, system)
+        return
+    for machine in observations.of("machine"):
+        if machine.values.get("name", "").lower() in ("aarch64", "arm64"):
+            observations.conclude("linux_on_arm", {}, machine)
+            return
+
+
+def compat_library(observations: Observations) -> None:
+    """Add a directory of cuda-compat on the loader's path."""
+    for variable in observations.of("variable"):
+        if variable.values.get("name") == "LD_LIBRARY_PATH":
+            directories = variable.values.get("value", "").split(":")
+            compat = [path for path in directories if re.search(r"cuda[^/]*/compat/?$", path)]
+            if compat:
+                observations.conclude("compat_library_on_path", {"path": compat[0]}, variable)
+
+
+def no_reason_given(observations: Observations) -> None:
+    """Add that a build with CUDA found no GPU and printed no reason, as from 2.13 to 2.17 without libcuda.
+
+    Only a build with CUDA registers its factories twice, which it reports (2.14 to 2.20). From 2.18 on, a
+    failed call to cuInit is always printed.
+    """
+    empty = observations.first("gpu_list_empty") or observations.first("device_not_registered")
+    factory = observations.first("factory_notice")
+    if empty is None or factory is None or any(observations.has(kind) for kind in _REASONS):
+        return
+    used = release(observations)
+    is_silent = used is None or (2, 13) <= leading_numbers(used[0]) < (2, 18)
+    if is_silent and observations.with_value(CUDA_ERROR, "place", CUINIT) is None:
+        observations.conclude("no_gpu_without_a_reason", {}, empty, factory)
+
+
+# Signs of the age of a release and of its libraries.
+
+
+def requested_cudart(observations: Observations) -> str:
+    """Return the CUDA (`10.1`, `11.0`) whose runtime library was not found, or an empty text."""
+    for missing in observations.of("cuda_library_not_loaded"):
+        match = re.fullmatch(
+            r"cudart64_(\d+)(\d)\.dll|libcudart\.so\.(\d+)(?:\.(\d+))?", missing.values.get("library", "")
+        )
+        if match:
+            return f"{match[1] or match[3]}.{match[2] or match[4] or 0}"
+    return ""
+
+
+def toolkit_of_another_version(observations: Observations) -> None:
+    """Add a toolkit of another version than the runtime library that was not found.
+
+    The names of libraries hold the major and the minor version up to CUDA 10, and only the major version from
+    11 on.
+    """
+    requested = requested_cudart(observations)
+    wanted = leading_numbers(requested)
+    for toolkit in observations.of("cuda") if requested else ():
+        present = leading_numbers(toolkit.values["version"])
+        parts = 1 if wanted[0] >= 11 or len(present) < 2 else 2
+        if present and wanted[:parts] != present[:parts]:
+            missing = observations.of("cuda_library_not_loaded")[0]
+            values = {
+                "library": missing.values["library"],
+                "found": toolkit.values["version"],
+                "asked": requested,
+            }
+            observations.conclude("toolkit_of_another_version", values, missing, toolkit)
+
+
+def age(observations: Observations) -> None:
+    """Add that log lines come from a release before 2.12, if the release is not known."""
+    old = next((each for each in observations if _BEFORE_2_12.search(each.text)), None)
+    if old is not None and release(observations) is None:
+        observations.conclude("before_2_12", {}, old)
+
+
+def official_image(observations: Observations) -> None:
+    """Add official GPU images whose TensorFlow can't open their cuDNN (tensorflow/tensorflow issue 94593).
+
+    `latest` is an older image if another release is stated or the log comes from before 2.12. Tags that
+    name Python 2 or 3 ended with 2.1.
+    """
+    stated = release(observations)
+    newest = stated is None or leading_numbers(stated[0]) >= _IMAGES_FROM
+    newest = newest and not observations.has("before_2_12")
+    for image in observations.of("image"):
+        name = image.values.get("name", "")
+        match = re.search(r"tensorflow/tensorflow:(\d[\w.]*|latest|nightly)[\w.-]*-gpu", name)
+        if match is None:
+            continue
+        moving = match[1] in ("latest", "nightly") and "-py" not in name
+        if (moving and newest) or _IMAGES_FROM <= leading_numbers(match[1]) < _IMAGES_BEFORE:
+            observations.conclude("official_image", {"image": name}, image)
+
+
+# Python, its packages and its files against the release in use.
+
+
+def shadowing_file(observations: Observations) -> None:
+    """Add a file tensorflow.py of the user. Packages have files of that name in their own directories."""
+    for file in observations.of("tensorflow_py_file"):
+        path = file.values["path"].strip()
+        if not re.search(r"(?:site|dist)-packages", path):
+            renamed = path.removesuffix("tensorflow.py") + "my_script.py"
+            observations.conclude("shadowing_file", {"path": path, "renamed": renamed}, file)
+
+
+def python_too_new(observations: Observations) -> None:
+    """Add a Python that is newer than every one that the newest release has a wheel for."""
+    unsupported, python = observations.first("python_not_supported"), observations.first("python")
+    named = _PYTHON.search(unsupported.text) if unsupported else None
+    shown = unsupported or python
+    minor = leading_numbers(named[1] if named else python.values["version"] if python else "")[:2]
+    newest = [known for known in releases.releases() if not known.prerelease][-1].pythons
+    if shown is not None and len(minor) == 2 and minor > leading_numbers(newest[-1]):
+        values = {"python": f"{minor[0]}.{minor[1]}", "pythons": f"{newest[0]} to {newest[-1]}"}
+        observations.conclude("python_newer_than_wheels", values, shown)
+
+
+def model_of_another_release(observations: Observations) -> None:
+    """Add a model that a newer release wrote than the one that loads it, or one from before Keras 3."""
+    for model in observations.of("model_moved"):
+        saved, loaded = (leading_numbers(model.values[name])[:2] for name in ("saved", "loaded"))
+        if saved > loaded:
+            observations.conclude("model_newer_than_release", model.values, model)
+        elif saved < _KERAS_3 <= loaded:
+            observations.conclude("model_older_than_keras", model.values, model)
+
+
+def tensorflow_packages(observations: Observations) -> None:
+    """Add builds without CUDA, and several distributions that overwrite one another's files."""
+    installed: dict[str, Observation] = {}
+    for package in observations.of("package"):
+        name, version = normalized(package.values["name"]), package.values["version"]
+        build, numbers = package.values.get("build", ""), leading_numbers(version)
+        if name in DISTRIBUTIONS:
+            installed.setdefault(name, package)
+        # Before 2.1, except for 1.15, only tensorflow-gpu had CUDA. The name of a conda build says it itself.
+        if name == "tensorflow" and not build and numbers < (2, 1) and numbers[:2] != (1, 15):
+            observations.conclude("build_without_cuda", {"build": f"tensorflow {version}"}, package)
+        if name in ("tensorflow", "tensorflow-base") and _CPU_BUILD.match(build):
+            observations.conclude("build_without_cuda", {"build": build}, package)
+    for name in ("tensorflow-cpu", "tf-nightly-cpu"):
+        if list(installed) == [name]:
+            observations.conclude("build_without_cuda", {"build": name}, installed[name])
+    # tensorflow and tensorflow-gpu, and tensorflow and tensorflow-intel, belong together.
+    several = [name for name in installed if name not in ("tensorflow-gpu", "tensorflow-intel")]
+    if len(several) > 1:
+        values = {"packages": ", ".join(several)}
+        observations.conclude("several_tensorflow_packages", values, *map(installed.__getitem__, several))
+
+
+def library_files(observations: Observations) -> None:
+    """Add a library that could not be opened, if a file of that name is somewhere else."""
+    for missing in observations.of("cuda_library_not_loaded") or observations.of("gpu_libraries_not_opened"):
+        for file in observations.of("library_file"):
+            if file.values["library"].startswith(missing.values.get("library", "")):
+                where = file.values.get("path", "") + file.values["library"]
+                sentence = f"{where} is there, but not where the loader looks"
+                observations.conclude("library_installed_not_found", {"sentence": sentence}, missing, file)
+
+
+# The running program: memory that is in use, backends, schedulers.
+
+
+def _number(text: str, digits: int) -> int | None:
+    """Return a plausible number, or None."""
+    return int(text) if text.isdecimal() and len(text) <= digits else None
+
+
+def memory_in_use(observations: Observations) -> None:
+    """Add memory that is in use before the program runs (a row of nvidia-smi)."""
+    for row in observations.of("gpu_memory"):
+        values = {name: row.values.get(name, "").strip() for name in ("used", "total")}
+        used, total = (_number(value, _MIB_DIGITS) for value in values.values())
+        if used and total and used * 2 > total:
+            observations.conclude("memory_mostly_used", values, row)
+
+
+def whole_memory_refused(observations: Observations) -> None:
+    """Add that all of the memory that was free when TensorFlow created its device can't be allocated."""
+    for device in observations.of("gpu_created"):
+        memory = _number(device.values.get("memory", ""), _MIB_DIGITS)
+        for failed in observations.of("device_allocation_failed"):
+            size = _number(failed.values.get("bytes", ""), _BYTES_DIGITS)
+            if memory is not None and size is not None and size >= memory << 20:
+                values = {"memory": device.values["memory"]}
+                observations.conclude("whole_memory_refused", values, failed, device)
+
+
+def processes(observations: Observations) -> None:
+    """Add processes that hold much of a GPU's memory (lower table of nvidia-smi): own ones and others."""
+    own_pids = {logged.values["pid"] for logged in observations.of("log_process")}
+    scripts = {
+        _file_name(run.values[key])
+        for run in observations.of("script_run")
+        for key in ("name", "file")
+        if run.values.get(key)
+    }
+    for process in observations.of("gpu_process"):
+        pid, name, memory = process.values["pid"], process.values["name"], process.values.get("memory", "")
+        if (_number(memory, _MIB_DIGITS) or 0) < _MUCH:
+            continue
+        own = pid in own_pids or any(_file_name(word) in scripts for word in name.split())
+        kind = "own_process_holds_memory" if own else "foreign_process_holds_memory"
+        observations.conclude(kind, {"pid": pid, "process": name, "memory": memory}, process)
+
+
+def _file_name(path: str) -> str:
+    return re.split(r"[/\\]", path)[-1]
+
+
+def keras_backend(observations: Observations) -> None:
+    """Add a backend in use that is not TensorFlow, or not the one that is configured."""
+    configured = observations.with_value("variable", "name", "KERAS_BACKEND") or observations.first(
+        "keras_backend_configured"
+    )
+    wanted = configured.values.get("value", "").strip("'\"").lower() if configured else ""
+    differs = False
+    for backend in observations.of("keras_backend"):
+        names = [
+            backend.values[name].lower() for name in ("value", "said", "named") if backend.values.get(name)
+        ]
+        active = names[0] if names else ""
+        if active not in ("", "tensorflow"):
+            observations.conclude("keras_backend_not_tensorflow", {"active": active}, backend)
+        is_same = active in ("", wanted) or (active, wanted) == ("pytorch", "torch")
+        if configured is not None and wanted and not is_same and not differs:
+            differs = True
+            values = {"active": active, "wanted": wanted}
+            observations.conclude("keras_backend_differs", values, backend, configured)
+    if configured is None or differs:
+        return
+    if wanted in ("jax", "torch", "numpy", "openvino", "theano", "cntk"):
+        observations.conclude("keras_backend_of_another_framework", {"value": wanted}, configured)
+
+
+def slurm_job(observations: Observations) -> None:
+    """Add a job of Slurm that requests no GPU, if its script, command or resources are known."""
+    request = observations.first("slurm_request")
+    missing = observations.with_value(CUDA_ERROR, "place", CUINIT) or next(
+        (first for kind in _WITHOUT_GPU if (first := observations.first(kind)) is not None), None
+    )
+    if request is not None and missing is not None and not observations.has("slurm_gpu_asked"):
+        observations.conclude("slurm_job_without_gpu", {}, request, missing)
+
+
+RULES = (
+    empty_list,
+    visible_devices,
+    gpu_newer_than_cuda,
+    driver_parts,
+    compat_library,
+    no_reason_given,
+    systems,
+    toolkit_of_another_version,
+    age,
+    official_image,
+    shadowing_file,
+    python_too_new,
+    model_of_another_release,
+    tensorflow_packages,
+    slurm_job,
+    memory_in_use,
+    whole_memory_refused,
+    keras_backend,
+    library_files,
+    processes,
+)
