@@ -83,6 +83,7 @@ def test_a_driver_that_no_feature_says_is_asked_for(tmp_path: Path) -> None:
     surveyor = FakeSurveyor(kinds, says)
     text = propose(surveyor)
     assert surveyor.asked == ["gpu7", "gpu8"]
+    assert "# CHECK: every node has a GPU, so `no-gpu` is not here: its cells are missing." in text
     assert places(tmp_path, text) == {
         "r535-t4": SlurmPlace(gres="gpu:tesla_t4:1"),
         "r580-h100": SlurmPlace(gres="gpu:1"),

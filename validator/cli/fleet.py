@@ -272,6 +272,7 @@ def cancel_command(run: str, matrix_path: Path, store_url: str | None, fleet_pat
 def logs_command(cell: str, run_name: str | None, matrix_path: Path, fleet_path: Path | None) -> int:
     """Print what the last attempt at a CELL wrote. CELL is a cell or the name of a unit."""
     from ..fleet.run_store import Runs
+    from ..fleet.submitter import word_of
 
     with Runs() as runs:
         for run in [runs.run(run_name)] if run_name else runs.all():
@@ -288,9 +289,13 @@ def logs_command(cell: str, run_name: str | None, matrix_path: Path, fleet_path:
         return EXIT_MISSING
     fleet = open_named_fleet(run.fleet, fleet_path_for(matrix_path, fleet_path))
     try:
-        click.echo(printable(fleet.logs(tried.handle)))
+        text = fleet.logs(tried.handle)
     finally:
         fleet.close()
+    if not text:
+        print_status(f"{tried.name} has no log on {run.fleet}: {tried.detail or word_of(tried)}")
+        return EXIT_MISSING
+    click.echo(printable(text))
     return EXIT_OK
 
 

@@ -214,7 +214,7 @@ class Kubernetes:
             self._api.delete_job(handle)
 
     def logs(self, handle: Handle) -> str:
-        """Return the logs of the unit's pods, and the state of those that have none."""
+        """Return the logs of the unit's pods, and why those that have none don't."""
         parts = []
         for pod in self._api.pods(f"{kubernetes_manifests.UNIT_LABEL}={handle}"):
             try:
@@ -222,8 +222,7 @@ class Kubernetes:
             except CutError as error:
                 text = f"{error}\n"
             parts.append(f"# {pod['metadata']['name']} on {node_of(pod) or 'no node'}\n{text}")
-        # Unlike `poll`, this changes nothing: the submitter may not have seen yet that the unit is lost.
-        return "".join(parts) or next((state.detail for *_, state in self._looked_up([handle])), "it is gone")
+        return "".join(parts)
 
     def preview(self, units: Sequence[Unit], requests: Mapping[str, ProbeRequest]) -> str:
         """Return the Jobs as YAML. Asks for the nodes, whose products are in the Jobs."""

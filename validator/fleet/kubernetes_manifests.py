@@ -341,7 +341,8 @@ def rights(namespace: str, user: str) -> tuple[Object, ...]:
         {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create", "get", "list", "delete"]},
         {"apiGroups": [""], "resources": ["pods", "events"], "verbs": ["get", "list"]},
         {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
-        {"apiGroups": [""], "resources": ["configmaps", "services"], "verbs": ["create"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "list", "delete"]},
+        {"apiGroups": [""], "resources": ["services"], "verbs": ["create"]},
     ]
     workers = {"matchExpressions": [{"key": WORKERS_LABEL, "operator": "Exists"}]}
     of_nodes = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list"]}]
@@ -356,8 +357,8 @@ def rights(namespace: str, user: str) -> tuple[Object, ...]:
         },
         _role("Role", {"name": name, "namespace": namespace}, rules),
         _binding("Role", {"name": name, "namespace": namespace}, subjects),
-        _role("ClusterRole", {"name": f"{name}-nodes"}, of_nodes),
-        _binding("ClusterRole", {"name": f"{name}-nodes"}, subjects),
+        _role("ClusterRole", {"name": f"{name}-nodes-{namespace}"}, of_nodes),
+        _binding("ClusterRole", {"name": f"{name}-nodes-{namespace}"}, subjects),
         {
             "apiVersion": "networking.k8s.io/v1",
             "kind": "NetworkPolicy",

@@ -211,7 +211,7 @@ class Fleet(Protocol):
         """End units, or take them out of the queue. Those that ended are left alone."""
 
     def logs(self, handle: Handle) -> str:
-        """Return what a unit wrote, as far as it can still be read."""
+        """Return what a unit wrote, as far as it can still be read; "" if there is nothing."""
 
     def forget(self, handles: Sequence[Handle]) -> None:
         """Remove the objects and files of units whose results are stored. It may do nothing."""
