@@ -21,7 +21,7 @@ from validator.fleet.protocol import (
     Refused,
     State,
 )
-from validator.fleet.run_state import Tried
+from validator.fleet.run_store import Tried
 from validator.fleet.submitter import Settled
 from validator.fleet.units import Unit
 from validator.model.measurement import Unread

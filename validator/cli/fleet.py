@@ -27,8 +27,7 @@ from .trust_options import trust_file_option, trust_path_for
 
 if TYPE_CHECKING:
     from ..fleet.protocol import Capacity
-    from ..fleet.run_state import FleetRun
-    from ..fleet.run_store import Runs
+    from ..fleet.run_store import FleetRun, Runs
 
 
 def _require_scheduler(_: click.Context, __: click.Parameter, value: str | None) -> str:

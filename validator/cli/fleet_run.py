@@ -16,8 +16,7 @@ from .options import print_status
 
 if TYPE_CHECKING:
     from ..fleet.protocol import Fleet
-    from ..fleet.run_state import FleetRun, Tried
-    from ..fleet.run_store import Runs
+    from ..fleet.run_store import FleetRun, Runs, Tried
     from ..matrix.plan import Plan
     from ..pipeline.fleet import CellResult, CellResultDocument
     from ..pipeline.publisher import PublishedImage

@@ -15,7 +15,7 @@ from ..compat.gpus import model_of
 from ..engines.own_checks import PackedCheck
 from ..engines.probe_archive import probe_request, probe_version
 from ..fleet.protocol import Answer, Fleet
-from ..fleet.run_state import Tried, Work
+from ..fleet.run_store import Tried, Work
 from ..fleet.submitter import Settled, WrongAnswer
 from ..fleet.units import Unit
 from ..locks.lock_files import render

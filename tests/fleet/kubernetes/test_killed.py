@@ -14,8 +14,7 @@ from pathlib import Path
 
 from validator.engines.protocol import ProbeRequest
 from validator.fleet import kubernetes_manifests
-from validator.fleet.run_state import Work
-from validator.fleet.run_store import Runs
+from validator.fleet.run_store import Runs, Work
 from validator.fleet.submitter import Submitter
 from validator.fleet.units import Unit
 
