@@ -23,7 +23,7 @@ from ..model.spec import NO_GPU
 from . import kubernetes_manifests
 from .frame import CutError
 from .job_output import read_answer, read_ending
-from .kubernetes_client import Api, Conflict, Invalid, NotFound, QuotaExceeded
+from .kubernetes_client import Api, Invalid, NotFound, QuotaExceeded
 from .kubernetes_nodes import GPU_VENDOR, Node, Term, capacity, read_node, terms_of
 from .kubernetes_states import (
     NO_POD_LIMIT_S,
@@ -93,9 +93,7 @@ class Kubernetes:
             self._api.delete_job(msgspec.structs.replace(unit, attempt=unit.attempt - 1).name)
         try:
             self._make_config_maps(request)
-            # There may be one, made by an earlier call or by another submitter.
-            with contextlib.suppress(Conflict):
-                self._api.create_job(self._job(unit, request))
+            self._api.create(self._job(unit, request))
             if unit.tasks > 1:
                 self._make_others(unit, request)
         except QuotaExceeded as error:
@@ -107,25 +105,13 @@ class Kubernetes:
         with the Job of task 0."""
         for found in self._api.jobs(f"{kubernetes_manifests.UNIT_LABEL}={unit.name}"):
             owner = found["metadata"]["uid"]
-            with contextlib.suppress(Conflict):
-                self._api.create_service(
-                    kubernetes_manifests.service(unit, namespace=self._api.namespace, owner=owner)
-                )
+            self._api.create(kubernetes_manifests.service(unit, namespace=self._api.namespace, owner=owner))
             for task in range(1, unit.tasks):
-                with contextlib.suppress(Conflict):
-                    self._api.create_job(self._job(unit, request, task, owner))
+                self._api.create(self._job(unit, request, task, owner))
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, State]:
         self._clean()
         found = {}
-        for name, job, state in self._looked_up(handles):
-            found[name] = state
-            if state.phase is Phase.LOST and not _is_finished(job):
-                self._lost.add(name)
-        return found
-
-    def _looked_up(self, handles: Sequence[Handle]) -> Iterator[tuple[str, Mapping[str, Any], State]]:
-        """Return the name, the Job and the state of each unit that the cluster has."""
         for selector in _selectors(handles):
             jobs = {job["metadata"]["name"]: job for job in self._api.jobs(selector)}
             pods: dict[str, list[dict[str, Any]]] = {}
@@ -135,7 +121,10 @@ class Kubernetes:
                 state = state_of(job, pods.get(name, ()), self._api.now)
                 if state.phase is Phase.WAITING and not pods.get(name):
                     state = self._without_pod(name, job, state)
-                yield name, job, state
+                found[name] = state
+                if state.phase is Phase.LOST and not _is_finished(job):
+                    self._lost.add(name)
+        return found
 
     def _clean(self) -> None:
         """Remove the Jobs that were lost. Whoever polled has noted that by now."""
@@ -155,35 +144,36 @@ class Kubernetes:
 
     def collect(self, handle: Handle) -> Answer:
         reasons = []
-        for pod in sorted(self._finished_pods(handle), key=lambda pod: terminated(pod).get("finishedAt", "")):
+        pods = [
+            pod
+            for pod in self._api.pods(f"{kubernetes_manifests.UNIT_LABEL}={handle}")
+            if terminated(pod) and not pod["metadata"].get("deletionTimestamp")
+        ]
+        for pod in sorted(pods, key=lambda pod: terminated(pod).get("finishedAt", "")):
             try:
                 return self._answer_of(pod)
             except CutError as error:
                 reasons.append(str(error))
         raise CutError(reasons[0] if reasons else "there is no pod that ended")
 
-    def _finished_pods(self, handle: Handle) -> Iterator[dict[str, Any]]:
-        for pod in self._api.pods(f"{kubernetes_manifests.UNIT_LABEL}={handle}"):
-            if terminated(pod) and not pod["metadata"].get("deletionTimestamp"):
-                yield pod
-
     def _answer_of(self, pod: Mapping[str, Any]) -> Answer:
         log = self._log_of(pod)
         container = container_of(pod)
         image_id = str(container.get("imageID") or "")
-        digest = _REPOSITORY_DIGEST.search(image_id)
+        found = _REPOSITORY_DIGEST.search(image_id)
         answer = read_answer(
             log,
             self._outside(pod),
             engine=str(terminated(pod).get("containerID") or "").partition("://")[0] or "kubernetes",
             isolates=True,
             # An id that is not a digest in a repository is not the one that was asked for either.
-            image_digest=digest[1] if digest else image_id or "unknown",
+            image_digest=found[1] if found else image_id or "unknown",
             node=node_of(pod),
         )
         message = str(terminated(pod).get("message") or "")
-        if message:
-            _compare(answer, message)
+        digest = hashlib.sha256(answer.report).hexdigest() if answer.report is not None else None
+        if message and read_ending(message.encode()).report != digest:
+            raise CutError("the report in the log is not the one that the termination message names")
         return answer
 
     def _log_of(self, pod: Mapping[str, Any]) -> bytes:
@@ -264,8 +254,7 @@ class Kubernetes:
         if self._config_maps.issuperset(kubernetes_manifests.config_map_names(request)):
             return
         for each in kubernetes_manifests.config_maps(request):
-            with contextlib.suppress(Conflict):
-                self._api.create_config_map(each)
+            self._api.create(each)
             self._config_maps.add(each["metadata"]["name"])
 
     def _all_nodes(self) -> tuple[Node, ...]:
@@ -283,10 +272,3 @@ def _selectors(handles: Iterable[Handle]) -> Iterator[str]:
     names = sorted(set(handles))
     for start in range(0, len(names), _NAMES):
         yield f"{kubernetes_manifests.UNIT_LABEL} in ({','.join(names[start : start + _NAMES])})"
-
-
-def _compare(answer: Answer, message: str) -> None:
-    """Raise CutError if the termination message is about another report than the log."""
-    digest = hashlib.sha256(answer.report).hexdigest() if answer.report is not None else None
-    if read_ending(message.encode()).report != digest:
-        raise CutError("the report in the log is not the one that the termination message names")
