@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
-from .proposal import Surveyor
 from .protocol import Fleet
+
+if TYPE_CHECKING:
+    from .proposal import Surveyor
 
 
 def opener_of(name: str) -> Callable[[Any], Fleet]:
@@ -24,7 +26,7 @@ def opener_of(name: str) -> Callable[[Any], Fleet]:
 def surveyor_of(name: str) -> Callable[[Any], Surveyor]:
     """Return the `open_surveyor` of an engine. Raises InputError if it has none."""
     opener_of(name)
-    opener: Callable[[Any], Surveyor] | None = _function(f"{name}_survey", "open_surveyor")
+    opener: Callable[[Any], Surveyor] | None = _function(name, "open_surveyor")
     if opener is None:
         raise InputError(
             f"the fleet engine {name} can't propose a file",

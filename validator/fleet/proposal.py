@@ -1,8 +1,8 @@
 """Propose a `fleet.yaml` from the nodes that a scheduler has.
 
-An engine NAME that can do this has a module `validator/fleet/NAME_survey.py` with a function
-`open_surveyor(settings: FleetSettings) -> Surveyor`. It says which kinds of nodes there are. If the
-scheduler does not know the driver, a short job reads it on one node of the kind.
+An engine that can do this has a function `open_surveyor(settings: FleetSettings) -> Surveyor` in its module,
+which says which kinds of nodes there are. If the scheduler does not know the driver, a short job reads it on
+one node of the kind.
 """
 
 from __future__ import annotations
