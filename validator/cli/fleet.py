@@ -75,6 +75,7 @@ def inventory_command(
     format_: str,
 ) -> int:
     """List the host classes, how many nodes each has, and how many cells of a profile they cover."""
+    from ..fleet.protocol import Capacity
     from .planning import load_plan
 
     if write:
@@ -86,18 +87,21 @@ def inventory_command(
         found = {capacity.host_class: capacity for capacity in fleet.inventory()}
     finally:
         fleet.close()
-    names = sorted({*found, *cells})
+    entries = [
+        _capacity_json(found.get(name, Capacity(name, 0, 0, 0, "no node")), cells[name])
+        for name in sorted({*found, *cells})
+    ]
     if format_ == "json":
-        click.echo(json_text([_capacity_json(name, found.get(name), cells[name]) for name in names]))
+        click.echo(json_text(entries))
     else:
         from rich.table import Table
 
         from ..reports.terminal import show
 
         table = Table("host class", "nodes", "usable", "GPUs each", "cells", "", box=None, pad_edge=False)
-        for name in names:
-            entry = _capacity_json(name, found.get(name), cells[name])
-            table.add_row(name, *(str(entry[key]) for key in ("nodes", "usable", "gpus", "cells", "detail")))
+        for entry in entries:
+            numbers = (str(entry[key]) for key in ("nodes", "usable", "gpus", "cells"))
+            table.add_row(entry["host_class"], *numbers, entry["detail"])
         show(table)
     covered = sum(number for name, number in cells.items() if name in found and found[name].nodes)
     print_status(f"{covered} of {sum(cells.values())} cells have a node.")
@@ -115,11 +119,9 @@ class CapacityDocument(TypedDict):
     detail: Annotated[str, "What else the scheduler says."]
 
 
-def _capacity_json(name: str, capacity: Capacity | None, cells: int) -> CapacityDocument:
-    if capacity is None:
-        return {"host_class": name, "nodes": 0, "usable": 0, "gpus": 0, "cells": cells, "detail": "no node"}
+def _capacity_json(capacity: Capacity, cells: int) -> CapacityDocument:
     return {
-        "host_class": name,
+        "host_class": capacity.host_class,
         "nodes": capacity.nodes,
         "usable": capacity.usable,
         "gpus": capacity.gpus_per_node,

@@ -107,10 +107,39 @@ class SlurmFleet:
     def submit(
         self, units: Sequence[Unit], requests: Mapping[str, ProbeRequest]
     ) -> Mapping[str, Handle | Refused]:
-        found: dict[str, Handle | Refused] = {}
-        for tasks in sorted({unit.tasks for unit in units}):
-            found.update(self._submit([unit for unit in units if unit.tasks == tasks], requests))
-        return found
+        place = self._settings.place(units[0].host_class)
+        if place is None:
+            refused = Refused(f"{SETTINGS} names no nodes for {units[0].host_class}")
+            return {unit.name: refused for unit in units}
+        name = array_name(units)
+        try:
+            self._shared.write(name, units, requests, place)
+        except OSError as error:
+            raise MissingError(
+                f"{self.directory} can't be written: {error.strerror}",
+                hint=f"`directory` in {SETTINGS} has to be one that this machine and all nodes can write",
+            ) from error
+        with self._shared.locked():
+            handles = {
+                unit.name: self._shared.claim(unit.name, name, index) for index, unit in enumerate(units)
+            }
+            known = {(entry.name, entry.index) for entry in slurm_client.queue()}
+            missing: dict[str, list[int]] = {}
+            for handle in handles.values():
+                array, index, _ = parts_of(handle)
+                if (array, index) not in known and not self._shared.results(array).get(index):
+                    missing.setdefault(array, []).append(index)
+            refusals: dict[str, Refused] = {}
+            for array, indices in missing.items():
+                try:
+                    slurm_client.submit(self._options(array, place, indices, units[0].tasks))
+                except Refusal as error:
+                    refusals[array] = _refused(str(error), units[0].host_class)
+        return {
+            unit: refusals[array] if array in refusals and index in missing[array] else handle
+            for unit, handle in handles.items()
+            for array, index, _ in [parts_of(handle)]
+        }
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, State]:
         entries: dict[tuple[str, int], list[QueueEntry]] = {}
@@ -161,62 +190,18 @@ class SlurmFleet:
         """Keep everything: another submitter may still read it. The site cleans the directory."""
 
     def preview(self, units: Sequence[Unit], requests: Mapping[str, ProbeRequest]) -> str:
-        texts = []
-        for tasks in sorted({unit.tasks for unit in units}):
-            same = [unit for unit in units if unit.tasks == tasks]
-            place = self._settings.place(same[0].host_class)
-            if place is None:
-                continue
-            name = array_name(same)
-            command = shlex.join(
-                ["sbatch", "--parsable", *self._options(name, place, range(len(same)), tasks)]
-            )
-            names = "".join(f"# {index}: {unit.name} {unit.cell}\n" for index, unit in enumerate(same))
-            script = self._shared.script(name, tasks)
-            texts.append(f"{command}\n\n# The batch script:\n{script}\n# The units:\n{names}")
-        return "\n".join(texts)
+        place, tasks = self._settings.place(units[0].host_class), units[0].tasks
+        if place is None:
+            return ""
+        name = array_name(units)
+        options = self._options(name, place, range(len(units)), tasks)
+        command = shlex.join(["sbatch", "--parsable", *options])
+        names = "".join(f"# {index}: {unit.name} {unit.cell}\n" for index, unit in enumerate(units))
+        script = self._shared.script(name, tasks)
+        return f"{command}\n\n# The batch script:\n{script}\n# The units:\n{names}"
 
     def close(self) -> None:
         """Do nothing: there are no connections."""
-
-    # --- submitting ---------------------------------------------------------------------------------------
-
-    def _submit(
-        self, units: Sequence[Unit], requests: Mapping[str, ProbeRequest]
-    ) -> Mapping[str, Handle | Refused]:
-        place = self._settings.place(units[0].host_class)
-        if place is None:
-            refused = Refused(f"{SETTINGS} names no nodes for {units[0].host_class}")
-            return {unit.name: refused for unit in units}
-        name = array_name(units)
-        try:
-            self._shared.write(name, units, requests, place)
-        except OSError as error:
-            raise MissingError(
-                f"{self.directory} can't be written: {error.strerror}",
-                hint=f"`directory` in {SETTINGS} has to be one that this machine and all nodes can write",
-            ) from error
-        with self._shared.locked():
-            handles = {
-                unit.name: self._shared.claim(unit.name, name, index) for index, unit in enumerate(units)
-            }
-            known = {(entry.name, entry.index) for entry in slurm_client.queue()}
-            missing: dict[str, list[int]] = {}
-            for handle in handles.values():
-                array, index, _ = parts_of(handle)
-                if (array, index) not in known and not self._shared.results(array).get(index):
-                    missing.setdefault(array, []).append(index)
-            refusals: dict[str, Refused] = {}
-            for array, indices in missing.items():
-                try:
-                    slurm_client.submit(self._options(array, place, indices, units[0].tasks))
-                except Refusal as error:
-                    refusals[array] = _refused(str(error), units[0].host_class)
-        return {
-            unit: refusals[array] if array in refusals and index in missing[array] else handle
-            for unit, handle in handles.items()
-            for array, index, _ in [parts_of(handle)]
-        }
 
     def _options(self, array: str, place: SlurmPlace, indices: Sequence[int], tasks: int) -> list[str]:
         """Return the arguments of sbatch."""
