@@ -36,8 +36,7 @@ from validator.engines.protocol import ProbeRequest  # noqa: E402
 from validator.fleet.inside import frame  # noqa: E402
 from validator.fleet.job_output import read_answer  # noqa: E402
 from validator.fleet.protocol import Answer, Capacity, Handle, Phase, State  # noqa: E402
-from validator.fleet.run_state import Work  # noqa: E402
-from validator.fleet.run_store import Runs  # noqa: E402
+from validator.fleet.run_store import Runs, Work  # noqa: E402
 from validator.fleet.settings import SlurmSettings  # noqa: E402
 from validator.fleet.settings_schema import SlurmPlace  # noqa: E402
 from validator.fleet.slurm import SlurmFleet  # noqa: E402

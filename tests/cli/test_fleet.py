@@ -54,7 +54,8 @@ def published(spec: ImageSpec) -> PublishedImage:
 class Site:
     """A machine that submits, with its cluster.
 
-    host: of the reports. isolates: the cluster runs containers. signed: the statements.
+    host: of the reports. isolates: the cluster runs containers. signed: the statements. broken: a report
+    that can't be read, in the place of the report.
     """
 
     directory: Path
@@ -62,6 +63,7 @@ class Site:
     fleet: FakeFleet
     host: dict[str, Any] = field(default_factory=lambda: H100)
     isolates: bool = True
+    broken: bytes | None = None
     challenge: str | None = None
     outcomes: dict[str, str] = field(default_factory=dict)
     signed: list[bytes] = field(default_factory=list)
@@ -73,8 +75,9 @@ class Site:
         if "--challenge" in words:
             document["challenge"] = self.challenge or words[words.index("--challenge") + 1]
         outside = outside_of(self.host) if self.host["gpus"] else Unread.NO_GPU_OFFERED
+        content = json.dumps(document).encode() if self.broken is None else self.broken
         return Answer(
-            json.dumps(document).encode(), "", outside, "podman", self.isolates,
+            content, "", outside, "podman", self.isolates,
             job["image"] if self.isolates else None, "node1",
         )  # fmt: skip
 
@@ -199,6 +202,21 @@ def test_a_report_with_the_challenge_of_another_submitter_is_no_record(
     assert "its report is about another measurement" in capsys.readouterr().out
 
 
+def test_a_report_that_cannot_be_read_is_a_verdict_only_on_a_node_of_the_cell(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.broken = b"{broken"
+    site.fleet.capacities = (*NODES, Capacity("r535-t4", 1, 1, 1))
+    assert site.run([Cell(SPEC, T4_CLASS)]) == EXIT_MISSING
+    assert site.records() == []
+    said = capsys.readouterr().out
+    assert "the node is not of r535-t4, and its report can't be read" in said
+    # On a node of the cell, it is the image's fault.
+    assert site.run([Cell(SPEC, H100_CLASS)]) == EXIT_FAILED
+    [record] = site.records()
+    assert (record.cell, record.verdict) == (CELL, Verdict.FAILED)
+
+
 def test_failed_lost_and_missing_cells_are_told_apart(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     site.outcomes = {"gpu_compute": "fail"}
     site.fleet.endings = {(OTHER.identifier, "r580-h100", attempt): CUT for attempt in (1, 2, 3)}
@@ -224,10 +242,12 @@ def test_a_dry_run_prints_what_would_be_submitted(site: Site, capsys: pytest.Cap
         Result(OTHER, Status.MISSING, detail="it is not in the registry"),
     ]
     cells = [Cell(SPEC, H100_CLASS), Cell(OTHER, H100_CLASS)]
-    assert site.run(cells, dry_run=True, images=images, signs=False) == EXIT_OK
+    assert site.run(cells, dry_run=True, images=images, signs=False) == EXIT_MISSING
     printed = capsys.readouterr()
     assert printed.out.startswith("submit tfm-") and printed.out.endswith(f"{CELL}\n")
     assert f"{OTHER}: not submitted: it is not in the registry" in printed.err
+    assert "`build-matrix --push registry.test/ours --no-validate` builds and pushes" in printed.err
+    assert site.run(cells[:1], dry_run=True, images=images[:1], signs=False) == EXIT_OK
     assert site.fleet.jobs() == {}
     with Runs() as runs:
         assert runs.all() == []
@@ -315,6 +335,15 @@ def test_the_log_of_a_cell(scheduler: Site) -> None:
     assert fleet(scheduler, "logs", CELL).stdout.startswith("the log of job-tfm-")
     unknown = fleet(scheduler, "logs", "tf2.0.0@nowhere")
     assert (unknown.returncode, "no run has the cell" in unknown.stderr) == (EXIT_INPUT, True)
+
+
+def test_a_cell_that_left_no_log_is_said_to_have_none(scheduler: Site) -> None:
+    run = kill_at(scheduler, "polled")
+    fleet(scheduler, "cancel", run, "--store", str(scheduler.directory / "records.db"))
+    scheduler.fleet.log = ""
+    done = fleet(scheduler, "logs", CELL)
+    assert (done.returncode, done.stdout) == (EXIT_MISSING, "")
+    assert "has no log on fake: the run was cancelled" in done.stderr
 
 
 def test_the_cells_of_a_run(scheduler: Site) -> None:

@@ -21,7 +21,7 @@ from validator.fleet.protocol import (
     Refused,
     State,
 )
-from validator.fleet.run_state import Tried
+from validator.fleet.run_store import Tried
 from validator.fleet.submitter import Settled
 from validator.fleet.units import Unit
 from validator.model.measurement import Unread
@@ -52,6 +52,7 @@ class FakeFleet:
     down: Counter[str] = field(default_factory=Counter)
     step: Callable[[str], None] = lambda _: None
     answer: Callable[[dict[str, Any]], Answer] | None = None
+    log: str | None = None
     limits: int = 4
     workers: int = 1
     batch: int = 3
@@ -130,7 +131,7 @@ class FakeFleet:
             self._path(handle).write_text(json.dumps({**self._job(handle), "ending": Fault.CANCELLED}))
 
     def logs(self, handle: Handle) -> str:
-        return f"the log of {handle}"
+        return f"the log of {handle}" if self.log is None else self.log
 
     def forget(self, handles: Sequence[Handle]) -> None:
         self._answer("forget")

@@ -11,8 +11,8 @@ import pytest
 from validator.fleet.proposal import NodeKind, Seen, driver_of, model_in, propose
 from validator.fleet.settings import read_settings
 from validator.fleet.settings_schema import SlurmPlace
+from validator.fleet.slurm import kinds_of, seen_in
 from validator.fleet.slurm_client import Node
-from validator.fleet.slurm_survey import kinds_of, seen_in
 
 
 @dataclass
@@ -83,6 +83,7 @@ def test_a_driver_that_no_feature_says_is_asked_for(tmp_path: Path) -> None:
     surveyor = FakeSurveyor(kinds, says)
     text = propose(surveyor)
     assert surveyor.asked == ["gpu7", "gpu8"]
+    assert "# CHECK: every node has a GPU, so `no-gpu` is not here: its cells are missing." in text
     assert places(tmp_path, text) == {
         "r535-t4": SlurmPlace(gres="gpu:tesla_t4:1"),
         "r580-h100": SlurmPlace(gres="gpu:1"),

@@ -21,8 +21,7 @@ from tests.fleet.making import unit
 from validator.engines.protocol import ProbeRequest
 from validator.errors import MissingError
 from validator.fleet.protocol import Capacity, Fault, Phase, Refused
-from validator.fleet.run_state import FleetRun, Stage, Tried, Work
-from validator.fleet.run_store import Runs
+from validator.fleet.run_store import FleetRun, Runs, Stage, Tried, Work
 from validator.fleet.submitter import Submitter, WrongAnswer, decide, word_of
 from validator.fleet.units import Unit
 
@@ -62,7 +61,7 @@ class World:
     def runs(self) -> Iterator[Runs]:
         with Runs(self.directory / "runs") as runs:
             if self.each_statement:
-                runs._database._connection.set_trace_callback(self._step)
+                runs._connection.set_trace_callback(self._step)
             yield Watched(runs, self._step)  # type: ignore[misc]
 
     def submit(self) -> list[Tried]:
@@ -87,7 +86,7 @@ class World:
         return sum(self.caller.shown[-1].values(), Counter())
 
 
-WRITES = ("open_run", "add", "batch", "submitted", "seen", "keep", "done", "lost", "ended", "end")
+WRITES = ("open_run", "add", "save", "retry", "end")
 
 
 class Watched:
@@ -483,7 +482,7 @@ def test_what_people_see_is_in_the_store(tmp_path: Path) -> None:
     seen: list[tuple[Phase | None, str]] = []
 
     def look(name: str) -> None:
-        if name == "after seen":
+        if name in ("sleep", "settle"):
             with Runs(tmp_path / "runs") as runs:
                 seen.extend((try_.phase, try_.node) for try_ in runs.units(runs.all()[0]))
 

@@ -146,7 +146,7 @@ def test_python_code_installs_only_by_hash() -> None:
                     assert "--require-hashes" in words, lists[-1]
     assert {name.partition(":")[0] for name in lists} == {
         "validator/engines/venv.py",
-        "validator/fleet/slurm_job/runners.py",
+        "validator/fleet/slurm_job.py",
     }
 
 

@@ -27,8 +27,7 @@ from .trust_options import trust_file_option, trust_path_for
 
 if TYPE_CHECKING:
     from ..fleet.protocol import Capacity
-    from ..fleet.run_state import FleetRun
-    from ..fleet.run_store import Runs
+    from ..fleet.run_store import FleetRun, Runs
 
 
 def _require_scheduler(_: click.Context, __: click.Parameter, value: str | None) -> str:
@@ -76,6 +75,7 @@ def inventory_command(
     format_: str,
 ) -> int:
     """List the host classes, how many nodes each has, and how many cells of a profile they cover."""
+    from ..fleet.protocol import Capacity
     from .planning import load_plan
 
     if write:
@@ -87,18 +87,21 @@ def inventory_command(
         found = {capacity.host_class: capacity for capacity in fleet.inventory()}
     finally:
         fleet.close()
-    names = sorted({*found, *cells})
+    entries = [
+        _capacity_json(found.get(name, Capacity(name, 0, 0, 0, "no node")), cells[name])
+        for name in sorted({*found, *cells})
+    ]
     if format_ == "json":
-        click.echo(json_text([_capacity_json(name, found.get(name), cells[name]) for name in names]))
+        click.echo(json_text(entries))
     else:
         from rich.table import Table
 
         from ..reports.terminal import show
 
         table = Table("host class", "nodes", "usable", "GPUs each", "cells", "", box=None, pad_edge=False)
-        for name in names:
-            entry = _capacity_json(name, found.get(name), cells[name])
-            table.add_row(name, *(str(entry[key]) for key in ("nodes", "usable", "gpus", "cells", "detail")))
+        for entry in entries:
+            numbers = (str(entry[key]) for key in ("nodes", "usable", "gpus", "cells"))
+            table.add_row(entry["host_class"], *numbers, entry["detail"])
         show(table)
     covered = sum(number for name, number in cells.items() if name in found and found[name].nodes)
     print_status(f"{covered} of {sum(cells.values())} cells have a node.")
@@ -116,11 +119,9 @@ class CapacityDocument(TypedDict):
     detail: Annotated[str, "What else the scheduler says."]
 
 
-def _capacity_json(name: str, capacity: Capacity | None, cells: int) -> CapacityDocument:
-    if capacity is None:
-        return {"host_class": name, "nodes": 0, "usable": 0, "gpus": 0, "cells": cells, "detail": "no node"}
+def _capacity_json(capacity: Capacity, cells: int) -> CapacityDocument:
     return {
-        "host_class": name,
+        "host_class": capacity.host_class,
         "nodes": capacity.nodes,
         "usable": capacity.usable,
         "gpus": capacity.gpus_per_node,
@@ -272,6 +273,7 @@ def cancel_command(run: str, matrix_path: Path, store_url: str | None, fleet_pat
 def logs_command(cell: str, run_name: str | None, matrix_path: Path, fleet_path: Path | None) -> int:
     """Print what the last attempt at a CELL wrote. CELL is a cell or the name of a unit."""
     from ..fleet.run_store import Runs
+    from ..fleet.submitter import word_of
 
     with Runs() as runs:
         for run in [runs.run(run_name)] if run_name else runs.all():
@@ -288,9 +290,13 @@ def logs_command(cell: str, run_name: str | None, matrix_path: Path, fleet_path:
         return EXIT_MISSING
     fleet = open_named_fleet(run.fleet, fleet_path_for(matrix_path, fleet_path))
     try:
-        click.echo(printable(fleet.logs(tried.handle)))
+        text = fleet.logs(tried.handle)
     finally:
         fleet.close()
+    if not text:
+        print_status(f"{tried.name} has no log on {run.fleet}: {tried.detail or word_of(tried)}")
+        return EXIT_MISSING
+    click.echo(printable(text))
     return EXIT_OK
 
 

@@ -16,8 +16,7 @@ from .options import print_status
 
 if TYPE_CHECKING:
     from ..fleet.protocol import Fleet
-    from ..fleet.run_state import FleetRun, Tried
-    from ..fleet.run_store import Runs
+    from ..fleet.run_store import FleetRun, Runs, Tried
     from ..matrix.plan import Plan
     from ..pipeline.fleet import CellResult, CellResultDocument
     from ..pipeline.publisher import PublishedImage
@@ -59,8 +58,12 @@ def measure(asked: FleetRequest) -> int:
         click.echo(preview(planned.works, asked.fleet), nl=False)
         for result in not_built:
             print_status(f"{result.spec}: not submitted: {result.detail or result.status.value}")
+        if not_built:
+            print_status(
+                f"`build-matrix --push {asked.repository} --no-validate` builds and pushes images only."
+            )
         _say_going(planned.going, None)
-        return EXIT_OK
+        return _exit_code([], not_built)
     with Runs() as runs, runs.submitting(key):
         planned = plan_units(cells, asked.images, asked.run, asked.fleet, runs.owner)
         current = runs.open_run(key, name, _command(), {"store": asked.run.store.location})

@@ -20,11 +20,12 @@ import yaml
 from ..engines.protocol import ProbeRequest
 from ..model.measurement import Outside, Unread
 from ..model.spec import NO_GPU
+from ..versions import major
 from . import kubernetes_manifests
 from .frame import CutError
 from .job_output import read_answer, read_ending
-from .kubernetes_client import Api, Conflict, Invalid, NotFound, QuotaExceeded
-from .kubernetes_nodes import GPU_VENDOR, Node, Term, capacity, read_node, terms_of
+from .kubernetes_client import Api, Invalid, NotFound, QuotaExceeded
+from .kubernetes_nodes import GPU_VENDOR, Node, Term, capacity, read_node, taints_to_tolerate, terms_of
 from .kubernetes_states import (
     NO_POD_LIMIT_S,
     age_s,
@@ -34,6 +35,7 @@ from .kubernetes_states import (
     state_of,
     terminated,
 )
+from .proposal import NodeKind, Seen
 from .protocol import Answer, Capacity, Fault, FleetDown, Handle, Phase, Refused, State
 from .settings import FleetSettings, KubernetesSettings
 from .units import Unit
@@ -93,9 +95,7 @@ class Kubernetes:
             self._api.delete_job(msgspec.structs.replace(unit, attempt=unit.attempt - 1).name)
         try:
             self._make_config_maps(request)
-            # There may be one, made by an earlier call or by another submitter.
-            with contextlib.suppress(Conflict):
-                self._api.create_job(self._job(unit, request))
+            self._api.create(self._job(unit, request))
             if unit.tasks > 1:
                 self._make_others(unit, request)
         except QuotaExceeded as error:
@@ -107,25 +107,13 @@ class Kubernetes:
         with the Job of task 0."""
         for found in self._api.jobs(f"{kubernetes_manifests.UNIT_LABEL}={unit.name}"):
             owner = found["metadata"]["uid"]
-            with contextlib.suppress(Conflict):
-                self._api.create_service(
-                    kubernetes_manifests.service(unit, namespace=self._api.namespace, owner=owner)
-                )
+            self._api.create(kubernetes_manifests.service(unit, namespace=self._api.namespace, owner=owner))
             for task in range(1, unit.tasks):
-                with contextlib.suppress(Conflict):
-                    self._api.create_job(self._job(unit, request, task, owner))
+                self._api.create(self._job(unit, request, task, owner))
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, State]:
         self._clean()
         found = {}
-        for name, job, state in self._looked_up(handles):
-            found[name] = state
-            if state.phase is Phase.LOST and not _is_finished(job):
-                self._lost.add(name)
-        return found
-
-    def _looked_up(self, handles: Sequence[Handle]) -> Iterator[tuple[str, Mapping[str, Any], State]]:
-        """Return the name, the Job and the state of each unit that the cluster has."""
         for selector in _selectors(handles):
             jobs = {job["metadata"]["name"]: job for job in self._api.jobs(selector)}
             pods: dict[str, list[dict[str, Any]]] = {}
@@ -135,7 +123,10 @@ class Kubernetes:
                 state = state_of(job, pods.get(name, ()), self._api.now)
                 if state.phase is Phase.WAITING and not pods.get(name):
                     state = self._without_pod(name, job, state)
-                yield name, job, state
+                found[name] = state
+                if state.phase is Phase.LOST and not _is_finished(job):
+                    self._lost.add(name)
+        return found
 
     def _clean(self) -> None:
         """Remove the Jobs that were lost. Whoever polled has noted that by now."""
@@ -155,35 +146,36 @@ class Kubernetes:
 
     def collect(self, handle: Handle) -> Answer:
         reasons = []
-        for pod in sorted(self._finished_pods(handle), key=lambda pod: terminated(pod).get("finishedAt", "")):
+        pods = [
+            pod
+            for pod in self._api.pods(f"{kubernetes_manifests.UNIT_LABEL}={handle}")
+            if terminated(pod) and not pod["metadata"].get("deletionTimestamp")
+        ]
+        for pod in sorted(pods, key=lambda pod: terminated(pod).get("finishedAt", "")):
             try:
                 return self._answer_of(pod)
             except CutError as error:
                 reasons.append(str(error))
         raise CutError(reasons[0] if reasons else "there is no pod that ended")
 
-    def _finished_pods(self, handle: Handle) -> Iterator[dict[str, Any]]:
-        for pod in self._api.pods(f"{kubernetes_manifests.UNIT_LABEL}={handle}"):
-            if terminated(pod) and not pod["metadata"].get("deletionTimestamp"):
-                yield pod
-
     def _answer_of(self, pod: Mapping[str, Any]) -> Answer:
         log = self._log_of(pod)
         container = container_of(pod)
         image_id = str(container.get("imageID") or "")
-        digest = _REPOSITORY_DIGEST.search(image_id)
+        found = _REPOSITORY_DIGEST.search(image_id)
         answer = read_answer(
             log,
             self._outside(pod),
             engine=str(terminated(pod).get("containerID") or "").partition("://")[0] or "kubernetes",
             isolates=True,
             # An id that is not a digest in a repository is not the one that was asked for either.
-            image_digest=digest[1] if digest else image_id or "unknown",
+            image_digest=found[1] if found else image_id or "unknown",
             node=node_of(pod),
         )
         message = str(terminated(pod).get("message") or "")
-        if message:
-            _compare(answer, message)
+        digest = hashlib.sha256(answer.report).hexdigest() if answer.report is not None else None
+        if message and read_ending(message.encode()).report != digest:
+            raise CutError("the report in the log is not the one that the termination message names")
         return answer
 
     def _log_of(self, pod: Mapping[str, Any]) -> bytes:
@@ -214,7 +206,7 @@ class Kubernetes:
             self._api.delete_job(handle)
 
     def logs(self, handle: Handle) -> str:
-        """Return the logs of the unit's pods, and the state of those that have none."""
+        """Return the logs of the unit's pods, and why those that have none don't."""
         parts = []
         for pod in self._api.pods(f"{kubernetes_manifests.UNIT_LABEL}={handle}"):
             try:
@@ -222,8 +214,7 @@ class Kubernetes:
             except CutError as error:
                 text = f"{error}\n"
             parts.append(f"# {pod['metadata']['name']} on {node_of(pod) or 'no node'}\n{text}")
-        # Unlike `poll`, this changes nothing: the submitter may not have seen yet that the unit is lost.
-        return "".join(parts) or next((state.detail for *_, state in self._looked_up([handle])), "it is gone")
+        return "".join(parts)
 
     def preview(self, units: Sequence[Unit], requests: Mapping[str, ProbeRequest]) -> str:
         """Return the Jobs as YAML. Asks for the nodes, whose products are in the Jobs."""
@@ -265,8 +256,7 @@ class Kubernetes:
         if self._config_maps.issuperset(kubernetes_manifests.config_map_names(request)):
             return
         for each in kubernetes_manifests.config_maps(request):
-            with contextlib.suppress(Conflict):
-                self._api.create_config_map(each)
+            self._api.create(each)
             self._config_maps.add(each["metadata"]["name"])
 
     def _all_nodes(self) -> tuple[Node, ...]:
@@ -286,8 +276,54 @@ def _selectors(handles: Iterable[Handle]) -> Iterator[str]:
         yield f"{kubernetes_manifests.UNIT_LABEL} in ({','.join(names[start : start + _NAMES])})"
 
 
-def _compare(answer: Answer, message: str) -> None:
-    """Raise CutError if the termination message is about another report than the log."""
-    digest = hashlib.sha256(answer.report).hexdigest() if answer.report is not None else None
-    if read_ending(message.encode()).report != digest:
-        raise CutError("the report in the log is not the one that the termination message names")
+# -- the kinds of nodes, by the labels of GPU Feature Discovery ------------------------------------------
+
+
+def open_surveyor(settings: FleetSettings) -> KubernetesSurveyor:
+    """Return the surveyor. Raises MissingError without access to a cluster."""
+    chosen = settings.kubernetes
+    return KubernetesSurveyor(Api(chosen.context, chosen.namespace))
+
+
+class KubernetesSurveyor:
+    """The cluster of the kubeconfig."""
+
+    section = "kubernetes"
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self.keys: Mapping[str, tuple[str, str]] = {
+            "namespace": (api.namespace, "CHECK: `fleet manifests` prints the permissions that it needs."),
+        }
+
+    def survey(self) -> list[NodeKind]:
+        return kinds_of(read_node(item) for item in self._api.nodes())
+
+    def ask(self, kind: NodeKind) -> Seen | None:
+        """Return None: a pod needs an image, and no image is on every cluster. Labels are what there is."""
+        return None
+
+
+def kinds_of(nodes: Iterable[Node]) -> list[NodeKind]:
+    """Return the kinds of nodes: those with the same driver branch, GPU and taints are one."""
+    kinds: dict[tuple[str, str, bool, str], list[Node]] = {}
+    for node in nodes:
+        has_gpu = any(node.gpus(name) for name in node.allocatable if name.startswith(f"{GPU_VENDOR}/"))
+        driver, model = (major(node.driver or ""), node.model or "") if has_gpu else ("", "")
+        kinds.setdefault((driver, model, has_gpu, str(taints_to_tolerate(node))), []).append(node)
+    return [
+        NodeKind(len(alike), min(node.name for node in alike), driver, model, has_gpu, _place(alike))
+        for (driver, model, has_gpu, _), alike in sorted(kinds.items())
+    ]
+
+
+def _place(alike: Sequence[Node]) -> dict[str, object]:
+    """Return the keys by which a pod gets one of these nodes, as far as the defaults don't do it."""
+    place: dict[str, object] = {}
+    classes = alike[0].host_classes()
+    terms = terms_of(classes[0], alike) if classes else ()
+    if len(terms) == 1:
+        place["node_selector"] = dict(terms[0])
+    if taints := taints_to_tolerate(alike[0]):
+        place["tolerations"] = taints
+    return place

@@ -7,6 +7,7 @@ model objects are not made, because they take most of its time and memory.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import email.utils
 import os
@@ -38,7 +39,7 @@ class NotFound(ValidatorError):
     """The object does not exist."""
 
 
-class Conflict(ValidatorError):
+class _Conflict(ValidatorError):
     """An object of this name exists."""
 
 
@@ -96,49 +97,43 @@ class Api:
 
     # -- what the engine needs -----------------------------------------------------------------------
 
-    def create_job(self, body: Json) -> None:
-        """Create a Job. Raises Conflict if there is one of its name, QuotaExceeded, or Invalid."""
-        self._ask(self._batch.create_namespaced_job, self.namespace, body, what="create the Job")
+    def create(self, body: Json) -> None:
+        """Create a Job, a service or a config map, unless there is one of its name.
 
-    def create_service(self, body: Json) -> None:
-        """Create a service. Raises Conflict if there is one of its name."""
-        self._ask(self._core.create_namespaced_service, self.namespace, body, what="create the service")
-
-    def create_config_map(self, body: Json) -> None:
-        """Create a config map. Raises Conflict if there is one of its name."""
-        self._ask(self._core.create_namespaced_config_map, self.namespace, body, what="create the config map")
+        Raises QuotaExceeded or Invalid.
+        """
+        calls: dict[str, tuple[Callable[..., Any], str]] = {
+            "Job": (self._batch.create_namespaced_job, "Job"),
+            "Service": (self._core.create_namespaced_service, "service"),
+            "ConfigMap": (self._core.create_namespaced_config_map, "config map"),
+        }
+        call, what = calls[body["kind"]]
+        with contextlib.suppress(_Conflict):
+            self._ask(call, self.namespace, body, what=f"create the {what}")
 
     def delete_job(self, name: str) -> None:
-        """Delete a Job and its pods. Without a policy, the pods would stay. It is not an error if there is
-        none.
-        """
-        try:
-            self._ask(
-                self._batch.delete_namespaced_job, name, self.namespace, propagation_policy="Background",
-                what=f"delete the Job {name}",
-            )  # fmt: skip
-        except NotFound:
-            return
+        """Delete a Job and its pods, if it is there. Without a policy, the pods would stay."""
+        what = f"delete the Job {name}"
+        call = self._batch.delete_namespaced_job
+        with contextlib.suppress(NotFound):
+            self._ask(call, name, self.namespace, propagation_policy="Background", what=what)
 
     def jobs(self, selector: str) -> Iterator[Json]:
-        yield from self._list(
-            self._batch.list_namespaced_job, "list Jobs", self.namespace, label_selector=selector
-        )
+        call = self._batch.list_namespaced_job
+        return self._list(call, "list Jobs", self.namespace, label_selector=selector)
 
     def pods(self, selector: str) -> Iterator[Json]:
-        yield from self._list(
-            self._core.list_namespaced_pod, "list pods", self.namespace, label_selector=selector
-        )
+        call = self._core.list_namespaced_pod
+        return self._list(call, "list pods", self.namespace, label_selector=selector)
 
     def events_of(self, name: str) -> Iterator[Json]:
         """Return the events about the Job of a name."""
+        call = self._core.list_namespaced_event
         selector = f"involvedObject.kind=Job,involvedObject.name={name}"
-        yield from self._list(
-            self._core.list_namespaced_event, "list events", self.namespace, field_selector=selector
-        )
+        return self._list(call, "list events", self.namespace, field_selector=selector)
 
     def nodes(self) -> Iterator[Json]:
-        yield from self._list(self._core.list_node, "list nodes")
+        return self._list(self._core.list_node, "list nodes")
 
     def node(self, name: str) -> Json:
         """Return a node. Raises NotFound."""
@@ -220,7 +215,7 @@ class Api:
                 hint="`fleet manifests` prints the permissions that an administrator has to grant",
             )
         if status in (404, 409):
-            return (NotFound if status == 404 else Conflict)(text)
+            return (NotFound if status == 404 else _Conflict)(text)
         if status in (400, 413, 422):
             return Invalid(f"the API server can't {what}: {text}")
         if status == 429 or status >= 500:

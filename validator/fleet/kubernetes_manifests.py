@@ -1,20 +1,17 @@
-"""The objects that the Kubernetes engine makes: a Job for each unit, and config maps with the probe and the
-lock.
-
-The pods meet the *restricted* level of the Pod Security Standards
-(https://kubernetes.io/docs/concepts/security/pod-security-standards/). They carry no credentials; the pull
-secret stays with the node's kubelet.
-"""
+"""The objects that the Kubernetes engine makes, from the files in `templates/`."""
 
 from __future__ import annotations
 
 import base64
+import copy
 import functools
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from ..engines.interpreters import START
 from ..engines.protocol import ProbeRequest
@@ -33,25 +30,20 @@ MANAGED_BY = {"app.kubernetes.io/managed-by": "tensorflow-gpu-matrix"}
 UNIT_LABEL = "tensorflow-gpu-matrix.github.io/unit"
 #: The unit's name, on what the tasks of a unit of several have in common.
 WORKERS_LABEL = "tensorflow-gpu-matrix.github.io/workers"
-#: The port at which the tasks of a unit meet. Each pod has an address of its own.
-_PORT = 29500
 #: The queue of Kueue (https://kueue.sigs.k8s.io/docs/tasks/run/jobs/).
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+#: Names of the container, its directory and its termination message in `templates/job.yaml`.
 CONTAINER = "probe"
-#: Bytes of all files in a config map, by Kubernetes' own limit.
-LARGEST_CONFIG_MAP = 1 << 20
-
 _DIRECTORY = "/opt/validator-probe"
 _TERMINATION = "/dev/termination-log"
-#: `nobody` of most distributions. Kubernetes does not know the number of a user that an image names.
-_USER = 65534
+#: The port at which the tasks of a unit meet. Each pod has an address of its own.
+_PORT = 29500
+#: Bytes of all files in a config map, by Kubernetes' own limit.
+LARGEST_CONFIG_MAP = 1 << 20
 #: A lost node's pods are given up after this time. Kubernetes' own default is five minutes.
 _UNREACHABLE_S = 15
-_GRACE_S = 5
 #: Between the limit inside the container and the pod's deadline, for the start and the writing of the report.
 _MARGIN_S = 120
-#: How long a finished Job can be read: a submitter that died in the night is resumed the next day.
-_KEPT_S = 2 * 24 * 60 * 60
 
 
 def config_maps(request: ProbeRequest) -> tuple[Object, ...]:
@@ -94,13 +86,9 @@ def _config_map(files: Files) -> Object:
             f" A Kubernetes config map holds at most {LARGEST_CONFIG_MAP}",
             hint="make the user's own checks smaller",
         )
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": _config_map_name(files), "labels": MANAGED_BY},
-        "immutable": True,
-        "binaryData": {name: base64.b64encode(content).decode() for name, content in files},
-    }
+    content = {name: base64.b64encode(content).decode() for name, content in files}
+    [made] = _filled("config-map", name=_config_map_name(files), content=content)
+    return made
 
 
 def job(
@@ -121,155 +109,62 @@ def job(
     terms: the labels of the nodes that it may run on, each with its values; a node has to match one of the
     terms.
     """
-    deadline_s = pod_deadline_s(request, place)
-    name = _task_name(unit, task)
+    # The limit inside the container comes first.
+    deadline_s = max(place.time_limit * 60, math.ceil(request.timeout_s) + _MARGIN_S)
+    name = f"{unit.name}-{task}" if task else unit.name
     labels = {**MANAGED_BY, UNIT_LABEL: name}
+    command = [
+        *("/bin/sh", "-c", START, f"{_DIRECTORY}/inside.py"),
+        *("--limit", f"{request.timeout_s:.0f}", "--termination", _TERMINATION),
+    ]
+    together: Object = dict.fromkeys(("hostname", "subdomain", "apart"))
     if unit.tasks > 1:
         labels[WORKERS_LABEL] = unit.name
-    queue = {QUEUE_LABEL: place.queue} if place.queue else {}
-    about = {"cell": unit.cell, "depth": unit.depth, "probe-version": unit.probe_version}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "labels": {**labels, **queue},
-            **_owned_by(unit, owner),
-            "annotations": {f"tensorflow-gpu-matrix.github.io/{name}": text for name, text in about.items()},
-        },
-        "spec": {
-            "completions": 1,
-            "parallelism": 1,
-            # A fault ends the attempt. The next one has another name.
-            "backoffLimit": 0,
-            # It deletes the pod with its log, so it only removes what nobody waits for any more. It counts
-            # from the creation, and the pod's own deadline counts from its start on a node.
-            "activeDeadlineSeconds": place.wait_limit * 60 + deadline_s + _MARGIN_S,
-            "ttlSecondsAfterFinished": _KEPT_S,
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": _pod(unit, request, place, terms, pull_secret, deadline_s, task),
-            },
-        },
-    }
-
-
-def service(unit: Unit, *, namespace: str, owner: str) -> Object:
-    """Return the headless service that gives the pods of a unit of several tasks their names.
-
-    The tasks meet before they are ready. owner: the uid of the Job of task 0.
-    """
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {
-            "name": unit.name,
-            "namespace": namespace,
-            "labels": {**MANAGED_BY, WORKERS_LABEL: unit.name},
-            **_owned_by(unit, owner),
-        },
-        "spec": {
-            "clusterIP": "None",
-            "publishNotReadyAddresses": True,
-            "selector": {WORKERS_LABEL: unit.name},
-        },
-    }
-
-
-def _task_name(unit: Unit, task: int) -> str:
-    return f"{unit.name}-{task}" if task else unit.name
-
-
-def _owned_by(unit: Unit, owner: str) -> Object:
-    if not owner:
-        return {}
-    job = {"apiVersion": "batch/v1", "kind": "Job", "name": unit.name, "uid": owner}
-    return {"ownerReferences": [job]}
-
-
-def pod_deadline_s(request: ProbeRequest, place: KubernetesPlace) -> int:
-    """Return the seconds that a pod may take on its node. The limit inside the container comes first."""
-    return max(place.time_limit * 60, math.ceil(request.timeout_s) + _MARGIN_S)
-
-
-def _pod(
-    unit: Unit,
-    request: ProbeRequest,
-    place: KubernetesPlace,
-    terms: Sequence[Mapping[str, Sequence[str]]],
-    pull_secret: str,
-    deadline_s: int,
-    task: int,
-) -> Object:
-    spec: Object = {
-        "restartPolicy": "Never",
-        "activeDeadlineSeconds": deadline_s,
-        # After SIGTERM the probe has nothing to save, and a lost node's pod is known to be lost after this
-        # time.
-        "terminationGracePeriodSeconds": _GRACE_S,
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": _USER,
-            "runAsGroup": _USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "tolerations": _tolerations(place),
-        "containers": [_container(unit, request, place, task)],
-        "volumes": [
-            {
-                "name": "probe",
-                "projected": {
-                    "defaultMode": 0o444,
-                    "sources": [{"configMap": {"name": name}} for name in config_map_names(request)],
-                },
-            },
-            {"name": "tmp", "emptyDir": {}},
-        ],
-    }
-    affinity: Object = {}
-    if unit.tasks > 1:
-        # Names in the service, and a node for each.
-        spec |= {"hostname": _host(task), "subdomain": unit.name}
+        addresses = [f"task{number}.{unit.name}:{_PORT}" for number in range(unit.tasks)]
+        command += ["--task", str(task), "--workers", ",".join(addresses)]
         apart = {
             "labelSelector": {"matchLabels": {WORKERS_LABEL: unit.name}},
             "topologyKey": "kubernetes.io/hostname",
         }
-        affinity["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
-    if terms:
-        wanted = [
-            {
-                "matchExpressions": [
-                    {"key": key, "operator": "In", "values": list(values)}
-                    for key, values in sorted(term.items())
-                ]
-            }
-            for term in terms
-        ]
-        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": wanted}}
-        affinity["nodeAffinity"] = required
-    if affinity:
-        spec["affinity"] = affinity
-    if pull_secret:
-        spec["imagePullSecrets"] = [{"name": pull_secret}]
-    return spec
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
+        together = {"hostname": f"task{task}", "subdomain": unit.name, "apart": required}
+    [made] = _filled(
+        "job",
+        name=name,
+        namespace=namespace,
+        job_labels={**labels, **({QUEUE_LABEL: place.queue} if place.queue else {})},
+        pod_labels=labels,
+        owners=_owners(unit, owner),
+        cell=unit.cell,
+        depth=unit.depth,
+        probe_version=unit.probe_version,
+        job_deadline_s=place.wait_limit * 60 + deadline_s + _MARGIN_S,
+        pod_deadline_s=deadline_s,
+        tolerations=_tolerations(place),
+        image=unit.reference,
+        command=[*command, "--", *request.arguments],
+        limits=_limits(unit, place),
+        sources=[{"configMap": {"name": name}} for name in config_map_names(request)],
+        nodes=_nodes(terms),
+        pull_secrets=[{"name": pull_secret}] if pull_secret else None,
+        **together,
+    )
+    return made
 
 
-def _host(task: int) -> str:
-    return f"task{task}"
+def service(unit: Unit, *, namespace: str, owner: str) -> Object:
+    """Return the service of a unit of several tasks. owner: the uid of the Job of task 0."""
+    [made] = _filled("service", name=unit.name, namespace=namespace, owners=_owners(unit, owner))
+    return made
 
 
-def _tasks(unit: Unit, task: int) -> list[str]:
-    """Return the arguments of `inside.py` for one of several tasks."""
-    if unit.tasks == 1:
-        return []
-    addresses = [f"{_host(number)}.{unit.name}:{_PORT}" for number in range(unit.tasks)]
-    return ["--task", str(task), "--workers", ",".join(addresses)]
+def _owners(unit: Unit, owner: str) -> list[Object] | None:
+    if not owner:
+        return None
+    return [{"apiVersion": "batch/v1", "kind": "Job", "name": unit.name, "uid": owner}]
 
 
-def _container(unit: Unit, request: ProbeRequest, place: KubernetesPlace, task: int) -> Object:
+def _limits(unit: Unit, place: KubernetesPlace) -> Object:
     limits: Object = {}
     if place.cpus:
         limits["cpu"] = str(place.cpus)
@@ -277,29 +172,22 @@ def _container(unit: Unit, request: ProbeRequest, place: KubernetesPlace, task: 
         limits["memory"] = f"{place.memory}Gi"
     if unit.host_class != NO_GPU:
         limits[place.resource] = "1"
-    return {
-        "name": CONTAINER,
-        "image": unit.reference,
-        "imagePullPolicy": "IfNotPresent",
-        "command": [
-            *("/bin/sh", "-c", START, f"{_DIRECTORY}/inside.py"),
-            *("--limit", f"{request.timeout_s:.0f}", "--termination", _TERMINATION, *_tasks(unit, task)),
-            *("--", *request.arguments),
-        ],
-        "workingDir": _DIRECTORY,
-        "env": [{"name": "HOME", "value": "/tmp"}],
-        "terminationMessagePath": _TERMINATION,
-        "resources": {"limits": limits, "requests": dict(limits)},
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-        "volumeMounts": [
-            {"name": "probe", "mountPath": _DIRECTORY, "readOnly": True},
-            {"name": "tmp", "mountPath": "/tmp"},
-        ],
-    }
+    return limits
+
+
+def _nodes(terms: Sequence[Mapping[str, Sequence[str]]]) -> Object | None:
+    wanted = [
+        [{"key": key, "operator": "In", "values": list(values)} for key, values in sorted(term.items())]
+        for term in terms
+    ]
+    if not wanted:
+        return None
+    selected = {"nodeSelectorTerms": [{"matchExpressions": expressions} for expressions in wanted]}
+    return {"requiredDuringSchedulingIgnoredDuringExecution": selected}
 
 
 def _tolerations(place: KubernetesPlace) -> list[Object]:
-    lost = [
+    found: list[Object] = [
         {
             "key": f"node.kubernetes.io/{state}",
             "operator": "Exists",
@@ -308,89 +196,41 @@ def _tolerations(place: KubernetesPlace) -> list[Object]:
         }
         for state in ("not-ready", "unreachable")
     ]
-    own = [
-        {
-            "key": toleration.key,
-            **(
-                {"operator": "Equal", "value": toleration.value}
-                if toleration.value
-                else {"operator": "Exists"}
-            ),
-            **({"effect": toleration.effect} if toleration.effect else {}),
-        }
-        for toleration in place.tolerations
-    ]
-    return [*lost, {"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"}, *own]
-
-
-# -- the permissions of the submitter
-# ----------------------------------------------------------------------
+    found.append({"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"})
+    for taint in place.tolerations:
+        value = {"operator": "Equal", "value": taint.value} if taint.value else {"operator": "Exists"}
+        effect = {"effect": taint.effect} if taint.effect else {}
+        found.append({"key": taint.key, **value, **effect})
+    return found
 
 
 def rights(namespace: str, user: str) -> tuple[Object, ...]:
-    """Return what an administrator applies once: the namespace, the submitter's permissions, and the pods'
-    network.
+    """Return what an administrator applies once. user: as the cluster's authentication names it."""
+    role = f"tensorflow-gpu-matrix-nodes-{namespace}"
+    return tuple(_filled("rights", namespace=namespace, user=user, nodes_role=role))
 
-    user: as the cluster's authentication names it. Nodes belong to no namespace, so they have a role of their
-    own, which only reads them. The pods reach nothing and nobody reaches them, where the cluster enforces
-    network policies. Only those of units of several tasks reach each other, and the cluster's DNS.
+
+@functools.cache
+def _template(name: str) -> list[Any]:
+    text = Path(__file__).with_name("templates").joinpath(f"{name}.yaml").read_text("utf-8")
+    return list(yaml.safe_load_all(text))
+
+
+def _filled(template: str, **values: Any) -> list[Object]:
+    """Return the objects of a template, with a value for each text that begins with `$`.
+
+    The template was parsed before, so no value can change the structure. None leaves its key out.
     """
-    name = "tensorflow-gpu-matrix"
-    subjects = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]
-    rules = [
-        {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create", "get", "list", "delete"]},
-        {"apiGroups": [""], "resources": ["pods", "events"], "verbs": ["get", "list"]},
-        {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
-        {"apiGroups": [""], "resources": ["configmaps", "services"], "verbs": ["create"]},
-    ]
-    workers = {"matchExpressions": [{"key": WORKERS_LABEL, "operator": "Exists"}]}
-    of_nodes = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list"]}]
-    return (
-        {
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {
-                "name": namespace,
-                "labels": {"pod-security.kubernetes.io/enforce": "restricted"},
-            },
-        },
-        _role("Role", {"name": name, "namespace": namespace}, rules),
-        _binding("Role", {"name": name, "namespace": namespace}, subjects),
-        _role("ClusterRole", {"name": f"{name}-nodes"}, of_nodes),
-        _binding("ClusterRole", {"name": f"{name}-nodes"}, subjects),
-        {
-            "apiVersion": "networking.k8s.io/v1",
-            "kind": "NetworkPolicy",
-            "metadata": {"name": name, "namespace": namespace},
-            "spec": {"podSelector": {"matchLabels": MANAGED_BY}, "policyTypes": ["Ingress", "Egress"]},
-        },
-        {
-            "apiVersion": "networking.k8s.io/v1",
-            "kind": "NetworkPolicy",
-            "metadata": {"name": f"{name}-workers", "namespace": namespace},
-            "spec": {
-                "podSelector": workers,
-                "policyTypes": ["Ingress", "Egress"],
-                "ingress": [{"from": [{"podSelector": workers}]}],
-                "egress": [
-                    {"to": [{"podSelector": workers}]},
-                    {"ports": [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]},
-                ],
-            },
-        },
-    )
+    return [_fill(part, values) for part in _template(template)]
 
 
-def _role(kind: str, metadata: Object, rules: list[Object]) -> Object:
-    return {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": metadata, "rules": rules}
-
-
-def _binding(kind: str, metadata: Object, subjects: list[Object]) -> Object:
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": metadata["name"]}
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": f"{kind}Binding",
-        "metadata": metadata,
-        "roleRef": role,
-        "subjects": subjects,
-    }
+def _fill(part: Any, values: Mapping[str, Any]) -> Any:
+    if isinstance(part, str):
+        # A copy, since YAML writes an object that is there twice as a reference.
+        return copy.deepcopy(values[part[1:]]) if part.startswith("$") else part
+    if isinstance(part, list):
+        return [_fill(entry, values) for entry in part]
+    if not isinstance(part, dict):
+        return part
+    made = {key: filled for key, entry in part.items() if (filled := _fill(entry, values)) is not None}
+    return made if made or not part else None

@@ -1,8 +1,8 @@
 """Propose a `fleet.yaml` from the nodes that a scheduler has.
 
-An engine NAME that can do this has a module `validator/fleet/NAME_survey.py` with a function
-`open_surveyor(settings: FleetSettings) -> Surveyor`. It says which kinds of nodes there are. If the
-scheduler does not know the driver, a short job reads it on one node of the kind.
+An engine that can do this has a function `open_surveyor(settings: FleetSettings) -> Surveyor` in its module,
+which says which kinds of nodes there are. If the scheduler does not know the driver, a short job reads it on
+one node of the kind.
 """
 
 from __future__ import annotations
@@ -115,9 +115,15 @@ def settings_text(
         group.sort(key=lambda entry: -entry[0].nodes)
         first, said = group[0]
         lines += [f"    # {text}" for text in (_described(first), said) if text]
+        if host_class == NO_GPU and len(groups) > 1:
+            lines.append("    # CHECK: make sure that these keys don't choose nodes with a GPU.")
         for other, _ in group[1:]:
             lines.append(f"    # CHECK: {_described(other)} need other keys: {_flow(other.place)}")
         lines.append(f"    {host_class}: {_flow(first.place)}")
+    if NO_GPU not in groups:
+        what = "are missing" if section == "slurm" else "run on any node"
+        lines.append(f"  # CHECK: every node has a GPU, so `{NO_GPU}` is not here: its cells {what}.")
+        lines.append("  # Add it to `host_classes` with the keys of nodes that they may use.")
     for kind, said in unknown:
         lines.append(
             f"  # CHECK: {_described(kind)}: {said or 'its driver or its model is not known'}. Add it as:"

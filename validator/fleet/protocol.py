@@ -192,7 +192,8 @@ class Fleet(Protocol):
     def submit(
         self, units: Sequence[Unit], requests: Mapping[str, ProbeRequest]
     ) -> Mapping[str, Handle | Refused]:
-        """Submit units of one host class, at most `batch`, and return what became of each, by its name.
+        """Submit units of one host class that run on as many nodes at once, at most `batch`. Return what
+        became of each, by its name.
 
         A unit that the scheduler already has under its name is adopted: its handle is returned, and nothing
         is submitted again. After a crash or FleetDown, the submitter calls this again with exactly the same
@@ -211,7 +212,7 @@ class Fleet(Protocol):
         """End units, or take them out of the queue. Those that ended are left alone."""
 
     def logs(self, handle: Handle) -> str:
-        """Return what a unit wrote, as far as it can still be read."""
+        """Return what a unit wrote, as far as it can still be read; "" if there is nothing."""
 
     def forget(self, handles: Sequence[Handle]) -> None:
         """Remove the objects and files of units whose results are stored. It may do nothing."""

@@ -1,9 +1,17 @@
 """The run store: what was asked of a fleet, written down before it is asked.
 
-Every step of a unit is one transaction, so that a submitter that was killed between any two of them finds out
-what to do next.
+A *run* is the work of one command: cells, each with up to ATTEMPTS units. The stages of a unit:
 
-The file is SQLite in this machine's state directory. It contains no credentials.
+    PLANNED ─▶ BATCHED ─▶ SUBMITTED ─▶ KEPT ─▶ DONE
+                   │           └─────▶ LOST (then another unit, PLANNED)
+                   └─────────────────▶ MISSING
+
+Units become BATCHED, with the name of their batch, before they are submitted. A process that finds them so
+submits the same batch again, and the engine recognizes what it already has. KEPT holds the finished record,
+so that the same record, not a second one, is added to the store of records.
+
+Every step of a unit is one transaction, so that a submitter that was killed between any two of them finds out
+what to do next. The file is SQLite in this machine's state directory. It contains no credentials.
 """
 
 from __future__ import annotations
@@ -13,8 +21,12 @@ import fcntl
 import hashlib
 import json
 import os
+import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -23,12 +35,101 @@ from ..errors import InputError, MissingError
 from ..model.timestamps import format_timestamp, now_utc
 from ..system.files import machine_directory, make_machine_directory, writing
 from .protocol import Fault, Handle, Phase
-from .run_database import Database, Row
-from .run_state import Added, FleetRun, Stage, Tried, Work
-from .units import Unit, array_name
+from .units import Unit
 
 DIRECTORY = "fleet"
 _FILE = "runs.db"
+#: Seconds to wait for the transaction of another process.
+_WAIT_S = 30.0
+
+
+class Stage(str, Enum):
+    """The stage of a unit, see the module's picture. CANCELLED: a person ended the run before it."""
+
+    PLANNED = "planned"
+    BATCHED = "batched"
+    SUBMITTED = "submitted"
+    KEPT = "kept"
+    DONE = "done"
+    LOST = "lost"
+    MISSING = "missing"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_end(self) -> bool:
+        """True if nothing will happen to the unit any more."""
+        return self in (Stage.DONE, Stage.LOST, Stage.MISSING, Stage.CANCELLED)
+
+
+@dataclass(frozen=True)
+class Work:
+    """A unit with what it needs. question: the caller's own bytes about the cell, which are given back."""
+
+    unit: Unit
+    request: ProbeRequest
+    question: bytes = b""
+
+
+@dataclass
+class Tried:
+    """A unit in the run store.
+
+    batch, position: the name of the list that it is submitted with, and its place there. submitted: when it
+    was, UTC, or "".
+    phase, node, detail: as the scheduler last said, or why the unit was lost or is missing.
+    record: of a unit that is KEPT, the caller's bytes; no longer when it is DONE, since they are large.
+    record_id: the record's id, for KEPT and DONE. failed: the record says that the cell failed.
+    """
+
+    unit: Unit
+    question: bytes
+    stage: Stage = Stage.PLANNED
+    batch: str = ""
+    position: int = 0
+    handle: Handle = ""
+    submitted: str = ""
+    phase: Phase | None = None
+    node: str = ""
+    detail: str = ""
+    fault: Fault | None = None
+    record: bytes = b""
+    record_id: str = ""
+    failed: bool = False
+
+    @property
+    def name(self) -> str:
+        """The unit's name."""
+        return self._name
+
+    def __post_init__(self) -> None:
+        self._name = self.unit.name
+
+
+@dataclass(frozen=True)
+class FleetRun:
+    """A run. key: of the command, the same if it is given again. command: its words, for messages.
+
+    place: what the submitter needs to continue, the caller's own words. ended: when, or "".
+    cancelled: somebody asked for its end.
+    """
+
+    id: str
+    key: str
+    fleet: str
+    command: tuple[str, ...]
+    place: Mapping[str, str]
+    created: str
+    ended: str = ""
+    cancelled: bool = False
+
+
+@dataclass(frozen=True)
+class Added:
+    """The result of adding work to a run. busy: units that another open run has, with its id."""
+
+    new: tuple[Unit, ...]
+    known: tuple[Unit, ...]
+    busy: Mapping[str, str] = field(default_factory=dict)
 
 
 class Runs:
@@ -43,13 +144,37 @@ class Runs:
         self._contents: dict[str, bytes] = {}
         with writing(directory):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._database = Database(directory / _FILE, _TABLES)
+        self._path = directory / _FILE
+        with self._explained():
+            self._connection = sqlite3.connect(self._path, timeout=_WAIT_S, isolation_level=None)
+            self._connection.execute("PRAGMA journal_mode=WAL")
+            # A killed process loses nothing. After a power failure the last transactions may be missing; then
+            # the names of units find what was submitted.
+            self._connection.execute("PRAGMA synchronous=NORMAL")
+            with self.transaction():
+                for statement in _TABLES:
+                    self._connection.execute(statement)
 
     def __enter__(self) -> Runs:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._database.close()
+        self._connection.close()
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Make all changes or none. A transaction inside another one is part of the outer one."""
+        if self._connection.in_transaction:
+            yield
+            return
+        with self._explained():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
 
     # Runs.
 
@@ -58,15 +183,15 @@ class Runs:
 
         A run whose cancellation was not finished goes on, because its command was given again.
         """
-        with self._database.transaction():
-            self._database.execute("UPDATE runs SET cancelled = 0 WHERE key = ? AND ended = ''", key)
+        with self.transaction():
+            self._all("UPDATE runs SET cancelled = 0 WHERE key = ? AND ended = ''", key)
             found = self._run_where("key = ? AND ended = ''", key)
             if found:
                 return found[0]
             created = format_timestamp(now_utc(), "milliseconds")
             number = len(self.all())
             identifier = "run-" + hashlib.sha256(f"{key} {created} {number}".encode()).hexdigest()[:12]
-            self._database.execute(
+            self._all(
                 "INSERT INTO runs (id, key, fleet, command, place, created) VALUES (?, ?, ?, ?, ?, ?)",
                 *(identifier, key, fleet, json.dumps(list(command)), json.dumps(dict(place)), created),
             )
@@ -86,16 +211,16 @@ class Runs:
 
     def end(self, run: FleetRun) -> None:
         """Note that all units of a run have ended."""
-        self._set_run(run, "ended", format_timestamp(now_utc(), "milliseconds"))
+        now = format_timestamp(now_utc(), "milliseconds")
+        self._all("UPDATE runs SET ended = ? WHERE id = ?", now, run.id)
 
     def ask_to_cancel(self, run: FleetRun) -> None:
         """Ask the process that submits a run to cancel it."""
-        self._set_run(run, "cancelled", 1)
+        self._all("UPDATE runs SET cancelled = 1 WHERE id = ?", run.id)
 
     def is_cancelled(self, run: FleetRun) -> bool:
         """Return True if somebody asked to cancel a run."""
-        row = self._database.one("SELECT cancelled FROM runs WHERE id = ?", run.id)
-        return bool(row and row[0])
+        return bool(self._all("SELECT 1 FROM runs WHERE id = ? AND cancelled", run.id))
 
     @contextlib.contextmanager
     def submitting(self, key: str) -> Iterator[None]:
@@ -138,19 +263,17 @@ class Runs:
         earlier run ended without a record gets a new name, so that nothing of that run is taken for it.
         """
         new, known, busy = [], [], {}
-        with self._database.transaction():
+        with self.transaction():
             for work in works:
                 found = self._open_unit(work.unit)
-                if found is not None:
-                    name, owner = found
-                    if owner == run.id:
-                        known.append(work.unit)
-                    else:
-                        busy[name] = owner
-                    continue
-                unit = self._unused(work.unit)
-                self._insert(run, unit, self._keep_request(work.request), work.question)
-                new.append(unit)
+                if found is None:
+                    unit = self._unused(work.unit)
+                    self._insert(run, unit, self._keep_request(work.request), work.question)
+                    new.append(unit)
+                elif found[1] == run.id:
+                    known.append(work.unit)
+                else:
+                    busy[found[0]] = found[1]
         return Added(tuple(new), tuple(known), busy)
 
     def owner(self, unit: Unit) -> str | None:
@@ -160,14 +283,14 @@ class Runs:
 
     def units(self, run: FleetRun) -> list[Tried]:
         """Return all units of a run, in the order in which they were added."""
-        rows = self._database.all(f"SELECT {_COLUMNS} FROM units WHERE run = ? ORDER BY number", run.id)
-        return [_tried(row) for row in rows]
+        columns = ", ".join(("content", "question", *_STATE))
+        rows = self._all(f"SELECT {columns} FROM units WHERE run = ? ORDER BY number", run.id)
+        return [_tried(*row) for row in rows]
 
     def request(self, name: str) -> ProbeRequest:
         """Return the run of the probe that a unit stands for."""
-        row = self._database.one("SELECT request FROM units WHERE name = ?", name)
-        assert row is not None, f"{name} is not in the run store"
-        stored = msgspec.json.decode(row[0], type=_Request)
+        [(content,)] = self._all("SELECT request FROM units WHERE name = ?", name)
+        stored = msgspec.json.decode(content, type=_Request)
         return ProbeRequest(
             archive=self._content(stored.archive),
             arguments=stored.arguments,
@@ -175,94 +298,56 @@ class Runs:
             timeout_s=stored.timeout_s,
         )
 
-    def batch(self, units: Sequence[Unit]) -> str:
-        """Note that these units will be submitted together, in this order. Return the batch's name."""
-        name = array_name(units)
-        with self._database.transaction():
-            for position, unit in enumerate(units):
-                self._database.execute(
-                    "UPDATE units SET stage = ?, batch = ?, position = ? WHERE name = ?",
-                    *(Stage.BATCHED.value, name, position, unit.name),
-                )
-        return name
+    def save(self, *tries: Tried) -> None:
+        """Write down the state of these units, in one transaction."""
+        changes = ", ".join(f"{column} = ?" for column in _STATE)
+        rows = [(*(_stored(getattr(tried, name)) for name in _STATE), tried.name) for tried in tries]
+        with self.transaction():
+            self._connection.executemany(f"UPDATE units SET {changes} WHERE name = ?", rows)
 
-    def batched(self, name: str) -> list[str]:
-        """Return the names of the units of a batch, in its order."""
-        rows = self._database.all("SELECT name FROM units WHERE batch = ? ORDER BY position", name)
-        return [row[0] for row in rows]
-
-    def submitted(self, handles: Mapping[str, Handle]) -> str:
-        """Note the handles of units that the scheduler has, by name. Return the time."""
-        now = format_timestamp(now_utc(), "milliseconds")
-        with self._database.transaction():
-            for name, handle in handles.items():
-                self._database.execute(
-                    "UPDATE units SET stage = ?, handle = ?, phase = ?, submitted ="
-                    " CASE submitted WHEN '' THEN ? ELSE submitted END WHERE name = ?",
-                    *(Stage.SUBMITTED.value, handle, Phase.WAITING.value, now, name),
-                )
-        return now
-
-    def seen(self, states: Mapping[str, tuple[Phase, str, str]]) -> None:
-        """Note phase, node and detail of units, by name, for people who ask."""
-        with self._database.transaction():
-            self._database.execute_many(
-                "UPDATE units SET phase = ?, node = ?, detail = ? WHERE name = ?",
-                [(phase.value, node, detail, name) for name, (phase, node, detail) in states.items()],
-            )
-
-    def keep(self, name: str, record: bytes, record_id: str, *, failed: bool) -> None:
-        """Keep the record of a unit, before it is added to the store of records."""
-        self._update(
-            name, stage=Stage.KEPT.value, record=record, record_id=record_id, failed=int(failed)
-        )  # fmt: skip
-
-    def done(self, name: str) -> None:
-        """Note that the record of a unit is in the store of records."""
-        self._update(name, stage=Stage.DONE.value, record=b"")
-
-    def lost(self, run: FleetRun, tried: Tried, fault: Fault, detail: str, after: Unit | None) -> None:
-        """Note the infrastructure fault of a unit, and in the same transaction its next attempt, if any."""
-        with self._database.transaction():
-            self._change(tried.name, stage=Stage.LOST.value, fault=fault.value, detail=detail)
-            if after is not None:
-                row = self._database.one("SELECT request FROM units WHERE name = ?", tried.name)
-                assert row is not None
-                self._insert(run, after, row[0], tried.question)
-
-    def ended(self, name: str, stage: Stage, detail: str) -> None:
-        """Note that a unit is MISSING or CANCELLED."""
-        self._update(name, stage=stage.value, detail=detail)
-
-    @contextlib.contextmanager
-    def in_one_transaction(self) -> Iterator[None]:
-        """Write everything that is noted meanwhile in one transaction, all or none."""
-        with self._database.transaction():
-            yield
+    def retry(self, run: FleetRun, tried: Tried, after: Unit) -> None:
+        """Add the next attempt after a unit that was lost."""
+        [(request,)] = self._all("SELECT request FROM units WHERE name = ?", tried.name)
+        self._insert(run, after, request, tried.question)
 
     # Below: SQL.
 
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise MissingError(
+                f"{self._path}: the run store can't be read or written: {error}",
+                hint="free some space, or set XDG_STATE_HOME to a directory that you may write to; jobs that"
+                " were submitted are found again by their names",
+            ) from error
+
+    def _all(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """Run a statement, and return the rows that it gives."""
+        with self._explained():
+            return self._connection.execute(statement, values).fetchall()
+
     def _open_unit(self, unit: Unit) -> tuple[str, str] | None:
         """Return the name and the run of the newest unit that measures the same in an open run."""
-        row = self._database.one(
+        rows = self._all(
             "SELECT units.name, runs.id FROM units JOIN runs ON runs.id = units.run"
             " WHERE units.identity = ? AND runs.ended = '' ORDER BY number DESC LIMIT 1",
             _identity(unit),
         )
-        return (row[0], row[1]) if row else None
+        return (rows[0][0], rows[0][1]) if rows else None
 
     def _unused(self, unit: Unit) -> Unit:
         """Return the unit under a name that no ended run has used."""
-        while self._database.one("SELECT 1 FROM units WHERE name = ?", unit.name):
-            row = self._database.one(
+        while self._all("SELECT 1 FROM units WHERE name = ?", unit.name):
+            [(newest,)] = self._all(
                 "SELECT name FROM units WHERE identity = ? ORDER BY number DESC LIMIT 1", _identity(unit)
             )
-            assert row is not None
-            unit = msgspec.structs.replace(unit, after=row[0])
+            unit = msgspec.structs.replace(unit, after=newest)
         return unit
 
     def _insert(self, run: FleetRun, unit: Unit, request: bytes, question: bytes) -> None:
-        self._database.execute(
+        self._all(
             "INSERT INTO units (name, run, identity, content, request, question, stage)"
             " VALUES (?, ?, ?, ?, ?, ?, ?)",
             *(unit.name, run.id, _identity(unit), msgspec.json.encode(unit), request, question),
@@ -282,48 +367,28 @@ class Runs:
 
     def _keep_content(self, content: bytes) -> str:
         digest = hashlib.sha256(content).hexdigest()
-        self._database.execute("INSERT OR IGNORE INTO contents VALUES (?, ?)", digest, content)
+        self._all("INSERT OR IGNORE INTO contents VALUES (?, ?)", digest, content)
         return digest
 
     def _content(self, digest: str) -> bytes:
-        if digest in self._contents:
-            return self._contents[digest]
-        row = self._database.one("SELECT content FROM contents WHERE digest = ?", digest)
-        assert row is not None, f"{digest} is not in the run store"
         # The same object for all units, since they are submitted by the thousand.
-        content: bytes = row[0]
-        return self._contents.setdefault(digest, content)
-
-    def _set_run(self, run: FleetRun, column: str, value: object) -> None:
-        with self._database.transaction():
-            self._database.execute(f"UPDATE runs SET {column} = ? WHERE id = ?", value, run.id)
-
-    def _update(self, name: str, **values: object) -> None:
-        with self._database.transaction():
-            self._change(name, **values)
-
-    def _change(self, name: str, **values: object) -> None:
-        changes = ", ".join(f"{column} = ?" for column in values)
-        self._database.execute(f"UPDATE units SET {changes} WHERE name = ?", *values.values(), name)
+        if digest not in self._contents:
+            [(content,)] = self._all("SELECT content FROM contents WHERE digest = ?", digest)
+            self._contents[digest] = content
+        return self._contents[digest]
 
     def _run_where(self, condition: str, *values: object) -> list[FleetRun]:
-        rows = self._database.all(
+        rows = self._all(
             "SELECT id, key, fleet, command, place, created, ended, cancelled FROM runs"
             f" WHERE {condition} ORDER BY created DESC, rowid DESC",
             *values,
         )
         return [
             FleetRun(
-                id=row[0],
-                key=row[1],
-                fleet=row[2],
-                command=msgspec.json.decode(row[3], type=tuple[str, ...]),
-                place=msgspec.json.decode(row[4], type=dict[str, str]),
-                created=row[5],
-                ended=row[6],
-                cancelled=bool(row[7]),
+                *(identifier, key, fleet, tuple(json.loads(command)), json.loads(place)),
+                *(created, ended, bool(cancelled)),
             )
-            for row in rows
+            for identifier, key, fleet, command, place, created, ended, cancelled in rows
         ]
 
 
@@ -352,28 +417,25 @@ _TABLES = (
     "CREATE INDEX IF NOT EXISTS units_identity ON units (identity)",
     "CREATE INDEX IF NOT EXISTS units_batch ON units (batch)",
 )
-_COLUMNS = (
-    "content, question, stage, batch, handle, submitted, phase, node, detail, fault, record, record_id,"
-    " failed"
-)
+#: The columns of a unit that change, named as in `Tried`.
+_STATE = (
+    "stage", "batch", "position", "handle", "submitted", "phase", "node", "detail", "fault", "record",
+    "record_id", "failed",
+)  # fmt: skip
 
 
-def _tried(row: Row) -> Tried:
-    return Tried(
-        unit=msgspec.json.decode(row[0], type=Unit),
-        question=row[1],
-        stage=Stage(row[2]),
-        batch=row[3],
-        handle=row[4],
-        submitted=row[5],
-        phase=Phase(row[6]) if row[6] else None,
-        node=row[7],
-        detail=row[8],
-        fault=Fault(row[9]) if row[9] else None,
-        record=row[10],
-        record_id=row[11],
-        failed=bool(row[12]),
-    )
+def _stored(value: object) -> object:
+    """Return a field of `Tried` as its column has it."""
+    return "" if value is None else value.value if isinstance(value, Enum) else value
+
+
+def _tried(content: bytes, question: bytes, *values: Any) -> Tried:
+    state = dict(zip(_STATE, values, strict=True))
+    state["stage"] = Stage(state["stage"])
+    state["phase"] = Phase(state["phase"]) if state["phase"] else None
+    state["fault"] = Fault(state["fault"]) if state["fault"] else None
+    state["failed"] = bool(state["failed"])
+    return Tried(msgspec.json.decode(content, type=Unit), question, **state)
 
 
 def _identity(unit: Unit) -> str:

@@ -7,7 +7,7 @@ every cluster, so none of them is in the code.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -127,76 +127,54 @@ def _slurm(given: dict[str, Any], document: Document) -> SlurmSettings:
         document.report(("slurm", "directory"), message)
     if section.container not in CONTAINERS:
         document.report(("slurm", "container"), unknown_name(section.container, CONTAINERS))
-    _check_words(given, ("slurm",), {"python": _WORD, **_SLURM_WORDS}, document)
-    places = _places(given, "slurm", SlurmPlace, document)
+    places, _ = _places(given, "slurm", SlurmPlace, document)
     for name, place in places.items():
-        path: Place = ("slurm", "host_classes", name)
-        _check_words(given["host_classes"][name], path, _SLURM_WORDS, document)
         if name != NO_GPU and not (place.constraint or place.gres or place.partition or place.reservation):
             message = (
                 "needs a constraint, a gres, a partition or a reservation; without one, any node would do"
             )
-            document.report(path, message)
+            document.report(("slurm", "host_classes", name), message)
     return SlurmSettings(Path(section.directory), section.container, section.python, section.setup, places)
 
 
 def _kubernetes(given: dict[str, Any], document: Document) -> KubernetesSettings:
-    section = msgspec.convert(_with_lists(given), KubernetesSection, strict=False)
-    words = {"context": _CONTEXT, "namespace": _DNS_LABEL, "pull_secret": _DNS_NAME, **_KUBERNETES_WORDS}
-    _check_words(given, ("kubernetes",), words, document)
-    _check_taints(given, ("kubernetes",), document)
-    places = _places(given, "kubernetes", KubernetesPlace, document)
-    for name in places:
-        path: Place = ("kubernetes", "host_classes", name)
-        entry = given["host_classes"][name]
-        _check_words(entry, path, _KUBERNETES_WORDS, document)
-        _check_taints(entry, path, document)
-        _check_labels(entry, path, document)
-    default = msgspec.convert(_inherited(_with_lists(given), KubernetesPlace), KubernetesPlace, strict=False)
+    for entry in given.get("host_classes", {}).values():
+        # A file may give a single value for a label.
+        for label, values in entry.get("node_selector", {}).items():
+            entry["node_selector"][label] = [values] if isinstance(values, str) else values
+    section = msgspec.convert(given, KubernetesSection, strict=False)
+    places, default = _places(given, "kubernetes", KubernetesPlace, document)
     return KubernetesSettings(section.context, section.namespace, section.pull_secret, places, default)
 
 
-def _places(given: dict[str, Any], section: str, kind: type[_Place], document: Document) -> dict[str, _Place]:
-    """Return the places of a section, each with what the section says for all host classes."""
+def _places(
+    given: dict[str, Any], section: str, kind: type[_Place], document: Document
+) -> tuple[dict[str, _Place], _Place]:
+    """Return the places of a section, each with what the section says for all host classes, and only that."""
+    _check_values(given, (section,), document)
+    shared = {name: value for name, value in given.items() if name in kind.__struct_fields__}
     found = {}
     for name, entry in given.get("host_classes", {}).items():
+        path = (section, "host_classes", name)
         if name != NO_GPU and not _HOST_CLASS.fullmatch(name):
             message = f'{quote(name)} is not a host class (such as "r580-h100", or "{NO_GPU}")'
-            document.report((section, "host_classes", name), message, at_key=True)
-        found[name] = msgspec.convert(
-            {**_inherited(_with_lists(given), kind), **_with_lists(entry)}, kind, strict=False
-        )
-    return found
+            document.report(path, message, at_key=True)
+        _check_values(entry, path, document)
+        found[name] = msgspec.convert({**shared, **entry}, kind, strict=False)
+    return found, msgspec.convert(shared, kind, strict=False)
 
 
-def _inherited(given: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if name in kind.__struct_fields__}
-
-
-def _with_lists(given: dict[str, Any]) -> dict[str, Any]:
-    """Return keys and values with every label's value as a list: a file may give a single one."""
-    selector = {
-        label: [value] if isinstance(value, str) else value
-        for label, value in given.get("node_selector", {}).items()
-    }
-    rest = {
-        name: {host: _with_lists(entry) for host, entry in value.items()} if name == "host_classes" else value
-        for name, value in given.items()
-    }
-    return {**rest, "node_selector": selector} if selector else rest
-
-
-# What a value may look like. Everything here ends in a command line, a batch script or a manifest.
-
-_SLURM_WORDS = {
+#: What a value may look like, by its key. All of them end in a command line, a batch script or a manifest.
+_PATTERNS = {
+    **dict.fromkeys(("python", "partition", "account", "reservation", "qos"), _WORD),
     "constraint": _CONSTRAINT,
     "gres": _GRES,
-    "partition": _WORD,
-    "account": _WORD,
-    "reservation": _WORD,
-    "qos": _WORD,
+    "context": _CONTEXT,
+    "namespace": _DNS_LABEL,
+    "pull_secret": _DNS_NAME,
+    "queue": _DNS_NAME,
+    "resource": _LABEL_KEY,
 }
-_KUBERNETES_WORDS = {"queue": _DNS_NAME, "resource": _LABEL_KEY}
 _SAMPLES = {
     "constraint": "features with operators, such as r580&h100, without spaces",
     "gres": "a generic resource, such as gpu:h100:1",
@@ -205,35 +183,24 @@ _SAMPLES = {
 }
 
 
-def _check_words(
-    given: Mapping[str, Any], path: Place, patterns: Mapping[str, re.Pattern[str]], document: Document
-) -> None:
-    for name, pattern in patterns.items():
-        if name in given and not pattern.fullmatch(given[name]):
+def _check_values(given: Mapping[str, Any], path: Place, document: Document) -> None:
+    """Report every value of a section or of a host class that can't be right."""
+    for name, value in given.items():
+        if name in _PATTERNS and not _PATTERNS[name].fullmatch(value):
             expected = _SAMPLES.get(name, "a name without spaces")
-            document.report((*path, name), f"{quote(given[name])} is not {expected}")
-
-
-def _check_taints(given: Mapping[str, Any], path: Place, document: Document) -> None:
+            document.report((*path, name), f"{quote(value)} is not {expected}")
     for index, taint in enumerate(given.get("tolerations", [])):
         place = (*path, "tolerations", index)
         _check_label(taint["key"], taint.get("value", ""), place, document)
         if "effect" in taint and taint["effect"] not in EFFECTS:
             message = f"{quote(taint['effect'])} is not an effect of a taint: {join_words(EFFECTS)}"
             document.report((*place, "effect"), message)
-
-
-def _check_labels(given: Mapping[str, Any], path: Place, document: Document) -> None:
     for key, values in given.get("node_selector", {}).items():
-        for index, value in enumerate([values] if isinstance(values, str) else values):
+        for index, value in enumerate(values):
             _check_label(key, value, (*path, "node_selector", key, index), document)
 
 
 def _check_label(key: str, value: str, path: Place, document: Document) -> None:
-    checks: tuple[tuple[str, str, Callable[[str], object]], ...] = (
-        ("key", key, _LABEL_KEY.fullmatch),
-        ("value", value, _LABEL_VALUE.fullmatch),
-    )
-    for what, text, matches in checks:
-        if not matches(text):
+    for what, text, pattern in (("key", key, _LABEL_KEY), ("value", value, _LABEL_VALUE)):
+        if not pattern.fullmatch(text):
             document.report(path, f"{quote(text)} is not the {what} of a label or a taint in Kubernetes")

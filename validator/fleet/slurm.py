@@ -10,16 +10,17 @@ import contextlib
 import re
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ..engines.protocol import ProbeRequest
-from ..errors import InputError, MissingError
+from ..errors import InputError, MissingError, ValidatorError
 from ..model.codec import DocumentError
 from ..system.files import says_full_disk
 from . import slurm_client
 from .frame import CutError
-from .protocol import Answer, Capacity, Fault, Handle, Phase, Refused, State
+from .proposal import NodeKind, Seen, driver_of, model_in
+from .protocol import Answer, Capacity, Fault, FleetDown, Handle, Phase, Refused, State
 from .settings import NAME as SETTINGS
 from .settings import FleetSettings, SlurmSettings
 from .settings_schema import UNSIGNED, SlurmPlace
@@ -36,6 +37,12 @@ _WARNING_S = 60
 _TAIL = 4000
 #: The suffix of a result with frames.
 _WHOLE = ".frames"
+
+#: Minutes that the short job of a survey may run, and seconds for which it may wait for a node.
+_MINUTES = 2
+_WAIT_S = 60
+#: What that job runs. nvidia-smi comes with the driver, and needs no Python.
+ASK = ("nvidia-smi", "--query-gpu=driver_version,name", "--format=csv,noheader")
 
 _WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"})
 _RUNNING = frozenset(
@@ -100,10 +107,39 @@ class SlurmFleet:
     def submit(
         self, units: Sequence[Unit], requests: Mapping[str, ProbeRequest]
     ) -> Mapping[str, Handle | Refused]:
-        found: dict[str, Handle | Refused] = {}
-        for tasks in sorted({unit.tasks for unit in units}):
-            found.update(self._submit([unit for unit in units if unit.tasks == tasks], requests))
-        return found
+        place = self._settings.place(units[0].host_class)
+        if place is None:
+            refused = Refused(f"{SETTINGS} names no nodes for {units[0].host_class}")
+            return {unit.name: refused for unit in units}
+        name = array_name(units)
+        try:
+            self._shared.write(name, units, requests, place)
+        except OSError as error:
+            raise MissingError(
+                f"{self.directory} can't be written: {error.strerror}",
+                hint=f"`directory` in {SETTINGS} has to be one that this machine and all nodes can write",
+            ) from error
+        with self._shared.locked():
+            handles = {
+                unit.name: self._shared.claim(unit.name, name, index) for index, unit in enumerate(units)
+            }
+            known = {(entry.name, entry.index) for entry in slurm_client.queue()}
+            missing: dict[str, list[int]] = {}
+            for handle in handles.values():
+                array, index, _ = parts_of(handle)
+                if (array, index) not in known and not self._shared.results(array).get(index):
+                    missing.setdefault(array, []).append(index)
+            refusals: dict[str, Refused] = {}
+            for array, indices in missing.items():
+                try:
+                    slurm_client.submit(self._options(array, place, indices, units[0].tasks))
+                except Refusal as error:
+                    refusals[array] = _refused(str(error), units[0].host_class)
+        return {
+            unit: refusals[array] if array in refusals and index in missing[array] else handle
+            for unit, handle in handles.items()
+            for array, index, _ in [parts_of(handle)]
+        }
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, State]:
         entries: dict[tuple[str, int], list[QueueEntry]] = {}
@@ -154,62 +190,18 @@ class SlurmFleet:
         """Keep everything: another submitter may still read it. The site cleans the directory."""
 
     def preview(self, units: Sequence[Unit], requests: Mapping[str, ProbeRequest]) -> str:
-        texts = []
-        for tasks in sorted({unit.tasks for unit in units}):
-            same = [unit for unit in units if unit.tasks == tasks]
-            place = self._settings.place(same[0].host_class)
-            if place is None:
-                continue
-            name = array_name(same)
-            command = shlex.join(
-                ["sbatch", "--parsable", *self._options(name, place, range(len(same)), tasks)]
-            )
-            names = "".join(f"# {index}: {unit.name} {unit.cell}\n" for index, unit in enumerate(same))
-            script = self._shared.script(name, tasks)
-            texts.append(f"{command}\n\n# The batch script:\n{script}\n# The units:\n{names}")
-        return "\n".join(texts)
+        place, tasks = self._settings.place(units[0].host_class), units[0].tasks
+        if place is None:
+            return ""
+        name = array_name(units)
+        options = self._options(name, place, range(len(units)), tasks)
+        command = shlex.join(["sbatch", "--parsable", *options])
+        names = "".join(f"# {index}: {unit.name} {unit.cell}\n" for index, unit in enumerate(units))
+        script = self._shared.script(name, tasks)
+        return f"{command}\n\n# The batch script:\n{script}\n# The units:\n{names}"
 
     def close(self) -> None:
         """Do nothing: there are no connections."""
-
-    # --- submitting ---------------------------------------------------------------------------------------
-
-    def _submit(
-        self, units: Sequence[Unit], requests: Mapping[str, ProbeRequest]
-    ) -> Mapping[str, Handle | Refused]:
-        place = self._settings.place(units[0].host_class)
-        if place is None:
-            refused = Refused(f"{SETTINGS} names no nodes for {units[0].host_class}")
-            return {unit.name: refused for unit in units}
-        name = array_name(units)
-        try:
-            self._shared.write(name, units, requests, place)
-        except OSError as error:
-            raise MissingError(
-                f"{self.directory} can't be written: {error.strerror}",
-                hint=f"`directory` in {SETTINGS} has to be one that this machine and all nodes can write",
-            ) from error
-        with self._shared.locked():
-            handles = {
-                unit.name: self._shared.claim(unit.name, name, index) for index, unit in enumerate(units)
-            }
-            known = {(entry.name, entry.index) for entry in slurm_client.queue()}
-            missing: dict[str, list[int]] = {}
-            for handle in handles.values():
-                array, index, _ = parts_of(handle)
-                if (array, index) not in known and not self._shared.results(array).get(index):
-                    missing.setdefault(array, []).append(index)
-            refusals: dict[str, Refused] = {}
-            for array, indices in missing.items():
-                try:
-                    slurm_client.submit(self._options(array, place, indices, units[0].tasks))
-                except Refusal as error:
-                    refusals[array] = _refused(str(error), units[0].host_class)
-        return {
-            unit: refusals[array] if array in refusals and index in missing[array] else handle
-            for unit, handle in handles.items()
-            for array, index, _ in [parts_of(handle)]
-        }
 
     def _options(self, array: str, place: SlurmPlace, indices: Sequence[int], tasks: int) -> list[str]:
         """Return the arguments of sbatch."""
@@ -315,3 +307,96 @@ def _ranges(indices: Sequence[int]) -> str:
         else:
             runs.append([index, index])
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+# --- the kinds of nodes, by features and generic resources, or by a job ------------------------------
+
+
+def open_surveyor(settings: FleetSettings) -> SlurmSurveyor:
+    """Return the surveyor. It does not need the settings."""
+    # Home directories are shared on most clusters.
+    return SlurmSurveyor(Path.home() / "tensorflow-gpu-matrix")
+
+
+class SlurmSurveyor:
+    """The cluster that this machine submits to."""
+
+    section = "slurm"
+
+    def __init__(self, directory: Path, ask: tuple[str, ...] = ASK) -> None:
+        self.keys: Mapping[str, tuple[str, str]] = {
+            "directory": (
+                str(directory),
+                "CHECK: this machine and all nodes have to see it under this path.",
+            ),
+        }
+        self._ask = ask
+
+    def survey(self) -> list[NodeKind]:
+        return kinds_of(slurm_client.nodes())
+
+    def ask(self, kind: NodeKind) -> Seen | None:
+        options = [f"--{name}={value}" for name, value in kind.place.items()]
+        try:
+            answer = slurm_client.run_job(
+                [*options, "--ntasks=1", f"--time={_MINUTES}", f"--immediate={_WAIT_S}", *self._ask]
+            )
+        except FleetDown:
+            raise
+        except (Refusal, ValidatorError):
+            return None
+        return seen_in(answer)
+
+
+def seen_in(answer: str) -> Seen | None:
+    """Return what nvidia-smi said of the first GPU, or None if it said something else."""
+    driver, _, gpu = answer.strip().partition("\n")[0].partition(",")
+    if not driver_of([driver.strip()]) or not gpu.strip():
+        return None
+    return Seen(driver.strip(), gpu.strip())
+
+
+def kinds_of(nodes: Iterable[Node]) -> list[NodeKind]:
+    """Return the kinds of nodes: those with the same features, GPUs and partitions are one.
+
+    Nodes without a GPU are one kind. If nodes have GPUs of two models, each model is a kind of its own,
+    chosen by its GRES type.
+    """
+    partitions: dict[str, list[Node]] = {}
+    for node in nodes:
+        partitions.setdefault(node.name, []).append(node)
+    kinds: dict[tuple[object, ...], list[list[Node]]] = {}
+    for of_node in partitions.values():
+        node = of_node[0]
+        gpus = tuple(sorted(node.gpus))
+        where = tuple(sorted(entry.partition for entry in of_node))
+        key = (where, gpus, tuple(sorted(node.features))) if gpus else ((), (), ())
+        kinds.setdefault(key, []).append(of_node)
+    return [kind for alike in kinds.values() for kind in _kinds(alike)]
+
+
+def _kinds(alike: list[list[Node]]) -> list[NodeKind]:
+    """Return the kinds of nodes that look the same. alike: for each node, its entry in every partition."""
+    first = alike[0]
+    node = first[0]
+    partition = {} if any(entry.default for entry in first) else {"partition": node.partition}
+    if not node.gpus:
+        return [NodeKind(len(alike), node.name, "", "", False, partition or {"partition": node.partition})]
+    found = []
+    for kind in sorted(node.gpus):
+        model = model_in([kind]) if kind else ""
+        # With two models on a node, a feature can be about either of them.
+        model = model or (model_in(node.features) if len(node.gpus) == 1 else "")
+        driver = driver_of(node.features)
+        wanted = [
+            feature
+            for feature in sorted(node.features)
+            if (driver and driver_of([feature]) == driver) or (model and model_in([feature]) == model)
+        ]
+        place = {
+            **({"constraint": "&".join(wanted)} if wanted else {}),
+            "gres": f"gpu:{kind}:1" if kind else "gpu:1",
+            **partition,
+        }
+        found.append(NodeKind(len(alike), node.name, driver, model, True, place))
+    return found

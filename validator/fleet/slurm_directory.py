@@ -1,7 +1,7 @@
 """The directory that a Slurm cluster's nodes share with this machine.
 
     objects/SHA256          files of requests: the probe, locks
-    tools/DIGEST/           what a job runs: slurm_job/, inside.py, ask_nvml.py with its module
+    tools/DIGEST/           what a job runs: slurm_job.py, inside.py, ask_nvml.py with its module
     arrays/NAME/            job.sh, requests (JSON, a line for each unit), output/,
                             results/INDEX.JOB-RESTART.frames or .fault
     units/NAME              the array and the index of a unit
@@ -23,6 +23,7 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from string import Template
 
 import pynvml
 
@@ -38,8 +39,6 @@ from .units import Unit
 
 #: Seconds to wait for another submitter.
 _LOCK_S = 120.0
-#: `tools/DIGEST/__main__.py`. Python runs it for `python3 tools/DIGEST`, and finds the modules next to it.
-_START = b"from slurm_job.main import start\n\nstart()\n"
 
 
 class SlurmDirectory:
@@ -89,14 +88,15 @@ class SlurmDirectory:
 
     def script(self, array: str, tasks: int) -> str:
         """Return the batch script of an array."""
-        tools = self.path / "tools" / _tools_digest()
-        # Single quotes: a directory may have any name.
-        # -B: nodes write nothing next to the tools.
-        job = shlex.join([self._settings.python, "-E", "-s", "-B", str(tools), str(self.path), array])
-        setup = f"{self._settings.setup}\n" if self._settings.setup else ""
-        # A task on each node. The others go on when one has ended: it says itself what happened.
-        step = f"srun --ntasks={tasks} --ntasks-per-node=1 --kill-on-bad-exit=0 " if tasks > 1 else ""
-        return f"#!/bin/bash\nexport SLURM_EXPORT_ENV=ALL\n{setup}exec {step}{job}\n"
+        program = self.path / "tools" / _tools_digest() / "slurm_job.py"
+        template = Path(__file__).with_name("templates").joinpath("job.sh").read_text("utf-8")
+        return Template(template).substitute(
+            # Single quotes: a directory may have any name. -B: nodes write nothing next to the tools.
+            job=shlex.join([self._settings.python, "-E", "-s", "-B", str(program), str(self.path), array]),
+            setup=f"{self._settings.setup}\n" if self._settings.setup else "",
+            # A task on each node. The others go on when one has ended: it says itself what happened.
+            step=f"srun --ntasks={tasks} --ntasks-per-node=1 --kill-on-bad-exit=0 " if tasks > 1 else "",
+        )
 
     def results(self, array: str) -> dict[int, list[Path]]:
         """Return the files of an array's results, by index."""
@@ -152,13 +152,8 @@ def changed_at(path: Path) -> float:
 @functools.cache
 def _tools() -> dict[str, bytes]:
     """Return the files of `tools/DIGEST`, by their names."""
-    scripts = [Path(str(module.__file__)) for module in (inside, ask_nvml, pynvml)]
-    program = Path(str(slurm_job.__file__)).parent
-    return {
-        "__main__.py": _START,
-        **{f"{program.name}/{path.name}": path.read_bytes() for path in sorted(program.glob("*.py"))},
-        **{path.name: path.read_bytes() for path in scripts},
-    }
+    paths = [Path(str(module.__file__)) for module in (slurm_job, inside, ask_nvml, pynvml)]
+    return {path.name: path.read_bytes() for path in paths}
 
 
 @functools.cache

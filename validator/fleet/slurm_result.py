@@ -15,7 +15,7 @@ from .protocol import Answer, Fault, Phase, State
 
 
 class _Node(msgspec.Struct, frozen=True):
-    """The `node` frame of a result, see `slurm_job.main.run`."""
+    """The `node` frame of a result, see `slurm_job.run`."""
 
     unit: str
     job: str

@@ -2,7 +2,7 @@
 
 `decide` is a pure function of what is known, so the same knowledge always leads to the same next steps. The
 loop writes each step to the run store before it is taken, or right after; wherever it is killed, the next
-loop continues from there (see `runs.py`).
+loop continues from there (see `run_store.py`).
 
 One thread does everything. If the scheduler does not answer, the thread waits, and says so once.
 """
@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Protocol
 
+from ..model.timestamps import format_timestamp, now_utc
 from .frame import CutError
-from .protocol import Answer, Capacity, Fault, Fleet, FleetDown, Handle, Phase, Refused, State
-from .run_state import FleetRun, Stage, Tried
-from .run_store import Runs
-from .units import ATTEMPTS, Unit
+from .protocol import Answer, Capacity, Fault, Fleet, FleetDown, Phase, Refused, State
+from .run_store import FleetRun, Runs, Stage, Tried
+from .units import ATTEMPTS, Unit, array_name
 
 #: Seconds between two looks at the scheduler, and the longest wait for one that does not answer.
 POLL_S = 2.0
@@ -227,34 +227,36 @@ class Submitter:
             self.fleet.batch,
             lambda tried: self._due.get(tried.name, 0.0) <= self.clock(),
         )
-        with self.runs.in_one_transaction():
+        with self.runs.transaction():
             for tried, reason in steps.missing:
                 self._end(tried, Stage.MISSING, reason)
         for name in steps.again:
             self._submit(self._batch(name))
         for batch in steps.new:
-            name = self.runs.batch([tried.unit for tried in batch])
-            for tried in batch:
-                tried.stage, tried.batch = Stage.BATCHED, name
+            name = array_name(tried.unit for tried in batch)
+            for position, tried in enumerate(batch):
+                tried.stage, tried.batch, tried.position = Stage.BATCHED, name, position
+            self.runs.save(*batch)
             self._submit(batch)
         moved = self._poll()
         return bool(steps.missing or steps.again or steps.new or moved)
 
     def _batch(self, name: str) -> list[Tried]:
-        return [self._tries[unit] for unit in self.runs.batched(name)]
+        batch = [tried for tried in self._at(Stage.BATCHED) if tried.batch == name]
+        return sorted(batch, key=lambda tried: tried.position)
 
     def _submit(self, batch: Sequence[Tried]) -> None:
         """Submit a batch that was stored, and note in one transaction what became of its units."""
         requests = {tried.name: self.runs.request(tried.name) for tried in batch}
         became = self.fleet.submit([tried.unit for tried in batch], requests)
-        accepted = {name: handle for name, handle in became.items() if not isinstance(handle, Refused)}
-        with self.runs.in_one_transaction():
-            when = self.runs.submitted(accepted)
+        now = format_timestamp(now_utc(), "milliseconds")
+        with self.runs.transaction():
             for tried in batch:
                 answer = became[tried.name]
                 if not isinstance(answer, Refused):
                     tried.stage, tried.handle, tried.phase = Stage.SUBMITTED, answer, Phase.WAITING
-                    tried.submitted = when
+                    tried.submitted = tried.submitted or now
+                    self.runs.save(tried)
                 elif answer.fault is None:
                     self._end(tried, Stage.MISSING, answer.detail)
                 else:
@@ -265,27 +267,28 @@ class Submitter:
         flying = self._at(Stage.SUBMITTED)
         if not flying:
             return False
-        states = self.fleet.poll([tried.handle for tried in flying])
-        news: dict[str, tuple[Phase, str, str]] = {}
-        moved = False
+        found = self.fleet.poll([tried.handle for tried in flying])
+        states = {tried.name: found.get(tried.handle, State(Phase.GONE)) for tried in flying}
+        changed = []
         for tried in flying:
-            state = states.get(tried.handle, State(Phase.GONE))
+            state = states[tried.name]
             # An engine may not know any more where a unit ran that has ended.
             seen = (state.phase, state.node or tried.node, state.detail)
             if seen != (tried.phase, tried.node, tried.detail):
-                news[tried.name] = seen
                 tried.phase, tried.node, tried.detail = seen
-        if news:
-            self.runs.seen(news)
+                changed.append(tried)
+        if changed:
+            self.runs.save(*changed)
+        moved = False
         for tried in flying:
-            state = states.get(tried.handle, State(Phase.GONE))
-            if state.phase is Phase.LOST:
-                assert state.fault is not None
+            state = states[tried.name]
+            if state.fault is not None:
                 self._lose(tried, state.fault, state.detail)
-                moved = True
             elif state.phase in (Phase.ENDED, Phase.GONE):
                 self._collect(tried, state)
-                moved = True
+            else:
+                continue
+            moved = True
         return moved
 
     def _collect(self, tried: Tried, state: State) -> None:
@@ -304,22 +307,25 @@ class Submitter:
         except WrongAnswer as error:
             self._lose(tried, Fault.WRONG_ANSWER, str(error))
             return
-        self.runs.keep(tried.name, settled.record, settled.id, failed=settled.failed)
         tried.stage, tried.failed = Stage.KEPT, settled.failed
         tried.record, tried.record_id = settled.record, settled.id
+        self.runs.save(tried)
         self._deliver(tried)
 
     def _deliver(self, tried: Tried) -> None:
         self.caller.deliver(tried.record)
-        self.runs.done(tried.name)
         tried.stage, tried.record = Stage.DONE, b""
+        self.runs.save(tried)
         self._finish(tried)
 
     def _lose(self, tried: Tried, fault: Fault, detail: str) -> None:
         """Note a fault. Try again, unless this was the last attempt or somebody cancelled the job."""
         after = tried.unit.next_attempt() if fault.is_retried else None
-        self.runs.lost(self.run, tried, fault, detail, after)
         tried.stage, tried.fault, tried.detail = Stage.LOST, fault, detail
+        with self.runs.transaction():
+            self.runs.save(tried)
+            if after is not None:
+                self.runs.retry(self.run, tried, after)
         on = f" (on {tried.node})" if tried.node else ""
         what = f"{tried.unit.cell}: {fault.sentence}{on}{f': {detail}' if detail else ''}"
         if after is None:
@@ -333,8 +339,8 @@ class Submitter:
         self._due[after.name] = self.clock() + _PAUSES_S.get(fault, 0.0)
 
     def _end(self, tried: Tried, stage: Stage, detail: str) -> None:
-        self.runs.ended(tried.name, stage, detail)
         tried.stage, tried.detail = stage, detail
+        self.runs.save(tried)
         self._finish(tried)
         if stage is Stage.MISSING:
             self.caller.say(f"{tried.unit.cell}: missing: {detail}.")
@@ -347,14 +353,13 @@ class Submitter:
         flying = self._at(Stage.SUBMITTED)
         if flying:
             self.fleet.cancel([tried.handle for tried in flying])
-        with self.runs.in_one_transaction():
+        with self.runs.transaction():
             for tried in flying + self._at(Stage.PLANNED):
                 self._end(tried, Stage.CANCELLED, "the run was cancelled")
 
     def _forget(self) -> None:
         """Let the engine remove what is left of units whose records are stored, if it answers."""
-        done = [tried for tried in self._tries.values() if tried.stage is Stage.DONE]
-        handles: list[Handle] = [tried.handle for tried in done if tried.handle]
+        handles = [tried.handle for tried in self._tries.values() if tried.stage is Stage.DONE]
         try:
             if handles:
                 self.fleet.forget(handles)

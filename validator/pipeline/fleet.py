@@ -11,19 +11,21 @@ from typing import Annotated, Any, TypedDict
 
 import msgspec
 
+from ..compat.gpus import model_of
 from ..engines.own_checks import PackedCheck
 from ..engines.probe_archive import probe_request, probe_version
 from ..fleet.protocol import Answer, Fleet
-from ..fleet.run_state import Tried, Work
+from ..fleet.run_store import Tried, Work
 from ..fleet.submitter import Settled, WrongAnswer
 from ..fleet.units import Unit
 from ..locks.lock_files import render
 from ..model import codec
+from ..model.measurement import Outside, Source, Unread
 from ..model.record import Record, Verdict, read_record
-from ..model.report import Report
-from ..model.spec import NO_GPU, Cell, HostClass, ImageSpec
+from ..model.report import Report, ReportError, read_report
+from ..model.spec import NO_GPU, Cell, HostClass, ImageSpec, slug
 from ..records.store import Store
-from ..versions import ComputeCapability, DriverRelease
+from ..versions import ComputeCapability, DriverRelease, is_release_of
 from .judging import Found, Question, record_of
 from .measuring import names_of, own_checks
 from .publisher import PublishedImage
@@ -228,12 +230,18 @@ class Recorder:
     show: Callable[[Mapping[str, Counter[str]]], None]
 
     def settle(self, tried: Tried, answer: Answer) -> Settled:
-        """Return the record of an answer. Raises WrongAnswer if it answers another challenge."""
+        """Return the record of an answer.
+
+        Raises WrongAnswer if it answers another challenge, and if neither the node nor a report says that it
+        is about the cell.
+        """
         asked = msgspec.json.decode(tried.question, type=Asked)
         question = msgspec.structs.replace(asked.question, engine=f"{asked.question.engine}/{answer.engine}")
         if not answer.isolates:
             # An environment on the node was measured, not the image.
             question = msgspec.structs.replace(question, image_digest=None)
+        if _is_of_another_class(answer.outside, asked.host.host_class()):
+            _require_readable(answer.report, asked)
         found = Found(
             report=answer.report,
             failure=answer.failure,
@@ -264,6 +272,34 @@ def _host_class(report: Report, asked: Asked, challenge: str | None) -> str:
         raise WrongAnswer("its report does not have the challenge of this run")
     found = host_class_of(report.host, [asked.host.host_class()])
     return asked.host.identifier if found == NO_GPU else found
+
+
+def _is_of_another_class(outside: Outside | Unread, host: HostClass) -> bool:
+    """Return True if the node has another driver or other GPUs than a host class, as read from outside."""
+    if isinstance(outside, Unread) or not outside.gpus or not outside.driver or host.identifier == NO_GPU:
+        return False
+    # Labels may say only the branch of the driver, and a host class may, too.
+    driver = str(host.driver)
+    if not is_release_of(outside.driver, driver) and not is_release_of(driver, outside.driver):
+        return True
+    if host.gpu is None:
+        return any(gpu.compute_capability != str(host.compute_capability) for gpu in outside.gpus)
+    names = [gpu.name for gpu in outside.gpus]
+    if outside.source is Source.NODE_LABELS:
+        names = [name.replace("-", " ") for name in names]
+    return any(model_of(name) != slug(host.gpu) for name in names)
+
+
+def _require_readable(report: bytes | None, asked: Asked) -> None:
+    """Raise WrongAnswer unless a report says on which host it was made."""
+    try:
+        if report is not None:
+            host_class_of(read_report(report).host, [asked.host.host_class()])
+            return
+        problem = "and there is no report"
+    except ReportError as error:
+        problem = f"and its report can't be read: {error}"
+    raise WrongAnswer(f"the node is not of {asked.host.identifier}, {problem}")
 
 
 class CellResultDocument(TypedDict):

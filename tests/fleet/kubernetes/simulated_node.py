@@ -202,7 +202,7 @@ class Node:
                 if behaviour.log is not None:
                     return behaviour.log.encode()
                 whole = b"a line before\n" + frame("report", report_of(pod)) + frame("ending", ending_of(pod))
-                return whole[: len(whole) // 2] if behaviour.cut else whole
+                return whole[: whole.rindex(b"tfm-end")] if behaviour.cut else whole
         return None
 
     # -- the API -------------------------------------------------------------------------------------

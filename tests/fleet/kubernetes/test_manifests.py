@@ -273,6 +273,7 @@ def test_the_submitter_may_do_only_what_it_does() -> None:
     assert allowed == {
         ("jobs", "create"), ("jobs", "get"), ("jobs", "list"), ("jobs", "delete"), ("pods", "get"), ("pods",
         "list"), ("events", "get"), ("events", "list"), ("pods/log", "get"), ("configmaps", "create"),
+        ("configmaps", "list"), ("configmaps", "delete"),
         ("services", "create"),
     }  # fmt: skip
     assert made["ClusterRole"]["rules"] == [
@@ -288,6 +289,18 @@ def test_the_submitter_may_do_only_what_it_does() -> None:
         "policyTypes": ["Ingress", "Egress"],
     }
     assert made["Namespace"]["metadata"]["labels"] == {"pod-security.kubernetes.io/enforce": "restricted"}
+
+
+def test_a_second_namespace_takes_nothing_from_the_first() -> None:
+    def names(namespace: str, user: str) -> set[tuple[str, str, str]]:
+        """Return what identifies each object in the cluster."""
+        made = kubernetes_manifests.rights(namespace, user)
+        return {
+            (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]) for each in made
+        }
+
+    assert len(names("team-a", "ci")) == 7
+    assert names("team-a", "ci").isdisjoint(names("team-b", "nightly"))
 
 
 def test_the_command_prints_the_rights_for_kubectl() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from validator.fleet.kubernetes_survey import kinds_of, open_surveyor
+from validator.fleet.kubernetes import kinds_of, open_surveyor
 from validator.fleet.proposal import propose, settings_text
 from validator.fleet.settings import FleetSettings, settings_of
 from validator.fleet.settings_schema import Toleration
@@ -37,6 +37,13 @@ def test_a_host_class_is_proposed_for_each_kind_of_node() -> None:
     }
     assert places["r580-l4"].tolerations == [Toleration(**TEAM)]
     assert places["no-gpu"].node_selector == {}
+    assert "# CHECK: make sure that these keys don't choose nodes with a GPU." in text
+
+
+def test_it_is_said_that_cells_without_a_gpu_run_on_any_node() -> None:
+    assert "# CHECK: every node has a GPU, so `no-gpu` is not here: its cells run on any node." in proposed(
+        node()
+    )
 
 
 def test_nodes_with_old_and_new_labels_are_found_by_the_defaults() -> None:

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from tests.fleet.making import unit
 from validator.fleet.protocol import Answer
-from validator.fleet.run_state import Tried, Work
-from validator.fleet.run_store import Runs
+from validator.fleet.run_store import Runs, Tried, Work
 from validator.fleet.settings import SlurmSettings
 from validator.fleet.slurm import SlurmFleet
 from validator.fleet.submitter import Settled, Submitter

@@ -10,7 +10,7 @@ from validator.cli.fleet_settings import write_proposal
 from validator.errors import InputError
 from validator.fleet.proposal import NodeKind, Seen, propose
 from validator.fleet.settings import read_settings
-from validator.fleet.slurm_survey import SlurmSurveyor
+from validator.fleet.slurm import SlurmSurveyor
 
 from .cluster import Cluster
 

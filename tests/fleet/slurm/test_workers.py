@@ -16,7 +16,7 @@ from validator.fleet.protocol import Phase, State
 from validator.fleet.settings import SlurmSettings
 from validator.fleet.settings_schema import SlurmPlace
 from validator.fleet.slurm import SlurmFleet
-from validator.fleet.slurm_job.job import Failed, Tasks
+from validator.fleet.slurm_job import Failed, Tasks
 from validator.model.evidence import MultiWorker
 from validator.model.report import CheckOutcome, read_report
 

@@ -1,0 +1,3 @@
+#!/bin/bash
+export SLURM_EXPORT_ENV=ALL
+${setup}exec ${step}${job}
