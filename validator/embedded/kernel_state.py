@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import Any
 
 #: The module with TensorFlow's one context, whose devices are None until somebody asks for them.
 _CONTEXT = "tensorflow.python.eager.context"
@@ -51,14 +50,13 @@ def kernel_state() -> KernelState:
         return KernelState(version)
     try:
         # These are only lists now.
-        return KernelState(version, *(len(ask("GPU")) for ask in _questions(tensorflow)))
+        config = tensorflow.config
+        return KernelState(
+            version, len(config.list_physical_devices("GPU")), len(config.get_visible_devices("GPU"))
+        )
     except Exception:
         # A TensorFlow that is half imported, or that something replaced, must not stop the diagnosis.
         return KernelState(version)
-
-
-def _questions(tensorflow: Any) -> tuple[Any, Any]:
-    return tensorflow.config.list_physical_devices, tensorflow.config.get_visible_devices
 
 
 def _gpus(count: int) -> str:

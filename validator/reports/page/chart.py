@@ -86,12 +86,12 @@ class Chart:
         """Describe the chart for people who can't see it."""
         best = max(self.points, key=lambda point: point.speed.speedup.median)
         worst = min(self.points, key=lambda point: point.speed.speedup.median)
-        factors = (
-            f"between {factor(worst.speed.speedup.median)} (TensorFlow {worst.column.tensorflow}) and"
-            f" {factor(best.speed.speedup.median)} (TensorFlow {best.column.tensorflow})"
-            if len(self.points) > 1
-            else f"{factor(best.speed.speedup.median)} (TensorFlow {best.column.tensorflow})"
+        low, factors = (
+            f"{factor(point.speed.speedup.median)} (TensorFlow {point.column.tensorflow})"
+            for point in (worst, best)
         )
+        if len(self.points) > 1:
+            factors = f"between {low} and {factors}"
         return f"With XLA, a step is {factors} as fast as a graph's, on {self.machine}."
 
 
@@ -131,18 +131,18 @@ def _chart(layout: Layout, host: Host, device: str, found: dict[int, Speed]) -> 
     )
     middle = TOP + PANEL + GAP
     panels = (
-        _panel("Speedup by XLA over a graph", TOP, points, ("speedup",), _speedup, factor, least=1.1),
-        _panel("Time of a step", middle, points, MODES, _step_time, milliseconds),
+        _panel(
+            "Speedup by XLA over a graph",
+            TOP,
+            points,
+            ("speedup",),
+            lambda speed, _: speed.speedup,
+            factor,
+            1.1,
+        ),
+        _panel("Time of a step", middle, points, MODES, lambda speed, mode: speed.steps[mode], milliseconds),
     )
     return Chart(host, device, LEFT + inner + RIGHT, middle + PANEL + BOTTOM, points, panels)
-
-
-def _speedup(speed: Speed, _: str) -> Spread:
-    return speed.speedup
-
-
-def _step_time(speed: Speed, series: str) -> Spread:
-    return speed.steps[series]
 
 
 def _panel(
@@ -165,7 +165,8 @@ def _panel(
     marks = tuple(
         Mark(
             name,
-            point.x + _offset(number, len(names)),
+            # Shifted, so that the marks of a release do not cover each other.
+            point.x + (number - (len(names) - 1) / 2) * 12,
             y(spread.median),
             y(spread.q3),
             y(spread.q1),
@@ -191,11 +192,6 @@ def _panel(
 
 def _tick(value: float, label: Callable[[float], str]) -> str:
     return label(value) if label is milliseconds else f"{value:g} \N{MULTIPLICATION SIGN}"
-
-
-def _offset(number: int, count: int) -> float:
-    """Return the shift of a mark, so that the marks of a release do not cover each other."""
-    return (number - (count - 1) / 2) * 12
 
 
 def _round_up(value: float) -> float:
