@@ -55,6 +55,8 @@ class HostileRegistry:
     tags: Answer | None = None
     #: The addresses of further pages of every list: itself.
     more_pages: bool = False
+    #: The address of the second page of every list, which has no third.
+    second_page: str = ""
     over: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -131,6 +133,8 @@ def running_hostile_registry() -> Iterator[HostileRegistry]:
                 self.send_header("Docker-Content-Digest", digest)
             if registry.more_pages:
                 self.send_header("Link", f'<{self.path.partition("?")[0]}?last=1>; rel="next"')
+            if registry.second_page and "?" not in self.path:
+                self.send_header("Link", f'<{registry.second_page}>; rel="next"')
             self.end_headers()
             if self.command == "HEAD":
                 return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,6 +16,7 @@ from validator.registry.client import ConcurrentChangeError, Registry
 from validator.registry.errors import AlteredError
 from validator.registry.names import Repository
 
+from .hostile import HostileRegistry, running_hostile_registry
 from .images import push_image, push_index
 from .proxy import Fault, Proxy
 from .server import RunningRegistry
@@ -220,3 +221,44 @@ def test_an_index_gives_the_image_for_our_platform(repository: Repository) -> No
     digest = registry.digest_of("index")
     assert digest is not None
     assert registry.config(digest).labels == {"name": "value"}
+
+
+@pytest.fixture
+def hostile() -> Iterator[HostileRegistry]:
+    with running_hostile_registry() as running:
+        yield running
+
+
+@pytest.mark.service
+def test_all_pages_of_a_list_are_read(hostile: HostileRegistry) -> None:
+    hostile.push_image("one")
+    hostile.second_page = "/v2/team/tensorflow/tags/list?last=one"
+    assert Registry(Repository.parse(hostile.repository)).tags() == ["one", "one"]
+
+
+@pytest.mark.service
+def test_a_list_does_not_continue_on_another_server(hostile: HostileRegistry, proxy: Proxy) -> None:
+    hostile.push_image("one")
+    hostile.second_page = f"http://{proxy.address}/v2/team/tensorflow/tags/list?last=one"
+    with pytest.raises(ValidatorError, match="continues the list on another server"):
+        Registry(Repository.parse(hostile.repository)).tags()
+    assert proxy.asked == []
+
+
+@pytest.mark.service
+def test_a_missing_tag_is_answered_with_those_that_exist(hostile: HostileRegistry) -> None:
+    for number in range(22):
+        hostile.push_image(f"v{number:02}")
+    hint = Registry(Repository.parse(hostile.repository)).tags_hint()
+    assert hint.startswith("its tags: v00, v01, ") and hint.endswith(", v19 and 2 more")
+
+
+def test_the_referrers_api_makes_the_list_under_a_tag_unnecessary(
+    repository: Repository, through: Repository, proxy: Proxy
+) -> None:
+    digest = push_image(repository, "one")
+    subject = {"OCI-Subject": digest}
+    proxy.faults = [Fault(method="PUT", path="/manifests/sha256:", status=201, headers=subject)]
+    Registry(through).attach(digest, KIND, b"content", {})
+    assert [asked.path for asked in proxy.asked if "/manifests/sha256-" in asked.path] == []
+    assert Registry(repository).tags() == ["one"]
