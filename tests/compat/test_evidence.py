@@ -9,7 +9,7 @@ import pytest
 
 from validator.compat import evidence, facts, gpus, judge
 from validator.compat.predict import predict, situation_of
-from validator.model.prediction import Attempt, Outcome, Prediction, Rank, Reason, SeenLimit
+from validator.model.prediction import Attempt, Limit, Outcome, Prediction, Rank, Reason
 from validator.model.situation import EAGER, XLA, Situation
 from validator.model.spec import Cell, Choice, HostClass, ImageSpec, Variant
 from validator.versions import DriverRelease
@@ -215,7 +215,7 @@ def test_a_missing_fact_is_not_replaced_by_a_neighbour() -> None:
 
 
 def test_only_the_mode_that_was_asked_about_is_answered() -> None:
-    limit = SeenLimit("xla_convolution_float32", "a GPU", "an error", XLA)
+    limit = Limit("xla_convolution_float32", "a GPU", "an error")
     found = weigh([RULE], tried(WORKS, FAILS, limits=(limit,)), mode=EAGER)
     assert (found.eager, found.xla, found.rank) == (WORKS, None, Rank.MEASURED)
     assert [one for one in found.reasons if one.mode == XLA] == []

@@ -12,21 +12,16 @@ statement never. A contradiction shows both sides.
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..model.diagnosis import shortened
-from ..model.prediction import EAGER_ONLY, Attempt, Outcome, Prediction, Rank, Reason, SeenLimit, decide
+from ..model.prediction import EAGER_ONLY, Attempt, Limit, Outcome, Prediction, Rank, Reason, decide
 from ..model.situation import EAGER, LINUX, MODES, PYPI, X86_64, XLA
 from ..versions import ComputeCapability, CudaVersion, DriverRelease
 from . import facts, gpus, loose_values
 from .machine import Machine
 
 _DECIDES = (Rank.MEASURED,)
-#: The characters of a limit's error that its remark repeats.
-_ERROR = 200
-_LIMIT = "limit {} on {}, only in full float32 with TensorFloat-32 off: {}"
 _OVERRULED = {
     Outcome.FAILS: "the rules alone say that it fails: {}",
     Outcome.UNKNOWN: "the rules alone do not decide: {}",
@@ -92,10 +87,7 @@ def measured_on(host: Machine) -> Iterator[str]:
     """Yield what was measured with a compute capability and a driver branch, as sentences, newest first."""
     if host.capability is None or host.driver is None or host.on_windows:
         return
-    measured, _ = _by_release()
-    for row in sorted(
-        itertools.chain.from_iterable(measured.values()), key=lambda row: row["date"], reverse=True
-    ):
+    for row in _measurements():
         capability, driver = ComputeCapability.parse(row["capability"]), DriverRelease.parse(row["driver"])
         if (capability, driver.branch) != (host.capability, host.driver.branch):
             continue
@@ -226,10 +218,9 @@ def _beside(one: Attempt, answer: Prediction, rules: Prediction) -> Reason:
     return _remark(one, f"{told}{otherwise}")
 
 
-def limit_reason(limit: SeenLimit, fact: str, source: str, rank: Rank) -> Reason:
+def limit_reason(limit: Limit, fact: str, source: str, rank: Rank) -> Reason:
     """Return a limit as a remark. fact, source, rank: of the evidence in which it was seen."""
-    text = _LIMIT.format(limit.code, limit.gpu, shortened(" ".join(limit.error.split()), _ERROR))
-    return Reason(Outcome.WORKS, text, fact, source, rank.value, True, mode=limit.mode)
+    return Reason(Outcome.WORKS, limit.line, fact, source, rank.value, True, mode=limit.mode)
 
 
 def _remark(one: Attempt, text: str) -> Reason:
@@ -269,11 +260,17 @@ def _on_machine(one: Tried, host: Machine) -> Attempt | None:
 
 
 @functools.cache
+def _measurements() -> tuple[facts.Row, ...]:
+    """Return the measurements, the newest first."""
+    rows = facts.rows(facts.MEASUREMENTS, facts.MEASUREMENTS)
+    return tuple(sorted(rows, key=lambda row: row["date"], reverse=True))
+
+
+@functools.cache
 def _by_release() -> tuple[Mapping[str, list[facts.Row]], Mapping[str, list[facts.Row]]]:
     """Return the measurements, the newest first, and the public reports, both by release."""
     found: tuple[dict[str, list[facts.Row]], dict[str, list[facts.Row]]] = {}, {}
-    measured = sorted(facts.rows(facts.MEASUREMENTS, facts.MEASUREMENTS), key=lambda row: row["date"])
-    for rows, by_release in zip((measured[::-1], facts.rows("reported", "reported")), found, strict=True):
+    for rows, by_release in zip((_measurements(), facts.rows("reported", "reported")), found, strict=True):
         for row in rows:
             by_release.setdefault(row["tensorflow"], []).append(row)
     return found
@@ -297,7 +294,7 @@ def _measured(row: facts.Row, asked: Installed) -> Iterator[Tried]:
         source=f"{fact.source}, probe {row['probe']}: {row['how']}",
         date=row["date"],
         differs=tuple(_other_software(row, asked)),
-        limits=tuple(SeenLimit(**limit) for limit in row["limits"]),
+        limits=tuple(Limit(**limit) for limit in row["limits"]),
         imported=row["imported"],
     )
     capability = ComputeCapability.parse(row["capability"])

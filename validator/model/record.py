@@ -13,7 +13,8 @@ from ..problems import LIMIT
 from . import codec
 from .codec import DocumentError
 from .facts import Environment, Host, environment_of, host_of
-from .report import CheckResult, Limit, Report, ReportError, check_of, report_of
+from .prediction import Limit
+from .report import CheckResult, Report, ReportError, check_of, report_of
 
 
 class Verdict(str, Enum):

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict
 
 from ..model.codec import encode
-from ..model.prediction import EAGER_ONLY, Outcome, PlannedCell
+from ..model.prediction import EAGER_ONLY, Limit, Outcome, PlannedCell
 from ..model.record import Record, Verdict
-from ..model.report import Limit
 from ..model.spec import ImageSpec
 
 #: The outcome that a verdict proves. Other verdicts prove nothing about a prediction.
@@ -80,7 +79,7 @@ class Row:
     @property
     def why(self) -> str:
         """The reason of the verdict, then the limits; empty for a cell that was not measured."""
-        return "; ".join([self.record.reason, *limit_lines(self.limits)]) if self.record else ""
+        return "; ".join([self.record.reason, *(limit.line for limit in self.limits)]) if self.record else ""
 
     @property
     def agrees(self) -> bool | None:
@@ -110,11 +109,6 @@ class Row:
             },
             "agrees": self.agrees,
         }
-
-
-def limit_lines(limits: Iterable[Limit]) -> list[str]:
-    """Return the line that reports show for each limit."""
-    return [f"limit: {limit.sentence}" for limit in limits]
 
 
 def overview(planned: Iterable[PlannedCell], latest: Mapping[str, Record]) -> list[Row]:
