@@ -227,10 +227,12 @@ def _reasons_against(gpus: Sequence[GpuSupport]) -> Iterator[RenderableType]:
     grouped: dict[Reason, list[str]] = {}
     for need in gpus:
         if need.reason is not None:
-            grouped.setdefault(need.reason, []).append(str(need.capability))
+            grouped.setdefault(need.reason, []).append(need.label)
     table = Table.grid(padding=(0, 2))
-    for reason, capabilities in grouped.items():
-        table.add_row(", ".join(capabilities), Text(reason.sentence))
+    table.add_column(max_width=32)
+    table.add_column()
+    for reason, labels in grouped.items():
+        table.add_row("; ".join(labels), Text(reason.sentence))
         table.add_row("", Text(f"{reason.fact} ({reason.status}): {reason.source}", style="dim"))
     if grouped:
         yield table
