@@ -87,7 +87,7 @@ def measured_on(host: Machine) -> Iterator[str]:
     """Yield what was measured with a compute capability and a driver branch, as sentences, newest first."""
     if host.capability is None or host.driver is None or host.on_windows:
         return
-    for row in _measurements():
+    for row in measurements():
         capability, driver = ComputeCapability.parse(row["capability"]), DriverRelease.parse(row["driver"])
         if (capability, driver.branch) != (host.capability, host.driver.branch):
             continue
@@ -260,7 +260,7 @@ def _on_machine(one: Tried, host: Machine) -> Attempt | None:
 
 
 @functools.cache
-def _measurements() -> tuple[facts.Row, ...]:
+def measurements() -> tuple[facts.Row, ...]:
     """Return the measurements, the newest first."""
     rows = facts.rows(facts.MEASUREMENTS, facts.MEASUREMENTS)
     return tuple(sorted(rows, key=lambda row: row["date"], reverse=True))
@@ -270,7 +270,7 @@ def _measurements() -> tuple[facts.Row, ...]:
 def _by_release() -> tuple[Mapping[str, list[facts.Row]], Mapping[str, list[facts.Row]]]:
     """Return the measurements, the newest first, and the public reports, both by release."""
     found: tuple[dict[str, list[facts.Row]], dict[str, list[facts.Row]]] = {}, {}
-    for rows, by_release in zip((_measurements(), facts.rows("reported", "reported")), found, strict=True):
+    for rows, by_release in zip((measurements(), facts.rows("reported", "reported")), found, strict=True):
         for row in rows:
             by_release.setdefault(row["tensorflow"], []).append(row)
     return found

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict
 
+from ..compat.evidence import measurements
 from ..model.codec import encode
 from ..model.prediction import EAGER_ONLY, Limit, Outcome, PlannedCell
 from ..model.record import Record, Verdict
@@ -109,6 +110,19 @@ class Row:
             },
             "agrees": self.agrees,
         }
+
+
+def nothing_measured() -> str:
+    """Return the sentence for an overview without records. The predictions may count published reports."""
+    published = measurements()
+    if not published:
+        return "Nothing was measured yet."
+    newest, count = published[0], len(published)
+    reports = f"{count} published reports" if count > 1 else "a published report"
+    return (
+        f"No image was measured here yet. The predictions count {reports} of the probe from real GPUs: the"
+        f" newest is of {newest['date']}, on {newest['gpu']} with driver {newest['driver']}."
+    )
 
 
 def overview(planned: Iterable[PlannedCell], latest: Mapping[str, Record]) -> list[Row]:
