@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 from ..model.prediction import EAGER_ONLY, Attempt, Limit, Outcome, Prediction, Rank, Reason, decide
 from ..model.situation import EAGER, LINUX, MODES, PYPI, X86_64, XLA
 from ..versions import ComputeCapability, CudaVersion, DriverRelease
-from . import facts, gpus, loose_values
+from . import facts, gpus, known_issues, loose_values, packages
+from .builds import build
 from .machine import Machine
 
 _DECIDES = (Rank.MEASURED,)
@@ -29,6 +30,7 @@ _OVERRULED = {
 _OTHERWISE = "; the rules say otherwise"
 _ANOTHER = "; another measurement says otherwise"
 _WEAKER = "; this is weaker evidence"
+_PATH_SET = "NVIDIA's libraries on the loader's search path"
 
 
 @dataclass(frozen=True)
@@ -277,10 +279,16 @@ def _by_release() -> tuple[Mapping[str, list[facts.Row]], Mapping[str, list[fact
 
 
 def _measured(row: facts.Row, asked: Installed) -> Iterator[Tried]:
-    """Yield a measurement if it is about such software. Images are for Linux, with PyPI's TensorFlow."""
-    where = (asked.system, asked.machine, asked.wheel, asked.library_path)
+    """Yield a measurement if it is about such software: PyPI's TensorFlow on Linux.
+
+    The loader was told of NVIDIA's wheels, which matters only to a TensorFlow that does not find them itself.
+    """
+    known = build(row["tensorflow"])
+    told = asked.library_path or (known is not None and not known.not_found)
+    where = (asked.system, asked.machine, asked.wheel)
     versions = (str(asked.cuda), loose_values.minor(asked.cudnn))
-    if where != (LINUX, X86_64, PYPI, True) or versions != (row["cuda"], row["cudnn"]):
+    unlike = where != (LINUX, X86_64, PYPI) or versions != (row["cuda"], row["cudnn"])
+    if unlike or (asked.library_path is False and not told):
         return
     fact = facts.fact(row)
     gpu, driver = row["gpu"], row["driver"]
@@ -293,7 +301,7 @@ def _measured(row: facts.Row, asked: Installed) -> Iterator[Tried]:
         + (", in a report that a person sent" if row["imported"] else ""),
         source=f"{fact.source}, probe {row['probe']}: {row['how']}",
         date=row["date"],
-        differs=tuple(_other_software(row, asked)),
+        differs=(*_other_software(row, asked), *(() if told else (_PATH_SET,))),
         limits=tuple(Limit(**limit) for limit in row["limits"]),
         imported=row["imported"],
     )
@@ -301,12 +309,18 @@ def _measured(row: facts.Row, asked: Installed) -> Iterator[Tried]:
     yield Tried(evidence, capability, DriverRelease.parse(driver), gpus.model_of(gpu))
 
 
+@functools.cache
+def compared_packages() -> frozenset[str]:
+    """Return the packages whose versions a prediction can depend on, by name without a CUDA suffix."""
+    return known_issues.named_packages().union(packages.named_packages(), ("numpy", "nvidia-cuda-nvcc"))
+
+
 def _other_software(row: facts.Row, asked: Installed) -> Iterator[str]:
     """Yield what a measurement had instead of what was asked about."""
     if asked.python != row["python"]:
         yield f"Python {row['python']}" + (f" instead of {asked.python}" if asked.python else "")
-    for name, version in asked.packages.items():
-        tried = row["packages"].get(name)
+    for name in sorted(compared_packages() & asked.packages.keys()):
+        version, tried = asked.packages[name], row["packages"].get(name)
         if tried is None and not name.startswith("nvidia-"):
             yield f"no {name}"
         elif tried is not None and loose_values.minor(tried) != loose_values.minor(version):

@@ -8,7 +8,6 @@ it, and it may come from an environment that is not one of this project's images
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -25,7 +24,8 @@ from ..model.spec import Choice, ImageSpec, Variant, cell_identifier, host_ident
 from ..model.timestamps import now_utc, parse_timestamp
 from ..model.verdict import COMPUTES_AS_USERS_DO, IN_FULL_FLOAT32, outcomes
 from ..versions import ComputeCapability, CudaVersion, DriverRelease, is_numbers, leading_numbers, major_minor
-from . import facts, gpus, known_issues, loose_values, packages
+from . import facts, gpus, loose_values
+from .evidence import compared_packages
 from .releases import release
 
 #: The format of the files. It changes when a reader of the older format would misread the newer one.
@@ -126,6 +126,9 @@ def row_of(measurement: Measurement) -> facts.Row:
             f"its versions and its GPU make no name of a file: {shortened(repr(name), 200)}"
         )
     assert image.cuda is not None and image.cudnn is not None
+    installed = {
+        loose_values.without_suffix(name): version for name, version in report.environment.packages.items()
+    }
     # What failed in full float32 and works by default is a limit.
     limits = (
         Limit(f"{check.id}_{_FULL_PRECISION}", gpu.name or "", _error(check, check.problems[0]))
@@ -144,7 +147,7 @@ def row_of(measurement: Measurement) -> facts.Row:
         "eager": eager.value,
         "xla": xla.value,
         "limits": [asdict(limit) for limit in (*report.limits, *limits)],
-        "packages": _packages(report.environment.packages),
+        "packages": {name: installed[name] for name in sorted(compared_packages() & installed.keys())},
         "imported": measurement.imported,
         "how": measurement.how.strip(),
         "probe": report.probe.version.partition("+")[0],
@@ -250,10 +253,3 @@ def _error(check: CheckResult, found: Finding) -> str:
         return str(error)
     below = [line for line in check.evidence.raw.get("traceback", ()) if line[:1].isalpha()]
     return f"{found.entry.get('exception')}: {below[-1] if below else found.entry.get('message')}"
-
-
-def _packages(installed: Mapping[str, str]) -> dict[str, str]:
-    """Return the packages whose versions a prediction can depend on, by name without a CUDA suffix."""
-    wanted = {"numpy", "nvidia-cuda-nvcc", *packages.named_packages(), *known_issues.named_packages()}
-    plain = {loose_values.without_suffix(name): version for name, version in installed.items()}
-    return {name: plain[name] for name in sorted(wanted & plain.keys())}
