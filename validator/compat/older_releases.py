@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from ..versions import CudaVersion, DriverRelease, leading_numbers
+from ..versions import CudaVersion, DriverRelease, InvalidVersion, Version, leading_numbers, major_minor
 from . import drivers, facts, releases
 from .errors import UnknownRelease
 from .facts import Fact
@@ -27,7 +27,7 @@ class Floor:
 def release_of_any_age(version: str) -> Release | None:
     """Return the facts of a release (`2.18.0`, `1.15`), or None if they don't have it.
 
-    Text after the numbers does not matter (`2.17.0+nv25.2`). Two numbers stand for the first release of the
+    Text after the numbers does not matter (`2.17.0+nv25.2`). Two numbers stand for the newest release of the
     series. A release before those in `releases()` has the version as it was given.
     """
     numbers = leading_numbers(version)
@@ -37,8 +37,6 @@ def release_of_any_age(version: str) -> Release | None:
     for row in facts.rows("older", "releases"):
         if row["minor"] == minor:
             return _release(row, ".".join(map(str, numbers[:3])))
-    if len(numbers) == 2:
-        return next((known for known in releases.releases() if known.minor == minor), None)
     try:
         return releases.release(version.strip())
     except UnknownRelease:
@@ -47,6 +45,28 @@ def release_of_any_age(version: str) -> Release | None:
         return releases.release(".".join(map(str, numbers[:3])))
     except UnknownRelease:
         return None
+
+
+def nearest_inspected(version: str) -> Release | None:
+    """Return the inspected release nearest to one that was not: before 2.8, a candidate or a nightly.
+
+    None for a release that was inspected, and for one that can't exist.
+    """
+    try:
+        asked = Version(version)
+    except InvalidVersion:
+        return None
+    known = releases.releases()
+    if any(Version(one.version) == asked for one in known):
+        return None
+    if any(row["minor"] == major_minor(version) for row in facts.rows("older", "releases")):
+        return known[0]
+    last = Version(known[-1].version).release
+    if not asked.is_prerelease or asked.release[:2] > (last[0], last[1] + 1):
+        return None
+    same = [one for one in known if one.minor == major_minor(version)]
+    exact = [one for one in same if Version(one.version).release == asked.release]
+    return exact[0] if exact else (same or known)[-1]
 
 
 @functools.cache
