@@ -253,7 +253,7 @@ def _image_of_uninspected(combination: Combination, nearest: Release) -> ImageSp
 def _situation_of_uninspected(
     combination: Combination, image: ImageSpec, host: HostClass | None
 ) -> Situation:
-    """Return the facts of such a release on a machine. Of another package, only given versions are known."""
+    """Return the facts of such a release on a machine. For another package, only given versions are known."""
     assert image.cuda is not None and image.cudnn is not None
     from_pypi = combination.wheel in (None, PYPI)
     return Situation(

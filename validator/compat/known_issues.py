@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from ..conditions import Condition, ConditionError, Language, fact_kind
 from ..model.prediction import Reason
 from ..versions import ComputeCapability
-from . import facts, gpus
+from . import facts, gpus, loose_values
 from .facts import Fact
 
 FAILS = "fails"
@@ -100,6 +100,12 @@ def traits() -> tuple[Combination, ...]:
 def by_kind() -> Mapping[str, Combination]:
     """Return every combination and trait by the kind that a condition on it asks for."""
     return {fact_kind(one.fact.id): one for one in (*combinations(), *traits())}
+
+
+def trait_holds(identifier: str, **values: str) -> bool:
+    """Return whether a trait is true for values by kind. Text after the numbers of a version is ignored."""
+    trait = by_kind()[fact_kind(identifier)]
+    return trait.holds({kind: loose_values.numbers(value) or value for kind, value in values.items()}) is True
 
 
 @functools.cache

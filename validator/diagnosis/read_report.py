@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from .. import problems
 from ..conditions import Comparison, Language
 from ..model.diagnosis import shortened
-from ..model.report import Report
+from ..model.report import CheckOutcome, CheckResult, Finding, Report
 from . import compiled
 from .cuda_errors import completed
 from .messages import FAULT, UNRECOGNIZED, Catalogue
 from .observations import WIDTH, Observation, Observations
 from .read_log import observe
-from .report_problems import ReportedProblem, problems_of
 from .text import read_text
 
 #: The text of an absent value. Only a pattern that is exactly this text matches it.
@@ -30,6 +30,57 @@ _PROVOKED = re.compile(
 )
 #: The main value of a problem in conditions.
 _CODE = "code"
+
+
+@dataclass(frozen=True)
+class ReportedProblem:
+    """A problem or a statement of a check.
+
+    fields: see validator/problems.json. where: its place in the report.
+    """
+
+    check: str
+    outcome: CheckOutcome
+    code: str
+    fields: Mapping[str, Any]
+    where: str
+    is_statement: bool = False
+
+    @property
+    def severity(self) -> str:
+        """`fault`, `advisory`, or nothing for a statement."""
+        return str(self.fields.get("severity") or "")
+
+    @property
+    def clause(self) -> str:
+        """The sentence without its subject."""
+        return problems.clause({**self.fields, "code": self.code})
+
+    @property
+    def sentence(self) -> str:
+        """The sentence."""
+        return problems.sentence({**self.fields, "code": self.code})
+
+    @property
+    def quoted(self) -> Iterator[str]:
+        """The fields that hold text that other software printed or raised."""
+        kind = problems.CATALOGUE.get(self.code)
+        for name, type_ in (kind.fields if kind else {}).items():
+            value = self.fields.get(name)
+            if type_.rstrip("?") == "quoted" and isinstance(value, str):
+                yield value
+
+
+def problems_of(check: CheckResult) -> Iterator[ReportedProblem]:
+    """Yield the problems of a check, and its statement."""
+    if check.statement is not None:
+        yield _problem(check, check.statement, f"checks.{check.id}.statement", is_statement=True)
+    for number, finding in enumerate(check.problems):
+        yield _problem(check, finding, f"checks.{check.id}.problems[{number}]")
+
+
+def _problem(check: CheckResult, found: Finding, where: str, is_statement: bool = False) -> ReportedProblem:
+    return ReportedProblem(check.id, check.outcome, found.code, found.entry, where, is_statement=is_statement)
 
 
 @dataclass(frozen=True)
@@ -86,12 +137,12 @@ def observe_report(report: Report, catalogue: Catalogue) -> Observations:
             observation = _of_field(row, place)
             if observation is not None:
                 found.add(observation)
-    problems = [problem for check in report.checks for problem in problems_of(check)]
+    reported = [problem for check in report.checks for problem in problems_of(check)]
     for problem_row in problem_rows():
-        for problem in problems:
+        for problem in reported:
             if problem_row.matches(problem):
                 found.add(_of_problem(problem_row, problem))
-    for where, text in _printed(report, problems):
+    for where, text in _printed(report, reported):
         for observation in observe(read_text(text), catalogue, where):
             # Lines that no pattern recognizes are left out, because the check itself reports what went wrong.
             if observation.kind not in (UNRECOGNIZED, FAULT):
@@ -112,7 +163,7 @@ def observe_report(report: Report, catalogue: Catalogue) -> Observations:
     return found
 
 
-def _printed(report: Report, problems: Sequence[ReportedProblem]) -> Iterator[tuple[str, str]]:
+def _printed(report: Report, reported: Sequence[ReportedProblem]) -> Iterator[tuple[str, str]]:
     """Yield the output of other software with its place: the logs, and what failed checks caught of it."""
     printed = {
         "logs.host_stderr, ": without_provoked(report.logs.host_stderr or ""),
@@ -120,7 +171,7 @@ def _printed(report: Report, problems: Sequence[ReportedProblem]) -> Iterator[tu
     }
     for check in report.checks:
         if check.went_wrong:
-            quoted = [line for one in problems if one.check == check.id for line in one.quoted]
+            quoted = [line for one in reported if one.check == check.id for line in one.quoted]
             printed[f"checks.{check.id}, "] = "\n".join([*quoted, *check.evidence.printed])
     yield from ((where, text) for where, text in printed.items() if text.strip())
 

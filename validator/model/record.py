@@ -49,7 +49,7 @@ class RecordError(ValueError):
 class Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One layer of an image."""
 
-    digest: Annotated[str, Meta(description="Of the uncompressed content.")]
+    digest: Annotated[str, Meta(description="The digest of the uncompressed content.")]
     size: Annotated[int, Meta(description="Bytes, unpacked.")]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ...compat import gpus, kernels, releases
 from ...compat.errors import UnknownGpu
+from ...compat.known_issues import trait_holds
 from ...compat.older_releases import release_of_any_age
 from ...compat.visible_devices import why_hidden
 from ...model.prediction import Outcome
@@ -16,9 +17,6 @@ from ..observations import Observation, Observations, release
 
 #: The first compute capability that the newest wheels have kernels for (2.17 dropped 5.x).
 _OLDEST = ComputeCapability(6, 0)
-#: The first compute capability that no CUDA before this major version knows. Older libraries fail on it or
-#: start very slowly, although the driver compiles TensorFlow's own kernels.
-_AMPERE, _CUDA_FOR_AMPERE = (8, 0), 11
 #: A driver branch that compiles every PTX.
 _ANY_DRIVER = 9999
 
@@ -109,10 +107,10 @@ def gpu_newer_than_cuda(observations: Observations) -> None:
     """Add a GPU that is newer than the CUDA of an old release, such as an RTX 3090 with TensorFlow 1.15."""
     found = release(observations)
     build = release_of_any_age(found[0]) if found else None
-    if found is None or build is None or not build.cuda or leading_numbers(build.cuda)[0] >= _CUDA_FOR_AMPERE:
+    if found is None or build is None:
         return
     for one, value in _gpu_capabilities(observations):
-        if leading_numbers(value) >= _AMPERE:
+        if trait_holds("cuda-older-than-ampere", tensorflow=found[0], capability=value):
             values = {"tensorflow": found[0], "built_with": build.cuda, "newer": value}
             observations.conclude("gpu_newer_than_cuda", values, one, found[1])
             return

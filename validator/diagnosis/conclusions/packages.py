@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 
+from ...compat.known_issues import trait_holds
 from ...compat.releases import releases
 from ...versions import leading_numbers
 from ..observations import DISTRIBUTIONS, Observation, Observations, normalized
 
-#: The first release with Keras 3.
-_KERAS_3 = (2, 16)
 _PYTHON = re.compile(r"python ?(3\.\d{1,2})", re.IGNORECASE)
 #: Conda builds without CUDA.
 _CPU_BUILD = re.compile(r"(eigen|mkl|cpu)_")
@@ -39,10 +38,10 @@ def python_too_new(observations: Observations) -> None:
 def model_of_another_release(observations: Observations) -> None:
     """Add a model that a newer release wrote than the one that loads it, or one from before Keras 3."""
     for one in observations.of("model_moved"):
-        saved, loaded = (leading_numbers(one.values[name])[:2] for name in ("saved", "loaded"))
-        if saved > loaded:
+        saved, loaded = one.values["saved"], one.values["loaded"]
+        if leading_numbers(saved)[:2] > leading_numbers(loaded)[:2]:
             observations.conclude("model_newer_than_release", one.values, one)
-        elif saved < _KERAS_3 <= loaded:
+        elif trait_holds("keras-3", tensorflow=loaded) and not trait_holds("keras-3", tensorflow=saved):
             observations.conclude("model_older_than_keras", one.values, one)
 
 
@@ -53,7 +52,9 @@ def tensorflow_packages(observations: Observations) -> None:
         name = normalized(one.values["name"])
         if name in DISTRIBUTIONS:
             installed.setdefault(name, one)
-        if name == "tensorflow" and _is_older_build_without_cuda(one):
+        # The name of a conda build says by itself whether it has CUDA.
+        alone = name == "tensorflow" and not one.values.get("build")
+        if alone and trait_holds("gpu-in-own-package", tensorflow=one.values["version"]):
             observations.conclude("build_without_cuda", {"build": f"tensorflow {one.values['version']}"}, one)
         if name in ("tensorflow", "tensorflow-base") and _CPU_BUILD.match(one.values.get("build", "")):
             observations.conclude("build_without_cuda", {"build": one.values["build"]}, one)
@@ -68,15 +69,6 @@ def tensorflow_packages(observations: Observations) -> None:
             {"packages": ", ".join(several)},
             *(installed[name] for name in several),
         )
-
-
-def _is_older_build_without_cuda(one: Observation) -> bool:
-    """Return whether a package `tensorflow` is from the time when only tensorflow-gpu was built with CUDA.
-
-    That was before 2.1, except for 1.15. The name of a conda build says by itself whether it has CUDA.
-    """
-    version = leading_numbers(one.values["version"])
-    return version < (2, 1) and version[:2] != (1, 15) and not one.values.get("build")
 
 
 RULES = (shadowing_file, python_too_new, model_of_another_release, tensorflow_packages)

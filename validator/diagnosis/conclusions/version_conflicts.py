@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ...compat.known_issues import trait_holds
 from ...versions import leading_numbers
 from ..observations import Observation, Observations, on_windows, release
 
 #: Source files that were moved in 2.12, as its log lines name them.
 _BEFORE_2_12 = re.compile(r"\btensorflow/stream_executor/")
-#: Releases of the official GPU images whose TensorFlow can't open their cuDNN.
-_IMAGES_FROM, _IMAGES_BEFORE = (2, 18), (2, 22)
 
 
 def systems(observations: Observations) -> None:
@@ -92,7 +91,7 @@ def official_image(observations: Observations) -> None:
     name Python 2 or 3 ended with 2.1.
     """
     stated = release(observations)
-    newest = stated is None or leading_numbers(stated[0]) >= _IMAGES_FROM
+    newest = stated is None or trait_holds("official-image-cudnn", tensorflow=stated[0])
     newest = newest and not observations.has("before_2_12")
     for one in observations.of("image"):
         name = one.values.get("name", "")
@@ -100,7 +99,7 @@ def official_image(observations: Observations) -> None:
         if match is None:
             continue
         moving = match[1] in ("latest", "nightly") and "-py" not in name
-        if (moving and newest) or _IMAGES_FROM <= leading_numbers(match[1]) < _IMAGES_BEFORE:
+        if (moving and newest) or trait_holds("official-image-cudnn", tensorflow=match[1]):
             observations.conclude("official_image", {"image": name}, one)
 
 

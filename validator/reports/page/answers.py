@@ -91,9 +91,9 @@ _RULES = (
     "model/situation.py", "model/spec.py",
     "reports/__init__.py", "reports/printable.py", "reports/diagnosis_words.py",
 )  # fmt: skip
-#: Of these, what only people edit, or what needs packages that a browser does not have.
+#: The files among these that only people edit, or that need packages that a browser does not have.
 _NOT_RULES = re.compile(
-    r"__pycache__|\.yaml$|README|/inspect/|/(compile|document|measurements|read_report|report_problems)\.py$"
+    r"__pycache__|\.yaml$|README|/inspect/|/(compile|document|measurements|read_report)\.py$"
     r"|/packaging/(?!__init__|version|LICENSE)"
 )
 
