@@ -112,9 +112,9 @@ def _table(known: Sequence[tuple[ImageSupport, ImageSupport]]) -> Iterator[str]:
     for model, one in columns[0][0].items():
         cells = (_drivers(found[model], built[model]) for found, built in columns)
         rows.setdefault((str(one.capability), *cells), []).append(model)
-    for (capability, *cells), models in rows.items():
+    for (capability, *shown), models in rows.items():
         named = ", ".join(models[:_MODELS]) + (", …" if len(models) > _MODELS else "")
-        yield f"| **{capability}** {named} | {' | '.join(cells)} |\n"
+        yield f"| **{capability}** {named} | {' | '.join(shown)} |\n"
 
 
 def _by_model(support: ImageSupport) -> dict[str, GpuSupport]:
