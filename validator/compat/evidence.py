@@ -312,7 +312,7 @@ def _measured(row: facts.Row, asked: Installed) -> Iterator[Tried]:
 @functools.cache
 def compared_packages() -> frozenset[str]:
     """Return the packages whose versions a prediction can depend on, by name without a CUDA suffix."""
-    return known_issues.named_packages().union(packages.named_packages(), ("numpy", "nvidia-cuda-nvcc"))
+    return known_issues.named_packages().union(packages.framework_packages(), ("numpy", "nvidia-cuda-nvcc"))
 
 
 def _other_software(row: facts.Row, asked: Installed) -> Iterator[str]:

@@ -6,7 +6,7 @@ GPUs of one compute capability are one row, except models about which a fact say
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, TypedDict
 
@@ -197,7 +197,8 @@ def _gpu_support(
         return GpuSupport(capability, label, models, (), eager, impossible)
     # The branch with the fewest failing reasons explains most, because its driver is not too old.
     about = [tuple(_about(mode, found.reasons)) for found in reversed(predictions.values())]
-    return GpuSupport(capability, label, models, (), eager, min(about, key=_failing_reasons)[0])
+    fewest = min(about, key=lambda reasons: sum(reason.outcome is Outcome.FAILS for reason in reasons))
+    return GpuSupport(capability, label, models, (), eager, fewest[0])
 
 
 def _working(predictions: Mapping[int, Prediction], mode: str | None) -> tuple[int, ...]:
@@ -212,10 +213,6 @@ def _working(predictions: Mapping[int, Prediction], mode: str | None) -> tuple[i
 def _about(mode: str | None, reasons: Iterable[Reason]) -> Iterator[Reason]:
     """Yield the reasons without those that are only about the other mode."""
     return (reason for reason in reasons if mode is None or reason.mode in (None, mode))
-
-
-def _failing_reasons(reasons: Sequence[Reason]) -> int:
-    return sum(reason.outcome is Outcome.FAILS for reason in reasons)
 
 
 def _host(branch: int, capability: ComputeCapability, slug: str | None) -> HostClass:

@@ -117,11 +117,8 @@ def named_packages() -> frozenset[str]:
 
 def on_image(known: Mapping[str, str]) -> tuple[Combination, ...]:
     """Return the combinations that apply to software on every GPU, and those that may apply on some."""
-    return tuple(one for one in combinations() if _applies(one.holds(known), one.by_gpu))
-
-
-def _applies(truth: bool | None, by_gpu: bool) -> bool:
-    return truth is True or (truth is None and by_gpu)
+    found = ((one, one.holds(known)) for one in combinations())
+    return tuple(one for one, truth in found if truth or (truth is None and one.by_gpu))
 
 
 def on_gpu(

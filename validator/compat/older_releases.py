@@ -9,10 +9,10 @@ import functools
 from dataclasses import dataclass
 
 from ..versions import CudaVersion, DriverRelease, InvalidVersion, Version, leading_numbers, major_minor
-from . import drivers, facts, releases
+from . import drivers, facts
 from .errors import UnknownRelease
 from .facts import Fact
-from .releases import Release
+from .releases import Release, release, releases
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ def release_of_any_age(version: str) -> Release | None:
     minor = f"{numbers[0]}.{numbers[1]}"
     for row in facts.rows("older", "releases"):
         if row["minor"] == minor:
-            return _release(row, ".".join(map(str, numbers[:3])))
+            return _older(row, ".".join(map(str, numbers[:3])))
     try:
-        return releases.release(version.strip())
+        return release(version.strip())
     except UnknownRelease:
         pass
     try:
-        return releases.release(".".join(map(str, numbers[:3])))
+        return release(".".join(map(str, numbers[:3])))
     except UnknownRelease:
         return None
 
@@ -56,7 +56,7 @@ def nearest_inspected(version: str) -> Release | None:
         asked = Version(version)
     except InvalidVersion:
         return None
-    known = releases.releases()
+    known = releases()
     if any(Version(one.version) == asked for one in known):
         return None
     if any(row["minor"] == major_minor(version) for row in facts.rows("older", "releases")):
@@ -82,13 +82,13 @@ def every_python() -> tuple[str, ...]:
 def known_versions() -> tuple[str, ...]:
     """Return every stable release in the facts, oldest first; before 2.8 one for each minor version."""
     older = [f"{known.version}.0" for known in older_releases()]
-    return (*older, *(known.version for known in releases.releases() if not known.prerelease))
+    return (*older, *(known.version for known in releases() if not known.prerelease))
 
 
 @functools.cache
 def older_releases() -> tuple[Release, ...]:
     """Return the releases before 2.8, oldest first; one for each minor version (`2.7`)."""
-    return tuple(_release(row, row["minor"]) for row in reversed(facts.rows("older", "releases")))
+    return tuple(_older(row, row["minor"]) for row in reversed(facts.rows("older", "releases")))
 
 
 def newest_with_cuda(cuda: str) -> Release | None:
@@ -100,7 +100,7 @@ def newest_with_cuda(cuda: str) -> Release | None:
     significant = 2 if numbers[0] < 11 else 1
     for row in facts.rows("older", "releases"):
         if leading_numbers(row["cuda"])[:significant] == numbers[:significant]:
-            return _release(row, row["minor"])
+            return _older(row, row["minor"])
     return None
 
 
@@ -130,7 +130,7 @@ def driver_with(cuda: CudaVersion, windows: bool = False) -> DriverRelease | Non
     return floor.driver if floor is not None and drivers.minor_version(cuda.major) is None else None
 
 
-def _release(row: facts.Row, version: str) -> Release:
+def _older(row: facts.Row, version: str) -> Release:
     return Release(
         version=version,
         pythons=tuple(row["pythons"]),

@@ -136,7 +136,7 @@ def _used_wheels(wheels: Mapping[str, str] | None) -> tuple[tuple[str, str], ...
         *(cudnns if len(cudnns) > 1 else ()),
         *(
             (name, version)
-            for name in (*_USED_WHEELS, *packages.named_packages())
+            for name in (*_USED_WHEELS, *packages.framework_packages())
             for spelled in (name, f"{name}-cu11", f"{name}-cu12")
             if (version := wheels.get(spelled))
         ),
