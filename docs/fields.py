@@ -48,7 +48,7 @@ TYPES: Mapping[Path, Sequence[type]] = {
         prediction.CellDocument,
         prediction.PredictionDocument,
         prediction.Attempt,
-        prediction.SeenLimit,
+        prediction.Limit,
         prediction.Reason,
         predict.AskedFields,
         image_support.SupportDocument,

@@ -107,11 +107,19 @@ def _table(known: Sequence[tuple[ImageSupport, ImageSupport]]) -> Iterator[str]:
     names = [found.image.tensorflow for found, _ in known]
     yield f"\n### TensorFlow {names[-1]} to {names[0]}\n\n"
     yield f"| GPU | {' | '.join(names)} |\n|---|{'---|' * len(names)}\n"
-    for row in zip(*(zip(found.gpus, built.gpus, strict=True) for found, built in known), strict=True):
-        first = row[0][0]
-        models = ", ".join(first.gpus[:_MODELS]) + (", …" if len(first.gpus) > _MODELS else "")
-        cells = " | ".join(_drivers(found, built) for found, built in row)
-        yield f"| **{first.capability}** {models} | {cells} |\n"
+    columns = [(_by_model(found), _by_model(built)) for found, built in known]
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for model, one in columns[0][0].items():
+        cells = (_drivers(found[model], built[model]) for found, built in columns)
+        rows.setdefault((str(one.capability), *cells), []).append(model)
+    for (capability, *shown), models in rows.items():
+        named = ", ".join(models[:_MODELS]) + (", …" if len(models) > _MODELS else "")
+        yield f"| **{capability}** {named} | {' | '.join(shown)} |\n"
+
+
+def _by_model(support: ImageSupport) -> dict[str, GpuSupport]:
+    """Return the drivers for each model. Releases can differ in the models that they treat alike."""
+    return {model: one for one in support.gpus for model in one.gpus}
 
 
 def _drivers(found: GpuSupport, built: GpuSupport) -> str:

@@ -144,7 +144,7 @@ class _Formatter(string.Formatter):
     {names}, {names:and}        a list, joined by commas or by "and"
     {files:each $path ($why)}   a list of objects, each by that template, joined by commas; `and` instead of
                                 `each` joins them by "and"
-    {count:count GPU}           "1 GPU", "2 GPUs"
+    {count:count GPU}           "1 GPU", "2 GPUs"; "1 library", "2 libraries"
     {value:q}                   in quotes, cut if it is long
     {bytes:MiB}                 bytes as MiB
     {ratio:spread}              an object with median, q1 and q3
@@ -159,7 +159,8 @@ class _Formatter(string.Formatter):
             items = [string.Template(rest).safe_substitute(item) for item in value]
             return (" and " if word == "and" else ", ").join(items)
         if rest and word == "count":
-            return f"{value} {rest}" + ("" if value == 1 else "s")
+            plural = f"{rest[:-1]}ies" if rest.endswith("ry") else f"{rest}s"
+            return f"{value} {rest if value == 1 else plural}"
         if spec == "q":
             return repr(_cut(str(value)))
         if spec == "MiB":

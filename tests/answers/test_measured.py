@@ -50,7 +50,6 @@ def test_a_certified_image_names_its_limits() -> None:
         "code": "xla_convolution_float32",
         "gpu": "NVIDIA A100",
         "error": "no configuration",
-        "mode": "xla",
     }
     verdict = {"verdict": "certified", "digest": DIGEST, "limits": [limit]}
     answer = works(

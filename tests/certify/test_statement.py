@@ -17,8 +17,8 @@ from validator.certify.statement import PREDICATE, NoCertificate, read_statement
 from validator.model.certificate import Certificate, Failure, GpuFacts, read_verification
 from validator.model.codec import DocumentError, encode
 from validator.model.own_checks import OwnCheck
+from validator.model.prediction import LONGEST_ERROR, Limit
 from validator.model.record import Verdict
-from validator.model.report import Limit
 from validator.model.timestamps import format_timestamp
 from validator.model.verdict import PROBE_VERSION, REQUIRED_CHECKS
 
@@ -136,7 +136,7 @@ def test_the_error_of_a_limit_names_nobody_and_is_not_endless() -> None:
     )
     (found,) = certificate_of(limited_payload(Limit("xla_convolution_float32", "NVIDIA H200", error))).limits
     assert "secret" not in found.error and "GPU-" not in found.error
-    assert "no algorithm" in found.error and len(found.error) == 500
+    assert "no algorithm" in found.error and len(found.error) == LONGEST_ERROR
 
 
 def test_the_result_is_passed_if_nothing_failed() -> None:

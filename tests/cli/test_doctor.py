@@ -129,6 +129,12 @@ def test_a_report_names_its_cause(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert found["causes"][0]["evidence"][0]["where"].startswith("checks.environment")
     done = whole("--report", "-", "--json", stdin=path.read_bytes())
     assert json.loads(done.stdout) == found
+    # A report is recognized by its content and the end of its name.
+    assert cli.run(["doctor", str(path), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out) == found
+    path.write_text('{"checks": "the text of a log"}')
+    cli.run(["doctor", str(path), "--json"])
+    assert json.loads(capsys.readouterr().out)["read"] == "1 line"
 
 
 def test_an_answer_about_an_image_ends_with_the_command_for_that_image(
@@ -248,11 +254,13 @@ def test_input_that_is_not_a_log_is_rejected(tmp_path: Path, content: bytes, mes
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 @pytest.mark.parametrize("indent", [None, 1])
 def test_a_report_is_not_a_log(tmp_path: Path, indent: int | None, encoding: str) -> None:
-    path = tmp_path / "report.json"
+    path = tmp_path / "report.txt"
     path.write_text(json.dumps(json.loads(report(H100)), indent=indent), encoding=encoding)
     with pytest.raises(InputError, match="is a report of `check`, not a log") as caught:
         cli.run(["doctor", str(path)])
     assert caught.value.hint == "`python -m validator doctor --report FILE` reads a report"
+    named = path.rename(tmp_path / "report.json")
+    assert cli.run(["doctor", str(named), "--json"]) == cli.run(["doctor", "--report", str(named), "--json"])
 
 
 def test_a_compressed_report_is_rejected(tmp_path: Path) -> None:

@@ -231,3 +231,40 @@ def test_what_was_measured_on_such_a_machine_with_other_versions_is_named(
     ) in shown
     cli.run(["predict", *asked, "--gpu", "a100", "--driver", "580.159.04"])
     assert "Measured on" not in " ".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "nearest"),
+    [
+        ("--tensorflow 2.4.1 --gpu a100 --driver 580", "2.8.0"),
+        ("--tensorflow 2.4 --gpu a100 --driver 580 --mode eager", "2.8.0"),
+        ("--tensorflow 2.15.0rc0 --gpu a100 --driver 580", "2.15.0, whose prediction here is: works"),
+        (
+            "--tensorflow 2.20.0.dev20250314 --gpu rtx5090 --driver 580",
+            "2.20.0, whose prediction here is: fails",
+        ),
+    ],
+)
+def test_a_release_that_was_not_inspected_is_unknown_and_names_the_nearest(
+    capsys: pytest.CaptureFixture[str], arguments: str, nearest: str
+) -> None:
+    prediction = predict(capsys, arguments)["prediction"]
+    assert prediction["outcome"] == "unknown"
+    [reason] = [one for one in prediction["reasons"] if "was not inspected" in one["text"]]
+    assert f"the nearest that was is {nearest}" in reason["text"]
+    assert "works" not in (prediction["eager"], prediction["xla"])
+
+
+def test_what_does_not_depend_on_the_release_still_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    found = predict(capsys, "--tensorflow 2.20.0.dev20250314 --gpu rtx5090 --driver 470")["prediction"]
+    assert found["outcome"] == "fails"
+
+
+def test_a_release_that_was_not_inspected_has_no_overview() -> None:
+    with pytest.raises(InputError, match=r"no wheel of tensorflow 2\.5\.0 was inspected.* 2\.8\.0"):
+        cli.run(["predict", "--tensorflow", "2.5.0"])
+
+
+def test_two_numbers_mean_the_newest_patch(capsys: pytest.CaptureFixture[str]) -> None:
+    found = predict(capsys, "--tensorflow 2.18 --gpu h100 --driver 580")
+    assert (found["tensorflow"], found["id"].partition("-")[0]) == ("2.18.1", "tf2.18.1")

@@ -110,3 +110,18 @@ def test_options_that_contradict_each_other(
 ) -> None:
     assert cli.run(["predict", *arguments.split()]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_what_was_measured_in_the_same_environment_is_shown_in_every_form(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "requirements.txt"
+    path.write_text(
+        "tensorflow==2.21.0\nnvidia-cudnn-cu12==9.3.0.75\nnvidia-cuda-runtime-cu12==12.5.82\nsix==1.17.0\n"
+    )
+    command = ["predict", "--requirements", str(path), "--host", "h200:580"]
+    for format_ in ("text", "markdown"):
+        cli.run([*command, "--format", format_])
+        shown = capsys.readouterr().out
+        assert "measured on 2026-11-27" in shown and "it works on NVIDIA H200" in shown
+        assert "no six" not in shown and "weaker evidence" in shown

@@ -57,7 +57,7 @@ def test_it_shows_new_records_and_ends_cleanly(project: Path) -> None:
         with urllib.request.urlopen(address) as answer:
             page = answer.read().decode()
         version = re.search(r'data-version="(\w+)"', page)
-        assert version and "Nothing was measured yet." in page
+        assert version and "No image was measured here yet." in page
         assert "connect-src 'self'" in page
         with urllib.request.urlopen(f"{address}events") as stream:
             assert version[1] in line_with(stream, b"data:")

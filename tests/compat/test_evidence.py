@@ -9,10 +9,10 @@ import pytest
 
 from validator.compat import evidence, facts, gpus, judge
 from validator.compat.predict import predict, situation_of
-from validator.model.prediction import Attempt, Outcome, Prediction, Rank, Reason, SeenLimit
-from validator.model.situation import EAGER, XLA, Situation
+from validator.model.prediction import Attempt, Limit, Outcome, Prediction, Rank, Reason
+from validator.model.situation import EAGER, LINUX, PYPI, X86_64, XLA, Situation
 from validator.model.spec import Cell, Choice, HostClass, ImageSpec, Variant
-from validator.versions import DriverRelease
+from validator.versions import CudaVersion, DriverRelease
 
 WORKS, FAILS, UNKNOWN = Outcome.WORKS, Outcome.FAILS, Outcome.UNKNOWN
 H200 = "tf2.21.0-cuda12.5-cudnn9.3-py312@r580.159.04-h200_2026-11-27"
@@ -83,7 +83,7 @@ def test_other_combinations_have_nothing_from_it(asked: dict[str, Any]) -> None:
         {"system": "wsl2"},
         {"machine": "aarch64"},
         {"wheel": "conda-forge"},
-        {"library_path": None},
+        {"library_path": False},
         {"variant": "cpu"},
     ],
 )
@@ -91,6 +91,35 @@ def test_it_says_nothing_about_another_installation(changed: dict[str, Any]) -> 
     situation = situation_of(cell())
     assert shown(judge.judge(situation)) == [H200]
     assert shown(judge.judge(replace(situation, **changed))) == []
+
+
+def test_with_pip_it_is_shown_and_says_that_the_loader_was_told_of_the_libraries() -> None:
+    found = judge.judge(replace(situation_of(cell()), library_path=None))
+    assert (found.outcome, found.missing, found.rank) == (UNKNOWN, ("library_path",), Rank.DERIVED)
+    assert found.evidence[0].differs == ("NVIDIA's libraries on the loader's search path",)
+
+
+def test_a_wheel_that_finds_its_libraries_by_itself_needs_no_such_remark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    [row] = facts.rows("measurements", "measurements")
+    older = {**row, "tensorflow": "2.20.0"}
+    situation = situation_of(cell())
+    monkeypatch.setattr(evidence, "_by_release", lambda: ({"2.20.0": [older]}, {}))
+    for told in (True, False, None):
+        asked = evidence.Installed(
+            "2.20.0",
+            "3.12",
+            CudaVersion.parse("12.5"),
+            "9.3.0",
+            situation.packages,
+            LINUX,
+            X86_64,
+            PYPI,
+            told,
+        )
+        [tried] = evidence.on_software(asked)
+        assert tried.evidence.differs == ()
 
 
 def test_another_package_makes_it_weaker_and_overrules_nothing() -> None:
@@ -215,7 +244,7 @@ def test_a_missing_fact_is_not_replaced_by_a_neighbour() -> None:
 
 
 def test_only_the_mode_that_was_asked_about_is_answered() -> None:
-    limit = SeenLimit("xla_convolution_float32", "a GPU", "an error", XLA)
+    limit = Limit("xla_convolution_float32", "a GPU", "an error")
     found = weigh([RULE], tried(WORKS, FAILS, limits=(limit,)), mode=EAGER)
     assert (found.eager, found.xla, found.rank) == (WORKS, None, Rank.MEASURED)
     assert [one for one in found.reasons if one.mode == XLA] == []

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
-from validator.compat import drivers
+from validator.compat import drivers, gpus
 from validator.compat.image_support import image_support
 from validator.compat.policies import choose
 from validator.compat.predict import predict
@@ -27,10 +29,13 @@ def image(version: str) -> ImageSpec:
 def test_a_branch_is_listed_if_works_is_predicted(version: str) -> None:
     spec = image(version)
     for gpu in image_support(spec).gpus:
-        for branch in drivers.branches():
-            host = HostClass("any", DriverRelease.parse(str(branch.number)), gpu.capability)
+        models: list[str | None] = [gpus.gpu(name).slug for name in (gpu.gpus[0], gpu.gpus[-1])]
+        if gpu.label == str(gpu.capability):
+            models.append(None)
+        for branch, model in itertools.product(drivers.branches(), models):
+            host = HostClass("any", DriverRelease.parse(str(branch.number)), gpu.capability, model)
             works = predict(Cell(spec, host)).outcome is Outcome.WORKS
-            assert (branch.number in gpu.branches) is works
+            assert (branch.number in gpu.branches) is works, model
         assert (gpu.reason is None) is bool(gpu.branches)
         assert gpu.reason is None or gpu.reason.outcome is not Outcome.WORKS
 
@@ -61,9 +66,26 @@ def test_spans_of_branches() -> None:
     assert driver_range([known[5], known[8]]) == f"R{known[5]}, R{known[8]}"
 
 
-def test_models_on_which_an_image_fails_are_named_besides_their_compute_capability() -> None:
+def test_models_about_which_a_fact_says_something_else_are_a_row_of_their_own() -> None:
     spec = ImageSpec("2.21.0", "3.12", Variant.GPU, Choice("as-built", "12.5"), Choice("9.3", "9.3"))
-    [remark] = [one for one in image_support(spec).reasons if one.fact == "KB-FUSED-CONV"]
-    assert remark.advisory and remark.sentence.startswith("XLA: on T4, A10, A10G, L4: ")
-    assert not image_support(spec).fails
-    assert [one for one in image_support(spec, "eager").reasons if one.fact == "KB-FUSED-CONV"] == []
+    found = image_support(spec)
+    failing = {
+        one.label: (one.gpus, one.branches, one.reason.sentence.partition(" ")[0])
+        for one in found.gpus
+        if one.reason is not None and one.reason.fact == "KB-FUSED-CONV"
+    }
+    assert failing == {
+        "7.5, T4": (("T4",), (), "XLA:"),
+        "8.6, A10, A10G": (("A10", "A10G"), (), "XLA:"),
+        "8.9, L4": (("L4",), (), "XLA:"),
+    }
+    labels = [one.label for one in found.gpus]
+    assert "7.5, other GPUs" in labels and "9.0, H200" in labels and "8.0" in labels
+    named = [name for one in found.gpus for name in one.gpus]
+    assert len(named) == len(set(named))
+    # Nothing that holds on every machine speaks about some models.
+    assert [one for one in found.reasons if one.fact.startswith("KB-FUSED")] == []
+    assert not found.fails
+    assert {one.label for one in image_support(spec, "eager").gpus} == {
+        str(one.capability) for one in found.gpus
+    }

@@ -62,9 +62,7 @@ def test_a_newer_probe_reports_its_limits_itself() -> None:
     checks_of(made)["keras_jit"].update(outcome="pass", problems=[], evidence={"device_type": "GPU"})
     found = row(made)
     assert (found["eager"], found["xla"]) == ("works", "works")
-    assert found["limits"] == [
-        {"code": limit["code"], "gpu": limit["gpu"], "error": "an error", "mode": "xla"}
-    ]
+    assert found["limits"] == [{"code": limit["code"], "gpu": limit["gpu"], "error": "an error"}]
 
 
 def newer_probe(made: dict[str, Any]) -> None:

@@ -34,8 +34,8 @@ def test_text_that_is_not_a_release_is_not_known(version: str) -> None:
 @pytest.mark.parametrize(
     ("asked", "found"),
     [
-        ("2.16", "2.16.1"),
-        ("2.18", "2.18.0"),
+        ("2.16", "2.16.2"),
+        ("2.18", "2.18.1"),
         ("2.17.0+nv25.2", "2.17.0"),
         ("v2.18.0-rc2-4-g6550e4bd802", "2.18.0"),
     ],
@@ -114,3 +114,25 @@ def test_the_newest_release_with_a_cuda() -> None:
         older_releases.newest_with_cuda(cuda) for cuda in ("10.2", "10.1", "10.0", "9.0", "11.0", "12.2", "")
     ]
     assert [one.version if one else None for one in found] == [None, "2.3", "2.0", "1.12", "2.7", None, None]
+
+
+@pytest.mark.parametrize(
+    ("asked", "nearest"),
+    [
+        ("2.4.1", "2.8.0"),
+        ("2.7", "2.8.0"),
+        ("1.15.5", "2.8.0"),
+        ("2.15.0rc0", "2.15.0"),
+        ("2.20.0.dev20250314", "2.20.0"),
+        ("2.18.0", None),
+        ("2.18", None),
+        ("2.22.0rc0", None),
+        ("2.15.7", None),
+        ("2.40.0", None),
+        ("2.40.0rc0", None),
+        ("latest", None),
+    ],
+)
+def test_the_nearest_inspected_release_of_one_that_was_not(asked: str, nearest: str | None) -> None:
+    found = older_releases.nearest_inspected(asked)
+    assert (found.version if found else None) == nearest

@@ -22,23 +22,6 @@ OPTIONS = (
     "tensorflow", "python", "cuda", "cudnn", "wheel", "extra", "gpu", "compute_capability", "driver",
     "system", "machine",
 )  # fmt: skip
-_TOO_OLD = "no wheel of TensorFlow before 2.8 was opened, so `predict` does not know the release"
-_NIGHTLY = "no nightly of that day was opened, so `predict` does not know the release"
-#: What can't be asked, and why. Only the reason that is given here is accepted.
-NOT_ASKED: Mapping[str, str] = {
-    "tensorflow-89272-tf2.21.0.dev20250729-rtx-5080": _NIGHTLY,
-    "tensorflow-89272-tf2.20.0.dev20250314-rtx-5090": _NIGHTLY,
-    "tensorflow-62320-tf2.15.0rc0-h100": "that candidate was not opened; `predict` names the nearest",
-    "escape-net-tf2.6.0-rtx-5090": _TOO_OLD,
-    "tensorflow-46933-tf2.4.1-rtx-3090": _TOO_OLD,
-    "gpubootcamp-28-tf2.4.0-a100": _TOO_OLD,
-    "tensorflow-46537-tf2.3.1-cc-5-0": _TOO_OLD,
-    "tensorflow-46537-tf2.4.0-cc-5-0": _TOO_OLD,
-    "tensorflow-42467-tf2.3.0-940mx": _TOO_OLD,
-    "tensorflow-42467-tf2.3.0-1080ti": _TOO_OLD,
-    "tensorflow-federated-827-tf2.1.0-k40m": _TOO_OLD,
-    "jetson-nano-ubuntu-20-image-17-tf2.7.0-jetson-nano": _TOO_OLD,
-}
 
 
 def ask(row: Mapping[str, Any], instead: Mapping[str, str] | None = None) -> Any:
@@ -89,9 +72,6 @@ def only_rules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize("row", [pytest.param(row, id=row["id"]) for row in ROWS])
 def test_the_rules_agree_or_say_what_is_missing_or_are_explained(row: facts.Row) -> None:
     answer = ask(row)
-    if row["id"] in NOT_ASKED:
-        assert "is not known" in answer, "it can be asked now: remove it from NOT_ASKED"
-        return
     assert isinstance(answer, dict), answer
     assert answer["evidence"] == []
     for mode, wanted in seen(row).items():
@@ -132,7 +112,7 @@ def test_every_statement_that_can_be_asked_is_shown_where_it_is_asked() -> None:
     missing = []
     for row in ROWS:
         answer = ask(row)
-        if isinstance(answer, dict) and row["id"] not in [one["id"] for one in answer["evidence"]]:
+        if row["id"] not in [one["id"] for one in answer["evidence"]]:
             missing.append(row["id"])
     # macOS has no NVIDIA GPU, so no machine is compared.
     assert missing == []

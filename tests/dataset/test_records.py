@@ -6,10 +6,10 @@ import csv
 import io
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,7 +80,7 @@ def test_names_are_taken_out_of_every_text(tmp_path: Path) -> None:
 
 
 def test_limits_are_a_column_in_every_format(tmp_path: Path) -> None:
-    secret = msgspec.structs.replace(LIMIT, error=f"{LIMIT.error}: {SECRETS['mallory']}")
+    secret = replace(LIMIT, error=f"{LIMIT.error}: {SECRETS['mallory']}")
     directory = written(tmp_path, measured(checks=[limited_check(LIMIT, secret)]), measured(key="other"))
     expected = [encode(LIMIT), encode(secret)]
     expected[1]["error"] = secret.error.replace("mallory", "<user>")

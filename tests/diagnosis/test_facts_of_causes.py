@@ -42,9 +42,8 @@ ALLOWED = {
     ("compute_capability_unsupported", "capability", ">=6.0,<7.5"): "the remedies for Pascal and Volta",
     ("compute_capability_unsupported", "capability", ">=7.0,<10.0"): "the remedies for GPUs in between",
 }
-#: Releases that conclusions compare with, and the compute capability 8.0: they say how to read a text, not
-#: what works.
-ALLOWED_IN_CONCLUSIONS = {(8, 0), (2, 13), (2, 18), (2, 16), (2, 1), (1, 15), (2, 22)}
+#: Releases that conclusions compare with: they say how to read a text, not what works.
+ALLOWED_IN_CONCLUSIONS = {(2, 13), (2, 18)}
 
 
 def conditions() -> Iterator[tuple[str, Condition]]:

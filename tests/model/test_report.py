@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from validator.model import codec
+from validator.model.prediction import Limit
 from validator.model.report import (
     CheckOutcome,
     Finding,
-    Limit,
     ReportError,
     check_of,
     read_report,

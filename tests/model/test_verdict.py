@@ -14,14 +14,13 @@ from validator.model.evidence import COMPUTING_CHECKS
 from validator.model.facts import Gpu
 from validator.model.measurement import GpuIdentity, Outside, Unread, labelled
 from validator.model.own_checks import OwnCheck, also_required
-from validator.model.prediction import Outcome
+from validator.model.prediction import CHECKS_OF_XLA, Limit, Outcome
 from validator.model.record import Origin, Verdict
 from validator.model.report import Finding, Report, report_of
 from validator.model.spec import Variant
 from validator.model.verdict import (
     HEALTH,
     OF_THE_GPU,
-    OF_XLA,
     PROBE_VERSION,
     REQUIRED_CHECKS,
     REQUIRED_ON_CPU,
@@ -458,7 +457,7 @@ WORKS, FAILS, UNKNOWN = Outcome.WORKS, Outcome.FAILS, Outcome.UNKNOWN
 
 def test_a_report_in_which_all_passed_works_in_both_modes() -> None:
     assert verdict.outcomes(report()) == (WORKS, WORKS)
-    assert set(REQUIRED_CHECKS) > OF_XLA
+    assert set(REQUIRED_CHECKS) > CHECKS_OF_XLA
 
 
 OF_THE_MACHINE = {"environment", "gpu_device_nodes"}
@@ -469,13 +468,16 @@ ASKED = sorted(set(REQUIRED_CHECKS) - {"lock_match", HEALTH} - OF_THE_MACHINE)
 @pytest.mark.parametrize("check", ASKED)
 def test_a_required_check_that_failed_fails_its_modes(check: str, outcome: str) -> None:
     """What fails without XLA stands in the way of both."""
-    assert verdict.outcomes(report(None, **{check: outcome})) == (WORKS if check in OF_XLA else FAILS, FAILS)
+    assert verdict.outcomes(report(None, **{check: outcome})) == (
+        WORKS if check in CHECKS_OF_XLA else FAILS,
+        FAILS,
+    )
 
 
 @pytest.mark.parametrize("outcome", ["error", "timeout"])
 @pytest.mark.parametrize("check", ASKED)
 def test_a_check_that_did_not_end_itself_shows_nothing(check: str, outcome: str) -> None:
-    expected = (WORKS if check in OF_XLA else UNKNOWN, UNKNOWN)
+    expected = (WORKS if check in CHECKS_OF_XLA else UNKNOWN, UNKNOWN)
     assert verdict.outcomes(report(None, **{check: outcome})) == expected
 
 
@@ -490,7 +492,7 @@ def test_a_fault_of_one_machine_is_nobody_elses(check: str, outcome: str) -> Non
 def test_an_older_probe_shows_no_failure_in_full_float32(check: str) -> None:
     made = document(None, **{check: "fail"})
     made["probe"] = {"version": "2.2.0+5a73c48737b9"}
-    expected = (WORKS if check in OF_XLA else UNKNOWN, UNKNOWN)
+    expected = (WORKS if check in CHECKS_OF_XLA else UNKNOWN, UNKNOWN)
     assert verdict.outcomes(report_of(made)) == expected
 
 
@@ -509,11 +511,11 @@ def test_only_limits_of_the_catalogue_are_limits_and_have_its_modes() -> None:
     codes = ("gpu_compute_float32", "no_gpu_to_compute_on", "invented")
     check["problems"] = [*({"code": code, **told} for code in codes), {**told, "code": codes[0], "gpu": None}]
     assert [limit.code for limit in report_of(made).limits] == ["gpu_compute_float32"]
-    assert verdict.mode_of_limit("gpu_compute_float32") is None
-    assert verdict.mode_of_limit("auto_clustering_float32") == "xla"
+    assert Limit("gpu_compute_float32", "a GPU", "an error").mode is None
+    assert Limit("auto_clustering_float32", "a GPU", "an error").mode == "xla"
 
 
-@pytest.mark.parametrize("check", sorted(OF_XLA))
+@pytest.mark.parametrize("check", sorted(CHECKS_OF_XLA))
 def test_what_failed_only_in_full_float32_does_not_count(check: str) -> None:
     assert verdict.outcomes(report(None, **{check: "fail"}), [check]) == (WORKS, WORKS)
     assert verdict.outcomes(report(None, **{check: "fail", "gpu_compute": "fail"}), [check]) == (FAILS, FAILS)
@@ -522,7 +524,7 @@ def test_what_failed_only_in_full_float32_does_not_count(check: str) -> None:
 @pytest.mark.parametrize("check", sorted(set(REQUIRED_CHECKS) - {"lock_match"}))
 def test_a_report_without_a_required_check_does_not_show_that_it_works(check: str) -> None:
     assert verdict.outcomes(report(None, **{check: "skip"})) == (
-        WORKS if check in OF_XLA else UNKNOWN,
+        WORKS if check in CHECKS_OF_XLA else UNKNOWN,
         UNKNOWN,
     )
 

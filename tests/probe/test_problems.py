@@ -152,6 +152,8 @@ def test_a_summary_repeats_nothing_and_is_cut() -> None:
     [
         ("{count:count GPU}", {"count": 1}, "1 GPU"),
         ("{count:count GPU}", {"count": 2}, "2 GPUs"),
+        ("{count:count sub-library}", {"count": 1}, "1 sub-library"),
+        ("{count:count sub-library}", {"count": 8}, "8 sub-libraries"),
         ("{files:each $path ($why)}", {"files": [{"path": "a", "why": "b"}, {"path": "c", "why": "d"}]},
          "a (b), c (d)"),
         ("{files:and $path}", {"files": [{"path": "a"}, {"path": "c"}]}, "a and c"),

@@ -8,7 +8,7 @@ from validator.model.prediction import Outcome, PlannedCell, Reason, decide
 from validator.model.record import Record, Verdict
 from validator.model.spec import Cell, Choice, HostClass, ImageSpec, Variant
 from validator.reports.markdown import markdown, table
-from validator.reports.overview import Row, grid, overview
+from validator.reports.overview import Row, grid, nothing_measured, overview
 from validator.versions import ComputeCapability, DriverRelease
 
 from ..certify.fixtures import LIMIT, limited_check
@@ -116,7 +116,7 @@ def test_limits_are_named_in_every_form_of_the_overview() -> None:
 
 def test_an_empty_markdown_page_says_so() -> None:
     page = markdown(rows(Outcome.WORKS), "A title")
-    assert "Nothing was measured yet." in page
+    assert nothing_measured() in page and "real GPUs" in page
     assert "No cell is predicted to fail." in page
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from ..compat.evidence import limit_reason
 from ..compat.offers import Image, Offer, Pip, cautions, image_of, rank
 from ..compat.releases import Release
-from ..model.prediction import Outcome, Prediction, Rank, Reason, SeenLimit, decide
+from ..model.prediction import Limit, Outcome, Prediction, Rank, Reason, decide
 from ..model.spec import ImageSpec, cell_identifier
 
 #: The verdict that shows that an image works, and those that show that it does not. A browser can't import
@@ -105,7 +105,7 @@ class Measured:
         if verdict == PROVEN:
             # The checks that a certificate requires use XLA.
             works = Outcome.WORKS
-            limits = [SeenLimit(**limit) for limit in measured.get("limits", ())]
+            limits = [Limit(**limit) for limit in measured.get("limits", ())]
             remarks = [limit_reason(limit, "", "", Rank.CERTIFIED) for limit in limits]
             reasons = (*prediction.reasons, *remarks)
             prediction = Prediction(works, reasons, works, works, prediction.missing, Rank.CERTIFIED)

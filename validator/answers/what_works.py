@@ -37,7 +37,7 @@ def what_works(asked: Mapping[str, Any]) -> dict[str, Any]:
     `machine` as in `Situation`; `registry`: the repository of the images, or None; `images`: the digest of
     each image that can be pulled from there, by its identifier, or None if nobody has looked; `verdicts`: of
     each cell that was measured, by its identifier, the newest `verdict`, the `digest` of the image that got
-    it, and its `limits` as in `SeenLimit` if there are any, or None if nobody has looked.
+    it, and its `limits` as in `Limit` if there are any, or None if nobody has looked.
 
     Raises RejectedField for what can't be understood, and InputError for a system that does not exist.
     """

@@ -21,8 +21,8 @@ _EACH, _EACH_OF_FEW = 4 << 20, 1 << 20
 def why(ends: Ends, name: str) -> dict[str, Any]:
     """Return the diagnosis of a text, and the words in which the page shows it.
 
-    Of a text of more than 8 MiB, only the first and the last 4 MiB are read, which the answer says. Of a
-    shorter text of more than 2 MiB that has so few lines that it may be a paste, the first and the last MiB.
+    If a text is longer than 8 MiB, only its first and its last 4 MiB are read, and the answer says so. If it
+    is longer than 2 MiB and has so few lines that it may be a paste, its first and its last MiB are read.
 
     name: of the file, for errors. Raises RejectedField if it is empty or not text.
     """

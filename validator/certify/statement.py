@@ -20,8 +20,9 @@ from ..model.codec import DocumentError
 from ..model.diagnosis import shortened
 from ..model.measurement import Measurement
 from ..model.own_checks import OwnCheck, is_own
+from ..model.prediction import LONGEST_ERROR, Limit
 from ..model.record import REHEARSAL, Record, Verdict
-from ..model.report import CheckOutcome, Limit, Report
+from ..model.report import CheckOutcome, Report
 from ..redaction.redact import redacted
 from ..registry.names import is_digest
 from ..versions import DriverRelease
@@ -41,8 +42,6 @@ _GPU = ("name", "compute_capability", "memory_bytes")
 _VERSIONS = ("tensorflow", "python", "cuda", "cudnn")
 #: The entry of the configuration that lists the limits, and its only annotation.
 LIMITS = "limits"
-#: The characters of a limit's error that are published. The image wrote it, and may have written anything.
-_ERROR = 500
 
 
 class NoCertificate(ValueError):
@@ -126,7 +125,7 @@ def _limits(report: Report | None, result: str) -> Iterator[dict[str, Any]]:
     found = report.limits if report is not None and result != "FAILED" else ()
     if found:
         told = [
-            {"code": one.code, "gpu": one.gpu, "error": shortened(redacted(one.error), _ERROR)}
+            {"code": one.code, "gpu": one.gpu, "error": shortened(redacted(one.error), LONGEST_ERROR)}
             for one in found
         ]
         yield {"name": LIMITS, "annotations": {LIMITS: told}}
@@ -216,14 +215,8 @@ class _Issue(msgspec.Struct, frozen=True, rename="camel"):
     skipped_tests: tuple[str, ...]
 
 
-class _Limit(msgspec.Struct, frozen=True):
-    code: str
-    gpu: str
-    error: str
-
-
 class _Limits(msgspec.Struct, frozen=True):
-    limits: tuple[_Limit, ...]
+    limits: tuple[Limit, ...]
 
 
 class _Configuration(msgspec.Struct, frozen=True):
@@ -324,7 +317,7 @@ def _certificate(predicate: _Predicate, digest: str, signer: str) -> Certificate
         signer=signer,
         fixture=found.certificate.fixture,
         checks=tuple(_own_checks(predicate)),
-        limits=tuple(Limit(one.code, one.gpu, one.error) for one in found.limits.limits),
+        limits=found.limits.limits,
     )
 
 

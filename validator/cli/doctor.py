@@ -58,10 +58,11 @@ def command(
 ) -> int:
     """Name the cause when TensorFlow does not use the GPU, with the evidence and how to fix it.
 
-    Runs the probe in this environment, in an image or with another Python; or reads a report; or reads
-    pasted text from the file LOG, or from stdin if that is -: log lines, a traceback, nvidia-smi, pip list,
-    errors of docker run, in any mixture. The format markdown is for issue trackers: it leaves out names of
-    people and machines. The exit code is 1 if a cause was found, or a fault that matches no known cause.
+    Runs the probe in this environment, in an image or with another Python; or reads a report, also from LOG
+    if its name ends with .json; or reads pasted text from the file LOG, or from stdin if that is -: log
+    lines, a traceback, nvidia-smi, pip list, errors of docker run, in any mixture. The format markdown is for
+    issue trackers: it leaves out names of people and machines. The exit code is 1 if a cause was found, or a
+    fault that matches no known cause.
     """
     given = [
         name
@@ -72,6 +73,8 @@ def command(
         raise click.UsageError(f"{' and '.join(given)} can't be combined")
     if log_path or report_path:
         reject_options(("depth", "save_report"), "has an effect only when the probe runs")
+    if log_path and _is_report(log_path):
+        log_path, report_path = None, log_path
     if log_path:
         diagnosis, read = _diagnose_log(log_path)
     else:
@@ -123,6 +126,19 @@ def _diagnose_report(report: Report, image: str | None) -> Diagnosis:
     from ..diagnosis import diagnose_report
 
     return diagnose_report(report, image or "")
+
+
+def _is_report(path: Path) -> bool:
+    """Return whether a file is a report by its name and its content, so that it needs no `--report`."""
+    from ..model import codec
+
+    if path.suffix != ".json" or path.stat().st_size > codec.LARGEST:
+        return False
+    try:
+        document = codec.parse(path.read_bytes())
+    except (codec.DocumentError, OSError):
+        return False
+    return isinstance(document, dict) and {"format", "probe", "checks"} <= document.keys()
 
 
 def _read_report(path: Path) -> Report:

@@ -22,8 +22,8 @@ def command(matrix_path: Path, profile: str | None, selectors: tuple[str, ...], 
     """List the cells with their predictions and reasons, without running anything.
 
     The format github is a value for strategy.matrix in a GitHub workflow (read with fromJSON) with one job
-    per cell. Of more than 256 cells, it is several such values, each on a line of its own. github-images
-    has one job per image, for jobs that build.
+    per cell. If there are more than 256 cells, it is several such values, each on a line of its own.
+    github-images has one job per image, for jobs that build.
     """
     from ..matrix.plan import github_image_matrix, github_matrices
     from ..model.prediction import count_words

@@ -11,12 +11,25 @@ import click
 
 from ..compat.evidence import measured_on
 from ..compat.image_support import image_support
-from ..compat.judge import judge
+from ..compat.judge import judge, judge_uninspected
 from ..compat.machine import machine
-from ..errors import EXIT_FAILED, EXIT_OK
+from ..compat.older_releases import nearest_inspected, release_of_any_age
+from ..compat.releases import Release, releases
+from ..errors import EXIT_FAILED, EXIT_OK, InputError
 from ..model.prediction import HostFields, Outcome, Prediction, Rank, image_json
-from ..model.situation import KERNEL_MODULES, MACHINES, MODES, SYSTEMS, WHEELS, Situation
-from ..model.spec import Cell, HostClass, ImageSpec, Variant
+from ..model.situation import (
+    JETSON,
+    KERNEL_MODULES,
+    LINUX,
+    MACHINES,
+    MODES,
+    PYPI,
+    SYSTEMS,
+    WHEELS,
+    X86_64,
+    Situation,
+)
+from ..model.spec import Cell, Choice, HostClass, ImageSpec, Variant
 from .combination import (
     Combination,
     assumed_cudnn,
@@ -191,19 +204,77 @@ def command(
         combination = with_this_host(combination)
     if tensorflow is None:
         return predict_newest(combination, format_)
+    nearest = nearest_inspected(tensorflow) if combination.variant is Variant.GPU else None
+    if nearest is not None and not combination.names_host:
+        raise InputError(
+            f"no wheel of tensorflow {tensorflow} was inspected, so what it needs is not known;"
+            f" the nearest that was is {nearest.version}",
+            hint=f"add --driver and --gpu to ask about one machine, or ask for {nearest.version}",
+        )
     only_image = not combination.names_host and not replace(combination, mode=None).says_more
     if combination.variant is Variant.GPU and only_image:
         return _show_support(image_of(combination), mode, format_)
     host = host_of(combination)
-    image = image_for(combination, host)
-    situation = situation_for(combination, image, host)
-    prediction = judge(situation)
-    if host is None and prediction.outcome is not Outcome.FAILS:
+    if nearest is None:
+        image = image_for(combination, host)
+        situation = situation_for(combination, image, host)
+        prediction = judge(situation)
+    else:
+        image = _image_of_uninspected(combination, nearest)
+        situation = _situation_of_uninspected(combination, image, host)
+        is_older = release_of_any_age(tensorflow) not in (None, *releases())
+        prediction = judge(situation) if is_older else judge_uninspected(situation, nearest)
+    # A Jetson has no driver release of its own: its driver is a part of JetPack.
+    is_jetson = situation.machine == JETSON and prediction.outcome is Outcome.UNKNOWN
+    if host is None and prediction.outcome is not Outcome.FAILS and not is_jetson:
         raise _incomplete(combination)
     code = _show(image, host, situation, prediction, format_)
-    if format_ == "text" and (assumed := assumed_cudnn(combination, image, situation)):
+    if format_ == "text" and nearest is None and (assumed := assumed_cudnn(combination, image, situation)):
         click.echo(assumed)
     return code
+
+
+def _image_of_uninspected(combination: Combination, nearest: Release) -> ImageSpec:
+    """Return the software of a release of which no wheel was inspected.
+
+    What was not given is what an older release was built with, or for a candidate what the nearest one was.
+    """
+    built = release_of_any_age(combination.tensorflow) or nearest
+    cuda, cudnn = combination.cuda or built.cuda, combination.cudnn or built.cudnn
+    return ImageSpec(
+        combination.tensorflow,
+        combination.python or built.pythons[-1],
+        Variant.GPU,
+        Choice(cuda, cuda),
+        Choice(cudnn, cudnn),
+    )
+
+
+def _situation_of_uninspected(
+    combination: Combination, image: ImageSpec, host: HostClass | None
+) -> Situation:
+    """Return the facts of such a release on a machine. For another package, only given versions are known."""
+    assert image.cuda is not None and image.cudnn is not None
+    from_pypi = combination.wheel in (None, PYPI)
+    return Situation(
+        tensorflow=image.tensorflow,
+        python=image.python if from_pypi else combination.python,
+        cuda=image.cuda.version if from_pypi else combination.cuda,
+        cudnn=image.cudnn.version if from_pypi else combination.cudnn,
+        driver=combination.driver,
+        gpu=combination.gpu,
+        capability=str(host.compute_capability) if host else combination.compute_capability,
+        system=combination.system or LINUX,
+        machine=combination.machine or X86_64,
+        kernel_modules=combination.kernel_modules,
+        wheel=combination.wheel or PYPI,
+        variant=image.variant.value,
+        extra=combination.extra,
+        compat=combination.compat,
+        library_path=True if combination.extra is None else None,
+        packages=dict(combination.packages),
+        mode=combination.mode,
+    )
 
 
 #: Parameters that describe a combination of one release, not a machine.

@@ -79,13 +79,12 @@ def _show(found: list[Assessment]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from ..delivery.choose import limit_line
     from ..reports.terminal import show
 
     table = Table("image", "digest", "for this host", "why", box=None, pad_edge=False)
     table.columns[0].no_wrap = True
     for one in found:
-        why = "; ".join([one.why, *map(limit_line, one.limits)])
+        why = "; ".join([one.why, *(limit.line for limit in one.limits)])
         table.add_row(
             one.candidate.image.tag, (one.candidate.digest or "")[:_SHORT], one.standing.value, Text(why)
         )

@@ -12,21 +12,17 @@ statement never. A contradiction shows both sides.
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..model.diagnosis import shortened
-from ..model.prediction import EAGER_ONLY, Attempt, Outcome, Prediction, Rank, Reason, SeenLimit, decide
+from ..model.prediction import EAGER_ONLY, Attempt, Limit, Outcome, Prediction, Rank, Reason, decide
 from ..model.situation import EAGER, LINUX, MODES, PYPI, X86_64, XLA
 from ..versions import ComputeCapability, CudaVersion, DriverRelease
-from . import facts, gpus, loose_values
+from . import facts, gpus, known_issues, loose_values, packages
+from .builds import build
 from .machine import Machine
 
 _DECIDES = (Rank.MEASURED,)
-#: The characters of a limit's error that its remark repeats.
-_ERROR = 200
-_LIMIT = "limit {} on {}, only in full float32 with TensorFloat-32 off: {}"
 _OVERRULED = {
     Outcome.FAILS: "the rules alone say that it fails: {}",
     Outcome.UNKNOWN: "the rules alone do not decide: {}",
@@ -34,6 +30,7 @@ _OVERRULED = {
 _OTHERWISE = "; the rules say otherwise"
 _ANOTHER = "; another measurement says otherwise"
 _WEAKER = "; this is weaker evidence"
+_PATH_SET = "NVIDIA's libraries on the loader's search path"
 
 
 @dataclass(frozen=True)
@@ -92,10 +89,7 @@ def measured_on(host: Machine) -> Iterator[str]:
     """Yield what was measured with a compute capability and a driver branch, as sentences, newest first."""
     if host.capability is None or host.driver is None or host.on_windows:
         return
-    measured, _ = _by_release()
-    for row in sorted(
-        itertools.chain.from_iterable(measured.values()), key=lambda row: row["date"], reverse=True
-    ):
+    for row in measurements():
         capability, driver = ComputeCapability.parse(row["capability"]), DriverRelease.parse(row["driver"])
         if (capability, driver.branch) != (host.capability, host.driver.branch):
             continue
@@ -226,10 +220,9 @@ def _beside(one: Attempt, answer: Prediction, rules: Prediction) -> Reason:
     return _remark(one, f"{told}{otherwise}")
 
 
-def limit_reason(limit: SeenLimit, fact: str, source: str, rank: Rank) -> Reason:
+def limit_reason(limit: Limit, fact: str, source: str, rank: Rank) -> Reason:
     """Return a limit as a remark. fact, source, rank: of the evidence in which it was seen."""
-    text = _LIMIT.format(limit.code, limit.gpu, shortened(" ".join(limit.error.split()), _ERROR))
-    return Reason(Outcome.WORKS, text, fact, source, rank.value, True, mode=limit.mode)
+    return Reason(Outcome.WORKS, limit.line, fact, source, rank.value, True, mode=limit.mode)
 
 
 def _remark(one: Attempt, text: str) -> Reason:
@@ -269,21 +262,33 @@ def _on_machine(one: Tried, host: Machine) -> Attempt | None:
 
 
 @functools.cache
+def measurements() -> tuple[facts.Row, ...]:
+    """Return the measurements, the newest first."""
+    rows = facts.rows(facts.MEASUREMENTS, facts.MEASUREMENTS)
+    return tuple(sorted(rows, key=lambda row: row["date"], reverse=True))
+
+
+@functools.cache
 def _by_release() -> tuple[Mapping[str, list[facts.Row]], Mapping[str, list[facts.Row]]]:
     """Return the measurements, the newest first, and the public reports, both by release."""
     found: tuple[dict[str, list[facts.Row]], dict[str, list[facts.Row]]] = {}, {}
-    measured = sorted(facts.rows(facts.MEASUREMENTS, facts.MEASUREMENTS), key=lambda row: row["date"])
-    for rows, by_release in zip((measured[::-1], facts.rows("reported", "reported")), found, strict=True):
+    for rows, by_release in zip((measurements(), facts.rows("reported", "reported")), found, strict=True):
         for row in rows:
             by_release.setdefault(row["tensorflow"], []).append(row)
     return found
 
 
 def _measured(row: facts.Row, asked: Installed) -> Iterator[Tried]:
-    """Yield a measurement if it is about such software. Images are for Linux, with PyPI's TensorFlow."""
-    where = (asked.system, asked.machine, asked.wheel, asked.library_path)
+    """Yield a measurement if it is about such software: PyPI's TensorFlow on Linux.
+
+    The loader was told of NVIDIA's wheels, which matters only to a TensorFlow that does not find them itself.
+    """
+    known = build(row["tensorflow"])
+    told = asked.library_path or (known is not None and not known.not_found)
+    where = (asked.system, asked.machine, asked.wheel)
     versions = (str(asked.cuda), loose_values.minor(asked.cudnn))
-    if where != (LINUX, X86_64, PYPI, True) or versions != (row["cuda"], row["cudnn"]):
+    unlike = where != (LINUX, X86_64, PYPI) or versions != (row["cuda"], row["cudnn"])
+    if unlike or (asked.library_path is False and not told):
         return
     fact = facts.fact(row)
     gpu, driver = row["gpu"], row["driver"]
@@ -296,20 +301,26 @@ def _measured(row: facts.Row, asked: Installed) -> Iterator[Tried]:
         + (", in a report that a person sent" if row["imported"] else ""),
         source=f"{fact.source}, probe {row['probe']}: {row['how']}",
         date=row["date"],
-        differs=tuple(_other_software(row, asked)),
-        limits=tuple(SeenLimit(**limit) for limit in row["limits"]),
+        differs=(*_other_software(row, asked), *(() if told else (_PATH_SET,))),
+        limits=tuple(Limit(**limit) for limit in row["limits"]),
         imported=row["imported"],
     )
     capability = ComputeCapability.parse(row["capability"])
     yield Tried(evidence, capability, DriverRelease.parse(driver), gpus.model_of(gpu))
 
 
+@functools.cache
+def compared_packages() -> frozenset[str]:
+    """Return the packages whose versions a prediction can depend on, by name without a CUDA suffix."""
+    return known_issues.named_packages().union(packages.framework_packages(), ("numpy", "nvidia-cuda-nvcc"))
+
+
 def _other_software(row: facts.Row, asked: Installed) -> Iterator[str]:
     """Yield what a measurement had instead of what was asked about."""
     if asked.python != row["python"]:
         yield f"Python {row['python']}" + (f" instead of {asked.python}" if asked.python else "")
-    for name, version in asked.packages.items():
-        tried = row["packages"].get(name)
+    for name in sorted(compared_packages() & asked.packages.keys()):
+        version, tried = asked.packages[name], row["packages"].get(name)
         if tried is None and not name.startswith("nvidia-"):
             yield f"no {name}"
         elif tried is not None and loose_values.minor(tried) != loose_values.minor(version):

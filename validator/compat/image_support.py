@@ -1,11 +1,12 @@
 """Find the machines that an image supports: for each GPU the driver branches that run it, or why none does.
 
 This summarises predictions: every cell of the image with a known GPU and a known driver branch is predicted.
+GPUs of one compute capability are one row, except models about which a fact says something else by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, TypedDict
 
@@ -13,13 +14,14 @@ from ..model.prediction import Outcome, Prediction, Reason
 from ..model.situation import EAGER, XLA
 from ..model.spec import Cell, HostClass, ImageSpec, host_identifier
 from ..versions import ComputeCapability, CudaVersion, DriverRelease
-from . import drivers, gpus, policies
-from .predict import of_image, on_some_gpus, predict
+from . import drivers, gpus, known_issues, policies
+from .predict import of_image, predict, situation_of
 from .releases import release
+from .software import software
 
 
 class GpuSupportDocument(TypedDict):
-    """The drivers for the GPUs of one compute capability, as JSON."""
+    """The drivers for GPUs of one compute capability, as JSON."""
 
     compute_capability: Annotated[str, "Such as `9.0`."]
     gpus: Annotated[list[str], "Names of models."]
@@ -51,7 +53,8 @@ class SupportDocument(TypedDict):
     driver: Annotated[str | None, "The oldest release that runs that CUDA at all; null if it is not known."]
     gpus: Annotated[
         list[GpuSupportDocument],
-        "One entry for each compute capability; the fields of each are below.",
+        "One entry for each compute capability, and more for models about which a fact says something else;"
+        " the fields of each are below.",
     ]
     mode: Annotated[str | None, "`eager` or `xla` if only that one was asked about; null for both."]
     reasons: Annotated[
@@ -62,14 +65,16 @@ class SupportDocument(TypedDict):
 
 @dataclass(frozen=True)
 class GpuSupport:
-    """The drivers for the GPUs of one compute capability.
+    """The drivers for GPUs of one compute capability.
 
-    gpus: names of models. branches: numbers of the driver branches for which `works` is predicted, oldest
-    first. eager: those for which it is predicted at least for eager operations, if these were asked about.
-    reason: the deciding reason if `branches` is empty.
+    label: the compute capability, with more if models of one differ. gpus: names of models. branches: numbers
+    of the driver branches for which `works` is predicted, oldest first. eager: those for which it is
+    predicted at least for eager operations, if these were asked about. reason: the deciding reason if
+    `branches` is empty.
     """
 
     capability: ComputeCapability
+    label: str
     gpus: tuple[str, ...]
     branches: tuple[int, ...]
     eager: tuple[int, ...]
@@ -132,43 +137,68 @@ def image_support(image: ImageSpec, mode: str | None = None) -> ImageSupport:
     assert image.cuda is not None and image.cudnn is not None
     found = release(image.tensorflow)
     floor = drivers.minor_version(CudaVersion.parse(image.cuda.version).major)
-    names: dict[ComputeCapability, list[str]] = {}
-    for model in gpus.gpus():
-        # Jetson needs another build of TensorFlow.
-        if model.kind == gpus.EMBEDDED:
-            continue
-        names.setdefault(model.compute_capability, []).append(model.name)
     return ImageSupport(
         image=image,
         pythons=found.pythons,
         cuda=image.cuda.version,
         cudnn=policies.cudnn_version(found, image.cudnn),
         driver=floor.driver if floor else None,
-        gpus=tuple(
-            _gpu_support(image, capability, tuple(names[capability]), mode) for capability in sorted(names)
-        ),
+        gpus=tuple(_rows(image, mode)),
         mode=mode,
-        reasons=tuple(_about(mode, (*of_image(image), *on_some_gpus(image)))),
+        reasons=tuple(_about(mode, of_image(image))),
     )
 
 
+def _rows(image: ImageSpec, mode: str | None) -> Iterator[GpuSupport]:
+    """Yield the support of each compute capability, followed by that of models that a fact names."""
+    installed = software(situation_of(Cell(image, HostClass.without_gpu())))
+
+    def known(capability: ComputeCapability, slug: str | None) -> tuple[Reason, ...]:
+        found = known_issues.on_gpu(installed.combinations, installed.known, capability, slug)
+        return tuple(_about(mode, found))
+
+    groups: dict[ComputeCapability, dict[tuple[Reason, ...], list[gpus.Gpu]]] = {}
+    for model in gpus.gpus():
+        # Jetson needs another build of TensorFlow.
+        if model.kind != gpus.EMBEDDED:
+            capability = model.compute_capability
+            group = groups.setdefault(capability, {known(capability, None): []})
+            group.setdefault(known(capability, model.slug), []).append(model)
+    for capability, group in sorted(groups.items(), key=lambda one: one[0]):
+        usual = known(capability, None)
+        for reasons, models in group.items():
+            if models:
+                names = tuple(model.name for model in models)
+                others = "other GPUs" if reasons == usual else ", ".join(names)
+                label = f"{capability}, {others}" if len(group) > 1 else str(capability)
+                slug = None if reasons == usual else models[0].slug
+                yield _gpu_support(image, capability, slug, label, names, mode)
+
+
 def _gpu_support(
-    image: ImageSpec, capability: ComputeCapability, models: tuple[str, ...], mode: str | None
+    image: ImageSpec,
+    capability: ComputeCapability,
+    slug: str | None,
+    label: str,
+    models: tuple[str, ...],
+    mode: str | None,
 ) -> GpuSupport:
     predictions = {
-        branch.number: predict(Cell(image, _host(branch.number, capability))) for branch in drivers.branches()
+        branch.number: predict(Cell(image, _host(branch.number, capability, slug)))
+        for branch in drivers.branches()
     }
     works = _working(predictions, mode)
     eager = () if mode == XLA else _working(predictions, EAGER)
     if works:
-        return GpuSupport(capability, models, works, eager, None)
+        return GpuSupport(capability, label, models, works, eager, None)
     assert image.cuda is not None
     impossible = drivers.no_branch_for(capability, CudaVersion.parse(image.cuda.version))
     if impossible is not None:
-        return GpuSupport(capability, models, (), eager, impossible)
+        return GpuSupport(capability, label, models, (), eager, impossible)
     # The branch with the fewest failing reasons explains most, because its driver is not too old.
     about = [tuple(_about(mode, found.reasons)) for found in reversed(predictions.values())]
-    return GpuSupport(capability, models, (), eager, min(about, key=_failing_reasons)[0])
+    fewest = min(about, key=lambda reasons: sum(reason.outcome is Outcome.FAILS for reason in reasons))
+    return GpuSupport(capability, label, models, (), eager, fewest[0])
 
 
 def _working(predictions: Mapping[int, Prediction], mode: str | None) -> tuple[int, ...]:
@@ -185,10 +215,6 @@ def _about(mode: str | None, reasons: Iterable[Reason]) -> Iterator[Reason]:
     return (reason for reason in reasons if mode is None or reason.mode in (None, mode))
 
 
-def _failing_reasons(reasons: Sequence[Reason]) -> int:
-    return sum(reason.outcome is Outcome.FAILS for reason in reasons)
-
-
-def _host(branch: int, capability: ComputeCapability) -> HostClass:
+def _host(branch: int, capability: ComputeCapability, slug: str | None) -> HostClass:
     driver = DriverRelease.parse(str(branch))
-    return HostClass(host_identifier(driver, None, capability), driver, capability)
+    return HostClass(host_identifier(driver, slug, capability), driver, capability, slug)

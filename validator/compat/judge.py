@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from ..model.prediction import Outcome, Prediction, Reason, decide
 from ..model.situation import JETSON, LINUX, PYPI, Situation
 from ..versions import ComputeCapability
 from . import cudnn, evidence, facts, installation, kernels, known_issues, platforms, xla
 from .machine import Machine, machine, runs_toolkit
+from .releases import Release, releases
 from .software import Software, software
 
 #: A driver branch that compiles every PTX.
@@ -21,7 +23,14 @@ _ANY_BRANCH = 9999
 _NO_GPU_TEXT = "this host has no GPU: TensorFlow runs on the CPU, which proves nothing about any GPU"
 _ON_CPU_TEXT = "tensorflow-cpu contains no CUDA: it runs on the CPU by design, with any driver and GPU"
 _DOCUMENTED_TEXT = "the package of tensorflow {} is for compute capability {} and newer, not for {}"
-_KERNELS_TEXT = "it is not known which compute capabilities the wheel of tensorflow {} has kernels for"
+_KERNELS_TEXT = (
+    "it is not known which compute capabilities the wheel of tensorflow {} has kernels for, because it was"
+    " not inspected; the nearest that was is {}"
+)
+_UNINSPECTED_TEXT = (
+    "it is not known what the wheel of tensorflow {} needs and which GPUs it has kernels for, because it was"
+    " not inspected; the nearest that was is {}, whose prediction here is: {}"
+)
 
 
 def judge(situation: Situation) -> Prediction:
@@ -45,6 +54,20 @@ def judge_halves(found: Software, host: Machine, mode: str | None = None) -> Pre
     reasons = (*found.against, *_on_gpu(found, host), *found.reasons)
     tried = evidence.on_machine(found.tried, host) if found.tried else ()
     return evidence.weigh(reasons, tried, missing, mode) if tried else decide(reasons, missing, mode)
+
+
+def judge_uninspected(situation: Situation, nearest: Release) -> Prediction:
+    """Predict for a candidate or a nightly of which no wheel was inspected. It is never predicted to work.
+
+    What does not depend on the release can fail. nearest: the release that comes nearest and was inspected.
+    """
+    found, host = software(replace(situation, tensorflow=None)), machine(situation)
+    word = judge(replace(situation, tensorflow=nearest.version)).word
+    text = _UNINSPECTED_TEXT.format(situation.tensorflow, nearest.version, word)
+    not_known = nearest.fact.unknown(text, "no_kernels_for_gpu")
+    reasons = (*found.against, *_on_gpu(found, host), *found.reasons, not_known)
+    tried = evidence.on_machine(software(situation).tried, host)
+    return evidence.weigh(reasons, tried, host.missing, situation.mode)
 
 
 def of_software(situation: Situation) -> tuple[Reason, ...]:
@@ -125,4 +148,6 @@ def _on_capability(found: Software, host: Machine) -> Iterator[Reason]:
         text = _DOCUMENTED_TEXT.format(release.version, release.lowest_gpu, capability)
         yield release.fact.fails(text, "no_kernels_for_gpu")
     elif found.from_pypi:
-        yield release.fact.unknown(_KERNELS_TEXT.format(release.version), "no_kernels_for_gpu")
+        yield release.fact.unknown(
+            _KERNELS_TEXT.format(release.version, releases()[0].version), "no_kernels_for_gpu"
+        )

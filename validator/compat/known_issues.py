@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from ..conditions import Condition, ConditionError, Language, fact_kind
 from ..model.prediction import Reason
 from ..versions import ComputeCapability
-from . import facts, gpus
+from . import facts, gpus, loose_values
 from .facts import Fact
 
 FAILS = "fails"
@@ -102,6 +102,12 @@ def by_kind() -> Mapping[str, Combination]:
     return {fact_kind(one.fact.id): one for one in (*combinations(), *traits())}
 
 
+def trait_holds(identifier: str, **values: str) -> bool:
+    """Return whether a trait is true for values by kind. Text after the numbers of a version is ignored."""
+    trait = by_kind()[fact_kind(identifier)]
+    return trait.holds({kind: loose_values.numbers(value) or value for kind, value in values.items()}) is True
+
+
 @functools.cache
 def named_packages() -> frozenset[str]:
     """Return the packages, other than NVIDIA's, on whose versions a combination depends."""
@@ -111,11 +117,8 @@ def named_packages() -> frozenset[str]:
 
 def on_image(known: Mapping[str, str]) -> tuple[Combination, ...]:
     """Return the combinations that apply to software on every GPU, and those that may apply on some."""
-    return tuple(one for one in combinations() if _applies(one.holds(known), one.by_gpu))
-
-
-def _applies(truth: bool | None, by_gpu: bool) -> bool:
-    return truth is True or (truth is None and by_gpu)
+    found = ((one, one.holds(known)) for one in combinations())
+    return tuple(one for one, truth in found if truth or (truth is None and one.by_gpu))
 
 
 def on_gpu(

@@ -8,7 +8,7 @@ it, and it may come from an environment that is not one of this project's images
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,14 @@ import msgspec
 from ..model import codec
 from ..model.codec import DocumentError
 from ..model.diagnosis import shortened
-from ..model.prediction import Outcome, Rank
+from ..model.prediction import CHECKS_OF_XLA, Limit, Outcome, Rank
 from ..model.report import CheckOutcome, CheckResult, Finding, Report, ReportError, report_of, versions_of
 from ..model.spec import Choice, ImageSpec, Variant, cell_identifier, host_identifier
 from ..model.timestamps import now_utc, parse_timestamp
-from ..model.verdict import COMPUTES_AS_USERS_DO, IN_FULL_FLOAT32, OF_XLA, mode_of_limit, outcomes
+from ..model.verdict import COMPUTES_AS_USERS_DO, IN_FULL_FLOAT32, outcomes
 from ..versions import ComputeCapability, CudaVersion, DriverRelease, is_numbers, leading_numbers, major_minor
-from . import facts, gpus, known_issues, loose_values, packages
+from . import facts, gpus, loose_values
+from .evidence import compared_packages
 from .releases import release
 
 #: The format of the files. It changes when a reader of the older format would misread the newer one.
@@ -125,6 +126,14 @@ def row_of(measurement: Measurement) -> facts.Row:
             f"its versions and its GPU make no name of a file: {shortened(repr(name), 200)}"
         )
     assert image.cuda is not None and image.cudnn is not None
+    installed = {
+        loose_values.without_suffix(name): version for name, version in report.environment.packages.items()
+    }
+    # What failed in full float32 and works by default is a limit.
+    limits = (
+        Limit(f"{check.id}_{_FULL_PRECISION}", gpu.name or "", _error(check, check.problems[0]))
+        for check in excused.values()
+    )
     return {
         "id": name,
         "tensorflow": image.tensorflow,
@@ -137,8 +146,8 @@ def row_of(measurement: Measurement) -> facts.Row:
         "date": when.date().isoformat(),
         "eager": eager.value,
         "xla": xla.value,
-        "limits": [*_limits(report), *(_limit(check, gpu.name or "") for check in excused.values())],
-        "packages": _packages(report.environment.packages),
+        "limits": [asdict(limit) for limit in (*report.limits, *limits)],
+        "packages": {name: installed[name] for name in sorted(compared_packages() & installed.keys())},
         "imported": measurement.imported,
         "how": measurement.how.strip(),
         "probe": report.probe.version.partition("+")[0],
@@ -219,7 +228,8 @@ def _excused(report: Report, seen: ByDefault) -> CheckResult:
         raise MeasurementError(
             f"probe {version} computes in TensorFlow's defaults, so what fails there is a fault"
         )
-    if check is None or check.outcome is not CheckOutcome.FAIL or check.id not in OF_XLA & IN_FULL_FLOAT32:
+    computes = CHECKS_OF_XLA & IN_FULL_FLOAT32
+    if check is None or check.outcome is not CheckOutcome.FAIL or check.id not in computes:
         raise MeasurementError(
             f"the check {seen.check} is not one that computes with XLA and that failed in the report"
         )
@@ -236,12 +246,6 @@ def _excused(report: Report, seen: ByDefault) -> CheckResult:
     return check
 
 
-def _limit(check: CheckResult, gpu: str) -> dict[str, str | None]:
-    """Return the failure of a check in full float32 as a limit."""
-    code = f"{check.id}_{_FULL_PRECISION}"
-    return {"code": code, "gpu": gpu, "error": _error(check, check.problems[0]), "mode": mode_of_limit(code)}
-
-
 def _error(check: CheckResult, found: Finding) -> str:
     """Return what failed. A Python exception from a graph is only a heading; what was raised follows it."""
     error = found.entry.get("error")
@@ -249,17 +253,3 @@ def _error(check: CheckResult, found: Finding) -> str:
         return str(error)
     below = [line for line in check.evidence.raw.get("traceback", ()) if line[:1].isalpha()]
     return f"{found.entry.get('exception')}: {below[-1] if below else found.entry.get('message')}"
-
-
-def _limits(report: Report) -> Iterable[dict[str, str | None]]:
-    for check in report.checks:
-        for limit in check.limits:
-            mode = mode_of_limit(limit.code)
-            yield {"code": limit.code, "gpu": limit.gpu, "error": limit.error, "mode": mode}
-
-
-def _packages(installed: Mapping[str, str]) -> dict[str, str]:
-    """Return the packages whose versions a prediction can depend on, by name without a CUDA suffix."""
-    wanted = {"numpy", "nvidia-cuda-nvcc", *packages.named_packages(), *known_issues.named_packages()}
-    plain = {loose_values.without_suffix(name): version for name, version in installed.items()}
-    return {name: plain[name] for name in sorted(wanted & plain.keys())}

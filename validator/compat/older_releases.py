@@ -8,11 +8,11 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from ..versions import CudaVersion, DriverRelease, leading_numbers
-from . import drivers, facts, releases
+from ..versions import CudaVersion, DriverRelease, InvalidVersion, Version, leading_numbers, major_minor
+from . import drivers, facts
 from .errors import UnknownRelease
 from .facts import Fact
-from .releases import Release
+from .releases import Release, release, releases
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Floor:
 def release_of_any_age(version: str) -> Release | None:
     """Return the facts of a release (`2.18.0`, `1.15`), or None if they don't have it.
 
-    Text after the numbers does not matter (`2.17.0+nv25.2`). Two numbers stand for the first release of the
+    Text after the numbers does not matter (`2.17.0+nv25.2`). Two numbers stand for the newest release of the
     series. A release before those in `releases()` has the version as it was given.
     """
     numbers = leading_numbers(version)
@@ -36,17 +36,37 @@ def release_of_any_age(version: str) -> Release | None:
     minor = f"{numbers[0]}.{numbers[1]}"
     for row in facts.rows("older", "releases"):
         if row["minor"] == minor:
-            return _release(row, ".".join(map(str, numbers[:3])))
-    if len(numbers) == 2:
-        return next((known for known in releases.releases() if known.minor == minor), None)
+            return _older(row, ".".join(map(str, numbers[:3])))
     try:
-        return releases.release(version.strip())
+        return release(version.strip())
     except UnknownRelease:
         pass
     try:
-        return releases.release(".".join(map(str, numbers[:3])))
+        return release(".".join(map(str, numbers[:3])))
     except UnknownRelease:
         return None
+
+
+def nearest_inspected(version: str) -> Release | None:
+    """Return the inspected release nearest to one that was not: before 2.8, a candidate or a nightly.
+
+    None for a release that was inspected, and for one that can't exist.
+    """
+    try:
+        asked = Version(version)
+    except InvalidVersion:
+        return None
+    known = releases()
+    if any(Version(one.version) == asked for one in known):
+        return None
+    if any(row["minor"] == major_minor(version) for row in facts.rows("older", "releases")):
+        return known[0]
+    last = Version(known[-1].version).release
+    if not asked.is_prerelease or asked.release[:2] > (last[0], last[1] + 1):
+        return None
+    same = [one for one in known if one.minor == major_minor(version)]
+    exact = [one for one in same if Version(one.version).release == asked.release]
+    return exact[0] if exact else (same or known)[-1]
 
 
 @functools.cache
@@ -62,13 +82,13 @@ def every_python() -> tuple[str, ...]:
 def known_versions() -> tuple[str, ...]:
     """Return every stable release in the facts, oldest first; before 2.8 one for each minor version."""
     older = [f"{known.version}.0" for known in older_releases()]
-    return (*older, *(known.version for known in releases.releases() if not known.prerelease))
+    return (*older, *(known.version for known in releases() if not known.prerelease))
 
 
 @functools.cache
 def older_releases() -> tuple[Release, ...]:
     """Return the releases before 2.8, oldest first; one for each minor version (`2.7`)."""
-    return tuple(_release(row, row["minor"]) for row in reversed(facts.rows("older", "releases")))
+    return tuple(_older(row, row["minor"]) for row in reversed(facts.rows("older", "releases")))
 
 
 def newest_with_cuda(cuda: str) -> Release | None:
@@ -80,7 +100,7 @@ def newest_with_cuda(cuda: str) -> Release | None:
     significant = 2 if numbers[0] < 11 else 1
     for row in facts.rows("older", "releases"):
         if leading_numbers(row["cuda"])[:significant] == numbers[:significant]:
-            return _release(row, row["minor"])
+            return _older(row, row["minor"])
     return None
 
 
@@ -110,7 +130,7 @@ def driver_with(cuda: CudaVersion, windows: bool = False) -> DriverRelease | Non
     return floor.driver if floor is not None and drivers.minor_version(cuda.major) is None else None
 
 
-def _release(row: facts.Row, version: str) -> Release:
+def _older(row: facts.Row, version: str) -> Release:
     return Release(
         version=version,
         pythons=tuple(row["pythons"]),

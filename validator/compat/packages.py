@@ -23,7 +23,7 @@ _ANY = "any"
 _CUDNN_WHEEL = re.compile(r"nvidia-cudnn-cu\d+")
 
 
-def named_packages() -> tuple[str, ...]:
+def framework_packages() -> tuple[str, ...]:
     """Return the packages that the rules of this module look for, besides cuDNN."""
     return (*_ON_CPU, *dict.fromkeys(row["package"] for row in facts.rows("frameworks", "cudnn")))
 

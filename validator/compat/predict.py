@@ -6,11 +6,11 @@ import functools
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..model.prediction import Outcome, Prediction, Reason
+from ..model.prediction import Prediction, Reason
 from ..model.situation import LINUX, PYPI, X86_64, Situation
 from ..model.spec import NO_GPU, Cell, Choice, HostClass, ImageSpec, Variant
 from ..versions import CudaVersion
-from . import judge, known_issues, packages, policies
+from . import judge, packages, policies
 from .machine import Machine, machine
 from .releases import release as find_release
 from .software import Software, software
@@ -51,15 +51,6 @@ def situation_of(cell: Cell, wheels: Mapping[str, str] | None = None) -> Situati
 def of_image(image: ImageSpec, wheels: Mapping[str, str] | None = None) -> tuple[Reason, ...]:
     """Return the reasons that hold for an image on every host, those that decide first."""
     return judge.of_software(situation_of(Cell(image, HostClass.without_gpu()), wheels))
-
-
-def on_some_gpus(image: ImageSpec) -> tuple[Reason, ...]:
-    """Return why an image fails on models of GPUs that a fact names, as remarks that name the models."""
-    found = software(situation_of(Cell(image, HostClass.without_gpu())))
-    return tuple(
-        replace(reason, outcome=Outcome.WORKS, advisory=True, rule=None)
-        for reason in known_issues.on_some_gpus(found.known)
-    )
 
 
 @functools.lru_cache(maxsize=8192)
@@ -145,7 +136,7 @@ def _used_wheels(wheels: Mapping[str, str] | None) -> tuple[tuple[str, str], ...
         *(cudnns if len(cudnns) > 1 else ()),
         *(
             (name, version)
-            for name in (*_USED_WHEELS, *packages.named_packages())
+            for name in (*_USED_WHEELS, *packages.framework_packages())
             for spelled in (name, f"{name}-cu11", f"{name}-cu12")
             if (version := wheels.get(spelled))
         ),

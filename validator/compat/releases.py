@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -10,6 +11,8 @@ from ..versions import InvalidVersion, Version, major, major_minor
 from . import facts
 from .errors import UnknownRelease, nearest_clause, nearest_versions
 from .facts import Fact
+
+_SERIES = re.compile(r"\d+\.\d+")
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,10 @@ def releases() -> tuple[Release, ...]:
 
 @functools.cache
 def release(version: str) -> Release:
-    """Return the facts of one release. Raises UnknownRelease, which names the nearest, for another."""
+    """Return the facts of one release; two numbers (`2.16`) stand for the newest stable one of the series.
+
+    Raises UnknownRelease, which names the nearest, for another.
+    """
     try:
         asked = Version(version)
     except InvalidVersion:
@@ -79,6 +85,8 @@ def release(version: str) -> Release:
             f'"{version}" is not a TensorFlow release (expected something like {newest().version})',
             (newest().version,),
         ) from None
+    if _SERIES.fullmatch(version) and any(one.minor == version and not one.prerelease for one in releases()):
+        return newest_patch(version)
     for known in releases():
         if Version(known.version) == asked:
             return known

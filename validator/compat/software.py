@@ -163,9 +163,12 @@ def _versions_of(stated: _Stated) -> _Versions:
 def _tried(stated: _Stated, versions: _Versions) -> tuple[evidence.Tried, ...]:
     if versions.release is None or stated.variant == Variant.CPU.value:
         return ()
+    # A candidate or nightly that was not inspected is judged by its release, but something else was tried.
+    stated_version = stated.tensorflow or ""
+    other = older_releases.nearest_inspected(stated_version) is not None
     return evidence.on_software(
         evidence.Installed(
-            versions.release.version,
+            stated_version if other else versions.release.version,
             versions.python,
             versions.cuda,
             versions.cudnn,

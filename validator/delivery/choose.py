@@ -22,8 +22,7 @@ from ..compat.predict import predict
 from ..compat.releases import Release
 from ..compat.releases import release as find_release
 from ..model.certificate import Certificate, Failure
-from ..model.prediction import Outcome
-from ..model.report import Limit
+from ..model.prediction import Limit, Outcome
 from ..model.spec import AS_BUILT, LATEST, Cell, ImageSpec, Variant
 from ..registry.names import identifier_of
 from ..versions import ComputeCapability, DriverRelease, is_release_of, version_or_oldest
@@ -168,11 +167,6 @@ def best_first(assessed: Iterable[Assessment]) -> list[Assessment]:
 def limits_of(certificates: Iterable[Certificate]) -> tuple[Limit, ...]:
     """Return the limits of certificates, each once."""
     return tuple(dict.fromkeys(limit for one in certificates for limit in one.limits))
-
-
-def limit_line(limit: Limit) -> str:
-    """Return the line that names a limit of an image that was chosen."""
-    return f"limit: {limit.sentence}"
 
 
 def covering(candidate: Candidate, host: Host) -> tuple[Certificate, ...]:

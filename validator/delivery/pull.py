@@ -36,7 +36,6 @@ from .choose import (
     coverage,
     covering,
     forecast,
-    limit_line,
     limits_of,
     measured_on,
     why_not_covered,
@@ -98,7 +97,7 @@ def select_best(
         if assessed.standing is Standing.CERTIFIED:
             if not assessed.limits:
                 if limited is not None:
-                    known = "; ".join(map(limit_line, limits_of(covering(limited, host))))
+                    known = "; ".join(limit.line for limit in limits_of(covering(limited, host)))
                     tell(f"rejected: {limited.image.tag}: {image.tag} has no limits here; {known}")
                 return _selected(registry, assessed.candidate, host)
             # Another one of its kind may have no limits.
@@ -170,7 +169,7 @@ def select(
     for certificate in selected.certificates:
         tell(f"{selected.image.tag}: measured on {measured_on(certificate)}, signed by {certificate.signer}")
     for limit in limits_of(selected.certificates):
-        tell(limit_line(limit))
+        tell(limit.line)
     return selected
 
 
@@ -205,7 +204,7 @@ def certified_standing(certificates: Iterable[Certificate]) -> tuple[str, ...]:
         f"Certified for this host: measured on {measured_on(one)}, signed by {one.signer}. {coverage(one)}"
         for one in found
     )
-    return (*covered, *map(limit_line, limits_of(found)))
+    return (*covered, *(limit.line for limit in limits_of(found)))
 
 
 def port_of(ports: Collection[str]) -> int | None:

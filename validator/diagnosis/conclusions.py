@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from ..compat import gpus, kernels, releases
 from ..compat.errors import UnknownGpu
+from ..compat.known_issues import trait_holds
 from ..compat.older_releases import release_of_any_age
 from ..compat.visible_devices import why_hidden
 from ..model.prediction import Outcome
@@ -21,17 +22,10 @@ from .observations import DISTRIBUTIONS, Observation, Observations, normalized, 
 
 #: The first compute capability that the newest wheels have kernels for (2.17 dropped 5.x).
 _OLDEST = ComputeCapability(6, 0)
-#: The first compute capability that no CUDA before this major version knows. Older libraries fail on it or
-#: start very slowly, although the driver compiles TensorFlow's own kernels.
-_AMPERE, _CUDA_FOR_AMPERE = (8, 0), 11
 #: A driver branch that compiles every PTX.
 _ANY_DRIVER = 9999
 #: Source files that were moved in 2.12, as its log lines name them.
 _BEFORE_2_12 = re.compile(r"\btensorflow/stream_executor/")
-#: Releases of the official GPU images whose TensorFlow can't open their cuDNN.
-_IMAGES_FROM, _IMAGES_BEFORE = (2, 18), (2, 22)
-#: The first release with Keras 3.
-_KERAS_3 = (2, 16)
 _PYTHON = re.compile(r"python ?(3\.\d{1,2})", re.IGNORECASE)
 #: Conda builds without CUDA.
 _CPU_BUILD = re.compile(r"(eigen|mkl|cpu)_")
@@ -137,10 +131,10 @@ def gpu_newer_than_cuda(observations: Observations) -> None:
     """Add a GPU that is newer than the CUDA of an old release, such as an RTX 3090 with TensorFlow 1.15."""
     used = release(observations)
     build = release_of_any_age(used[0]) if used else None
-    if used is None or build is None or not build.cuda or leading_numbers(build.cuda)[0] >= _CUDA_FOR_AMPERE:
+    if used is None or build is None:
         return
     for gpu, value in _gpu_capabilities(observations):
-        if leading_numbers(value) >= _AMPERE:
+        if trait_holds("cuda-older-than-ampere", tensorflow=used[0], capability=value):
             values = {"tensorflow": used[0], "built_with": build.cuda, "newer": value}
             observations.conclude("gpu_newer_than_cuda", values, gpu, used[1])
             return
@@ -247,7 +241,7 @@ def official_image(observations: Observations) -> None:
     name Python 2 or 3 ended with 2.1.
     """
     stated = release(observations)
-    newest = stated is None or leading_numbers(stated[0]) >= _IMAGES_FROM
+    newest = stated is None or trait_holds("official-image-cudnn", tensorflow=stated[0])
     newest = newest and not observations.has("before_2_12")
     for image in observations.of("image"):
         name = image.values.get("name", "")
@@ -255,7 +249,7 @@ def official_image(observations: Observations) -> None:
         if match is None:
             continue
         moving = match[1] in ("latest", "nightly") and "-py" not in name
-        if (moving and newest) or _IMAGES_FROM <= leading_numbers(match[1]) < _IMAGES_BEFORE:
+        if (moving and newest) or trait_holds("official-image-cudnn", tensorflow=match[1]):
             observations.conclude("official_image", {"image": name}, image)
 
 
@@ -286,10 +280,10 @@ def python_too_new(observations: Observations) -> None:
 def model_of_another_release(observations: Observations) -> None:
     """Add a model that a newer release wrote than the one that loads it, or one from before Keras 3."""
     for model in observations.of("model_moved"):
-        saved, loaded = (leading_numbers(model.values[name])[:2] for name in ("saved", "loaded"))
-        if saved > loaded:
+        saved, loaded = model.values["saved"], model.values["loaded"]
+        if leading_numbers(saved)[:2] > leading_numbers(loaded)[:2]:
             observations.conclude("model_newer_than_release", model.values, model)
-        elif saved < _KERAS_3 <= loaded:
+        elif trait_holds("keras-3", tensorflow=loaded) and not trait_holds("keras-3", tensorflow=saved):
             observations.conclude("model_older_than_keras", model.values, model)
 
 
@@ -298,11 +292,11 @@ def tensorflow_packages(observations: Observations) -> None:
     installed: dict[str, Observation] = {}
     for package in observations.of("package"):
         name, version = normalized(package.values["name"]), package.values["version"]
-        build, numbers = package.values.get("build", ""), leading_numbers(version)
+        build = package.values.get("build", "")
         if name in DISTRIBUTIONS:
             installed.setdefault(name, package)
-        # Before 2.1, except for 1.15, only tensorflow-gpu had CUDA. The name of a conda build says it itself.
-        if name == "tensorflow" and not build and numbers < (2, 1) and numbers[:2] != (1, 15):
+        # The name of a conda build says by itself whether it has CUDA.
+        if name == "tensorflow" and not build and trait_holds("gpu-in-own-package", tensorflow=version):
             observations.conclude("build_without_cuda", {"build": f"tensorflow {version}"}, package)
         if name in ("tensorflow", "tensorflow-base") and _CPU_BUILD.match(build):
             observations.conclude("build_without_cuda", {"build": build}, package)

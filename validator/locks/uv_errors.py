@@ -34,7 +34,7 @@ _CONDITION = re.compile(r"\{[^}]*\}")
 #: What uv derives from what it said before.
 _DERIVED = re.compile(r"we can conclude that .*?(?=\.\s|\.?$)")
 _SPECIFIER = r"(?:\[[^\]]*\])?(?:[=<>!~]=?|===)[^\s;]+"
-#: Of a package of which the index has one version, uv says `all versions of torch depend on …`.
+#: If the index has only one version of a package, uv says `all versions of torch depend on …`.
 _SIDE = re.compile(
     r"(?:all versions of (?P<each>[A-Za-z0-9]\S*) depend|(?P<who>[A-Za-z0-9]\S*) depends) on"
     rf" (?P<name>[A-Za-z0-9._-]+)(?P<range>{_SPECIFIER})"

@@ -39,8 +39,8 @@ def choose_image(images: Iterable[ImageSpec], hosts: Sequence[HostClass]) -> Ima
 
     If there is none, return the first whose eager operations work, otherwise simply the first.
 
-    images: the newest TensorFlow first, at least one with CUDA. Of each release, the recommended CUDA and
-    cuDNN come first, then the newest ones, then a common Python. Candidates and images whose CUDA changes
+    images: the newest TensorFlow first, at least one with CUDA. For each release, the recommended CUDA
+    and cuDNN come first, then the newest ones, then a common Python. Candidates and images whose CUDA changes
     from lock to lock are left out.
     """
     ordered = _in_order(images, _PYTHONS)

@@ -10,7 +10,7 @@ from msgspec import Meta
 from ..versions import ComputeCapability, DriverRelease
 from . import codec
 from .own_checks import OwnCheck
-from .report import Limit
+from .prediction import Limit
 
 
 class GpuFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Annotated, Literal, TypedDict
 
+from .. import problems
+from .diagnosis import shortened
 from .situation import EAGER, XLA
 from .spec import Cell, ImageSpec
 
@@ -102,14 +104,40 @@ class Rank(str, Enum):
     DERIVED = "derived"
 
 
+#: The checks of functions that XLA compiles. What fails in the others stands in the way of both modes,
+#: because such functions use the same driver, libraries and kernels.
+CHECKS_OF_XLA = frozenset({"xla_toolchain", "xla_train_step", "xla_convolution", "keras_jit"})
+#: Those whose limits concern only functions that XLA compiles.
+_COMPILED = (*sorted(CHECKS_OF_XLA), "auto_clustering")
+#: The most characters of a limit's error that a sentence repeats and that a certificate publishes. The image
+#: wrote it, and may have written anything.
+LONGEST_ERROR = 200
+
+
 @dataclass(frozen=True)
-class SeenLimit:
-    """What was seen to fail only in full float32, with TensorFloat-32 off, which is not the default."""
+class Limit:
+    """What failed only outside TensorFlow's defaults: in full float32, with TensorFloat-32 off."""
 
     code: Annotated[str, "The check and the mode, such as `xla_convolution_float32`."]
     gpu: Annotated[str, "The model, such as `NVIDIA H200`."]
     error: Annotated[str, "What failed, in the words of the software that refused it."]
-    mode: Annotated[str | None, "`xla` if it concerns only functions that XLA compiles, else null."]
+
+    @property
+    def mode(self) -> str | None:
+        """`xla` if it concerns only functions that XLA compiles, else None."""
+        return XLA if self.code.startswith(_COMPILED) else None
+
+    @property
+    def sentence(self) -> str:
+        """The code and the sentence of the catalogue, on one line without a full stop."""
+        code, gpu, error = (" ".join(text.split()) for text in (self.code, self.gpu, self.error))
+        said = problems.sentence({"code": code, "gpu": gpu, "error": shortened(error, LONGEST_ERROR)})
+        return f"{code}: {said}"
+
+    @property
+    def line(self) -> str:
+        """The line that names the limit in a list of reasons."""
+        return f"limit: {self.sentence}"
 
 
 @dataclass(frozen=True)
@@ -126,7 +154,11 @@ class Attempt:
     differs: Annotated[
         tuple[str, ...], "How it differs from what was asked; nothing if it is the same combination."
     ] = ()
-    limits: Annotated[tuple[SeenLimit, ...], "What failed only in full float32; its fields are below."] = ()
+    limits: Annotated[
+        tuple[Limit, ...],
+        "What failed only in full float32; its fields are below. `mode` in each is `xla` if it concerns only"
+        " functions that XLA compiles, else null.",
+    ] = ()
     explained: Annotated[str | None, "Why it is not as the rules say, if that is known, with the source."] = (
         None
     )
@@ -139,6 +171,9 @@ class Attempt:
         """Return what was seen in a mode, `eager` or `xla`; None for nothing."""
         found = self.eager if mode == EAGER else self.xla
         return None if found is Outcome.UNKNOWN else found
+
+    def as_json(self) -> dict[str, object]:
+        return {**asdict(self), "limits": [{**asdict(one), "mode": one.mode} for one in self.limits]}
 
 
 @dataclass(frozen=True)
@@ -261,7 +296,7 @@ class Prediction:
             "xla": self.xla,
             "rank": self.rank,
             "missing": list(self.missing),
-            "evidence": [asdict(one) for one in self.evidence],
+            "evidence": [one.as_json() for one in self.evidence],
             # Not with `asdict`, which takes ten times as long, and a plan has thousands of cells.
             "reasons": [dict(vars(reason)) for reason in self.reasons],
         }

@@ -13,7 +13,8 @@ from ..problems import LIMIT
 from . import codec
 from .codec import DocumentError
 from .facts import Environment, Host, environment_of, host_of
-from .report import CheckResult, Limit, Report, ReportError, check_of, report_of
+from .prediction import Limit
+from .report import CheckResult, Report, ReportError, check_of, report_of
 
 
 class Verdict(str, Enum):
@@ -48,7 +49,7 @@ class RecordError(ValueError):
 class Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One layer of an image."""
 
-    digest: Annotated[str, Meta(description="Of the uncompressed content.")]
+    digest: Annotated[str, Meta(description="The digest of the uncompressed content.")]
     size: Annotated[int, Meta(description="Bytes, unpacked.")]
 
 

@@ -16,15 +16,12 @@ from msgspec import Meta
 from .. import problems
 from . import codec
 from .codec import DocumentError
-from .diagnosis import shortened
 from .evidence import BY_CHECK, CudaLibraries, CudnnLoad, Evidence
 from .facts import Environment, Host
+from .prediction import Limit
 
 #: The format that the probe writes. It changes when a reader of the older format would misread the newer one.
 FORMAT = 2
-
-#: The characters of a limit's error that its sentence repeats.
-_ERROR = 200
 
 E = TypeVar("E", bound=Evidence)
 
@@ -53,21 +50,6 @@ class Finding(msgspec.Struct, frozen=True):
     code: str
     severity: str | None = None
     entry: dict[str, Any] = {}
-
-
-class Limit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a check saw fail only outside TensorFlow's defaults: in full float32, with TensorFloat-32 off."""
-
-    code: Annotated[str, Meta(description="The check and the mode, such as `xla_convolution_float32`.")]
-    gpu: Annotated[str, Meta(description="The model, such as `NVIDIA H200`.")]
-    error: Annotated[str, Meta(description="What failed, in the words of the software that refused it.")]
-
-    @property
-    def sentence(self) -> str:
-        """The code and the sentence of the catalogue, on one line without a full stop."""
-        texts = {name: " ".join(text.split()) for name, text in msgspec.structs.asdict(self).items()}
-        said = problems.sentence({**texts, "error": shortened(texts["error"], _ERROR)})
-        return f"{texts['code']}: {said}"
 
 
 def _is_limit(found: Finding) -> bool:

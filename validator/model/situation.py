@@ -26,7 +26,7 @@ MODES = (EAGER, XLA)
 class Situation:
     """Loose facts. Any of them may be unknown: None, or empty for `packages`.
 
-    tensorflow, python: versions. Two numbers (`2.16`) stand for the first release of the series.
+    tensorflow, python: versions. Two numbers (`2.16`) stand for the newest release of the series.
     cuda, cudnn: versions of the libraries that TensorFlow loads.
     driver: an NVIDIA driver release or branch; on Windows and in WSL2 that of Windows. driver_cuda: the CUDA
         version that nvidia-smi shows, which is the newest that the driver supports.

@@ -43,10 +43,9 @@ from ..versions import leading_numbers
 from .evidence import COMPUTING_CHECKS, Computed
 from .facts import Host
 from .measurement import Outside, Source, Unread
-from .prediction import Outcome
+from .prediction import CHECKS_OF_XLA, Outcome
 from .record import REHEARSAL, Origin, Verdict
 from .report import CheckOutcome, CheckResult, Report
-from .situation import XLA
 from .spec import Variant
 
 #: What must pass on a real GPU. The probe marks the same checks as required; a test compares the two.
@@ -95,11 +94,6 @@ OF_THE_GPU = frozenset(
 )
 #: What must pass on the CPU in an image without CUDA.
 REQUIRED_ON_CPU = tuple(name for name in REQUIRED_CHECKS if name not in OF_THE_GPU)
-#: Those of functions that XLA compiles. What fails in the others stands in the way of both modes, because
-#: such functions use the same driver, libraries and kernels.
-OF_XLA = frozenset({"xla_toolchain", "xla_train_step", "xla_convolution", "keras_jit"})
-#: The checks of XLA, whose limits concern only functions that XLA compiles.
-_COMPILED = (*sorted(OF_XLA), "auto_clustering")
 #: What they find is the machine's or the container's fault, and may have made other checks fail.
 _OF_THE_MACHINE = frozenset({"environment", "gpu_device_nodes"})
 #: It compares the wheels with a lock, and does not ask whether they work.
@@ -392,12 +386,7 @@ def outcomes(report: Report, works_by_default: Collection[str] = ()) -> tuple[Ou
             return Outcome.FAILS
         return Outcome.WORKS if names <= passed and _passed(report, HEALTH) else Outcome.UNKNOWN
 
-    return outcome(required - OF_XLA), outcome(required)
-
-
-def mode_of_limit(code: str) -> str | None:
-    """Return `xla` if a limit concerns only functions that XLA compiles, else None."""
-    return XLA if code.startswith(_COMPILED) else None
+    return outcome(required - CHECKS_OF_XLA), outcome(required)
 
 
 def differences(host: Host, outside: Outside) -> tuple[str, ...]:

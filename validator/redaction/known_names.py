@@ -13,7 +13,7 @@ _BEGINNING = re.compile(r"(?<![A-Za-z0-9])(?=\S)")
 
 
 class KnownNames:
-    """Replaces names wherever they are whole words, in upper or lower case. Of two names, the longer counts.
+    """Replaces names wherever they are whole words, in upper or lower case. The longer of two names counts.
 
     A pattern with an alternative for each name would try all of them at each place.
     """

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from ..model.prediction import Outcome
 from ..redaction.identifiers import without_gpu_uuids
-from .overview import Row, grid
+from .overview import Row, grid, nothing_measured
 from .printable import counted, one_line, printable
 
 _TAG = re.compile("<(?!br>)")
@@ -46,7 +46,7 @@ def _counts(rows: Sequence[Row]) -> list[str]:
 def _measured(rows: Sequence[Row]) -> list[str]:
     found = [row for row in rows if row.record]
     if not found:
-        return ["Nothing was measured yet."]
+        return [nothing_measured()]
     return table(
         ("cell", "predicted", "verdict", "why", "engine", "finished"),
         (

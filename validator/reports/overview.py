@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict
 
+from ..compat.evidence import measurements
 from ..model.codec import encode
-from ..model.prediction import EAGER_ONLY, Outcome, PlannedCell
+from ..model.prediction import EAGER_ONLY, Limit, Outcome, PlannedCell
 from ..model.record import Record, Verdict
-from ..model.report import Limit
 from ..model.spec import ImageSpec
 
 #: The outcome that a verdict proves. Other verdicts prove nothing about a prediction.
@@ -80,7 +80,7 @@ class Row:
     @property
     def why(self) -> str:
         """The reason of the verdict, then the limits; empty for a cell that was not measured."""
-        return "; ".join([self.record.reason, *limit_lines(self.limits)]) if self.record else ""
+        return "; ".join([self.record.reason, *(limit.line for limit in self.limits)]) if self.record else ""
 
     @property
     def agrees(self) -> bool | None:
@@ -112,9 +112,17 @@ class Row:
         }
 
 
-def limit_lines(limits: Iterable[Limit]) -> list[str]:
-    """Return the line that reports show for each limit."""
-    return [f"limit: {limit.sentence}" for limit in limits]
+def nothing_measured() -> str:
+    """Return the sentence for an overview without records. The predictions may count published reports."""
+    published = measurements()
+    if not published:
+        return "Nothing was measured yet."
+    newest, count = published[0], len(published)
+    reports = f"{count} published reports" if count > 1 else "a published report"
+    return (
+        f"No image was measured here yet. The predictions count {reports} of the probe from real GPUs: the"
+        f" newest is of {newest['date']}, on {newest['gpu']} with driver {newest['driver']}."
+    )
 
 
 def overview(planned: Iterable[PlannedCell], latest: Mapping[str, Record]) -> list[Row]:

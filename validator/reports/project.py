@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Protocol, TypedDict
 
 from ..model.finding import Place
-from ..model.prediction import EAGER_ONLY, Outcome, Prediction, PredictionDocument, Reason
+from ..model.prediction import EAGER_ONLY, Outcome, Prediction, PredictionDocument, Rank, Reason
 from .diagnosis_words import fact_names
 from .findings import workflow_command
 from .issue import escaped
@@ -48,8 +48,15 @@ def why(one: OnHost) -> str:
     return ""
 
 
+def tried(one: OnHost) -> Iterator[str]:
+    """Yield what was measured on such a machine, and its limits, unless `why` says it."""
+    for reason in one.prediction.reasons:
+        if reason.status == Rank.MEASURED.value and reason != one.reason:
+            yield reason.sentence
+
+
 def predictions_text(found: Sequence[OnHost]) -> str:
-    """Return two lines for each prediction: its word, and the reason that decides."""
+    """Return lines for each prediction: its word, the reason that decides, and what was measured."""
     lines = []
     for one in found:
         place = f"{one.place.file}:{one.place.line}:{one.place.column}"
@@ -57,6 +64,7 @@ def predictions_text(found: Sequence[OnHost]) -> str:
         if why(one):
             source = f" ({one.reason.source})" if one.reason else ""
             lines.append(one_line(f"  {why(one)}{source}"))
+        lines += [one_line(f"  {sentence}") for sentence in tried(one)]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -82,7 +90,8 @@ def predictions_markdown(found: Sequence[OnHost]) -> str:
     for one in found:
         cells = (f"{one.place.file}:{one.place.line}", one.tensorflow, one.host)
         shown = " | ".join(map(escaped, cells))
-        lines.append(f"| {shown} | **{one.prediction.word}** | {escaped(why(one))} |")
+        said = "; ".join(filter(None, (why(one), *tried(one))))
+        lines.append(f"| {shown} | **{one.prediction.word}** | {escaped(said)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -229,10 +229,12 @@ def _reasons_against(gpus: Sequence[GpuSupport]) -> Iterator[RenderableType]:
     grouped: dict[Reason, list[str]] = {}
     for need in gpus:
         if need.reason is not None:
-            grouped.setdefault(need.reason, []).append(str(need.capability))
+            grouped.setdefault(need.reason, []).append(need.label)
     table = Table.grid(padding=(0, 2))
-    for reason, capabilities in grouped.items():
-        _add_reason(table, ", ".join(capabilities), reason)
+    table.add_column(max_width=32)
+    table.add_column()
+    for reason, labels in grouped.items():
+        _add_reason(table, "; ".join(labels), reason)
     if grouped:
         yield table
         yield ""

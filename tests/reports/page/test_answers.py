@@ -183,4 +183,4 @@ def test_the_limits_of_a_record_get_to_the_answers() -> None:
     made = answers.Answers("answers/a.js", "answers/b.js", {})
     found = answers.context(made, "registry.example.org/x", sources([record]).measurements)
     data = json.loads(str(found["data"]))
-    assert data["verdicts"][record.cell]["limits"] == [limit | {"mode": "xla"}]
+    assert data["verdicts"][record.cell]["limits"] == [limit]

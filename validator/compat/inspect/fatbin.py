@@ -19,7 +19,7 @@ from ...versions import ComputeCapability
 from ..targets import FAMILY, SPECIFIC, Target
 from .elf import ElfFile, InspectionError
 
-_MAGIC = struct.pack("<I", 0xBA55ED50)
+_FATBIN_MAGIC = struct.pack("<I", 0xBA55ED50)
 _VERSION = 1
 _HEADER = struct.Struct("<IHHQ")
 # kind, version, header size, padded payload size, compressed size, (unknown), code version minor and major,
@@ -95,9 +95,9 @@ class Fatbin:
 def fatbins(elf: ElfFile) -> Iterator[Fatbin]:
     """Return every fatbin of a library, in the order of the file. Raises InspectionError."""
     buffer = elf.buffer
-    position = buffer.find(_MAGIC)
+    position = buffer.find(_FATBIN_MAGIC)
     while position >= 0:
-        end = position + len(_MAGIC)
+        end = position + len(_FATBIN_MAGIC)
         if len(buffer) - position >= _HEADER.size:
             _, version, header_size, size = _HEADER.unpack_from(buffer, position)
             # The four bytes also occur by chance, for example in compressed code.
@@ -111,7 +111,7 @@ def fatbins(elf: ElfFile) -> Iterator[Fatbin]:
                 images = tuple(_images(elf, start, end))
                 relocatable = elf.section_at(position) == RELOCATABLE_SECTION
                 yield Fatbin(position, images, relocatable, _is_nccl(elf, start, images))
-        position = buffer.find(_MAGIC, end)
+        position = buffer.find(_FATBIN_MAGIC, end)
 
 
 def _images(elf: ElfFile, position: int, end: int) -> Iterator[Image]:

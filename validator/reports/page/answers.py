@@ -20,7 +20,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,6 @@ from ...compat.gpus import gpu_names
 from ...compat.older_releases import older_releases
 from ...compat.releases import releases
 from ...errors import InputError
-from ...model.report import Limit
-from ...model.verdict import mode_of_limit
 from ...versions import Version
 from .details import script_json
 from .measurements import Measurements
@@ -93,9 +91,9 @@ _RULES = (
     "model/situation.py", "model/spec.py",
     "reports/__init__.py", "reports/printable.py", "reports/diagnosis_words.py",
 )  # fmt: skip
-#: Of these, what only people edit, or what needs packages that a browser does not have.
+#: The files among these that only people edit, or that need packages that a browser does not have.
 _NOT_RULES = re.compile(
-    r"__pycache__|\.yaml$|README|/inspect/|/(compile|document|measurements|read_report|report_problems)\.py$"
+    r"__pycache__|\.yaml$|README|/inspect/|/(compile|document|measurements|read_report)\.py$"
     r"|/packaging/(?!__init__|version|LICENSE)"
 )
 
@@ -135,7 +133,7 @@ def context(answers: Answers, registry: str | None, measurements: Measurements) 
         known = digest is not None and _DIGEST.fullmatch(digest)
         verdicts[record.cell] = {"verdict": record.verdict.value, "digest": digest if known else None}
         if limits := record.limits:
-            verdicts[record.cell]["limits"] = [_limit(limit) for limit in limits]
+            verdicts[record.cell]["limits"] = [asdict(limit) for limit in limits]
         if known:
             digests[record.image] = digest
     data = {
@@ -154,12 +152,6 @@ def context(answers: Answers, registry: str | None, measurements: Measurements) 
         ),
         "data": markupsafe.Markup(script_json(data)),
     }
-
-
-def _limit(limit: Limit) -> dict[str, str | None]:
-    """Return a limit with the mode that it concerns, as the page's script hands it to the answers."""
-    mode = mode_of_limit(limit.code)
-    return {"code": limit.code, "gpu": limit.gpu, "error": limit.error, "mode": mode}
 
 
 def pinned() -> Pyodide:

@@ -17,13 +17,13 @@ import markupsafe
 from ...compat.suggest import export_library_path, suggestion_notes
 from ...model.certificate import Certificate
 from ...model.diagnosis import Diagnosis, shortened
-from ...model.prediction import Reason, count_words
+from ...model.prediction import Rank, Reason, count_words
 from ...model.record import Record, Verdict
 from ...model.spec import HostClass, ImageSpec
 from ...redaction.identifiers import without_gpu_uuids
 from ...versions import major_minor
 from ..markdown import markdown
-from ..overview import Row
+from ..overview import Row, nothing_measured
 from ..printable import printable
 from .answers import Answers, context
 from .chart import charts, factor, milliseconds
@@ -159,6 +159,7 @@ def _index(sources: Sources, found: Layout, files: Files, changed: Sequence[Step
         storage=storage(sources.measurements.layers, [image.identifier for image in found.images]),
         names={cell: found.name(numbers[cell]) for cell in listed},
         image_names={image.identifier: image_name(image) for image in found.images},
+        nothing_measured=nothing_measured(),
         changes=changed[:_CHANGES],
         more_changes=len(changed[_CHANGES:]),
         attention=attention[:_ATTENTION],
@@ -272,6 +273,7 @@ def _counts(rows: Sequence[Row]) -> dict[str, dict[str, int]]:
             "unplanned": len(rows) - len(planned),
             "any": len(rows) - measured.count(None),
             "none": measured.count(None),
+            "published": sum(one.rank is Rank.MEASURED for one in planned),
             "otherwise": sum(row.agrees is False for row in rows),
             "limits": sum(bool(row.limits) for row in rows),
         },

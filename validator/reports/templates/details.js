@@ -74,7 +74,9 @@ function render(cell, place, number, rest, detail) {
     ...(detail ? causes(detail) : []),
     ...pull(number, image, detail),
     ...predicted(cell),
-    rest ?? element("p", { class: "quiet" }, "Not measured: nobody has run this combination on such a machine yet."),
+    rest ?? element("p", { class: "quiet" }, published(cell)
+      ? "Not measured here: there is only the published report, which nobody signed."
+      : "Not measured: nobody has run this combination on such a machine yet."),
   );
   if (focused) body.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
 }
@@ -96,7 +98,7 @@ function verdicts(cell, number, detail) {
   const add = (term, ...content) => rows.push(element("dt", {}, term), element("dd", {}, ...content));
   add("Predicted", cell[PREDICTED] ? word("predicted", cell[PREDICTED]) : "nothing: this machine is not part of the plan", modes(cell));
   if (cell[MEASURED]) add("Measured", word("measured", cell[MEASURED]), detail ? ` ${detail.record.reason}` : "");
-  else add("Measured", "not yet");
+  else add("Measured", published(cell) ? "elsewhere, in a published report: see the first reason below" : "not yet");
   for (const limit of limitsOf(number)) add("Limit", `${limit}.`);
   if (cell[AGREES] === false) add("", element("strong", {}, "The measurement contradicts the prediction."));
   return element("dl", { class: "verdicts" }, ...rows);

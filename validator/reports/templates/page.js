@@ -47,6 +47,9 @@ const imageOf = (number) => data.images[data.cells[number][IMAGE]];
 const hostOf = (number) => data.hosts[data.cells[number][HOST]];
 const name = (number) => `${imageOf(number).id}@${hostOf(number).id}`;
 const limitsOf = (number) => data.cells[number][LIMITS] ?? [];
+// Return the deciding reason of a prediction that is a published measurement.
+const published = (cell) => cell[REASONS].map((number) => data.reasons[number])
+  .find(([label, , , , status]) => status === "measured" && label !== "advisory");
 const fullName = (number) => `${imageOf(number).name} on ${hostOf(number).name}`;
 const cells = new Map(data.cells.map((_, number) => [name(number), number]));
 const placeOf = new Map();
@@ -278,7 +281,7 @@ function explanation(target) {
   if (link) {
     const place = lines[lineOf.get(link.closest("tr"))].places[link.parentElement.cellIndex - 1];
     const { predicted, found, share, limits } = wordsOf(place);
-    const result = found ? `Measured: ${found}${share ? `, with ${share.replace("/", " of ")} Python versions` : ""}.` : "Not measured yet.";
+    const result = found ? `Measured: ${found}${share ? `, with ${share.replace("/", " of ")} Python versions` : ""}.` : place.numbers.some((number) => published(data.cells[number])) ? "Decided by a published measurement." : "Not measured yet.";
     const said = [predicted ? `Predicted: ${predicted}.` : "", result, ...limits.map((limit) => `Limit: ${limit}.`)];
     return [`${data.columns[place.column].name} on ${data.hosts[place.host].name}`, said.filter(Boolean).join(" ")];
   }
