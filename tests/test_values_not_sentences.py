@@ -35,7 +35,7 @@ PATTERN_FUNCTIONS = {
 }  # fmt: skip
 
 
-#: What the probe prints about a check while it runs (`validator/probe/progress.py`).
+#: What the probe prints about a check while it runs (`Progress` in `validator/probe/stages.py`).
 PROGRESS = re.compile(r"(^|[^\w\s]): \(?(pass|fail|skip)\b|\bchecks? skipped\b")
 Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
 

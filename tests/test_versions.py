@@ -269,7 +269,7 @@ ROOT = Path(validator.__file__).parent
 READERS = {"versions.py", "version_numbers.py"}
 #: What other modules split at dots: names of modules, tables, fields and hosts, and IP addresses.
 NOT_VERSIONS = {
-    ("probe/worker.py", "__name__"),
+    ("probe/child.py", "__name__"),
     ("lint/toml_places.py", "match['table']"),
     ("diagnosis/read_report.py", "row['field']"),
     ("redaction/identifiers.py", "name.lower()"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from validator.probe.isolate import EXCEPTION, SIGNAL, TIMED_OUT, Failure
+from validator.probe.child import EXCEPTION, SIGNAL, TIMED_OUT, Failure
 
 
 def ended(how: str | None, in_tensorflow: bool = False) -> Failure | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from validator.probe import comparison, worker
+from validator.probe import comparison, stages
 from validator.probe.check import ERROR, FAIL, PASS, Check, Context, Result
 from validator.probe.comparison import FLOAT32, FULL_FLOAT32, TF32, tolerance
 from validator.problems import problem, statement
@@ -87,7 +87,7 @@ def test_a_bug_of_the_probe_in_full_float32_is_an_error_and_no_limit() -> None:
     def run(context: Context) -> Result:
         return comparison.also_in_float32(context, CODE, passed(), mistaken)
 
-    result = worker.answer(Check("a_check", "Is it?", "tensorflow", run, 1.0), Context({}, tensorflow=device))
+    result = stages.answer(Check("a_check", "Is it?", "tensorflow", run, 1.0), Context({}, tensorflow=device))
     assert (result.outcome, result.problems, device.tf32) == (ERROR, [], True)
     assert result.statement is not None
     assert (result.statement["code"], result.statement["exception"]) == ("check_raised", "IndexError")

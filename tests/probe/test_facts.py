@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 
 from validator.probe.checks import lock_match
+from validator.probe.child import Capture, forked
 from validator.probe.collectors import collect, host, installed, loader
-from validator.probe.isolate import call
-from validator.probe.pipes import Capture
 from validator.probe.report import shareable
 
 
@@ -215,13 +214,13 @@ def _leaves() -> Iterator[str]:
 def test_values_from_before_a_failure_of_the_child_are_kept(
     function: Any, arguments: tuple[Any, ...], limit_s: float, failure: str
 ) -> None:
-    answer = call(function, *arguments, limit_s=limit_s)
+    answer = forked(function, *arguments, limit_s=limit_s)
     assert answer.values == ["first"]
     assert str(answer.failure) == failure
 
 
 def test_the_output_of_a_dying_child_is_kept() -> None:
-    assert call(_yields_and_dies, signal.SIGABRT, limit_s=30).stderr == "about to die\n"
+    assert forked(_yields_and_dies, signal.SIGABRT, limit_s=30).stderr == "about to die\n"
 
 
 def _environment() -> Iterator[str]:
@@ -229,7 +228,7 @@ def _environment() -> Iterator[str]:
 
 
 def test_a_child_has_its_own_environment() -> None:
-    assert call(_environment, limit_s=30, environment={"PROBE_TEST": "here"}).values == ["here"]
+    assert forked(_environment, limit_s=30, environment={"PROBE_TEST": "here"}).values == ["here"]
     assert "PROBE_TEST" not in os.environ
 
 
@@ -315,7 +314,7 @@ def test_a_capture_keeps_head_and_tail_and_counts_the_rest(sizes: tuple[int, ...
         capture.add(part)
         text += part
     assert capture.total == len(text)
-    assert capture.truncated == (len(text) > 10)
+    assert bool(capture.dropped) == (len(text) > 10)
     if len(text) <= 10:
         assert capture.text == text.decode()
     else:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from validator.probe import cli, supervisor
+from validator.probe import cli, stages
 from validator.probe.check import FAIL, PASS, Result, skipped
 from validator.probe.checks import CHECKS
-from validator.probe.progress import Progress
+from validator.probe.stages import Progress
 from validator.problems import problem, statement
 
 BY_ID = {check.id: check for check in CHECKS}
@@ -44,11 +44,11 @@ def test_checks_that_are_skipped_for_one_reason_take_one_line() -> None:
 def test_a_run_that_is_cut_short_still_says_what_was_skipped(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def run(stages: list[supervisor.Stage], collect: Callable[[], dict[str, Any]], limit_s: float) -> None:
+    def run(stages: list[stages.Stage], collect: Callable[[], dict[str, Any]], limit_s: float) -> None:
         stages[1].progress.ended(BY_ID["lock_match"], skipped(statement("no_lock")))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(supervisor, "run", run)
+    monkeypatch.setattr(stages, "run", run)
     with pytest.raises(KeyboardInterrupt):
         cli._probe([BY_ID["lock_match"]], cli._Lock(None, ()), 60.0, None)
     assert capsys.readouterr().err == "lock_match: skip: no lock was given\n"

@@ -17,9 +17,8 @@ from validator.model.verdict import REQUIRED_CHECKS
 from validator.probe.check import END, HOST, OWN, TENSORFLOW
 from validator.probe.checks import CHECKS
 from validator.probe.collectors import collect
-from validator.probe.progress import Progress
 from validator.probe.report import report
-from validator.probe.supervisor import Stage
+from validator.probe.stages import Progress, Stage
 from validator.problems import CATALOGUE
 
 from ..corpus.reader import REPORTS

@@ -35,10 +35,9 @@ from validator.probe.checks import (
     xla_toolchain,
     xla_train_step,
 )
+from validator.probe.child import Answer
 from validator.probe.collectors import copies, loader, toolchain
-from validator.probe.isolate import Answer
-from validator.probe.progress import Progress
-from validator.probe.supervisor import Entry, Stage
+from validator.probe.stages import Entry, Progress, Stage
 
 from ..records.values import OUTSIDE, document
 from .checks.test_silent_cpu import seen

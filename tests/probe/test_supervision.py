@@ -14,11 +14,10 @@ from typing import Any
 
 import pytest
 
-from validator.probe import supervisor
 from validator.probe.check import HOST, TENSORFLOW, Result
-from validator.probe.progress import Progress
-from validator.probe.supervisor import LOG_BYTES, Stage
-from validator.probe.worker import load_tensorflow
+from validator.probe.child import load_tensorflow
+from validator.probe.stages import LOG_BYTES, Progress, Stage
+from validator.probe.stages import run as run_stages
 
 from .fakes.fake_checks import CHECKS
 
@@ -34,7 +33,7 @@ def run(
     import_limit_s: float = 60,
 ) -> dict[str, Stage]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, filter(None, [FAKES, tensorflow])))}
-    stages = [
+    running = [
         Stage(
             stage,
             [BY_ID[name] for name in names if BY_ID[name].stage == stage],
@@ -45,8 +44,8 @@ def run(
         )
         for stage in (TENSORFLOW, HOST)
     ]
-    supervisor.run(stages, lambda: {"facts": facts, "lock": {"numpy": "2.0"}, "added": []}, limit_s)
-    return {stage.name: stage for stage in stages}
+    run_stages(running, lambda: {"facts": facts, "lock": {"numpy": "2.0"}, "added": []}, limit_s)
+    return {stage.name: stage for stage in running}
 
 
 def results(stages: dict[str, Stage]) -> dict[str, Result]:
@@ -109,7 +108,7 @@ def test_a_flood_is_cut_and_counted(facts: dict[str, Any]) -> None:
         len(f"[probe {mark}: check {name}]\n") for mark in ("begin", "end") for name in ("flood", "after")
     )
     assert log.total == 64 * 65536 + marks
-    assert log.truncated
+    assert log.dropped
     assert len(log.text) < LOG_BYTES + 100
     assert f"{log.total - LOG_BYTES} bytes left out" in log.text
 
@@ -213,7 +212,7 @@ signal.signal(signal.SIGTERM, cli._terminated)
 stage = Stage(HOST, [BY_ID["pid"]], progress=Progress(print), registry="fake_checks",
               environment={{**os.environ, "PYTHONPATH": str(FAKES)}})
 stage.log.add = lambda data: (sys.stdout.write(data.decode()), sys.stdout.flush())
-supervisor.run([stage], lambda: {{"facts": {facts!r}, "lock": None, "added": []}}, 600)
+run_stages([stage], lambda: {{"facts": {facts!r}, "lock": None, "added": []}}, 600)
 """
     root = Path(__file__).parents[2]
     with subprocess.Popen(

@@ -22,7 +22,7 @@ from .text import read_text
 
 #: The text of an absent value. Only a pattern that is exactly this text matches it.
 _NULL = "null"
-#: What the probe writes around a check and around what it provokes (`section` in validator/probe/pipes.py).
+#: What the probe writes around a check and around what it provokes (`section` in validator/probe/child.py).
 _MARK = re.compile(r"\[probe (begin|end): (check|provoked by) (\S+)\]$")
 _PROVOKED = re.compile(
     r"triggered tf\.function retracing|unsupported operations .*\bPyFunc\b"

@@ -5,9 +5,8 @@ It needs Python 3.9 or newer and nothing else: it is packed into one archive
 and run by whatever Python an image holds, next to a TensorFlow that may crash the process.
 
     cli          options; writes the report to standard output and progress to standard error
-    supervisor   starts the workers of each stage, enforces their limits, turns their ends into outcomes
-    worker       the process that runs the checks of one stage and streams their outcomes through `pipes`
-    isolate      calls a function in a forked child; fresh: in a new interpreter with its own TensorFlow
+    stages       run the checks of each stage in workers, within their limits; their ends become outcomes
+    child        the one runner of child processes: forked, fresh interpreters with TensorFlow, and workers
     check        the type of a check, of its result and of what it gets
     checks/      one module per check: they judge; the package lists them in the order they run
     own/         the user's own checks, packed into the archive

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from ..problems import FAULT, statement, summary
 
 PASS, FAIL, SKIP = "pass", "fail", "skip"
-#: Outcomes that the supervisor gives a check without an answer: a bug in the check itself, a limit that ran
+#: Outcomes that a check gets without an answer: a bug in the check itself, a limit that ran
 #: out, or the end of the process.
 ERROR, TIMEOUT, CRASH = "error", "timeout", "crash"
 
@@ -61,7 +61,7 @@ class Context:
     lock: pinned versions by normalized name, or None when no lock was given.
     added: normalized names of the packages that the user added to the image, according to the lock.
     tensorflow: the imported module in the `tensorflow` stage, else None.
-    tell: sends the supervisor an event of `pipes` with fields, while the check runs.
+    tell: sends an event of `child` with fields, while the check runs.
     """
 
     facts: Dict[str, Any]

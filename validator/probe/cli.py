@@ -15,11 +15,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from . import own, report, supervisor
+from . import own, report, stages
 from .check import END, FULL, HOST, OWN, QUICK, TENSORFLOW, Check
 from .checks import CHECKS, lock_match, packages
-from .progress import Progress
-from .supervisor import Stage
+from .stages import Progress, Stage
 from .tables import version
 from .watch import Watch
 
@@ -146,18 +145,18 @@ def _probe(checks: List[Check], lock: _Lock, limit_s: float, challenge: Optional
         def remaining_s() -> float:
             return limit_s - (time.monotonic() - began)
 
-        supervisor.run(side_by_side, collected, limit_s)
+        stages.run(side_by_side, collected, limit_s)
         for check in added.checks:
             # Each has a worker of its own, and the log and the results of the stage.
-            registry = own.__name__ if check in own.CHECKS else supervisor.REGISTRY
+            registry = own.__name__ if check in own.CHECKS else stages.REGISTRY
             alone = replace(added, checks=[check], registry=registry)
-            supervisor.run([alone], lambda: message, max(0.0, remaining_s()))
+            stages.run([alone], lambda: message, max(0.0, remaining_s()))
         if watch is not None:
             message["facts"]["health"] = watch.end()
-            supervisor.run(last, lambda: message, max(_END_LIMIT_S, remaining_s()))
+            stages.run(last, lambda: message, max(_END_LIMIT_S, remaining_s()))
     duration_s = time.monotonic() - began
-    stages = [*side_by_side, added, *last]
-    return report.report(checks, stages, message["facts"], started, _now(), duration_s, challenge)
+    ran = [*side_by_side, added, *last]
+    return report.report(checks, ran, message["facts"], started, _now(), duration_s, challenge)
 
 
 def _now() -> str:

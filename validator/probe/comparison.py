@@ -10,11 +10,10 @@ import os
 from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 from ..problems import FAULT, clause, problem
-from . import pipes
+from . import child
 from .check import ERROR, PASS, Context, Result
 from .hlo import telling_line
 from .tensorflow_devices import full_float32, gpus
-from .worker import from_tensorflow
 
 #: Names of tensors with their values.
 Results = Dict[str, Any]
@@ -90,8 +89,8 @@ def also_in_float32(context: Context, code: str, result: Result, again: Callable
 
     code: of the limit. result: in TensorFlow's defaults. again: does the same once more; it is called with
     TensorFloat-32 off. Nothing is run again if the default failed, since that is a fault and can't be a
-    limit, or if the default is full float32 already. The supervisor receives the result before the second
-    run, so even a crash in full float32 can't fail the check. But a bug of the probe (an exception that
+    limit, or if the default is full float32 already. `stages` receives the result before the second run, so
+    even a crash in full float32 can't fail the check. But a bug of the probe (an exception that
     TensorFlow didn't raise, or the outcome `error`) is no limit: it becomes the result of the check.
     """
     tf = context.tensorflow
@@ -99,7 +98,7 @@ def also_in_float32(context: Context, code: str, result: Result, again: Callable
         return result
     gpu = str(tf.config.experimental.get_device_details(gpus(tf)[0]).get("device_name"))
     context.tell(
-        pipes.SETTLED,
+        child.SETTLED,
         outcome=result.outcome,
         statement=result.statement,
         problems=result.problems,
@@ -112,7 +111,7 @@ def also_in_float32(context: Context, code: str, result: Result, again: Callable
         try:
             found = again()
         except Exception as raised:
-            if not from_tensorflow(raised, tf):
+            if not child.from_tensorflow(raised, tf):
                 raise
             error = f"{type(raised).__name__}: {telling_line(raised)}"
             out_of_memory = type(raised).__name__ == "ResourceExhaustedError"

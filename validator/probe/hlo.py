@@ -13,7 +13,7 @@ import time
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 #: Lines of the compiled module kept as proof.
-_LINES, _WIDTH = 12, 200
+_PROOF_LINES, _WIDTH = 12, 200
 #: `module_0072.a_inference_run_step_1581__.399.cpu_after_optimizations.txt`; on a GPU
 #: `….sm_9.0_gpu_after_optimizations.txt`.
 _OPTIMIZED = re.compile(r"module_\d+\..*(cpu|gpu)_after_optimizations\.txt")
@@ -45,7 +45,7 @@ def proof(module: str) -> Dict[str, Any]:
         "instructions": sum(" = " in line for line in lines),
         "fusions": len(re.findall(r"= \S+ fusion\(", module)),
         "sha256": hashlib.sha256(module.encode()).hexdigest(),
-        "first_lines": [line[:_WIDTH] for line in lines[:_LINES]],
+        "first_lines": [line[:_WIDTH] for line in lines[:_PROOF_LINES]],
     }
 
 

@@ -6,7 +6,7 @@ import re
 from typing import Any, Dict, Iterable, List, Optional
 
 from .check import Check
-from .supervisor import Stage
+from .stages import Stage
 from .tables import version
 
 #: Rises when a reader of the older format would misread the newer.
@@ -72,7 +72,7 @@ def _logs(stages: Dict[str, Stage]) -> Dict[str, Any]:
     first = next(iter(stages.values()))
     return {
         **logs,
-        "truncated": any(stage.log.truncated for stage in stages.values()),
+        "truncated": any(stage.log.dropped for stage in stages.values()),
         "limit_bytes": first.log.limit,
     }
 

@@ -13,8 +13,8 @@ import time
 from types import TracebackType
 from typing import Any, Dict, List, Optional, Type
 
-from . import pipes
-from .worker import die_with_parent, interpreter
+from . import child
+from .child import die_with_parent, interpreter
 
 _BEGUN, _ENDED = "watch_begun", "watch_ended"
 #: Seconds between two readings, for NVML to answer, and for the watch to end.
@@ -29,7 +29,7 @@ class Watch:
     def __init__(self) -> None:
         """Start it."""
         self._reader, writer = os.pipe()
-        self._lines = pipes.Lines()
+        self._lines = child.Lines()
         self._messages: List[Dict[str, Any]] = []
         self._process = subprocess.Popen(
             interpreter("watch", writer, os.getpid()),
@@ -93,7 +93,7 @@ def main(descriptor: int, root: int) -> None:
 
     health = Health(root)
     before = health.snapshot()
-    pipes.send(descriptor, _BEGUN, begun=True, error=health.error, xid_sources=health.xid_sources)
+    child.send(descriptor, _BEGUN, begun=True, error=health.error, xid_sources=health.xid_sources)
     health.read()
     while not select.select([sys.stdin], [], [], INTERVAL_S)[0]:
         health.read()
@@ -116,5 +116,5 @@ def main(descriptor: int, root: int) -> None:
         }
         for gpu, first, last in zip(health.gpus, before, after)
     ]
-    pipes.send(descriptor, _ENDED, ended=True, gpus=gpus)
+    child.send(descriptor, _ENDED, ended=True, gpus=gpus)
     os._exit(0)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ..problems import problem
-from .pipes import Lines, tail
+from .child import Lines, tail
 
 WORKERS, RANK, WAIT = "VALIDATOR_WORKERS", "VALIDATOR_WORKER_RANK", "VALIDATOR_WORKER_WAIT_S"
 #: Seconds to wait for the other workers to begin: a scheduler starts them at about the same time, but one may

@@ -14,8 +14,8 @@ from validator.model.prediction import Outcome
 from validator.model.spec import AS_BUILT, LATEST
 from validator.probe.check import Context, Result
 from validator.probe.checks import compute_capability
+from validator.probe.child import Answer
 from validator.probe.collectors import kernels, loader
-from validator.probe.isolate import Answer
 
 from ...compat.cells import cell
 from ...laws import subjects_to_try

@@ -9,8 +9,8 @@ import pytest
 
 from validator.probe.check import Context, Result
 from validator.probe.checks import library_conflicts
+from validator.probe.child import Answer
 from validator.probe.collectors import copies, loader
-from validator.probe.isolate import Answer
 
 
 class Machine:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from validator.probe import fresh
+from validator.probe import child
 from validator.probe.check import Context, Result
 from validator.probe.checks import memory
-from validator.probe.isolate import Answer
+from validator.probe.child import Answer
 
 from ..children import ended
 
@@ -74,7 +74,7 @@ class Trials:
 
 
 def run(monkeypatch: pytest.MonkeyPatch, trials: Trials, gpus: int = 1) -> Result:
-    monkeypatch.setattr(fresh, "call", trials.call)
+    monkeypatch.setattr(child, "fresh", trials.call)
     return memory.CHECK.run(Context({}, tensorflow=tensorflow(gpus)))
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from validator.probe import fresh
+from validator.probe import child
 from validator.probe.check import Context
 from validator.probe.checks import mixed_precision
-from validator.probe.isolate import Answer
+from validator.probe.child import Answer
 from validator.probe.spread import spread
 
 from ..children import ended
@@ -125,7 +125,7 @@ def test_a_gpu_that_is_too_small_is_not_a_fault(
 ) -> None:
     full = ended("ResourceExhaustedError: OOM when allocating tensor", in_tensorflow=True)
     answer = Answer([{"device_type": "GPU"}], full, "")
-    monkeypatch.setattr(fresh, "call", lambda *arguments, **settings: answer)
+    monkeypatch.setattr(child, "fresh", lambda *arguments, **settings: answer)
     result = mixed_precision.CHECK.run(Context(facts))
     assert result.outcome == "skip"
     assert "OOM" in result.sentence

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from validator.probe import fresh
+from validator.probe import child
 from validator.probe.check import Context, Result
 from validator.probe.checks import multi_gpu
-from validator.probe.isolate import Answer
+from validator.probe.child import Answer
 
 from ..children import ended
 
@@ -53,7 +53,7 @@ def run(
             experimental=SimpleNamespace(set_memory_growth=lambda gpu, on: None),
         )
     )
-    monkeypatch.setattr(fresh, "call", call)
+    monkeypatch.setattr(child, "fresh", call)
     size = shared and {"bytes": shared, "free_bytes": shared, "above_docker_default": shared > 64 * MIB}
     monkeypatch.setattr(multi_gpu, "shared_memory", lambda: size)
     result = multi_gpu.CHECK.run(Context({}, tensorflow=tf))

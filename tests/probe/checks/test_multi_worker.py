@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from validator.probe import fresh, interfaces, workers
+from validator.probe import child, interfaces, workers
 from validator.probe.check import Context, Result
 from validator.probe.checks import multi_worker
-from validator.probe.isolate import EXCEPTION, SIGNAL, STOPPED, TIMED_OUT, Answer, Failure
+from validator.probe.child import EXCEPTION, SIGNAL, STOPPED, TIMED_OUT, Answer, Failure
 from validator.probe.joint_training import batch_of, digest_of
 from validator.probe.workers import Settings
 
@@ -96,7 +96,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Result]]:
             with contextlib.suppress(Gone):
                 results[rank] = multi_worker._measured(Settings(addresses, rank, 20.0), tf)
 
-        monkeypatch.setattr(fresh, "call", call)
+        monkeypatch.setattr(child, "fresh", call)
         threads = [threading.Thread(target=measure, args=(rank,)) for rank in range(len(scripts))]
         for thread in threads:
             thread.start()

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from validator.probe import fresh
+from validator.probe import child
 from validator.probe.check import Context
 from validator.probe.checks import xla_coverage
-from validator.probe.isolate import Answer
+from validator.probe.child import Answer
 from validator.probe.xla_cases import BY_NAME, CASES
 
 from ..children import ended
@@ -43,7 +43,7 @@ class Interpreters:
 
 
 def run(monkeypatch: pytest.MonkeyPatch, interpreters: Interpreters) -> Any:
-    monkeypatch.setattr(fresh, "call", interpreters.call)
+    monkeypatch.setattr(child, "fresh", interpreters.call)
     return xla_coverage.CHECK.run(Context({}, None, NO_GPU))
 
 
@@ -139,7 +139,7 @@ def test_nothing_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_interpreter_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fresh, "call", lambda *arguments, **settings: Answer([], ended("SIGSEGV"), "gone"))
+    monkeypatch.setattr(child, "fresh", lambda *arguments, **settings: Answer([], ended("SIGSEGV"), "gone"))
     result = xla_coverage.CHECK.run(Context({}, None, NO_GPU))
     assert result.outcome == "crash"
     assert result.evidence["last_lines"] == ["gone"]

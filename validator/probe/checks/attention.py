@@ -9,7 +9,7 @@ and, where the GPU has it, `mixed_bfloat16`, forward and backward, uncompiled an
 from typing import Any, Dict, Iterator, List, Sequence
 
 from ...problems import problem, statement
-from .. import comparison, hlo, pipes
+from .. import child, comparison, hlo
 from ..check import TENSORFLOW, Check, Context, Result, judged
 from ..comparison import Results
 from ..tensorflow_devices import gpus
@@ -66,7 +66,7 @@ def _modes(
         seen["variable_dtype"] = str(layer.variable_dtype)
         try:
             if mode == COMPILED:
-                context.tell(pipes.DOING, statement=statement("compiling", program="attention", type=type_))
+                context.tell(child.DOING, statement=statement("compiling", program="attention", type=type_))
             results, first = hlo.timed(step, sequence)
             if mode == COMPILED:
                 seen["compile_s"] = first - hlo.timed(step, sequence)[1]

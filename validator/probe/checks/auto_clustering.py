@@ -8,10 +8,10 @@ are counted in the graph that is executed, and among the modules that XLA report
 import os
 import statistics
 import time
-from typing import Any, Dict, Iterator, List, Optional, Union
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 from ...problems import problem, statement
-from .. import comparison, fresh, hlo, tensorflow_devices, training
+from .. import child, comparison, hlo, tensorflow_devices, training
 from ..check import FULL, TENSORFLOW, Check, Context, Result, judged
 from ..tensorflow_devices import gpus
 
@@ -55,7 +55,7 @@ def _measured(context: Context, device_type: str) -> Result:
     for name, settings in trials.items():
         flag = evidence["cpu_flag"] if name == "runs" else None
         with hlo.dump() as directory:
-            answer = fresh.call(
+            answer = child.fresh(
                 _trial,
                 directory,
                 settings,
@@ -65,7 +65,7 @@ def _measured(context: Context, device_type: str) -> Result:
                 environment=_environment(directory, flag),
             )
         if answer.failure is not None:
-            return fresh.broken_off("auto_clustering", answer, evidence)
+            return child.broken_off("auto_clustering", answer, evidence)
         evidence[name] = [value for value in answer.values if "setting" in value]
         for value in answer.values:
             evidence.update({key: seen for key, seen in value.items() if key == KERAS})
@@ -73,8 +73,8 @@ def _measured(context: Context, device_type: str) -> Result:
 
 
 def _judged(evidence: Dict[str, Any]) -> Result:
-    off, *on = evidence["runs"][:-1]
-    evidence["largest_difference"] = max(training.difference(run["losses"], off["losses"]) for run in on)
+    on = evidence["runs"][1:-1]
+    evidence["largest_difference"] = max(run["largest_difference"] for run in on)
     return judged(_problems(evidence), lambda: _passed(evidence), evidence)
 
 
@@ -95,14 +95,17 @@ def _trial(
     if full_float32:
         tf.config.experimental.enable_tensor_float_32_execution(False)
     images, labels = training.batch(tf)
+    expected: List[Any] = []
     for setting in settings:
         tf.config.optimizer.set_jit(setting)
         before = len(hlo.modules(directory))
-        seen = _trained(training.step(tf, compiled=False), images, labels)
+        seen, gradients = _trained(training.step(tf, compiled=False), images, labels)
+        expected = expected or gradients
         yield {
             "setting": setting,
             "get_jit": str(tf.config.optimizer.get_jit()),
             **seen,
+            "largest_difference": training.apart(gradients, expected),
             "modules": hlo.modules(directory)[before:],
         }
 
@@ -113,28 +116,34 @@ def _trial(
 def _with_keras(tf: Any, directory: str, images: Any, labels: Any) -> Dict[str, Any]:
     """Return the losses of a Keras model with jit_compile=True after set_jit(True), and of one with
     neither."""
-    losses, compiled = {}, []
+    losses, updates, compiled = {}, {}, []
     for jit in (False, True):
         tf.config.optimizer.set_jit(jit)
         before = len(hlo.modules(directory))
         model = training.compile_model(tf, training.classifier(tf), jit_compile=jit)
-        told = model.fit(images, labels, batch_size=len(labels), epochs=STEPS, shuffle=False, verbose=0)
-        losses[jit] = [float(loss) for loss in told.history["loss"]]
+        losses[jit], updates[jit] = training.fit(model, images, labels, STEPS)
         compiled = hlo.modules(directory)[before:]
-    return {"losses": losses[True], "losses_off": losses[False], "modules": compiled}
+    return {
+        "losses": losses[True],
+        "losses_off": losses[False],
+        "largest_difference": training.apart(updates[True], updates[False]),
+        "modules": compiled,
+    }
 
 
-def _trained(step: Any, images: Any, labels: Any) -> Dict[str, Any]:
+def _trained(step: Any, images: Any, labels: Any) -> Tuple[Dict[str, Any], List[Any]]:
+    """Return what one training shows, and the gradients of its steps."""
     start = time.perf_counter()
-    found, first = tensorflow_devices.operations(lambda: step(images, labels))
+    found, (first, gradient) = tensorflow_devices.operations(lambda: step(images, labels))
     losses, first_s = [float(first)], time.perf_counter() - start
     rest = training.run(step, images, labels, STEPS - 1)
-    return {
+    seen = {
         "clusters": sum(entry["count"] for entry in found if entry["op"] == "_XlaRun"),
         "operations": sum(entry["count"] for entry in found),
         "losses": [*losses, *rest.losses],
         "compile_s": first_s - statistics.median(rest.seconds),
     }
+    return seen, [gradient.numpy(), *rest.gradients]
 
 
 def _problems(evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
@@ -151,12 +160,9 @@ def _problems(evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
     keras = evidence[KERAS]
     if not any(module["device_type"] == wanted for module in keras["modules"]):
         found.append(problem("jit_compiled_nothing", mode="twice", device_type=wanted))
-    compared = {
-        "largest_difference": training.difference(keras["losses"], keras["losses_off"]),
-        "tolerance": evidence["tolerance"],
-    }
-    found += training.losses_differ("jit_off", compared, "jit_compile=True after set_jit(True)")
-    return found + training.losses_differ("unclustered", evidence)
+    compared = {**keras, "tolerance": evidence["tolerance"]}
+    found += training.gradients_differ("jit_off", compared, "jit_compile=True after set_jit(True)")
+    return found + training.gradients_differ("unclustered", evidence)
 
 
 def _passed(evidence: Dict[str, Any]) -> Dict[str, Any]:

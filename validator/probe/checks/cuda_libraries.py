@@ -6,8 +6,8 @@ from typing import Any, Dict, List, Optional
 from ...problems import problem, statement
 from ...version_numbers import leading_numbers
 from ..check import ERROR, FAIL, HOST, Check, Context, Result, judged
+from ..child import tail
 from ..collectors import loader
-from ..pipes import tail
 
 #: The wheel of each library, without the suffix that names its CUDA major.
 _WHEELS = {

@@ -6,8 +6,8 @@ from typing import Any, Dict, List, Optional
 from ...problems import problem, statement
 from ...version_numbers import leading_numbers
 from ..check import FAIL, HOST, Check, Context, Result, judged
+from ..child import tail
 from ..collectors import driver, loader
-from ..pipes import tail
 from .cuda_libraries import built_with, too_old
 
 

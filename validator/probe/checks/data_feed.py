@@ -11,7 +11,7 @@ from typing import Any, Dict, List
 from ...problems import problem, statement
 from .. import comparison, training
 from ..check import TENSORFLOW, Check, Context, Result, judged
-from ..isolate import anonymous_file
+from ..child import anonymous_file
 from ..tensorflow_devices import gpus
 
 #: Batches in the file, each with other images.
@@ -79,7 +79,7 @@ def _dataset(tf: Any, path: str, device: str) -> Any:
 
 def _losses(tf: Any, batches: List[Any]) -> List[float]:
     step = training.step(tf, compiled=False)
-    return [float(step(images, labels)) for images, labels in batches]
+    return [float(step(images, labels)[0]) for images, labels in batches]
 
 
 def _right(tf: Any, fed: List[Any], batches: List[Any]) -> int:

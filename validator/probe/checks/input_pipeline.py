@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from ...problems import problem, statement
 from .. import training
 from ..check import FULL, TENSORFLOW, Check, Context, Result, judged
-from ..isolate import anonymous_file
+from ..child import anonymous_file
 from ..resnet import GRAPH, SIZES, Model, Size, batch
 from ..spread import ratios, spread
 from ..tensorflow_devices import gpus

@@ -9,10 +9,10 @@ Keras 3) is trained and compared as well.
 
 import time
 import warnings
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from ...problems import problem, statement
-from .. import comparison, hlo, pipes, tensorflow_devices, training
+from .. import child, comparison, hlo, tensorflow_devices, training
 from ..check import TENSORFLOW, Check, Context, Result, judged
 from ..tensorflow_devices import gpus
 from ..training import classifier, compile_model, describe, major
@@ -40,18 +40,20 @@ def _run(context: Context) -> Result:
 
     def trained(modes: Sequence[str]) -> Dict[str, Any]:
         seen: Dict[str, Any] = {"precision": comparison.precision(tf)}
+        updates: Dict[str, List[Any]] = {}
         with tf.device(f"/{device_type}:0"):
             for mode in modes:
                 context.tell(
-                    pipes.DOING,
+                    child.DOING,
                     statement=statement("compiling", program=f"Keras, jit_compile {mode}", type="float32"),
                 )
-                seen[mode] = _trained(tf, settings[mode], images, labels)
+                seen[mode], updates[mode] = _trained(tf, settings[mode], images, labels)
+                seen[mode]["largest_difference"] = training.apart(updates[mode], updates[OFF])
             seen["hlo"] = _program(tf, images, labels)
         return seen
 
     evidence.update(trained(list(settings)))
-    with tf.device(f"/{device_type}:0"), pipes.section(f"provoked by {CHECK.id}"):
+    with tf.device(f"/{device_type}:0"), child.section(f"provoked by {CHECK.id}"):
         for mode in (OFF, ON):
             evidence[f"refused_{mode}"] = _refused(tf, settings[mode], images, labels)
 
@@ -67,33 +69,30 @@ def _judged(evidence: Dict[str, Any]) -> Result:
     evidence["tolerance"] = comparison.tolerance(
         evidence["precision"], 2 * training.ROUNDINGS, training.LENGTH
     )
-    evidence["largest_difference"] = max(
-        training.difference(evidence[mode]["losses"], evidence[OFF]["losses"]) for mode in (ON, AUTO)
-    )
+    evidence["largest_difference"] = max(evidence[mode]["largest_difference"] for mode in (ON, AUTO))
     return judged(_problems(evidence), lambda: _passed(evidence), evidence)
 
 
-def _trained(tf: Any, settings: Dict[str, Any], images: Any, labels: Any) -> Dict[str, Any]:
-    """Train a new model; return its losses and how many of the computing operations ran uncompiled."""
+def _trained(tf: Any, settings: Dict[str, Any], images: Any, labels: Any) -> Tuple[Dict[str, Any], List[Any]]:
+    """Train a new model; return its losses, how many of the computing operations ran uncompiled, and what
+    each step added to the last layer."""
     model = compile_model(tf, classifier(tf), **settings)
-
-    def fit(epochs: int) -> List[float]:
-        told = model.fit(images, labels, batch_size=len(labels), epochs=epochs, shuffle=False, verbose=0)
-        return [float(loss) for loss in told.history["loss"]]
-
     start = time.perf_counter()
-    executed, first = tensorflow_devices.operations(lambda: fit(1))
+    executed, (losses, updates) = tensorflow_devices.operations(
+        lambda: training.fit(model, images, labels, 1)
+    )
     first_s = time.perf_counter() - start
     uncompiled = [entry for entry in executed if any(name in entry["op"] for name in _COMPUTING)]
     start = time.perf_counter()
-    rest = fit(STEPS - 1)
-    return {
-        "losses": [*first, *rest],
+    more, later = training.fit(model, images, labels, STEPS - 1)
+    seen = {
+        "losses": losses + more,
         "compile_s": first_s - (time.perf_counter() - start) / (STEPS - 1) if _jit(model) else None,
         "jit_compile": _jit(model),
         "uncompiled": sum(entry["count"] for entry in uncompiled),
         "device": model(images).device,
     }
+    return seen, updates + later
 
 
 def _program(tf: Any, images: Any, labels: Any) -> Dict[str, Any]:
@@ -180,7 +179,7 @@ def _problems(evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
         found.append(problem("uncompilable_step_trained"))
     if evidence["refused_off"] is not None:
         found.append(problem("step_fails_without_jit", error=evidence["refused_off"]))
-    return found + training.losses_differ("jit_off", evidence)
+    return found + training.gradients_differ("jit_off", evidence)
 
 
 def _passed(evidence: Dict[str, Any]) -> Dict[str, Any]:

@@ -11,7 +11,7 @@ import statistics
 from typing import Any, Dict, Iterator, List, Optional
 
 from ...problems import problem, statement
-from .. import fresh
+from .. import child
 from ..check import FULL, TENSORFLOW, Check, Context, Result, judged
 from ..collectors.driver import free_memory
 from ..resnet import GRAPH, SIZES, XLA, Model, batch
@@ -58,9 +58,9 @@ def _run(context: Context) -> Result:
             continue
         # If a variable forced memory growth on every process, the default would not be seen.
         unset: Dict[str, Optional[str]] = {"TF_FORCE_GPU_ALLOW_GROWTH": None} if name == "whole" else {}
-        answer = fresh.call(trial, device_type, limit_s=_LIMIT_S, environment=unset)
+        answer = child.fresh(trial, device_type, limit_s=_LIMIT_S, environment=unset)
         if answer.failure is not None:
-            return fresh.broken_off(name, answer, evidence)
+            return child.broken_off(name, answer, evidence)
         evidence[name] = answer.values if name == "leak" else answer.values[0]
     return judged(_problems(evidence), lambda: _passed(evidence), evidence)
 

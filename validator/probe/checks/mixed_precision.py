@@ -12,9 +12,9 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from ...problems import problem, statement
 from ...version_numbers import leading_numbers
-from .. import fresh, profiler, training
+from .. import child, profiler, training
 from ..check import FULL, TENSORFLOW, Check, Context, Result, judged, skipped
-from ..isolate import EXCEPTION
+from ..child import EXCEPTION
 from ..spread import ratios, spread
 from ..tensorflow_devices import gpus
 from ..training import classifier, compile_model, describe
@@ -53,7 +53,7 @@ _LEAST_S = 0.02
 
 
 def _run(context: Context) -> Result:
-    answer = fresh.call(_trial, limit_s=_LIMIT_S)
+    answer = child.fresh(_trial, limit_s=_LIMIT_S)
     evidence: Dict[str, Any] = {}
     for value in answer.values:
         evidence.update(value)
@@ -62,7 +62,7 @@ def _run(context: Context) -> Result:
         # The GPU is too small or in use, which is not a fault.
         return skipped(statement("memory_too_small", batch=None, error=ended.detail[:200]), evidence)
     if ended is not None:
-        return fresh.broken_off("mixed_precision", answer, evidence)
+        return child.broken_off("mixed_precision", answer, evidence)
     evidence["tensor_cores"] = tensor_cores(context.facts["host"]["gpus"], evidence["device_type"])
     return _judged(evidence)
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from ...problems import problem, statement
-from .. import fresh, training
+from .. import child, training
 from ..check import FULL, PASS, SKIP, TENSORFLOW, Check, Context, Result, judged
 from ..comparison import precision, tolerance
 from ..spread import spread
@@ -48,12 +48,12 @@ def _run(context: Context) -> Result:
         "all_reduce": None,
         "step": None,
     }
-    answer = fresh.call(_mirror, kind, count, limit_s=_LIMIT_S)
+    answer = child.fresh(_mirror, kind, count, limit_s=_LIMIT_S)
     for value in answer.values:
         evidence.update(value)
     advisories = _small_shared_memory(evidence)
     if answer.failure is not None:
-        broken = fresh.broken_off("distribution", answer, evidence)
+        broken = child.broken_off("distribution", answer, evidence)
         return replace(broken, problems=[*broken.problems, *advisories])
     devices = _named(evidence["devices"])
     result = judged(

@@ -16,9 +16,9 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from ...problems import problem, statement
-from .. import fresh, interfaces, training, workers
+from .. import child, interfaces, training, workers
 from ..check import FAIL, FULL, TENSORFLOW, Check, Context, Result, judged, skipped
-from ..isolate import EXCEPTION, SIGNAL, STOPPED, TIMED_OUT, Answer, Failure
+from ..child import EXCEPTION, SIGNAL, STOPPED, TIMED_OUT, Answer, Failure
 from ..joint_training import END, EXAMPLES, STAGES, START, batch_of, digest_of, train
 from ..tensorflow_devices import gpus
 from ..workers import Group, Peer, Settings
@@ -99,10 +99,10 @@ def _together(group: Group, hello: Dict[str, Any], evidence: Dict[str, Any]) -> 
     _part(group)
     faults = _faults(group, ended, evidence)
     if faults:
-        seen = {**evidence, "failure": ended and str(ended), "last_lines": fresh.last_lines(answer)}
+        seen = {**evidence, "failure": ended and str(ended), "last_lines": answer.last_lines}
         return Result(FAIL, None, faults, seen)
     if ended is not None:
-        return fresh.broken_off("multi_worker", answer, evidence)
+        return child.broken_off("multi_worker", answer, evidence)
     step = evidence["step"]
     return judged(
         _problems(group, evidence),
@@ -168,7 +168,7 @@ def _train_with(group: Group, replicas: int, device_type: str) -> Tuple[Answer, 
             missed.append(time.monotonic())
         return bool(missed) and (stage == END or missed[-1] - missed[0] > _GRACE_S)
 
-    answer = fresh.call(train, replicas, limit_s=_TRAIN_S, environment=environment, attend=attend)
+    answer = child.fresh(train, replicas, limit_s=_TRAIN_S, environment=environment, attend=attend)
     trained = _last(answer.values, "step") is not None
     return answer, None if trained else answer.failure
 

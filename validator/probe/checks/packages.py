@@ -10,11 +10,10 @@ import sys
 from typing import Any, Dict, List, Optional, Tuple
 
 from ...problems import problem, statement
-from .. import fresh
+from .. import child
 from ..check import OWN, Check, Context, Result, judged, skipped
+from ..child import SIGNAL, TIMED_OUT, Answer, tail
 from ..collectors.installed import import_names
-from ..isolate import SIGNAL, TIMED_OUT, Answer
-from ..pipes import tail
 
 #: Seconds for one interpreter: TensorFlow's import from a cold disk takes a minute.
 _LIMIT_S = 180.0
@@ -82,13 +81,13 @@ def _imports(modules: List[str]) -> Dict[str, Any]:
     """Import modules in this order, then ask TensorFlow for the GPUs.
 
     Return `{gpus, module, failure, detail, last_lines}`: how many there are, or which module's import failed
-    (None for the question itself), and how (`failure` is a kind of `isolate`).
+    (None for the question itself), and how (`failure` is a kind of `child`).
     """
 
     def command(writer: int) -> List[str]:
         return [sys.executable, "-u", "-c", _PROGRAM, str(writer), str(os.getpid()), json.dumps(modules)]
 
-    answer = fresh.ask(command, limit_s=_LIMIT_S)
+    answer = child.ask(command, limit_s=_LIMIT_S)
     module, gpus = _reached(answer)
     failure = answer.failure
     return {

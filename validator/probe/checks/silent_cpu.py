@@ -3,7 +3,7 @@
 When TensorFlow can't use the GPU, training that names no device silently runs on the CPU and succeeds. So the
 step is run as a user would run it, with nothing placed by hand, and there are three independent kinds of
 evidence: where the placer put each operation, what the GPU's allocator handed out, and which kernels the
-profiler saw. The losses must be those of the CPU; a device that only claims to compute would not produce
+profiler saw. The gradients must be those of the CPU; a device that only claims to compute would not produce
 them.
 """
 
@@ -34,19 +34,21 @@ def _measured(tf: Any) -> Result:
     before = _allocator(tf, reset=True)
     images, labels = training.batch(tf)
     step = training.step(tf, compiled=False)
-    placed, first = tensorflow_devices.operations(lambda: step(images, labels))
-    losses = [float(first)]
+    placed, (first, gradient) = tensorflow_devices.operations(lambda: step(images, labels))
+    losses, gradients = [float(first)], [gradient.numpy()]
 
     def others() -> None:
         # The profiler must see this one; if it does not, it sees nothing here.
         with tf.device("/GPU:0"):
             tf.linalg.matmul(tf.ones((64, 64)), tf.ones((64, 64))).numpy()
-        losses.extend(training.run(step, images, labels, STEPS - 1).losses)
+        rest = training.run(step, images, labels, STEPS - 1)
+        losses.extend(rest.losses)
+        gradients.extend(rest.gradients)
 
     kernels = _kernels(tf, others)
     after = _allocator(tf)
     with tf.device("/CPU:0"):
-        expected = training.run(training.step(tf, compiled=False), *training.batch(tf), STEPS).losses
+        expected = training.run(training.step(tf, compiled=False), *training.batch(tf), STEPS)
     evidence: Dict[str, Any] = {
         "steps": STEPS,
         "placement": placed,
@@ -55,10 +57,10 @@ def _measured(tf: Any) -> Result:
         "least_bytes": _bytes(images, labels),
         **kernels,
         "losses": losses,
-        "losses_cpu": expected,
+        "losses_cpu": expected.losses,
         "precision": precision,
         "tolerance": comparison.tolerance(precision, training.ROUNDINGS, training.LENGTH),
-        "largest_difference": training.difference(losses, expected),
+        "largest_difference": training.apart(gradients, expected.gradients),
     }
     return judged(_problems(evidence), lambda: _passed(evidence), evidence)
 
@@ -128,7 +130,7 @@ def _problems(evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
         problems.append(
             problem("too_few_kernels", kernels=evidence["kernels"], seconds=seconds, steps=STEPS - 1)
         )
-    return problems + training.losses_differ("cpu", evidence)
+    return problems + training.gradients_differ("cpu", evidence)
 
 
 def _passed(evidence: Dict[str, Any]) -> Dict[str, Any]:

@@ -12,7 +12,7 @@ import time
 from typing import Any, Dict, Iterator, List, Sequence
 
 from ...problems import problem, statement
-from .. import comparison, hlo, pipes
+from .. import child, comparison, hlo
 from ..check import TENSORFLOW, Check, Context, Result, judged
 from ..comparison import Results
 from ..tensorflow_devices import gpus
@@ -73,7 +73,7 @@ def _programs(context: Context, device_type: str, types: Sequence[str]) -> Itera
     shapes = (_IMAGES, _KERNEL, (_KERNEL[-1],))
     for type_ in types:
         context.tell(
-            pipes.DOING, statement=statement("compiling", program=f"convolution, {_PROGRAM}", type=type_)
+            child.DOING, statement=statement("compiling", program=f"convolution, {_PROGRAM}", type=type_)
         )
         precision = comparison.precision(tf) if type_ == FULL_PRECISION else type_
         with tf.device("/CPU:0"):

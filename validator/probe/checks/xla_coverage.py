@@ -9,9 +9,9 @@ import time
 from typing import Any, Dict, Iterator, List, Optional
 
 from ...problems import problem, statement
-from .. import fresh, hlo
+from .. import child, hlo
 from ..check import CRASH, FAIL, FULL, TENSORFLOW, TIMEOUT, Check, Context, Result, judged
-from ..isolate import TIMED_OUT
+from ..child import TIMED_OUT
 from ..tensorflow_devices import gpus
 from ..xla_cases import BY_NAME, CASES
 from ..xla_cases.case import inputs, step
@@ -31,7 +31,7 @@ def _run(context: Context) -> Result:
     deadline = time.monotonic() + _LIMIT_S
     left = [case.name for case in CASES]
     for _ in range(_DEATHS):
-        answer = fresh.call(_compile_all, device_type, left, limit_s=max(1.0, deadline - time.monotonic()))
+        answer = child.fresh(_compile_all, device_type, left, limit_s=max(1.0, deadline - time.monotonic()))
         begun: Optional[str] = None
         for value in answer.values:
             begun = value["name"]
@@ -40,7 +40,7 @@ def _run(context: Context) -> Result:
         if answer.failure is None:
             break
         if begun is None or begun in found:
-            return fresh.broken_off("xla_coverage", answer, {"device_type": device_type})
+            return child.broken_off("xla_coverage", answer, {"device_type": device_type})
         outcome = HUNG if answer.failure.kind == TIMED_OUT else CRASHED
         found[begun] = {"name": begun, "outcome": outcome, "error": str(answer.failure), "seconds": None}
         left = left[left.index(begun) + 1 :]

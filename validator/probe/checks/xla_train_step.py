@@ -8,7 +8,7 @@ import statistics
 from typing import Any, Dict, List
 
 from ...problems import problem, statement
-from .. import comparison, pipes, training
+from .. import child, comparison, training
 from ..check import TENSORFLOW, Check, Context, Result, judged
 from ..hlo import proof
 from ..tensorflow_devices import gpus
@@ -19,7 +19,7 @@ STEPS = 10
 def _run(context: Context) -> Result:
     tf = context.tensorflow
     device_type = "GPU" if gpus(tf) else "CPU"
-    context.tell(pipes.DOING, statement=statement("compiling", program="training step", type="float32"))
+    context.tell(child.DOING, statement=statement("compiling", program="training step", type="float32"))
     result = _measured(tf, device_type)
     return comparison.also_in_float32(
         context, "xla_train_step_float32", result, lambda: _measured(tf, device_type)
@@ -43,7 +43,7 @@ def _measured(tf: Any, device_type: str) -> Result:
         "precision": precision,
         # Both the compiled step and the one it is compared with are rounded.
         "tolerance": comparison.tolerance(precision, 2 * training.ROUNDINGS, training.LENGTH),
-        "largest_difference": training.difference(compiled.losses, plain.losses),
+        "largest_difference": training.apart(compiled.gradients, plain.gradients),
         "compile_s": compiled.seconds[0] - _usual(compiled),
         "step_s": _usual(compiled),
         "step_uncompiled_s": _usual(plain),
@@ -73,7 +73,7 @@ def _problems(evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
         found.append(problem("no_compiled_module"))
     found += training.ran_elsewhere(evidence["device"], evidence["device_type"], "compiled")
     found += training.not_falling(evidence["losses"])
-    return found + training.losses_differ("uncompiled", evidence)
+    return found + training.gradients_differ("uncompiled", evidence)
 
 
 CHECK = Check(

@@ -1,7 +1,7 @@
 """Asks the driver's two libraries, CUDA and NVML, about the driver and its GPUs.
 
 The CUDA library is found as TensorFlow finds it: by `libcuda.so.1` on the loader's path. Both queries run in
-a child process (`isolate.call`) and yield what is known so far, each time more of it. Functions, attributes
+a child process (`child.forked`) and yield what is known so far, each time more of it. Functions, attributes
 and codes are those of the CUDA Driver API (cuda.h) and of NVML (nvml.h).
 """
 

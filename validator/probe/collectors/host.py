@@ -10,7 +10,7 @@ import stat
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from ..isolate import Answer, call
+from ..child import Answer, forked
 from . import driver
 
 #: Seconds for each driver library to answer. Without the persistence daemon a driver takes several seconds to
@@ -21,8 +21,8 @@ _GPU = ("name", "uuid", "compute_capability", "memory_bytes")
 
 def host_facts() -> Dict[str, Any]:
     """Return the report's `host`. Child processes ask the driver's libraries, which may crash or hang."""
-    management = _answered(call(driver.ask_nvml, limit_s=DRIVER_LIMIT_S))
-    cuda = _answered(call(driver.ask_cuda, limit_s=DRIVER_LIMIT_S))
+    management = _answered(forked(driver.ask_nvml, limit_s=DRIVER_LIMIT_S))
+    cuda = _answered(forked(driver.ask_cuda, limit_s=DRIVER_LIMIT_S))
     gpus = management.pop("gpus", None) or cuda.get("gpus") or []
     return {
         "driver": management.get("driver"),

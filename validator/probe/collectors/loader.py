@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
-from ..isolate import Answer, call
+from ..child import Answer, forked
 
 FRAMEWORK = "libtensorflow_framework.so.2"
 #: Makes the loader log every attempt. Read at its first log line, so it must be set before it is loaded.
@@ -39,7 +39,7 @@ def open_libraries(tensorflow_directory: str) -> Answer:
     The answer's values are one `{phase, attempts: {soname: error or None}}` for each phase that
     finished (`gate`, `later`), then one `{soname, path, version}` for each library that opened.
     """
-    return call(_open_libraries, tensorflow_directory, limit_s=LIMIT_S, environment=ENVIRONMENT)
+    return forked(_open_libraries, tensorflow_directory, limit_s=LIMIT_S, environment=ENVIRONMENT)
 
 
 def _open_libraries(directory: str) -> Iterator[Dict[str, Any]]:
@@ -106,7 +106,7 @@ def open_cudnn(tensorflow_directory: str) -> Answer:
     The answer's values: one `{soname, path, version}` for cuDNN itself, then `{soname, error}` for each
     sub-library next to it, then `{check, status}` for each of cuDNN's own version checks (0: agrees).
     """
-    return call(_open_cudnn, tensorflow_directory, limit_s=LIMIT_S, environment=ENVIRONMENT)
+    return forked(_open_cudnn, tensorflow_directory, limit_s=LIMIT_S, environment=ENVIRONMENT)
 
 
 #: Exported by cuDNN 8 and 9; each compares a sub-library's version with the main library's.

@@ -7,8 +7,9 @@ depend on values, loops without a bound, strings, tables, calls back into Python
 
 from typing import Dict, Tuple
 
-from . import network, programs
 from .case import Case
+from .network import OF_NETWORKS
+from .programs import OF_PROGRAMS
 
-CASES: Tuple[Case, ...] = network.CASES + programs.CASES
+CASES: Tuple[Case, ...] = OF_NETWORKS + OF_PROGRAMS
 BY_NAME: Dict[str, Case] = {case.name: case for case in CASES}

@@ -294,4 +294,4 @@ _LAYERS: Tuple[Case, ...] = (
     Case("Bidirectional", "recurrent layers", _bidirectional, (SEQUENCE,), gradient=True),
 )
 
-CASES: Tuple[Case, ...] = _OPERATIONS + _LAYERS
+OF_NETWORKS: Tuple[Case, ...] = _OPERATIONS + _LAYERS

@@ -276,4 +276,4 @@ _HARD: Tuple[Case, ...] = (
     op("check_numerics", "host", lambda tf, x: tf.debugging.check_numerics(x, "not finite"), ROWS),
 )
 
-CASES: Tuple[Case, ...] = _DATA + _HARD
+OF_PROGRAMS: Tuple[Case, ...] = _DATA + _HARD

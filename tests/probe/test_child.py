@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from validator.engines.probe_archive import probe_archive
-from validator.probe import fresh
+from validator.probe import child
+from validator.probe.hlo import telling_line
 
 from .fakes import fake_trials
 
@@ -48,7 +49,7 @@ def test_the_function_gets_tensorflow_and_its_arguments_in_another_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("REMOVED", "yes")
-    answer = fresh.call(
+    answer = child.fresh(
         fake_trials.report,
         {"a": [1, None]},
         "it's",
@@ -64,12 +65,12 @@ def test_the_function_gets_tensorflow_and_its_arguments_in_another_process(
 
 
 def test_at_its_limit_the_child_is_ended_and_says_where_it_was() -> None:
-    answer = fresh.call(fake_trials.print_and_hang, limit_s=2)
+    answer = child.fresh(fake_trials.print_and_hang, limit_s=2)
     assert str(answer.failure) == "timeout"
     assert gone(answer.values[0])
     assert "what the library said" in answer.stderr
     assert "in print_and_hang" in answer.stderr
-    result = fresh.broken_off("keras", answer, {})
+    result = child.broken_off("keras", answer, {})
     assert (result.outcome, result.statement) == ("timeout", {"code": "trial_timed_out", "trial": "keras"})
     assert result.evidence["failure"] == "timeout"
 
@@ -96,9 +97,9 @@ def test_at_its_limit_the_child_is_ended_and_says_where_it_was() -> None:
 def test_the_way_a_child_ends_is_reported_with_its_earlier_values(
     function: Callable[..., Iterator[Any]], failure: str, outcome: str, said: str
 ) -> None:
-    answer = fresh.call(function, limit_s=60)
+    answer = child.fresh(function, limit_s=60)
     assert (answer.values, str(answer.failure)) == (["begun"], failure)
-    result = fresh.broken_off("keras", answer, {"steps": 5})
+    result = child.broken_off("keras", answer, {"steps": 5})
     assert (result.outcome, result.sentence) == (outcome, f"training with Keras {said}")
     assert (result.evidence["steps"], result.evidence["failure"]) == (5, failure)
 
@@ -111,7 +112,7 @@ def test_the_caller_sees_the_values_as_they_come_and_can_end_the_child() -> None
         return bool(values)
 
     began = time.monotonic()
-    answer = fresh.call(fake_trials.print_and_hang, limit_s=60, attend=attend)
+    answer = child.fresh(fake_trials.print_and_hang, limit_s=60, attend=attend)
     assert time.monotonic() - began < 30
     assert str(answer.failure) == "stopped"
     assert (seen[0], seen[-1]) == ([], answer.values)
@@ -121,7 +122,7 @@ def test_the_caller_sees_the_values_as_they_come_and_can_end_the_child() -> None
 
 
 def test_a_caller_that_attends_gets_all_values_of_a_child_that_ends() -> None:
-    answer = fresh.call(fake_trials.segfault, limit_s=60, attend=lambda values: False)
+    answer = child.fresh(fake_trials.segfault, limit_s=60, attend=lambda values: False)
     assert (answer.values, str(answer.failure)) == (["begun"], "SIGSEGV")
 
 
@@ -130,25 +131,25 @@ def test_the_error_of_a_graph_is_described_by_its_message() -> None:
         "Graph execution error:\n\nDetected at node CollectiveReduceV2 defined at (most recent call last):\n"
         '  File "/x/train.py", line 22, in <module>\n\nCollective has timed out.\n\t [[{{node Collective}}]]'
     )
-    assert fresh._described(RuntimeError(text)) == "RuntimeError: Collective has timed out."
-    assert fresh._described(RuntimeError("Graph execution error:")) == "RuntimeError: Graph execution error:"
+    assert telling_line(RuntimeError(text)) == "Collective has timed out."
+    assert telling_line(RuntimeError("Graph execution error:")) == "Graph execution error:"
 
 
 def test_an_import_that_fails_is_tensorflows_fault(fake_tensorflow: Path) -> None:
     (fake_tensorflow / "__init__.py").write_text("raise ImportError('libx.so: undefined symbol')")
-    answer = fresh.call(fake_trials.report, limit_s=60)
+    answer = child.fresh(fake_trials.report, limit_s=60)
     assert str(answer.failure) == "ImportError: libx.so: undefined symbol"
-    assert fresh.broken_off("keras", answer, {}).outcome == "fail"
+    assert child.broken_off("keras", answer, {}).outcome == "fail"
 
 
 def test_an_import_that_hangs_is_ended(fake_tensorflow: Path) -> None:
     (fake_tensorflow / "__init__.py").write_text("import time; time.sleep(3600)")
-    answer = fresh.call(fake_trials.report, limit_s=1)
+    answer = child.fresh(fake_trials.report, limit_s=1)
     assert (answer.values, str(answer.failure)) == ([], "timeout")
 
 
 def test_its_child_processes_are_ended_too() -> None:
-    answer = fresh.call(fake_trials.leave_a_child, limit_s=60)
+    answer = child.fresh(fake_trials.leave_a_child, limit_s=60)
     assert answer.failure is None
     assert gone(answer.values[0])
 
@@ -157,8 +158,8 @@ def test_the_child_dies_with_its_parent(tmp_path: Path) -> None:
     """The process is a worker that the supervisor kills at a check's limit."""
     begun = tmp_path / "begun"
     code = (
-        "from validator.probe import fresh; from tests.probe.fakes import fake_trials;"
-        f" fresh.call(fake_trials.say_and_hang, {str(begun)!r}, limit_s=600)"
+        "from validator.probe import child; from tests.probe.fakes import fake_trials;"
+        f" child.fresh(fake_trials.say_and_hang, {str(begun)!r}, limit_s=600)"
     )
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT) as worker:
         deadline = time.monotonic() + 30
@@ -177,7 +178,8 @@ def test_calling_a_function_works_from_the_archive(tmp_path: Path) -> None:
     )
     code = (
         f"import sys, json; sys.path.insert(0, {str(archive)!r}); import trial;"
-        " from validator.probe import fresh; print(json.dumps(fresh.call(trial.trial, 7, limit_s=60).values))"
+        " from validator.probe.child import fresh;"
+        " print(json.dumps(fresh(trial.trial, 7, limit_s=60).values))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd="/", check=True)
     assert json.loads(done.stdout) == [["fake", "trial", 7]]

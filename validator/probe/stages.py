@@ -1,27 +1,31 @@
-"""Run the stages and their workers in turn, and decide what the end of a worker means for its check.
+"""Run the checks of the stages in workers, and decide what the end of a worker means for its check.
 
 A worker that dies or is killed is replaced by a fresh one for the checks that are left. Every worker leaves
 at least one more result behind, so the loop ends. The stages run side by side: one loop reads the pipes of
-all workers, within one time limit.
+all workers, within one time limit. In the `tensorflow` stage a worker imports TensorFlow first, before it is
+told what to do: the import takes seconds, and `collect` finds the facts in the meantime.
 """
 
+import functools
+import importlib
 import json
 import os
 import re
 import selectors
 import signal
 import subprocess
+import sys
 import time
+import traceback
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from ..problems import LIMIT, problem, sentence, statement
-from . import pipes
-from .check import CRASH, FAIL, TENSORFLOW, TIMEOUT, Check, Result, skipped
+from ..problems import LIMIT, problem, sentence, statement, summary
+from . import child
+from .check import CRASH, ERROR, FAIL, SKIP, TENSORFLOW, TIMEOUT, Check, Context, Result, skipped
+from .child import LAST_LINES, LAST_WORDS_S, Capture, signal_group, tail
 from .comparison import FULL_FLOAT32
-from .pipes import Capture, tail
-from .progress import Progress
-from .worker import command
+from .hlo import telling_line
 
 #: The module that holds `CHECKS`. Not `__package__`, which the zip importer of Python 3.9 leaves unset.
 REGISTRY = __name__.rpartition(".")[0] + ".checks"
@@ -32,13 +36,44 @@ LOG_BYTES = 128 * 1024
 IMPORT_LIMIT_S = 300.0
 #: Seconds for a worker to get from one check to the next, and to exit after the last.
 BETWEEN_LIMIT_S = 30.0
-#: Seconds that a hanging process has to report where it hangs (faulthandler, on SIGABRT) before it is killed.
-_LAST_WORDS_S = 2.0
-_LAST_LINES = 30
 #: Signals that no program sends to itself: the kernel without memory, a scheduler, a person.
 _FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGINT")
-#: The line before and after each check in the log (`pipes.section`).
+#: The line before and after each check in the log (`child.section`).
 _CHECK_MARK = re.compile(r"\[probe (?:begin|end): check \S+\]\n")
+#: Characters of an exception's message that a problem quotes.
+_MESSAGE = 300
+
+
+class Progress:
+    """Write a line for each check that ends. The skipped ones come last, one line for each reason."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._skipped: Dict[str, List[str]] = {}
+
+    def imported(self, duration_s: float) -> None:
+        """Say how long the import of TensorFlow took."""
+        self._write(f"TensorFlow imported in {duration_s:.1f} s")
+
+    def doing(self, check: Check, stated: Dict[str, Any]) -> None:
+        """Say what a check is doing that may take long."""
+        self._write(f"{check.id}: {sentence(stated)}")
+
+    def ended(self, check: Check, result: Result) -> None:
+        """Say how a check ended, or keep that for `finish` if it was skipped."""
+        if result.outcome != SKIP:
+            self._write(f"{check.id}: {result.outcome}: {result.sentence}")
+            return
+        # Without the check that says more about it.
+        stated = {name: value for name, value in (result.statement or {}).items() if name != "check"}
+        reason = summary({"statement": stated, "problems": result.problems})
+        self._skipped.setdefault(reason, []).append(check.id)
+
+    def finish(self) -> None:
+        """Say which checks were skipped, also if the run was cut short."""
+        for reason, checks in self._skipped.items():
+            which = f"{checks[0]}: skip" if len(checks) == 1 else f"{len(checks)} checks skipped"
+            self._write(f"{which}: {reason}")
 
 
 @dataclass
@@ -54,6 +89,7 @@ class Stage:
     """The checks of one stage, on their way through one worker after another.
 
     message: what a worker is told besides the ids of its checks; None until the facts are known.
+    process: the worker that runs now. deadline: when its current step must be over (monotonic clock).
     """
 
     name: str
@@ -66,15 +102,15 @@ class Stage:
     results: Dict[str, Entry] = field(default_factory=dict)
     log: Capture = field(default_factory=lambda: Capture(LOG_BYTES))
     process: Optional["subprocess.Popen[bytes]"] = None
+    deadline: float = 0.0
     _current: Optional[Check] = None
     _settled: Optional[Dict[str, Any]] = None
     _began: float = 0.0
-    _deadline: float = 0.0
     _ready: bool = False
     _told: bool = False
     _finished: bool = False
     _logged_before: int = 0
-    _lines: pipes.Lines = field(default_factory=pipes.Lines)
+    _lines: child.Lines = field(default_factory=child.Lines)
     _events: int = -1
     _errors: int = -1
     _errors_open: bool = False
@@ -85,39 +121,23 @@ class Stage:
         return [check for check in self.checks if check.id not in self.results]
 
     @property
-    def running(self) -> bool:
-        """Return whether a worker is running."""
-        return self.process is not None
-
-    @property
-    def deadline(self) -> float:
-        """Return when the current step must be over (monotonic clock)."""
-        return self._deadline
-
-    @property
     def _phase(self) -> str:
         """Return what the worker is doing, as a word of the vocabulary `phase`."""
         return "check" if self._current is not None else "start" if self._ready else "import"
 
     def start(self) -> None:
         """Start a worker for the remaining checks. Its standard output joins its standard error."""
-        self._events, events = os.pipe()
         self._errors, errors = os.pipe()
-        self.process = subprocess.Popen(
-            command(self.name, events, self.registry),
-            stdin=subprocess.PIPE,
-            stdout=errors,
-            stderr=errors,
-            pass_fds=(events,),
-            start_new_session=True,
-            env=self.environment,
-        )
-        os.close(events)
+
+        def command(events: int) -> List[str]:
+            return child.interpreter("stages", self.name, events, self.registry)
+
+        self.process, self._events = child.started(command, errors, self.environment, subprocess.PIPE)
         os.close(errors)
         needs_import = self.name == TENSORFLOW
         self._ready, self._told, self._finished, self._current = not needs_import, False, False, None
-        self._deadline = time.monotonic() + (self.import_limit_s if needs_import else BETWEEN_LIMIT_S)
-        self._lines = pipes.Lines()
+        self.deadline = time.monotonic() + (self.import_limit_s if needs_import else BETWEEN_LIMIT_S)
+        self._lines = child.Lines()
         self._errors_open = True
         self._logged_before = self.log.total
         self.tell()
@@ -131,7 +151,7 @@ class Stage:
         self._told = True
         if self._ready:
             # The facts may have taken longer than a worker is given between two checks.
-            self._deadline = time.monotonic() + BETWEEN_LIMIT_S
+            self.deadline = time.monotonic() + BETWEEN_LIMIT_S
         try:
             self.process.stdin.write(text.encode() + b"\n")
             self.process.stdin.close()
@@ -159,67 +179,59 @@ class Stage:
 
     def _take(self, message: Dict[str, Any]) -> None:
         now, event = time.monotonic(), message["event"]
-        self._deadline = now + BETWEEN_LIMIT_S
-        if event == pipes.IMPORTED:
+        self.deadline = now + BETWEEN_LIMIT_S
+        if event == child.IMPORTED:
             self._ready = True
             self.progress.imported(message["duration_s"])
-        elif event == pipes.IMPORT_FAILED:
-            self._import_failed(message)
-        elif event == pipes.BEGIN:
+        elif event == child.IMPORT_FAILED:
+            # Running the other checks would only repeat it.
+            missing, fields = message["missing"], {"error": message["error"]}
+            fault = problem("tensorflow_missing" if missing else "tensorflow_import_failed", **fields)
+            self._give_up(
+                Result(FAIL, None, [fault], {"traceback": message["traceback"]}),
+                "tensorflow_not_installed" if missing else "tensorflow_not_importable",
+            )
+        elif event == child.BEGIN:
             self._current = next(check for check in self.checks if check.id == message["check"])
-            self._began, self._deadline = now, now + self._current.limit_s
+            self._began, self.deadline = now, now + self._current.limit_s
             self._settled = None
-        elif event in (pipes.DOING, pipes.SETTLED) and self._current is not None:
-            self._deadline = self._began + self._current.limit_s
-            if event == pipes.DOING:
+        elif event in (child.DOING, child.SETTLED) and self._current is not None:
+            self.deadline = self._began + self._current.limit_s
+            if event == child.DOING:
                 self.progress.doing(self._current, message["statement"])
             else:
                 self._settled = message
-        elif event == pipes.END and self._current is not None:
+        elif event == child.END and self._current is not None:
             fields = {name: message[name] for name in ("outcome", "statement", "problems", "evidence")}
-            result = Result(**fields)
-            self._record(self._current, result, message["duration_s"])
+            self._record(self._current, Result(**fields), message["duration_s"])
             self._current = None
-        elif event == pipes.DONE:
+        elif event == child.DONE:
             self._finished = True
 
-    def _record(self, check: Check, result: Result, duration_s: float) -> None:
+    def _record(self, check: Check, result: Result, duration_s: float = 0.0) -> None:
         self.results[check.id] = Entry(result, duration_s)
         self.progress.ended(check, result)
-
-    def _import_failed(self, message: Dict[str, Any]) -> None:
-        """Record the failed import for the first check; running the others would only repeat it."""
-        missing = message["missing"]
-        fault = problem(
-            "tensorflow_missing" if missing else "tensorflow_import_failed", error=message["error"]
-        )
-        self._give_up(
-            Result(FAIL, None, [fault], {"traceback": message["traceback"]}),
-            "tensorflow_not_installed" if missing else "tensorflow_not_importable",
-        )
 
     def _give_up(self, first: Result, reason: str) -> None:
         """Record a result for the first of the remaining checks, and skip the others for that reason."""
         told_by = self.remaining[0].id
         for number, check in enumerate(self.remaining):
-            self._record(check, first if number == 0 else skipped(statement(reason, check=told_by)), 0.0)
+            self._record(check, first if number == 0 else skipped(statement(reason, check=told_by)))
 
     def drop_waiting(self) -> None:
         """Record `timeout` for every check without a result: no time is left."""
         for check in self.remaining:
-            self._record(check, Result(TIMEOUT, statement("not_begun")), 0.0)
+            self._record(check, Result(TIMEOUT, statement("not_begun")))
 
     def _ended(self) -> None:
         """Record what the worker's exit or death means for the check it was running."""
-        status = self._wait()
-        self._close()
-        name = _signal_name(status)
+        status = self._close(BETWEEN_LIMIT_S if self._finished else LAST_WORDS_S)
+        name = signal.Signals(-status).name if status < 0 else None
         if name:
             ended = statement("process_killed", signal=name, phase=self._phase)
         else:
             ended = statement("process_exited", status=status, phase=self._phase)
-        if self.remaining:
-            self._blame(CRASH, ended, {"status": status, "signal": name})
+        self._blame(CRASH, ended, {"status": status, "signal": name})
 
     def overdue(self, own_limit_s: Optional[float] = None) -> None:
         """Ask the worker where it hangs, kill its process group, and record a timeout.
@@ -231,39 +243,29 @@ class Stage:
         late = statement("not_done_in_time", limit_s=limit, phase=self._phase)
         if own_limit_s is not None:
             late = statement("time_limit_reached", limit_s=own_limit_s, phase=self._phase)
-        _signal_group(self.process, signal.SIGABRT)
-        self._drain(_LAST_WORDS_S)
-        self._wait()
-        self._close()
-        if self.remaining:
-            self._blame(TIMEOUT, late, {"limit_s": limit})
+        signal_group(self.process.pid, signal.SIGABRT)
+        self._drain(LAST_WORDS_S)
+        self._close(LAST_WORDS_S)
+        self._blame(TIMEOUT, late, {"limit_s": limit})
 
     def _blame(self, outcome: str, ended: Dict[str, Any], evidence: Dict[str, Any]) -> None:
         """Record the worker's end for the check that it was running, or had to run next."""
+        if not self.remaining:
+            return
         recent = self.log.recent(min(self.log.total - self._logged_before, LOG_BYTES // 2))
         # The two pipes may be read in any order, so only the log itself says where the check began.
         recent = _CHECK_MARK.split(recent)[-1]
-        evidence["last_lines"] = tail(recent, lines=_LAST_LINES).splitlines()
+        evidence["last_lines"] = tail(recent, lines=LAST_LINES).splitlines()
         result = Result(outcome, ended, [], evidence)
-        if self._current is not None and self._settled is not None:
-            result = _limited(self._settled, outcome, ended, evidence)
         if self._current is not None:
+            if self._settled is not None:
+                result = _limited(self._settled, outcome, ended, evidence)
             self._record(self._current, result, time.monotonic() - self._began)
         elif self._ready:
-            self._record(self.remaining[0], result, 0.0)
+            self._record(self.remaining[0], result)
         else:
             # A process that died during the import would die there again.
             self._give_up(result, "tensorflow_not_importable")
-
-    def _wait(self) -> int:
-        """Kill the whole group (a check may have left children) and return the worker's status."""
-        assert self.process is not None
-        try:
-            status = self.process.wait(timeout=BETWEEN_LIMIT_S if self._finished else _LAST_WORDS_S)
-        except subprocess.TimeoutExpired:
-            status = None
-        _signal_group(self.process, signal.SIGKILL)
-        return self.process.wait() if status is None else status
 
     def _drain(self, limit_s: float) -> None:
         """Read standard error until it ends or the time is up."""
@@ -276,21 +278,30 @@ class Stage:
                 if not data:
                     return
 
-    def _close(self) -> None:
+    def _close(self, limit_s: float) -> int:
+        """Kill the whole group (a check may have left children) and return the worker's status.
+
+        limit_s: seconds for the worker to end by itself before that.
+        """
         assert self.process is not None
+        try:
+            status = self.process.wait(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            status = None
+        signal_group(self.process.pid, signal.SIGKILL)
+        status = self.process.wait() if status is None else status
         self._drain(0.0)
         for descriptor in (self._events, self._errors):
             os.close(descriptor)
         if self.process.stdin is not None and not self.process.stdin.closed:
             self.process.stdin.close()
         self.process = None
+        return status
 
     def kill(self) -> None:
         """Kill the worker at once; its checks stay without a result."""
         if self.process is not None:
-            _signal_group(self.process, signal.SIGKILL)
-            self.process.wait()
-            self._close()
+            self._close(0.0)
 
 
 def _limited(settled: Dict[str, Any], outcome: str, ended: Dict[str, Any], seen: Dict[str, Any]) -> Result:
@@ -308,17 +319,6 @@ def _limited(settled: Dict[str, Any], outcome: str, ended: Dict[str, Any], seen:
     return Result(settled["outcome"], settled["statement"], [*settled["problems"], remark], evidence)
 
 
-def _signal_group(process: "subprocess.Popen[bytes]", number: int) -> None:
-    try:
-        os.killpg(process.pid, number)
-    except ProcessLookupError:
-        return
-
-
-def _signal_name(status: int) -> Optional[str]:
-    return signal.Signals(-status).name if status < 0 else None
-
-
 def run(stages: Sequence[Stage], collect: Callable[[], Dict[str, Any]], limit_s: float) -> None:
     """Run the stages side by side.
 
@@ -334,7 +334,7 @@ def run(stages: Sequence[Stage], collect: Callable[[], Dict[str, Any]], limit_s:
         for stage in stages:
             stage.message = message
             stage.tell()
-        while any(stage.running for stage in stages):
+        while any(stage.process for stage in stages):
             _turn(stages, end, limit_s)
     finally:
         for stage in stages:
@@ -343,19 +343,82 @@ def run(stages: Sequence[Stage], collect: Callable[[], Dict[str, Any]], limit_s:
 
 def _turn(stages: Sequence[Stage], end: float, limit_s: float) -> None:
     with selectors.DefaultSelector() as selector:
-        for stage in (stage for stage in stages if stage.running):
+        for stage in (stage for stage in stages if stage.process):
             stage.register(selector)
-        soonest = min([end, *(stage.deadline for stage in stages if stage.running)])
+        soonest = min([end, *(stage.deadline for stage in stages if stage.process)])
         for key, _ in selector.select(max(0.0, soonest - time.monotonic())):
             # A stage's other pipe may have ended it in this same turn.
-            if key.data.running:
+            if key.data.process:
                 key.data.read(key.fd)
     now = time.monotonic()
-    for stage in (stage for stage in stages if stage.running):
+    for stage in (stage for stage in stages if stage.process):
         if now >= end:
             stage.overdue(own_limit_s=limit_s)
             stage.drop_waiting()
         elif now >= stage.deadline:
             stage.overdue()
-    for stage in (stage for stage in stages if not stage.running and stage.remaining):
+    for stage in (stage for stage in stages if not stage.process and stage.remaining):
         stage.start()
+
+
+# In the worker.
+
+
+def main(stage: str, descriptor: int, registry: str) -> None:
+    """Run the checks of a stage and exit. registry: the module that holds `CHECKS`."""
+    child.prepare(descriptor)
+    module = _import_tensorflow(descriptor) if stage == TENSORFLOW else None
+    message = json.loads(sys.stdin.readline())
+    checks = {check.id: check for check in importlib.import_module(registry).CHECKS}
+    tell = functools.partial(child.send, descriptor)
+    context = Context(message["facts"], message["lock"], module, tuple(message["added"]), tell)
+    for identifier in message["checks"]:
+        tell(child.BEGIN, check=identifier)
+        start = time.monotonic()
+        with child.section(f"check {identifier}"):
+            result = answer(checks[identifier], context)
+        tell(
+            child.END,
+            check=identifier,
+            outcome=result.outcome,
+            statement=result.statement,
+            problems=result.problems,
+            evidence=result.evidence,
+            duration_s=time.monotonic() - start,
+        )
+    tell(child.DONE)
+    child.leave()
+
+
+def answer(check: Check, context: Context) -> Result:
+    """Return the check's result. An exception that TensorFlow raised is a failure, any other an error."""
+    reason = check.unmet(context)
+    if reason is not None:
+        return skipped(reason)
+    try:
+        return check.run(context)
+    except Exception as error:  # whatever a check raises must not affect the others
+        fields = {"exception": type(error).__name__, "message": telling_line(error)[:_MESSAGE]}
+        evidence = {"traceback": traceback.format_exc().splitlines()[-30:]}
+        # A check of the user's own imports TensorFlow itself.
+        tensorflow = context.tensorflow or sys.modules.get("tensorflow")
+        if child.from_tensorflow(error, tensorflow):
+            return Result(FAIL, None, [problem("tensorflow_raised", **fields)], evidence)
+        return Result(ERROR, statement("check_raised", **fields), [], evidence)
+
+
+def _import_tensorflow(descriptor: int) -> Any:
+    start = time.monotonic()
+    try:
+        module = child.load_tensorflow()
+    except BaseException as error:  # an import may raise anything, SystemExit included
+        child.send(
+            descriptor,
+            child.IMPORT_FAILED,
+            missing=isinstance(error, ModuleNotFoundError) and error.name == "tensorflow",
+            error=tail(f"{type(error).__name__}: {error}"),
+            traceback=traceback.format_exc().splitlines()[-30:],
+        )
+        os._exit(0)
+    child.send(descriptor, child.IMPORTED, duration_s=time.monotonic() - start)
+    return module
