@@ -12,19 +12,20 @@ import click
 from ..compat.evidence import measured_on
 from ..compat.image_support import image_support
 from ..compat.judge import judge
-from ..compat.machine import machine
+from ..compat.machine import judge_host
 from ..errors import EXIT_FAILED, EXIT_OK
 from ..model.prediction import HostFields, Outcome, Prediction, Rank, image_json
-from ..model.situation import KERNEL_MODULES, MACHINES, MODES, SYSTEMS, WHEELS, Situation
-from ..model.spec import Cell, HostClass, ImageSpec, Variant
+from ..model.situation import KERNEL_MODULES, MACHINES, MODES, SYSTEMS, WHEELS, Host, Software
+from ..model.spec import Cell, HostClass, ImageSpec
 from .combination import (
-    Combination,
+    Question,
     assumed_cudnn,
-    host_of,
+    host_class,
+    host_for,
     image_for,
     image_of,
     read_package,
-    situation_for,
+    software_for,
     with_this_host,
 )
 from .options import format_option, print_status, reject_options, verbose_option
@@ -162,48 +163,50 @@ def command(
         raise click.UsageError(f"--format {format_} is only for --requirements")
     if tensorflow is None:
         reject_options(_ABOUT_ONE_RELEASE, "has no effect without --tensorflow")
-    combination = Combination(
-        tensorflow=tensorflow or "",
+    host = Host(driver, None, gpu, compute_capability, system, machine, kernel_modules, compat)
+    software = Software(
+        tensorflow=tensorflow,
         python=python,
-        policy=policy,
         cuda=cuda,
         cudnn=cudnn,
-        variant=Variant(variant),
-        driver=driver,
-        gpu=gpu,
-        compute_capability=compute_capability,
-        compat=compat,
-        system=system,
-        machine=machine,
-        kernel_modules=kernel_modules,
         wheel=wheel,
+        variant=variant,
         extra=extra,
-        packages=tuple(read_package(text) for text in packages),
-        mode=mode,
+        packages=tuple(dict(map(read_package, packages)).items()),
     )
-    if combination.variant is Variant.CPU and (combination.says_more or from_host):
+    asked = Question(host, software, policy, mode)
+    if asked.on_cpu and (asked.says_more or mode or from_host):
         raise click.UsageError(
             "--system, --machine, --kernel-modules, --wheel, --extra, --package, --mode and --from-host have"
             " no effect with --variant cpu"
         )
     say_if_stale()
     if from_host:
-        combination = with_this_host(combination)
+        asked = replace(asked, host=with_this_host(host))
     if tensorflow is None:
-        return predict_newest(combination, format_)
-    only_image = not combination.names_host and not replace(combination, mode=None).says_more
-    if combination.variant is Variant.GPU and only_image:
-        return _show_support(image_of(combination), mode, format_)
-    host = host_of(combination)
-    image = image_for(combination, host)
-    situation = situation_for(combination, image, host)
-    prediction = judge(situation)
-    if host is None and prediction.outcome is not Outcome.FAILS:
-        raise _incomplete(combination)
-    code = _show(image, host, situation, prediction, format_)
-    if format_ == "text" and (assumed := assumed_cudnn(combination, image, situation)):
-        click.echo(assumed)
-    return code
+        return predict_newest(asked, format_)
+    if not (asked.on_cpu or asked.names_host or asked.says_more):
+        return _show_support(image_of(asked), mode, format_)
+    return _predict_one(asked, format_)
+
+
+def _predict_one(asked: Question, format_: str) -> int:
+    of_class = host_class(asked)
+    image = image_for(asked)
+    software, host = software_for(asked, image), host_for(asked)
+    prediction = judge(software, host, asked.mode)
+    if of_class is None and prediction.outcome is not Outcome.FAILS:
+        raise _incomplete(asked)
+    identifier = str(Cell(image, of_class)) if of_class else str(image)
+    if format_ == "json":
+        stated = _stated_json(of_class, host, software, asked.mode)
+        document = {"id": identifier, **image_json(image), **stated, "prediction": prediction.as_json()}
+        click.echo(json.dumps(document, indent=2))
+    else:
+        _show(identifier, image, host, prediction)
+        if assumed := assumed_cudnn(asked, image, software):
+            click.echo(assumed)
+    return EXIT_FAILED if prediction.outcome is Outcome.FAILS else EXIT_OK
 
 
 #: Parameters that describe a combination of one release, not a machine.
@@ -223,23 +226,15 @@ def _for_project(files: tuple[Path, ...], hosts: tuple[str, ...], format_: str) 
     return predict_project(files, hosts, format_)
 
 
-def _show(
-    image: ImageSpec, host: HostClass | None, situation: Situation, prediction: Prediction, format_: str
-) -> int:
-    identifier = str(Cell(image, host)) if host else str(image)
-    if format_ == "json":
-        found = {"id": identifier, **image_json(image), **_host_json(host, situation)}
-        click.echo(json.dumps({**found, "prediction": prediction.as_json()}, indent=2))
-    else:
-        from ..reports.terminal import prediction_text, show
+def _show(identifier: str, image: ImageSpec, host: Host, prediction: Prediction) -> None:
+    from ..reports.terminal import prediction_text, show
 
-        click.echo(identifier)
-        show(prediction_text(prediction))
-        say_recommended([image])
-        if not any(one.rank is Rank.MEASURED for one in prediction.evidence):
-            for sentence in measured_on(machine(situation)):
-                print_status(sentence)
-    return EXIT_FAILED if prediction.outcome is Outcome.FAILS else EXIT_OK
+    click.echo(identifier)
+    show(prediction_text(prediction))
+    say_recommended([image])
+    if not any(attempt.rank is Rank.MEASURED for attempt in prediction.evidence):
+        for sentence in measured_on(judge_host(host)):
+            print_status(sentence)
 
 
 class AskedFields(TypedDict):
@@ -258,20 +253,22 @@ class SituationFields(HostFields, AskedFields):
     """The machine and the installation that were asked about, as JSON."""
 
 
-def _host_json(host: HostClass | None, situation: Situation) -> SituationFields:
+def _stated_json(
+    of_class: HostClass | None, host: Host, software: Software, mode: str | None
+) -> SituationFields:
     return {
-        "host": host.identifier if host else None,
-        "driver": situation.driver,
-        "gpu": host.gpu if host else situation.gpu,
-        "compute_capability": situation.capability,
+        "host": of_class.identifier if of_class else None,
+        "driver": host.driver,
+        "gpu": of_class.gpu if of_class else host.gpu,
+        "compute_capability": host.capability,
         "runner": [],
-        "system": situation.system,
-        "machine": situation.machine,
-        "kernel_modules": situation.kernel_modules,
-        "wheel": situation.wheel,
-        "extra": situation.extra,
-        "packages": dict(situation.packages),
-        "mode": situation.mode,
+        "system": host.system,
+        "machine": host.machine,
+        "kernel_modules": host.kernel_modules,
+        "wheel": software.wheel,
+        "extra": software.extra,
+        "packages": software.versions,
+        "mode": mode,
     }
 
 
@@ -289,8 +286,8 @@ def _show_support(image: ImageSpec, mode: str | None, format_: str) -> int:
     return EXIT_FAILED if support.fails else EXIT_OK
 
 
-def _incomplete(combination: Combination) -> click.UsageError:
-    if not combination.driver:
+def _incomplete(asked: Question) -> click.UsageError:
+    if not asked.host.driver:
         return click.UsageError(
             "--driver is needed to predict for a machine. Give its driver release or branch, or leave out"
             " all options about the machine to see what the TensorFlow release needs."

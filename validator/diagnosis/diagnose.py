@@ -19,7 +19,7 @@ from .conclusions.gpus import capability, newest_release_for
 from .conclusions.version_conflicts import requested_cudart
 from .messages import FAULT, UNRECOGNIZED, catalogue, printed
 from .observations import Observations, on_windows, tensorflow
-from .situation import situation
+from .situation import read_host, read_software
 from .suitable_release import suitable_release
 from .ways import Reader
 
@@ -109,7 +109,11 @@ def _diagnose(found: Observations, read: str, image: str = "") -> Diagnosis:
     faults = [kind for kind in kinds if found.has(kind)]
     unknown = found.evidence(one for kind in faults for one in found.of(kind))[:_UNKNOWN]
     kind = next_step.answer(found, prediction, causes, faults)
-    works = "" if causes or kind in (GPU_USED, NO_FAULT) else suitable_release(situation(found))
+    works = (
+        ""
+        if causes or kind in (GPU_USED, NO_FAULT)
+        else suitable_release(read_host(found), read_software(found).python)
+    )
     return Diagnosis(
         answer=kind,
         causes=causes,

@@ -12,7 +12,7 @@ from ..model.diagnosis import Remedy
 from .causes import CauseEntry, RemedyEntry
 from .lookup import chosen_finder
 from .observations import Observations
-from .situation import situation
+from .situation import read_host, read_software
 from .ways import Reader, for_uv
 
 _NEEDED = "what `python -m validator predict --tensorflow RELEASE` names for your release (2.8 and later)"
@@ -101,14 +101,18 @@ def _ranked(
 def _filling(entry: RemedyEntry, observations: Observations) -> Filling | None:
     """Return what to fill into a remedy, or None if no release works. Finding a release takes time."""
     names = _placeholders((entry.says, *entry.commands)) & PLACEHOLDERS
-    return filling(entry.way, names, entry.commands, situation(observations)) if names else Filling({})
+    if not names:
+        return Filling({})
+    host, software = read_host(observations), read_software(observations)
+    return filling(entry.way, names, entry.commands, host, software)
 
 
 def _why_none(remedies: Sequence[RemedyEntry], observations: Observations) -> Iterator[RemedyEntry]:
     """Yield a remedy that says why no release of TensorFlow works for the reader; none if one does."""
     for one in remedies:
         names = _placeholders((one.says, *one.commands)) & PLACEHOLDERS
-        says = nothing_works(one.way, names, one.commands, situation(observations))
+        host, software = read_host(observations), read_software(observations)
+        says = nothing_works(one.way, names, one.commands, host, software)
         if says:
             yield RemedyEntry("any", says, ())
             return

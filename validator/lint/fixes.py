@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..compat import builds
+from ..compat.offers import has_extra, newest_that_works, requirement
 from ..compat.older_releases import release_of_any_age
 from ..compat.releases import Release, newest, releases
-from ..compat.suggest import has_extra, newest_that_works, requirement
 from ..model.prediction import Rule
-from ..model.situation import LINUX, X86_64, Situation
+from ..model.situation import LINUX, X86_64, Host
 from ..versions import leading_numbers
 from . import markers
 from .environment import Stated
@@ -72,10 +72,8 @@ def fix(code: Rule, version: str, python: Stated | None, *, from_image: bool) ->
 def _suggested(python: Stated | None) -> Release:
     """Return the newest release that finds the libraries in NVIDIA's wheels, with a Python that fits."""
     allowed = markers.pythons(python.value) if python else ()
-    found = newest_that_works(
-        Situation(system=LINUX, machine=X86_64, python=allowed[-1] if allowed else None)
-    )
-    return found.release if found else newest()
+    chosen = newest_that_works(Host(system=LINUX, machine=X86_64), allowed[-1] if allowed else None)
+    return chosen.release if chosen else newest()
 
 
 def _libraries(release: Release, from_image: bool) -> str:
