@@ -111,7 +111,7 @@ def _judge(software: Software, system: str | None, machine: str | None) -> Judge
 
 
 def _versions_of(software: Software) -> _Versions:
-    """Return the versions; those of installed wheels come before those that were software."""
+    """Return the versions; those of installed wheels come before those that were stated."""
     wheels = {loose_values.without_suffix(name): version for name, version in software.packages}
     release = older_releases.release_of_any_age(software.tensorflow or "")
     cuda, cudnn_version = software.cuda, software.cudnn
