@@ -8,13 +8,12 @@ import re
 import pytest
 
 from validator.compat import facts
-from validator.compat.offers import image_of
+from validator.compat.offers import image_of, newest_that_works
 from validator.compat.releases import releases
-from validator.compat.suggest import newest_that_works
 from validator.matrix.load import load_matrix
 from validator.matrix.plan import plan
 from validator.model.prediction import Outcome
-from validator.model.situation import Situation
+from validator.model.situation import Host
 from validator.resources import shipped_matrix
 
 from ..laws import subjects_to_try
@@ -31,7 +30,7 @@ def test_pip_gets_the_release_that_doctor_suggests() -> None:
         ("k80", "470", "3.9"),
     ):
         answer = works(gpu=gpu, driver=driver, python=python)
-        suggested = newest_that_works(Situation(gpu=gpu, driver=driver, python=python, system="linux"))
+        suggested = newest_that_works(Host(gpu=gpu, driver=driver, system="linux"), python)
         assert suggested is not None
         assert way(answer, "pip")["release"] == suggested.release.version
         assert suggested.requirement in way(answer, "pip")["commands"][0]

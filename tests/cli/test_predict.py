@@ -205,6 +205,20 @@ def test_the_default_image_is_the_recommended_one_and_says_why(capsys: pytest.Ca
     assert why in capsys.readouterr().err
 
 
+def test_a_given_package_of_cudnn_is_the_cudnn_of_the_software(capsys: pytest.CaptureFixture[str]) -> None:
+    asked, package = "--tensorflow 2.21.0 --gpu l4 --driver 580", "--package nvidia-cudnn-cu12=="
+    for installed in ("", " --no-extra", " --extra"):
+        found = predict(capsys, f"{asked}{installed} {package}9.5.1.17")
+        assert (found["cudnn"], found["cudnn_policy"]) == ("9.5", "9.5.1.17")
+    # As with --cudnn, the CUDA is that of the build, unless pip chooses it.
+    assert predict(capsys, f"{asked} {package}9.5.1.17")["id"].startswith("tf2.21.0-cuda12.5-cudnn9.5-")
+    assert predict(capsys, f"{asked} --cudnn 9.5 {package}9.5.1.17")["cudnn"] == "9.5"
+    assert cli.run(["predict", *f"{asked} --cudnn 9.3 {package}9.5.1.17".split()]) == 2
+    assert "--cudnn 9.3 contradicts --package nvidia-cudnn-cu12==9.5.1.17" in capsys.readouterr().err
+    with pytest.raises(InputError, match=r'"9\.99\.1" is not known; the nearest are'):
+        cli.run(["predict", *f"{asked} {package}9.99.1".split()])
+
+
 @pytest.mark.parametrize("gpu", ["v100", "p100"])
 def test_without_versions_the_answer_is_about_those_that_run_on_the_gpu(
     gpu: str, capsys: pytest.CaptureFixture[str]

@@ -59,7 +59,7 @@ def test_what_is_recommended_follows_from_the_facts_as_they_are_now(tmp_path: Pa
 def test_a_matrix_with_recommended_images_judges_nothing_to_be_read() -> None:
     code = (
         "from validator.compat import judge, policies, releases\n"
-        "judge.judge_halves = policies.judge = None\n"
+        "judge.judge_both = policies.judge = None\n"
         "for known in releases.releases():\n"
         "    policies.choose(known, 'recommended', 'recommended')\n"
         "    policies.why_recommended(known)\n"

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from validator.compat import evidence, facts, gpus, judge
-from validator.compat.predict import predict, situation_of
+from validator.compat.predict import host_of, predict, software_of
 from validator.model.prediction import Attempt, Limit, Outcome, Prediction, Rank, Reason
-from validator.model.situation import EAGER, LINUX, PYPI, X86_64, XLA, Situation
+from validator.model.situation import EAGER, LINUX, PYPI, X86_64, XLA
 from validator.model.spec import Cell, Choice, HostClass, ImageSpec, Variant
 from validator.versions import CudaVersion, DriverRelease
+
+from .stated import changed, stated
 
 WORKS, FAILS, UNKNOWN = Outcome.WORKS, Outcome.FAILS, Outcome.UNKNOWN
 H200 = "tf2.21.0-cuda12.5-cudnn9.3-py312@r580.159.04-h200_2026-11-27"
@@ -78,7 +80,7 @@ def test_other_combinations_have_nothing_from_it(asked: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "changed",
+    "other",
     [
         {"system": "wsl2"},
         {"machine": "aarch64"},
@@ -87,14 +89,14 @@ def test_other_combinations_have_nothing_from_it(asked: dict[str, Any]) -> None:
         {"variant": "cpu"},
     ],
 )
-def test_it_says_nothing_about_another_installation(changed: dict[str, Any]) -> None:
-    situation = situation_of(cell())
-    assert shown(judge.judge(situation)) == [H200]
-    assert shown(judge.judge(replace(situation, **changed))) == []
+def test_it_says_nothing_about_another_installation(other: dict[str, Any]) -> None:
+    measured = (software_of(cell().image), host_of(cell().host))
+    assert shown(judge.judge(*measured)) == [H200]
+    assert shown(judge.judge(*changed(measured, **other))) == []
 
 
 def test_with_pip_it_is_shown_and_says_that_the_loader_was_told_of_the_libraries() -> None:
-    found = judge.judge(replace(situation_of(cell()), library_path=None))
+    found = judge.judge(*changed((software_of(cell().image), host_of(cell().host)), library_path=None))
     assert (found.outcome, found.missing, found.rank) == (UNKNOWN, ("library_path",), Rank.DERIVED)
     assert found.evidence[0].differs == ("NVIDIA's libraries on the loader's search path",)
 
@@ -104,7 +106,7 @@ def test_a_wheel_that_finds_its_libraries_by_itself_needs_no_such_remark(
 ) -> None:
     [row] = facts.rows("measurements", "measurements")
     older = {**row, "tensorflow": "2.20.0"}
-    situation = situation_of(cell())
+    software = software_of(cell().image)
     monkeypatch.setattr(evidence, "_by_release", lambda: ({"2.20.0": [older]}, {}))
     for told in (True, False, None):
         asked = evidence.Installed(
@@ -112,7 +114,7 @@ def test_a_wheel_that_finds_its_libraries_by_itself_needs_no_such_remark(
             "3.12",
             CudaVersion.parse("12.5"),
             "9.3.0",
-            situation.packages,
+            software.versions,
             LINUX,
             X86_64,
             PYPI,
@@ -123,13 +125,13 @@ def test_a_wheel_that_finds_its_libraries_by_itself_needs_no_such_remark(
 
 
 def test_another_package_makes_it_weaker_and_overrules_nothing() -> None:
-    situation = situation_of(cell())
-    with_torch = replace(situation, packages={**situation.packages, "torch": "2.1.0"})
-    found = judge.judge(with_torch)
+    measured = (software_of(cell().image), host_of(cell().host))
+    with_torch = changed(measured, packages={**measured[0].versions, "torch": "2.1.0"})
+    found = judge.judge(*with_torch)
     assert "no torch" in found.evidence[0].differs
     assert found.rank is Rank.DERIVED
-    other = replace(situation, packages={**situation.packages, "numpy": "1.26.4"})
-    assert judge.judge(other).evidence[0].differs == ("numpy 2.5.5 instead of 1.26.4",)
+    other = changed(measured, packages={**measured[0].versions, "numpy": "1.26.4"})
+    assert judge.judge(*other).evidence[0].differs == ("numpy 2.5.5 instead of 1.26.4",)
 
 
 # The law of ranks, with values alone.
@@ -254,4 +256,4 @@ def test_evidence_is_looked_up_only_for_releases_that_have_some() -> None:
     measured, reported = evidence._by_release()
     assert set(measured) == {row["tensorflow"] for row in facts.rows("measurements", "measurements")}
     assert sum(map(len, reported.values())) == len(facts.rows("reported", "reported"))
-    assert judge.judge(Situation(tensorflow="2.12.0", gpu="a100", driver="535")).evidence == ()
+    assert judge.judge(*stated(tensorflow="2.12.0", gpu="a100", driver="535")).evidence == ()

@@ -8,8 +8,8 @@ import pytest
 
 from validator.compat import facts, older_releases, releases
 from validator.compat.judge import judge
-from validator.compat.suggest import installed, requirement
-from validator.model.situation import Situation
+from validator.compat.offers import installed, requirement
+from validator.model.situation import Host
 from validator.versions import CudaVersion, DriverRelease
 
 
@@ -101,9 +101,9 @@ def test_an_older_release_is_installed_by_its_series() -> None:
 
 @pytest.mark.parametrize(("release", "outcome"), [("1.5", "unknown"), ("1.6", "fails"), ("2.3", "fails")])
 def test_a_gpu_below_those_that_a_release_is_documented_for(release: str, outcome: str) -> None:
-    machine = Situation(gpu="K10", driver="470", system="linux", machine="x86_64", python="3.6")
+    host = Host(gpu="K10", driver="470", system="linux", machine="x86_64")
     found = next(one for one in older_releases.older_releases() if one.version == release)
-    prediction = judge(replace(installed(machine, found, library_path=False), python=found.pythons[-1]))
+    prediction = judge(replace(installed(found, library_path=False), python=found.pythons[-1]), host)
     assert prediction.outcome == outcome
     failing = [reason.rule for reason in prediction.reasons if reason.outcome == "fails"]
     assert failing == ([] if outcome == "unknown" else ["no_kernels_for_gpu"])

@@ -10,18 +10,18 @@ from validator.compat import drivers
 from validator.compat.offers import offers, outcome
 from validator.compat.other_driver import other_driver
 from validator.model.prediction import Outcome
-from validator.model.situation import EAGER, Situation
+from validator.model.situation import EAGER, Host
 from validator.versions import DriverRelease, Version
 
 
-def machine(gpu: str, driver: str, system: str = "linux") -> Situation:
-    return Situation(gpu=gpu, driver=driver, system=system, machine="x86_64")
+def machine(gpu: str, driver: str, system: str = "linux") -> Host:
+    return Host(gpu=gpu, driver=driver, system=system, machine="x86_64")
 
 
 @functools.cache
-def newest(situation: Situation) -> Version:
+def newest(host: Host) -> Version:
     """Return the newest release with which eager operations work."""
-    for offer in offers(situation, {}):
+    for offer in offers(host, None, {}):
         predictions = (*(image.prediction for image in offer.images), offer.pip.prediction)
         if any(outcome(one, EAGER) is Outcome.WORKS for one in predictions):
             return Version(offer.release.version)
@@ -35,7 +35,7 @@ def test_it_allows_a_newer_release_and_no_older_branch_allows_that(
     gpu: str, driver: str, system: str
 ) -> None:
     now = machine(gpu, driver, system)
-    found = other_driver(now)
+    found = other_driver(now, None)
     newer = [one.number for one in drivers.branches() if one.number > DriverRelease.parse(driver).branch]
     best = max((newest(machine(gpu, str(number), system)) for number in newer), default=Version("0"))
     if found is None:
@@ -50,5 +50,5 @@ def test_it_allows_a_newer_release_and_no_older_branch_allows_that(
 
 
 def test_nothing_is_known_without_a_driver_or_for_a_gpu_that_is_not_known() -> None:
-    assert other_driver(Situation(gpu="h100", system="linux")) is None
-    assert other_driver(machine("thing 9000", "999")) is None
+    assert other_driver(Host(gpu="h100", system="linux"), None) is None
+    assert other_driver(machine("thing 9000", "999"), None) is None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from validator.compat.errors import UnknownRelease
 from validator.compat.judge import judge
-from validator.compat.predict import predict, situation_of
+from validator.compat.predict import host_of, predict, software_of
 from validator.model.prediction import Outcome, Prediction
 from validator.model.situation import EAGER
 from validator.model.spec import AS_BUILT, LATEST, Cell, Choice, HostClass, ImageSpec, Variant
@@ -198,7 +197,9 @@ def eager(*asked: Any, **more: Any) -> Any:
     ],
 )
 def test_predictions(asked: Cell, mode: str | None, expected: Outcome, fact: str) -> None:
-    prediction = predict(asked) if mode is None else judge(replace(situation_of(asked), mode=mode))
+    prediction = predict(asked)
+    if mode is not None:
+        prediction = judge(software_of(asked.image), host_of(asked.host), mode)
     assert prediction.outcome is expected, said(prediction)
     assert prediction.reasons[0].fact == fact, said(prediction)
 

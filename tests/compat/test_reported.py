@@ -63,9 +63,9 @@ def seen(row: Mapping[str, Any]) -> dict[str, str]:
 def only_rules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Answer as if nothing had been measured or reported."""
     monkeypatch.setattr(evidence, "on_machine", lambda tried, host: ())
-    judge.judge_halves.cache_clear()
+    judge.judge_both.cache_clear()
     yield
-    judge.judge_halves.cache_clear()
+    judge.judge_both.cache_clear()
 
 
 @pytest.mark.usefixtures("only_rules")

@@ -8,24 +8,27 @@ from dataclasses import replace
 import pytest
 
 from validator.compat.judge import judge
-from validator.compat.releases import releases
-from validator.compat.suggest import (
-    Suggestion,
+from validator.compat.offers import (
+    Installation,
     has_extra,
     installed,
     newest_that_works,
     requirement,
     same_or_newest,
-    why_nothing_works,
+    why_not,
 )
+from validator.compat.releases import releases
 from validator.model.prediction import Outcome
-from validator.model.situation import AARCH64, LINUX, MACOS, WINDOWS, WSL2, Situation
+from validator.model.situation import AARCH64, LINUX, MACOS, WINDOWS, WSL2, X86_64, Host
 
-A100 = Situation(gpu="a100", driver="550.54.14", python="3.12", system=LINUX)
+from .stated import Stated, changed, stated
+
+A100 = stated(gpu="a100", driver="550.54.14", python="3.12", system=LINUX)
 
 
-def suggested(machine: Situation) -> Suggestion:
-    found = newest_that_works(machine)
+def suggested(machine: Stated) -> Installation:
+    software, host = machine
+    found = newest_that_works(host, software.python)
     assert found is not None
     return found
 
@@ -35,23 +38,23 @@ def suggested(machine: Situation) -> Suggestion:
     [
         (A100, "tensorflow[and-cuda]==2.20.0", "3.12"),
         # The Python that is there decides which releases can be installed.
-        (replace(A100, python="3.9.18"), "tensorflow[and-cuda]==2.20.0", "3.9"),
+        (changed(A100, python="3.9.18"), "tensorflow[and-cuda]==2.20.0", "3.9"),
         # No stable release has a wheel for it.
-        (replace(A100, python="3.14"), "tensorflow[and-cuda]==2.20.0", "3.13"),
+        (changed(A100, python="3.14"), "tensorflow[and-cuda]==2.20.0", "3.13"),
         # The driver: CUDA 12 needs 525. pip can't install 2.14.1 with the newest Python of its wheels.
-        (replace(A100, driver="470.82.01"), "tensorflow[and-cuda]==2.14.1", "3.10"),
-        (replace(A100, driver="470.82.01", python=None), "tensorflow[and-cuda]==2.14.1", "3.10"),
-        (replace(A100, driver="470.82.01", python="3.8"), "tensorflow==2.10.1", "3.8"),
+        (changed(A100, driver="470.82.01"), "tensorflow[and-cuda]==2.14.1", "3.10"),
+        (changed(A100, driver="470.82.01", python=None), "tensorflow[and-cuda]==2.14.1", "3.10"),
+        (changed(A100, driver="470.82.01", python="3.8"), "tensorflow==2.10.1", "3.8"),
         # The GPU: later wheels have no kernels for Maxwell, and their cuDNN none for Pascal.
-        (Situation(gpu="gtx 980", driver="535.183.01"), "tensorflow[and-cuda]==2.16.2", "3.12"),
-        (Situation(gpu="gtx 1080", driver="580.65.06"), "tensorflow[and-cuda]==2.19.1", "3.12"),
+        (stated(gpu="gtx 980", driver="535.183.01"), "tensorflow[and-cuda]==2.16.2", "3.12"),
+        (stated(gpu="gtx 1080", driver="580.65.06"), "tensorflow[and-cuda]==2.19.1", "3.12"),
         # The system.
-        (Situation(system=WINDOWS, python="3.9"), "tensorflow==2.10.1", "3.9"),
-        (Situation(system=WSL2, python="3.12"), "tensorflow[and-cuda]==2.20.0", "3.12"),
-        (Situation(), "tensorflow[and-cuda]==2.20.0", "3.13"),
+        (stated(system=WINDOWS, python="3.9"), "tensorflow==2.10.1", "3.9"),
+        (stated(system=WSL2, python="3.12"), "tensorflow[and-cuda]==2.20.0", "3.12"),
+        (stated(), "tensorflow[and-cuda]==2.20.0", "3.13"),
     ],
 )
-def test_the_newest_release_that_works_is_suggested(machine: Situation, wanted: str, python: str) -> None:
+def test_the_newest_release_that_works_is_suggested(machine: Stated, wanted: str, python: str) -> None:
     found = suggested(machine)
     assert (found.requirement, found.python) == (wanted, python)
     assert not found.library_path
@@ -59,7 +62,7 @@ def test_the_newest_release_that_works_is_suggested(machine: Situation, wanted: 
 
 
 def test_on_blackwell_only_eager_execution_works() -> None:
-    found = suggested(Situation(gpu="rtx 5090", driver="570.124.06", python="3.12"))
+    found = suggested(stated(gpu="rtx 5090", driver="570.124.06", python="3.12"))
     assert (found.requirement, found.library_path, found.eager_only) == (
         "tensorflow[and-cuda]==2.21.0", True, True,
     )  # fmt: skip
@@ -69,20 +72,21 @@ def test_on_blackwell_only_eager_execution_works() -> None:
 @pytest.mark.parametrize(
     ("machine", "why"),
     [
-        (Situation(system=MACOS), "on macOS"),
-        (Situation(machine=AARCH64), "aarch64 is built for the CPU"),
-        (Situation(driver="390.48"), "needs driver"),
-        (Situation(gpu="AMD Radeon RX 7900"), "AMD"),
+        (stated(system=MACOS), "on macOS"),
+        (stated(machine=AARCH64), "aarch64 is built for the CPU"),
+        (stated(driver="390.48"), "needs driver"),
+        (stated(gpu="AMD Radeon RX 7900"), "AMD"),
     ],
 )
-def test_where_nothing_works_there_is_a_reason(machine: Situation, why: str) -> None:
-    assert newest_that_works(machine) is None
-    assert same_or_newest(machine) is None
-    assert why in why_nothing_works(machine)
+def test_where_nothing_works_there_is_a_reason(machine: Stated, why: str) -> None:
+    software, host = machine
+    assert newest_that_works(host, software.python) is None
+    assert same_or_newest(host, software) is None
+    assert why in why_not(host, software.python)
 
 
 def test_there_is_no_reason_where_something_works() -> None:
-    assert why_nothing_works(A100) == ""
+    assert why_not(A100[1], "3.12") == ""
 
 
 @pytest.mark.parametrize(
@@ -101,7 +105,8 @@ def test_there_is_no_reason_where_something_works() -> None:
     ],
 )
 def test_a_release_that_works_is_kept(own: str | None, wanted: str) -> None:
-    found = same_or_newest(replace(A100, tensorflow=own))
+    software, host = changed(A100, tensorflow=own)
+    found = same_or_newest(host, software)
     assert found is not None
     assert found.requirement == wanted
     assert found.library_path == (own == "2.21.0")
@@ -112,23 +117,28 @@ def test_whatever_is_suggested_is_predicted_to_work() -> None:
     for gpu, driver, python in itertools.product(
         names, ("470.82.01", "535.183.01", "580.65.06"), ("3.8", "3.12", "3.14")
     ):
-        machine = Situation(gpu=gpu, driver=driver, python=python)
-        found = newest_that_works(machine)
+        host = Host(gpu=gpu, driver=driver, system=LINUX, machine=X86_64)
+        found = newest_that_works(host, python)
         if found is None:
             continue
-        made = installed(machine, found.release, library_path=found.library_path)
-        prediction = judge(replace(made, python=found.python))
+        made = installed(found.release, library_path=found.library_path)
+        prediction = judge(replace(made, python=found.python), host)
+        assert prediction == found.prediction
         assert found.python in found.release.pythons
         assert (prediction.eager if found.eager_only else prediction.outcome) is Outcome.WORKS
 
 
 def test_nothing_newer_works_than_what_is_suggested() -> None:
     newer = itertools.takewhile(lambda one: one.version != "2.19.1", reversed(releases()))
-    machine = Situation(gpu="gtx 1080", driver="580.65.06", python="3.12", system=LINUX)
+    machine = stated(gpu="gtx 1080", driver="580.65.06", python="3.12", system=LINUX)
     assert suggested(machine).release.version == "2.19.1"
+    host = replace(machine[1], machine=X86_64)
     for release in newer:
         if not release.prerelease:
-            assert judge(installed(machine, release, library_path=True)).outcome is Outcome.FAILS
+            assert (
+                judge(replace(installed(release, library_path=True), python="3.12"), host).outcome
+                is Outcome.FAILS
+            )
 
 
 def test_the_extra_is_asked_for_where_there_is_one() -> None:

@@ -9,7 +9,8 @@ from validator.diagnosis.messages import catalogue
 from validator.diagnosis.observations import Certainty, Observation, Observations
 from validator.diagnosis.passing_mentions import is_in_passing
 from validator.diagnosis.read_log import observe
-from validator.diagnosis.situation import situation
+
+from .facts_read import facts_read
 
 FAULT = "E0000 00:00:1 cuda_driver.cc:152] failed call to cuInit: CUDA_ERROR_NO_DEVICE: no device\n"
 
@@ -77,34 +78,34 @@ def test_a_version_that_worked_is_not_judged() -> None:
     found = seen("My GPU is not used.\nIt worked on TensorFlow 2.15 but I need a newer one.\n" + FAULT)
     assert not found.has("tensorflow")
     assert [one.values["version"] for one in found.mentioned("tensorflow")] == ["2.15"]
-    assert situation(found).tensorflow is None
+    assert facts_read(found).tensorflow is None
 
 
 def test_what_a_program_prints_counts_before_what_a_person_states() -> None:
     found = seen("I have a problem.\nI use TensorFlow 2.15 here.\ntf.__version__\n2.16.1 []\n")
-    assert situation(found).tensorflow == "2.16.1"
+    assert facts_read(found).tensorflow == "2.16.1"
 
 
 def test_of_several_printed_values_the_last_before_the_fault_counts() -> None:
     before = "Cuda compilation tools, release 11.8, V11.8.89\n"
     after = "Cuda compilation tools, release 12.2, V12.2.140\n"
     later = "Cuda compilation tools, release 12.4, V12.4.1\n"
-    assert situation(seen("hello\n" + before + after + FAULT + later)).cuda == "12.2"
-    assert situation(seen("hello\n" + FAULT + before + after)).cuda == "11.8"
+    assert facts_read(seen("hello\n" + before + after + FAULT + later)).cuda == "12.2"
+    assert facts_read(seen("hello\n" + FAULT + before + after)).cuda == "11.8"
 
 
 def test_of_two_lists_of_packages_the_last_before_the_fault_counts() -> None:
     pasted = "Before:\ntensorflow 2.15.0\nnumpy 1.26.4\nAfter:\ntensorflow 2.16.1\n"
-    known = situation(seen(pasted + FAULT))
+    known = facts_read(seen(pasted + FAULT))
     assert known.tensorflow == "2.16.1"
     assert known.packages == {"tensorflow": "2.16.1", "numpy": "1.26.4"}
 
 
 def test_a_title_counts_only_where_the_text_does_not_say_more() -> None:
     title = "TensorFlow 1.14 can't find my GPU\n"
-    assert situation(seen(title + "Please help.\n")).tensorflow == "1.14"
+    assert facts_read(seen(title + "Please help.\n")).tensorflow == "1.14"
     found = seen(title + "2.16.1 []\n")
-    assert situation(found).tensorflow == "2.16.1"
+    assert facts_read(found).tensorflow == "2.16.1"
     assert [one.values["version"] for one in found.mentioned("tensorflow")] == ["1.14"]
 
 
@@ -118,7 +119,7 @@ def test_a_situation_holds_what_the_text_says() -> None:
         "nvidia-cudnn-cu12            8.9.7.29\n"
         "Linux host 5.15.90.1-microsoft-standard-WSL2 #1 SMP x86_64 GNU/Linux\n"
     )
-    known = situation(found)
+    known = facts_read(found)
     assert (known.tensorflow, known.python) == ("2.16.1", "3.11.4")
     assert (known.driver, known.driver_cuda, known.cuda) == ("550.54.14", "12.4", None)
     assert known.gpu == "NVIDIA GeForce RTX 3090"

@@ -10,7 +10,8 @@ from validator.diagnosis import commands, text
 from validator.diagnosis.messages import COMMAND, catalogue
 from validator.diagnosis.observations import Certainty
 from validator.diagnosis.read_log import observe
-from validator.diagnosis.situation import situation
+
+from .facts_read import facts_read
 
 
 def read(line: str) -> list[tuple[str, dict[str, str]]]:
@@ -143,7 +144,7 @@ def test_a_command_that_was_also_tried_is_only_mentioned() -> None:
     [("pip install tensorflow", False), ("pip install tensorflow[and-cuda]", True), ("ls", None)],
 )
 def test_the_extra_is_known_from_the_command(command: str, extra: bool | None) -> None:
-    assert situation(observe(text.read_text(f"Hello\n{command}\n"), catalogue())).extra is extra
+    assert facts_read(observe(text.read_text(f"Hello\n{command}\n"), catalogue())).extra is extra
 
 
 @given(st.text(alphabet="docker pip install run conda-['\"\\;&|`$<>=.:/", max_size=80))

@@ -9,12 +9,12 @@ from dataclasses import fields
 import pytest
 
 from validator.cli import doctor
-from validator.compat.suggest import newest_that_works
+from validator.compat.offers import newest_that_works
 from validator.diagnosis import diagnose_file, diagnose_log
 from validator.errors import InputError
 from validator.model.codec import encode
 from validator.model.diagnosis import Diagnosis
-from validator.model.situation import Situation
+from validator.model.situation import Host
 from validator.reports.diagnosis_words import headline
 
 from .answers import diagnosed
@@ -79,7 +79,7 @@ def test_nvidia_smi_alone_is_answered_with_what_works_and_what_to_paste() -> Non
     found = diagnose_log(NVIDIA_SMI.format(driver="550.54.15", gpu="RTX 3060"))
     assert found.answer == "not_shown" and found.facts["gpu"].endswith("RTX 3060")
     assert found.facts["driver"] == "550.54.15" and found.facts["driver_cuda"] == "12.4"
-    suggested = newest_that_works(Situation(gpu="rtx 3060", driver="550.54.15", system="linux"))
+    suggested = newest_that_works(Host(gpu="rtx 3060", driver="550.54.15", system="linux"), None)
     assert suggested is not None
     assert found.works == (
         f"On this GPU and driver, TensorFlow {suggested.release.version} should work:"

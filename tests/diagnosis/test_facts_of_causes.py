@@ -24,7 +24,7 @@ from validator.diagnosis.causes import Sign, causes, language, language_with
 from validator.diagnosis.compile import messages
 from validator.lint.hosts import on_hosts
 from validator.lint.readers import lint
-from validator.model.situation import LINUX, PYPI, X86_64, Situation
+from validator.model.situation import LINUX, PYPI, X86_64, Host, Software
 
 from ..compat.cells import host
 
@@ -144,10 +144,11 @@ def pins(known: dict[str, str]) -> dict[str, str]:
 def test_predict_names_the_fact(fact: known_issues.Combination) -> None:
     known = example(fact)
     prediction = judge(
-        Situation(
-            tensorflow=known["tensorflow"], python=known.get("python"), gpu=known.get("gpu"),
-            system=LINUX, machine=X86_64, wheel=PYPI, extra="extra" in known or None, packages=pins(known),
-        )
+        Software(
+            tensorflow=known["tensorflow"], python=known.get("python"), wheel=PYPI,
+            extra="extra" in known or None, packages=tuple(pins(known).items()),
+        ),
+        Host(gpu=known.get("gpu"), system=LINUX, machine=X86_64),
     )  # fmt: skip
     assert fact.fact.id in {reason.fact for reason in prediction.reasons}
 

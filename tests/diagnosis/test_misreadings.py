@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from validator.compat import gpus
@@ -9,16 +11,16 @@ from validator.diagnosis import diagnose_log, text
 from validator.diagnosis.messages import catalogue
 from validator.diagnosis.observations import Observations
 from validator.diagnosis.read_log import observe
-from validator.diagnosis.situation import situation
-from validator.model.situation import Situation
+
+from .facts_read import facts_read
 
 
 def seen(pasted: str) -> Observations:
     return observe(text.read_text(pasted), catalogue())
 
 
-def known(pasted: str) -> Situation:
-    return situation(seen(f"Hello\n{pasted}\n"))
+def known(pasted: str) -> SimpleNamespace:
+    return facts_read(seen(f"Hello\n{pasted}\n"))
 
 
 @pytest.mark.parametrize(
@@ -47,8 +49,8 @@ def test_a_conda_build_without_cuda_still_is_a_cpu_build() -> None:
 )
 def test_a_title_is_not_the_installed_version(title: str) -> None:
     found = seen(f"{title}\nI have this in my environment\ntensorflow                   2.16.1\n")
-    assert situation(found).tensorflow == "2.16.1"
-    assert situation(found).packages == {"tensorflow": "2.16.1"}
+    assert facts_read(found).tensorflow == "2.16.1"
+    assert facts_read(found).packages == {"tensorflow": "2.16.1"}
 
 
 @pytest.mark.parametrize("line", ["win10", "OS: win10", "Win 11, native", "### OS platform\nwin10"])
@@ -93,7 +95,7 @@ def test_other_words_are_not_mig(sentence: str) -> None:
 def test_no_matching_distribution_in_a_sentence() -> None:
     found = seen("Hello, pip tells me that there is no matching distribution for tensorflow on Python 3.13")
     assert found.value("pip_no_matching_distribution", "package") == "tensorflow"
-    assert situation(found).python == "3.13"
+    assert facts_read(found).python == "3.13"
 
 
 @pytest.mark.parametrize(

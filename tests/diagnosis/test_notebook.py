@@ -14,8 +14,9 @@ from validator.diagnosis import diagnose_file, notebook, text
 from validator.diagnosis.messages import catalogue
 from validator.diagnosis.observations import Observations
 from validator.diagnosis.read_log import observe
-from validator.diagnosis.situation import situation
 from validator.errors import InputError
+
+from .facts_read import facts_read
 
 CUINIT = "2024-05-01 10:00:00.1: E cuda_driver.cc:1] failed call to cuInit: CUDA_ERROR_NO_DEVICE: no device\n"
 
@@ -52,7 +53,7 @@ def places(found: Observations, kind: str) -> list[str]:
 @pytest.mark.parametrize("indent", [None, 1])
 def test_a_notebook_is_read_cell_by_cell(indent: int | None) -> None:
     found = seen(json.dumps(NOTEBOOK, indent=indent))
-    known = situation(found)
+    known = facts_read(found)
     assert (known.tensorflow, known.python, known.gpu) == ("2.16.1", "3.11.8", "RTX 3090")
     assert places(found, "cuda_error") == ["cell 2, output line 1"]
     assert places(found, "pip_install") == ["cell 2, line 1"]
@@ -65,14 +66,14 @@ def test_a_notebook_among_words_keeps_the_lines_around_it() -> None:
     found = seen(pasted)
     assert places(found, "cuda_error") == ["cell 2, output line 1"]
     assert places(found, "os") == [f"line {pasted.count(chr(10))}"]
-    assert situation(found).driver == "535.104"
+    assert facts_read(found).driver == "535.104"
 
 
 @pytest.mark.parametrize("indent", [None, 1])
 def test_a_notebook_that_is_cut_off_is_still_read(indent: int | None) -> None:
     content = json.dumps(NOTEBOOK, indent=indent)
     found = seen(content[: content.index("iVBOR")])
-    assert situation(found).gpu == "RTX 3090"
+    assert facts_read(found).gpu == "RTX 3090"
     assert found.has("cuda_error") and found.has("pip_install")
 
 

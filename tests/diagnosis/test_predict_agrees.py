@@ -10,13 +10,13 @@ from validator.compat.releases import Release, releases
 from validator.diagnosis import diagnose_log
 from validator.diagnosis.messages import catalogue
 from validator.diagnosis.read_log import observe
-from validator.diagnosis.situation import situation
 from validator.diagnosis.text import read_text
 from validator.model.diagnosis import FailingReason
 from validator.model.prediction import Outcome, Prediction
-from validator.model.situation import Situation
+from validator.model.situation import Host, Software
 
 from ..laws import subjects_to_try
+from .facts_read import facts_read
 
 DRIVERS = {"450.80.02": "11.0", "535.183.01": "12.2", "570.124.06": "12.8", "590.44.01": "13.1"}
 #: One GPU of each compute capability.
@@ -35,16 +35,8 @@ def text(release: Release, driver: str, gpu: str) -> str:
 
 def predicted(release: Release, driver: str, gpu: str) -> Prediction:
     return judge(
-        Situation(
-            tensorflow=release.version,
-            python=release.pythons[0],
-            cuda=release.cuda,
-            driver=driver,
-            gpu=gpu,
-            system="linux",
-            machine="x86_64",
-            wheel="pypi",
-        )
+        Software(release.version, release.pythons[0], release.cuda, wheel="pypi"),
+        Host(driver=driver, gpu=gpu, system="linux", machine="x86_64"),
     )
 
 
@@ -73,7 +65,7 @@ def test_the_doctor_gives_the_reasons_of_predict(release: Release, driver: str) 
 @pytest.mark.parametrize("gpu", gpus.gpus(), ids=lambda gpu: gpu.slug)
 def test_the_name_of_every_gpu_is_read(gpu: gpus.Gpu) -> None:
     release = releases()[-1]
-    found = situation(observe(read_text(text(release, "570.124.06", gpu.name)), catalogue()))
+    found = facts_read(observe(read_text(text(release, "570.124.06", gpu.name)), catalogue()))
     assert (found.tensorflow, found.driver) == (release.version, "570.124.06")
     assert found.gpu is not None
     assert gpus.gpu(found.gpu).compute_capability == gpu.compute_capability

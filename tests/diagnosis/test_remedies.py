@@ -15,7 +15,7 @@ from validator.diagnosis.causes import CauseEntry, RemedyEntry, causes, language
 from validator.diagnosis.observations import Observation, Observations
 from validator.diagnosis.ways import Reader
 from validator.model.diagnosis import Remedy
-from validator.model.situation import Situation
+from validator.model.situation import Host, Software
 
 from ..corpus import reader
 from . import shell
@@ -133,8 +133,9 @@ def test_all_that_a_remedy_installs_goes_into_one_environment() -> None:
 
 
 def test_an_environment_for_another_python_is_made_in_the_way_of_windows() -> None:
-    machine = Situation(gpu="rtx 3060", driver="551.23", python="3.12", system="windows")
-    filled = filling("pip", {"pin_that_works"}, ['python -m pip install "{pin_that_works}"'], machine)
+    host = Host(gpu="rtx 3060", driver="551.23", system="windows")
+    install = 'python -m pip install "{pin_that_works}"'
+    filled = filling("pip", {"pin_that_works"}, [install], host, Software(python="3.12"))
     assert filled is not None
     assert filled.before == ("uv venv --seed --python 3.10 tf-gpu", r"tf-gpu\Scripts\activate")
 

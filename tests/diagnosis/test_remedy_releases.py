@@ -9,20 +9,32 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from validator.compat import gpus, judge, suggest
+from validator.compat import gpus, judge, offers
 from validator.compat.releases import releases
 from validator.diagnosis.causes import CauseEntry, RemedyEntry, causes
 from validator.diagnosis.observations import Observations
 from validator.diagnosis.remedies import fitting_remedies
-from validator.diagnosis.situation import situation
+from validator.diagnosis.situation import read_host, read_software
 from validator.diagnosis.ways import Reader
 from validator.model.diagnosis import WAYS, Remedy
 from validator.model.prediction import Outcome
-from validator.model.situation import AARCH64, CONDA_FORGE, JETSON, LINUX, MACOS, WINDOWS, WSL2, Situation
+from validator.model.situation import (
+    AARCH64,
+    CONDA_FORGE,
+    JETSON,
+    LINUX,
+    MACOS,
+    WINDOWS,
+    WSL2,
+    X86_64,
+    Host,
+    Software,
+)
 from validator.versions import Range, release_comparer
 
 from ..laws import subjects_to_try
 from . import shell
+from .facts_read import facts_read
 from .filled import VALUES, observed
 
 #: One GPU of every generation.
@@ -92,16 +104,16 @@ def values(case: Case) -> dict[str, str]:
     return found
 
 
-def installed(remedy: Remedy, read: Situation) -> Iterator[Situation]:
+def installed(remedy: Remedy, host: Host, own: str | None) -> Iterator[tuple[Software, Host]]:
     """Yield the environments that the commands of a remedy make, each with its TensorFlow."""
     base = re.search(r"needs Python (3\.\d+): use a base image", remedy.says)
-    python = base[1] if base else read.python
+    python = base[1] if base else own
     library_path = any("/nvidia/*/lib" in command for command in remedy.commands)
     for command in remedy.commands:
-        machine = read
+        machine = host
         # Windows runs Linux programs in WSL2 and in containers.
-        if read.system == WINDOWS and remedy.way in ("wsl", "docker", "podman", "compose", "kubernetes"):
-            machine, python = replace(read, system=WSL2), None if read.python == python else python
+        if host.system == WINDOWS and remedy.way in ("wsl", "docker", "podman", "compose", "kubernetes"):
+            machine, python = replace(host, system=WSL2), None if own == python else python
         python = _python_of(command) or python
         for call in shell.calls(command):
             words = [word for word in call.rest if not word.startswith(".")]
@@ -111,14 +123,14 @@ def installed(remedy: Remedy, read: Situation) -> Iterator[Situation]:
                     (word for word in words if re.match(r"(tensorflow|tf-nightly)(?!-)", word)), ""
                 )
                 if requirement and alone:
-                    yield _from_pypi(requirement, replace(machine, python=python), library_path)
+                    yield _from_pypi(requirement, python, library_path), on_x86(machine)
             # The channel `defaults` is for processors without AVX.
             if (
                 call.name in ("conda install", "conda create")
                 and "-c defaults" not in command
                 and any(w.startswith("tensorflow") for w in words)
             ):
-                yield replace(Situation(), wheel=CONDA_FORGE, system=machine.system, tensorflow="2.18.0")
+                yield Software("2.18.0", wheel=CONDA_FORGE), Host(system=machine.system)
         image = re.search(r"\bnvcr\.io/nvidia/tensorflow:|\btensorflow/tensorflow:", command)
         if image and not (machine.machine in (AARCH64, JETSON) and image[0].startswith("nvcr.io")):
             raise AssertionError(f"an image that may not work for this reader: {command}")
@@ -131,7 +143,11 @@ def _python_of(command: str) -> str | None:
     return next(filter(None, found.groups()), None) if found else None
 
 
-def _from_pypi(requirement: str, machine: Situation, library_path: bool) -> Situation:
+def on_x86(host: Host) -> Host:
+    return replace(host, system=host.system or LINUX, machine=host.machine or X86_64)
+
+
+def _from_pypi(requirement: str, python: str | None, library_path: bool) -> Software:
     """Return the environment that pip makes of a requirement: the newest release that fits the Python."""
     match = re.fullmatch(r"(tensorflow|tf-nightly)(\[and-cuda\])?(.*)", requirement)
     assert match is not None, requirement
@@ -142,24 +158,24 @@ def _from_pypi(requirement: str, machine: Situation, library_path: bool) -> Situ
         for one in releases()
         if wanted.contains(one.version)
         and not one.prerelease
-        and (machine.python is None or ".".join(machine.python.split(".")[:2]) in one.pythons)
+        and (python is None or ".".join(python.split(".")[:2]) in one.pythons)
     ]
-    assert fitting, f"there is no {requirement} for Python {machine.python}"
+    assert fitting, f"there is no {requirement} for Python {python}"
     release = fitting[-1]
-    assert match[2] or not suggest.has_extra(release), f"without CUDA's libraries: {requirement}"
-    python = machine.python or release.pythons[-1]
-    return replace(suggest.installed(machine, release, library_path=library_path), python=python)
+    assert match[2] or not offers.has_extra(release), f"without CUDA's libraries: {requirement}"
+    installed = offers.installed(release, library_path=library_path)
+    return replace(installed, python=python or release.pythons[-1])
 
 
-def why_wrong(made: Situation) -> str:
+def why_wrong(made: Software, host: Host) -> str:
     """Return why an environment does not work, or an empty text."""
-    found = judge.judge(made)
+    found = judge.judge(made, host)
     failing = [reason.text for reason in found.reasons if reason.outcome is Outcome.FAILS]
     if made.wheel == CONDA_FORGE:
         return "; ".join(failing)
     if found.outcome is Outcome.WORKS or (found.outcome is Outcome.UNKNOWN and found.missing and not failing):
         return ""
-    best = suggest.newest_that_works(made)
+    best = offers.newest_that_works(host, made.python)
     only_eager = found.eager is Outcome.WORKS or (found.eager is Outcome.UNKNOWN and found.missing)
     if only_eager and best is not None and best.eager_only:
         return ""
@@ -169,18 +185,18 @@ def why_wrong(made: Situation) -> str:
 def wrong(case: Case, found: Observations, cause: CauseEntry, who: Reader) -> Iterator[str]:
     for remedy in fitting_remedies(cause, values(case), found, who):
         try:
-            environments = list(installed(remedy, situation(found)))
+            environments = list(installed(remedy, read_host(found), read_software(found).python))
         except (AssertionError, ValueError, shell.ShellSyntaxError) as error:
             yield f"{cause.code} ({remedy.way}): {error}"
             continue
-        for made in environments:
-            if why := why_wrong(made):
+        for made, host in environments:
+            if why := why_wrong(made, host):
                 yield f"{cause.code} ({remedy.way}), {made.tensorflow} with Python {made.python}: {why}"
 
 
 def test_the_cases_are_read_as_they_are_meant() -> None:
     for case in CASES:
-        read = situation(observed(case.text))
+        read = facts_read(observed(case.text))
         assert (read.tensorflow or "", read.python or "", read.driver or "") == (
             case.tensorflow, case.python, case.driver,
         )  # fmt: skip

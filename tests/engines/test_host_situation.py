@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from validator.engines.host_situation import host_situation
+from validator.engines.host_situation import read_this_host
 from validator.errors import InputError
 from validator.model.measurement import GpuIdentity, Outside, Unread
-from validator.model.situation import Situation
+from validator.model.situation import Host
 
 A100 = GpuIdentity("GPU-1", "NVIDIA A100-SXM4-80GB", "8.0")
 T4 = GpuIdentity("GPU-2", "Tesla T4", "7.5")
@@ -32,9 +32,7 @@ def write(root: Path, path: str, text: str) -> None:
 def test_a_machine_with_a_gpu(tmp_path: Path, version: str, modules: str) -> None:
     write(tmp_path, "proc/driver/nvidia/version", version)
     write(tmp_path, "proc/version", "Linux version 6.8.0-45-generic (buildd@lcy02-amd64-075)")
-    assert host_situation(
-        root=tmp_path, outside=Outside("570.124.06", "570.124.06", (A100, A100))
-    ) == Situation(
+    assert read_this_host(root=tmp_path, outside=Outside("570.124.06", "570.124.06", (A100, A100))) == Host(
         driver="570.124.06",
         gpu="NVIDIA A100-SXM4-80GB",
         capability="8.0",
@@ -46,25 +44,25 @@ def test_a_machine_with_a_gpu(tmp_path: Path, version: str, modules: str) -> Non
 
 def test_wsl(tmp_path: Path) -> None:
     write(tmp_path, "proc/version", "Linux version 5.15.153.1-microsoft-standard-WSL2 (root@941d701f84f1)")
-    found = host_situation(root=tmp_path, outside=Outside("572.16", None, (T4,)))
+    found = read_this_host(root=tmp_path, outside=Outside("572.16", None, (T4,)))
     assert (found.system, found.driver, found.kernel_modules) == ("wsl2", "572.16", None)
 
 
 def test_jetson(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    assert host_situation(root=tmp_path, outside=Unread.NVML_SILENT).machine == "aarch64"
+    assert read_this_host(root=tmp_path, outside=Unread.NVML_SILENT).machine == "aarch64"
     write(tmp_path, "etc/nv_tegra_release", "# R36 (release), REVISION: 4.0")
-    assert host_situation(root=tmp_path, outside=Unread.NVML_SILENT).machine == "jetson"
+    assert read_this_host(root=tmp_path, outside=Unread.NVML_SILENT).machine == "jetson"
 
 
 def test_a_machine_without_a_driver_still_has_a_system(tmp_path: Path) -> None:
-    found = host_situation(root=tmp_path, outside=Unread.NVML_SILENT)
-    assert found == Situation(system="linux", machine="x86_64")
+    found = read_this_host(root=tmp_path, outside=Unread.NVML_SILENT)
+    assert found == Host(system="linux", machine="x86_64")
 
 
 def test_gpus_of_several_kinds_are_not_chosen_from(tmp_path: Path) -> None:
     several = Outside("570.124.06", "570.124.06", (A100, T4))
     with pytest.raises(InputError, match="several kinds: NVIDIA A100-SXM4-80GB, Tesla T4"):
-        host_situation(root=tmp_path, outside=several)
-    found = host_situation(root=tmp_path, outside=several, one_kind=False)
+        read_this_host(root=tmp_path, outside=several)
+    found = read_this_host(root=tmp_path, outside=several, one_kind=False)
     assert (found.driver, found.gpu, found.capability) == ("570.124.06", None, None)

@@ -119,6 +119,20 @@ def test_an_image_has_to_work_on_each_kind_of_gpu() -> None:
     assert "T4 (7.5)" in both.why and "V100 (7.0)" in both.why
 
 
+def test_with_mixed_gpus_the_reason_is_that_of_the_gpu_that_decides() -> None:
+    for gpus in (("rtx 5090", "gtx 1080"), ("gtx 1080", "rtx 5090")):
+        mixed = chosen("580.65.06", *gpus)
+        assert mixed.image.cudnn is not None and mixed.image.cudnn.version == "9.10"
+        because, on_blackwell, on_pascal = mixed.why.split("; on ")
+        assert f"because {usual()}, the default, does not work there: cuDNN 9.28" in because
+        assert because.endswith("has kernels for compute capability 7.5 and newer, not for 6.1")
+        assert on_blackwell.startswith(f"rtx-5090 it is {EAGER_ONLY}: XLA: ")
+        assert on_pascal.startswith(f"gtx-1080 it may be {EAGER_ONLY}: XLA: not measured with this cuDNN")
+    served = chosen("580.65.06", "h100", "rtx 5090")
+    assert served.image == usual()
+    assert f", where on rtx-5090 it is {EAGER_ONLY}: XLA: " in served.why
+
+
 def test_where_no_image_works_the_default_is_built_all_the_same() -> None:
     matrix = parse_matrix(OWN.encode())
     found = chosen("470.82.01", "v100", matrix=matrix)
@@ -142,7 +156,9 @@ def test_without_a_gpu_the_image_is_for_most_of_them_and_the_others_are_named() 
     )
     served, *others = found.why.removesuffix(".").split("; not for ")
     assert "GPUs from T4 to H" in served and f"({EAGER_ONLY}: B100 to " in served
-    assert others[0].startswith("P100, P4, P40 and V100, which need ")
+    # Newer releases with an older cuDNN work there too, but not with XLA.
+    assert others[0].startswith("P100, P4, P40 and V100, which need TensorFlow 2.20.0 for XLA: ")
+    assert others[1].startswith("M40 and M60, which need TensorFlow 2.16.2: ")
     named = {image.identifier: image for image in shipped().images}
     for other in others:
         options = other.partition(": ")[2].split()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from validator.compat.judge import judge
 from validator.model.diagnosis import Cause, Diagnosis, Evidence, FailingReason, Harmless, Remedy
-from validator.model.situation import Situation
+from validator.model.situation import Host, Software
 from validator.reports.diagnosis import WIDTH, text
 from validator.reports.diagnosis_words import MISSING
 from validator.reports.issue import markdown
@@ -96,7 +96,7 @@ def test_missing_facts_have_names_that_people_use() -> None:
 
 
 def test_every_fact_that_can_be_missing_has_a_name() -> None:
-    every = judge(Situation(tensorflow="2.21.0", extra=True)).missing + judge(Situation()).missing
+    every = judge(Software("2.21.0", extra=True), Host()).missing + judge(Software(), Host()).missing
     assert set(every) <= set(MISSING)
 
 

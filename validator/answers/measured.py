@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..compat.evidence import limit_reason
-from ..compat.offers import Image, Offer, Pip, cautions, image_of, rank
+from ..compat.offers import Image, Installation, Offer, cautions, image_of, rank
 from ..compat.releases import Release
 from ..model.prediction import Limit, Outcome, Prediction, Rank, Reason, decide
 from ..model.spec import ImageSpec, cell_identifier
@@ -45,7 +45,7 @@ class Option:
     release: Release
     image: Tried | None
     refuted: tuple[Tried, ...]
-    pip: Pip
+    pip: Installation
 
 
 @dataclass(frozen=True)

@@ -7,22 +7,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ..compat.offers import cautions
+from ..compat.offers import candidate_that_works, cautions
 from ..compat.other_driver import OtherDriver
-from ..compat.suggest import candidate_that_works
 from ..model.prediction import Outcome
-from ..model.situation import EAGER, MODES, WINDOWS, WSL2, XLA, Situation
+from ..model.situation import EAGER, MODES, XLA, Host
 from ..versions import Version
 from .headline import HOW, answer, usable_ways
 from .measured import Option, joined
 from .ways import INSTALL, Way, of_image, of_pip, reasons_against, release_of
 
 #: Returns the ways of getting a release on another machine.
-Ask = Callable[[Situation], Sequence[Way]]
+Ask = Callable[[Host], Sequence[Way]]
 
 
 def remarks(
-    found: Sequence[Option], ways: Sequence[Way], machine: Situation, other: OtherDriver | None, ask: Ask
+    found: Sequence[Option],
+    ways: Sequence[Way],
+    host: Host,
+    python: str | None,
+    other: OtherDriver | None,
+    ask: Ask,
 ) -> Iterator[str]:
     """Yield sentences, the most important first.
 
@@ -33,8 +37,8 @@ def remarks(
         yield from _why_older(found, ways)
         yield from _why_not_with_xla(found, ways)
     if other is not None:
-        yield _with_driver(other, machine, ask)
-    yield from _candidate(ways, machine)
+        yield _with_driver(other, host, ask)
+    yield from _candidate(ways, host, python)
     yield from _known_faults(ways)
 
 
@@ -92,26 +96,26 @@ def _does_not_work(where: str, option: Option, reason: Mapping[str, str]) -> str
     return f"{where}TensorFlow {option.release.version} {verb} work here: {reason['text']}."
 
 
-def _with_driver(other: OtherDriver, machine: Situation, ask: Ask) -> str:
+def _with_driver(other: OtherDriver, host: Host, ask: Ask) -> str:
     """Return what works with another driver."""
-    ways = ask(replace(machine, driver=str(other.driver), driver_cuda=None))
+    ways = ask(replace(host, driver=str(other.driver), driver_cuda=None))
     eager, xla = (usable_ways(ways, mode) for mode in MODES)
-    says = answer(eager, xla, () if machine.capability else ("the GPU",))
+    says = answer(eager, xla, () if host.capability else ("the GPU",))
     if not says.startswith("TensorFlow"):
         says = f"{says[0].lower()}{says[1:]}"
     name = f"R{other.driver}" if other.driver.is_branch else str(other.driver)
-    windows = " for Windows" if machine.system in (WINDOWS, WSL2) else ""
+    windows = " for Windows" if host.on_windows else ""
     last = f"R{other.last_branch}, the last branch for this GPU"
     if other.is_older:
         return f"With driver {last}{windows}: {says}"
     return f"With driver {name} or newer{windows}{f', up to {last}' if other.last_branch else ''}: {says}"
 
 
-def _candidate(ways: Sequence[Way], machine: Situation) -> Iterator[str]:
+def _candidate(ways: Sequence[Way], host: Host, python: str | None) -> Iterator[str]:
     """Yield a release candidate that works where no stable release does."""
     works = Outcome.WORKS.value
     lacking = [mode for mode in MODES if works not in [way["outcome"] for way in usable_ways(ways, mode)]]
-    suggested = candidate_that_works(machine) if lacking else None
+    suggested = candidate_that_works(host, python) if lacking else None
     if suggested is None:
         return
     too = " with XLA too" if lacking == [XLA] else ""

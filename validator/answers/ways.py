@@ -10,13 +10,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..compat.offers import cautions, offer, outcome
+from ..compat.offers import (
+    cautions,
+    has_extra,
+    newest_that_works,
+    notes_about,
+    offer,
+    outcome,
+)
 from ..compat.placeholders import filling
 from ..compat.policies import constraints
 from ..compat.releases import Release
-from ..compat.suggest import Suggestion, has_extra, newest_that_works, requirement, suggestion_notes
 from ..model.prediction import EAGER_ONLY, Outcome, Prediction, Rank, Reason
-from ..model.situation import EAGER, MODES, Situation
+from ..model.situation import EAGER, MODES, Host, Software
 from ..versions import Version
 from .measured import PROVEN, Measured, Option, contents
 
@@ -69,12 +75,12 @@ def image_ways(found: Sequence[Option], known: Measured) -> Iterator[dict[str, A
         }
 
 
-def pip_ways(found: Sequence[Option], machine: Situation) -> Iterator[dict[str, Any]]:
+def pip_ways(found: Sequence[Option], host: Host, python: str | None) -> Iterator[dict[str, Any]]:
     """Yield the newest release that works with pip, or, if none is certain to, the newest that may work."""
-    suggested = newest_that_works(machine)
+    suggested = newest_that_works(host, python)
     if suggested is not None:
         install = INSTALL.format(suggested.requirement)
-        filled = filling("pip", {_PIN}, [install], machine)
+        filled = filling("pip", {_PIN}, [install], host, Software(python=python))
         assert filled is not None
         option = next(option for option in found if option.release == suggested.release)
         modes = EAGER_ONLY if suggested.eager_only else BOTH
@@ -110,7 +116,7 @@ def refuted_images(found: Sequence[Option], ways: Sequence[Way]) -> Iterator[dic
             }
 
 
-def release_row(option: Option, ways: Sequence[Way], machine: Situation) -> dict[str, Any]:
+def release_row(option: Option, ways: Sequence[Way], host: Host, python: str | None) -> dict[str, Any]:
     """Return a release with its outcome in each way and mode, what it needs, and the reasons against it.
 
     ways: those that are offered. If one of them installs the release with pip for another Python than the
@@ -119,7 +125,7 @@ def release_row(option: Option, ways: Sequence[Way], machine: Situation) -> dict
     own = option.pip.python
     for way in ways:
         if way["way"] == "pip" and way["release"] == option.release.version and way["python"] != own:
-            other = offer(replace(machine, python=way["python"]), option.release, {})
+            other = offer(host, way["python"], option.release, {})
             option = replace(option, pip=other.pip)
     predictions = {"image": of_image(option), "pip": of_pip(option)}
     return {
@@ -131,7 +137,7 @@ def release_row(option: Option, ways: Sequence[Way], machine: Situation) -> dict
             name: {mode: outcome(prediction, mode).value for mode in MODES} if prediction else None
             for name, prediction in predictions.items()
         },
-        "needs": list(_needs(option, machine.python or option.release.pythons[-1])),
+        "needs": list(_needs(option, python or option.release.pythons[-1])),
         "reasons": reasons_against(predictions["image"] or predictions["pip"], option.release),
         "pip_reasons": reasons_against(predictions["pip"], option.release),
     }
@@ -161,10 +167,9 @@ def release_of(way: Way) -> Version:
 
 def _uncertain_pip(option: Option, modes: str, found: Sequence[Option]) -> dict[str, Any]:
     """Return the installation of a release that `newest_that_works` does not suggest."""
-    pip, wanted = option.pip, requirement(option.release)
-    suggestion = Suggestion(option.release, wanted, pip.python, False, modes == EAGER_ONLY, pip.prediction)
-    commands = [INSTALL.format(each) for each in (wanted, *constraints(option.release.version))]
-    notes = suggestion_notes(suggestion)
+    pip = replace(option.pip, eager_only=modes == EAGER_ONLY)
+    commands = [INSTALL.format(each) for each in (pip.requirement, *constraints(option.release.version))]
+    notes = notes_about(pip)
     return _way("pip", option, modes, pip.prediction, commands, notes, found, _alone) | {"python": pip.python}
 
 

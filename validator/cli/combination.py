@@ -1,10 +1,10 @@
-"""The combination that `predict` is asked about: its options, read as an image, a host and a situation."""
+"""Read the options of `predict` as a host and software, and find the image that they are about."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import click
@@ -15,141 +15,224 @@ from ..compat.freshness import read_on
 from ..compat.gpus import gpu
 from ..compat.judge import judge
 from ..compat.loose_values import without_suffix
+from ..compat.offers import first_usable, requirement
 from ..compat.packages import required_cudnn
 from ..compat.platforms import not_nvidia_text, other_vendor
 from ..compat.policies import allowed_cudnn, candidates, choose
-from ..compat.predict import situation_of
+from ..compat.predict import host_of, software_of
 from ..compat.releases import Release, release
-from ..compat.suggest import requirement
 from ..errors import InputError, MissingError
 from ..model.prediction import Outcome
-from ..model.situation import LINUX, PYPI, X86_64, Situation
-from ..model.spec import (
-    AS_BUILT,
-    LATEST,
-    RECOMMENDED,
-    Cell,
-    HostClass,
-    ImageSpec,
-    Variant,
-    host_identifier,
-    slug,
-)  # fmt: skip
-from ..versions import ComputeCapability, CudaVersion, is_numbers
+from ..model.situation import LINUX, PYPI, X86_64, Host, Software
+from ..model.spec import AS_BUILT, LATEST, RECOMMENDED, HostClass, ImageSpec, Variant, host_identifier, slug
+from ..versions import ComputeCapability, CudaVersion, is_numbers, is_release_of
 
 T = TypeVar("T")
 #: Packages that require a cuDNN of their own.
 _WITH_CUDNN = ("torch", "jax-cuda12-plugin")
+_CUDNN = "nvidia-cudnn"
 
 
 @dataclass(frozen=True)
-class Combination:
-    """The options of `predict` that describe an image and a machine."""
+class Question:
+    """What the options of `predict` state about an image and a machine.
 
-    tensorflow: str = ""
-    python: str | None = None
+    software: its `cuda` and `cudnn` may also be policies. policy: the default of both.
+    """
+
+    host: Host
+    software: Software = field(default_factory=Software)
     policy: str | None = None
-    cuda: str | None = None
-    cudnn: str | None = None
-    variant: Variant = Variant.GPU
-    driver: str | None = None
-    gpu: str | None = None
-    compute_capability: str | None = None
-    compat: str | None = None
-    system: str | None = None
-    machine: str | None = None
-    kernel_modules: str | None = None
-    wheel: str | None = None
-    extra: bool | None = None
-    packages: tuple[tuple[str, str], ...] = ()
     mode: str | None = None
 
     @property
     def names_host(self) -> bool:
         """True if any option describes the machine."""
-        return any((self.driver, self.gpu, self.compute_capability, self.compat))
+        return self.host.names_gpu or bool(self.host.driver or self.host.compat)
 
     @property
     def says_more(self) -> bool:
-        """True if any option describes something that the cells of a matrix don't have."""
-        more = (self.system, self.machine, self.kernel_modules, self.wheel, self.packages, self.mode)
-        return any(more) or self.extra is not None
+        """True if any option describes something that the cells of a matrix don't have, besides the mode."""
+        host, software = self.host, self.software
+        more = (host.system, host.machine, host.kernel_modules, software.wheel, software.packages)
+        return any(more) or software.extra is not None
+
+    @property
+    def on_cpu(self) -> bool:
+        return self.software.variant == Variant.CPU.value
+
+    @property
+    def from_pypi(self) -> bool:
+        return self.software.wheel in (None, PYPI)
+
+    def pip_chooses(self, tensorflow: Release) -> bool:
+        """Return whether pip chooses the versions of CUDA's libraries: the newest that the extra allows."""
+        return self.software.extra is True and self.from_pypi and tensorflow.extra_style == "range"
+
+    def cudnn(self, tensorflow: Release) -> str | None:
+        """Return the cuDNN that is stated, by its option or as the package that the release loads.
+
+        Raises UsageError if both are stated and differ.
+        """
+        option, name = self.software.cudnn, f"{_CUDNN}-{tensorflow.suffix}"
+        wheel = self.software.versions.get(name)
+        if option and wheel and is_numbers(option) and not is_release_of(wheel, option):
+            raise click.UsageError(
+                f"--cudnn {option} contradicts --package {name}=={wheel}: give only one of them"
+            )
+        return wheel or option
 
 
-def image_of(combination: Combination) -> ImageSpec:
+def image_of(asked: Question) -> ImageSpec:
     """Return the image spec, even for a version that the wheel's metadata excludes.
 
     Raises InputError for unknown versions.
     """
-    tensorflow = release(combination.tensorflow)
-    python = combination.python or tensorflow.pythons[-1]
+    software = asked.software
+    tensorflow = release(software.tensorflow or "")
+    python = software.python or tensorflow.pythons[-1]
     if not is_numbers(python) or python.count(".") != 1:
         raise InputError(f'--python: "{python}" is not a Python version', hint="write it as 3.12")
-    if combination.variant is Variant.CPU:
-        if combination.policy or combination.cuda or combination.cudnn:
+    if asked.on_cpu:
+        if asked.policy or software.cuda or software.cudnn:
             raise click.UsageError("--policy, --cuda and --cudnn have no effect with --variant cpu")
         return ImageSpec(tensorflow.version, python, Variant.CPU)
-    if combination.policy and combination.cuda and combination.cudnn:
+    if asked.policy and software.cuda and software.cudnn:
         raise click.UsageError("--policy has no effect with both --cuda and --cudnn")
-    policy = combination.policy or _default_policy(combination, tensorflow)
-    cuda, cudnn = choose(
-        tensorflow, combination.cuda or policy, combination.cudnn or policy, within_metadata=False
-    )
-    return ImageSpec(tensorflow.version, python, Variant.GPU, cuda, cudnn)
+    cudnn = asked.cudnn(tensorflow)
+    if asked.policy is not None:
+        policy = asked.policy
+    elif asked.pip_chooses(tensorflow):
+        policy = LATEST
+    else:
+        # If only one of the two is given, the other one is that of the build, as in a matrix.
+        policy = AS_BUILT if software.cuda or cudnn else RECOMMENDED
+    chosen = choose(tensorflow, software.cuda or policy, cudnn or policy, within_metadata=False)
+    return ImageSpec(tensorflow.version, python, Variant.GPU, *chosen)
 
 
-def image_for(combination: Combination, host: HostClass | None) -> ImageSpec:
-    """Return the image spec for a machine. Raises InputError for unknown versions.
+def image_for(asked: Question) -> ImageSpec:
+    """Return the image spec for the machine. Raises InputError for unknown versions.
 
     If nothing was chosen and the recommended image fails on this machine, return the one with the newest CUDA
     and cuDNN that doesn't fail there, or else the newest with which eager operations don't fail.
     """
-    image = image_of(combination)
-    given = combination.policy or combination.cuda or combination.cudnn or combination.packages
+    image, software = image_of(asked), asked.software
     tensorflow = release(image.tensorflow)
-    if given or image.cuda is None or not combination.names_host or _pip_chooses(combination, tensorflow):
+    chosen = asked.policy or software.cuda or software.cudnn or software.packages
+    if chosen or image.cuda is None or not asked.names_host or asked.pip_chooses(tensorflow):
         return image
-    images = [image, *(replace(image, cuda=cuda, cudnn=cudnn) for cuda, cudnn in candidates(tensorflow))]
-    eager = None
-    for one in images:
-        found = judge(situation_for(combination, one, host))
-        if found.outcome is not Outcome.FAILS:
-            return one
-        if eager is None and found.eager not in (None, Outcome.FAILS):
-            eager = one
-    return eager or image
+    others = (replace(image, cuda=cuda, cudnn=cudnn) for cuda, cudnn in candidates(tensorflow))
+    usable = first_usable(
+        (image, *others),
+        lambda other: [judge(software_for(asked, other), host_for(asked), asked.mode)],
+        (Outcome.WORKS, Outcome.UNKNOWN),
+    )
+    return usable or image
 
 
-def _default_policy(combination: Combination, tensorflow: Release) -> str:
-    """Return the policy for the versions that were not given.
+def software_for(asked: Question, image: ImageSpec) -> Software:
+    """Return the software of the image, changed as the options say.
 
-    It is that of an image, unless pip installed the release. If only one of CUDA and cuDNN is given, the
-    other one is that of the build, as in a matrix.
+    Only images of this project are known to tell the loader about NVIDIA's folders. A package that is not
+    from PyPI has different versions from the release's wheel, so only the given ones are known.
     """
-    if _pip_chooses(combination, tensorflow):
-        return LATEST
-    return AS_BUILT if combination.cuda or combination.cudnn else RECOMMENDED
+    usual, stated = software_of(image), asked.software
+    if asked.on_cpu:
+        return usual
+    tensorflow, installed, given = release(image.tensorflow), usual.versions, stated.versions
+    cuda, cudnn, named_cudnn = usual.cuda, usual.cudnn, asked.cudnn(tensorflow)
+    if stated.extra is False or not asked.from_pypi:
+        cuda, cudnn = (cuda if stated.cuda else None), (cudnn if named_cudnn else None)
+        installed = {}
+    elif any(name in given for name in _WITH_CUDNN):
+        # The framework decides which cuDNN is installed, unless it is given too.
+        installed.pop(_CUDNN, None)
+        if asked.pip_chooses(tensorflow) and not named_cudnn:
+            cudnn = required_cudnn(tensorflow, given) or cudnn
+    return replace(
+        usual,
+        python=usual.python if asked.from_pypi else stated.python,
+        cuda=cuda,
+        cudnn=cudnn,
+        wheel=stated.wheel or PYPI,
+        extra=usual.extra if stated.extra is None else stated.extra,
+        library_path=True if stated.extra is None else None,
+        packages=tuple({**installed, **given}.items()),
+    )
 
 
-def _pip_chooses(combination: Combination, tensorflow: Release) -> bool:
-    """Return whether pip chooses the versions of CUDA's libraries: the newest that the extra allows."""
-    from_extra = combination.extra is True and combination.wheel in (None, PYPI)
-    return from_extra and tensorflow.extra_style == "range"
+def host_for(asked: Question) -> Host:
+    """Return the machine, with the capability of its GPU, on Linux x86_64 if nothing else is stated."""
+    if asked.on_cpu:
+        return host_of(HostClass.without_gpu())
+    host, chosen = asked.host, host_class(asked)
+    return replace(
+        host,
+        capability=str(chosen.compute_capability) if chosen else host.capability,
+        system=host.system or LINUX,
+        machine=host.machine or X86_64,
+    )
 
 
-def assumed_cudnn(combination: Combination, image: ImageSpec, situation: Situation) -> str:
+def host_class(asked: Question) -> HostClass | None:
+    """Return the host class, or None if the driver or the GPU is not given.
+
+    Raises InputError for unknown or contradictory values.
+    """
+    host = asked.host
+    if asked.on_cpu and not asked.names_host:
+        return HostClass.without_gpu()
+    driver = _read(parse_release, host.driver, "--driver") if host.driver else None
+    if host.compat:
+        _read(CudaVersion.parse, host.compat, "--compat")
+    model, capability = gpu_of(host)
+    if capability is None or driver is None:
+        return None
+    name = host_identifier(driver, model, capability, host.compat)
+    return HostClass(name, driver, capability, model, (), host.compat)
+
+
+def gpu_of(host: Host) -> tuple[str | None, ComputeCapability | None]:
+    """Return the model's slug and the capability, if they are given. Raises InputError.
+
+    For an unknown model, the capability is the one that was given.
+    """
+    text = host.capability
+    given = _read(ComputeCapability.parse, text, "--compute-capability") if text else None
+    if not host.gpu:
+        return None, given
+    try:
+        model = gpu(host.gpu)
+    except UnknownGpu:
+        vendor = other_vendor(host.gpu)
+        if vendor is not None:
+            message = f"--gpu: {not_nvidia_text(host.gpu, vendor)}"
+            raise InputError(message, hint=f"use {vendor.build}") from None
+        if given is None:
+            raise
+        return slug(host.gpu), given
+    if given is not None and given != model.compute_capability:
+        raise InputError(
+            f"--compute-capability {given}: {model.name} has {model.compute_capability}",
+            hint="give only one of the two options",
+        )
+    return model.slug, model.compute_capability
+
+
+def assumed_cudnn(asked: Question, image: ImageSpec, software: Software) -> str:
     """Return which cuDNN pip is assumed to choose, and the command that installs exactly that one.
 
     If the combination fails with that cuDNN but works with older ones that the extra allows, the command
     installs the newest of those. Empty if pip has no choice.
     """
     tensorflow = release(image.tensorflow)
-    given = any(without_suffix(name) == "nvidia-cudnn" for name, _ in combination.packages)
+    given = any(without_suffix(name) == _CUDNN for name, _ in asked.software.packages)
     floats = image.cudnn is not None and image.cudnn.floats
-    if given or not floats or not _pip_chooses(combination, tensorflow):
+    if given or not floats or not asked.pip_chooses(tensorflow):
         return ""
-    wanted, version = requirement(tensorflow), situation.packages.get("nvidia-cudnn") or situation.cudnn
-    other = _older_cudnn(tensorflow, situation)
+    wanted, version = requirement(tensorflow), software.versions.get(_CUDNN) or software.cudnn
+    other = _older_cudnn(asked, tensorflow, software)
     then = f"It works with cuDNN {other}:" if other else "To get exactly that one:"
     return (
         f"This is for cuDNN {version}, which pip chooses for {wanted} from the\nreleases that were known on"
@@ -158,120 +241,37 @@ def assumed_cudnn(combination: Combination, image: ImageSpec, situation: Situati
     )
 
 
-def _older_cudnn(tensorflow: Release, situation: Situation) -> str | None:
-    """Return the newest cuDNN that the extra allows and that makes a failing situation work, or None."""
-    if judge(situation).outcome is not Outcome.FAILS:
+def _older_cudnn(asked: Question, tensorflow: Release, software: Software) -> str | None:
+    """Return the newest cuDNN that the extra allows and that makes a failing combination work, or None."""
+    host = host_for(asked)
+    if judge(software, host, asked.mode).outcome is not Outcome.FAILS:
         return None
     for version in reversed(allowed_cudnn(tensorflow)):
-        packages = {**situation.packages, "nvidia-cudnn": version}
-        if judge(replace(situation, cudnn=version, packages=packages)).outcome is Outcome.WORKS:
+        packages = tuple({**software.versions, _CUDNN: version}.items())
+        other = replace(software, cudnn=version, packages=packages)
+        if judge(other, host, asked.mode).outcome is Outcome.WORKS:
             return version
     return None
 
 
-def host_of(combination: Combination) -> HostClass | None:
-    """Return the host class, or None if the driver or the GPU is not given.
+def with_this_host(host: Host) -> Host:
+    """Return the host with what this machine shows in place of what was not given."""
+    from ..engines.host_situation import read_this_host
 
-    Raises InputError for unknown or contradictory values.
-    """
-    if combination.variant is Variant.CPU and not combination.names_host:
-        return HostClass.without_gpu()
-    driver = _read(parse_release, combination.driver, "--driver") if combination.driver else None
-    if combination.compat:
-        _read(CudaVersion.parse, combination.compat, "--compat")
-    model, given = gpu_of(combination)
-    if given is None or driver is None:
-        return None
-    name = host_identifier(driver, model, given, combination.compat)
-    return HostClass(name, driver, given, model, (), combination.compat)
-
-
-def gpu_of(combination: Combination) -> tuple[str | None, ComputeCapability | None]:
-    """Return the model's slug and the capability, if they are given. Raises InputError."""
-    text = combination.compute_capability
-    given = _read(ComputeCapability.parse, text, "--compute-capability") if text else None
-    return _model_of(combination.gpu, given) if combination.gpu else (None, given)
-
-
-def _model_of(name: str, given: ComputeCapability | None) -> tuple[str, ComputeCapability]:
-    """Return a model's slug and capability; for an unknown model, the capability that was given."""
-    try:
-        known = gpu(name)
-    except UnknownGpu:
-        vendor = other_vendor(name)
-        if vendor is not None:
-            raise InputError(f"--gpu: {not_nvidia_text(name, vendor)}", hint=f"use {vendor.build}") from None
-        if given is None:
-            raise
-        return slug(name), given
-    if given is not None and given != known.compute_capability:
-        raise InputError(
-            f"--compute-capability {given}: {known.name} has {known.compute_capability}",
-            hint="give only one of the two options",
-        )
-    return known.slug, known.compute_capability
-
-
-def situation_for(combination: Combination, image: ImageSpec, host: HostClass | None) -> Situation:
-    """Return the facts of the cell, changed as the other options say.
-
-    Only images of this project are known to tell the loader about NVIDIA's folders. A package that is not
-    from PyPI has different versions from the release's wheel, so only the given ones are known.
-    """
-    if combination.variant is Variant.CPU:
-        return situation_of(Cell(image, host or HostClass.without_gpu()))
-    cell = situation_of(Cell(image, host or HostClass.without_gpu()))
-    installed = dict(cell.packages)
-    given = dict(combination.packages)
-    cuda, cudnn = cell.cuda, cell.cudnn
-    if combination.extra is False or combination.wheel not in (None, PYPI):
-        cuda = cuda if combination.cuda else None
-        cudnn = cudnn if combination.cudnn else None
-        installed = {}
-    elif any(name in given for name in _WITH_CUDNN):
-        # The framework decides which cuDNN is installed, unless it is given too.
-        installed.pop("nvidia-cudnn", None)
-        if _pip_chooses(combination, release(image.tensorflow)) and not combination.cudnn:
-            cudnn = required_cudnn(release(image.tensorflow), given) or cudnn
-    return replace(
-        cell,
-        python=combination.python if combination.wheel not in (None, PYPI) else cell.python,
-        cuda=cuda,
-        cudnn=cudnn,
-        driver=combination.driver,
-        gpu=combination.gpu,
-        capability=str(host.compute_capability) if host else combination.compute_capability,
-        compat=combination.compat,
-        system=combination.system or LINUX,
-        machine=combination.machine or X86_64,
-        kernel_modules=combination.kernel_modules,
-        wheel=combination.wheel or PYPI,
-        extra=cell.extra if combination.extra is None else combination.extra,
-        library_path=True if combination.extra is None else None,
-        packages={**installed, **given},
-        mode=combination.mode,
-    )
-
-
-def with_this_host(combination: Combination) -> Combination:
-    """Return the combination with what this machine shows in place of what was not given."""
-    from ..engines.host_situation import host_situation
-
-    named = bool(combination.gpu or combination.compute_capability)
-    here = host_situation(one_kind=not named)
-    if not (here.driver or combination.driver):
+    here = read_this_host(one_kind=not host.names_gpu)
+    if not (here.driver or host.driver):
         raise MissingError(
             "this machine shows no NVIDIA driver",
             hint="give --driver and --gpu, or run `nvidia-smi` to see why",
         )
     return replace(
-        combination,
-        driver=combination.driver or here.driver,
-        gpu=combination.gpu if named else here.gpu,
-        compute_capability=combination.compute_capability if named else here.capability,
-        system=combination.system or here.system,
-        machine=combination.machine or here.machine,
-        kernel_modules=combination.kernel_modules or here.kernel_modules,
+        host,
+        driver=host.driver or here.driver,
+        gpu=host.gpu if host.names_gpu else here.gpu,
+        capability=host.capability if host.names_gpu else here.capability,
+        system=host.system or here.system,
+        machine=host.machine or here.machine,
+        kernel_modules=host.kernel_modules or here.kernel_modules,
     )
 
 

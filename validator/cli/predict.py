@@ -12,32 +12,22 @@ import click
 from ..compat.evidence import measured_on
 from ..compat.image_support import image_support
 from ..compat.judge import judge, judge_uninspected
-from ..compat.machine import machine
+from ..compat.machine import judge_host
 from ..compat.older_releases import nearest_inspected, release_of_any_age
 from ..compat.releases import Release, releases
 from ..errors import EXIT_FAILED, EXIT_OK, InputError
 from ..model.prediction import HostFields, Outcome, Prediction, Rank, image_json
-from ..model.situation import (
-    JETSON,
-    KERNEL_MODULES,
-    LINUX,
-    MACHINES,
-    MODES,
-    PYPI,
-    SYSTEMS,
-    WHEELS,
-    X86_64,
-    Situation,
-)
+from ..model.situation import JETSON, KERNEL_MODULES, MACHINES, MODES, PYPI, SYSTEMS, WHEELS, Host, Software
 from ..model.spec import Cell, Choice, HostClass, ImageSpec, Variant
 from .combination import (
-    Combination,
+    Question,
     assumed_cudnn,
-    host_of,
+    host_class,
+    host_for,
     image_for,
     image_of,
     read_package,
-    situation_for,
+    software_for,
     with_this_host,
 )
 from .options import format_option, print_status, reject_options, verbose_option
@@ -175,106 +165,86 @@ def command(
         raise click.UsageError(f"--format {format_} is only for --requirements")
     if tensorflow is None:
         reject_options(_ABOUT_ONE_RELEASE, "has no effect without --tensorflow")
-    combination = Combination(
-        tensorflow=tensorflow or "",
+    host = Host(driver, None, gpu, compute_capability, system, machine, kernel_modules, compat)
+    software = Software(
+        tensorflow=tensorflow,
         python=python,
-        policy=policy,
         cuda=cuda,
         cudnn=cudnn,
-        variant=Variant(variant),
-        driver=driver,
-        gpu=gpu,
-        compute_capability=compute_capability,
-        compat=compat,
-        system=system,
-        machine=machine,
-        kernel_modules=kernel_modules,
         wheel=wheel,
+        variant=variant,
         extra=extra,
-        packages=tuple(read_package(text) for text in packages),
-        mode=mode,
+        packages=tuple(dict(map(read_package, packages)).items()),
     )
-    if combination.variant is Variant.CPU and (combination.says_more or from_host):
+    asked = Question(host, software, policy, mode)
+    if asked.on_cpu and (asked.says_more or mode or from_host):
         raise click.UsageError(
             "--system, --machine, --kernel-modules, --wheel, --extra, --package, --mode and --from-host have"
             " no effect with --variant cpu"
         )
     say_if_stale()
     if from_host:
-        combination = with_this_host(combination)
+        asked = replace(asked, host=with_this_host(host))
     if tensorflow is None:
-        return predict_newest(combination, format_)
-    nearest = nearest_inspected(tensorflow) if combination.variant is Variant.GPU else None
-    if nearest is not None and not combination.names_host:
+        return predict_newest(asked, format_)
+    nearest = None if asked.on_cpu else nearest_inspected(tensorflow)
+    if nearest is not None and not asked.names_host:
         raise InputError(
             f"no wheel of tensorflow {tensorflow} was inspected, so what it needs is not known;"
             f" the nearest that was is {nearest.version}",
             hint=f"add --driver and --gpu to ask about one machine, or ask for {nearest.version}",
         )
-    only_image = not combination.names_host and not replace(combination, mode=None).says_more
-    if combination.variant is Variant.GPU and only_image:
-        return _show_support(image_of(combination), mode, format_)
-    host = host_of(combination)
+    if not (asked.on_cpu or asked.names_host or asked.says_more):
+        return _show_support(image_of(asked), mode, format_)
+    return _predict_one(asked, nearest, format_)
+
+
+def _predict_one(asked: Question, nearest: Release | None, format_: str) -> int:
+    """Predict for one combination. nearest: None if a wheel of the release was inspected."""
+    of_class, host = host_class(asked), host_for(asked)
     if nearest is None:
-        image = image_for(combination, host)
-        situation = situation_for(combination, image, host)
-        prediction = judge(situation)
+        image = image_for(asked)
+        software = software_for(asked, image)
+        prediction = judge(software, host, asked.mode)
     else:
-        image = _image_of_uninspected(combination, nearest)
-        situation = _situation_of_uninspected(combination, image, host)
-        is_older = release_of_any_age(tensorflow) not in (None, *releases())
-        prediction = judge(situation) if is_older else judge_uninspected(situation, nearest)
+        image, software = _uninspected(asked, nearest)
+        if release_of_any_age(software.tensorflow or "") in (None, *releases()):
+            prediction = judge_uninspected(software, host, nearest, asked.mode)
+        else:
+            prediction = judge(software, host, asked.mode)
     # A Jetson has no driver release of its own: its driver is a part of JetPack.
-    is_jetson = situation.machine == JETSON and prediction.outcome is Outcome.UNKNOWN
-    if host is None and prediction.outcome is not Outcome.FAILS and not is_jetson:
-        raise _incomplete(combination)
-    code = _show(image, host, situation, prediction, format_)
-    if format_ == "text" and nearest is None and (assumed := assumed_cudnn(combination, image, situation)):
-        click.echo(assumed)
-    return code
+    is_jetson = host.machine == JETSON and prediction.outcome is Outcome.UNKNOWN
+    if of_class is None and prediction.outcome is not Outcome.FAILS and not is_jetson:
+        raise _incomplete(asked)
+    identifier = str(Cell(image, of_class)) if of_class else str(image)
+    if format_ == "json":
+        stated = _stated_json(of_class, host, software, asked.mode)
+        document = {"id": identifier, **image_json(image), **stated, "prediction": prediction.as_json()}
+        click.echo(json.dumps(document, indent=2))
+    else:
+        _show(identifier, image, host, prediction)
+        if nearest is None and (assumed := assumed_cudnn(asked, image, software)):
+            click.echo(assumed)
+    return EXIT_FAILED if prediction.outcome is Outcome.FAILS else EXIT_OK
 
 
-def _image_of_uninspected(combination: Combination, nearest: Release) -> ImageSpec:
-    """Return the software of a release of which no wheel was inspected.
+def _uninspected(asked: Question, nearest: Release) -> tuple[ImageSpec, Software]:
+    """Return the image and the software of a release of which no wheel was inspected.
 
     What was not given is what an older release was built with, or for a candidate what the nearest one was.
+    For another package, only given versions are known.
     """
-    built = release_of_any_age(combination.tensorflow) or nearest
-    cuda, cudnn = combination.cuda or built.cuda, combination.cudnn or built.cudnn
-    return ImageSpec(
-        combination.tensorflow,
-        combination.python or built.pythons[-1],
-        Variant.GPU,
-        Choice(cuda, cuda),
-        Choice(cudnn, cudnn),
+    stated = asked.software
+    built = release_of_any_age(stated.tensorflow or "") or nearest
+    python = stated.python or built.pythons[-1]
+    cuda, cudnn = stated.cuda or built.cuda, stated.cudnn or built.cudnn
+    image = ImageSpec(stated.tensorflow or "", python, Variant.GPU, Choice(cuda, cuda), Choice(cudnn, cudnn))
+    software = replace(
+        stated, wheel=stated.wheel or PYPI, library_path=True if stated.extra is None else None
     )
-
-
-def _situation_of_uninspected(
-    combination: Combination, image: ImageSpec, host: HostClass | None
-) -> Situation:
-    """Return the facts of such a release on a machine. For another package, only given versions are known."""
-    assert image.cuda is not None and image.cudnn is not None
-    from_pypi = combination.wheel in (None, PYPI)
-    return Situation(
-        tensorflow=image.tensorflow,
-        python=image.python if from_pypi else combination.python,
-        cuda=image.cuda.version if from_pypi else combination.cuda,
-        cudnn=image.cudnn.version if from_pypi else combination.cudnn,
-        driver=combination.driver,
-        gpu=combination.gpu,
-        capability=str(host.compute_capability) if host else combination.compute_capability,
-        system=combination.system or LINUX,
-        machine=combination.machine or X86_64,
-        kernel_modules=combination.kernel_modules,
-        wheel=combination.wheel or PYPI,
-        variant=image.variant.value,
-        extra=combination.extra,
-        compat=combination.compat,
-        library_path=True if combination.extra is None else None,
-        packages=dict(combination.packages),
-        mode=combination.mode,
-    )
+    if asked.from_pypi:
+        software = replace(software, python=python, cuda=cuda, cudnn=cudnn)
+    return image, software
 
 
 #: Parameters that describe a combination of one release, not a machine.
@@ -294,23 +264,15 @@ def _for_project(files: tuple[Path, ...], hosts: tuple[str, ...], format_: str) 
     return predict_project(files, hosts, format_)
 
 
-def _show(
-    image: ImageSpec, host: HostClass | None, situation: Situation, prediction: Prediction, format_: str
-) -> int:
-    identifier = str(Cell(image, host)) if host else str(image)
-    if format_ == "json":
-        found = {"id": identifier, **image_json(image), **_host_json(host, situation)}
-        click.echo(json.dumps({**found, "prediction": prediction.as_json()}, indent=2))
-    else:
-        from ..reports.terminal import prediction_text, show
+def _show(identifier: str, image: ImageSpec, host: Host, prediction: Prediction) -> None:
+    from ..reports.terminal import prediction_text, show
 
-        click.echo(identifier)
-        show(prediction_text(prediction))
-        say_recommended([image])
-        if not any(one.rank is Rank.MEASURED for one in prediction.evidence):
-            for sentence in measured_on(machine(situation)):
-                print_status(sentence)
-    return EXIT_FAILED if prediction.outcome is Outcome.FAILS else EXIT_OK
+    click.echo(identifier)
+    show(prediction_text(prediction))
+    say_recommended([image])
+    if not any(attempt.rank is Rank.MEASURED for attempt in prediction.evidence):
+        for sentence in measured_on(judge_host(host)):
+            print_status(sentence)
 
 
 class AskedFields(TypedDict):
@@ -329,20 +291,22 @@ class SituationFields(HostFields, AskedFields):
     """The machine and the installation that were asked about, as JSON."""
 
 
-def _host_json(host: HostClass | None, situation: Situation) -> SituationFields:
+def _stated_json(
+    of_class: HostClass | None, host: Host, software: Software, mode: str | None
+) -> SituationFields:
     return {
-        "host": host.identifier if host else None,
-        "driver": situation.driver,
-        "gpu": host.gpu if host else situation.gpu,
-        "compute_capability": situation.capability,
+        "host": of_class.identifier if of_class else None,
+        "driver": host.driver,
+        "gpu": of_class.gpu if of_class else host.gpu,
+        "compute_capability": host.capability,
         "runner": [],
-        "system": situation.system,
-        "machine": situation.machine,
-        "kernel_modules": situation.kernel_modules,
-        "wheel": situation.wheel,
-        "extra": situation.extra,
-        "packages": dict(situation.packages),
-        "mode": situation.mode,
+        "system": host.system,
+        "machine": host.machine,
+        "kernel_modules": host.kernel_modules,
+        "wheel": software.wheel,
+        "extra": software.extra,
+        "packages": software.versions,
+        "mode": mode,
     }
 
 
@@ -360,8 +324,8 @@ def _show_support(image: ImageSpec, mode: str | None, format_: str) -> int:
     return EXIT_FAILED if support.fails else EXIT_OK
 
 
-def _incomplete(combination: Combination) -> click.UsageError:
-    if not combination.driver:
+def _incomplete(asked: Question) -> click.UsageError:
+    if not asked.host.driver:
         return click.UsageError(
             "--driver is needed to predict for a machine. Give its driver release or branch, or leave out"
             " all options about the machine to see what the TensorFlow release needs."

@@ -19,11 +19,11 @@ from ..compat.errors import UnknownGpu
 from ..compat.hardware import parse_gpu
 from ..errors import EXIT_FAILED, EXIT_OK, InputError
 from ..model.prediction import Outcome
-from ..model.situation import LINUX, X86_64
+from ..model.situation import LINUX, X86_64, Host
 from ..model.spec import HostClass
 from ..reports.printable import json_text
 from ..reports.releases import what_works_text
-from .combination import Combination, gpu_of, host_of
+from .combination import Question, gpu_of, host_class
 from .options import print_status
 from .program import as_started
 
@@ -32,7 +32,7 @@ _WIDTH = 80
 _CAPABILITY = re.compile(r"\d{1,2}\.\d")
 
 
-def predict_newest(asked: Combination, format_: str) -> int:
+def predict_newest(asked: Question, format_: str) -> int:
     """Print which releases work on a machine, and return the exit code: 1 if none does.
 
     Raises UsageError if nothing describes the machine, and InputError for values that can't be understood.
@@ -44,16 +44,17 @@ def predict_newest(asked: Combination, format_: str) -> int:
             "--tensorflow is missing. To see which release works, describe a machine: --gpu and --driver, or"
             " --from-host on that machine."
         )
-    if asked.compute_capability:
+    host = asked.host
+    if host.capability:
         # Reports a contradiction, and text that can't be read.
-        gpu_of(asked)
+        gpu_of(host)
     try:
         answer = what_works({
-            "gpu": _known(asked.gpu, asked.compute_capability) or "",
-            "driver": asked.driver or "",
-            "python": asked.python or "",
-            "system": asked.system or LINUX,
-            "machine": asked.machine or X86_64,
+            "gpu": _readable_gpu(host) or "",
+            "driver": host.driver or "",
+            "python": asked.software.python or "",
+            "system": host.system or LINUX,
+            "machine": host.machine or X86_64,
             "registry": None,
             "images": None,
             "verdicts": None,
@@ -69,15 +70,15 @@ def predict_newest(asked: Combination, format_: str) -> int:
     return EXIT_FAILED if answer["outcome"] == Outcome.FAILS.value else EXIT_OK
 
 
-def _known(gpu: str | None, capability: str | None) -> str | None:
+def _readable_gpu(host: Host) -> str | None:
     """Return the GPU's name if it is known or the capability is not, else the compute capability."""
-    if not (gpu and capability):
-        return gpu or capability
+    if not (host.gpu and host.capability):
+        return host.gpu or host.capability
     try:
-        parse_gpu(gpu)
+        parse_gpu(host.gpu)
     except UnknownGpu:
-        return capability
-    return gpu
+        return host.capability
+    return host.gpu
 
 
 def predict_project(paths: Sequence[Path], hosts: Sequence[str], format_: str) -> int:
@@ -111,9 +112,8 @@ def _host(text: str) -> HostClass:
         raise InputError(
             f'--host: "{text}" is not a GPU and a driver', hint="write it as h100:535.183.01, or 9.0:580"
         )
-    if _CAPABILITY.fullmatch(gpu):
-        found = host_of(Combination(driver=driver, compute_capability=gpu))
-    else:
-        found = host_of(Combination(driver=driver, gpu=gpu))
-    assert found is not None
-    return found
+    is_capability = _CAPABILITY.fullmatch(gpu) is not None
+    host = Host(driver, capability=gpu) if is_capability else Host(driver, gpu=gpu)
+    named = host_class(Question(host))
+    assert named is not None
+    return named

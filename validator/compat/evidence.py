@@ -52,7 +52,7 @@ class Installed:
     """The software that was asked about, as far as evidence is compared with it.
 
     release: as in the facts. packages: names without a CUDA suffix, with versions. The other fields are those
-    of `Situation`.
+    of `Host` and `Software`.
     """
 
     release: str

@@ -15,9 +15,9 @@ from ..model.situation import EAGER, XLA
 from ..model.spec import Cell, HostClass, ImageSpec, host_identifier
 from ..versions import ComputeCapability, CudaVersion, DriverRelease
 from . import drivers, gpus, known_issues, policies
-from .predict import of_image, predict, situation_of
+from .predict import ANY_HOST, of_image, predict, software_of
 from .releases import release
-from .software import software
+from .software import judge_software
 
 
 class GpuSupportDocument(TypedDict):
@@ -151,10 +151,10 @@ def image_support(image: ImageSpec, mode: str | None = None) -> ImageSupport:
 
 def _rows(image: ImageSpec, mode: str | None) -> Iterator[GpuSupport]:
     """Yield the support of each compute capability, followed by that of models that a fact names."""
-    installed = software(situation_of(Cell(image, HostClass.without_gpu())))
+    installed = judge_software(software_of(image), ANY_HOST)
 
     def known(capability: ComputeCapability, slug: str | None) -> tuple[Reason, ...]:
-        found = known_issues.on_gpu(installed.combinations, installed.known, capability, slug)
+        found = known_issues.on_gpu(installed.combinations, installed.values, capability, slug)
         return tuple(_about(mode, found))
 
     groups: dict[ComputeCapability, dict[tuple[Reason, ...], list[gpus.Gpu]]] = {}

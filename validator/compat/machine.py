@@ -1,4 +1,4 @@
-"""The machine of a situation, as the rules see it: the driver, the libcuda in use and the GPU."""
+"""Judge a host by itself: its driver, the libcuda in use and its GPU."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass
 
 from ..model.prediction import Reason
-from ..model.situation import WINDOWS, WSL2, Situation
+from ..model.situation import Host
 from ..model.spec import NO_GPU
 from ..versions import ComputeCapability, CudaVersion, DriverRelease
 from . import drivers, gpus, loose_values, older_releases, platforms
@@ -40,49 +40,29 @@ class Machine:
     is_jetson: bool = False
 
 
-def machine(situation: Situation) -> Machine:
-    """Return the machine that a situation describes."""
-    return _machine(
-        situation.driver,
-        situation.driver_cuda,
-        situation.gpu,
-        situation.capability,
-        situation.system,
-        situation.kernel_modules,
-        situation.compat,
-    )
-
-
 @functools.lru_cache(maxsize=8192)
-def _machine(
-    driver_text: str | None,
-    driver_cuda: str | None,
-    gpu: str | None,
-    capability_text: str | None,
-    system: str | None,
-    modules: str | None,
-    compat: str | None,
-) -> Machine:
-    on_windows = system in (WINDOWS, WSL2)
-    if gpu == NO_GPU:
+def judge_host(host: Host) -> Machine:
+    """Return the machine that is known of a host. Its architecture makes no difference here."""
+    on_windows = host.on_windows
+    if host.gpu == NO_GPU:
         return Machine(False, on_windows, None, None, None, None, None, (), ())
-    capability, model, kind, reasons = _gpu(gpu, capability_text)
-    driver = loose_values.driver(driver_text)
-    shown = loose_values.cuda(driver_cuda)
+    capability, model, kind, reasons = _gpu(host.gpu, host.capability)
+    driver = loose_values.driver(host.driver)
+    shown = loose_values.cuda(host.driver_cuda)
     if driver is None and shown is not None:
         driver = older_releases.driver_with(shown, on_windows)
     linux = _linux_branch(driver) if driver and on_windows else driver
     if capability is not None and not on_windows:
-        wrong = platforms.kernel_modules(modules, capability)
+        wrong = platforms.kernel_modules(host.kernel_modules, capability)
         reasons += (wrong,) if wrong else ()
-    facts = {"driver": linux, "gpu": capability, "system": system}
+    facts = {"driver": linux, "gpu": capability, "system": host.system}
     missing = tuple(name for name, value in facts.items() if value is None)
     is_jetson = kind == gpus.EMBEDDED
     if linux is None:
         return Machine(
             True, on_windows, driver, None, capability, None, None, reasons, missing, model, is_jetson
         )
-    user = user_driver(linux, compat if loose_values.cuda(compat) else None, kind)
+    user = user_driver(linux, host.compat if loose_values.cuda(host.compat) else None, kind)
     branch = drivers.branch_of(user.branch)
     if capability is not None:
         reasons += drivers.knows_gpu(linux.branch, user.branch, capability)
@@ -101,25 +81,27 @@ def _machine(
     )
 
 
-def runs_toolkit(found: Machine, toolkit: CudaVersion) -> Reason | None:
+def runs_toolkit(machine: Machine, toolkit: CudaVersion) -> Reason | None:
     """Decide if the driver runs the libraries of a toolkit; None if the driver is not known."""
-    if found.driver is None:
+    if machine.driver is None:
         return None
-    lifted_to = found.user.lifted_to if found.user else None
-    floor = older_releases.oldest_driver(toolkit, found.on_windows)
+    lifted_to = machine.user.lifted_to if machine.user else None
+    floor = older_releases.oldest_driver(toolkit, machine.on_windows)
     if (
         floor is not None
         and lifted_to is None
-        and (found.on_windows or drivers.minor_version(toolkit.major) is None)
+        and (machine.on_windows or drivers.minor_version(toolkit.major) is None)
     ):
-        where = " for Windows" if found.on_windows else ""
-        if found.driver < floor.driver:
+        where = " for Windows" if machine.on_windows else ""
+        if machine.driver < floor.driver:
             return floor.fact.fails(
-                f"CUDA {toolkit} needs driver {floor.driver} or newer{where}; this is {found.driver}",
+                f"CUDA {toolkit} needs driver {floor.driver} or newer{where}; this is {machine.driver}",
                 "driver_too_old",
             )
-        return floor.fact.works(f"driver {found.driver} runs CUDA {toolkit} ({floor.driver} or newer{where})")
-    return drivers.runs_toolkit(toolkit, found.linux, lifted_to) if found.linux else None
+        return floor.fact.works(
+            f"driver {machine.driver} runs CUDA {toolkit} ({floor.driver} or newer{where})"
+        )
+    return drivers.runs_toolkit(toolkit, machine.linux, lifted_to) if machine.linux else None
 
 
 def _gpu(

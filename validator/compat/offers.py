@@ -1,23 +1,27 @@
-"""For a machine, what each TensorFlow release offers: images of this project, and what pip installs."""
+"""What each TensorFlow release offers on a machine: images of this project, and what pip installs.
+
+`newest_that_works` searches for one release, and `offers` tells about each of them. Both judge an
+installation with `_installation`, and `judge` caches what it says.
+"""
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..model.prediction import Outcome, Prediction, Reason
-from ..model.situation import LINUX, WSL2, X86_64, Situation
-from ..model.spec import AS_BUILT, POLICIES, Cell, Choice, HostClass, ImageSpec, Variant
+from ..model.situation import LINUX, PYPI, WSL2, X86_64, XLA, Host, Software
+from ..model.spec import AS_BUILT, LATEST, POLICIES, Choice, ImageSpec, Variant
 from ..versions import leading_numbers
-from . import loose_values, older_releases, policies
+from . import loose_values, policies
 from .errors import PolicyError, UnknownNameError
 from .judge import judge
-from .predict import situation_of
-from .releases import Release, releases
+from .older_releases import older_releases, release_of_any_age
+from .predict import software_of
+from .releases import Release, is_candidate, newest, releases
 from .releases import release as find_release
-from .suggest import installed, pythons_to_try
 
 _BEST_FIRST = (Outcome.WORKS, Outcome.UNKNOWN, Outcome.FAILS)
 #: The oldest Python for which this project makes images: its probe needs it.
@@ -27,6 +31,28 @@ _IDENTIFIER = re.compile(
     r"tf(?P<tensorflow>[^-_]+)-cuda(?P<cuda>[^-_]+)-cudnn(?P<cudnn>[^-_]+)-py(?P<major>\d)(?P<minor>\d+)"
     r"(?:-(?P<base>[^_]+))?(?P<added>_.+)?"
 )
+
+
+@dataclass(frozen=True)
+class Installation:
+    """A release that pip installs with CUDA's libraries, and whether it works.
+
+    python: the Python to install it with. library_path: True if the loader has to be told where NVIDIA's
+        wheels are, because the release itself does not look there. alone: the prediction if it is not told.
+    eager_only: True if it was chosen although functions that XLA compiles don't work.
+    """
+
+    release: Release
+    python: str
+    library_path: bool
+    prediction: Prediction
+    alone: Prediction
+    eager_only: bool = False
+
+    @property
+    def requirement(self) -> str:
+        """`tensorflow[and-cuda]==2.20.0`; without the extra for a release that has none."""
+        return requirement(self.release)
 
 
 @dataclass(frozen=True)
@@ -48,32 +74,18 @@ class Image:
 
 
 @dataclass(frozen=True)
-class Pip:
-    """An installation with pip. python: the Python to install it with.
-
-    library_path: True if it works only if the loader is told of NVIDIA's wheels. alone: the prediction if the
-    loader is not told of them.
-    """
-
-    python: str
-    library_path: bool
-    prediction: Prediction
-    alone: Prediction
-
-
-@dataclass(frozen=True)
 class Offer:
     """A release on a machine. images: none if this project makes no image of it for such a machine."""
 
     release: Release
     images: tuple[Image, ...]
-    pip: Pip
+    pip: Installation
 
 
 def outcome(prediction: Prediction, mode: str) -> Outcome:
     """Return the outcome for `eager` or `xla`."""
-    found: Outcome | None = getattr(prediction, mode)
-    return prediction.outcome if found is None else found
+    in_mode: Outcome | None = getattr(prediction, mode)
+    return prediction.outcome if in_mode is None else in_mode
 
 
 def cautions(prediction: Prediction) -> list[Reason]:
@@ -82,9 +94,210 @@ def cautions(prediction: Prediction) -> list[Reason]:
 
 
 def rank(prediction: Prediction) -> tuple[int, ...]:
-    """Return a number for each of the outcomes. Those of the best prediction are the lowest."""
+    """Return a number for each of the outcomes; the best prediction has the lowest numbers."""
     modes = (prediction.outcome, outcome(prediction, "eager"), outcome(prediction, "xla"))
     return tuple(map(_BEST_FIRST.index, modes))
+
+
+def first_usable(
+    images: Iterable[ImageSpec],
+    predict: Callable[[ImageSpec], Sequence[Prediction]],
+    accepted: Container[Outcome | None] = (Outcome.WORKS,),
+) -> ImageSpec | None:
+    """Return the first image that works on all machines, else the first whose eager operations do, or None.
+
+    predict: returns the predictions of an image, one for each machine. accepted: the outcomes that count.
+    """
+    eager = None
+    for image in images:
+        predictions = predict(image)
+        if all(prediction.outcome in accepted for prediction in predictions):
+            return image
+        if eager is None and all(prediction.eager in accepted for prediction in predictions):
+            eager = image
+    return eager
+
+
+# Installations with pip.
+
+
+# A diagnosis asks for it once for each remedy.
+@functools.lru_cache(maxsize=1024)
+def newest_that_works(host: Host, python: str | None) -> Installation | None:
+    """Return the newest stable release that pip can install on a machine and that works there.
+
+    python: the machine's, or None. A release that finds CUDA's libraries by itself is preferred to a newer
+    one that does not. A release for the machine's Python is preferred to one that needs another Python. A
+    release that works only for eager operations comes last. If facts about the machine are missing, return
+    the newest release that nothing speaks against. Return None if there is none.
+    """
+    stable = [release for release in reversed(releases()) if not release.prerelease]
+    pythons = dict.fromkeys((loose_values.minor(python), None))
+    by_path = [(release, path) for path in (False, True) for release in stable]
+    by_release = [(release, path) for release in stable for path in (False, True)]
+    for order, eager_only in ((by_path, False), (by_release, True)):
+        for wanted in pythons:
+            for release, library_path in order:
+                chosen = _works(host, release, wanted, library_path, eager_only)
+                if chosen is not None:
+                    return chosen
+    return None
+
+
+def candidate_that_works(host: Host, python: str | None) -> Installation | None:
+    """Return the newest release candidate if pip can install it on a machine and it works there.
+
+    None if it does not, or if a stable release is newer.
+    """
+    for release in reversed(releases()):
+        if is_candidate(release.version):
+            for library_path in (False, True):
+                chosen = _works(host, release, loose_values.minor(python), library_path)
+                if chosen is not None and chosen.prediction.outcome is Outcome.WORKS:
+                    return chosen
+            return None
+    return None
+
+
+def same_or_newest(host: Host, software: Software) -> Installation | None:
+    """Return the release in use if it works on the machine with the libraries it was built for.
+
+    Otherwise return the newest that does, or None if there is none.
+    """
+    own = release_of_any_age(software.tensorflow or "")
+    if own in releases() and not own.prerelease:
+        for library_path in (False, True):
+            chosen = _works(host, own, loose_values.minor(software.python), library_path)
+            if chosen is not None:
+                return chosen
+    return newest_that_works(host, software.python)
+
+
+def why_not(host: Host, python: str | None, tensorflow: str | None = None) -> str:
+    """Return the reason why a release does not work on a machine, as a sentence without a full stop.
+
+    tensorflow: None for the newest release. Empty if it works, or if it is not one of those that can be
+    suggested.
+    """
+    release = release_of_any_age(tensorflow) if tensorflow is not None else newest()
+    if release not in releases():
+        return ""
+    wanted = _pythons_to_try(release, loose_values.minor(python))[0]
+    reasons = _installation(host, release, wanted, library_path=True).reasons
+    return next((reason.text for reason in reasons if reason.outcome is Outcome.FAILS), "")
+
+
+def _works(
+    host: Host, release: Release, python: str | None, library_path: bool, eager_only: bool = False
+) -> Installation | None:
+    """Return the installation of a release if nothing speaks against it.
+
+    python: the one to install it with; None for the newest with which nothing speaks against it.
+    """
+    for wanted in _pythons_to_try(release, python):
+        prediction = _installation(host, release, wanted, library_path=library_path)
+        decides = prediction.eager if eager_only else prediction.outcome
+        doubts = any(
+            reason.outcome is Outcome.UNKNOWN and not (eager_only and reason.mode == XLA)
+            for reason in prediction.reasons
+        )
+        if decides is Outcome.WORKS or (decides is Outcome.UNKNOWN and prediction.missing and not doubts):
+            alone = _installation(host, release, wanted, library_path=False)
+            return Installation(release, wanted, library_path, prediction, alone, eager_only)
+    return None
+
+
+def _installation(host: Host, release: Release, python: str, *, library_path: bool) -> Prediction:
+    """Predict for a release that pip installs. TensorFlow's wheels with CUDA are for Linux on x86_64."""
+    host = replace(host, system=host.system or LINUX, machine=host.machine or X86_64)
+    return judge(replace(installed(release, library_path=library_path), python=python), host)
+
+
+def _pythons_to_try(release: Release, python: str | None) -> tuple[str, ...]:
+    """Return the Pythons to install a release with, the preferred one first.
+
+    python: the machine's, which is then the only one; None for every Python that the release has a wheel for.
+    """
+    return (python,) if python else release.pythons[::-1]
+
+
+@functools.lru_cache(maxsize=1024)
+def installed(release: Release, *, library_path: bool) -> Software:
+    """Return what pip installs from PyPI for a release, with its extra if it has one.
+
+    library_path: True if the loader is told where NVIDIA's wheels are.
+    """
+    software = Software(
+        tensorflow=release.version,
+        cuda=release.cuda,
+        cudnn=release.cudnn,
+        variant=Variant.GPU.value,
+        wheel=PYPI,
+        extra=has_extra(release),
+        library_path=library_path,
+    )
+    if not release.wheels:
+        return software
+    policy = LATEST if release.extra_style == "range" else AS_BUILT
+    try:
+        cuda, cudnn = policies.choose(release, policy, policy)
+    except PolicyError:
+        cuda, cudnn = policies.choose(release, AS_BUILT, AS_BUILT)
+    packages = {"nvidia-cudnn": policies.cudnn_version(release, cudnn)}
+    nvcc = policies.cuda_wheels(release, cuda).get(f"nvidia-cuda-nvcc-{release.suffix}")
+    if nvcc:
+        packages["nvidia-cuda-nvcc"] = nvcc
+    return replace(
+        software, cuda=cuda.version, cudnn=packages["nvidia-cudnn"], packages=tuple(packages.items())
+    )
+
+
+def requirement(release: Release) -> str:
+    """Return what pip is asked for to install a release with CUDA's libraries.
+
+    For a release that is known only by its minor version, this is the newest of the series.
+    """
+    extra = "[and-cuda]" if has_extra(release) else ""
+    version = release.version if release.version.count(".") > 1 else f"{release.version}.*"
+    return f"{release.package}{extra}=={version}"
+
+
+def has_extra(release: Release) -> bool:
+    """Return whether a release has the extra `and-cuda`."""
+    return release.extra_style != "none"
+
+
+def needs_another_python(chosen: Installation, python: str | None) -> bool:
+    """Return True if an installation needs another Python than the machine's.
+
+    python: the machine's; if it is None, the newest one that the release has a wheel for counts.
+    """
+    return chosen.python != (loose_values.minor(python) or chosen.release.pythons[-1])
+
+
+def notes_about(chosen: Installation, *, has_cuda: bool = False) -> list[str]:
+    """Return what to know about an installation, as sentences. has_cuda: CUDA's libraries are there too."""
+    release = chosen.release
+    notes = []
+    if not has_extra(release) and not has_cuda:
+        notes.append(
+            f"TensorFlow {release.version} does not bring CUDA's libraries: install CUDA {release.cuda} and"
+            f" cuDNN {release.cudnn} too."
+        )
+    if chosen.library_path:
+        notes.append(
+            f"TensorFlow {release.version} does not search all directories of NVIDIA's wheels: tell the"
+            " loader about them before Python starts."
+        )
+    if chosen.eager_only:
+        notes.append(
+            f"With TensorFlow {release.version} only eager execution and graphs work on this GPU. XLA fails:"
+            " leave jit_compile=True out."
+        )
+    return notes
+
+
+# What every release offers.
 
 
 # The page asks for the same images with each question.
@@ -112,75 +325,57 @@ def image_of(identifier: str) -> ImageSpec | None:
     return spec if spec.identifier + (match["added"] or "") == identifier else None
 
 
-def offers(machine: Situation, known: Mapping[str, ImageSpec]) -> Iterator[Offer]:
+def offers(host: Host, python: str | None, images: Mapping[str, ImageSpec]) -> Iterator[Offer]:
     """Yield what each stable release offers, the newest first.
 
-    machine: its driver, GPU, system, architecture and Python; what is not known is None. known: images to
-    consider besides the usual ones, by their identifiers, such as those that can be pulled.
+    python: the machine's, or None. images: those to consider besides the usual ones, by their identifiers,
+    such as those that can be pulled.
     """
     stable = [release for release in releases() if not release.prerelease]
-    for release in reversed((*older_releases.older_releases(), *stable)):
-        yield offer(machine, release, known)
+    for release in reversed((*older_releases(), *stable)):
+        yield offer(host, python, release, images)
 
 
-def offer(machine: Situation, release: Release, known: Mapping[str, ImageSpec]) -> Offer:
-    """Return what one release offers. machine, known: as in `offers`."""
-    return Offer(release, tuple(_images(machine, release, known)), _pip(machine, release))
+def offer(host: Host, python: str | None, release: Release, images: Mapping[str, ImageSpec]) -> Offer:
+    """Return what one release offers. The arguments are those of `offers`."""
+    minor = loose_values.minor(python)
+    pips = [_either_way(host, release, wanted) for wanted in _pythons_to_try(release, minor)]
+    pip = min(pips, key=lambda pip: (rank(pip.prediction), pip.library_path))
+    return Offer(release, tuple(_images(host, minor, release, images)), pip)
 
 
-def _pip(machine: Situation, release: Release) -> Pip:
-    """Return the installation with the machine's Python or, if that is not known, with the best one."""
-    pythons = pythons_to_try(release, loose_values.minor(machine.python))
-    return min((_pip_with(python, machine, release) for python in pythons), key=_rank_of_pip)
-
-
-def _rank_of_pip(pip: Pip) -> tuple[object, ...]:
-    return rank(pip.prediction), pip.library_path
-
-
-def _pip_with(python: str, machine: Situation, release: Release) -> Pip:
-    alone, told = (
-        judge(replace(installed(machine, release, library_path=library_path), python=python))
-        for library_path in (False, True)
-    )
+def _either_way(host: Host, release: Release, python: str) -> Installation:
+    """Return an installation in which the loader is told about NVIDIA's wheels only if that is better."""
+    alone, told = (_installation(host, release, python, library_path=path) for path in (False, True))
     if rank(told) < rank(alone):
-        return Pip(python, True, told, alone)
+        return Installation(release, python, True, told, alone)
     # If it fails either way, the missing library path is not the reason.
     prediction = told if alone.outcome is Outcome.FAILS and rank(told) == rank(alone) else alone
-    return Pip(python, False, prediction, prediction)
+    return Installation(release, python, False, prediction, prediction)
 
 
-def _images(machine: Situation, release: Release, known: Mapping[str, ImageSpec]) -> Iterator[Image]:
-    """Yield a release's images: those of each policy, the recommended first, and the known."""
-    if machine.system not in (None, LINUX, WSL2) or machine.machine not in (None, X86_64):
+def _images(
+    host: Host, python: str | None, release: Release, images: Mapping[str, ImageSpec]
+) -> Iterator[Image]:
+    """Yield a release's images: those of each policy, the recommended first, and the given ones."""
+    if host.system not in (None, LINUX, WSL2) or host.machine not in (None, X86_64):
         return
-    pythons = _pythons(machine, release)
+    pythons = [one for one in release.pythons if leading_numbers(one) >= _OLDEST_PYTHON][::-1]
+    pythons = [python] if python in pythons else pythons
     if not pythons or not release.wheels:
         return
-    choices = list(_choices(release))
-    usual = [ImageSpec(release.version, pythons[0], Variant.GPU, cuda, cudnn) for cuda, cudnn in choices]
+    usual = [
+        ImageSpec(release.version, pythons[0], Variant.GPU, cuda, cudnn) for cuda, cudnn in _choices(release)
+    ]
     others = {
         identifier: spec
-        for identifier, spec in known.items()
+        for identifier, spec in images.items()
         if spec.tensorflow == release.version and spec.python in pythons
     }
+    # An image brings its own libraries, so a cuda-compat package of the machine makes no difference.
+    there = replace(host, system=host.system or LINUX, machine=X86_64, kernel_modules=None, compat=None)
     for identifier, spec in ({spec.identifier: spec for spec in usual} | others).items():
-        situation = replace(
-            situation_of(Cell(spec, HostClass.without_gpu())),
-            system=machine.system or LINUX,
-            driver=machine.driver,
-            driver_cuda=machine.driver_cuda,
-            gpu=machine.gpu,
-            capability=machine.capability,
-        )
-        yield Image(identifier, spec, spec in usual, judge(situation))
-
-
-def _pythons(machine: Situation, release: Release) -> list[str]:
-    """Return the machine's Python if the release has a wheel for it, else those of the release."""
-    usable = [python for python in release.pythons if leading_numbers(python) >= _OLDEST_PYTHON]
-    wanted = loose_values.minor(machine.python)
-    return [wanted] if wanted in usable else usable[::-1]
+        yield Image(identifier, spec, spec in usual, judge(software_of(spec), there))
 
 
 def _choices(release: Release) -> Iterator[tuple[Choice, Choice]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, replace
 
-from ..model.prediction import Outcome, Prediction
-from ..model.situation import EAGER, WINDOWS, WSL2, Situation
+from ..model.prediction import Outcome
+from ..model.situation import EAGER, Host
 from ..versions import ComputeCapability, CudaVersion, DriverRelease
 from . import drivers, facts, gpus, loose_values
 from .errors import UnknownGpu
@@ -28,27 +28,27 @@ class OtherDriver:
     is_older: bool
 
 
-def other_driver(machine: Situation) -> OtherDriver | None:
+def other_driver(host: Host, python: str | None) -> OtherDriver | None:
     """Return the driver that allows a newer release; None if there is none, or if the machine's is not known.
 
     A release can be used if eager operations work in an image of this project or with pip, or if nothing
     speaks against it and only facts about the machine are missing.
     """
-    own = loose_values.driver(machine.driver)
-    if own is None and machine.driver_cuda:
-        own = driver_with(CudaVersion.parse(machine.driver_cuda), _on_windows(machine))
+    own = loose_values.driver(host.driver)
+    if own is None and host.driver_cuda:
+        own = driver_with(CudaVersion.parse(host.driver_cuda), host.on_windows)
     if own is None:
         return None
-    capability = loose_values.capability(machine.capability) or _capability_of(machine.gpu)
+    capability = loose_values.capability(host.capability) or _capability_of(host.gpu)
     last = drivers.last_branch(capability) if capability else None
     is_older = last is not None and own.branch > last
-    known = [one for one in _candidates() if last is None or one.branch <= last]
-    wanted = known[-1:] if is_older else [one for one in known if own < one]
-    found = _newest_release(_with(machine, wanted[-1])) if wanted else None
-    if found is None or found == _newest_release(machine):
+    drivers_for_gpu = [driver for driver in _candidates() if last is None or driver.branch <= last]
+    wanted = drivers_for_gpu[-1:] if is_older else [driver for driver in drivers_for_gpu if own < driver]
+    newest = _newest_release(_with(host, wanted[-1]), python) if wanted else None
+    if newest is None or newest == _newest_release(host, python):
         return None
     # A single release sorts before its branch, because a branch stands for its newest release.
-    fitting = (one for one in wanted if _is_usable(offer(_with(machine, one), found, {})))
+    fitting = (driver for driver in wanted if _is_usable(offer(_with(host, driver), python, newest, {})))
     return OtherDriver(next(fitting), last, is_older)
 
 
@@ -59,25 +59,18 @@ def _capability_of(name: str | None) -> ComputeCapability | None:
         return None
 
 
-def _with(machine: Situation, driver: DriverRelease) -> Situation:
-    return replace(machine, driver=str(driver), driver_cuda=None)
+def _with(host: Host, driver: DriverRelease) -> Host:
+    return replace(host, driver=str(driver), driver_cuda=None)
 
 
-def _on_windows(machine: Situation) -> bool:
-    return machine.system in (WINDOWS, WSL2)
+def _newest_release(host: Host, python: str | None) -> Release | None:
+    return next((offer.release for offer in offers(host, python, {}) if _is_usable(offer)), None)
 
 
-def _newest_release(machine: Situation) -> Release | None:
-    return next((one.release for one in offers(machine, {}) if _is_usable(one)), None)
-
-
-def _is_usable(one: Offer) -> bool:
-    return any(map(_fits, (*(image.prediction for image in one.images), one.pip.prediction)))
-
-
-def _fits(prediction: Prediction) -> bool:
-    found = outcome(prediction, EAGER)
-    return found is Outcome.WORKS or (found is Outcome.UNKNOWN and bool(prediction.missing))
+def _is_usable(offer: Offer) -> bool:
+    predictions = (*(image.prediction for image in offer.images), offer.pip.prediction)
+    eager = [(outcome(prediction, EAGER), prediction.missing) for prediction in predictions]
+    return any(seen is Outcome.WORKS or (seen is Outcome.UNKNOWN and missing) for seen, missing in eager)
 
 
 @functools.cache

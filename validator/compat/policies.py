@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from ..conditions import fact_kind
 from ..model.prediction import Outcome, Reason
-from ..model.situation import LINUX, MODES, PYPI, X86_64, Situation
+from ..model.situation import LINUX, MODES, PYPI, X86_64, Host, Software
 from ..model.spec import AS_BUILT, LATEST, RECOMMENDED, Choice, ImageSpec, Variant
 from ..versions import Range, Version, is_release_of, major_minor, release_comparer
 from . import cudnn as cudnn_rules
@@ -379,22 +379,18 @@ def _faults(release: Release, pair: tuple[Choice, Choice], model: str) -> list[R
     installed = {"nvidia-cudnn": cudnn_version(release, cudnn)}
     if nvcc := cuda_wheels(release, cuda).get(f"nvidia-cuda-nvcc-{release.suffix}"):
         installed["nvidia-cuda-nvcc"] = nvcc
-    prediction = judge(
-        Situation(
-            tensorflow=release.version,
-            python=release.pythons[-1],
-            cuda=cuda.version,
-            cudnn=installed["nvidia-cudnn"],
-            gpu=model,
-            system=LINUX,
-            machine=X86_64,
-            wheel=PYPI,
-            variant=Variant.GPU.value,
-            extra=False,
-            library_path=True,
-            packages=installed,
-        )
+    software = Software(
+        tensorflow=release.version,
+        python=release.pythons[-1],
+        cuda=cuda.version,
+        cudnn=installed["nvidia-cudnn"],
+        wheel=PYPI,
+        variant=Variant.GPU.value,
+        extra=False,
+        library_path=True,
+        packages=tuple(installed.items()),
     )
+    prediction = judge(software, Host(gpu=model, system=LINUX, machine=X86_64))
     return [one for one in prediction.reasons if one.outcome is not Outcome.WORKS and not one.advisory]
 
 

@@ -15,15 +15,15 @@ from ..compat import known_issues
 from ..compat.older_releases import release_of_any_age
 from ..conditions import FACT, fact_kind
 from ..model.prediction import Outcome, Prediction, Reason, Rule
-from ..model.situation import Situation
+from ..model.situation import Host, Software
 from ..model.spec import Variant
 from .observations import DISTRIBUTIONS, Observation, Observations, normalized, on_windows, tensorflow
-from .situation import situation
+from .situation import read_host, read_software
 
 #: The kind of the observations that are added.
 FAILS = "combination_fails"
 
-#: The facts that each rule rests on, as fields of `Situation`. The first one that was read gives
+#: The facts that each rule rests on, as fields of `Host` and `Software`. The first one that was read gives
 #: the place of the observation.
 _FACTS: Mapping[Rule, tuple[str, ...]] = {
     "driver_too_old": ("driver", "cuda", "tensorflow"),
@@ -59,22 +59,24 @@ def is_judged(one: Observation) -> bool:
 
 def judge(observations: Observations) -> Prediction:
     """Add the reasons why the facts can't work, and return the prediction for them."""
-    read = situation(observations)
-    prediction = compat.judge(_completed(read))
-    for reason in (*_of_the_request(read, observations), *prediction.reasons):
+    software, host = read_software(observations), read_host(observations)
+    mode = observations.value("mode", "name")
+    completed = _completed(software)
+    prediction = compat.judge(completed, host, mode)
+    for reason in (*_of_the_request(software, observations), *prediction.reasons):
         if reason.outcome is Outcome.FAILS and reason.rule is not None:
             bases = tuple(_bases(_FACTS[reason.rule], observations))
             if bases and reason.rule != "known_issue":
                 observations.conclude(FAILS, _values(reason), *bases)
-    _add_facts(_completed(read), observations)
+    _add_facts(completed, host, observations)
     return prediction
 
 
-def _add_facts(read: Situation, observations: Observations) -> None:
+def _add_facts(software: Software, host: Host, observations: Observations) -> None:
     """Add what holds of the known combinations and traits, with the values that they ask about."""
-    known = compat.known_values(read)
-    for identifier, (one, holds) in compat.facts_of(read).items():
-        asked = dict.fromkeys(comparison.kind for comparison in one.when.comparisons())
+    values = compat.known_values(software, host)
+    for identifier, (fact, holds) in compat.facts_of(software, host).items():
+        asked = dict.fromkeys(comparison.kind for comparison in fact.when.comparisons())
         # Packages come first, because they are what is to be changed.
         kinds = sorted(asked, key=lambda kind: kind in _READ_FROM)
         if holds is False:
@@ -82,34 +84,31 @@ def _add_facts(read: Situation, observations: Observations) -> None:
         if holds is None:
             observations.undecided.add(fact_kind(identifier))
             continue
-        fails = one.means == known_issues.FAILS
-        values = {kind: known[kind] for kind in kinds if kind in known}
-        reason = _values(one.reason()) if fails else {}
+        asked_values = {kind: values[kind] for kind in kinds if kind in values}
+        reason = _values(fact.reason()) if fact.means == known_issues.FAILS else {}
         bases = tuple(_bases(kinds, observations))
-        observations.conclude(fact_kind(identifier), {**values, **reason, "holds": "yes"}, *bases)
+        observations.conclude(fact_kind(identifier), {**asked_values, **reason, "holds": "yes"}, *bases)
 
 
-def _completed(read: Situation) -> Situation:
-    """Return the facts with those added that follow from them: a wheel opens the libraries of its CUDA.
+def _completed(software: Software) -> Software:
+    """Return the software with what follows from it: a wheel opens the libraries of its CUDA.
 
     If the wheel was installed without these libraries, they may be missing, so none are added.
     """
-    release = release_of_any_age(read.tensorflow or "")
-    on_gpu = read.variant != Variant.CPU.value and read.extra is not False
-    if read.cuda is None and release is not None and on_gpu:
-        read = replace(read, cuda=release.cuda)
-    if read.cudnn is None and "cudnn" in read.packages:
-        read = replace(read, cudnn=read.packages["cudnn"])
-    return read
+    release = release_of_any_age(software.tensorflow or "")
+    on_gpu = software.variant != Variant.CPU.value and software.extra is not False
+    if software.cuda is None and release is not None and on_gpu:
+        software = replace(software, cuda=release.cuda)
+    return replace(software, cudnn=software.cudnn or software.versions.get("cudnn"))
 
 
-def _of_the_request(read: Situation, observations: Observations) -> Iterator[Reason]:
+def _of_the_request(software: Software, observations: Observations) -> Iterator[Reason]:
     """Yield why the release that pip was asked for can't be installed, if it is not the one in use."""
     requested = _requested(observations)
     version = requested.values["version"] if requested else None
-    if version is None or version == read.tensorflow or read.python is None:
+    if version is None or version == software.tensorflow or software.python is None:
         return
-    judged = compat.judge(Situation(tensorflow=version, python=read.python))
+    judged = compat.judge(Software(tensorflow=version, python=software.python), Host())
     yield from (reason for reason in judged.reasons if reason.rule == "python_without_wheel")
 
 
@@ -126,14 +125,14 @@ def _values(reason: Reason) -> Mapping[str, str]:
 
 
 def _bases(fields: Iterable[str], observations: Observations) -> Iterator[Observation]:
-    """Yield what fields of the situation, or packages by name, were read from."""
+    """Yield what fields of the host and the software, or packages by name, were read from."""
     for field in fields:
         base = (_READ_FROM.get(field) or _package(field))(observations)
         if base is not None:
             yield base
 
 
-# The observation that a field of the situation was read from. `situation` reads them in the same order.
+# The observation that a field was read from. `diagnosis.situation` reads them in the same order.
 
 _Find = Callable[[Observations], "Observation | None"]
 

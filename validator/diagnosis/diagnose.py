@@ -17,7 +17,7 @@ from .combination import judge
 from .conclusions import capability, conclude, newest_release_for, requested_cudart
 from .messages import FAULT, UNRECOGNIZED, catalogue, printed
 from .observations import Observations, on_windows, tensorflow
-from .situation import situation
+from .situation import read_host, read_software
 from .suitable_release import suitable_release
 from .ways import Reader
 
@@ -108,7 +108,9 @@ def _diagnose(observations: Observations, read: str, image: str = "") -> Diagnos
         faults = [kind for kind in faults if kind == UNRECOGNIZED]
     unknown = observations.evidence(one for kind in faults for one in observations.of(kind))[:_UNKNOWN]
     kind = next_step.answer(observations, prediction, causes, faults)
-    works = "" if causes or kind in (GPU_USED, NO_FAULT) else suitable_release(situation(observations))
+    works = ""
+    if not causes and kind not in (GPU_USED, NO_FAULT):
+        works = suitable_release(read_host(observations), read_software(observations).python)
     return Diagnosis(
         answer=kind,
         causes=causes,

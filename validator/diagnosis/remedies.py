@@ -11,7 +11,7 @@ from ..model.diagnosis import Remedy
 from .causes import CauseEntry, RemedyEntry
 from .lookup import chosen_finder
 from .observations import Observations
-from .situation import situation
+from .situation import read_host, read_software
 from .ways import Reader, for_uv
 
 _NEEDED = "what `python -m validator predict --tensorflow RELEASE` names for your release (2.8 and later)"
@@ -72,18 +72,19 @@ def _possible(
     If the release rules any of the fitting ones out, the reason why no release works comes after the others.
     If none fits at all, that reason comes instead of all remedies of the cause.
     """
-    read = situation(observations)
+    host, software = read_host(observations), read_software(observations)
     possible = []
     for entry in fitting or remedies:
         names = entry.placeholders & PLACEHOLDERS
         # Finding a release takes time.
-        filled = filling(entry.way, names, entry.commands, read) if names else Filling({})
+        filled = filling(entry.way, names, entry.commands, host, software) if names else Filling({})
         if filled is not None:
             possible.append((entry, filled))
     if fitting and len(possible) == len(fitting):
         return possible
     for entry in remedies:
-        reason = nothing_works(entry.way, entry.placeholders & PLACEHOLDERS, entry.commands, read)
+        names = entry.placeholders & PLACEHOLDERS
+        reason = nothing_works(entry.way, names, entry.commands, host, software)
         if reason:
             return [*(possible if fitting else ()), (RemedyEntry("any", reason, ()), Filling({}))]
     return possible

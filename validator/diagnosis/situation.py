@@ -1,16 +1,16 @@
-"""Turn what was read into the facts that `compat` judges. Only observed and stated facts count."""
+"""Read the host and the software that `compat` judges. Only observed and stated facts count."""
 
 from __future__ import annotations
 
 import re
 
 from ..compat import gpus
-from ..model.situation import Situation
+from ..model.situation import Host, Software
 from ..versions import leading_numbers
 from .messages import FAULT, UNRECOGNIZED
 from .observations import Observations, normalized, on_windows, release
 
-#: Values of the kind `machine`, in lower case, that `Situation.machine` knows by another name or the same.
+#: Values of the kind `machine`, in lower case, that `Host.machine` knows by another name or the same.
 _MACHINES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 #: Distributions that are TensorFlow without CUDA.
 _CPU_PACKAGES = frozenset({"tensorflow-cpu", "tf-nightly-cpu", "intel-tensorflow"})
@@ -20,16 +20,9 @@ _OF_THE_EXTRA = ("nvidia-cudnn-cu", "nvidia-cuda-runtime")
 _PIP_FAILED = ("pip_no_matching_distribution", "pip_no_version", UNRECOGNIZED, FAULT)
 
 
-def situation(observations: Observations) -> Situation:
-    """Return what is known of the failing state."""
-    found = release(observations)
-    packages = _packages(observations)
-    python = packages.pop("python", None)
-    return Situation(
-        tensorflow=found[0] if found else None,
-        python=observations.value("python", "version") or python or _python_of_path(observations),
-        cuda=_cuda(observations),
-        cudnn=observations.value("cudnn", "version"),
+def read_host(observations: Observations) -> Host:
+    """Return what is known of the machine."""
+    return Host(
         driver=observations.value("driver", "version"),
         driver_cuda=observations.value("driver_cuda", "version"),
         gpu=_gpu(observations),
@@ -37,13 +30,25 @@ def situation(observations: Observations) -> Situation:
         system=_system(observations),
         machine=_machine(observations),
         kernel_modules=observations.value("kernel_modules", "name"),
+        compat=_compat(observations),
+    )
+
+
+def read_software(observations: Observations) -> Software:
+    """Return what is known of the software in the failing state."""
+    named = release(observations)
+    packages = _packages(observations)
+    python = packages.pop("python", None)
+    return Software(
+        tensorflow=named[0] if named else None,
+        python=observations.value("python", "version") or python or _python_of_path(observations),
+        cuda=_cuda(observations),
+        cudnn=observations.value("cudnn", "version"),
         wheel=_wheel(observations),
         variant=_variant(observations, packages),
         extra=_extra(observations, packages),
-        compat=_compat(observations),
         library_path=_library_path(observations),
-        packages=packages,
-        mode=observations.value("mode", "name"),
+        packages=tuple(packages.items()),
     )
 
 

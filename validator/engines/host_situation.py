@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from dataclasses import replace
 from pathlib import Path
 
 from ..errors import InputError
@@ -17,7 +18,7 @@ from ..model.situation import (
     WINDOWS,
     WSL2,
     X86_64,
-    Situation,
+    Host,
 )
 from .host_reading import read_host
 
@@ -25,32 +26,25 @@ _SYSTEMS = {"Linux": LINUX, "Windows": WINDOWS, "Darwin": MACOS}
 _MACHINES = {"x86_64": X86_64, "AMD64": X86_64, "aarch64": AARCH64, "arm64": AARCH64}
 
 
-def host_situation(
+def read_this_host(
     *, one_kind: bool = True, root: Path = Path("/"), outside: Outside | Unread | None = None
-) -> Situation:
+) -> Host:
     """Return the facts that this machine shows. All others are unknown.
 
     one_kind: True to raise InputError if the machine has GPUs of several kinds; if False, the GPU is unknown
     then. root: the directory with its /proc and /etc. outside: the driver and GPUs, if they have been read.
     """
-    found = outside or read_host()
+    seen = outside or read_host()
     version = _text(root / "proc/driver/nvidia/version")
-    known = Situation(system=_system(root), machine=_machine(root), kernel_modules=_modules(version))
-    if isinstance(found, Unread):
-        return known
-    kinds = {(gpu.name, gpu.compute_capability) for gpu in found.gpus}
+    host = Host(system=_system(root), machine=_machine(root), kernel_modules=_modules(version))
+    if isinstance(seen, Unread):
+        return host
+    kinds = {(gpu.name, gpu.compute_capability) for gpu in seen.gpus}
     if len(kinds) > 1 and one_kind:
         names = ", ".join(sorted(name for name, _ in kinds))
         raise InputError(f"this machine has GPUs of several kinds: {names}", hint="choose one with --gpu")
     name, capability = next(iter(kinds)) if len(kinds) == 1 else (None, None)
-    return Situation(
-        driver=found.driver,
-        gpu=name,
-        capability=capability,
-        system=known.system,
-        machine=known.machine,
-        kernel_modules=known.kernel_modules,
-    )
+    return replace(host, driver=seen.driver, gpu=name, capability=capability)
 
 
 def _system(root: Path) -> str | None:

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from .._vendor.packaging.version import Version
 from ..compat import installation, judge, known_issues, packages, releases, software
 from ..compat.errors import UnknownRelease
+from ..compat.offers import has_extra
 from ..compat.older_releases import known_versions, release_of_any_age
 from ..compat.policies import cudnn_releases
-from ..compat.suggest import has_extra
+from ..compat.predict import ANY_HOST
 from ..compat.visible_devices import reason_hidden
 from ..model.finding import Finding, Place
 from ..model.prediction import Outcome, Reason
-from ..model.situation import LINUX, PYPI, X86_64, Situation
+from ..model.situation import PYPI, Software
 from ..versions import leading_numbers
 from . import markers
 from .environment import TENSORFLOW, Environment, Pin, Stated
@@ -104,8 +105,8 @@ def unknown_release(environment: Environment) -> Iterator[tuple[Place, UnknownRe
             yield pin.place, error
 
 
-def situations(environment: Environment) -> tuple[Pin | None, list[Situation]]:
-    """Return the pin of TensorFlow, and the facts of each combination of versions that the pins allow.
+def allowed_software(environment: Environment) -> tuple[Pin | None, list[Software]]:
+    """Return the pin of TensorFlow, and the software of each combination of versions that the pins allow.
 
     The newest combination is the last one. There is none if not all of them are known.
     """
@@ -113,7 +114,7 @@ def situations(environment: Environment) -> tuple[Pin | None, list[Situation]]:
     if tensorflow is None or tensorflow.from_conda:
         return None, []
     cases = _cases(environment, tensorflow)
-    return tensorflow, [_situation(environment, tensorflow, case, None) for case in cases]
+    return tensorflow, [_software(environment, tensorflow, case, None) for case in cases]
 
 
 def _tensorflow(environment: Environment) -> Pin | None:
@@ -196,11 +197,11 @@ def _against(
 
     without: a statement to leave out.
     """
-    situation = _situation(environment, tensorflow, case, without)
-    found = [reason for reason in judge.of_software(situation) if reason.outcome is Outcome.FAILS]
-    found += known_issues.on_some_gpus(software.software(situation).known)
+    stated = _software(environment, tensorflow, case, without)
+    found = [reason for reason in judge.of_software(stated, ANY_HOST) if reason.outcome is Outcome.FAILS]
+    found += known_issues.on_some_gpus(software.judge_software(stated, ANY_HOST).values)
     release = release_of_any_age(case.tensorflow)
-    if situation.extra is not False or release is None or has_extra(release):
+    if stated.extra is not False or release is None or has_extra(release):
         return found
     wheels = any(pin.name.startswith("nvidia-") for pin in environment.pins)
     # Before 2.1, the package `tensorflow` may be a build without CUDA.
@@ -209,9 +210,9 @@ def _against(
     return found
 
 
-def _situation(
+def _software(
     environment: Environment, tensorflow: Pin, case: _Case, without: Pin | Stated | None
-) -> Situation:
+) -> Software:
     others = [
         pin for pin in environment.pins if pin is not tensorflow and pin is not without and not pin.from_conda
     ]
@@ -225,16 +226,14 @@ def _situation(
     if on_cpu:
         installed = {tensorflow.name: case.tensorflow} if environment.for_gpu else {}
     python = None if environment.python is without else case.python
-    return Situation(
+    return Software(
         tensorflow=case.tensorflow,
         python=python,
         cuda=cuda.value if cuda and cuda is not without else None,
         cudnn=cudnn.value if cudnn and cudnn is not without else None,
-        system=LINUX,
-        machine=X86_64,
         wheel=PYPI,
         extra=extra,
-        packages=installed,
+        packages=tuple(installed.items()),
     )
 
 

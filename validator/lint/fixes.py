@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..compat import builds, releases
+from ..compat import builds
+from ..compat.offers import has_extra, newest_that_works, requirement
 from ..compat.older_releases import release_of_any_age
-from ..compat.releases import Release
-from ..compat.suggest import has_extra, newest_that_works, requirement
+from ..compat.releases import Release, newest, releases
 from ..model.prediction import Rule
-from ..model.situation import LINUX, X86_64, Situation
+from ..model.situation import LINUX, X86_64, Host
 from ..versions import leading_numbers
 from . import markers
 from .environment import Stated
@@ -43,7 +43,7 @@ def fix(code: Rule, version: str, python: Stated | None, *, from_image: bool) ->
 
     version: the TensorFlow release, empty if it is not known. from_image: True if a base image is to blame.
     """
-    release = release_of_any_age(version) if version else releases.newest()
+    release = release_of_any_age(version) if version else newest()
     if release is None:
         return ""
     if code in ("cuda_of_another_version", "cudnn_of_another_major", "cudnn_older_than_built"):
@@ -72,10 +72,8 @@ def fix(code: Rule, version: str, python: Stated | None, *, from_image: bool) ->
 def _suggested(python: Stated | None) -> Release:
     """Return the newest release that finds the libraries in NVIDIA's wheels, with a Python that fits."""
     allowed = markers.pythons(python.value) if python else ()
-    found = newest_that_works(
-        Situation(system=LINUX, machine=X86_64, python=allowed[-1] if allowed else None)
-    )
-    return found.release if found else releases.newest()
+    chosen = newest_that_works(Host(system=LINUX, machine=X86_64), allowed[-1] if allowed else None)
+    return chosen.release if chosen else newest()
 
 
 def _libraries(release: Release, from_image: bool) -> str:
@@ -102,7 +100,7 @@ def _python(release: Release, python: Stated | None) -> str:
     wanted = markers.pythons(python.value) if python else ()
     fitting = [
         one
-        for one in releases.releases()
+        for one in releases()
         if not one.prerelease and any(minor in one.pythons for minor in wanted)
     ]
     if not fitting:

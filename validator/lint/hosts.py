@@ -8,12 +8,13 @@ from pathlib import Path
 
 from ..compat.judge import judge
 from ..compat.older_releases import release_of_any_age
+from ..compat.predict import host_of
 from ..errors import InputError
 from ..model.finding import Place
 from ..model.prediction import Outcome, Prediction, Reason
-from ..model.situation import Situation
+from ..model.situation import Software
 from ..model.spec import HostClass
-from .blame import situations
+from .blame import allowed_software
 from .environment import Pin
 from .readers import read
 
@@ -50,19 +51,19 @@ def on_hosts(paths: Iterable[Path], hosts: Sequence[HostClass]) -> list[OnHost]:
     found: dict[tuple[Place, str], OnHost] = {}
     for path in paths:
         asked = [
-            (pin, known)
+            (pin, allowed)
             for environment in read(path)[0]
-            for pin, known in [situations(replace(environment, for_gpu=True))]
-            if pin is not None and known
+            for pin, allowed in [allowed_software(replace(environment, for_gpu=True))]
+            if pin is not None and allowed
         ]
         if not asked:
             raise InputError(
                 f"{path} pins no TensorFlow that the facts know, so there is nothing to predict",
                 hint="name a file that pins it, such as a lock or requirements.txt with tensorflow==2.21.0",
             )
-        for pin, known in asked:
+        for pin, allowed in asked:
             for host in hosts:
-                one = _on_host(pin, known, host)
+                one = _on_host(pin, allowed, host)
                 before = found.get((one.place, one.host))
                 if before is None or _severity(one) < _severity(before):
                     found[one.place, one.host] = one
@@ -73,24 +74,18 @@ def _severity(one: OnHost) -> int:
     return _WORST_FIRST.index(one.prediction.outcome)
 
 
-def _on_host(pin: Pin, known: Sequence[Situation], host: HostClass) -> OnHost:
-    predictions = [(situation.tensorflow or "", judge(_on(situation, host))) for situation in known]
+def _on_host(pin: Pin, allowed: Sequence[Software], host: HostClass) -> OnHost:
+    predictions = [
+        (software.tensorflow or "", judge(_completed(software), host_of(host))) for software in allowed
+    ]
     works = [one for one in predictions if one[1].outcome is not Outcome.FAILS]
     release, prediction = (works or predictions)[-1]
     return OnHost(pin.place, release, host.identifier, prediction)
 
 
-def _on(situation: Situation, host: HostClass) -> Situation:
-    """Return the software on a machine. Its wheel opens the libraries that it was built for, if no others."""
-    release = release_of_any_age(situation.tensorflow or "")
-    cuda = situation.cuda
-    if cuda is None and release is not None and situation.extra is None:
-        cuda = release.cuda
-    return replace(
-        situation,
-        cuda=cuda,
-        driver=str(host.driver),
-        gpu=host.gpu,
-        capability=str(host.compute_capability),
-        compat=host.compat,
-    )
+def _completed(software: Software) -> Software:
+    """Return the software with the libraries that its wheel was built for and opens, if none are stated."""
+    release = release_of_any_age(software.tensorflow or "")
+    if software.cuda is None and software.extra is None and release is not None:
+        return replace(software, cuda=release.cuda)
+    return software

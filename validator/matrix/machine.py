@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..compat import drivers, gpus, policies
-from ..compat.offers import rank
+from ..compat.offers import first_usable, rank
 from ..compat.predict import predict
 from ..compat.releases import release
 from ..model.prediction import EAGER_ONLY, Outcome, Prediction
+from ..model.situation import EAGER, XLA
 from ..model.spec import RECOMMENDED, Cell, HostClass, ImageSpec, Variant, host_identifier
 from ..versions import ComputeCapability, DriverRelease, is_numbers, leading_numbers
 from .load import DEFAULT_PROFILE, Matrix, Profile
@@ -44,7 +45,7 @@ def choose_image(images: Iterable[ImageSpec], hosts: Sequence[HostClass]) -> Ima
     from lock to lock are left out.
     """
     ordered = _in_order(images, _PYTHONS)
-    return _first_that_works(ordered, hosts) or ordered[0]
+    return first_usable(ordered, lambda image: _on_all(image, hosts)) or ordered[0]
 
 
 def for_machine(
@@ -72,30 +73,27 @@ def for_machine(
             usual, DEFAULT_PROFILE,
             f"No GPU was found: {machine}. This builds {usual}{_for_most(usual, others, matrix)}.",
         )  # fmt: skip
-    best = _first_that_works([usual, *others], hosts)
+    best = first_usable([usual, *others], lambda image: _on_all(image, hosts))
     why = f"This builds {best or usual} for this machine ({machine})"
-    against = _against(usual, hosts)
     if best is None:
-        why += f", although no image of {matrix.file} is expected to work there: {against}"
+        why += f", although no image of {matrix.file} is expected to work there: {_against(usual, hosts)}"
     elif best != usual:
-        eager = all(predict(Cell(usual, host)).eager is Outcome.WORKS for host in hosts)
+        eager = all(prediction.eager is Outcome.WORKS for prediction in _on_all(usual, hosts))
         works = f"is {EAGER_ONLY} there" if eager else "does not work there"
-        why += f", because {usual}, the default, {works}: {against}"
-    elif against:
-        why += f", where it is {EAGER_ONLY}: {against}"
+        why += f", because {usual}, the default, {works}: {_against(usual, hosts)}"
     chosen = best or usual
+    if best is not None and (limits := list(_limits(chosen, hosts))):
+        why += f"{', where' if chosen == usual else ';'} {'; '.join(limits)}"
     return Chosen(chosen, _profile_of(matrix, chosen), f"{why}.")
 
 
 def _like(matrix: Matrix, profile: Profile, usual: ImageSpec, available: Available | None) -> list[ImageSpec]:
     """Return the images that differ from one only in release, CUDA, cuDNN and Python, in order."""
     whole = replace(profile, select=())
-    found = expand(replace(matrix, profiles={profile.name: whole}), profile.name, available=available)
+    cells = expand(replace(matrix, profiles={profile.name: whole}), profile.name, available=available).cells
     kind = (usual.variant, usual.base, usual.additions)
     images = dict.fromkeys(
-        cell.image
-        for cell in found.cells
-        if (cell.image.variant, cell.image.base, cell.image.additions) == kind
+        cell.image for cell in cells if (cell.image.variant, cell.image.base, cell.image.additions) == kind
     )
     return _in_order(images, profile.first_available or (usual.python, *_PYTHONS))
 
@@ -123,20 +121,30 @@ def _in_order(images: Iterable[ImageSpec], pythons: Sequence[str]) -> list[Image
     return sorted(candidates, key=order)
 
 
-def _first_that_works(images: Sequence[ImageSpec], hosts: Sequence[HostClass]) -> ImageSpec | None:
-    """Return the first image that works on all hosts, else the first whose eager operations do, or None."""
-    predictions = [(image, [predict(Cell(image, host)) for host in hosts]) for image in images]
-    works = (image for image, found in predictions if all(each.outcome is Outcome.WORKS for each in found))
-    eager = (image for image, found in predictions if all(each.eager is Outcome.WORKS for each in found))
-    return next(works, None) or next(eager, None)
+def _on_all(image: ImageSpec, hosts: Sequence[HostClass]) -> list[Prediction]:
+    return [predict(Cell(image, host)) for host in hosts]
 
 
 def _against(image: ImageSpec, hosts: Sequence[HostClass]) -> str:
-    """Return the reason that decides against an image on the hosts; empty if it works on all of them."""
-    for prediction in (predict(Cell(image, host)) for host in hosts):
-        if prediction.outcome is not Outcome.WORKS:
-            return prediction.reasons[0].sentence
-    return ""
+    """Return the first reason against an image on the host where it works worst."""
+    worst = max(_on_all(image, hosts), key=lambda prediction: (rank(prediction)[1], rank(prediction)))
+    # What speaks only against XLA is not why eager operations don't work.
+    modes = (None, EAGER) if worst.eager is not Outcome.WORKS else (None, XLA)
+    against = (reason for reason in worst.reasons if reason.outcome is not Outcome.WORKS)
+    return next(reason.sentence for reason in against if reason.mode in modes)
+
+
+def _limits(image: ImageSpec, hosts: Sequence[HostClass]) -> Iterator[str]:
+    """Yield clauses about the GPUs on which only eager operations are known to work, each with the reason."""
+    for outcome, says in (
+        (Outcome.FAILS, f"it is {EAGER_ONLY}"),
+        (Outcome.UNKNOWN, f"it may be {EAGER_ONLY}"),
+    ):
+        limited = [host for host in hosts if predict(Cell(image, host)).xla is outcome]
+        if limited:
+            names = [host.gpu or f"compute capability {host.compute_capability}" for host in limited]
+            where = f"on {join_words(names)} " if len(hosts) > 1 else ""
+            yield f"{where}{says}: {_against(image, limited)}"
 
 
 def _profile_of(matrix: Matrix, image: ImageSpec) -> str | None:
@@ -165,8 +173,14 @@ def _for_most(image: ImageSpec, others: Sequence[ImageSpec], matrix: Matrix) -> 
     for other, capabilities in reversed(elsewhere.items()):
         name = _profile_of(matrix, other)
         profile = f"--profile {name} " if name not in (None, DEFAULT_PROFILE) else ""
-        names = join_words([name for one in capabilities for name in _models()[one]])
-        text += f"; not for {names}, which need {_difference(other, image)}: {profile}--select image={other}"
+        names = join_words([name for capability in capabilities for name in _models()[capability]])
+        newer = others[: others.index(other)]
+        for_eager = all(
+            any(_at_best(one, capability).eager is Outcome.WORKS for one in newer)
+            for capability in capabilities
+        )
+        needed = f"{_difference(other, image)}{' for XLA' if for_eager else ''}"
+        text += f"; not for {names}, which need {needed}: {profile}--select image={other}"
     return text
 
 
@@ -186,11 +200,11 @@ def _span(capabilities: Sequence[ComputeCapability]) -> str:
 @functools.cache
 def _models() -> dict[ComputeCapability, list[str]]:
     """Return the names of the data-center GPUs by compute capability, in ascending order."""
-    found: dict[ComputeCapability, list[str]] = {}
+    names: dict[ComputeCapability, list[str]] = {}
     for model in sorted(gpus.gpus(), key=lambda model: model.compute_capability):
         if model.data_center:
-            found.setdefault(model.compute_capability, []).append(model.name)
-    return found
+            names.setdefault(model.compute_capability, []).append(model.name)
+    return names
 
 
 @functools.lru_cache(maxsize=1024)
@@ -201,5 +215,5 @@ def _at_best(image: ImageSpec, capability: ComputeCapability) -> Prediction:
         return rank(prediction), sum(reason.outcome is Outcome.FAILS for reason in prediction.reasons)
 
     releases = [DriverRelease(branch.number) for branch in drivers.branches()]
-    hosts = [HostClass(host_identifier(one, None, capability), one, capability) for one in releases]
+    hosts = [HostClass(host_identifier(driver, None, capability), driver, capability) for driver in releases]
     return min((predict(Cell(image, host)) for host in hosts), key=order)

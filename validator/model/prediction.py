@@ -263,7 +263,7 @@ class Prediction:
     eager: the outcome for operations that run one by one, None if only XLA was asked about. xla: the outcome
         for functions that XLA compiles, None if only eager operations were asked about.
     outcome: the worse of the two.
-    missing: the facts that are not known and that `works` needs, as names of fields of `Situation`.
+    missing: the facts that are not known and that `works` needs, as names of fields of `Host` and `Software`.
     rank: what the outcome rests on. evidence: what was tried, the best first.
     """
 

@@ -23,7 +23,7 @@ _FACTS = {
     "os": "on",
     "image": "image",
 }
-#: Names of the facts that are missing, by the fields of `Situation`.
+#: Names of the facts that are missing, by the fields of `Host` and `Software`.
 MISSING = {
     "tensorflow": "the TensorFlow release",
     "python": "the Python version",
@@ -62,5 +62,5 @@ def missing_facts(diagnosis: Diagnosis) -> Sequence[str]:
 
 
 def fact_names(fields: Iterable[str]) -> Sequence[str]:
-    """Return what fields of `Situation` are about, in words."""
+    """Return what fields of `Host` and `Software` are about, in words."""
     return [MISSING.get(name, name) for name in fields]

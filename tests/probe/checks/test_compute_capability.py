@@ -8,7 +8,7 @@ import pytest
 
 from validator.compat import drivers, facts, gpus
 from validator.compat.compile import PROBE_TABLE, probe_table
-from validator.compat.predict import predict, situation_of
+from validator.compat.predict import predict, software_of
 from validator.compat.releases import release as find_release
 from validator.model.prediction import Outcome
 from validator.model.spec import AS_BUILT, LATEST
@@ -66,7 +66,7 @@ def test_the_probe_judges_as_the_predictions_do(release: str, policy: str, run: 
         for driver in drivers.branches():
             asked = cell(release, capability, str(driver.number), policy)
             rules = {one.rule for one in predict(asked).reasons if one.outcome is Outcome.FAILS}
-            installed = situation_of(asked)
+            installed = software_of(asked.image)
             result = run(capability, str(driver.cuda), version=release, cudnn=installed.cudnn)
             where = (capability, driver.number, installed.cudnn, result.sentence)
             assert (result.outcome == "fail") == bool(rules & RULES), where

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from validator.compat.suggest import export_library_path
+from validator.compat.placeholders import export_library_path
 from validator.model.prediction import Outcome, PlannedCell
 from validator.model.record import Record, Verdict
 from validator.model.spec import Cell, HostClass, ImageSpec, Variant

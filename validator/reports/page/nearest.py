@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ...compat.suggest import Suggestion, newest_that_works, why_nothing_works
+from ...compat.offers import Installation, newest_that_works, why_not
+from ...compat.predict import host_of
 from ...model.prediction import Outcome
 from ...model.record import Verdict
-from ...model.situation import LINUX, X86_64, Situation
 from ...model.spec import HostClass, ImageSpec
 from ...versions import DriverRelease, Version
 from ..overview import Row
@@ -26,7 +26,7 @@ _FAILING = (Verdict.FAILED, Verdict.BROKEN)
 class Advice:
     """The requirement with which TensorFlow works on a machine. reason: why there is none, as a sentence."""
 
-    suggestion: Suggestion | None
+    suggestion: Installation | None
     reason: str = ""
 
 
@@ -79,16 +79,9 @@ def nearest(rows: Sequence[Row], images: Sequence[ImageSpec]) -> dict[int, int]:
 
 def advice(host: HostClass) -> Advice:
     """Return what to install with pip on a kind of machine with a GPU."""
-    machine = Situation(
-        driver=str(host.driver),
-        gpu=host.gpu,
-        capability=str(host.compute_capability),
-        compat=host.compat,
-        system=LINUX,
-        machine=X86_64,
-    )
-    suggestion = newest_that_works(machine)
-    return Advice(suggestion, "" if suggestion else why_nothing_works(machine))
+    machine = host_of(host)
+    suggestion = newest_that_works(machine, None)
+    return Advice(suggestion, "" if suggestion else why_not(machine, None))
 
 
 def _best(

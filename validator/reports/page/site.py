@@ -14,7 +14,8 @@ from typing import Any
 import jinja2
 import markupsafe
 
-from ...compat.suggest import export_library_path, suggestion_notes
+from ...compat.offers import notes_about
+from ...compat.placeholders import export_library_path
 from ...model.certificate import Certificate
 from ...model.diagnosis import Diagnosis, shortened
 from ...model.prediction import Rank, Reason, count_words
@@ -258,7 +259,7 @@ def advice_data(host: HostClass) -> dict[str, Any]:
     return {
         "commands": [install, *([export_library_path(python)] if suggestion.library_path else [])],
         "python": suggestion.python,
-        "notes": suggestion_notes(suggestion),
+        "notes": notes_about(suggestion),
     }
 
 

@@ -1,0 +1,14 @@
+"""What a text says about the host and the software, in one object for tests that look at both."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from validator.diagnosis.observations import Observations
+from validator.diagnosis.situation import read_host, read_software
+
+
+def facts_read(observations: Observations) -> SimpleNamespace:
+    """Return the fields of both. packages: by name."""
+    host, software = read_host(observations), read_software(observations)
+    return SimpleNamespace(**{**vars(host), **vars(software), "packages": software.versions})
