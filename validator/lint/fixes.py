@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..compat import builds
+from ..compat import builds, releases
 from ..compat.offers import has_extra, newest_that_works, requirement
 from ..compat.older_releases import release_of_any_age
-from ..compat.releases import Release, newest, releases
+from ..compat.releases import Release
 from ..model.prediction import Rule
 from ..model.situation import LINUX, X86_64, Host
 from ..versions import leading_numbers
@@ -43,7 +43,7 @@ def fix(code: Rule, version: str, python: Stated | None, *, from_image: bool) ->
 
     version: the TensorFlow release, empty if it is not known. from_image: True if a base image is to blame.
     """
-    release = release_of_any_age(version) if version else newest()
+    release = release_of_any_age(version) if version else releases.newest()
     if release is None:
         return ""
     if code in ("cuda_of_another_version", "cudnn_of_another_major", "cudnn_older_than_built"):
@@ -73,7 +73,7 @@ def _suggested(python: Stated | None) -> Release:
     """Return the newest release that finds the libraries in NVIDIA's wheels, with a Python that fits."""
     allowed = markers.pythons(python.value) if python else ()
     chosen = newest_that_works(Host(system=LINUX, machine=X86_64), allowed[-1] if allowed else None)
-    return chosen.release if chosen else newest()
+    return chosen.release if chosen else releases.newest()
 
 
 def _libraries(release: Release, from_image: bool) -> str:
@@ -100,7 +100,7 @@ def _python(release: Release, python: Stated | None) -> str:
     wanted = markers.pythons(python.value) if python else ()
     fitting = [
         one
-        for one in releases()
+        for one in releases.releases()
         if not one.prerelease and any(minor in one.pythons for minor in wanted)
     ]
     if not fitting:
