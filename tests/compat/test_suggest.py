@@ -93,7 +93,7 @@ def test_there_is_no_reason_where_something_works() -> None:
     ("own", "wanted"),
     [
         ("2.17.0", "tensorflow[and-cuda]==2.17.0"),
-        ("2.18", "tensorflow[and-cuda]==2.18.0"),
+        ("2.18", "tensorflow[and-cuda]==2.18.1"),
         # It works if the loader is told of the libraries.
         ("2.21.0", "tensorflow[and-cuda]==2.21.0"),
         # It has no wheel for Python 3.12, it is no stable release, or it does not exist.

@@ -53,7 +53,7 @@ OTHERS = {
     "uvx",
 }
 #: What the language of a block says about its content.
-LANGUAGES = {"console", "diff", "dockerfile", "json", "jsonc", "python", "sh", "sql", "text", "yaml"}
+LANGUAGES = {"toml", "console", "diff", "dockerfile", "json", "jsonc", "python", "sh", "sql", "text", "yaml"}
 
 
 def parse(arguments: list[str]) -> None:

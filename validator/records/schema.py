@@ -71,9 +71,10 @@ def bring_up(engine: Engine, location: str, *, read_only: bool = False) -> None:
 
 def _has_tables(connection: Connection, location: str) -> bool:
     """Return True if the store has its tables. Raises what `bring_up` raises if they are others."""
-    inspector = inspect(connection)
-    if not inspector.has_table(_versions.name):
-        if inspector.has_table(records.name):
+    # One question, so that another process which creates them in between is not taken for another program.
+    names = inspect(connection).get_table_names()
+    if _versions.name not in names:
+        if records.name in names:
             raise InputError(
                 f"{location}: not a store of records: another program made its table {records.name}",
                 hint="name another one with --store",

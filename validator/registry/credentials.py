@@ -17,10 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import parse_http_list
 
-import docker.auth
 import msgspec
-import requests
-from docker.errors import DockerException
 
 from ..errors import MissingError
 
@@ -53,6 +50,9 @@ class Login:
 
 def stored_login(host: str) -> Login:
     """Return Docker's login for a registry, empty if there is none. Raises MissingError if a helper fails."""
+    import docker.auth
+    from docker.errors import DockerException
+
     try:
         with warnings.catch_warnings():
             # The SDK warns about a helper that is not installed, and then raises an error that says the same.
@@ -135,9 +135,11 @@ class Authorization:
             form = {**wanted, "scope": " ".join(self._scopes), "grant_type": "refresh_token"}
             answer = self._ask("POST", realm, {}, {**form, "refresh_token": login.identity})
         else:
+            from requests import Request
+
             query = [(name, value) for name, value in wanted.items() if value]
             query += [("scope", scope) for scope in self._scopes]
-            prepared = requests.Request("GET", realm, params=query).prepare()
+            prepared = Request("GET", realm, params=query).prepare()
             headers = {"Authorization": login.basic} if login.basic else {}
             answer = self._ask("GET", str(prepared.url), headers, None)
         try:

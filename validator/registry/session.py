@@ -15,13 +15,10 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
 import msgspec
-import requests
-import urllib3
-from requests.utils import get_environ_proxies
 
 from ..errors import MissingError, ValidatorError
 from ..system import processes
@@ -40,6 +37,10 @@ from .errors import (
     Fault,
 )
 from .names import Repository
+
+# requests takes long to load, and most commands read nothing from a registry.
+if TYPE_CHECKING:
+    import requests
 
 #: Seconds to connect, and without a byte. Committing a large blob takes a registry a while.
 _TIMEOUT_S = (15.0, 300.0)
@@ -169,6 +170,8 @@ class Session:
         scopes = [f"repository:{repository.path}:{'pull,push' if push else 'pull'}"]
         scopes += [f"repository:{other.path}:pull" for other in also]
         self._authorization = Authorization(self.host, scopes, self._ask, plain_http=plain)
+        import requests
+
         self._http = requests.Session()
         # Without this, requests would take logins from ~/.netrc and replace ours with them.
         self._http.trust_env = False
@@ -351,6 +354,9 @@ class Session:
     def _raw(
         self, method: str, address: str, headers: Mapping[str, str], data: Any, silence_s: float
     ) -> requests.Response:
+        import requests
+        from requests.utils import get_environ_proxies
+
         # As other clients do, nothing on this machine is reached through a proxy.
         proxies = {} if self.repository.is_loopback else get_environ_proxies(address)
         try:
@@ -380,6 +386,8 @@ def body(answer: requests.Response, block: int = _BLOCK, deadline: float | None 
 
     deadline: of `time.monotonic`; what comes later is not read.
     """
+    import urllib3
+
     # `read` waits for a whole block. Before urllib3 2.2 there is nothing else.
     read = answer.raw.read if deadline is None else getattr(answer.raw, "read1", answer.raw.read)
     try:
@@ -404,6 +412,9 @@ def small_body(answer: requests.Response) -> bytes:
 
 def lost(error: Exception) -> FailedRequest:
     """Return the failure of a connection."""
+    import requests
+    import urllib3
+
     text = str(error)
     fault = LOST
     if isinstance(error, requests.exceptions.SSLError):

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 from urllib.parse import quote
-
-import requests
 
 from ..errors import ValidatorError
 from ..system.thread_pipe import Produced
 from .errors import INTERNAL
 from .session import FailedRequest, Retries, Session
+
+if TYPE_CHECKING:
+    import requests
 
 Write = Callable[[bytes], object]
 

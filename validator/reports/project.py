@@ -51,7 +51,7 @@ def why(one: OnHost) -> str:
 def tried(one: OnHost) -> Iterator[str]:
     """Yield what was measured on such a machine, and its limits, unless `why` says it."""
     for reason in one.prediction.reasons:
-        if reason.status == Rank.MEASURED.value and reason != one.reason:
+        if reason.status == Rank.MEASURED.value and reason is not one.reason:
             yield reason.sentence
 
 
