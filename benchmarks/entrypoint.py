@@ -16,7 +16,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))
 
-from validator.assemble.host_requirements import tables  # noqa: E402
+from validator.assemble.configuration import tables  # noqa: E402
 from validator.resources import images_directory  # noqa: E402
 
 LIMIT_MS = 20.0

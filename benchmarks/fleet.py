@@ -35,17 +35,23 @@ from tests.records.values import document  # noqa: E402
 from validator.engines.protocol import ProbeRequest  # noqa: E402
 from validator.fleet.inside import frame  # noqa: E402
 from validator.fleet.job_output import read_answer  # noqa: E402
-from validator.fleet.protocol import Answer, Capacity, Handle, Phase, State  # noqa: E402
+from validator.fleet.protocol import (  # noqa: E402
+    Answer,
+    Capacity,
+    Handle,
+    Phase,
+    State,
+    Unit,
+)
 from validator.fleet.run_store import Runs, Work  # noqa: E402
 from validator.fleet.settings import SlurmSettings  # noqa: E402
 from validator.fleet.settings_schema import SlurmPlace  # noqa: E402
 from validator.fleet.slurm import SlurmFleet  # noqa: E402
 from validator.fleet.submitter import Submitter  # noqa: E402
-from validator.fleet.units import Unit  # noqa: E402
 from validator.model.measurement import Unread  # noqa: E402
 from validator.model.spec import HostClass, Variant  # noqa: E402
 from validator.pipeline.fleet import Asked, AskedHost, Recorder  # noqa: E402
-from validator.pipeline.judging import Question  # noqa: E402
+from validator.pipeline.measuring import Question  # noqa: E402
 from validator.records.store import Store  # noqa: E402
 from validator.versions import ComputeCapability, DriverRelease  # noqa: E402
 

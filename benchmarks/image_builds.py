@@ -37,15 +37,15 @@ from typing import Any
 
 from validator.assemble.base_finder import BasePolicy, Bases
 from validator.assemble.image import put_base
-from validator.assemble.layer_plan import LARGE_FILE
 from validator.assemble.layer_table import LayerTable
+from validator.assemble.wheel_layers import LARGE_FILE
 from validator.assemble.wheels import Wheelhouse
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.docker.load import load
 from validator.locks import lock_files
 from validator.matrix.load import load_matrix
 from validator.matrix.plan import plan
-from validator.model.lock import Lock
+from validator.model.spec import Lock
 from validator.system.files import cache_directory
 from validator.system.package_sources import host_sources
 

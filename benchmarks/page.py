@@ -27,10 +27,10 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from validator.compat.releases import releases
+from validator.model.codec import now_utc
 from validator.model.prediction import Outcome, PlannedCell, Reason, decide
 from validator.model.record import Record, Verdict
 from validator.model.spec import Cell, Choice, HostClass, ImageSpec, Variant
-from validator.model.timestamps import now_utc
 from validator.reports.overview import overview
 from validator.reports.page.measurements import gather
 from validator.reports.page.site import ENTRY, FOLDERS, MARK, Sources, site

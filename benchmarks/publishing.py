@@ -20,14 +20,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from validator.assemble.assembler import Assembler
 from validator.assemble.base import Base
 from validator.assemble.base_finder import BasePolicy, Bases
 from validator.assemble.bytecode import ENVIRONMENT, Runner
-from validator.assemble.image import put_base
+from validator.assemble.destinations import RegistryDestination
+from validator.assemble.image import Assembler, put_base
 from validator.assemble.layer_table import LayerTable
 from validator.assemble.progress import Progress
-from validator.assemble.registry_destination import RegistryDestination
 from validator.assemble.wheels import Wheelhouse
 from validator.compat.policies import choose
 from validator.compat.releases import release
@@ -35,8 +34,7 @@ from validator.engines.docker.base_container import BaseContainer
 from validator.engines.docker.endpoint import connect
 from validator.errors import MissingError
 from validator.locks import lock_files
-from validator.model.lock import Lock
-from validator.model.spec import AS_BUILT, ImageSpec, Variant
+from validator.model.spec import AS_BUILT, ImageSpec, Lock, Variant
 from validator.registry.names import Repository
 from validator.system.package_sources import host_sources
 

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator
 
 from validator.compat import known_issues
 from validator.conditions import AllOf, AnyOf, Comparison, Condition, Named, NoneOf
-from validator.diagnosis.causes import CERTAIN, CauseEntry, Sign, causes, language
+from validator.diagnosis.causes import CERTAIN, FACTS, CauseEntry, Sign, causes, language
 from validator.diagnosis.compile import conditions, examples
-from validator.diagnosis.lookup import FACTS
 from validator.diagnosis.messages import catalogue
 from validator.diagnosis.remedies import INTERRUPTS, filled_in
 from validator.model.diagnosis import WAYS

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from validator.compat.builds import build
 from validator.compat.facts import COMPILED, Fact, fact
-from validator.compat.releases import releases
+from validator.compat.releases import build, releases
 
 PAGES = (Path(__file__).parent / "explanation" / "compatibility.md",)
 LIST = re.compile(r"(<!-- generated: facts -->\n).*?(<!-- end -->\n)", re.DOTALL)

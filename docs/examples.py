@@ -2,7 +2,7 @@
 
 An example is a block of Python below the comment `<!-- example -->`, followed by a block of text with its
 output. The examples of a page share their variables. `scripts/update-docs` runs this file. If an output is
-out of date, `tests/dataset/test_examples.py` fails.
+out of date, `tests/dataset/test_export.py` fails.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from docs.cited import as_markdown
-from validator.compat import builds
+from validator.compat import releases
 from validator.compat.facts import DATA, MEASUREMENTS, Row, all_rows, source_line
 from validator.model.prediction import RULES
 
@@ -100,7 +100,7 @@ def _fact(name: str, section: str, row: Row) -> str:
     if len(said) > _LONGEST:
         said = said[:_LONGEST].rsplit(" ", 1)[0].rstrip(" ,;:") + " …"
     read = name == _BUILDS
-    identifier = builds.fact_of(row).id if read else row["id"]
+    identifier = releases.fact_of(row).id if read else row["id"]
     sources = "the wheel itself" if read else ", ".join(map(_source, row["sources"]))
     return f"| `{identifier}` | `{section}` | {as_markdown(said)} | {row['status']} | {sources} |\n"
 

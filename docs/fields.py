@@ -17,15 +17,16 @@ from typing import Any
 
 from msgspec import Meta
 
-from validator.assemble import rebuild
+from validator.assemble import image
 from validator.certify import promote
-from validator.cli import building, fleet, predict, recommend, records_changes, verify
-from validator.compat import image_support
-from validator.model import certificate, diagnosis, facts, finding, prediction, record, report
+from validator.cli import building, fleet, images, records, verify
+from validator.cli import predict as predict_command
+from validator.compat import predict
+from validator.model import diagnosis, prediction, record, report
 from validator.pipeline import fleet as pipeline_fleet
 from validator.pipeline import publisher
-from validator.records import changes, comparison
-from validator.reports import derived, overview, project
+from validator.records import comparison
+from validator.reports import derived, findings, overview
 
 REFERENCE = Path(__file__).parent / "reference"
 TABLE = re.compile(r"(<!-- generated: fields (\w+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
@@ -35,13 +36,13 @@ TYPES: Mapping[Path, Sequence[type]] = {
         report.Report,
         report.Probe,
         report.Logs,
-        facts.Host,
-        facts.Gpu,
-        facts.DeviceNode,
-        facts.Nvml,
-        facts.CudaDriver,
-        facts.Cpu,
-        facts.Environment,
+        report.Host,
+        report.Gpu,
+        report.DeviceNode,
+        report.Nvml,
+        report.CudaDriver,
+        report.Cpu,
+        report.Environment,
         report.CheckResult,
     ),
     REFERENCE / "json.md": (
@@ -50,16 +51,16 @@ TYPES: Mapping[Path, Sequence[type]] = {
         prediction.Attempt,
         prediction.Limit,
         prediction.Reason,
-        predict.AskedFields,
-        image_support.SupportDocument,
-        image_support.GpuSupportDocument,
+        predict_command.AskedFields,
+        predict.SupportDocument,
+        predict.GpuSupportDocument,
         record.Record,
         comparison.DifferenceDocument,
         comparison.RecordInShort,
-        changes.Change,
-        changes.CheckChange,
+        comparison.Change,
+        comparison.CheckChange,
         comparison.DeclineDocument,
-        records_changes.CausesField,
+        records.CausesField,
         building.ResultDocument,
         publisher.PublishedImage,
         pipeline_fleet.CellResultDocument,
@@ -76,16 +77,16 @@ TYPES: Mapping[Path, Sequence[type]] = {
         diagnosis.Harmless,
         derived.Changes,
         verify.VerificationDocument,
-        certificate.Certificate,
-        certificate.Failure,
+        record.Certificate,
+        record.Failure,
         verify.RefusedDocument,
         promote.Move,
-        rebuild.Compared,
-        recommend.RecommendationDocument,
-        recommend.HostDocument,
-        recommend.CandidateDocument,
-        finding.FindingDocument,
-        project.PinnedDocument,
+        image.Compared,
+        images.RecommendationDocument,
+        images.HostDocument,
+        images.CandidateDocument,
+        prediction.FindingDocument,
+        findings.PinnedDocument,
     ),
 }
 _WORDS = {str: "text", int: "integer", float: "number", bool: "boolean", types.NoneType: ""}

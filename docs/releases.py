@@ -13,8 +13,8 @@ from pathlib import Path
 
 from validator.compat import drivers
 from validator.compat.gpus import gpu, gpu_names
-from validator.compat.image_support import GpuSupport, ImageSupport, image_support
 from validator.compat.policies import choose
+from validator.compat.predict import GpuSupport, ImageSupport, image_support
 from validator.compat.releases import Release, releases
 from validator.model.prediction import Outcome
 from validator.model.spec import AS_BUILT, RECOMMENDED, ImageSpec, Variant

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from validator.delivery.choose import Host, parse_driver, parse_gpus
 from validator.delivery.formats import FORMATS
-from validator.delivery.host import Host, parse_driver, parse_gpus
 from validator.delivery.start import Devices, Image, Start, User
 
 PAGE = Path(__file__).parent / "how-to" / "start-an-image.md"

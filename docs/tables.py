@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from validator.dataset.columns import Column, Kind, columns_of
 from validator.dataset.formats import encoded
-from validator.dataset.tables import SCHEMA_VERSION, TABLES, Table
+from validator.dataset.tables import SCHEMA_VERSION, TABLES, Column, Kind, Table, columns_of
 
 _HEAD = f"""\
 # The tables of `data export`

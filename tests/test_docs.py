@@ -11,7 +11,7 @@ import pytest
 from docs import checks, cited, commands, facts, fields, keys, releases, starts
 from docs.transcripts import ROOT, TRANSCRIPT, on_a_terminal, pages, refreshed
 from validator.cli import COMMANDS
-from validator.dataset.fact_rows import fact_rows
+from validator.dataset.rows import fact_rows
 from validator.delivery.formats import FORMATS
 
 PAGES = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in pages()}

@@ -11,8 +11,7 @@ import jq
 import pytest
 import yaml
 
-from validator.admission.demands import demands
-from validator.admission.policies import policy
+from validator.admission.policies import demands, policy
 from validator.certify.statement import PREDICATE
 from validator.certify.trust import THROW_AWAY, Signatory
 from validator.certify.trust_file import TrustFile

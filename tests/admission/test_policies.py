@@ -10,8 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
-from validator.admission.demands import Demands, demands
-from validator.admission.policies import FORMATS, policy
+from validator.admission.policies import FORMATS, Demands, demands, policy
 from validator.certify.statement import PREDICATE
 from validator.certify.trust import THROW_AWAY, Signatory
 from validator.certify.trust_file import TrustFile

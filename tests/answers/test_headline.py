@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from validator.answers.headline import headline, newest_in_mode
+from validator.answers.what_works import headline, newest_in_mode
 
 
 def made(name: str, release: str, outcome: str = "works", **changes: Any) -> dict[str, Any]:

@@ -12,8 +12,7 @@ from validator.compat.offers import image_of, newest_that_works
 from validator.compat.releases import releases
 from validator.matrix.load import load_matrix
 from validator.matrix.plan import plan
-from validator.model.prediction import Outcome
-from validator.model.situation import Host
+from validator.model.prediction import Host, Outcome
 from validator.resources import shipped_matrix
 
 from ..laws import subjects_to_try

@@ -14,13 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from validator.assemble import layer_plan, layer_sources, wheel_facts
+from validator.assemble import wheel_layers
 from validator.assemble.base import Base, BaseLayer, read_base
+from validator.assemble.host_files import CacheEntry, LoaderCache, render
 from validator.assemble.layer_table import LayerTable
-from validator.assemble.loader_cache import CacheEntry, LoaderCache, render
 from validator.assemble.wheel import InstallableWheel, open_wheel
-from validator.model.lock import Lock, Wheel
-from validator.model.spec import Choice, ImageSpec, Variant
+from validator.model.spec import Choice, ImageSpec, Lock, Variant, Wheel
 
 from .wheels import record_of
 
@@ -119,6 +118,6 @@ class ThisPython:
 
 def set_small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let small files and wheels have layers of their own."""
-    for module in (layer_plan, layer_sources, wheel_facts):
+    for module in (wheel_layers, wheel_layers, wheel_layers):
         monkeypatch.setattr(module, "LARGE_FILE", 50_000)
-    monkeypatch.setattr(layer_plan, "LARGE_WHEEL", 30_000)
+    monkeypatch.setattr(wheel_layers, "LARGE_WHEEL", 30_000)

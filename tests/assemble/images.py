@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import requests
 
 from validator.assemble import encoding
-from validator.assemble.entries import Entry
+from validator.assemble.layers import Entry
 
 _CONFIG = "application/vnd.oci.image.config.v1+json"
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"

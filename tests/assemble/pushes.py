@@ -10,12 +10,12 @@ from pathlib import Path
 from threading import Barrier
 
 from tests.registry.server import RunningRegistry
+from validator.assemble.destinations import RegistryDestination
 from validator.assemble.image import Assembled, assemble
-from validator.assemble.layer_sources import ImagePlan, plan_image
 from validator.assemble.layer_table import LayerTable
-from validator.assemble.registry_destination import RegistryDestination
-from validator.model.lock import Lock
-from validator.registry import upload
+from validator.assemble.wheel_layers import ImagePlan, plan_image
+from validator.model.spec import Lock
+from validator.registry import blobs
 from validator.registry.names import Repository
 
 from .bases import CPU, FILES, Shelf, ThisPython, base_of, layer, lock_of
@@ -69,7 +69,7 @@ def published(
 
 def publish(place: Path, lock: Lock, repository: Repository, start: Barrier | None = None) -> None:
     """Do the same in a process of its own. start: passed before anything is done."""
-    upload._CHUNK = CHUNK
+    blobs._CHUNK = CHUNK
     if start is not None:
         start.wait()
     published(place, lock, repository)

@@ -9,8 +9,8 @@ import pytest
 
 from validator.assemble import bootstrap
 from validator.assemble.base import Base
-from validator.assemble.base_contents import SystemPackage, contents, contents_of_suite
-from validator.assemble.debian_lock import read_lock
+from validator.assemble.base_finder import SystemPackage, contents, contents_of_suite
+from validator.assemble.bootstrap import read_lock
 from validator.assemble.layer_table import LayerTable
 from validator.errors import InputError
 

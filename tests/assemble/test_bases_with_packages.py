@@ -14,13 +14,12 @@ import pytest
 
 from validator.assemble import base_finder, bootstrap
 from validator.assemble.base_finder import BasePolicy, Bases
-from validator.assemble.debian_lock import read_lock
+from validator.assemble.bootstrap import read_lock
 from validator.assemble.layer_table import LayerTable
 from validator.assemble.progress import Progress
 from validator.errors import MissingError
-from validator.model.additions import Additions
-from validator.model.base_origin import digest_of_packages
-from validator.model.spec import ImageSpec, Variant
+from validator.model.record import digest_of_packages
+from validator.model.spec import Additions, ImageSpec, Variant
 
 from .bases import FILES, archive
 

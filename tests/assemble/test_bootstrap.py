@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.assemble import apt, bootstrap
+from validator.assemble import bootstrap
 from validator.errors import MissingError
 
 
@@ -18,7 +18,7 @@ def test_a_machine_without_dpkg_deb_is_told_what_to_install(
     for name in ("apt-helper", "dpkg-deb", "mmdebstrap"):
         (programs / name).touch(mode=0o755)
     monkeypatch.setenv("PATH", str(programs))
-    monkeypatch.setattr(apt, "HELPER", programs / "apt-helper")
+    monkeypatch.setattr(bootstrap, "HELPER", programs / "apt-helper")
     assert bootstrap.tool() == "mmdebstrap"
     (programs / "dpkg-deb").unlink()
     assert bootstrap.tool() is None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.registry.server import RunningRegistry
-from validator.assemble.entries import Entry
+from validator.assemble.layers import Entry
 
 from . import images
 from .test_encoding import encoded, layer_of

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from validator.assemble import apt, bootstrap, debian_packages
-from validator.assemble.debian_lock import DebianLock, DebianPackage, lock_path, read_lock
+from validator.assemble import bootstrap
+from validator.assemble.bootstrap import DebianLock, DebianPackage, lock_path, read_lock
 from validator.errors import InputError, MissingError
 
 from ..loop import tiers
@@ -44,8 +44,8 @@ class Mirror:
     root: Path
 
     @property
-    def sources(self) -> apt.AptSources:
-        return apt.AptSources(
+    def sources(self) -> bootstrap.AptSources:
+        return bootstrap.AptSources(
             {archive: f"{self.address}/{archive}" for archive in ("debian", "debian-security")}
         )
 
@@ -67,7 +67,7 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 @pytest.fixture
 @tiers.service
 def mirror(tmp_path: Path) -> Iterator[Mirror]:
-    if not apt.HELPER.exists():
+    if not bootstrap.HELPER.exists():
         pytest.skip("apt is not installed")
     root = tmp_path / "mirror"
     root.mkdir()
@@ -83,13 +83,13 @@ def mirror(tmp_path: Path) -> Iterator[Mirror]:
 @pytest.fixture
 def snapshot(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> str:
     """Put snapshot.debian.org in a directory of the mirror; return the path of its copy of the archives."""
-    monkeypatch.setattr(debian_packages, "SNAPSHOT", f"{mirror.address}/snapshot")
+    monkeypatch.setattr(bootstrap, "SNAPSHOT", f"{mirror.address}/snapshot")
     return "snapshot/{archive}/20261122T120000Z/{rest}"
 
 
 def fetched(mirror: Mirror, directory: Path) -> dict[str, bytes]:
     directory.mkdir(exist_ok=True)
-    debian_packages.fetch(LOCK, mirror.sources, directory, lambda _: None)
+    bootstrap.fetch(LOCK, mirror.sources, directory, lambda _: None)
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
@@ -129,7 +129,7 @@ def test_a_package_that_was_changed_after_apt_checked_it_is_refused(
         '#!/bin/sh\nfor last; do case $last in *.deb) printf bad >"$last" 2>/dev/null;; esac; done\n'
     )
     helper.chmod(0o755)
-    monkeypatch.setattr(apt, "HELPER", helper)
+    monkeypatch.setattr(bootstrap, "HELPER", helper)
     with pytest.raises(MissingError, match="nothing was installed"):
         fetched(mirror, tmp_path / "packages")
 
@@ -165,12 +165,12 @@ def test_only_what_can_no_longer_be_downloaded_makes_a_lock_outdated(
     for one, there in zip(LOCK.packages, (True, False), strict=True):
         directory = tmp_path / one.name
         directory.mkdir()
-        assert debian_packages.available([one], LOCK, mirror.sources, directory) is there
+        assert bootstrap.available([one], LOCK, mirror.sources, directory) is there
 
 
 @pytest.mark.service
 def test_the_repository_contains_only_the_packages_of_the_lock(tmp_path: Path) -> None:
-    if not apt.HELPER.exists():
+    if not bootstrap.HELPER.exists():
         pytest.skip("apt is not installed")
     source = tmp_path / "source"
     (source / "DEBIAN").mkdir(parents=True)
@@ -184,7 +184,7 @@ def test_the_repository_contains_only_the_packages_of_the_lock(tmp_path: Path) -
     subprocess.run(["dpkg-deb", "--build", source, repository / one.file], check=True, capture_output=True)
     content = (repository / one.file).read_bytes()
     lock = DebianLock("trixie", LOCK.snapshot, (package("hello", content),))
-    debian_packages.write_repository(lock, repository)
+    bootstrap.write_repository(lock, repository)
     index = (repository / "dists/trixie/main/binary-amd64/Packages").read_text()
     assert f"Filename: {one.file}\n" in index and lock.packages[0].sha256 in index
     assert index.endswith("\n\n")

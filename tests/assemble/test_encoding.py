@@ -17,10 +17,8 @@ import zstandard
 
 from validator.assemble import encoding
 from validator.assemble.encoding import FRAME
-from validator.assemble.entries import Entry, InMemory
-from validator.assemble.install import entries
-from validator.assemble.layers import Encoded
-from validator.assemble.merge import merged
+from validator.assemble.install import entries, merged
+from validator.assemble.layers import Encoded, Entry, InMemory
 
 from . import wheels
 

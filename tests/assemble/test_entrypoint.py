@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.assemble.host_requirements import tables
+from validator.assemble.configuration import tables
 from validator.compat import drivers
 from validator.model.prediction import Outcome
 from validator.resources import images_directory

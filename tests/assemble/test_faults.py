@@ -21,17 +21,16 @@ import pytest
 from tests.registry.proxy import Fault, Proxy
 from tests.registry.server import RunningRegistry
 from validator.assemble import encoding
-from validator.assemble.entries import Entry
+from validator.assemble.destinations import RegistryDestination
 from validator.assemble.image import Assembled, assemble
-from validator.assemble.layer_sources import plan_image
 from validator.assemble.layer_table import LayerTable
-from validator.assemble.layers import Encoded, Write
-from validator.assemble.registry_destination import RegistryDestination
+from validator.assemble.layers import Encoded, Entry, Write
 from validator.assemble.wheel import WheelError
+from validator.assemble.wheel_layers import plan_image
 from validator.assemble.wheels import Wheelhouse
 from validator.errors import MissingError
-from validator.model.lock import Lock, Wheel
-from validator.registry import session, upload
+from validator.model.spec import Lock, Wheel
+from validator.registry import blobs, session
 from validator.registry.names import Repository
 
 from ..locks.local_index import LocalIndex
@@ -107,7 +106,7 @@ def through(proxy: Proxy, path: str) -> Repository:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retry a few times without pauses, and send small chunks."""
     monkeypatch.setattr(session, "PAUSES", (0.0, 0.0, 0.0))
-    monkeypatch.setattr(upload, "_CHUNK", CHUNK)
+    monkeypatch.setattr(blobs, "_CHUNK", CHUNK)
 
 
 @dataclass

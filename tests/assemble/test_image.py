@@ -15,20 +15,17 @@ from typing import Any
 
 import pytest
 
-from validator.assemble import compile_script, encoding, image_names, layer_sources
+from validator.assemble import compile_script, encoding, image_names, wheel_layers
 from validator.assemble.base import decompressed
 from validator.assemble.bytecode import Compilation, CompiledWheel, CompiledWheels
-from validator.assemble.image import Assembled, assemble
-from validator.assemble.layer_sources import ImagePlan, plan_image, recipe_digest
+from validator.assemble.destinations import OciLayout
+from validator.assemble.host_files import parse
+from validator.assemble.image import Assembled, Finding, PublishedImage, assemble, rebuild, uncomputed
 from validator.assemble.layer_table import LayerTable
 from validator.assemble.layers import Encoded, Write, layer_key
-from validator.assemble.loader_cache import parse
-from validator.assemble.oci_layout import OciLayout
-from validator.assemble.rebuild import Finding, PublishedImage, rebuild, uncomputed
+from validator.assemble.wheel_layers import ImagePlan, plan_image, recipe_digest
 from validator.errors import BuildError, InputError, ValidatorError
-from validator.model.additions import Additions
-from validator.model.lock import Lock
-from validator.model.spec import ImageSpec, Variant
+from validator.model.spec import Additions, ImageSpec, Lock, Variant
 
 from .bases import CPU, ELF, FILES, GPU, Shelf, ThisPython, base_of, layer, lock_of, set_small_limits
 
@@ -482,9 +479,9 @@ def test_what_a_base_returns_is_checked(
 def test_a_wheel_may_be_read_when_everything_is_closed(shelf: Shelf) -> None:
     """A layer that failed may be let go only when the process ends, which closes all wheels before."""
     wheel = shelf.wheel("six", {"six.py": b""})
-    opened = layer_sources._OpenWheels()
+    opened = wheel_layers._OpenWheels()
     with opened.installed(wheel, lambda: (shelf.open(wheel), ())):
-        layer_sources._close(opened._open)
+        wheel_layers._close(opened._open)
 
 
 # --- rebuilding ---------------------------------------------------------------------------------------

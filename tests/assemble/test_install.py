@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from validator.assemble.entries import Entry
-from validator.assemble.install import Environment, check_compatible, entries
-from validator.assemble.merge import merged
+from validator.assemble.install import Environment, check_compatible, entries, merged
+from validator.assemble.layers import Entry
 from validator.errors import InputError
-from validator.model.lock import Wheel
+from validator.model.spec import Wheel
 
 from . import wheels
 from .wheels import ENVIRONMENT, FILENAME, INFO, SITE

@@ -12,8 +12,8 @@ import pytest
 
 from tests.registry.proxy import Proxy
 from tests.registry.server import RunningRegistry
-from validator.model.lock import Lock
-from validator.registry import upload
+from validator.model.spec import Lock
+from validator.registry import blobs
 from validator.registry.names import Repository
 
 from ..support import FORKED
@@ -27,7 +27,7 @@ TIMES = 20
 def test_it_is_killed_at_random_moments(
     server: RunningRegistry, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upload, "_CHUNK", CHUNK)
+    monkeypatch.setattr(blobs, "_CHUNK", CHUNK)
 
     def begun(number: int) -> tuple[BaseProcess, tuple[Path, Lock, Repository]]:
         place = tmp_path / str(number)

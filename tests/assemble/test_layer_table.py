@@ -10,9 +10,8 @@ from threading import Timer
 
 import pytest
 
-from validator.assemble.layer_table import LayerTable, Row
+from validator.assemble.layer_table import LayerTable, Row, SharedRow, read_rows, write_rows
 from validator.assemble.layers import Encoded, layer_key
-from validator.assemble.shared_rows import SharedRow, read_rows, write_rows
 from validator.errors import InputError, MissingError
 
 KEY = layer_key("gzip 1", ["wheels 1", "a" * 64])

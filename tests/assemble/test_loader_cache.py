@@ -11,13 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from validator.assemble.loader_cache import (
-    CacheEntry,
-    LoaderCache,
-    compare_names,
-    parse,
-    render,
-)
+from validator.assemble.host_files import CacheEntry, LoaderCache, compare_names, parse, render
 from validator.errors import InputError
 
 LDCONFIG = shutil.which("ldconfig") or "/sbin/ldconfig"

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from validator.__main__ import NEEDED
-from validator.assemble.layer_sources import recipe_digest
-from validator.assemble.notebooks import notebooks
+from validator.assemble.configuration import notebooks
+from validator.assemble.wheel_layers import recipe_digest
 from validator.matrix.additions import JUPYTER_PACKAGES
 from validator.model.spec import Variant
 from validator.resources import images_directory
@@ -111,7 +111,7 @@ def test_the_image_finds_them_after_its_own_packages(unpacked: Path) -> None:
 def test_only_images_with_jupyterlab_depend_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     before = {variant: recipe_digest(variant) for variant in Variant}
     changed = SimpleNamespace(made_from=("notebooks 1", "other"))
-    monkeypatch.setattr("validator.assemble.layer_sources.notebooks", lambda: changed)
+    monkeypatch.setattr("validator.assemble.wheel_layers.notebooks", lambda: changed)
     assert {variant for variant in Variant if recipe_digest(variant) != before[variant]} == {Variant.JUPYTER}
 
 

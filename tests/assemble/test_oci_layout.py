@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from validator.assemble.destinations import OciLayout, read_config
 from validator.assemble.layers import Encoded, Write
-from validator.assemble.oci_layout import OciLayout, read_config
 from validator.errors import InputError, MissingError, ValidatorError
 
 from ..support import small_disk

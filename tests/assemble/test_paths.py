@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from validator.assemble.paths import path_problem
+from validator.assemble.layers import path_problem
 
 EMPTY_PARTS = "has empty parts, '.' or '..'"
 DELETES = "has a name that deletes files in images (.wh.)"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.assemble.pinned_bases import FILE, TAG, pinned_bases, text_of
+from validator.assemble.base_finder import FILE, TAG, pinned_bases, text_of
 from validator.errors import InputError
 
 PIN = "python:3.12-slim-bookworm@sha256:" + "a" * 64

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.registry.proxy import Proxy
-from validator.assemble.entries import Entry, InMemory
+from validator.assemble.layers import Entry, InMemory
 
 from . import images
 from .podman import Podman, own_podman

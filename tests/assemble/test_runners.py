@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from validator.assemble import runners
+from validator.assemble import bytecode
+from validator.assemble.bytecode import Bubblewrap, bubblewrap
 from validator.assemble.layer_table import LayerTable
-from validator.assemble.runners import Bubblewrap, bubblewrap
 
 from .bases import FILES, archive, base_of, layer
 
@@ -22,7 +22,7 @@ def unpacked(root: Path, *layers: Mapping[str, bytes | str | None]) -> Path:
     root.mkdir()
     for files in layers:
         with tarfile.open(fileobj=BytesIO(archive(files)), mode="r|") as opened:
-            runners._unpack(opened, root)
+            bytecode._unpack(opened, root)
     return root
 
 

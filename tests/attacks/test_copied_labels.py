@@ -9,15 +9,14 @@ from __future__ import annotations
 import pytest
 
 from validator.assemble import image_names
-from validator.assemble.layer_sources import recipe_digest
-from validator.assemble.registry_destination import RegistryDestination
-from validator.certify.eligibility import NotCertifiable
+from validator.assemble.destinations import RegistryDestination
+from validator.assemble.wheel_layers import recipe_digest
+from validator.certify.acceptance import NotCertifiable
 from validator.certify.promote import Rules, promote
-from validator.certify.signing import Signer
+from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
 from validator.errors import ValidatorError
-from validator.model.lock import Lock
-from validator.model.spec import Choice, ImageSpec, Variant
+from validator.model.spec import Choice, ImageSpec, Lock, Variant
 from validator.pipeline.publisher import Publisher
 from validator.registry.client import Registry
 from validator.registry.names import Repository

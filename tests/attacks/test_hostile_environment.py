@@ -24,8 +24,7 @@ from validator.engines.protocol import ProbeRequest
 from validator.engines.venv import VenvEngine
 from validator.errors import InputError, MissingError
 from validator.locks import lock_files
-from validator.model.lock import Lock
-from validator.model.spec import ImageSpec, Variant
+from validator.model.spec import ImageSpec, Lock, Variant
 from validator.system import runs
 from validator.system.files import machine_directory
 from validator.system.package_sources import PackageSources
@@ -316,7 +315,7 @@ DOWNLOAD = """
 import sys
 from pathlib import Path
 from validator.assemble.wheels import Wheelhouse
-from validator.model.lock import Wheel
+from validator.model.spec import Wheel
 from validator.system import runs
 from validator.system.package_sources import PackageSources
 runs.current()
@@ -343,7 +342,7 @@ def test_the_credentials_of_the_index_are_in_no_file(
 INSTALL = """
 import sys
 from validator.engines.docker.endpoint import connect
-from validator.engines.docker.system_packages import with_system_packages
+from validator.engines.docker.base_container import with_system_packages
 with_system_packages(connect(), sys.argv[1], [sys.argv[2]], lambda _: None)
 """
 

@@ -20,12 +20,12 @@ from uuid import uuid4
 
 import pytest
 
-from validator.certify.bundle import BUNDLE
-from validator.certify.signing import Signer
+from validator.certify.attached import BUNDLE
+from validator.certify.signatures import Signer
 from validator.certify.statement import statement
 from validator.certify.trust import Trust
 from validator.errors import MissingError, ValidatorError
-from validator.model.timestamps import format_timestamp, now_utc
+from validator.model.codec import format_timestamp, now_utc
 from validator.registry import session as session_module
 from validator.registry.client import Registry
 from validator.registry.names import Repository
@@ -75,7 +75,7 @@ class NoEngine:
 
 @pytest.fixture
 def no_engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("validator.cli.pull.connect_engine", lambda driver, gpus: NoEngine())
+    monkeypatch.setattr("validator.cli.images.connect_engine", lambda driver, gpus: NoEngine())
     yield
 
 

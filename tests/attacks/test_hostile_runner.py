@@ -16,15 +16,14 @@ import msgspec
 import pytest
 
 from validator import cli
-from validator.certify.acceptance import accepted
-from validator.certify.eligibility import NotCertifiable
-from validator.certify.signing import Signer
+from validator.certify.acceptance import NotCertifiable, accepted
+from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
 from validator.certify.verify import certificates
 from validator.errors import InputError
+from validator.model.codec import format_timestamp, now_utc
 from validator.model.measurement import Outside, Source, labelled
 from validator.model.record import Record
-from validator.model.timestamps import format_timestamp, now_utc
 from validator.records import jsonl
 from validator.registry.client import Registry
 from validator.registry.names import Repository

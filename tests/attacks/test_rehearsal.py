@@ -16,12 +16,11 @@ import pytest
 
 from validator import cli
 from validator.certify import attached
-from validator.certify.bundle import parse_bundle
-from validator.certify.eligibility import NotCertifiable
+from validator.certify.acceptance import NotCertifiable
+from validator.certify.attached import parse_bundle
 from validator.certify.issue_certificate import certify
 from validator.certify.promote import Rules, promote
-from validator.certify.rehearsal import attach_rehearsal, rehearsal_statement, rehearsed
-from validator.certify.signing import Signer
+from validator.certify.signatures import Signer
 from validator.certify.statement import (
     PREDICATE,
     REHEARSAL_PREDICATE,
@@ -31,12 +30,12 @@ from validator.certify.statement import (
 )
 from validator.certify.trust import Trust
 from validator.certify.verify import certificates
-from validator.delivery.candidates import Terms
-from validator.delivery.host import Host, parse_driver, parse_gpus
+from validator.delivery.choose import Host, Terms, parse_driver, parse_gpus
 from validator.delivery.pull import NotCertified, select_best, select_named
+from validator.delivery.rehearsal import attach_rehearsal, rehearsal_statement, rehearsed
 from validator.errors import InputError, ValidatorError
+from validator.model.codec import format_timestamp
 from validator.model.record import Origin, Record, Verdict
-from validator.model.timestamps import format_timestamp
 from validator.records import jsonl
 from validator.registry.client import Registry
 from validator.registry.names import Repository

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from validator.certify import attached
-from validator.certify.acceptance import accepted
-from validator.certify.eligibility import NotCertifiable
+from validator.certify.acceptance import NotCertifiable, accepted
 from validator.certify.provenance import PREDICATE as PROVENANCE
 from validator.certify.provenance import Refusal, provenance_of
 from validator.certify.registration import revoke
@@ -24,9 +23,9 @@ from validator.certify.trust import Trust
 from validator.certify.trust_file import TrustFile, read_trust_file
 from validator.certify.verify import certificates
 from validator.errors import InputError
+from validator.model.codec import format_timestamp
 from validator.model.measurement import STATEMENT_V1
 from validator.model.record import Record
-from validator.model.timestamps import format_timestamp
 from validator.registry.client import Registry
 
 from ..certify.fixtures import MEASURED_AT, record

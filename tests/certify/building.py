@@ -11,8 +11,8 @@ from validator.certify import attached
 from validator.certify.provenance import PREDICATE, Inputs, statement
 from validator.certify.trust import THROW_AWAY, Signatory
 from validator.certify.trust_file import Party, TrustFile
-from validator.model.base_origin import BaseOrigin
-from validator.model.timestamps import now_utc
+from validator.model.codec import now_utc
+from validator.model.record import BaseOrigin
 from validator.registry.client import Registry
 
 from .fixtures import LOCK, MEASURED

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from validator.certify.trust import THROW_AWAY, Trust
-from validator.model.codec import encode
-from validator.model.evidence import COMPUTING_CHECKS
+from validator.model.codec import encode, format_timestamp, now_utc
 from validator.model.prediction import Limit
 from validator.model.record import Record, Verdict
-from validator.model.timestamps import format_timestamp, now_utc
+from validator.model.report import COMPUTING_CHECKS
 from validator.model.verdict import PROBE_VERSION, REQUIRED_CHECKS
 from validator.registry.names import additions_of
 

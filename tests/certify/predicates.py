@@ -9,8 +9,8 @@ from datetime import timedelta
 from typing import Any
 
 from validator.certify.statement import statement
+from validator.model.codec import format_timestamp
 from validator.model.report import report_of
-from validator.model.timestamps import format_timestamp
 
 from .fixtures import MEASURED_AT, record
 from .measuring import measurement_of_record

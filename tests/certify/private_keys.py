@@ -24,8 +24,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from validator.certify.bundle import BUNDLE, IN_TOTO
-from validator.certify.signing import Signer
+from validator.certify.attached import BUNDLE, IN_TOTO
+from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
 
 

@@ -13,10 +13,9 @@ import jq
 import pytest
 import yaml
 
-from validator.admission.demands import demands
-from validator.admission.policies import policy
+from validator.admission.policies import demands, policy
 from validator.certify import attached
-from validator.certify.signing import Signer
+from validator.certify.signatures import Signer
 from validator.certify.statement import PREDICATE
 from validator.certify.trust import Trust
 from validator.certify.trust_file import TrustFile

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from validator.certify.promote import ImageStanding, Move, best_for_aliases, plan_moves
-from validator.model.certificate import Certificate, Failure, GpuFacts
+from validator.model.record import Certificate, Failure, GpuFacts
 
 from .fixtures import LIMIT
 

@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 
 from validator.certify.promote import Move
-from validator.certify.signing import Signer
+from validator.certify.signatures import Signer
 from validator.certify.trust import THROW_AWAY, Trust, is_throw_away
 from validator.cli.verify import VerificationDocument
-from validator.model.certificate import Certificate
-from validator.model.record import Record
+from validator.model.record import Certificate, Record
 from validator.records.store import Store
 from validator.registry.client import Registry
 from validator.registry.names import Repository

@@ -10,10 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from validator.certify.eligibility import NotCertifiable, checked_report
+from validator.certify.acceptance import NotCertifiable, checked_report
 from validator.model.measurement import labelled
-from validator.model.own_checks import OwnCheck
-from validator.model.record import Origin, Record, Verdict
+from validator.model.record import Origin, OwnCheck, Record, Verdict
 
 from .fixtures import MEASURED_AT, record, report
 from .measuring import outside_of

@@ -17,7 +17,7 @@ from validator import cli
 from validator.assemble.progress import Progress
 from validator.certify.machine_keys import make_runner_key, runner_signer
 from validator.certify.registration import BUILDERS, add
-from validator.certify.signing import Signer
+from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
 from validator.certify.trust_file import read_trust_file
 from validator.certify.verify import certificates
@@ -28,7 +28,7 @@ from validator.locks import lock_files
 from validator.model.measurement import Outside
 from validator.model.record import Record, Verdict
 from validator.model.spec import Choice, ImageSpec, Variant
-from validator.pipeline.workplace import OpenedEngine
+from validator.pipeline.opened_engine import OpenedEngine
 from validator.records.store import Store
 from validator.registry.client import Registry
 

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
+from validator.certify.acceptance import NotCertifiable
 from validator.certify.attached import candidates
-from validator.certify.eligibility import NotCertifiable
 from validator.certify.issue_certificate import Issued, certify
-from validator.certify.signing import Signer
+from validator.certify.signatures import Signer
 from validator.certify.statement import PREDICATE
 from validator.certify.trust import Trust
 from validator.certify.verify import certificates
 from validator.errors import InputError, MissingError, ValidatorError
+from validator.model.codec import format_timestamp
 from validator.model.record import Origin, Record, Verdict
-from validator.model.timestamps import format_timestamp
 from validator.registry import client as registry_module
 from validator.registry.client import Registry
 from validator.registry.names import Repository

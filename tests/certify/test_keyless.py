@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from validator.certify import cosign
-from validator.certify.bundle import parse_bundle
-from validator.certify.cosign import NotVerified
-from validator.certify.signing import Signer
+from validator.certify import signatures
+from validator.certify.attached import parse_bundle
+from validator.certify.signatures import NotVerified, Signer
 from validator.certify.trust import Trust
 from validator.errors import InputError, MissingError
 
@@ -40,7 +39,7 @@ def trust(sigstore: Sigstore, tmp_path: Path) -> Trust:
 
 
 def verify(bundle: bytes, trust: Trust, digest: str = DIGEST, kind: str = TYPE) -> bytes:
-    return cosign.verify(parse_bundle(bundle), digest, kind, trust)
+    return signatures.verify(parse_bundle(bundle), digest, kind, trust)
 
 
 def test_a_statement_signed_by_the_identity_is_returned_as_it_was_signed(
@@ -153,7 +152,7 @@ def test_the_public_roots_are_never_used_silently(
     sigstore: Sigstore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Without a network there is no answer, whatever cosign finds in its cache or its environment."""
-    cosign._public_roots.cache_clear()
+    signatures._public_roots.cache_clear()
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("HOME", str(tmp_path))
     for name, value in sigstore.environment(tmp_path).items():
@@ -178,13 +177,13 @@ def test_public_roots_are_downloaded_once_with_a_new_cache(
     monkeypatch.setenv("PATH", f"{stand_in.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("TUF_MIRROR", "file:///elsewhere")
     monkeypatch.setenv("SIGSTORE_ROOT_FILE", "/elsewhere")
-    cosign._public_roots.cache_clear()
+    signatures._public_roots.cache_clear()
     try:
         for _ in range(2):
             public = Trust(identity=IDENTITY, issuer=ISSUER)
             assert verify(sigstore.sign(STATEMENT), public) == STATEMENT
     finally:
-        cosign._public_roots.cache_clear()
+        signatures._public_roots.cache_clear()
     (started,) = (tmp_path / "started").read_text().splitlines()
     cache, *others = started.split("|")
     assert others == ["", ""]

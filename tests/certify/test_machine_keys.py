@@ -15,7 +15,7 @@ from validator.certify.machine_keys import (
     public_key_of,
     runner_signer,
 )
-from validator.certify.signing import Signer
+from validator.certify.signatures import Signer
 from validator.certify.trust import Signatory
 from validator.errors import InputError, MissingError
 

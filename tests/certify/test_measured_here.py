@@ -7,10 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from validator.certify.acceptance import accepted
-from validator.certify.eligibility import NotCertifiable
+from validator.certify.acceptance import NotCertifiable, accepted
 from validator.locks.lock_files import LockDirectory
-from validator.model.timestamps import now_utc
+from validator.model.codec import now_utc
 from validator.pipeline.build_matrix import build_matrix
 from validator.pipeline.run import Options, Run, Runner
 from validator.records.store import Store

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from validator.certify.promote import Move, Rules, promote
-from validator.certify.signing import Signer
+from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
 from validator.errors import MissingError, ValidatorError
+from validator.model.codec import format_timestamp
 from validator.model.record import Record, Verdict
-from validator.model.timestamps import format_timestamp
 from validator.registry.client import Registry
 from validator.registry.names import Repository
 

@@ -23,7 +23,7 @@ from validator.certify.provenance import (
 from validator.certify.trust import Signatory
 from validator.certify.trust_file import Party
 from validator.errors import InputError, ValidatorError
-from validator.model.base_origin import BaseOrigin
+from validator.model.record import BaseOrigin
 
 from .building import INPUTS
 

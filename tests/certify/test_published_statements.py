@@ -7,17 +7,15 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from validator.assemble.base_contents import contents
+from validator.assemble.base_finder import contents
 from validator.assemble.compatibility import ARTIFACT
-from validator.assemble.destinations import Destination
+from validator.assemble.destinations import Destination, RegistryDestination
 from validator.assemble.image import Assembled
 from validator.assemble.progress import Progress
-from validator.assemble.registry_destination import RegistryDestination
-from validator.certify import provenance, sboms
-from validator.certify.signing import Signer
+from validator.certify import provenance
+from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
-from validator.model.lock import Lock
-from validator.model.spec import Choice, ImageSpec, Variant
+from validator.model.spec import Choice, ImageSpec, Lock, Variant
 from validator.pipeline.publisher import Publisher
 from validator.registry.client import Registry
 from validator.registry.names import Repository
@@ -36,7 +34,7 @@ SPEC = ImageSpec("2.21.0", "3.12", Variant.GPU, Choice("12.5", "12.5"), Choice("
 OURS = replace(LOCK, identifier=SPEC.identifier, python="3.12")
 TYPES = {
     "slsaprovenance1": provenance.PREDICATE,
-    "cyclonedx": sboms.PREDICATE,
+    "cyclonedx": provenance.SBOM_PREDICATE,
 }
 
 

@@ -22,7 +22,7 @@ from validator.certify.registration import (
 from validator.certify.trust import Signatory
 from validator.certify.trust_file import Party, TrustFile, read_trust_file
 from validator.errors import InputError
-from validator.model.timestamps import now_utc
+from validator.model.codec import now_utc
 
 from ..loop import tiers
 from .test_trust_file import pem

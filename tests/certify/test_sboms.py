@@ -12,17 +12,16 @@ import pytest
 
 from validator.assemble import bootstrap
 from validator.certify import attached
-from validator.certify import bundle as bundle_module
-from validator.certify.provenance import Refusal
+from validator.certify import attached as bundle_module
+from validator.certify.provenance import SBOM_PREDICATE, Refusal, attach_sbom, sbom_of
 from validator.certify.registration import entry_line
-from validator.certify.sboms import PREDICATE, attach_sbom, sbom_of
-from validator.certify.signing import Signer
+from validator.certify.signatures import Signer
 from validator.certify.trust import Signatory, Trust, read_key
 from validator.certify.trust_file import read_trust_file
 from validator.errors import ValidatorError
 from validator.locks.lock_files import parse
-from validator.model.base_origin import BaseOrigin
-from validator.model.timestamps import now_utc
+from validator.model.codec import now_utc
+from validator.model.record import BaseOrigin
 from validator.registry.client import Registry
 from validator.registry.names import Repository, tag_of
 from validator.resources import images_directory
@@ -125,7 +124,7 @@ def test_cosign_verifies_it_by_its_own_name_of_the_format(
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     statement = payload(json.dumps({"dsseEnvelope": json.loads(done.stdout)}).encode())
-    assert statement["predicateType"] == PREDICATE
+    assert statement["predicateType"] == SBOM_PREDICATE
     assert statement["predicate"] == DOCUMENT
 
 
@@ -133,10 +132,10 @@ def test_the_same_list_is_attached_once(
     registry: Registry, listed: str, signer: Signer, trust: Trust
 ) -> None:
     attach_sbom(registry, listed, DOCUMENT, signer)
-    assert len(list(attached.candidates(registry, listed, PREDICATE))) == 1
+    assert len(list(attached.candidates(registry, listed, SBOM_PREDICATE))) == 1
     newer = document(LOCK, BASE, {"SOURCE_DATE_EPOCH": "1"})
     attach_sbom(registry, listed, newer, signer)
-    assert len(list(attached.candidates(registry, listed, PREDICATE))) == 2
+    assert len(list(attached.candidates(registry, listed, SBOM_PREDICATE))) == 2
 
 
 def test_what_nobody_in_the_trust_file_signed_does_not_count(
@@ -164,11 +163,11 @@ def test_a_signed_statement_that_is_no_list_of_this_image_does_not_count(
     statement = {
         "_type": "https://in-toto.io/Statement/v1",
         "subject": [{"name": "x", "digest": {"sha256": image.removeprefix("sha256:")}}],
-        "predicateType": PREDICATE,
+        "predicateType": SBOM_PREDICATE,
         "predicate": {},
         **change,
     }
-    attached.attach(registry, image, signed(json.dumps(statement).encode(), stranger.key), PREDICATE)
+    attached.attach(registry, image, signed(json.dumps(statement).encode(), stranger.key), SBOM_PREDICATE)
     found = sbom_of(registry, image, trusting(stranger.party.signatory))
     assert isinstance(found, Refusal) and "does not count" in found.why
 
@@ -181,7 +180,7 @@ def test_a_list_that_nobody_could_read_back_is_not_attached(
         ValidatorError, match=r"list of packages of sha256:.* can't be attached: .*larger than"
     ):
         attach_sbom(registry, image, DOCUMENT, signer)
-    assert list(attached.candidates(registry, image, PREDICATE)) == []
+    assert list(attached.candidates(registry, image, SBOM_PREDICATE)) == []
 
 
 def test_the_command_prints_what_the_builder_signed(
@@ -210,7 +209,7 @@ def test_an_image_without_a_list_gets_that_of_its_lock_once(unlisted: Unlisted) 
     assert found is not None and render(found) == made.stdout
     done = unlisted.attach()
     assert done.returncode == 0 and "has its list already" in done.stderr
-    assert len(list(attached.candidates(unlisted.registry, unlisted.digest, PREDICATE))) == 1
+    assert len(list(attached.candidates(unlisted.registry, unlisted.digest, SBOM_PREDICATE))) == 1
 
 
 def test_the_packages_of_a_base_that_nobody_can_read_are_left_out_only_on_demand(

@@ -12,14 +12,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from validator.certify.eligibility import checked_report
+from validator.certify.acceptance import checked_report
 from validator.certify.statement import PREDICATE, NoCertificate, read_statement, statement
-from validator.model.certificate import Certificate, Failure, GpuFacts, read_verification
-from validator.model.codec import DocumentError, encode
-from validator.model.own_checks import OwnCheck
+from validator.model.codec import DocumentError, encode, format_timestamp
 from validator.model.prediction import LONGEST_ERROR, Limit
-from validator.model.record import Verdict
-from validator.model.timestamps import format_timestamp
+from validator.model.record import Certificate, Failure, GpuFacts, OwnCheck, Verdict, read_verification
 from validator.model.verdict import PROBE_VERSION, REQUIRED_CHECKS
 
 from .fixtures import LIMIT, LOCK, MEASURED_AT, record, report, with_limits

@@ -12,15 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from validator.certify import cosign, verify
-from validator.certify.signing import Signer
+from validator.certify import signatures, verify
+from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
 from validator.certify.verify import certificates
 from validator.errors import InputError, MissingError
-from validator.model.certificate import Certificate
-from validator.model.own_checks import OwnCheck
-from validator.model.record import Record, Verdict
-from validator.model.timestamps import format_timestamp
+from validator.model.codec import format_timestamp
+from validator.model.record import Certificate, OwnCheck, Record, Verdict
 from validator.model.verdict import REQUIRED_CHECKS
 from validator.registry.client import Registry
 from validator.registry.names import Repository
@@ -425,7 +423,7 @@ def test_a_registry_error_is_not_a_missing_certificate(
 def test_without_cosign_nothing_is_verified(
     registry: Registry, image: str, trust: Trust, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(cosign, "_accepted", set())
+    monkeypatch.setattr(signatures, "_accepted", set())
     programs = tmp_path / "programs"
     programs.mkdir()
     monkeypatch.setenv("PATH", str(programs))
@@ -439,7 +437,7 @@ def test_cosign_verifies_a_bundle_once_for_each_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     assert len(certificates(registry, image, trust).certificates) == 1
-    monkeypatch.setattr(cosign, "is_installed", lambda: False)
+    monkeypatch.setattr(signatures, "is_installed", lambda: False)
     assert len(certificates(registry, image, trust).certificates) == 1
     with pytest.raises(MissingError, match="cosign is not installed"):
         certificates(registry, image, foreign[1])

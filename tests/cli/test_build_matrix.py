@@ -14,22 +14,22 @@ from typing import NoReturn
 import pytest
 from click.testing import CliRunner
 
+from validator.assemble.destinations import RegistryDestination
 from validator.assemble.image import put_base
 from validator.assemble.layer_table import LayerTable
-from validator.assemble.registry_destination import RegistryDestination
 from validator.cli import building
-from validator.cli.build_matrix import command
+from validator.cli.build_matrix import build_matrix_command
 from validator.cli.building import exit_code, result_json
 from validator.cli.planning import load_plan
 from validator.compat.policies import requirements
-from validator.delivery.host import Host, parse_driver, parse_gpus
+from validator.delivery.choose import Host, parse_driver, parse_gpus
 from validator.engines.docker.endpoint import Endpoint
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, InputError, MissingError
 from validator.locks import lock_files
 from validator.locks.resolve import PLATFORM
 from validator.matrix.load import load_matrix
-from validator.model.lock import Lock
-from validator.pipeline import workplace
+from validator.model.spec import Lock
+from validator.pipeline import opened_engine
 from validator.pipeline.publisher import PublishedImage, TagTaken
 from validator.pipeline.run import Result, Status
 from validator.registry.names import Repository
@@ -61,13 +61,13 @@ from ..registry.server import RunningRegistry
     ],
 )
 def test_contradicting_options_change_nothing(arguments: list[str], says: str) -> None:
-    result = CliRunner().invoke(command, arguments)
+    result = CliRunner().invoke(build_matrix_command, arguments)
     assert result.exit_code == EXIT_INPUT
     assert says in result.output
 
 
 def test_a_name_that_is_not_a_repository_is_rejected() -> None:
-    result = CliRunner().invoke(command, ["--push", "tensorflow"])
+    result = CliRunner().invoke(build_matrix_command, ["--push", "tensorflow"])
     assert isinstance(result.exception, InputError)
 
 
@@ -135,9 +135,9 @@ def test_an_image_over_its_budget_is_not_published(
     def absent() -> Endpoint:
         raise MissingError("no engine is needed for this")
 
-    monkeypatch.setattr(workplace, "connect", absent)
+    monkeypatch.setattr(opened_engine, "connect", absent)
     # The base is a few files without a Python that runs.
-    monkeypatch.setattr(workplace, "compiler", lambda *_: None)
+    monkeypatch.setattr(opened_engine, "compiler", lambda *_: None)
     monkeypatch.setattr(building, "host_sources", lambda: index.sources)
     monkeypatch.setenv("VALIDATOR_CACHE", str(tmp_path / "cache"))
     base, *targets = (Repository(server.address, f"budget/{name}") for name in ("base", "one", "two"))
@@ -205,9 +205,9 @@ def on_machine(
                 raise MissingError("this machine has no NVIDIA driver")
             return host
 
-        monkeypatch.setattr("validator.delivery.host.this_host", this_host)
+        monkeypatch.setattr("validator.delivery.choose.this_host", this_host)
         with pytest.raises(Stopped) as stopped:
-            command.main([*arguments], standalone_mode=False)
+            build_matrix_command.main([*arguments], standalone_mode=False)
         return stopped.value.prepared, capsys.readouterr().err
 
     return typed

@@ -16,8 +16,8 @@ import pytest
 
 from docs.transcripts import terminal_output
 from validator import cli
-from validator.cli import doctor, probing
-from validator.cli.probing import Probed
+from validator.cli import doctor
+from validator.cli.doctor import Probed
 from validator.errors import InputError, MissingError
 from validator.model.diagnosis import Diagnosis
 from validator.model.measurement import Unread
@@ -141,7 +141,7 @@ def test_an_answer_about_an_image_ends_with_the_command_for_that_image(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     probed = Probed(read_report(report_with_hidden_gpus()), Unread.NOT_ASKED)
-    monkeypatch.setattr(probing, "probe", lambda image, python, depth: probed)
+    monkeypatch.setattr(doctor, "probe", lambda image, python, depth: probed)
     assert cli.run(["doctor", "--image", "registry.example/tf:2.20.0"]) == 1
     assert capsys.readouterr().out.endswith(" doctor --image registry.example/tf:2.20.0\n")
 

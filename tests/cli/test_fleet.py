@@ -19,7 +19,7 @@ from tests.documented import misfits
 from tests.fleet.fake import CUT, FakeFleet
 from tests.pipeline.fakes import H100, NO_GPU, FakeEngine, outside_of, report
 from tests.pipeline.test_build_matrix import OTHER, SPEC, write_lock
-from validator.cli.build_matrix import command
+from validator.cli.build_matrix import build_matrix_command
 from validator.cli.fleet import CapacityDocument, RunDocument, UnitDocument
 from validator.cli.fleet_run import FleetRequest, measure
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, MissingError
@@ -390,7 +390,7 @@ def test_a_second_process_is_told_about_the_first(site: Site) -> None:
     ],
 )
 def test_contradicting_options_change_nothing(arguments: list[str], says: str) -> None:
-    result = CliRunner().invoke(command, arguments)
+    result = CliRunner().invoke(build_matrix_command, arguments)
     assert result.exit_code == EXIT_INPUT
     assert says in result.output
 

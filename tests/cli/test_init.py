@@ -12,8 +12,8 @@ import yaml
 
 from validator import __version__
 from validator.certify.trust_file import read_trust_file
-from validator.cli import init
-from validator.delivery.host import Gpu, Host
+from validator.cli import project
+from validator.delivery.choose import Gpu, Host
 from validator.errors import MissingError
 from validator.locks import lock_files
 from validator.matrix.load import load_matrix
@@ -42,7 +42,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     def nothing() -> Host:
         raise MissingError("this machine has no NVIDIA driver")
 
-    monkeypatch.setattr("validator.delivery.host.this_host", nothing)
+    monkeypatch.setattr("validator.delivery.choose.this_host", nothing)
     return monkeypatch
 
 
@@ -67,7 +67,7 @@ def started(directory: Path, *arguments: str) -> Done:
 def test_the_matrix_plans_and_its_image_works_on_this_machine(
     found: Host, cells: list[str], release: str, tmp_path: Path, here: pytest.MonkeyPatch
 ) -> None:
-    here.setattr("validator.delivery.host.this_host", lambda: found)
+    here.setattr("validator.delivery.choose.this_host", lambda: found)
     done = started(tmp_path)
     assert done.returncode == 0, done.stderr
     matrix = load_matrix(tmp_path / "matrix.yaml")
@@ -96,7 +96,7 @@ def test_where_only_eager_operations_work_the_image_is_one_of_those(
     tmp_path: Path, here: pytest.MonkeyPatch
 ) -> None:
     blackwell = host("580.95.05", ("NVIDIA GeForce RTX 5090", "12.0"))
-    here.setattr("validator.delivery.host.this_host", lambda: blackwell)
+    here.setattr("validator.delivery.choose.this_host", lambda: blackwell)
     assert started(tmp_path).returncode == 0
     [cell] = plan(load_matrix(tmp_path / "matrix.yaml"), "quick").cells
     assert cell.prediction.eager is Outcome.WORKS
@@ -189,7 +189,7 @@ def test_all_is_written_or_nothing(force: bool, tmp_path: Path, here: pytest.Mon
             raise MissingError("no space left on the disk")
         system.write_atomically(path, content)
 
-    here.setattr(init, "write_atomically", failing)
+    here.setattr(project, "write_atomically", failing)
     assert started(tmp_path, *(["--force"] if force else [])).returncode == 3
     left = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert left == ([tmp_path / WORKFLOW] if force else [])

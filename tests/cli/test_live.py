@@ -9,8 +9,7 @@ from collections import Counter
 
 import pytest
 
-from validator.cli.fleet_progress import FleetProgress
-from validator.cli.progress import Progress
+from validator.cli.progress import FleetProgress, Progress
 
 
 @pytest.fixture(autouse=True)

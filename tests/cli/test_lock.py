@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from validator.assemble import encoding
-from validator.assemble.shared_rows import SharedRow, read_rows
-from validator.cli import lock as command
+from validator.assemble.layer_table import SharedRow, read_rows
+from validator.cli import project as command
 from validator.compat.policies import requirements
 from validator.locks import lock_files
 from validator.locks.resolve import PLATFORM
 from validator.matrix.load import load_matrix
-from validator.model.lock import Lock, Wheel
+from validator.model.spec import Lock, Wheel
 
 from ..commands import run
 from ..integration.docker.package_index import TinyWheel

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from validator import cli
-from validator.certify.bundle import parse_bundle
+from validator.certify.attached import parse_bundle
 from validator.certify.challenges import Ledger
-from validator.certify.cosign import NotVerified, verify
 from validator.certify.machine_keys import make_runner_key
+from validator.certify.signatures import NotVerified, verify
 from validator.certify.trust_file import read_trust_file
-from validator.cli.measurement_signing import fleet_runner_of, runner_of
+from validator.cli.signing import fleet_runner_of, runner_of
 from validator.model.measurement import PREDICATE, Outside, Unread, labelled, measurement_of, statement_of
 from validator.model.record import Verdict
 from validator.model.spec import Variant
 from validator.model.verdict import PROBE_VERSION
-from validator.pipeline.judging import Found, Question, record_of
+from validator.pipeline.measuring import Found, Question, record_of
 from validator.system.files import machine_directory
 
 from ..loop import tiers

@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 import pytest
 
 from validator.cli import next_steps
-from validator.delivery.host import Gpu, Host
+from validator.delivery.choose import Gpu, Host
 from validator.errors import MissingError
 from validator.model.record import Verdict
 from validator.model.spec import NO_GPU, ImageSpec, Variant
-from validator.pipeline.estimate import Estimate
+from validator.pipeline.opened_engine import Estimate
 from validator.pipeline.publisher import PublishedImage
 from validator.pipeline.run import Result, Status
 from validator.versions import ComputeCapability, DriverRelease
@@ -48,7 +48,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPat
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("validator.delivery.pull.Engine", Engine)
-    monkeypatch.setattr("validator.delivery.host.this_host", nothing)
+    monkeypatch.setattr("validator.delivery.choose.this_host", nothing)
     monkeypatch.setattr("os.getuid", lambda: 1234)
     monkeypatch.setattr("os.getgid", lambda: 100)
     return monkeypatch
@@ -90,7 +90,7 @@ def test_on_a_machine_with_a_gpu_the_line_requests_it(
 ) -> None:
     machine.setattr(Engine, "offered", NVIDIA)
     here = Host(DriverRelease.parse("580.95.05"), (Gpu(ComputeCapability(9, 0)),))
-    machine.setattr("validator.delivery.host.this_host", lambda: here)
+    machine.setattr("validator.delivery.choose.this_host", lambda: here)
     lines = said(capsys, measured(SPEC, "r580-h100", Verdict.CERTIFIED))
     assert "--gpus all" in lines[3]
     assert len(lines) == 4, "nothing is left to measure"

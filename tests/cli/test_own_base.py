@@ -17,9 +17,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from validator.assemble.base import BaseLayer
+from validator.assemble.destinations import RegistryDestination
 from validator.assemble.image import put_base
 from validator.assemble.layer_table import LayerTable
-from validator.assemble.registry_destination import RegistryDestination
 from validator.cli import build_matrix
 from validator.cli import verify as verify_module
 from validator.cli.certify import _uncomputed as uncomputed_parts
@@ -103,7 +103,13 @@ class Machine:
     def push(self, *arguments: object, code: int = EXIT_OK) -> list[dict[str, Any]]:
         """Run `build-matrix --push`, and return its results."""
         done = self.run(
-            build_matrix.command, "--push", self.repository, "--no-validate", "--json", *arguments, code=code
+            build_matrix.build_matrix_command,
+            "--push",
+            self.repository,
+            "--no-validate",
+            "--json",
+            *arguments,
+            code=code,
         )
         found: list[dict[str, Any]] = json.loads(done.stdout)
         assert all(one["published"] for one in found) or code, found
@@ -179,7 +185,7 @@ def test_layers_of_a_named_repository_are_not_sent(
     proxy.asked.clear()
     elsewhere = f"{machine.address}/other/place"
     machine.run(
-        build_matrix.command, "--push", elsewhere, "--no-validate",
+        build_matrix.build_matrix_command, "--push", elsewhere, "--no-validate",
         "--mount-from", f"{machine.address}/absent", "--mount-from", machine.repository,
     )  # fmt: skip
     tag = image_tag(machine.spec)
@@ -250,7 +256,7 @@ def not_computed(machine: Machine, digest: str) -> Sequence[str]:
 def verify(machine: Machine, name: str, code: int = EXIT_OK) -> tuple[dict[str, str], str]:
     """Run `verify --rebuild`. Return what it found of each part of the image, and what it said."""
     done = machine.run(
-        verify_module.command, "--rebuild", "--registry", machine.repository, "--json", name, code=code
+        verify_module.verify_command, "--rebuild", "--registry", machine.repository, "--json", name, code=code
     )
     [parts] = json.loads(done.stdout).values()
     return {part["name"]: part["finding"] for part in parts}, done.stderr
@@ -317,8 +323,8 @@ def test_the_engine_has_a_base_that_the_registry_lost(
             assert name == base
             return saved(tmp_path / "saved.tar", layer(FILES)), base.partition("@")[2]
 
-    monkeypatch.setattr("validator.pipeline.rebuilding._engine", object)
-    monkeypatch.setattr("validator.pipeline.rebuilding.EngineImages", lambda engine: Images())
+    monkeypatch.setattr("validator.pipeline.contents._engine", object)
+    monkeypatch.setattr("validator.pipeline.contents.EngineImages", lambda engine: Images())
     found, _ = verify(machine, image_tag(machine.spec))
     assert set(found.values()) == {"base", "equal"}
 

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from validator.certify.verify import Verified
 from validator.cli import verify as verify_command
-from validator.cli.check import command as check_command
-from validator.model.own_checks import OwnCheck
+from validator.cli.doctor import check_command
+from validator.model.record import OwnCheck
 from validator.model.report import read_report
 
 from ..certify.test_verify import certificate_for

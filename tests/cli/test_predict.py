@@ -12,7 +12,7 @@ from validator.compat import policies
 from validator.compat.freshness import read_on
 from validator.compat.policies import allowed_cudnn
 from validator.compat.releases import release
-from validator.engines import host_situation
+from validator.engines import host_reading
 from validator.errors import EXIT_FAILED, InputError, MissingError
 from validator.model.measurement import GpuIdentity, Outside, Unread
 from validator.model.spec import RECOMMENDED
@@ -169,9 +169,9 @@ def test_options_that_are_not_enough(arguments: str, capsys: pytest.CaptureFixtu
 
 def test_this_machine(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Outside("570.124.06", "570.124.06", (GpuIdentity("GPU-1", "NVIDIA A100-SXM4-80GB", "8.0"),))
-    monkeypatch.setattr(host_situation, "read_host", lambda: seen)
-    monkeypatch.setattr(host_situation, "_machine", lambda root: "x86_64")
-    monkeypatch.setattr(host_situation, "_system", lambda root: "linux")
+    monkeypatch.setattr(host_reading, "read_host", lambda: seen)
+    monkeypatch.setattr(host_reading, "_machine", lambda root: "x86_64")
+    monkeypatch.setattr(host_reading, "_system", lambda root: "linux")
     found = predict(capsys, "--tensorflow 2.18.1 --from-host")
     assert (found["driver"], found["gpu"], found["prediction"]["outcome"]) == ("570.124.06", "a100", "works")
     other = predict(capsys, "--tensorflow 2.18.1 --from-host --driver 470 --gpu t4")
@@ -180,7 +180,7 @@ def test_this_machine(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 
 
 def test_a_machine_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_situation, "read_host", lambda: Unread.NVML_SILENT)
+    monkeypatch.setattr(host_reading, "read_host", lambda: Unread.NVML_SILENT)
     with pytest.raises(MissingError, match="shows no NVIDIA driver"):
         cli.run(["predict", "--tensorflow", "2.18.1", "--from-host"])
 

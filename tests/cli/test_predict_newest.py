@@ -9,7 +9,7 @@ import pytest
 
 from validator import cli
 from validator.answers.what_works import what_works
-from validator.engines import host_situation
+from validator.engines import host_reading
 from validator.errors import InputError
 from validator.model.measurement import GpuIdentity, Outside
 
@@ -107,9 +107,9 @@ def test_this_machine_with_a_gpu_that_has_no_known_name(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = Outside("570.124.06", "570.124.06", (GpuIdentity("GPU-1", "NVIDIA Thing 9000", "8.0"),))
-    monkeypatch.setattr(host_situation, "read_host", lambda: seen)
-    monkeypatch.setattr(host_situation, "_machine", lambda root: "x86_64")
-    monkeypatch.setattr(host_situation, "_system", lambda root: "linux")
+    monkeypatch.setattr(host_reading, "read_host", lambda: seen)
+    monkeypatch.setattr(host_reading, "_machine", lambda root: "x86_64")
+    monkeypatch.setattr(host_reading, "_system", lambda root: "linux")
     _, answer = answered(capsys, "--from-host")
     assert answer["machine"] == ["compute capability 8.0", "driver 570.124.06", "Linux x86_64"]
     _, other = answered(capsys, "--from-host", "--gpu", "t4")

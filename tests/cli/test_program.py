@@ -13,7 +13,7 @@ import pytest
 from validator import cli
 from validator.cli.options import print_status
 from validator.cli.program import as_started, program
-from validator.diagnosis.next_step import ANYWHERE
+from validator.diagnosis.remedies import ANYWHERE
 
 ROOT = Path(__file__).parents[2]
 LOG = "E tensorflow/x.cc:1] failed call to cuInit: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: unsupported\n"

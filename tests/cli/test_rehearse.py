@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from validator.certify.signing import Signer
+from validator.certify.signatures import Signer
 from validator.certify.trust_file import NAME
 from validator.cli import rehearse
-from validator.cli.build_matrix import command
+from validator.cli.build_matrix import build_matrix_command
 from validator.cli.rehearse import RehearsalOptions
 from validator.delivery.rehearsal import Step
 from validator.errors import EXIT_INPUT, MissingError
@@ -46,7 +46,7 @@ ASKED = RehearsalOptions(
     ],
 )  # fmt: skip
 def test_it_has_its_own_keys_records_and_trust(option: str) -> None:
-    result = CliRunner().invoke(command, ["--rehearse", *option.split()])
+    result = CliRunner().invoke(build_matrix_command, ["--rehearse", *option.split()])
     assert result.exit_code == EXIT_INPUT
     assert f"{option.split()[0]} can't be combined with --rehearse" in result.output.replace(
         "--keep-going can't", "--fail-fast can't"
@@ -54,7 +54,7 @@ def test_it_has_its_own_keys_records_and_trust(option: str) -> None:
 
 
 def test_without_it_there_is_nothing_to_keep() -> None:
-    result = CliRunner().invoke(command, ["--keep"])
+    result = CliRunner().invoke(build_matrix_command, ["--keep"])
     assert result.exit_code == EXIT_INPUT
     assert "--keep has no effect without --rehearse" in result.output
 
@@ -69,7 +69,9 @@ def test_what_the_environment_says_is_not_used(name: str, monkeypatch: pytest.Mo
         return 0
 
     monkeypatch.setattr(rehearse, "rehearse", instead)
-    assert CliRunner().invoke(command, ["--rehearse", "--push", "localhost:5000/a"]).exit_code == 0
+    assert (
+        CliRunner().invoke(build_matrix_command, ["--rehearse", "--push", "localhost:5000/a"]).exit_code == 0
+    )
     assert "/nowhere" not in str(dataclasses.asdict(seen[0]))
 
 

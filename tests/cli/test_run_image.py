@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from validator import cli
-from validator.cli import run_image
+from validator.cli import images
 from validator.errors import InputError, MissingError
 from validator.registry.names import Repository
 
@@ -20,7 +20,7 @@ def test_plain_http_also_counts_for_the_registry_of_an_image(
         asked.append((str(repository), plain_http))
         raise MissingError("no network in this test")
 
-    monkeypatch.setattr(run_image, "Registry", registry)
+    monkeypatch.setattr(images, "Registry", registry)
     with pytest.raises(MissingError, match="no network in this test"):
         cli.run(["run", "--uncertified", "--image", "registry.example.org:5000/team/tf:x", *options])
     assert asked == [("registry.example.org:5000/team/tf", plain_http)]

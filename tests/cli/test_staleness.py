@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.cli.staleness import say_if_stale
+from validator.cli.options import say_if_stale
 from validator.compat import freshness
 from validator.supply.remembered import remember
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from validator.model.situation import Host, Software
+from validator.model.prediction import Host, Software
 
 _OF_HOST = frozenset(field.name for field in fields(Host))
 Stated = tuple[Software, Host]

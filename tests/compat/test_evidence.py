@@ -9,8 +9,19 @@ import pytest
 
 from validator.compat import evidence, facts, gpus, judge
 from validator.compat.predict import host_of, predict, software_of
-from validator.model.prediction import Attempt, Limit, Outcome, Prediction, Rank, Reason
-from validator.model.situation import EAGER, LINUX, PYPI, X86_64, XLA
+from validator.model.prediction import (
+    EAGER,
+    LINUX,
+    PYPI,
+    X86_64,
+    XLA,
+    Attempt,
+    Limit,
+    Outcome,
+    Prediction,
+    Rank,
+    Reason,
+)
 from validator.model.spec import Cell, Choice, HostClass, ImageSpec, Variant
 from validator.versions import CudaVersion, DriverRelease
 

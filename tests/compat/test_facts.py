@@ -10,17 +10,7 @@ from collections import Counter
 import pytest
 
 from validator._vendor.packaging.specifiers import SpecifierSet
-from validator.compat import (
-    builds,
-    cudnn,
-    drivers,
-    facts,
-    gpus,
-    known_issues,
-    older_releases,
-    policies,
-    releases,
-)
+from validator.compat import drivers, facts, gpus, kernels, known_issues, policies, releases
 from validator.versions import (
     ComputeCapability,
     CudaVersion,
@@ -145,7 +135,7 @@ def test_the_ptx_table_agrees_with_the_branch_table() -> None:
         branch = drivers.branch_for(cuda)
         if cuda.major < 11:
             # The table of older drivers has releases, and no branches.
-            floor = older_releases.oldest_driver(cuda, windows=False)
+            floor = releases.oldest_driver(cuda, windows=False)
             assert floor is not None and row["branch"] <= floor.driver.branch < row["branch"] + 15
             continue
         # R445 brought CUDA 11.0 as a developer release; R450 is the branch that the driver tables name.
@@ -175,7 +165,7 @@ def test_cudnn_ranges_have_no_gaps_or_overlaps() -> None:
 @pytest.mark.parametrize("suffix", ["cu11", "cu12"])
 def test_every_cudnn_wheel_has_a_range_with_its_cuda_major(suffix: str) -> None:
     for version in policies.cudnn_releases(suffix):
-        support = cudnn.support(version)
+        support = kernels.support(version)
         assert support is not None, version
         assert int(suffix.removeprefix("cu")) in support.drivers, version
 
@@ -222,7 +212,7 @@ BUILDS = facts.rows("builds", "builds")
 @pytest.mark.parametrize("row", BUILDS, ids=lambda row: row["tensorflow"])
 def test_an_inspected_wheel_agrees_with_the_published_table(row: facts.Row) -> None:
     """If they differ, the table is wrong and has to be changed."""
-    opened, published = builds.build(row["tensorflow"]), releases.release(row["tensorflow"])
+    opened, published = releases.build(row["tensorflow"]), releases.release(row["tensorflow"])
     assert opened is not None
     assert opened.version == row["tensorflow"]
     assert opened.fact.status == "verified-local"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from validator.compat.errors import UnknownGpu
+from validator.compat.facts import UnknownGpu
 from validator.compat.gpus import CONSUMER, DATA_CENTER, EMBEDDED, PROFESSIONAL, gpu, gpus
 
 

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from validator.compat.inspect import runtime
-from validator.compat.inspect.elf import ElfFile, InspectionError
-from validator.compat.inspect.fatbin import fatbins, lz4_prefix
-from validator.compat.targets import Target
+from validator.compat.inspect import build
+from validator.compat.inspect.elf import ElfFile, InspectionError, fatbins, lz4_prefix
+from validator.compat.releases import Target
 
 from . import wheel_files as made
 
@@ -73,9 +72,9 @@ FULL = made.elf(
 def read_everything(content: bytes) -> None:
     found = ElfFile(content, "lib.so")
     list(fatbins(found))
-    runtime.opened_sonames(found)
-    runtime.compiled_cudnn(found)
-    runtime.calls_dlopen(found)
+    build.opened_sonames(found)
+    build.compiled_cudnn(found)
+    build.calls_dlopen(found)
 
 
 @pytest.mark.parametrize("length", range(0, len(FULL), 13))
@@ -259,14 +258,14 @@ ROCM = made.store(-0x30, b"rocb") + made.store(-0x2C, b"las\0") + made.store(-0x
     ],
 )
 def test_sonames_that_are_composed_on_the_stack_are_read(code: bytes, sonames: tuple[str, ...]) -> None:
-    assert runtime.opened_sonames(library(symbols={made.GETTER.format(7, "X"): code})) == sonames
+    assert build.opened_sonames(library(symbols={made.GETTER.format(7, "X"): code})) == sonames
 
 
 def test_a_fallback_without_version_does_not_hide_the_version() -> None:
     fallback = made.store(-0x50, b"\0\0") + b"\x90" * 8
-    assert runtime.opened_sonames(
-        library(symbols={made.GETTER.format(7, "X"): made.CUDART_12 + fallback})
-    ) == ("libcudart.so.12",)
+    assert build.opened_sonames(library(symbols={made.GETTER.format(7, "X"): made.CUDART_12 + fallback})) == (
+        "libcudart.so.12",
+    )
 
 
 def test_a_version_passed_as_a_string_view_is_read() -> None:
@@ -279,12 +278,12 @@ def test_a_version_passed_as_a_string_view_is_read() -> None:
     code = name + b"\x48\x8d\x0d" + struct.pack("<i", distance) + b"\x48\x8d\x75\xc8\xba\x02\0\0\0\xe8"
     found = library(symbols={symbol: code}, text=text + pad)
     assert struct.pack("<i", distance)[0] == 0xBA
-    assert runtime.opened_sonames(found) == ("libcudnn.so.12",)
+    assert build.opened_sonames(found) == ("libcudnn.so.12",)
 
 
 def test_the_caller_of_dlopen_is_identified_by_its_symbol() -> None:
-    assert runtime.calls_dlopen(library(symbols={made.DLOPEN: b"\xc3"}))
-    assert not runtime.calls_dlopen(library())
+    assert build.calls_dlopen(library(symbols={made.DLOPEN: b"\xc3"}))
+    assert not build.calls_dlopen(library())
 
 
 def number(value: int) -> bytes:
@@ -303,4 +302,4 @@ def number(value: int) -> bytes:
     ],
 )
 def test_cudnn_of_the_headers(symbols: dict[str, bytes], version: str | None) -> None:
-    assert runtime.compiled_cudnn(library(symbols=symbols)) == version
+    assert build.compiled_cudnn(library(symbols=symbols)) == version

@@ -11,12 +11,20 @@ import yaml
 
 from validator.compat.compile import read_yaml
 from validator.compat.inspect import __main__ as command
-from validator.compat.inspect import rows
-from validator.compat.inspect.build import Kernels, count_kernels, inspect_tensorflow, pip_folders
-from validator.compat.inspect.elf import ElfFile, InspectionError
-from validator.compat.inspect.fatbin import fatbins
-from validator.compat.inspect.wheel import WheelFile
-from validator.compat.targets import Target
+from validator.compat.inspect.build import (
+    BUILDS,
+    Kernels,
+    WheelFile,
+    count_kernels,
+    inspect_tensorflow,
+    merge,
+    pip_folders,
+    render,
+    row,
+    write,
+)
+from validator.compat.inspect.elf import ElfFile, InspectionError, fatbins
+from validator.compat.releases import Target
 from validator.errors import EXIT_INPUT, MissingError
 from validator.versions import Version
 
@@ -121,8 +129,8 @@ DATE = datetime.date(2026, 11, 21)
 
 
 def test_a_row_is_yaml_that_reads_back(wheel: Path) -> None:
-    cells = rows.row(inspect_tensorflow(wheel), DATE)
-    assert yaml.safe_load(rows.render(cells)) == [cells]
+    cells = row(inspect_tensorflow(wheel), DATE)
+    assert yaml.safe_load(render(cells)) == [cells]
     assert cells["status"] == "verified-local"
     assert cells["kernels"] == [
         {"fatbins": 2, "sass": [80], "ptx": {"90a": "8.5"}},
@@ -133,8 +141,8 @@ def test_a_row_is_yaml_that_reads_back(wheel: Path) -> None:
 def test_rows_are_merged_in_order_under_the_comment(tmp_path: Path) -> None:
     path = tmp_path / "builds.yaml"
     path.write_text(HEAD)
-    rows.write(path, [{"tensorflow": "2.10.0", "size": 1}, {"tensorflow": "2.9.0", "size": 2}])
-    rows.write(path, [{"tensorflow": "2.10.0", "size": 3}])
+    write(path, [{"tensorflow": "2.10.0", "size": 1}, {"tensorflow": "2.9.0", "size": 2}])
+    write(path, [{"tensorflow": "2.10.0", "size": 3}])
     assert path.read_text().startswith("# What this is.\n")
     assert yaml.safe_load(path.read_text())["builds"] == [
         {"tensorflow": "2.9.0", "size": 2},
@@ -171,12 +179,12 @@ def test_the_command_explains_an_error_with_a_hint(
 
 # The measured rows
 
-MEASURED = read_yaml(rows.BUILDS)["builds"]
+MEASURED = read_yaml(BUILDS)["builds"]
 
 
 def test_the_file_is_identical_to_the_output_of_the_tool() -> None:
-    text = rows.BUILDS.read_text("utf-8")
-    assert rows.merge(text, []) == text
+    text = BUILDS.read_text("utf-8")
+    assert merge(text, []) == text
     releases = [Version(cells["tensorflow"]) for cells in MEASURED]
     assert releases == sorted(set(releases))
 

@@ -9,8 +9,7 @@ import pytest
 
 from validator.compat.judge import judge
 from validator.compat.predict import host_of, predict, software_of
-from validator.model.prediction import RULES, Outcome, Prediction, Reason, Rule, decide
-from validator.model.situation import EAGER, XLA
+from validator.model.prediction import EAGER, RULES, XLA, Outcome, Prediction, Reason, Rule, decide
 
 from .cells import cell
 from .stated import Stated, changed, stated

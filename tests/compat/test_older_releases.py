@@ -6,29 +6,29 @@ from dataclasses import replace
 
 import pytest
 
-from validator.compat import facts, older_releases, releases
+from validator.compat import facts, releases
 from validator.compat.judge import judge
 from validator.compat.offers import installed, requirement
-from validator.model.situation import Host
+from validator.model.prediction import Host
 from validator.versions import CudaVersion, DriverRelease
 
 
 @pytest.mark.parametrize("release", releases.releases(), ids=lambda release: str(release.version))
 def test_a_listed_release_is_found_by_its_version(release: releases.Release) -> None:
-    assert older_releases.release_of_any_age(release.version) is release
+    assert releases.release_of_any_age(release.version) is release
 
 
 @pytest.mark.parametrize(
     ("version", "cuda", "cudnn"), [("2.4.1", "11.0", "8.0"), ("1.15", "10.0", "7.4"), ("1.3.0", "8.0", "6.0")]
 )
 def test_older_releases_are_known(version: str, cuda: str, cudnn: str) -> None:
-    known = older_releases.release_of_any_age(version)
+    known = releases.release_of_any_age(version)
     assert known is not None and (known.version, known.cuda, known.cudnn) == (version, cuda, cudnn)
 
 
 @pytest.mark.parametrize("version", ["", "x", "2", "9.9.9", "2.99.0", "2.18.5"])
 def test_text_that_is_not_a_release_is_not_known(version: str) -> None:
-    assert older_releases.release_of_any_age(version) is None
+    assert releases.release_of_any_age(version) is None
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_text_that_is_not_a_release_is_not_known(version: str) -> None:
     ],
 )
 def test_a_series_and_local_versions(asked: str, found: str) -> None:
-    known = older_releases.release_of_any_age(asked)
+    known = releases.release_of_any_age(asked)
     assert known is not None and known.version == found
 
 
@@ -63,12 +63,12 @@ def test_the_older_releases_end_where_the_others_begin() -> None:
     ],
 )
 def test_oldest_drivers(cuda: str, windows: bool, expected: str) -> None:
-    floor = older_releases.oldest_driver(CudaVersion.parse(cuda), windows)
+    floor = releases.oldest_driver(CudaVersion.parse(cuda), windows)
     assert floor is not None and floor.driver == DriverRelease.parse(expected)
 
 
 def test_a_toolkit_of_unknown_age_has_no_oldest_driver() -> None:
-    assert older_releases.oldest_driver(CudaVersion(7, 5), windows=False) is None
+    assert releases.oldest_driver(CudaVersion(7, 5), windows=False) is None
 
 
 @pytest.mark.parametrize(
@@ -84,16 +84,16 @@ def test_a_toolkit_of_unknown_age_has_no_oldest_driver() -> None:
     ],
 )
 def test_the_oldest_driver_that_shows_a_cuda(cuda: str, windows: bool, expected: str) -> None:
-    assert older_releases.driver_with(CudaVersion.parse(cuda), windows) == DriverRelease.parse(expected)
+    assert releases.driver_with(CudaVersion.parse(cuda), windows) == DriverRelease.parse(expected)
 
 
 @pytest.mark.parametrize("cuda", ["7.5", "10.3", "11.9", "99.0"])
 def test_a_cuda_that_no_driver_shows(cuda: str) -> None:
-    assert older_releases.driver_with(CudaVersion.parse(cuda)) is None
+    assert releases.driver_with(CudaVersion.parse(cuda)) is None
 
 
 def test_an_older_release_is_installed_by_its_series() -> None:
-    wanted = [requirement(release) for release in older_releases.older_releases()]
+    wanted = [requirement(release) for release in releases.older_releases()]
     assert wanted[0] == "tensorflow-gpu==1.0.*" and wanted[-1] == "tensorflow==2.7.*"
     assert wanted[-7:-5] == ["tensorflow==2.1.*", "tensorflow==2.2.*"]
     assert wanted[-8] == "tensorflow-gpu==2.0.*"
@@ -102,7 +102,7 @@ def test_an_older_release_is_installed_by_its_series() -> None:
 @pytest.mark.parametrize(("release", "outcome"), [("1.5", "unknown"), ("1.6", "fails"), ("2.3", "fails")])
 def test_a_gpu_below_those_that_a_release_is_documented_for(release: str, outcome: str) -> None:
     host = Host(gpu="K10", driver="470", system="linux", machine="x86_64")
-    found = next(one for one in older_releases.older_releases() if one.version == release)
+    found = next(one for one in releases.older_releases() if one.version == release)
     prediction = judge(replace(installed(found, library_path=False), python=found.pythons[-1]), host)
     assert prediction.outcome == outcome
     failing = [reason.rule for reason in prediction.reasons if reason.outcome == "fails"]
@@ -110,9 +110,7 @@ def test_a_gpu_below_those_that_a_release_is_documented_for(release: str, outcom
 
 
 def test_the_newest_release_with_a_cuda() -> None:
-    found = [
-        older_releases.newest_with_cuda(cuda) for cuda in ("10.2", "10.1", "10.0", "9.0", "11.0", "12.2", "")
-    ]
+    found = [releases.newest_with_cuda(cuda) for cuda in ("10.2", "10.1", "10.0", "9.0", "11.0", "12.2", "")]
     assert [one.version if one else None for one in found] == [None, "2.3", "2.0", "1.12", "2.7", None, None]
 
 
@@ -134,5 +132,5 @@ def test_the_newest_release_with_a_cuda() -> None:
     ],
 )
 def test_the_nearest_inspected_release_of_one_that_was_not(asked: str, nearest: str | None) -> None:
-    found = older_releases.nearest_inspected(asked)
+    found = releases.nearest_inspected(asked)
     assert (found.version if found else None) == nearest

@@ -7,10 +7,8 @@ import functools
 import pytest
 
 from validator.compat import drivers
-from validator.compat.offers import offers, outcome
-from validator.compat.other_driver import other_driver
-from validator.model.prediction import Outcome
-from validator.model.situation import EAGER, Host
+from validator.compat.offers import offers, other_driver, outcome
+from validator.model.prediction import EAGER, Host, Outcome
 from validator.versions import DriverRelease, Version
 
 

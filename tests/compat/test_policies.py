@@ -11,13 +11,24 @@ from typing import Any
 import pytest
 
 from validator._vendor.packaging.requirements import Requirement
-from validator.compat import judge, known_issues, policies, predict, software
-from validator.compat.errors import PolicyError
+from validator.compat import judge, known_issues, policies, predict
+from validator.compat.facts import PolicyError
 from validator.compat.releases import Release, release, releases
 from validator.errors import EXIT_INPUT
-from validator.model.additions import Additions, LocalWheel, Requirements
 from validator.model.prediction import Outcome
-from validator.model.spec import AS_BUILT, LATEST, RECOMMENDED, Cell, Choice, HostClass, ImageSpec, Variant
+from validator.model.spec import (
+    AS_BUILT,
+    LATEST,
+    RECOMMENDED,
+    Additions,
+    Cell,
+    Choice,
+    HostClass,
+    ImageSpec,
+    LocalWheel,
+    Requirements,
+    Variant,
+)
 from validator.versions import ComputeCapability, DriverRelease, is_release_of, major_minor
 
 BUILDABLE = [known for known in releases() if known.wheels]
@@ -271,7 +282,7 @@ def add_faults(monkeypatch: pytest.MonkeyPatch) -> Iterator[Faults]:
     real = known_issues.combinations()
 
     def forget() -> None:
-        for module in (known_issues, software, judge, predict, policies):
+        for module in (known_issues, judge, judge, predict, policies):
             for value in vars(module).values():
                 if hasattr(value, "cache_clear") and value.__module__ == module.__name__:
                     value.cache_clear()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from validator.compat import releases
-from validator.compat.errors import UnknownRelease
+from validator.compat.facts import UnknownRelease
 from validator.errors import EXIT_INPUT
 
 pytestmark = pytest.mark.usefixtures("releases_up_to_2_22rc")

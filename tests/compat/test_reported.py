@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from validator.cli.predict import command
+from validator.cli.predict import predict_command
 from validator.compat import evidence, facts, gpus, judge
-from validator.compat.errors import UnknownGpu
+from validator.compat.facts import UnknownGpu
 from validator.errors import ValidatorError
-from validator.model.situation import MODES
+from validator.model.prediction import MODES
 
 ROWS = facts.rows("reported", "reported")
 #: The fields of a row that are options of `predict`.
@@ -39,7 +39,7 @@ def ask(row: Mapping[str, Any], instead: Mapping[str, str] | None = None) -> Any
         if name in fields:
             flag = f"--{name.replace('_', '-')}"
             options += [flag] if fields[name] is True else [flag, fields[name]]
-    result = CliRunner().invoke(command, [*options, "--format", "json"])
+    result = CliRunner().invoke(predict_command, [*options, "--format", "json"])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         assert isinstance(result.exception, ValidatorError), result.exception
         return str(result.exception)

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from validator.compat import builds, cudnn, drivers, facts, installation, known_issues
-from validator.compat.builds import Build, KernelGroup
+from validator.compat import drivers, facts, kernels, known_issues, releases
 from validator.compat.drivers import user_driver
 from validator.compat.gpus import CONSUMER, DATA_CENTER
 from validator.compat.kernels import Kernels, fit
-from validator.compat.targets import Target
+from validator.compat.releases import Build, KernelGroup, Target
 from validator.conditions import ConditionError
 from validator.model.prediction import Outcome, Reason
 from validator.versions import ComputeCapability, CudaVersion, DriverRelease
@@ -311,12 +310,12 @@ def test_without_a_package_the_driver_keeps_its_cuda() -> None:
     ],
 )
 def test_cudnn_and_gpus(version: str, capability: str, outcome: Outcome) -> None:
-    assert cudnn.fits_gpu(version, ComputeCapability.parse(capability)).outcome is outcome
+    assert kernels.fits_gpu(version, ComputeCapability.parse(capability)).outcome is outcome
 
 
 def test_code_of_cudnn_for_another_gpu_is_a_derived_reason() -> None:
     said = [
-        cudnn.fits_gpu(*asked)
+        kernels.fits_gpu(*asked)
         for asked in (("8.7", ComputeCapability(8, 9)), ("9.3", ComputeCapability(12, 0)))
     ]
     assert [one.status for one in said] == [facts.DERIVED] * 2
@@ -341,7 +340,7 @@ def test_code_of_cudnn_for_another_gpu_is_a_derived_reason() -> None:
 )
 def test_cudnn_and_cuda(version: str, cuda: str, driver: str | None, outcome: Outcome) -> None:
     release = DriverRelease.parse(driver) if driver else None
-    assert cudnn.fits_cuda(version, CudaVersion.parse(cuda), release).outcome is outcome
+    assert kernels.fits_cuda(version, CudaVersion.parse(cuda), release).outcome is outcome
 
 
 @pytest.mark.parametrize(
@@ -361,7 +360,7 @@ def test_cudnn_and_cuda(version: str, cuda: str, driver: str | None, outcome: Ou
 def test_cudnn_against_the_one_tensorflow_was_compiled_with(
     runtime: str, compiled: str, outcome: Outcome | None
 ) -> None:
-    reason = cudnn.fits_build(runtime, compiled)
+    reason = kernels.fits_build(runtime, compiled)
     assert (reason.outcome if reason else None) is outcome
 
 
@@ -385,7 +384,7 @@ def test_cudnn_against_the_one_tensorflow_was_compiled_with(
     ],
 )
 def test_a_release_that_cannot_exist(version: str, around: str | None) -> None:
-    reason = installation.no_such_release(version)
+    reason = kernels.no_such_release(version)
     assert (reason is None) is (around is None)
     assert reason is None or (reason.outcome is FAILS and reason.text.endswith(around or ""))
 
@@ -394,11 +393,11 @@ def test_a_release_that_cannot_exist(version: str, around: str | None) -> None:
 
 
 def test_an_uninspected_release_uses_the_facts_of_its_sibling() -> None:
-    opened, sibling = builds.build("2.21.0"), builds.build("2.21.7")
+    opened, sibling = releases.build("2.21.0"), releases.build("2.21.7")
     assert opened is not None and sibling is not None
     assert sibling.kernels == opened.kernels
     assert (opened.fact.status, sibling.fact.status) == ("verified-local", facts.DERIVED)
-    assert builds.build("2.8.0") is None
+    assert releases.build("2.8.0") is None
 
 
 @pytest.mark.parametrize(
@@ -415,10 +414,8 @@ def test_search_paths(
     not_found: tuple[str, ...],
     remark: bool,
 ) -> None:
-    monkeypatch.setattr(
-        installation, "build", lambda version: Build(version, None, (), folders, not_found, FACT)
-    )
-    reason = installation.search_path.__wrapped__("2.99.0", True, True)
+    monkeypatch.setattr(kernels, "build", lambda version: Build(version, None, (), folders, not_found, FACT))
+    reason = kernels.search_path.__wrapped__("2.99.0", True, True)
     assert reason is not None
     assert reason.outcome is WORKS
     assert reason.advisory == remark

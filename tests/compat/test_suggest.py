@@ -18,8 +18,7 @@ from validator.compat.offers import (
     why_not,
 )
 from validator.compat.releases import releases
-from validator.model.prediction import Outcome
-from validator.model.situation import AARCH64, LINUX, MACOS, WINDOWS, WSL2, X86_64, Host
+from validator.model.prediction import AARCH64, LINUX, MACOS, WINDOWS, WSL2, X86_64, Host, Outcome
 
 from .stated import Stated, changed, stated
 

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from validator.cli.planning import load_cells
-from validator.dataset.columns import Column, Kind, columns_of
 from validator.dataset.export import Exported, Inputs, export
 from validator.dataset.formats import FORMATS
-from validator.dataset.tables import TABLES, Table
+from validator.dataset.tables import TABLES, Column, Kind, Table, columns_of
 from validator.model.prediction import PlannedCell
 from validator.model.record import Record
 from validator.resources import shipped_matrix

@@ -12,9 +12,11 @@ from typing import Any
 
 import jsonschema
 import pytest
+import tomli
 import yaml
 
 import validator
+from docs.examples import EXAMPLE, PAGE, export_to, refreshed
 from validator.dataset import formats
 from validator.dataset.tables import SCHEMA_VERSION, TABLES
 from validator.errors import InputError, MissingError
@@ -247,7 +249,7 @@ def test_a_store_that_is_missing_is_an_error(tmp_path: Path) -> None:
 def test_a_program_that_is_killed_leaves_no_export(tmp_path: Path) -> None:
     program = (
         "import os, signal, sys\n"
-        "from validator.dataset import package\n"
+        "from validator.dataset import export as package\n"
         "package.card = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
         "from validator.cli import run\n"
         "run(sys.argv[1:])\n"
@@ -261,3 +263,53 @@ def test_a_program_that_is_killed_leaves_no_export(tmp_path: Path) -> None:
 
 def test_the_citation_of_an_export_can_be_read(exported: Path) -> None:
     assert yaml.safe_load((exported / "CITATION.cff").read_bytes())["version"] == validator.__version__
+
+
+# CITATION.cff says how to cite this version, in the Citation File Format.
+
+
+SCHEMA = Path(__file__).parent / "published" / "citation-file-format-1.2.0.json"
+
+
+def problems(citation: Any) -> list[str]:
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    return [error.message for error in jsonschema.Draft7Validator(schema).iter_errors(citation)]
+
+
+@pytest.fixture
+def citation() -> dict[str, Any]:
+    read: dict[str, Any] = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    return read
+
+
+def test_it_is_valid_by_the_published_schema(citation: dict[str, Any]) -> None:
+    assert problems(citation) == []
+
+
+@pytest.mark.parametrize(
+    "change", [{"license": "Apache 2"}, {"authors": []}, {"type": "data"}, {"doi": "none yet"}]
+)
+def test_the_schema_rejects_a_wrong_file(citation: dict[str, Any], change: dict[str, Any]) -> None:
+    assert len(problems(citation | change)) == 1
+
+
+def test_it_is_about_this_version_of_this_project(citation: dict[str, Any]) -> None:
+    project = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert citation["version"] == project["version"] == validator.__version__
+    assert citation["license"] == project["license"]
+    assert citation["url"] == project["urls"]["Homepage"]
+    assert sorted(citation["keywords"]) == citation["keywords"]
+    assert set(citation["keywords"]) <= set(project["keywords"])
+
+
+# The examples in docs/how-to/use-the-data.md print what the page says.
+
+
+def test_the_examples_print_what_the_page_shows(tmp_path: Path) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    found = list(EXAMPLE.finditer(page))
+    # Every block of Python is one, and each shows something.
+    assert len(found) == page.count("```python") == page.count("<!-- example") == 7
+    assert all(match["shown"].strip() for match in found)
+    export_to(tmp_path)
+    assert refreshed(page, tmp_path) == page, "run scripts/update-docs"

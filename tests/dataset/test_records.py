@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from validator.dataset.formats import CsvWriter, encoded
-from validator.dataset.records import Cleaner, check_rows, exported, names_of, record_rows
+from validator.dataset.rows import Cleaner, check_rows, exported, names_of, record_rows
 from validator.dataset.tables import TABLES, Source
 from validator.model.codec import encode
 from validator.model.record import Origin, Record, Verdict

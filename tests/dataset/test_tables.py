@@ -12,9 +12,8 @@ import pytest
 
 from validator.cli.planning import load_plan
 from validator.compat import facts
-from validator.dataset.columns import Kind, columns_of
-from validator.dataset.schemas import json_schema
-from validator.dataset.tables import TABLES, Status, Table
+from validator.dataset.export import json_schema
+from validator.dataset.tables import TABLES, Kind, Status, Table, columns_of
 from validator.diagnosis.causes import causes
 from validator.diagnosis.messages import catalogue
 from validator.resources import shipped_matrix

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from docker.errors import ImageNotFound
 
-from validator.certify.signing import Signer
+from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
 from validator.engines.docker.endpoint import Reached, reach
 from validator.errors import MissingError

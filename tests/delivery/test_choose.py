@@ -13,6 +13,7 @@ from validator.delivery.choose import (
     Assessment,
     Candidate,
     Forecast,
+    Host,
     Standing,
     TaggedImage,
     assess,
@@ -20,9 +21,8 @@ from validator.delivery.choose import (
     covering,
     forecast,
 )
-from validator.delivery.host import Host
-from validator.model.certificate import Certificate, Failure
 from validator.model.prediction import Outcome
+from validator.model.record import Certificate, Failure
 from validator.registry.names import tag_of
 
 from ..certify.fixtures import LIMIT

@@ -20,7 +20,7 @@ from .values import host
 _ASK = """
 import json
 from validator.errors import MissingError
-from validator.delivery.host import this_host
+from validator.delivery.choose import this_host
 try:
     host = this_host()
 except MissingError as error:

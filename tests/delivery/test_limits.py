@@ -137,8 +137,8 @@ class _Engine:
 @pytest.fixture
 def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Choose and verify images as `pull` does, but pull none."""
-    monkeypatch.setattr("validator.cli.pull.connect_engine", lambda driver, gpus: _Engine())
-    monkeypatch.setattr("validator.cli.pull.pull_selected", lambda engine, registry, selected: None)
+    monkeypatch.setattr("validator.cli.images.connect_engine", lambda driver, gpus: _Engine())
+    monkeypatch.setattr("validator.cli.images.pull_selected", lambda engine, registry, selected: None)
 
 
 def _trust(directory: Path, shelf: Shelf, *refused: str) -> Path:

@@ -8,15 +8,13 @@ from datetime import timedelta
 
 import pytest
 
-from validator.certify.signing import Signer
+from validator.certify.signatures import Signer
 from validator.certify.statement import PREDICATE
 from validator.certify.trust import Trust
-from validator.delivery.candidates import Terms, recommend, tagged_images
-from validator.delivery.choose import Standing
-from validator.delivery.host import Host
+from validator.delivery.choose import Host, Standing, Terms, recommend, tagged_images
 from validator.delivery.pull import NotCertified, SelectedImage, local_ids, select_best, select_named
 from validator.errors import InputError, MissingError
-from validator.model.timestamps import now_utc
+from validator.model.codec import now_utc
 from validator.registry import session as session_module
 
 from ..registry.images import push_image, referrers

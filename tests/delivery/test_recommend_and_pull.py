@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 from docker.transport import UnixHTTPAdapter
 
-from validator.cli.host_options import connect_engine
-from validator.cli.recommend import RecommendationDocument
+from validator.cli.images import RecommendationDocument, connect_engine
 from validator.engines.docker.endpoint import Reached
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, MissingError
-from validator.model.certificate import Certificate
+from validator.model.record import Certificate
 
 from ..documented import misfits
 from .commands import HERE, run

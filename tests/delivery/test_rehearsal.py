@@ -9,19 +9,18 @@ from typing import Any
 
 import pytest
 
-from validator.certify.eligibility import NotCertifiable
-from validator.certify.signing import Signer
+from validator.certify.acceptance import NotCertifiable
+from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
 from validator.certify.trust_file import TrustFile
 from validator.certify.verify import Refused, Verified
 from validator.delivery import rehearsal
-from validator.delivery.choose import Standing
-from validator.delivery.host import Host, parse_driver, parse_gpus
+from validator.delivery.choose import Host, Standing, parse_driver, parse_gpus
 from validator.delivery.pull import NotCertified
 from validator.delivery.rehearsal import Accepted, Rehearsed, Stage, steps
 from validator.errors import ValidatorError
+from validator.model.codec import now_utc
 from validator.model.record import Origin
-from validator.model.timestamps import now_utc
 from validator.registry.client import Registry
 from validator.registry.names import Repository
 

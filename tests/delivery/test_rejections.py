@@ -8,12 +8,12 @@ from uuid import uuid4
 
 import pytest
 
-from validator.certify.signing import Signer
+from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
 from validator.delivery.pull import Engine, local_ids, select_named
 from validator.engines.docker.endpoint import Reached
 from validator.errors import EXIT_FAILED, ValidatorError
-from validator.model.timestamps import now_utc
+from validator.model.codec import now_utc
 
 from ..registry.proxy import Fault, Proxy
 from .commands import ON_H100, run

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from validator.assemble.destinations import OciLayout
 from validator.assemble.image_names import LABEL_SPEC
-from validator.assemble.oci_layout import OciLayout
-from validator.delivery.uncertified import split_reference
+from validator.delivery.resolve import split_reference
 from validator.engines.docker.endpoint import Reached, reach
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_OK, InputError
 from validator.registry.names import identifier_of

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from validator.delivery.choose import Candidate, Forecast, TaggedImage
-from validator.delivery.host import Host, parse_driver, parse_gpus
-from validator.model.certificate import Certificate, Failure, GpuFacts
+from validator.delivery.choose import Candidate, Forecast, Host, TaggedImage, parse_driver, parse_gpus
 from validator.model.prediction import Outcome
+from validator.model.record import Certificate, Failure, GpuFacts
 
 GPUS = {
     "h100": ("NVIDIA H100 80GB HBM3", "9.0"),

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from validator.diagnosis.causes import CauseEntry, RemedyEntry, causes
+from validator.diagnosis.causes import CauseEntry, RemedyEntry, causes, chosen_finder
 from validator.diagnosis.combination import judge
 from validator.diagnosis.conclusions import conclude
-from validator.diagnosis.lookup import chosen_finder
 from validator.diagnosis.messages import catalogue
 from validator.diagnosis.observations import Observations
 from validator.diagnosis.read_log import observe
-from validator.diagnosis.remedies import fitting_remedies
+from validator.diagnosis.remedies import Reader, fitting_remedies
 from validator.diagnosis.text import read_text
-from validator.diagnosis.ways import Reader
 from validator.model.diagnosis import Remedy
 
 #: A value for everything that a remedy may name, from a machine where TensorFlow works.

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from validator.diagnosis import causes, compile, compiled, diagnose_log, messages, remedies
-from validator.diagnosis.causes import STRENGTHS, language
-from validator.diagnosis.lookup import FACTS
+from validator.diagnosis import causes, compile, diagnose_log, messages, remedies
+from validator.diagnosis.causes import FACTS, STRENGTHS, language
 from validator.model.diagnosis import WAYS
 
 from ..corpus.reader import Entry
@@ -31,7 +30,7 @@ MESSAGE, CAUSE, ROW, CONDITIONS = (
 @contextlib.contextmanager
 def compiled_with(message: list[dict[str, Any]], cause: list[dict[str, Any]]) -> Iterator[None]:
     """Use the data with these rows in place of the example, which a reader may have tried in this tree."""
-    caches = (compiled.section, messages.catalogue, messages.printed, messages._messages, causes, language)
+    caches = (messages.section, messages.catalogue, messages.printed, messages._messages, causes, language)
     family = compile.family
 
     def changed(name: str) -> Mapping[str, Any]:
@@ -47,7 +46,7 @@ def compiled_with(message: list[dict[str, Any]], cause: list[dict[str, Any]]) ->
         content = json.loads(compile.content())
         for cache in caches:
             cache.cache_clear()
-        patch.setattr(compiled, "_document", lambda: content)
+        patch.setattr(messages, "_document", lambda: content)
         yield
     for cache in caches:
         cache.cache_clear()

@@ -7,11 +7,11 @@ from types import MappingProxyType
 import pytest
 
 from validator.conditions import AllOf, AnyOf, Comparison, NoneOf, Wanted
-from validator.diagnosis import causal_order
-from validator.diagnosis.causal_order import causes_in_order
+from validator.diagnosis import diagnose
 from validator.diagnosis.causes import CauseEntry, RemedyEntry, Sign
+from validator.diagnosis.diagnose import causes_in_order
 from validator.diagnosis.observations import Observation, Observations
-from validator.diagnosis.ways import Reader
+from validator.diagnosis.remedies import Reader
 from validator.model.diagnosis import Cause
 
 ANYBODY = Reader(frozenset())
@@ -45,7 +45,7 @@ def observed(*kinds: str, **values: str) -> Observations:
 @pytest.fixture
 def causes(monkeypatch: pytest.MonkeyPatch) -> list[CauseEntry]:
     known: list[CauseEntry] = []
-    monkeypatch.setattr(causal_order, "causes", lambda: tuple(known))
+    monkeypatch.setattr(diagnose, "causes", lambda: tuple(known))
     return known
 
 

@@ -17,11 +17,9 @@ from docs import causes as document
 from validator.compat.known_issues import by_kind
 from validator.conditions import AllOf, AnyOf, Comparison, Condition, ConditionError, Named, NoneOf
 from validator.diagnosis import causes, commands, compile, conclusions, diagnose_log
-from validator.diagnosis.causes import STRENGTHS, CauseEntry, language
+from validator.diagnosis.causes import FACTS, STRENGTHS, CauseEntry, language
 from validator.diagnosis.combination import FAILS
-from validator.diagnosis.compiled import DATA
-from validator.diagnosis.lookup import FACTS
-from validator.diagnosis.messages import SAID, UNRECOGNIZED, catalogue
+from validator.diagnosis.messages import DATA, SAID, UNRECOGNIZED, catalogue
 from validator.diagnosis.read_report import field_rows, problem_rows
 from validator.model.diagnosis import WAYS
 from validator.versions import leading_numbers

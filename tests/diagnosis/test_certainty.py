@@ -6,8 +6,7 @@ import pytest
 
 from validator.diagnosis import text
 from validator.diagnosis.messages import catalogue
-from validator.diagnosis.observations import Certainty, Observation, Observations
-from validator.diagnosis.passing_mentions import is_in_passing
+from validator.diagnosis.observations import Certainty, Observation, Observations, is_in_passing
 from validator.diagnosis.read_log import observe
 
 from .facts_read import facts_read

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from validator.diagnosis import causes, compiled, diagnose_log, read_log, text
-from validator.diagnosis.cuda_errors import CUDA_ERROR, completed
-from validator.diagnosis.messages import catalogue
+from validator.diagnosis import causes, diagnose_log, messages, read_log, text
+from validator.diagnosis.messages import CUDA_ERROR, catalogue, completed
 
-ERRORS = compiled.section("cuda_errors")
+ERRORS = messages.section("cuda_errors")
 
 
 @pytest.mark.parametrize("row", ERRORS, ids=lambda row: row["code"])

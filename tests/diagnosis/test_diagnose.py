@@ -14,7 +14,7 @@ from validator.diagnosis import diagnose_file, diagnose_log
 from validator.errors import InputError
 from validator.model.codec import encode
 from validator.model.diagnosis import Diagnosis
-from validator.model.situation import Host
+from validator.model.prediction import Host
 from validator.reports.diagnosis_words import headline
 
 from .answers import diagnosed
@@ -148,7 +148,7 @@ def test_the_last_line_is_a_command_for_the_way_it_was_started(text: str, end: s
 def test_its_command_has_options_that_doctor_has() -> None:
     words = shlex.split(diagnose_log("$ docker run nvidia/cuda:12.2.0-base-ubuntu22.04").next_command)
     options = words[words.index("doctor") + 1 :]
-    parsed = doctor.command.make_context("doctor", list(options))
+    parsed = doctor.doctor_command.make_context("doctor", list(options))
     assert parsed.params["image"] == "nvidia/cuda:12.2.0-base-ubuntu22.04"
 
 

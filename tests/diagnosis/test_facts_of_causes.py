@@ -16,15 +16,15 @@ import pytest
 
 from validator.compat import gpus, known_issues
 from validator.compat.judge import judge
-from validator.compat.older_releases import known_versions
 from validator.compat.policies import cudnn_releases
+from validator.compat.releases import known_versions
 from validator.conditions import Comparison, Condition, ConditionError
-from validator.diagnosis import compiled, conclusions, diagnose_log
+from validator.diagnosis import conclusions, diagnose_log
 from validator.diagnosis.causes import Sign, causes, language, language_with
 from validator.diagnosis.compile import messages
-from validator.lint.hosts import on_hosts
-from validator.lint.readers import lint
-from validator.model.situation import LINUX, PYPI, X86_64, Host, Software
+from validator.diagnosis.messages import section
+from validator.lint.readers import lint, on_hosts
+from validator.model.prediction import LINUX, PYPI, X86_64, Host, Software
 
 from ..compat.cells import host
 
@@ -48,7 +48,7 @@ ALLOWED_IN_CONCLUSIONS = {(2, 13), (2, 18)}
 
 def conditions() -> Iterator[tuple[str, Condition]]:
     """Yield every condition of the catalogue with the code of its cause, or the name of the condition."""
-    for name in compiled.section("conditions"):
+    for name in section("conditions"):
         yield name, language().parse(name)
     for cause in causes():
         for one in (*(sign.when for sign in cause.signs), cause.ruled_out_by):

@@ -12,8 +12,7 @@ from validator.diagnosis.messages import catalogue
 from validator.diagnosis.read_log import observe
 from validator.diagnosis.text import read_text
 from validator.model.diagnosis import FailingReason
-from validator.model.prediction import Outcome, Prediction
-from validator.model.situation import Host, Software
+from validator.model.prediction import Host, Outcome, Prediction, Software
 
 from ..laws import subjects_to_try
 from .facts_read import facts_read

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from validator.diagnosis import diagnose_log, lines, text
+from validator.diagnosis import diagnose_log, text
 from validator.diagnosis.messages import FAULT, UNRECOGNIZED, Catalogue, Message
 from validator.diagnosis.observations import KEPT, WIDTH, Observation, Observations
 from validator.diagnosis.read_log import observe
@@ -126,7 +126,7 @@ def test_lines_before_the_end_of_a_process_are_given_with_it() -> None:
 def test_lines_before_the_end_of_a_process_are_given_even_if_they_show_nothing() -> None:
     """Most lines of a long file are not read one by one, but these are."""
     ends = Catalogue((*CATALOGUE.messages, Message(UNRECOGNIZED, r"^Aborted", {"ends": "process"})))
-    long = "x" * 2 * lines.PIECE
+    long = "x" * 2 * text.PIECE
     pasted = "step\n" * text.PASTE_LINES + f"{long}\n1/2\n\nlast words\n{' ' * 3000}\nAborted\n"
     found = observe(text.read_text(pasted), ends)
     assert [each.text for each in found.of(FAULT)][1:] == ["1/2", "last words"]

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from validator.compat.placeholders import filling
+from validator.compat.offers import filling
 from validator.conditions import AnyOf
 from validator.diagnosis import diagnose_log, remedies
 from validator.diagnosis.causes import CauseEntry, RemedyEntry, causes, language
 from validator.diagnosis.observations import Observation, Observations
-from validator.diagnosis.ways import Reader
+from validator.diagnosis.remedies import Reader
 from validator.model.diagnosis import Remedy
-from validator.model.situation import Host, Software
+from validator.model.prediction import Host, Software
 
 from ..corpus import reader
 from . import shell

@@ -13,12 +13,10 @@ from validator.compat import gpus, judge, offers
 from validator.compat.releases import releases
 from validator.diagnosis.causes import CauseEntry, RemedyEntry, causes
 from validator.diagnosis.observations import Observations
-from validator.diagnosis.remedies import fitting_remedies
+from validator.diagnosis.remedies import Reader, fitting_remedies
 from validator.diagnosis.situation import read_host, read_software
-from validator.diagnosis.ways import Reader
 from validator.model.diagnosis import WAYS, Remedy
-from validator.model.prediction import Outcome
-from validator.model.situation import (
+from validator.model.prediction import (
     AARCH64,
     CONDA_FORGE,
     JETSON,
@@ -28,6 +26,7 @@ from validator.model.situation import (
     WSL2,
     X86_64,
     Host,
+    Outcome,
     Software,
 )
 from validator.versions import Range, release_comparer

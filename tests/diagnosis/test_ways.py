@@ -12,9 +12,8 @@ from validator.diagnosis.causes import CauseEntry, RemedyEntry, causes
 from validator.diagnosis.messages import catalogue
 from validator.diagnosis.observations import Observations
 from validator.diagnosis.read_log import observe
-from validator.diagnosis.remedies import INTERRUPTS, fitting_remedies
+from validator.diagnosis.remedies import INTERRUPTS, Reader, fitting_remedies, for_uv
 from validator.diagnosis.text import read_text
-from validator.diagnosis.ways import Reader, for_uv
 from validator.model.diagnosis import WAYS, Remedy
 
 #: What shows that a command interrupts other people.

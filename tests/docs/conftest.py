@@ -12,7 +12,7 @@ import pytest
 
 from docs.transcripts import ROOT
 from validator.certify.attached import attach, candidates
-from validator.certify.signing import Signer
+from validator.certify.signatures import Signer
 from validator.certify.statement import PREDICATE
 from validator.certify.trust import Trust, read_key
 from validator.registry.client import Registry

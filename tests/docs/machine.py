@@ -20,26 +20,24 @@ from typing import Any
 
 import pytest
 
-from validator.assemble.base_contents import contents
+from validator.assemble.base_finder import contents
 from validator.assemble.destinations import Destination
-from validator.assemble.image import Assembled
+from validator.assemble.image import Assembled, Compared, Finding
 from validator.assemble.image_names import LABEL_SPEC
 from validator.assemble.progress import Progress
-from validator.assemble.rebuild import Compared, Finding
 from validator.certify import machine_keys
 from validator.certify.trust import THROW_AWAY
-from validator.delivery.host import Host, parse_driver, parse_gpus
+from validator.delivery.choose import Host, parse_driver, parse_gpus
 from validator.delivery.pull import LocalImage, SelectedImage
 from validator.engines.local_probe import run_probe
 from validator.engines.probe_archive import probe_version
 from validator.engines.protocol import Built, ProbeRequest
 from validator.fleet.protocol import Answer, Fault, Handle, Phase, State
 from validator.fleet.submitter import Submitter
-from validator.model.lock import Lock, Wheel
 from validator.model.measurement import Outside, Unread
-from validator.model.spec import ImageSpec, Variant
+from validator.model.spec import ImageSpec, Lock, Variant, Wheel
 from validator.model.verdict import REQUIRED_ON_CPU
-from validator.pipeline.workplace import OpenedEngine
+from validator.pipeline.opened_engine import OpenedEngine
 from validator.registry import client as registry_module
 from validator.registry.client import Registry
 from validator.system.files import machine_directory, make_machine_directory
@@ -238,18 +236,18 @@ def emulated(
             patch.setattr(f"{name}.Engine", Docker)
         patch.setattr("validator.engines.docker.connect", lambda: None)
         patch.setattr("validator.engines.docker.DockerEngine", lambda _: Engine())
-        patch.setattr("validator.delivery.host.this_host", lambda: HOST)
+        patch.setattr("validator.delivery.choose.this_host", lambda: HOST)
         patch.setattr("validator.pipeline.locking.resolve", resolved)
         patch.setattr("validator.pipeline.contents.base_contents", lambda *_: contents(Maker().made_from()))
-        patch.setattr("validator.pipeline.rebuilding.rebuild_image", rebuilt)
+        patch.setattr("validator.pipeline.contents.rebuild_image", rebuilt)
         patch.setattr("validator.supply.parts.host_sources", lambda: sources)
-        patch.setattr("validator.fleet.engines.opener_of", lambda name: lambda _: clusters[name])
+        patch.setattr("validator.fleet.protocol.opener_of", lambda name: lambda _: clusters[name])
         patch.setattr(
             "validator.fleet.submitter.Submitter", functools.partial(Submitter, sleep=lambda _: None)
         )
         patch.setattr(machine_keys, "_make", make_machine_key)
         patch.setattr(machine_keys, "_signer", machine_key)
-        patch.setattr("validator.engines.host_situation.read_host", lambda: outside_of(report()["host"]))
+        patch.setattr("validator.engines.host_reading.read_host", lambda: outside_of(report()["host"]))
         # Nobody else attaches anything at the same time.
         patch.setattr(registry_module, "_SETTLE_S", 0.0)
         yield

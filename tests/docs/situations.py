@@ -23,8 +23,8 @@ import pytest
 import yaml
 
 from docs.transcripts import ROOT
+from validator.assemble.destinations import OciLayout
 from validator.assemble.image_names import LABEL_SPEC
-from validator.assemble.oci_layout import OciLayout
 from validator.compat.measurements import DIRECTORY
 from validator.errors import EXIT_FAILED
 from validator.fleet.protocol import Capacity, Fault

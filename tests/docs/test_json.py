@@ -12,17 +12,16 @@ import pytest
 from docs.transcripts import ROOT
 from validator.cli.building import ResultDocument
 from validator.cli.predict import AskedFields
-from validator.cli.records_changes import CausesField
-from validator.compat.image_support import SupportDocument
+from validator.cli.records import CausesField
+from validator.compat.predict import SupportDocument
 from validator.model.diagnosis import Diagnosis
-from validator.model.finding import FindingDocument
-from validator.model.prediction import CellDocument, Reason
+from validator.model.prediction import CellDocument, FindingDocument, Reason
 from validator.model.record import Record, Verdict, contents_of
 from validator.model.report import CheckResult, report_of
 from validator.records.comparison import DeclineDocument, DifferenceDocument
 from validator.records.store import Store
+from validator.reports.findings import PinnedDocument
 from validator.reports.overview import RowDocument
-from validator.reports.project import PinnedDocument
 
 from ..commands import run
 from ..corpus.reader import REPORTS

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from docs.transcripts import ROOT
-from validator.delivery.host import Host
+from validator.delivery.choose import Host
 from validator.errors import EXIT_MISSING, EXIT_OK, MissingError
 from validator.matrix.load import load_matrix
 from validator.matrix.plan import plan
@@ -37,7 +37,7 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Done]:
     def nothing() -> Host:
         raise MissingError("this machine has no NVIDIA driver")
 
-    monkeypatch.setattr("validator.delivery.host.this_host", nothing)
+    monkeypatch.setattr("validator.delivery.choose.this_host", nothing)
     found = {}
     for step in ("predict", "init", "plan", "records list", "report"):
         (arguments,) = of_this_tool(

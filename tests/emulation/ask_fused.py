@@ -10,7 +10,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 import tensorflow as tf
 
-from validator.probe import hlo
+from validator.probe import tensorflow_devices
 from validator.probe.checks import xla_convolution
 
 GPU = "/job:localhost/replica:0/task:0/device:GPU:0"
@@ -21,5 +21,5 @@ with tf.device("/GPU:0"):
         shapes = (xla_convolution._IMAGES, xla_convolution._KERNEL, xla_convolution._KERNEL[-1:])
         inputs = [tf.TensorSpec(shape, type_) for shape in shapes]
         module = compiled.experimental_get_compiler_ir(*inputs)(stage="optimized_hlo", device_name=GPU)
-        found.append([type_, hlo.summary(module)["targets"]])
+        found.append([type_, tensorflow_devices.summary(module)["targets"]])
 print(json.dumps(found))

@@ -9,12 +9,19 @@ from pathlib import Path
 
 import msgspec
 
-from validator.certify import eligibility
-from validator.model.evidence import COMPUTING_CHECKS, Computed, Evidence
-from validator.model.facts import Host
+from validator.certify import acceptance
 from validator.model.measurement import GpuIdentity, Outside, labelled
 from validator.model.record import Verdict
-from validator.model.report import CheckOutcome, CheckResult, Report, read_report
+from validator.model.report import (
+    COMPUTING_CHECKS,
+    CheckOutcome,
+    CheckResult,
+    Computed,
+    Evidence,
+    Host,
+    Report,
+    read_report,
+)
 from validator.model.verdict import REQUIRED_CHECKS, judge
 
 from .environments import nvidia_libraries
@@ -88,4 +95,4 @@ def never_certified(report: Report) -> None:
     nodes = report.check("gpu_device_nodes")
     assert nodes is not None and nodes.outcome is not CheckOutcome.PASS, nodes
     # Certification uses the host facts too.
-    assert list(eligibility.signs_of_emulation(report))
+    assert list(acceptance.signs_of_emulation(report))

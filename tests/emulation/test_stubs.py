@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from docs.fields import fields
-from validator.model.facts import CudaDriver, CudaGpu, Gpu, Nvml
+from validator.model.report import CudaDriver, CudaGpu, Gpu, Nvml
 
 from .stubs import LIBRARIES, Stubs
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from validator.engines.protocol import ProbeRequest
-from validator.fleet.frame import CutError
+from validator.fleet.job_output import CutError
 from validator.fleet.protocol import (
     Answer,
     Capacity,
@@ -20,10 +20,10 @@ from validator.fleet.protocol import (
     Phase,
     Refused,
     State,
+    Unit,
 )
 from validator.fleet.run_store import Tried
 from validator.fleet.submitter import Settled
-from validator.fleet.units import Unit
 from validator.model.measurement import Unread
 
 #: How a job ends that is not listed in FakeFleet.endings.

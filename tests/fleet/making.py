@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from validator.fleet.units import Unit
+from validator.fleet.protocol import Unit
 
 HOST_CLASS = "r580-h100"
 

@@ -8,7 +8,7 @@ import pytest
 
 import validator.fleet
 from validator.errors import InputError
-from validator.fleet.engines import opener_of
+from validator.fleet.protocol import opener_of
 
 
 def test_a_new_engine_needs_only_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

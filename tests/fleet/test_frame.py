@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from validator.fleet.frame import MOST, CutError, read_frames
 from validator.fleet.inside import LARGEST, frame
+from validator.fleet.job_output import MOST, CutError, read_frames
 
 contents = st.binary(max_size=6000)
 #: Lines of anything that is not ours.

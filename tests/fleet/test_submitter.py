@@ -20,10 +20,9 @@ from tests.fleet.fake import CUT, FORGOTTEN, OK, OTHER_IMAGE, FakeCaller, FakeFl
 from tests.fleet.making import unit
 from validator.engines.protocol import ProbeRequest
 from validator.errors import MissingError
-from validator.fleet.protocol import Capacity, Fault, Phase, Refused
+from validator.fleet.protocol import Capacity, Fault, Phase, Refused, Unit
 from validator.fleet.run_store import FleetRun, Runs, Stage, Tried, Work
 from validator.fleet.submitter import Submitter, WrongAnswer, decide, word_of
-from validator.fleet.units import Unit
 
 HOSTS = ("r580-h100", "r535-t4")
 NODES = tuple(Capacity(host, nodes=2, usable=2, gpus_per_node=1) for host in HOSTS)

@@ -6,7 +6,7 @@ import textwrap
 from pathlib import Path
 
 from validator.lint.readers import lint
-from validator.model.finding import Finding
+from validator.model.prediction import Finding
 
 
 def write(directory: Path, name: str, text: str) -> Path:

@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from validator import cli
-from validator.lint.fixes import CODES
+from validator.lint.blame import CODES
 from validator.model.prediction import Rule
 
 from .support import write

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from validator.errors import InputError
-from validator.lint import source_file
+from validator.lint import pins
 
-from ..redaction.test_linear import seconds
+from ..redaction.test_redaction import seconds
 from .support import found, short, write
 
 
@@ -50,7 +50,7 @@ def test_limits(tmp_path: Path, name: str, text: str, says: str) -> None:
 
 
 def test_a_large_file_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_file, "MAX_BYTES", 10)
+    monkeypatch.setattr(pins, "MAX_BYTES", 10)
     with pytest.raises(InputError, match="is larger than 10 bytes"):
         found(write(tmp_path, "requirements.txt", "tensorflow==2.18.0\n"))
 

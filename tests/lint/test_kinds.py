@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from _pytest.mark.structures import ParameterSet
 
-from validator.lint.fixes import CODES
+from validator.lint.blame import CODES
 from validator.lint.readers import reads
 
 from .support import found, write

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from validator.errors import InputError
-from validator.lint.project import from_poetry
+from validator.lint.projects import from_poetry
 
 from .support import found, short, write
 

@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from validator.errors import BuildError, InputError, MissingError, ValidatorError
-from validator.locks.uv_errors import explain
+from validator.locks.resolve import explain
 
 HASH = """\
 error: Failed to download `six==1.16.0`

@@ -8,8 +8,7 @@ import pytest
 from validator._vendor.packaging.tags import Tag
 from validator.errors import InputError, MissingError
 from validator.locks.resolve import PLATFORM, pick, resolve, target_tags
-from validator.model.additions import Additions
-from validator.model.spec import ImageSpec, Variant
+from validator.model.spec import Additions, ImageSpec, Variant
 from validator.system.package_sources import host_sources
 
 from .local_index import LocalIndex

@@ -13,7 +13,7 @@ from uv import find_uv_bin
 from validator.matrix.additions import JUPYTER_PACKAGES
 from validator.matrix.load import Matrix, parse_matrix
 from validator.matrix.problems import MatrixError
-from validator.model.additions import Additions, CheckFile, LocalWheel, Requirements
+from validator.model.spec import Additions, CheckFile, LocalWheel, Requirements
 
 from .support import GOOD
 

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from validator.compat import releases
-from validator.matrix import selection
-from validator.matrix.load import load_matrix
+from validator.matrix import load
+from validator.matrix.load import load_matrix, parse_selectors
 from validator.matrix.plan import expand
-from validator.matrix.selection import parse_selectors
 
 from .support import FILE, matrix
 
@@ -20,7 +19,7 @@ CACHED = (
     releases.newest,
     releases.newest_patch,
     releases.is_candidate,
-    selection.is_newest_patch,
+    load.is_newest_patch,
 )
 
 
@@ -75,4 +74,4 @@ def test_the_repository_has_a_profile_for_the_candidate() -> None:
 
 
 def test_a_candidate_is_no_newest_patch() -> None:
-    assert not selection.is_newest_patch("2.22.0rc0")
+    assert not load.is_newest_patch("2.22.0rc0")

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from validator.compat import policies, releases
 from validator.errors import InputError
-from validator.matrix.load import load_matrix
+from validator.matrix.load import load_matrix, parse_selectors
 from validator.matrix.plan import expand
-from validator.matrix.selection import parse_selectors
 from validator.model.spec import AS_BUILT, LATEST, Choice, ImageSpec, Variant
 
 from .support import FILE, matrix

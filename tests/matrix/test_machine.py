@@ -11,7 +11,7 @@ from validator.answers.ways import BOTH
 from validator.answers.what_works import what_works
 from validator.compat import policies, releases
 from validator.compat.predict import predict
-from validator.delivery.host import Gpu, Host, parse_driver, parse_gpus
+from validator.delivery.choose import Gpu, Host, parse_driver, parse_gpus
 from validator.matrix.load import DEFAULT_PROFILE, Matrix, load_matrix, parse_matrix
 from validator.matrix.machine import Chosen, choose_image, for_machine
 from validator.matrix.plan import expand

@@ -9,9 +9,8 @@ import pytest
 
 from validator.compat.predict import predict
 from validator.errors import InputError
-from validator.matrix.load import Matrix, load_matrix
+from validator.matrix.load import Matrix, load_matrix, parse_selectors
 from validator.matrix.plan import MAX_JOBS, github_image_matrix, github_matrices, plan
-from validator.matrix.selection import parse_selectors
 from validator.model.prediction import WORDS
 from validator.model.spec import ImageSpec
 

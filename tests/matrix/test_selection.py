@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from validator.errors import EXIT_INPUT
-from validator.matrix.load import Matrix, load_matrix
+from validator.matrix.load import Matrix, SelectorError, load_matrix, parse_selector, parse_selectors
 from validator.matrix.plan import expand
-from validator.matrix.selection import SelectorError, parse_selector, parse_selectors
 from validator.model.prediction import Outcome, Reason, decide
 
 from .support import FILE, matrix

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from validator.model.base_origin import BaseOrigin, digest_of_packages
+from validator.model.record import BaseOrigin, digest_of_packages
 
 DIGEST, OTHER = "sha256:" + "1" * 64, "sha256:" + "2" * 64
 GIT = "git:amd64=1:2.39.5-0+deb12u2"

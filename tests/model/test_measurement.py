@@ -23,7 +23,7 @@ from validator.model.measurement import (
     report_digest,
     statement_of,
 )
-from validator.model.own_checks import OwnCheck
+from validator.model.record import OwnCheck
 
 DIGEST = f"sha256:{'ab' * 32}"
 GPU = GpuIdentity("GPU-11111111-2222-3333-4444-555555555555", "NVIDIA H100 80GB HBM3", "9.0")

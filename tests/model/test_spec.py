@@ -4,8 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-from validator.model.additions import Additions, CheckFile, LocalWheel, Requirements, is_name
-from validator.model.spec import Cell, Choice, HostClass, ImageSpec, Variant, slug, variant_of
+from validator.model.spec import (
+    Additions,
+    Cell,
+    CheckFile,
+    Choice,
+    HostClass,
+    ImageSpec,
+    LocalWheel,
+    Requirements,
+    Variant,
+    is_name,
+    slug,
+    variant_of,
+)
 from validator.registry.names import identifier_of, image_tag, is_tag
 from validator.versions import ComputeCapability, DriverRelease
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from validator.errors import InputError
-from validator.model.timestamps import format_timestamp, parse_time, parse_timestamp
+from validator.model.codec import format_timestamp, parse_time, parse_timestamp
 
 START = datetime(2026, 11, 1, tzinfo=timezone.utc)
 NOW = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)

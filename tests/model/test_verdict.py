@@ -10,13 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from validator.model import verdict
-from validator.model.evidence import COMPUTING_CHECKS
-from validator.model.facts import Gpu
 from validator.model.measurement import GpuIdentity, Outside, Unread, labelled
-from validator.model.own_checks import OwnCheck, also_required
 from validator.model.prediction import CHECKS_OF_XLA, Limit, Outcome
-from validator.model.record import Origin, Verdict
-from validator.model.report import Finding, Report, report_of
+from validator.model.record import Origin, OwnCheck, Verdict, also_required
+from validator.model.report import COMPUTING_CHECKS, Finding, Gpu, Report, report_of
 from validator.model.spec import Variant
 from validator.model.verdict import (
     HEALTH,

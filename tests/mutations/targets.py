@@ -17,33 +17,31 @@ from pathlib import Path
 
 from rich.console import Console
 
-from validator.certify.bundle import BUNDLE, IN_TOTO, BundleError, parse_bundle
+from validator.certify.attached import BUNDLE, IN_TOTO, BundleError, parse_bundle
 from validator.certify.challenges import read_challenges
 from validator.certify.provenance import Inputs, NoProvenance, read_provenance
 from validator.certify.provenance import statement as provenance_statement
 from validator.certify.statement import NoCertificate, read_statement, statement
 from validator.certify.trust import Signatory
 from validator.certify.trust_file import Party, read_trust_file
-from validator.cli.records_merge import read_refused
+from validator.cli.records import read_refused
 from validator.diagnosis import diagnose_file, diagnose_report
 from validator.errors import ValidatorError
 from validator.locks import lock_files as locks
 from validator.matrix.load import parse_matrix
 from validator.model import codec
-from validator.model.base_origin import BaseOrigin
-from validator.model.certificate import read_verification
 from validator.model.codec import DocumentError
 from validator.model.measurement import Measurement, MeasurementError, Outside, measurement_of, statement_of
-from validator.model.record import Record, RecordError, read_record
+from validator.model.record import BaseOrigin, Record, RecordError, read_record, read_verification
 from validator.model.report import ReportError, read_report
 from validator.model.verdict import judge
 from validator.pipeline.recording import record_of_report
 from validator.records import jsonl
-from validator.records.changes import changed_checks, changes
+from validator.records.comparison import changed_checks, changes
 from validator.records.finish_time import wrong_time
 from validator.records.history import Entry
-from validator.registry.documents import ImageConfig, Manifest, Tags
-from validator.registry.documents import parse as parse_document
+from validator.registry.client import ImageConfig, Manifest, Tags
+from validator.registry.client import parse as parse_document
 from validator.reports.diagnosis import text as diagnosis_text
 from validator.reports.issue import markdown
 from validator.reports.junit import junit

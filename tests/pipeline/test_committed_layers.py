@@ -9,9 +9,8 @@ from __future__ import annotations
 import pytest
 
 from validator.assemble import encoding
-from validator.assemble.layer_plan import wheel_layers
-from validator.assemble.layer_sources import _LARGE, made_from
-from validator.assemble.shared_rows import FILE, SharedRow, read_rows
+from validator.assemble.layer_table import FILE, SharedRow, read_rows
+from validator.assemble.wheel_layers import _LARGE, made_from, wheel_layers
 from validator.cli.planning import load_plan
 from validator.locks.lock_files import DIRECTORY, LockDirectory
 from validator.pipeline.sharing_layers import Image, locked_images, without_row

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from validator.locks import lock_files
 from validator.locks.lock_files import LockDirectory
-from validator.pipeline.estimate import estimate
+from validator.pipeline.opened_engine import estimate
 
 from .test_build_matrix import OTHER, SPEC, write_lock
 

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from validator.compat.gpus import model_of
-from validator.model.facts import Gpu, Host
-from validator.model.report import ReportError
+from validator.model.report import Gpu, Host, ReportError
 from validator.model.spec import HostClass
 from validator.pipeline.recording import host_class_of
 from validator.versions import ComputeCapability, DriverRelease

@@ -13,11 +13,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from validator.model.run_progress import RunProgress
+from validator.model.codec import RunProgress
 from validator.model.spec import Choice, ImageSpec, Variant
-from validator.pipeline import progress_file
-from validator.pipeline.progress_file import ProgressFile, read_progress
-from validator.pipeline.run import Event, Phase, Result, Status
+from validator.pipeline import run
+from validator.pipeline.run import Event, Phase, ProgressFile, Result, Status, read_progress
 
 ROOT = Path(__file__).parents[2]
 SPEC = ImageSpec("2.21.0", "3.12", Variant.GPU, Choice("as-built", "12.5"), Choice("as-built", "9.3"))
@@ -65,7 +64,7 @@ def test_images_that_were_stopped_make_a_stopped_run(tmp_path: Path) -> None:
 def test_a_killed_run_is_not_shown_as_running(tmp_path: Path) -> None:
     program = (
         "import sys, time; from pathlib import Path\n"
-        "from validator.pipeline.progress_file import ProgressFile\n"
+        "from validator.pipeline.run import ProgressFile\n"
         "with ProgressFile(Path(sys.argv[1]), 'nightly', 1): print('up', flush=True); time.sleep(600)\n"
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(tmp_path / "state")}
@@ -110,11 +109,11 @@ def test_files_that_are_not_progress_are_left_alone(tmp_path: Path) -> None:
 
 def test_only_the_newest_runs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ProgressFile(tmp_path, "first", 1):
-        for _ in range(progress_file._KEPT + 3):
+        for _ in range(run._KEPT + 3):
             with ProgressFile(tmp_path, "nightly", 1):
                 pass
         kept = read_progress(tmp_path)
-        assert len(kept) == progress_file._KEPT + 1
+        assert len(kept) == run._KEPT + 1
         # A run that goes on is never removed.
         assert [each.state for each in kept if each.profile == "first"] == ["running"]
 

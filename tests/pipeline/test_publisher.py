@@ -17,9 +17,9 @@ from validator.assemble.destinations import Destination
 from validator.assemble.image import Assembled
 from validator.assemble.layers import Encoded, Write
 from validator.assemble.progress import Progress
-from validator.certify import cosign
+from validator.certify import signatures
 from validator.certify.provenance import Inputs, Provenance, Refusal
-from validator.certify.signing import Signer
+from validator.certify.signatures import Signer
 from validator.certify.trust import Signatory
 from validator.certify.trust_file import Party, TrustFile
 from validator.cli.progress import totals
@@ -27,10 +27,8 @@ from validator.engines.protocol import Built, ImageEngine
 from validator.engines.venv import VenvEngine
 from validator.errors import MissingError, ValidatorError
 from validator.locks.lock_files import LockDirectory
-from validator.model.base_origin import BaseOrigin
-from validator.model.lock import Lock
-from validator.model.record import Verdict
-from validator.model.spec import ImageSpec
+from validator.model.record import BaseOrigin, Verdict
+from validator.model.spec import ImageSpec, Lock
 from validator.pipeline import publisher as publishing
 from validator.pipeline.build_matrix import build_matrix
 from validator.pipeline.publisher import Publisher
@@ -227,7 +225,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     monkeypatch.setattr(
         publishing, "attach_compatibility", lambda registry, held, spec: registry.described.append(held)
     )
-    monkeypatch.setattr(cosign, "is_installed", lambda: True)
+    monkeypatch.setattr(signatures, "is_installed", lambda: True)
     lock = write_lock(tmp_path, SPEC)
     with Store(str(tmp_path / "records.db")) as store:
         yield Bench(store, tmp_path, lock, FakeImageEngine(report()))
@@ -370,7 +368,7 @@ def test_without_cosign_or_a_builder_to_trust_images_are_built(
 ) -> None:
     bench.hold(SPEC, bench.lock, digest("a"))
     if lacking == "cosign":
-        monkeypatch.setattr(cosign, "is_installed", lambda: False)
+        monkeypatch.setattr(signatures, "is_installed", lambda: False)
     else:
         monkeypatch.setattr(f"{__name__}.TRUST", TrustFile())
     assert bench.run().status is Status.MEASURED

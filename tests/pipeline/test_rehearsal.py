@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.certify.eligibility import NotCertifiable, check_record
+from validator.certify.acceptance import NotCertifiable, check_record
 from validator.errors import BuildError
 from validator.locks.lock_files import LockDirectory
 from validator.model.measurement import Unread

@@ -9,11 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from validator.assemble.destinations import OciLayout
 from validator.assemble.image import assemble
-from validator.assemble.layer_sources import plan_image
-from validator.assemble.layer_table import LayerTable
-from validator.assemble.oci_layout import OciLayout
-from validator.assemble.shared_rows import SharedRow, read_rows, write_rows
+from validator.assemble.layer_table import LayerTable, SharedRow, read_rows, write_rows
+from validator.assemble.wheel_layers import plan_image
 from validator.assemble.wheels import Wheelhouse
 from validator.locks import lock_files
 from validator.pipeline import sharing_layers

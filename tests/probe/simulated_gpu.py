@@ -112,14 +112,14 @@ class Gpu:
 @contextlib.contextmanager
 def simulated(tf: Any, check: str, precision: str, directory: str) -> Iterator[Gpu]:
     """Let a check see a GPU. directory: where XLA dumps the modules of this process."""
-    from validator.probe import child, hlo, profiler, tensorflow_devices
+    from validator.probe import child, tensorflow_devices
     from validator.probe.child import Answer
 
     gpu = Gpu(tf, check, precision)
     memory = {"current": 0, "peak": 1 << 30}
     details = {"compute_capability": PRECISIONS[precision], "device_name": "a simulated GPU"}
     tensor = type(tf.constant(0.0))
-    device, modules, operations = tensor.device, hlo.modules, tensorflow_devices.operations
+    device, modules, operations = tensor.device, tensorflow_devices.modules, tensorflow_devices.operations
 
     def executed(call: Callable[[], Any], nested: bool = False) -> Any:
         found, returned = operations(call, nested)
@@ -161,14 +161,14 @@ def simulated(tf: Any, check: str, precision: str, directory: str) -> Iterator[G
         original = tf.data.experimental.prefetch_to_device
         put(tf.data.experimental, "prefetch_to_device", lambda name: original(name.replace("GPU", "CPU")))
         put(tensorflow_devices, "operations", executed)
-        put(profiler, "record", mock.Mock(side_effect=OSError("there is no GPU to record")))
-        put(hlo, "calls_cudnn", lambda summary: True)
-        put(hlo, "modules", dumped)
+        put(tensorflow_devices, "record", mock.Mock(side_effect=OSError("there is no GPU to record")))
+        put(tensorflow_devices, "calls_cudnn", lambda summary: True)
+        put(tensorflow_devices, "modules", dumped)
         put(child, "fresh", called)
         if check == "auto_clustering":
             for path in Path(directory).iterdir():
                 path.unlink()
-            put(hlo, "dump", lambda: contextlib.nullcontext(directory))
+            put(tensorflow_devices, "dump", lambda: contextlib.nullcontext(directory))
         yield gpu
 
 

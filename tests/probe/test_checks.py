@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from validator.probe import hlo
+from validator.probe import tensorflow_devices
 from validator.probe.check import Check, Context, Result
 from validator.probe.checks import (
     attention,
@@ -453,7 +453,7 @@ ENTRY %main (a: f32[2]) -> f32[2] {
 
 
 def test_the_proof_counts_and_identifies_the_module() -> None:
-    proof = hlo.proof(MODULE)
+    proof = tensorflow_devices.proof(MODULE)
     assert (proof["module"], proof["instructions"], proof["fusions"]) == ("a_inference_train_1__.5", 4, 1)
-    assert proof["sha256"] == hlo.proof(MODULE.replace("/a/b.py", "/c/d.py"))["sha256"]
-    assert proof["sha256"] != hlo.proof(MODULE.replace("multiply", "add"))["sha256"]
+    assert proof["sha256"] == tensorflow_devices.proof(MODULE.replace("/a/b.py", "/c/d.py"))["sha256"]
+    assert proof["sha256"] != tensorflow_devices.proof(MODULE.replace("multiply", "add"))["sha256"]

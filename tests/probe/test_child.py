@@ -16,7 +16,7 @@ import pytest
 
 from validator.engines.probe_archive import probe_archive
 from validator.probe import child
-from validator.probe.hlo import telling_line
+from validator.probe.tensorflow_devices import telling_line
 
 from .fakes import fake_trials
 

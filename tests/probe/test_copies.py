@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.probe.collectors import copies
+from validator.probe.collectors import installed
 
 
 def shared_object(path: Path, tag: int, text: str, base: int = 0x4000) -> Path:
@@ -34,7 +34,7 @@ def test_the_search_path_of_a_library(tag: int, tmp_path: Path) -> None:
     text = "$ORIGIN/../nvidia/cudnn/lib:${ORIGIN}:/opt/cuda/lib64::$ORIGIN"
     library = shared_object(tmp_path / "tensorflow" / "lib.so", tag, text)
     directory = tmp_path / "tensorflow"
-    assert copies.runpath(str(library)) == [
+    assert installed.runpath(str(library)) == [
         f"{directory}/../nvidia/cudnn/lib",
         str(directory),
         "/opt/cuda/lib64",
@@ -45,8 +45,8 @@ def test_other_files_have_no_search_path(tmp_path: Path) -> None:
     file = tmp_path / "lib.so"
     for content in (b"", b"\x7fELF\x02\x01", b"GROUP ( libc.so.6 )", b"\x7fELF\x02\x01" + b"\xff" * 200):
         file.write_bytes(content)
-        assert copies.runpath(str(file)) == []
-    assert copies.runpath(str(tmp_path / "missing")) == []
+        assert installed.runpath(str(file)) == []
+    assert installed.runpath(str(tmp_path / "missing")) == []
 
 
 def cache(path: Path, entries: list[tuple[str, str, int]], before: bytes = b"") -> str:
@@ -71,13 +71,14 @@ def test_the_cache_of_the_loader(tmp_path: Path) -> None:
         ("libz.so.1", "/lib/libz.so.1", 0x303),
     ]
     expected = {"libcudnn.so.9": ["/a/libcudnn.so.9", "/b/libcudnn.so.9"], "libz.so.1": ["/lib/libz.so.1"]}
-    assert copies.cached(cache(tmp_path / "new", entries)) == expected
+    assert installed.cached(cache(tmp_path / "new", entries)) == expected
     assert (
-        copies.cached(cache(tmp_path / "both", entries, before=b"ld.so-1.7.0".ljust(64, b"\0"))) == expected
+        installed.cached(cache(tmp_path / "both", entries, before=b"ld.so-1.7.0".ljust(64, b"\0")))
+        == expected
     )
-    assert copies.cached(str(tmp_path / "missing")) == {}
+    assert installed.cached(str(tmp_path / "missing")) == {}
     (tmp_path / "other").write_bytes(b"something else")
-    assert copies.cached(str(tmp_path / "other")) == {}
+    assert installed.cached(str(tmp_path / "other")) == {}
 
 
 @pytest.mark.service
@@ -85,7 +86,7 @@ def test_the_cache_of_the_loader(tmp_path: Path) -> None:
 def test_this_machines_cache_is_read_as_ldconfig_reads_it() -> None:
     printed = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True).stdout
     known = {line.split()[-1] for line in printed.splitlines() if "=>" in line and "x86-64" in line}
-    assert {path for paths in copies.cached().values() for path in paths} == known
+    assert {path for paths in installed.cached().values() for path in paths} == known
 
 
 def test_copies_come_in_the_order_of_the_search(tmp_path: Path) -> None:
@@ -98,7 +99,7 @@ def test_copies_come_in_the_order_of_the_search(tmp_path: Path) -> None:
     first, second, third = make("preferred"), make("runpath"), make("cached")
     (tmp_path / "link").mkdir()
     (tmp_path / "link" / "libx.so.1").symlink_to(second)
-    found = copies.copies(
+    found = installed.copies(
         "libx.so.1",
         [str(tmp_path / "empty"), str(tmp_path / "preferred")],
         [str(tmp_path / "runpath"), str(tmp_path / "link")],
@@ -112,13 +113,13 @@ def test_copies_come_in_the_order_of_the_search(tmp_path: Path) -> None:
 
 
 def test_the_version_of_a_file_that_is_not_opened(tmp_path: Path) -> None:
-    assert copies.version_of("/usr/lib/libcublas.so.12.5.3.2", "libcublas.so.12") == "12.5.3.2"
-    assert copies.version_of("/usr/lib/libcufft.so.11", "libcufft.so.11") is None
+    assert installed.version_of("/usr/lib/libcublas.so.12.5.3.2", "libcublas.so.12") == "12.5.3.2"
+    assert installed.version_of("/usr/lib/libcufft.so.11", "libcufft.so.11") is None
     # The soname itself has two numbers, which are not the version of the file.
-    assert copies.version_of("/usr/lib/libcudart.so.11.0", "libcudart.so.11.0") is None
+    assert installed.version_of("/usr/lib/libcudart.so.11.0", "libcudart.so.11.0") is None
     library = tmp_path / "nvidia" / "cudnn" / "lib" / "libcudnn.so.9"
-    assert copies.version_of(str(library), "libcudnn.so.9") is None
+    assert installed.version_of(str(library), "libcudnn.so.9") is None
     (tmp_path / "nvidia_cudnn_cu12-9.3.0.75.dist-info").mkdir()
-    assert copies.version_of(str(library), "libcudnn.so.9") == "9.3.0.75"
+    assert installed.version_of(str(library), "libcudnn.so.9") == "9.3.0.75"
     (tmp_path / "nvidia_cudnn_cu12-9.1.0.70.dist-info").mkdir()
-    assert copies.version_of(str(library), "libcudnn.so.9") is None
+    assert installed.version_of(str(library), "libcudnn.so.9") is None

@@ -18,8 +18,8 @@ import pytest
 
 from validator.probe.checks import lock_match
 from validator.probe.child import Capture, forked
+from validator.probe.cli import shareable
 from validator.probe.collectors import collect, host, installed, loader
-from validator.probe.report import shareable
 
 
 def test_facts_of_this_machine_are_json_without_personal_names() -> None:

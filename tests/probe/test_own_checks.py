@@ -11,11 +11,16 @@ from typing import Any
 
 import pytest
 
-from validator.engines.own_checks import read_checks, read_files
-from validator.engines.probe_archive import probe_archive, probe_request, probe_version
+from validator.engines.probe_archive import (
+    probe_archive,
+    probe_request,
+    probe_version,
+    read_checks,
+    read_files,
+)
 from validator.errors import InputError
-from validator.model.additions import CheckFile
 from validator.model.report import CheckResult, Report, read_report
+from validator.model.spec import CheckFile
 from validator.probe.checks import CHECKS
 
 

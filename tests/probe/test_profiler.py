@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from validator.probe.profiler import events, record
+from validator.probe.tensorflow_devices import events, record
 
 
 def varint(value: int) -> bytes:

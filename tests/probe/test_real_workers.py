@@ -13,8 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from validator.engines.probe_archive import probe_archive
-from validator.model.evidence import MultiWorker
-from validator.model.report import CheckOutcome, CheckResult, read_report
+from validator.model.report import CheckOutcome, CheckResult, MultiWorker, read_report
 
 from .environments import AS_BUILT_2_21, tensorflow_environment
 from .test_workers import free_ports

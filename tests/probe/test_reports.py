@@ -11,13 +11,24 @@ from typing import Any
 import pytest
 
 from docs.fields import fields
-from validator.model.facts import Cpu, CudaDriver, Environment, Host, Nvml
-from validator.model.report import CheckOutcome, CheckResult, Logs, Probe, Report, read_report
+from validator.model.report import (
+    CheckOutcome,
+    CheckResult,
+    Cpu,
+    CudaDriver,
+    Environment,
+    Host,
+    Logs,
+    Nvml,
+    Probe,
+    Report,
+    read_report,
+)
 from validator.model.verdict import REQUIRED_CHECKS
 from validator.probe.check import END, HOST, OWN, TENSORFLOW
 from validator.probe.checks import CHECKS
+from validator.probe.cli import report
 from validator.probe.collectors import collect
-from validator.probe.report import report
 from validator.probe.stages import Progress, Stage
 from validator.problems import CATALOGUE
 

@@ -14,7 +14,7 @@ import pytest
 from validator.model.record import Verdict
 from validator.model.report import report_of
 from validator.model.verdict import HEALTH, PROBE_VERSION, REQUIRED_CHECKS, Reason, judge
-from validator.probe import report as probe_report
+from validator.probe import cli as probe_report
 from validator.probe.check import Context, Result, judged
 from validator.probe.checks import (
     CHECKS,
@@ -36,7 +36,7 @@ from validator.probe.checks import (
     xla_train_step,
 )
 from validator.probe.child import Answer
-from validator.probe.collectors import copies, loader, toolchain
+from validator.probe.collectors import installed, kernels, loader
 from validator.probe.stages import Entry, Progress, Stage
 
 from ..records.values import OUTSIDE, document
@@ -119,8 +119,8 @@ def _library_conflicts(machine: Machine) -> Result:
         file.parent.mkdir(parents=True)
         file.touch()
     (machine.directory / "nvidia_cudnn_cu12-9.3.0.75.dist-info").mkdir()
-    machine.patch.setattr(copies, "runpath", lambda path: [str(wheel)])
-    machine.patch.setattr(copies, "cached", dict)
+    machine.patch.setattr(installed, "runpath", lambda path: [str(wheel)])
+    machine.patch.setattr(installed, "cached", dict)
     machine.opens(
         {"phase": "gate", "attempts": {"libcudnn.so.9": None}},
         {"soname": "libcudnn.so.9", "path": str(older), "version": "9.1.0"},
@@ -150,7 +150,7 @@ def _tensorflow_build(machine: Machine) -> Result:
 def _xla_toolchain(machine: Machine) -> Result:
     """Neither ptxas nor libdevice in the only place where XLA looks."""
     machine.patch.chdir(machine.directory)
-    search = toolchain.Search((str(machine.directory / "nothing"),), True)
+    search = kernels.Search((str(machine.directory / "nothing"),), True)
     return xla_toolchain.judge(search, "./cuda_sdk_lib", str(machine.directory / "path"), ["9.0"])
 
 

@@ -7,10 +7,9 @@ import io
 import json
 from typing import Any
 
-from validator.model.evidence import COMPUTING_CHECKS
 from validator.model.measurement import GpuIdentity, Measurement, Outside, statement_of
 from validator.model.record import Record, Verdict
-from validator.model.report import Report, report_of
+from validator.model.report import COMPUTING_CHECKS, Report, report_of
 from validator.model.verdict import PROBE_VERSION, REQUIRED_CHECKS
 from validator.records import jsonl
 

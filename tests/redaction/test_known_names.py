@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from validator.redaction.known_names import KnownNames
+from validator.redaction.redact import KnownNames
 
 LETTERS = st.sampled_from("abAB1_-. \nüß")
 NAME = st.text(LETTERS, min_size=3, max_size=6).filter(lambda name: name.strip() == name)

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from validator.assemble.registry_destination import RegistryDestination
+from validator.assemble.destinations import RegistryDestination
 from validator.errors import MissingError
+from validator.registry import blobs as upload_module
 from validator.registry import session as session_module
-from validator.registry import upload as upload_module
 from validator.registry.blobs import Blobs
 from validator.registry.names import Repository
 
@@ -301,7 +301,7 @@ def test_two_pushes_at_once_both_arrive(
 PUSHER = """
 import os, sys
 from tests.assemble.synthetic import image
-from validator.assemble.registry_destination import RegistryDestination
+from validator.assemble.destinations import RegistryDestination
 from validator.registry import upload
 from validator.registry.names import Repository
 upload._CHUNK = 1 << 20

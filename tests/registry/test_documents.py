@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from validator.errors import ValidatorError
-from validator.registry.documents import Descriptor, ImageConfig, Manifest, Platform, Tags, parse
+from validator.registry.client import Descriptor, ImageConfig, Manifest, Platform, Tags, parse
 
 DIGEST = "sha256:" + "1" * 64
 CONFIG: dict[str, Any] = {

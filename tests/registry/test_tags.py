@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from validator.model.additions import Additions
-from validator.model.spec import Choice, ImageSpec, Variant
+from validator.model.spec import Additions, Choice, ImageSpec, Variant
 from validator.registry.names import (
     additions_of,
     driver_alias,

@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 
 from validator.errors import MissingError, ValidatorError
+from validator.registry import blobs as upload_module
 from validator.registry import session as session_module
-from validator.registry import upload as upload_module
-from validator.registry.blobs import Blobs
+from validator.registry.blobs import Blobs, Known, Write
 from validator.registry.errors import AlteredError
 from validator.registry.names import Repository
-from validator.registry.upload import Known, Write
 
 from .strict import FORGET, StrictRegistry, running_strict_registry
 

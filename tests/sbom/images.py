@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import date
 
-from validator.assemble.base_contents import BaseContents, SystemPackage
-from validator.model.lock import Lock, Wheel
+from validator.assemble.base_finder import BaseContents, SystemPackage
+from validator.model.spec import Lock, Wheel
 
 NAME = "tf2.21.0-cpu-py311"
 WHEELS = (

@@ -9,7 +9,7 @@ import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-from validator.assemble.base_contents import BaseContents, contents_of_suite
+from validator.assemble.base_finder import BaseContents, contents_of_suite
 from validator.errors import InputError
 from validator.locks.lock_files import parse
 from validator.resources import images_directory

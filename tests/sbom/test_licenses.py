@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from cyclonedx.spdx import is_supported_id
 
-from validator.sbom.document import document_of_lock
-from validator.sbom.licenses import CLASSIFIERS, declared_licenses, license_of
+from validator.sbom.document import CLASSIFIERS, declared_licenses, document_of_lock, license_of
 
 from .images import BASE, LOCK
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from docker.errors import DockerException
 
-from validator.assemble import apt
-from validator.assemble.debian_lock import DebianLock, DebianPackage, lock_path, read_lock
-from validator.assemble.pinned_bases import pinned_bases
-from validator.assemble.shared_rows import SharedRow, read_rows, write_rows
+from validator.assemble import bootstrap
+from validator.assemble.base_finder import pinned_bases
+from validator.assemble.bootstrap import DebianLock, DebianPackage, lock_path, read_lock
+from validator.assemble.layer_table import SharedRow, read_rows, write_rows
 from validator.errors import MissingError
 from validator.supply import bases, checkout, debian_packages, layers, parts, python_packages
 
@@ -148,11 +148,11 @@ def apt_get(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
     monkeypatch.setattr(debian_packages, "KEYRING", printed)
-    monkeypatch.setattr(apt, "HELPER", program)
+    monkeypatch.setattr(bootstrap, "HELPER", program)
     monkeypatch.setattr(
-        apt,
+        bootstrap,
         "apt_sources",
-        lambda: apt.AptSources(
+        lambda: bootstrap.AptSources(
             {"debian": "http://mirror.invalid/debian", "debian-security": "http://mirror.invalid/security"}
         ),
     )
@@ -160,7 +160,7 @@ def apt_get(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_apt_resolves_the_packages_of_a_suite(apt_get: Path, tmp_path: Path) -> None:
-    lock = debian_packages.resolved("trixie", apt.apt_sources())
+    lock = debian_packages.resolved("trixie", bootstrap.apt_sources())
     assert lock.packages == (
         DebianPackage("aa", "1.0+b1", "debian/pool/main/a/aa/aa_1.0+b1_amd64.deb", 11, HASH, "1.0"),
         DebianPackage(
@@ -183,7 +183,7 @@ def _written(directory: Path, lock: DebianLock) -> Path:
 def test_a_package_from_elsewhere_is_refused(apt_get: Path) -> None:
     apt_get.write_text(URIS.replace("mirror.invalid/security", "elsewhere.invalid"))
     with pytest.raises(MissingError, match="download zz from outside Debian's archives"):
-        debian_packages.resolved("trixie", apt.apt_sources())
+        debian_packages.resolved("trixie", bootstrap.apt_sources())
 
 
 def test_an_unreachable_mirror_is_an_error(apt_get: Path, tmp_path: Path) -> None:

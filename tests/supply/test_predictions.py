@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from validator.supply.predictions import Answer, answers, difference
+from validator.supply.release_facts import Answer, answers, difference
 
 WORKS, FAILS, UNKNOWN = (
     Answer("works", "w [f1]"),

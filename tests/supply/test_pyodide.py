@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.cli.page import NPM, pyodide_of
+from validator.cli.report import NPM, pyodide_of
 from validator.errors import MissingError
 from validator.supply.npm import pyodide_package
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from validator import cli
-from validator.cli import refresh as command
+from validator.cli import project as command
 from validator.errors import InputError, MissingError
 from validator.supply import parts
 from validator.supply.news import Asked

@@ -17,7 +17,7 @@ import yaml
 
 from validator.compat import freshness, releases
 from validator.errors import InputError, MissingError
-from validator.supply import checkout, predictions, release_facts
+from validator.supply import checkout, release_facts
 from validator.supply.checkout import WRITTEN, Copy
 from validator.supply.news import STABLE, Asked
 from validator.system.files import cache_directory
@@ -25,7 +25,7 @@ from validator.system.files import cache_directory
 from ..locks.local_index import LINUX, LocalIndex
 
 ROOT = Path(__file__).resolve().parents[2]
-RUN, ANSWERS, COPIED = Copy.run, predictions.answers, checkout._COPIED
+RUN, ANSWERS, COPIED = Copy.run, release_facts.answers, checkout._COPIED
 TODAY = datetime.date(2099, 1, 2)
 DATA = "validator/compat/data"
 WHEEL = f"tensorflow-2.99.0-cp311-cp311-{LINUX}.whl"
@@ -63,7 +63,7 @@ def steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, ..
         return b""
 
     monkeypatch.setattr(Copy, "run", run)
-    monkeypatch.setattr(predictions, "answers", lambda _: {})
+    monkeypatch.setattr(release_facts, "answers", lambda _: {})
     monkeypatch.setattr(checkout, "_COPIED", (DATA,))
     return asked
 
@@ -72,7 +72,7 @@ def steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, ..
 def whole(steps: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the steps, except locking, which needs uv, and writing the documentation, which takes long."""
     monkeypatch.setattr(Copy, "run", RUN)
-    monkeypatch.setattr(predictions, "answers", ANSWERS)
+    monkeypatch.setattr(release_facts, "answers", ANSWERS)
     monkeypatch.setattr(checkout, "_COPIED", COPIED)
     monkeypatch.setattr(release_facts, "LOCKED_PROFILES", ())
     monkeypatch.setattr(release_facts, "DOCUMENTATION", ())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from validator.system.meter import Meter
+from validator.system.pools import Meter
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from validator.system.thread_pipe import BLOCK, CutError, Pipe, Produced
+from validator.system.pools import BLOCK, CutError, Pipe, Produced
 
 CONTENT = bytes(range(256)) * 20_000
 

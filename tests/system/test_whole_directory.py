@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from validator.errors import InputError, MissingError
-from validator.system.whole_directory import whole_directory
+from validator.system.output_directory import whole_directory
 
 #: Writes one file, says so, and waits for its end.
 HALF = """\
 import sys, time
 from pathlib import Path
-from validator.system.whole_directory import whole_directory
+from validator.system.output_directory import whole_directory
 with whole_directory(Path(sys.argv[1]), lambda _: None) as place:
     (place / "half").write_text("half")
     print("writing", flush=True)

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from validator.certify.challenges import Challenge, new_challenge
+from validator.model.codec import format_timestamp
 from validator.model.record import Record
-from validator.model.timestamps import format_timestamp
 from validator.records import jsonl
 
 from . import expressions

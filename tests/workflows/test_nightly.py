@@ -20,15 +20,15 @@ from validator import cli
 from validator.assemble.image_names import LABEL_LOCK, LABEL_SPEC, image_reference
 from validator.certify.challenges import Challenge, new_challenge
 from validator.certify.registration import entry_line
-from validator.certify.signing import make_key_pair
+from validator.certify.signatures import make_key_pair
 from validator.certify.trust import Signatory
 from validator.certify.trust_file import Party
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.docker.images import list_images
 from validator.errors import MissingError
+from validator.model.codec import format_timestamp, now_utc
 from validator.model.record import Record, Verdict
-from validator.model.timestamps import format_timestamp, now_utc
-from validator.pipeline.workplace import ImageSettings, assembler
+from validator.pipeline.opened_engine import ImageSettings, assembler
 from validator.records import jsonl
 from validator.registry.client import Registry
 from validator.registry.names import Repository

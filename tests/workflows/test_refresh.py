@@ -176,7 +176,7 @@ def test_an_error_ends_the_run_before_anything_is_proposed(week: Week) -> None:
         f"chmod +x {LOCK}",
         f"ln -sf /etc/passwd {LOCK}",
         f"rm {LOCK}",
-        "echo '# planted' >>validator/cli/refresh.py",
+        "echo '# planted' >>validator/cli/project.py",
         "echo '# planted' >>validator/compat/data/planted.py",
         "echo '# planted' >>docs/checks.py",
         "echo '# planted' >validator/compat/data/planted.yaml",

@@ -6,13 +6,38 @@ sooner.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..errors import ValidatorError
+from ..compat.facts import UnknownNameError
+from ..errors import InputError, ValidatorError
 from ..reports.printable import printable
-from .errors import RejectedField
+
+# Errors that name the field of a question that somebody has to change.
+
+
+class RejectedField(InputError):
+    """The value of a field can't be used.
+
+    field: the name of the field. nearest: known names near the one that was written.
+    """
+
+    def __init__(self, field: str, error: InputError) -> None:
+        super().__init__(str(error), hint=error.hint)
+        self.field = field
+        self.nearest = error.nearest if isinstance(error, UnknownNameError) else ()
+
+
+@contextlib.contextmanager
+def rejecting(field: str) -> Iterator[None]:
+    """Name the field in the InputError that its text causes."""
+    try:
+        yield
+    except InputError as error:
+        raise RejectedField(field, error) from error
+
 
 #: Bytes, or a view of an array of the browser.
 Buffer = bytes | memoryview

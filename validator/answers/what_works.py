@@ -5,26 +5,322 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..compat import evidence, gpus, loose_values
-from ..compat.hardware import Driver, Gpu, parse_driver, parse_gpu
-from ..compat.machine import judge_host
-from ..compat.offers import offers
-from ..compat.older_releases import driver_with
-from ..compat.other_driver import other_driver
+from ..compat.machine import Driver, Gpu, judge_host, parse_driver, parse_gpu
+from ..compat.offers import OtherDriver, candidate_that_works, cautions, offers, other_driver
+from ..compat.releases import driver_with
 from ..errors import InputError
-from ..model.situation import EAGER, JETSON, LINUX, MACHINES, MACOS, MODES, SYSTEMS, WINDOWS, WSL2, Host
+from ..model.prediction import (
+    EAGER,
+    EAGER_ONLY,
+    JETSON,
+    LINUX,
+    MACHINES,
+    MACOS,
+    MODES,
+    SYSTEMS,
+    WINDOWS,
+    WSL2,
+    XLA,
+    Host,
+    Outcome,
+)
 from ..model.spec import host_identifier
 from ..reports.diagnosis_words import fact_names
-from ..versions import CudaVersion, DriverRelease
-from .errors import rejecting
-from .headline import basis, headline, newest_in_mode
-from .measured import Measured, Option
-from .remarks import remarks
-from .ways import image_ways, pip_ways, refuted_images, release_row
+from ..versions import CudaVersion, DriverRelease, Version
+from .browser import rejecting
+from .ways import (
+    BOTH,
+    INSTALL,
+    PROVEN,
+    REFUTED,
+    Measured,
+    Option,
+    Way,
+    image_ways,
+    joined,
+    of_image,
+    of_pip,
+    pip_ways,
+    reasons_against,
+    refuted_images,
+    release_of,
+    release_row,
+)
+
+# Say in a few sentences which releases work on a machine, and what that rests on.
+
+
+#: Each way of getting a release, as a sentence names it.
+HOW = {"image": "in an image", "pip": "with pip"}
+_TRIED = {
+    PROVEN: "was certified on this kind of machine",
+    "failed": "was measured on this kind of machine",
+    "broken": "could not be built",
+}
+_MEASURED = "TensorFlow {} was measured with the same versions on {}."
+
+
+def headline(ways: Sequence[Way], missing: Sequence[str], refuted: Sequence[Mapping[str, Any]]) -> str:
+    """Return the answer in a few sentences.
+
+    It says "works" only about what was certified, and "should work" about what is only predicted.
+    """
+    eager, xla = (usable_ways(ways, mode) for mode in MODES)
+    return " ".join([answer(eager, xla, missing), *_newer_image(ways, eager), *_refutation(refuted)])
+
+
+def basis(
+    ways: Sequence[Way], verdicts: Mapping[str, Any] | None, refuted: Sequence[Mapping[str, Any]]
+) -> str:
+    """Return what the headline rests on, in one or more sentences."""
+    proven = [way for way in ways if way["verdict"] == PROVEN]
+    tried = [*proven, *refuted] if len(refuted) == 1 else proven
+    says = [f"The image of TensorFlow {one['release']} {_TRIED[one['verdict']]}." for one in tried]
+    measured = [way for way in ways if way["measured"] and not way["verdict"]]
+    says += [_MEASURED.format(way["release"], way["measured"]) for way in measured]
+    if len(refuted) > 1:
+        says.append(f"{len(refuted)} images were tried on this kind of machine.")
+    if says:
+        rest = len(proven) + len(measured) < len(ways)
+        return " ".join([*says, *(["The rest is only predicted."] if rest else [])])
+    if any(way["verdict"] for way in ways):
+        return "This is only predicted from published facts: the measurement of the image proved nothing."
+    if any(way["other_build_certified"] for way in ways):
+        return "This is only predicted from published facts: another build of the image was certified."
+    if verdicts is None or any(way["way"] == "image" and way["cell"] is None for way in ways):
+        return "This is only predicted, from published facts."
+    return "This is only predicted from published facts, and was not measured."
+
+
+def newest_in_mode(ways: Sequence[Way], mode: str) -> dict[str, Any]:
+    """Return the newest release that can be used in a mode."""
+    usable = usable_ways(ways, mode)
+    if not usable:
+        return {"mode": mode, "release": None, "outcome": Outcome.FAILS.value, "shown": "no release"}
+    if _same_release(usable):
+        shown = usable[0]["release"]
+    else:
+        shown = ", ".join(f"{way['release']} {HOW[way['way']]}" for way in usable)
+    outcome = usable[0]["outcome"]
+    doubt = ", not certain" if outcome == Outcome.UNKNOWN.value else ""
+    return {
+        "mode": mode,
+        "release": _newest(usable),
+        "outcome": outcome,
+        "shown": f"TensorFlow {shown}{doubt}",
+    }
+
+
+def usable_ways(ways: Sequence[Way], mode: str) -> list[Way]:
+    """Return the best image and the newest installation with pip that can be used in a mode.
+
+    The best image is the newest one that was certified, else the newest one. If anything works, what is
+    uncertain is left out, so all have the same outcome.
+    """
+    fitting = [way for way in ways if mode == EAGER or way["modes"] == BOTH]
+    for wanted in (Outcome.WORKS.value, Outcome.UNKNOWN.value):
+        same = [way for way in fitting if way["outcome"] == wanted]
+        if same:
+            names = dict.fromkeys(way["way"] for way in same)
+            return [max((way for way in same if way["way"] == name), key=_preference) for name in names]
+    return []
+
+
+def _preference(way: Way) -> tuple[bool, Version]:
+    return way["verdict"] == PROVEN, release_of(way)
+
+
+def _newest(usable: Sequence[Way]) -> str:
+    return str(max(usable, key=release_of)["release"])
+
+
+def _same_release(usable: Sequence[Way]) -> bool:
+    """Return whether a release can be used both in an image and with pip."""
+    return len(usable) > 1 and len({way["release"] for way in usable}) == 1
+
+
+def _newer_image(ways: Sequence[Way], usable: Sequence[Way]) -> Iterator[str]:
+    """Yield a sentence about a newer image than the certified one, if one should work."""
+    proven = next((way for way in usable if way["verdict"] == PROVEN), None)
+    if proven is None:
+        return
+    images = [way for way in ways if way["way"] == "image" and way["outcome"] == Outcome.WORKS.value]
+    newest = max(images, key=release_of)
+    if release_of(newest) > release_of(proven):
+        only = " for eager operations" if newest["modes"] == EAGER_ONLY else ""
+        yield f"An image of TensorFlow {newest['release']} should work too{only}."
+
+
+def answer(eager: Sequence[Way], xla: Sequence[Way], missing: Sequence[str]) -> str:
+    if not eager:
+        return "No TensorFlow release is expected to use the GPU here."
+    if eager[0]["outcome"] == Outcome.UNKNOWN.value:
+        unknown = "it is not certain that it works"
+        if missing:
+            unknown = f"{' and '.join(missing)} {'are' if len(missing) > 1 else 'is'} not known"
+        return f"No known fact rules out TensorFlow {_newest(eager)}, but {unknown}."
+    if eager == xla:
+        return f"{_promise(eager)}."
+    if not xla or xla[0]["outcome"] != Outcome.WORKS.value:
+        return f"For eager operations, {_promise(eager)}. No release is known to work with XLA."
+    return f"For eager operations, {_promise(eager)}. With XLA, {_promise(xla)}."
+
+
+def _promise(usable: Sequence[Way]) -> str:
+    """Return which release works and how to get it, as a sentence without a full stop."""
+    first, *others = usable
+    proven = first["verdict"] == PROVEN
+    same = _same_release(usable)
+    promise = f"TensorFlow {first['release']} {'works' if proven else 'should work'}"
+    if same and not proven:
+        return promise
+    promise += f" {HOW[first['way']]}"
+    for way in others:
+        release = "" if same else f" {way['release']}"
+        promise += f", and{release}{' should work' if proven else ''} {HOW[way['way']]}"
+    return promise
+
+
+def _refutation(refuted: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a sentence about the images that were tried and do not work."""
+    if len(refuted) == 1:
+        [one] = refuted
+        yield f"The image of TensorFlow {one['release']} with {one['name']} {REFUTED[one['verdict']]}."
+    elif refuted:
+        releases = list(dict.fromkeys(one["release"] for one in refuted))
+        yield f"{len(refuted)} images of TensorFlow {joined(releases)} were tried and do not work."
+
+
+# Write the remarks next to the headline: why the newest release is not offered, what another driver or a
+# release candidate would change, and which faults of the offered releases are known.
+
+
+#: Returns the ways of getting a release on another machine.
+Ask = Callable[[Host], Sequence[Way]]
+
+
+def remarks(
+    found: Sequence[Option],
+    ways: Sequence[Way],
+    host: Host,
+    python: str | None,
+    other: OtherDriver | None,
+    ask: Ask,
+) -> Iterator[str]:
+    """Yield sentences, the most important first.
+
+    found: what each release offers, the newest first. ways: those that are offered. other: the driver that
+    allows a newer release, None if there is none.
+    """
+    if ways:
+        yield from _why_older(found, ways)
+        yield from _why_not_with_xla(found, ways)
+    if other is not None:
+        yield _with_driver(other, host, ask)
+    yield from _candidate(ways, host, python)
+    yield from _known_faults(ways)
+
+
+def _why_older(found: Sequence[Option], ways: Sequence[Way]) -> Iterator[str]:
+    """Yield why the newest release is not offered, and why one way offers an older release than the other."""
+    certain = usable_ways(ways, EAGER)[0]["outcome"]
+    best = {name: _remarks_newest(ways, name, certain) for name in HOW}
+    known = [release for release in best.values() if release is not None]
+    newest = found[0]
+    # The headline says which images were tried and do not work.
+    if Version(newest.release.version) > max(known) and not newest.refuted:
+        prediction = of_image(newest) or of_pip(newest)
+        for reason in reasons_against(prediction, newest.release, EAGER)[:1]:
+            yield _does_not_work("", newest, reason)
+    option = next(one for one in found if Version(one.release.version) == max(known))
+    if best["pip"] is not None and best["pip"] < max(known):
+        yield from _why_older_with_pip(option, str(best["pip"]))
+    if best["image"] is not None and best["image"] < max(known) and not option.refuted:
+        for reason in reasons_against(of_image(option), option.release, EAGER)[:1]:
+            yield _does_not_work("In an image, ", option, reason)
+
+
+def _remarks_newest(ways: Sequence[Way], name: str, certain: str) -> Version | None:
+    same = [way for way in ways if way["way"] == name and way["outcome"] == certain]
+    return max(map(release_of, same), default=None)
+
+
+def _why_older_with_pip(option: Option, own: str) -> Iterator[str]:
+    name = option.release.version
+    if option.pip.library_path:
+        yield (
+            f"With pip, {name} finds CUDA's libraries only if LD_LIBRARY_PATH names their directories; {own}"
+            " needs no such setting."
+        )
+    else:
+        for reason in reasons_against(option.pip.alone, option.release, EAGER)[:1]:
+            yield _does_not_work("With pip, ", option, reason)
+
+
+def _why_not_with_xla(found: Sequence[Option], ways: Sequence[Way]) -> Iterator[str]:
+    """Yield why the newest release that works for eager operations does not work with XLA."""
+    eager, xla = (usable_ways(ways, mode) for mode in MODES)
+    if eager[0]["outcome"] != Outcome.WORKS.value:
+        return
+    newest = max(map(release_of, eager))
+    if xla and xla[0]["outcome"] == Outcome.WORKS.value and max(map(release_of, xla)) >= newest:
+        return
+    option = next(one for one in found if Version(one.release.version) == newest)
+    for reason in reasons_against(of_image(option) or of_pip(option), option.release, XLA)[:1]:
+        yield _does_not_work("With XLA, ", option, reason)
+
+
+def _does_not_work(where: str, option: Option, reason: Mapping[str, str]) -> str:
+    verb = "does not" if reason["outcome"] == Outcome.FAILS.value else "may not"
+    return f"{where}TensorFlow {option.release.version} {verb} work here: {reason['text']}."
+
+
+def _with_driver(other: OtherDriver, host: Host, ask: Ask) -> str:
+    """Return what works with another driver."""
+    ways = ask(replace(host, driver=str(other.driver), driver_cuda=None))
+    eager, xla = (usable_ways(ways, mode) for mode in MODES)
+    says = answer(eager, xla, () if host.capability else ("the GPU",))
+    if not says.startswith("TensorFlow"):
+        says = f"{says[0].lower()}{says[1:]}"
+    name = f"R{other.driver}" if other.driver.is_branch else str(other.driver)
+    windows = " for Windows" if host.on_windows else ""
+    last = f"R{other.last_branch}, the last branch for this GPU"
+    if other.is_older:
+        return f"With driver {last}{windows}: {says}"
+    return f"With driver {name} or newer{windows}{f', up to {last}' if other.last_branch else ''}: {says}"
+
+
+def _candidate(ways: Sequence[Way], host: Host, python: str | None) -> Iterator[str]:
+    """Yield a release candidate that works where no stable release does."""
+    works = Outcome.WORKS.value
+    lacking = [mode for mode in MODES if works not in [way["outcome"] for way in usable_ways(ways, mode)]]
+    suggested = candidate_that_works(host, python) if lacking else None
+    if suggested is None:
+        return
+    too = " with XLA too" if lacking == [XLA] else ""
+    yield (
+        f"The release candidate {suggested.release.version}, which is not a stable release, should work{too}:"
+        f" `{INSTALL.format(suggested.requirement)}`."
+    )
+    for reason in cautions(suggested.prediction):
+        if reason.mode in lacking:
+            yield f"Note for {suggested.release.version}: {reason.text}."
+
+
+def _known_faults(ways: Sequence[Way]) -> Iterator[str]:
+    """Yield the known faults of the releases that are offered."""
+    for text in dict.fromkeys(text for way in ways for text in way["cautions"]):
+        concerned = [way for way in ways if text in way["cautions"]]
+        names = joined(list(dict.fromkeys(way["release"] for way in concerned)))
+        kinds = list(dict.fromkeys(HOW[way["way"]] for way in concerned))
+        where = "" if len(concerned) == len(ways) else f" {joined(kinds)}"
+        yield f"Note for TensorFlow {names}{where}: {text}."
+
 
 _PYTHON = re.compile(r"[23]\.\d{1,2}")
 _SYSTEMS = {LINUX: "Linux", WSL2: "WSL2", WINDOWS: "Windows", MACOS: "macOS"}

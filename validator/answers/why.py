@@ -6,11 +6,10 @@ import dataclasses
 from typing import Any
 
 from ..diagnosis import diagnose_ends
-from ..diagnosis.notebook import is_notebook
-from ..diagnosis.text import PASTE_LINES, Ends
+from ..diagnosis.text import PASTE_LINES, Ends, is_notebook
 from ..model.diagnosis import WAYS, Diagnosis, Remedy
 from ..reports.diagnosis_words import environment_facts, headline, missing_facts
-from .errors import rejecting
+from .browser import rejecting
 
 #: The bytes that are read at each end of a long text, and of one with few lines. A browser does not have RE2.
 #: Python's own regular expressions read 0.33 to 0.7 MB/s there, and 0.17 on a machine that is very busy. So

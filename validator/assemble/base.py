@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import IO, Any, cast
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, TypeVar, cast
 
 import msgspec
 import zstandard
 
-from ..errors import InputError, ValidatorError
+from ..errors import InputError, MissingError, ValidatorError
+from ..registry.blobs import Blobs
+from ..registry.client import LARGEST_CONFIG, PLATFORM, Manifest, Registry
+from ..registry.names import Repository, is_digest
 from ..system.files import cache_directory
 from . import base_files
 from .base_files import BaseFiles, FileSystem, ForwardFile, read_file_system
@@ -88,7 +94,7 @@ class BaseLayer:
 class Base:
     """The base of an image.
 
-    origin: see `validator.model.base_origin`; as in records.
+    origin: see `validator.model.record`; as in records.
     name, digest: for the OCI labels; the digest is None if the base is not from a registry.
     settings: the field `config` of its configuration: `Env`, `Labels`, and so on.
     added: the packages of its distribution that were added to an image, such as
@@ -193,3 +199,198 @@ def compressed(parts: Iterator[bytes]) -> Iterator[bytes]:
         if data := compressor.compress(part):
             yield data
     yield compressor.flush()
+
+
+# Bases that are files: an archive of `docker image save`, or a compressed root file system.
+
+
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_LARGEST_DOCUMENT = 8 << 20
+
+T = TypeVar("T")
+
+
+class _Saved(msgspec.Struct):
+    """An image in `manifest.json`: paths in the archive."""
+
+    config: str = msgspec.field(name="Config")
+    layers: list[str] = msgspec.field(name="Layers")
+
+
+def saved_image(
+    archive: Path, origin: str, name: str, digest: str | None, python: str, table: LayerTable
+) -> Base:
+    """Return the only image of an archive that `docker image save` or `podman save` wrote.
+
+    The file must stay as long as the base is used. Raises InputError if it is something else.
+    """
+    try:
+        with tarfile.open(archive) as opened:
+            members = {member.name: member for member in opened if member.isreg()}
+            saved = _document(opened, members, "manifest.json", list[_Saved])
+            if len(saved) != 1:
+                raise InputError(f"{archive} contains {len(saved)} images instead of one")
+            config = _document(opened, members, saved[0].config, dict[str, Any])
+    except (tarfile.TarError, KeyError, msgspec.DecodeError) as error:
+        raise InputError(f"{archive} is not the archive of an image: {error}") from error
+    diff_ids = (config.get("rootfs") or {}).get("diff_ids") or []
+    if len(diff_ids) != len(saved[0].layers):
+        raise InputError(f"{archive} has {len(saved[0].layers)} layers instead of {len(diff_ids)}")
+    layers = tuple(
+        _layer(archive, members[path], diff_id)
+        for path, diff_id in zip(saved[0].layers, diff_ids, strict=True)
+    )
+    return read_base(origin, name, digest, config, layers, python, table)
+
+
+def compress_archive(archive: Path, target: Path) -> None:
+    """Write a copy of a tar archive as the blob of a layer in zstd."""
+    with target.open("wb") as stream:
+        for part in compressed(read_file(archive)):
+            stream.write(part)
+
+
+def read_archive(path: Path) -> Iterator[bytes]:
+    """Return the parts of an archive that `compress_archive` wrote."""
+    return decompressed(read_file(path), MEDIA_TYPE)
+
+
+def _layer(archive: Path, member: tarfile.TarInfo, diff_id: str) -> BaseLayer:
+    read = partial(read_file, archive, member.offset_data, member.size)
+    start = next(read(), b"")[:4]
+    kind = "+gzip" if start[:2] == _GZIP else "+zstd" if start == _ZSTD else ""
+    if not kind:
+        return BaseLayer(diff_id, None, read)
+    hashing = hashlib.sha256()
+    for part in read():
+        hashing.update(part)
+    blob = Encoded(f"sha256:{hashing.hexdigest()}", member.size, diff_id, _OCI + kind)
+    return BaseLayer(diff_id, blob, read)
+
+
+def read_file(path: Path, start: int = 0, size: int | None = None) -> Iterator[bytes]:
+    """Return the parts of a file, or of `size` bytes of it from an offset on."""
+    with path.open("rb") as stream:
+        stream.seek(start)
+        left = size if size is not None else -1
+        while left and (part := stream.read(min(_PART, left) if left > 0 else _PART)):
+            if left > 0:
+                left -= len(part)
+            yield part
+
+
+def _document(archive: tarfile.TarFile, members: dict[str, tarfile.TarInfo], name: str, kind: type[T]) -> T:
+    member = members[name]
+    stream = archive.extractfile(member)
+    assert stream is not None
+    return msgspec.json.decode(stream.read(_LARGEST_DOCUMENT), type=kind)
+
+
+# Bases from an OCI registry, by digest, without an engine.
+
+
+_RECIPE = "base of a registry 1"
+
+
+@dataclass(frozen=True)
+class ImageName:
+    """The name of an image as people write it: `python:3.12-slim` is `docker.io/library/python:3.12-slim`.
+
+    plain: as written, without the digest.
+    """
+
+    plain: str
+    repository: Repository
+    tag: str
+    digest: str | None
+
+    @classmethod
+    def parse(cls, text: str) -> ImageName:
+        """Parse `[HOST/]NAME[:TAG][@DIGEST]`. Raises InputError for anything else."""
+        plain, at, digest = text.partition("@")
+        if at and not is_digest(digest):
+            raise InputError(f"{text!r} is not the name of an image: its digest is not a SHA-256 digest")
+        path, colon, tag = plain.rpartition(":")
+        if not colon or "/" in tag:
+            path, tag = plain, "latest"
+        host, slash, rest = path.partition("/")
+        if not slash or not ("." in host or ":" in host or host == "localhost"):
+            host, rest = "docker.io", path if slash else f"library/{path}"
+        repository = Repository.parse(f"{host}/{rest}")
+        repository.tagged(tag)
+        return cls(plain, repository, tag, digest or None)
+
+
+def registry_base(name: ImageName, python: str, table: LayerTable) -> Base:
+    """Return a base from its registry. A digest that was read before is not asked for again.
+
+    Raises MissingError if the registry can't be reached or does not have it, AlteredError if it sends
+    something else, and InputError if the base lacks something that an image needs.
+    """
+    digest = name.digest or tag_digest(name)
+    found = table.facts(f"{_RECIPE} {digest}", lambda: _read(Registry(name.repository), digest))
+    config, layers = found["config"], found["layers"]
+    assert isinstance(config, dict) and isinstance(layers, list)
+    blobs = Blobs.to_read(name.repository)
+    described = tuple(
+        BaseLayer(diff_id, Encoded(one, size, diff_id, kind), partial(blobs.read, one, size))
+        for one, size, diff_id, kind in layers
+    )
+    origin = f"registry:{name.plain}@{digest}"
+    return read_base(origin, name.plain, digest, config, described, python, table)
+
+
+def tag_digest(name: ImageName) -> str:
+    """Return the digest that a name has in its registry now. Raises MissingError."""
+    digest = Registry(name.repository).digest_of(name.tag)
+    if digest is None:
+        raise _missing(name.repository.tagged(name.tag))
+    return digest
+
+
+def _read(registry: Registry, digest: str) -> Mapping[str, object]:
+    """Return the configuration and the layers: digest, size, diff_id and OCI media type of each."""
+    reference = registry.repository.at(digest)
+    manifest = registry.manifest(digest)
+    if manifest is not None and manifest.manifests is not None:
+        entry = manifest.for_platform()
+        if entry is None:
+            raise InputError(f"the base image {reference} is not for {'/'.join(PLATFORM)}")
+        reference = registry.repository.at(entry.digest)
+        manifest = registry.manifest(entry.digest)
+    if manifest is None:
+        raise _missing(reference)
+    config, diff_ids = read_config(registry, manifest, f"the base image {reference}")
+    return {
+        "config": config,
+        "layers": [
+            [layer.digest, layer.size, diff_id, oci_type(layer.media_type)]
+            for layer, diff_id in zip(manifest.layers or (), diff_ids, strict=True)
+        ],
+    }
+
+
+def read_config(registry: Registry, manifest: Manifest, what: str) -> tuple[dict[str, Any], list[str]]:
+    """Return the configuration of an image, and the diff_ids of its layers.
+
+    what: the image, which begins each message. Raises InputError if it is not an image of one platform.
+    """
+    if manifest.config is None or manifest.layers is None or manifest.config.size > LARGEST_CONFIG:
+        raise InputError(f"{what} is not an image of one platform")
+    content = registry.blob(manifest.config.digest, LARGEST_CONFIG)
+    try:
+        config = msgspec.json.decode(content, type=dict[str, Any])
+        diff_ids = [str(diff_id) for diff_id in config["rootfs"]["diff_ids"]]
+    except (msgspec.DecodeError, KeyError, TypeError) as error:
+        raise InputError(f"the configuration of {what} is not valid: {error}") from error
+    if len(manifest.layers) != len(diff_ids) or not all(map(is_digest, diff_ids)):
+        raise InputError(
+            f"{what} has {len(manifest.layers)} layers, but its configuration has {len(diff_ids)}"
+        )
+    return config, diff_ids
+
+
+def _missing(reference: str) -> MissingError:
+    return MissingError(
+        f"the base image {reference} can't be read: it is not in the registry", hint="check its name"
+    )

@@ -13,7 +13,7 @@ import msgspec
 from ..errors import InputError
 from ..resources import manual
 from ..versions import leading_numbers, major_minor
-from .entries import Entry
+from .layers import Entry
 
 #: Changes when other files are read, or in another way.
 RECIPE = "base files 2"

@@ -6,29 +6,240 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
+import yaml
+
 from ..errors import InputError, MissingError, ValidatorError
-from ..model.base_origin import BaseOrigin
+from ..model.record import BaseOrigin
 from ..model.spec import ImageSpec
 from ..registry.names import Repository
-from ..resources import refresh_hint
+from ..resources import images_directory, refresh_hint
 from ..system.files import cache_directory, full_disk_named
 from ..system.runs import temporary_directory
 from . import bootstrap
-from .base import Base, BaseLayer, compression, read_base
-from .base_archives import compress_archive, read_archive, read_file, saved_image
-from .base_contents import installed_packages
-from .base_registry import ImageName, registry_base, tag_digest
+from .base import (
+    Base,
+    BaseLayer,
+    ImageName,
+    compress_archive,
+    compression,
+    read_archive,
+    read_base,
+    read_file,
+    registry_base,
+    saved_image,
+    tag_digest,
+)
+from .bootstrap import DebianLock, read_lock, usual_source_version
 from .layer_table import LayerTable
-from .pinned_bases import FILE, PinnedBase, pinned_bases
 from .progress import Progress
+
+# Read and write images/bases.yaml, which pins the default base image for each Python by digest.
+
+
+FILE = images_directory() / "bases.yaml"
+#: The tag whose digest is pinned.
+TAG = "python:{}-slim-bookworm"
+
+_REFERENCE = re.compile(r"(?P<name>[a-z0-9][a-z0-9._/-]*:[\w.-]+)@(?P<digest>sha256:[0-9a-f]{64})")
+_PYTHON = re.compile(r"3\.\d+")
+
+
+@dataclass(frozen=True)
+class PinnedBase:
+    """An image in a registry: its name with a tag, and the digest that the tag had when it was pinned."""
+
+    name: str
+    digest: str
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.digest}"
+
+    @classmethod
+    def parse(cls, text: object) -> PinnedBase | None:
+        """Parse `name:tag@sha256:…`. Return None for anything else."""
+        match = _REFERENCE.fullmatch(text) if isinstance(text, str) else None
+        return cls(match["name"], match["digest"]) if match else None
+
+
+def pinned_bases(path: Path = FILE) -> Mapping[str, PinnedBase]:
+    """Return the bases by Python. Raises InputError for a base without a digest."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise InputError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict) or not content:
+        raise InputError(f"{path} must be a mapping from Python versions to images")
+    found: dict[str, PinnedBase] = {}
+    for python, text in content.items():
+        base = PinnedBase.parse(text)
+        if base is None or not _PYTHON.fullmatch(str(python)):
+            raise InputError(
+                f"{path}: {python}: {text} is not pinned; it must be a name, a tag and a digest,"
+                f" such as {TAG.format('3.12')}@sha256:…",
+                hint=refresh_hint("bases", " on a machine that can reach the registry"),
+            )
+        found[str(python)] = base
+    return found
+
+
+def text_of(bases: Mapping[str, PinnedBase]) -> str:
+    """Return the content of the file."""
+    lines = [f'"{python}": {base}' for python, base in bases.items()]
+    header = (
+        "# The default base image for each Python, pinned by digest."
+        " Written by `scripts/refresh bases`, not by hand."
+    )
+    return "\n".join([header, *lines]) + "\n"
+
+
+# List the packages of a base, as its lock or the database of dpkg in its layers says.
+
+
+_STATUS = "var/lib/dpkg/status"
+#: Images without a package manager have one file for each package.
+_STATUS_FILES = f"{_STATUS}.d/"
+_OS_RELEASE = ("usr/lib/os-release", "etc/os-release")
+#: What dpkg says of packages without files; all others have some, whatever is left to do.
+_WITHOUT_FILES = ("config-files", "not-installed")
+# https://www.debian.org/doc/debian-policy/ch-controlfields.html
+_NAME = re.compile(r"[a-z0-9][a-z0-9+.-]+")
+#: dpkg also accepts versions that don't begin with a digit, such as `v1.2`.
+_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+:~-]*")
+_SOURCE = re.compile(r"(?P<name>[a-z0-9][a-z0-9+.-]+)(?: \((?P<version>[A-Za-z0-9.+:~-]+)\))?")
+#: The number of each release that a base can be bootstrapped from.
+_RELEASES = {"bookworm": "12", "trixie": "13"}
+
+
+@dataclass(frozen=True, order=True)
+class SystemPackage:
+    """An installed package of Debian or a distribution made from it.
+
+    source, source_version: the source package that it was built from. Advisories are about these.
+    sha256: of its file, or None if the database of dpkg is all that is known.
+    """
+
+    name: str
+    version: str
+    architecture: str
+    source: str
+    source_version: str
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class BaseContents:
+    """The contents of a base.
+
+    origin: as in `Base.origin`. distribution, release: such as `debian` and `12`; empty if unknown.
+    packages: sorted by name; None if the base has no database of dpkg, so that nobody can list them.
+    python: the exact version of its Python if that is not one of the packages.
+    """
+
+    origin: str
+    distribution: str = ""
+    release: str = ""
+    packages: tuple[SystemPackage, ...] | None = None
+    python: str | None = None
+
+
+def contents(base: Base) -> BaseContents:
+    """Return what a base has. Raises InputError if its list of packages is damaged."""
+    for suite in bootstrap.SUITES.values():
+        # With more packages, it has another origin, and their versions are those of the day it was made.
+        if base.origin == bootstrap.origin(suite):
+            return contents_of_suite(suite)
+    release = _release({path: file.content for path, file in base.files.files.items()})
+    found = installed_packages(base)
+    interpreter = base.files.interpreter
+    packaged = {f"python{interpreter.feature}-minimal", f"python{interpreter.feature}"}
+    own = not any(one.name in packaged for one in found or ())
+    return BaseContents(
+        base.origin, release.get("ID", ""), release.get("VERSION_ID", ""),
+        found, interpreter.version if own else None,
+    )  # fmt: skip
+
+
+def contents_of_suite(suite: str) -> BaseContents:
+    """Return what the base has that is bootstrapped from a suite, without making it."""
+    packages = tuple(sorted(_locked(read_lock(suite))))
+    return BaseContents(bootstrap.origin(suite), "debian", _RELEASES[suite], packages)
+
+
+def _locked(lock: DebianLock) -> Iterator[SystemPackage]:
+    for one in lock.packages:
+        architecture = one.file.removesuffix(".deb").rpartition("_")[2]
+        yield SystemPackage(
+            one.name, one.version, architecture, one.source, one.source_version, one.sha256
+        )  # fmt: skip
+
+
+def installed_packages(base: Base) -> tuple[SystemPackage, ...] | None:
+    """Return the packages that the database of dpkg in a base has, sorted, or None if there is no database.
+
+    Raises InputError if it is damaged.
+    """
+    databases = [
+        file.content
+        for path, file in base.files.files.items()
+        if path == _STATUS or path.startswith(_STATUS_FILES)
+    ]
+    if not databases:
+        return None
+    found = {package for content in databases for package in read_status(content, base.name)}
+    hashes: dict[tuple[str, str], str | None] = {}
+    for suite in bootstrap.SUITES.values():
+        if base.origin.startswith(f"bootstrap:{suite}@"):
+            hashes = {(one.name, one.version): one.sha256 for one in _locked(read_lock(suite))}
+    return tuple(sorted(replace(one, sha256=hashes.get((one.name, one.version))) for one in found))
+
+
+def read_status(content: bytes, base: str) -> Iterator[SystemPackage]:
+    """Yield the packages whose files dpkg has unpacked. base: its name, for messages.
+
+    Raises InputError for an entry that is not what dpkg writes.
+    """
+    text = content.decode("utf-8", "replace").strip()
+    # A base that has removed its packages may have an empty file.
+    for number, stanza in enumerate(re.split(r"\n\s*\n", text) if text else (), 1):
+        fields = _fields(stanza)
+        # The files of images without a package manager have no status: each package is there.
+        if fields.get("Status", "").rpartition(" ")[2] in _WITHOUT_FILES:
+            continue
+        name, version = fields.get("Package", ""), fields.get("Version", "")
+        source = _SOURCE.fullmatch(fields.get("Source", name))
+        if not (_NAME.fullmatch(name) and _VERSION.fullmatch(version) and source):
+            raise InputError(
+                f"the list of packages in the base image {base} is damaged: its entry {number} has no valid"
+                f" name, version or source: {stanza[:80]!r}",
+                hint="use another base",
+            )
+        yield SystemPackage(
+            name, version, fields.get("Architecture", "all"),
+            source["name"], source["version"] or usual_source_version(version),
+        )  # fmt: skip
+
+
+def _fields(stanza: str) -> dict[str, str]:
+    """Return the fields of an entry with one line each. The others are not asked for."""
+    lines = [line.partition(":") for line in stanza.splitlines() if not line[:1].isspace()]
+    return {name: value.strip() for name, _, value in lines}
+
+
+def _release(files: Mapping[str, bytes]) -> dict[str, str]:
+    """Return the fields of os-release, without quotes."""
+    content = next((files[path] for path in _OS_RELEASE if path in files), b"")
+    lines = [line.partition("=") for line in content.decode("utf-8", "replace").splitlines()]
+    return {name.strip(): value.strip().strip("\"'") for name, _, value in lines}
+
 
 logger = logging.getLogger(__name__)
 

@@ -10,20 +10,320 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
+from urllib.parse import quote
 
-from ..errors import BuildError, MissingError
-from ..resources import images_directory
+from ..errors import BuildError, InputError, MissingError
+from ..resources import images_directory, refresh_hint
 from ..system import processes
 from ..system.files import full_disk, full_disk_named, says_full_disk
-from . import apt, image_names
-from .debian_lock import DebianLock, read_lock
-from .debian_packages import fetch, write_repository
+from . import image_names
 from .progress import Progress
+
+# The Debian mirrors and proxies of this machine, as apt is configured.
+
+
+#: Part of apt. It downloads files with apt's proxies, certificate authorities and credentials, and
+#: checks hashes.
+HELPER = Path("/usr/lib/apt/apt-helper")
+#: The mirrors for a machine that doesn't run Debian.
+_DEFAULTS = {
+    "debian": "http://deb.debian.org/debian",
+    "debian-security": "http://deb.debian.org/debian-security",
+}
+#: Label in the index of an archive -> the archive.
+_LABELS = {"Debian": "debian", "Debian-Security": "debian-security"}
+
+
+@dataclass(frozen=True)
+class AptSources:
+    """mirrors: the address of each of Debian's archives. environment: the proxies as variables."""
+
+    mirrors: Mapping[str, str] = field(default_factory=lambda: _DEFAULTS)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def lines(self, suite: str) -> tuple[str, ...]:
+        """Return the `deb` lines of a suite.
+
+        Security updates are included. Without them, a base would be as old as the last point release.
+        """
+        debian, security = self.mirrors["debian"], self.mirrors["debian-security"]
+        return (
+            f"deb {debian} {suite} main",
+            f"deb {debian} {suite}-updates main",
+            f"deb {security} {suite}-security main",
+        )
+
+
+def apt_sources() -> AptSources:
+    """Return the host's Debian mirrors if the host runs Debian, otherwise the default ones."""
+    if not shutil.which("apt-get"):
+        return AptSources()
+    result = processes.run(
+        ["apt-get", "indextargets", "--format", "$(ORIGIN)|$(LABEL)|$(REPO_URI)", "Created-By: Packages"],
+        timeout_s=60,
+    )
+    mirrors = dict(_DEFAULTS)
+    for line in reversed(result.stdout.decode("utf-8", "replace").splitlines()):
+        origin, label, address = line.split("|", 2)
+        if origin == "Debian" and label in _LABELS:
+            mirrors[_LABELS[label]] = address.rstrip("/")
+    return AptSources(mirrors, _proxies())
+
+
+def _proxies() -> dict[str, str]:
+    """Return apt's proxy settings as variables, so that the tools don't write them into the base."""
+    result = processes.run(
+        ["apt-config", "shell", "http_proxy", "Acquire::http::Proxy", "https_proxy", "Acquire::https::Proxy"],
+        timeout_s=60,
+    )
+    found = re.findall(r"^(https?_proxy)='([^']+)'$", result.stdout.decode("utf-8", "replace"), re.MULTILINE)
+    return {name: value for name, value in found if value != "DIRECT"}
+
+
+# The Debian packages of a bootstrapped base, each pinned by version and hash.
+
+
+DIRECTORY = images_directory() / "debian"
+#: The archives of Debian, as the first part of a package's path names them.
+ARCHIVES = ("debian", "debian-security")
+
+#: Debian built the package again from the same source.
+_REBUILD = re.compile(r"\+b\d+$")
+_SNAPSHOT = re.compile(r"^# snapshot: (\d{8}T\d{6}Z)$", re.MULTILINE)
+_LINE = re.compile(
+    r"(?P<name>[a-z0-9][a-z0-9.+-]+) (?P<version>[\w.+:~-]+)"
+    r" (?P<path>(?:debian|debian-security)/pool/(?:[\w+][\w.+~-]*/)+[\w+][\w.+~-]*\.deb)"
+    r" (?P<size>\d{1,10}) sha256:(?P<sha256>[0-9a-f]{64})(?: source:(?P<source>[\w.+:~-]+))?"
+)
+
+
+@dataclass(frozen=True)
+class DebianPackage:
+    """One file of a Debian archive. path: `debian/pool/…` or `debian-security/pool/…`. size: in bytes.
+
+    source_version: of the source package, whose version may differ from the package's.
+    """
+
+    name: str
+    version: str
+    path: str
+    size: int
+    sha256: str
+    source_version: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+    @property
+    def file(self) -> str:
+        return self.path.rsplit("/", 1)[1]
+
+    @property
+    def source(self) -> str:
+        """The name of the source package, which is that of the directory in the archive."""
+        return self.path.rsplit("/", 2)[1]
+
+
+@dataclass(frozen=True)
+class DebianLock:
+    """All packages of a base. snapshot: a time at which snapshot.debian.org had them all, such as
+    `20261122T120000Z`.
+    """
+
+    suite: str
+    snapshot: str
+    packages: tuple[DebianPackage, ...]
+
+    @property
+    def text(self) -> str:
+        lines = [_line(one) for one in self.packages]
+        return (
+            f"# The packages of the base that is bootstrapped from Debian {self.suite} (amd64).\n"
+            "# Written by `scripts/refresh debian`, not by hand.\n"
+            f"# snapshot: {self.snapshot}\n" + "\n".join(lines) + "\n"
+        )
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the packages. The same packages have the same digest, whenever they were locked."""
+        lines = "\n".join(f"{one.name} {one.version} {one.sha256}" for one in self.packages)
+        return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def usual_source_version(version: str) -> str:
+    """Return the version of the source package, if nothing else is said: without the mark of a rebuild."""
+    return _REBUILD.sub("", version)
+
+
+def lock_path(suite: str) -> Path:
+    """Return the file of a suite's lock."""
+    return DIRECTORY / f"{suite}.txt"
+
+
+def read_lock(suite: str, path: Path | None = None) -> DebianLock:
+    """Return the lock of a suite. Raises InputError, with the line, for a package that is not pinned."""
+    path = path or lock_path(suite)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"Debian {suite} has no lock {path}", hint=refresh_hint("debian")) from None
+    snapshot = _SNAPSHOT.search(text)
+    if snapshot is None:
+        raise InputError(f"{path} does not name a snapshot", hint=refresh_hint("debian"))
+    packages = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line or line.startswith("#"):
+            continue
+        match = _LINE.fullmatch(line)
+        if match is None:
+            raise InputError(
+                f"{path}:{number} does not pin a package by version, path, size and sha256",
+                hint=refresh_hint("debian"),
+            )
+        packages.append(
+            DebianPackage(
+                match["name"],
+                match["version"],
+                match["path"],
+                int(match["size"]),
+                match["sha256"],
+                match["source"] or usual_source_version(match["version"]),
+            )
+        )
+    if not packages:
+        raise InputError(f"{path} has no packages", hint=refresh_hint("debian"))
+    return DebianLock(suite, snapshot[1], tuple(packages))
+
+
+def _line(package: DebianPackage) -> str:
+    line = f"{package.name} {package.version} {package.path} {package.size} sha256:{package.sha256}"
+    differs = package.source_version != usual_source_version(package.version)
+    return f"{line} source:{package.source_version}" if differs else line
+
+
+# Download the packages of a lock, check each against its hash, and make a repository of only these
+# packages.
+
+
+#: Debian's archive of everything that was ever on a mirror. Mirrors delete superseded versions.
+SNAPSHOT = "https://snapshot.debian.org/archive"
+_TIMEOUT_S = 1800
+
+
+def fetch(lock: DebianLock, sources: AptSources, directory: Path, progress: Progress) -> None:
+    """Download every package of a lock into a directory, and check it.
+
+    A package that the mirror no longer has is downloaded from snapshot.debian.org. Raises MissingError if a
+    package differs from what the lock pins, or is in neither place.
+    """
+    snapshots = {archive: f"{SNAPSHOT}/{archive}/{lock.snapshot}" for archive in ARCHIVES}
+    for name, places in (("the mirror", sources.mirrors), ("snapshot.debian.org", snapshots)):
+        missing = [package for package in lock.packages if not (directory / package.file).exists()]
+        if not missing:
+            break
+        _download(missing, places, directory, sources, progress)
+        _refuse_changed(lock, directory, name)
+    if missing := [package for package in lock.packages if not (directory / package.file).exists()]:
+        shown = ", ".join(map(str, missing[:3])) + (
+            f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        )
+        raise MissingError(
+            f"Debian {lock.suite} can't be bootstrapped: {shown} can be downloaded neither from the mirror"
+            " nor from snapshot.debian.org",
+            hint="check apt's sources and proxy on this machine; if the mirror has newer versions,"
+            f" {refresh_hint('debian')}",
+        )
+
+
+def available(
+    packages: Iterable[DebianPackage], lock: DebianLock, sources: AptSources, directory: Path
+) -> bool:
+    """Return True if these packages of a lock can still be downloaded."""
+    part = DebianLock(lock.suite, lock.snapshot, tuple(packages))
+    try:
+        fetch(part, sources, directory, lambda _: None)
+    except MissingError:
+        return False
+    return True
+
+
+def write_repository(lock: DebianLock, directory: Path) -> None:
+    """Write the index of the downloaded packages, so that apt and debootstrap can read the directory."""
+    stanzas = []
+    for package in lock.packages:
+        result = processes.run(["dpkg-deb", "--field", directory / package.file], timeout_s=60)
+        if not result.ok:
+            raise MissingError(f"dpkg-deb can't read {package.file}: {result.stderr_tail.strip()}")
+        control = result.stdout.decode("utf-8").strip()
+        stanzas.append(
+            f"{control}\nFilename: {package.file}\nSize: {package.size}\nSHA256: {package.sha256}\n"
+        )
+    # debootstrap ignores a stanza without an empty line after it.
+    index = "".join(f"{stanza}\n" for stanza in stanzas).encode()
+    release = directory / "dists" / lock.suite
+    binary = release / "main" / "binary-amd64"
+    binary.mkdir(parents=True)
+    (binary / "Packages").write_bytes(index)
+    digest = hashlib.sha256(index).hexdigest()
+    (release / "Release").write_text(
+        f"Suite: {lock.suite}\nCodename: {lock.suite}\nArchitectures: amd64\nComponents: main\n"
+        f"Date: Thu, 01 Jan 1970 00:00:00 UTC\nSHA256:\n {digest} {len(index)} main/binary-amd64/Packages\n",
+        encoding="utf-8",
+    )
+
+
+def _download(
+    packages: list[DebianPackage],
+    places: Mapping[str, str],
+    directory: Path,
+    sources: AptSources,
+    progress: Progress,
+) -> None:
+    """Download files, and ignore those that could not be downloaded."""
+    arguments = []
+    for package in packages:
+        archive, _, rest = package.path.partition("/")
+        arguments += [
+            f"{places[archive]}/{quote(rest, safe='/')}", str(directory / package.file),
+            f"SHA256:{package.sha256}", f"Checksum-FileSize:{package.size}",
+        ]  # fmt: skip
+    processes.run(
+        [
+            HELPER, "-o", "Acquire::Retries=2", "-o", "Acquire::http::Timeout=30",
+            "-o", "Acquire::https::Timeout=30", "-o", "APT::Sandbox::User=root", "download-file", *arguments,
+        ],
+        env={**os.environ, **sources.environment, "LC_ALL": "C.UTF-8"},
+        on_line=progress,
+        timeout_s=_TIMEOUT_S,
+    )  # fmt: skip
+
+
+def _refuse_changed(lock: DebianLock, directory: Path, place: str) -> None:
+    """Raise MissingError for a file that is not what the lock pins. apt-helper renames such files."""
+    for package in lock.packages:
+        path = directory / package.file
+        for found in (path, path.with_name(f"{path.name}.FAILED")):
+            # apt-helper leaves an empty file if the download has another size.
+            if (
+                not found.is_file()
+                or (digest := hashlib.sha256(found.read_bytes()).hexdigest()) == package.sha256
+            ):
+                continue
+            saw = f"a file with the sha256 {digest}" if found.stat().st_size else "a file of another size"
+            raise MissingError(
+                f"{place} serves {saw} as {package.path}, but for {package}, {lock_path(lock.suite)} pins"
+                f" {package.size} bytes with the sha256 {package.sha256}: nothing was installed",
+                hint="use another mirror in apt's sources; if Debian replaced the package,"
+                f" {refresh_hint('debian', ', which checks the signature of Debian')}",
+            )
+
 
 #: The Debian release whose own Python is this version.
 SUITES: Mapping[str, str] = {"3.11": "bookworm", "3.13": "trixie"}
@@ -46,7 +346,6 @@ _PREFER_LOCKED = (
     f" && printf 'Package: *\\nPin: origin \"\"\\nPin-Priority: 1001\\n' >{_PREFERENCE}"
 )
 _NO_PREFERENCE = f"rm {_PREFERENCE}"
-_TIMEOUT_S = 1800
 _EXCLUDED = ("/usr/share/doc/*", "/usr/share/info/*", "/usr/share/locale/*", "/usr/share/man/*")
 
 
@@ -72,7 +371,7 @@ def origin(suite: str, packages: Sequence[str] = ()) -> str:
 
 def tool() -> str | None:
     """Return the installed tool, or None. Each needs apt and dpkg-deb. debootstrap works only for root."""
-    if not apt.HELPER.exists() or shutil.which("dpkg-deb") is None:
+    if not HELPER.exists() or shutil.which("dpkg-deb") is None:
         return None
     if shutil.which("mmdebstrap"):
         return "mmdebstrap"
@@ -97,7 +396,7 @@ def root_file_system(suite: str, directory: Path, progress: Progress, packages: 
             hint="install mmdebstrap, or use a base from a registry and Docker",
         )
     lock = read_lock(suite)
-    sources = apt.apt_sources()
+    sources = apt_sources()
     archive = directory / "rootfs.tar"
     repository = directory / "packages"
     repository.mkdir()
@@ -119,7 +418,7 @@ def _mmdebstrap(
     repository: Path,
     progress: Progress,
     packages: Sequence[str],
-    sources: apt.AptSources,
+    sources: AptSources,
 ) -> None:
     hooks = [f"--setup-hook={_MERGE_USR}", f"--customize-hook={_CLEAN}"]
     if packages:

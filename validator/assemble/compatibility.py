@@ -14,7 +14,7 @@ import yaml
 
 from ..model.spec import ImageSpec
 from ..registry.client import Registry
-from .host_requirements import HostRequirements, host_requirements
+from .configuration import HostRequirements, host_requirements
 
 ARTIFACT = "application/vnd.nfd.image-compatibility.v1alpha1"
 MEDIA_TYPE = "application/vnd.nfd.image-compatibility.spec.v1alpha1+yaml"

@@ -2,17 +2,182 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
 from typing import Any
 
-from ..model.lock import Lock
-from ..model.spec import ImageSpec
-from . import entry_point, image_names
+from .. import resources
+from ..compat import drivers, gpus
+from ..compat.facts import UnknownRelease
+from ..compat.kernels import kernels
+from ..compat.releases import Target
+from ..model.spec import ImageSpec, Lock, Variant
+from ..versions import ComputeCapability, CudaVersion, DriverRelease
+from . import image_names
 from .base import Base
-from .host_requirements import host_requirements
+from .install import merged
+from .layers import Entry, InMemory, LayerSource
+
+# The requirements of an image on its host, taken from the compatibility rules.
+#
+# They are used for the image's variables, its labels, and the tables that its entry point reads.
+
+
+@dataclass(frozen=True)
+class HostRequirements:
+    """The requirements of a gpu image on its host.
+
+    cuda: the minimum CUDA version that the driver must support. driver: the minimum driver release.
+    sass, ptx: the targets for which at least some kernels in TensorFlow's wheel have machine code, and PTX:
+        9.0, 9.0a. Empty if the wheel is unknown.
+    """
+
+    cuda: CudaVersion
+    driver: DriverRelease | None
+    sass: tuple[Target, ...] = ()
+    ptx: tuple[Target, ...] = ()
+
+    @property
+    def constraint(self) -> str:
+        """The requirement in the syntax of NVIDIA_REQUIRE_CUDA: `cuda>=12.0`."""
+        return f"cuda>={self.cuda}"
+
+    @property
+    def compute_capability(self) -> ComputeCapability | None:
+        """The minimum compute capability: for older GPUs, the wheel has neither machine code nor PTX."""
+        return min((target.capability for target in (*self.sass, *self.ptx)), default=None)
+
+
+def host_requirements(spec: ImageSpec) -> HostRequirements | None:
+    """Return the requirements of an image, or None if it has no CUDA.
+
+    Within a major version of CUDA, the driver of the first minor version is enough (minor-version
+    compatibility): 12.5 needs R525 (`cuda>=12.0`), not R555. Such a host can't JIT-compile newer PTX; that is
+    a matter for the prediction, not a reason to refuse to start.
+    """
+    if spec.variant is Variant.CPU or spec.cuda is None:
+        return None
+    major = CudaVersion.parse(spec.cuda.version).major
+    floor = drivers.minor_version(major)
+    branch = drivers.branch_of(floor.driver.branch) if floor else None
+    return HostRequirements(
+        branch.cuda if branch else CudaVersion(major, 0),
+        floor.driver if floor else None,
+        *_device_code(spec.tensorflow),
+    )
+
+
+def _device_code(tensorflow: str) -> tuple[tuple[Target, ...], tuple[Target, ...]]:
+    try:
+        known = kernels(tensorflow)
+    except UnknownRelease:
+        known = None
+    groups = known.groups if known else ()
+    sass = frozenset[Target]().union(*(group.sass for group in groups))
+    ptx = frozenset[Target]().union(*(group.ptx for group in groups))
+    return tuple(sorted(sass)), tuple(sorted(ptx))
+
+
+def tables() -> str:
+    """Return the facts about drivers and GPUs for the entry point (`images/entrypoint/start`), one per line.
+
+    Of the GPUs, only data-center products with one-word names are included; the entry point treats all others
+    as unknown.
+    """
+    lines = [f"branch {branch.number} {branch.cuda}" for branch in drivers.branches()]
+    lines += [
+        f"gpu {gpu.compute_capability} {gpu.name}"
+        for gpu in gpus.gpus()
+        if gpu.data_center and " " not in gpu.name
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+# The layer with the entry point, which checks the host's driver before the container's command starts.
+
+
+_DIRECTORY = "opt/tensorflow-gpu-matrix"
+#: The path of the program in the image.
+START = f"/{_DIRECTORY}/start"
+
+
+def entry_point() -> LayerSource:
+    """Return the layer. It is the same in all images with CUDA."""
+    start = (resources.images_directory() / "entrypoint" / "start").read_bytes()
+    facts = tables().encode()
+
+    def entries() -> Iterable[Entry]:
+        files = [
+            Entry(f"{_DIRECTORY}/start", 0o755, InMemory(start)),
+            Entry(f"{_DIRECTORY}/tables", 0o644, InMemory(facts)),
+        ]
+        return merged([("entry point", files)])
+
+    digests = [hashlib.sha256(content).hexdigest() for content in (start, facts)]
+    return LayerSource("entry point", ("entry point 1", *digests), entries)
+
+
+# The layer for JupyterLab: `%gpu_doctor`, a first notebook, and the settings that open it.
+#
+# The image has the sources of `%gpu_doctor` and not the whole tool, because a notebook does not need the
+# tool's other dependencies. The packages that these sources need besides TensorFlow are in the image's lock
+# (`JUPYTER_PACKAGES`). A `.pth` file makes Python find them after the packages of the environment, so that
+# `pip install` of the tool replaces them.
+
+
+_RECIPE = "notebooks 1"
+_PYTHON = f"{_DIRECTORY}/python"
+_VENV = "opt/venv"
+_PACKAGE = Path(__file__).resolve().parent.parent
+#: The sources, with the probe, which `%gpu_doctor` packs and runs in a child process.
+_SOURCES = (
+    "__init__.py", "conditions.py", "errors.py", "problems.py", "problems.json", "resources.py",
+    "version_numbers.py", "versions.py",
+    "_vendor/**/*.py", "_vendor/packaging/LICENSE*",
+    "assemble/__init__.py", "assemble/progress.py",
+    "compat/*.py", "compat/data/compiled.json",
+    "diagnosis/**/*.py", "diagnosis/data/compiled.json",
+    "embedded/__init__.py", "embedded/examine.py", "embedded/notebook.py",
+    "engines/__init__.py", "engines/protocol.py", "engines/local_probe.py", "engines/probe_archive.py",
+    "model/*.py", "probe/**/*.py", "probe/data/*.json", "redaction/*.py",
+    "reports/__init__.py", "reports/diagnosis.py", "reports/diagnosis_words.py", "reports/issue.py",
+    "reports/printable.py", "reports/templates/diagnosis.html.j2",
+    "system/__init__.py", "system/files.py", "system/orphans.py", "system/processes.py",
+    "system/runs.py",
+)  # fmt: skip
+
+
+def notebooks() -> LayerSource:
+    """Return the layer. It is the same in all images with JupyterLab."""
+    files = _files()
+    digest = hashlib.sha256()
+    for path, content in files.items():
+        digest.update(f"{path}\0{len(content)}\0".encode() + content)
+
+    def entries() -> Iterable[Entry]:
+        made = [Entry(path, 0o644, InMemory(content)) for path, content in files.items()]
+        return merged([("notebooks", made)])
+
+    return LayerSource("%gpu_doctor and a notebook", (_RECIPE, digest.hexdigest()), entries)
+
+
+@functools.cache
+def _files() -> dict[str, bytes]:
+    """Return the files by their path in the image."""
+    ours = resources.images_directory() / "notebooks"
+    sources = sorted({path for pattern in _SOURCES for path in _PACKAGE.glob(pattern)})
+    return {
+        f"{_VENV}/etc/jupyter/jupyter_lab_config.py": (ours / "jupyter_lab_config.py").read_bytes(),
+        f"{_VENV}/lib/python3/site-packages/tensorflow-gpu-matrix.pth": f"/{_PYTHON}\n".encode(),
+        **{f"{_DIRECTORY}/notebooks/{path.name}": path.read_bytes() for path in sorted(ours.glob("*.ipynb"))},
+        **{f"{_PYTHON}/validator/{path.relative_to(_PACKAGE)}": path.read_bytes() for path in sources},
+    }
+
 
 #: Changes when the same image would get another configuration.
 RECIPE = "configuration 2"
@@ -102,7 +267,7 @@ def settings(spec: ImageSpec, lock: Lock, base: Base, recipe: str) -> dict[str, 
     found["User"] = f"{USER}:{USER}"
     found["WorkingDir"] = HOME
     if spec.variant.has_cuda:
-        found["Entrypoint"] = [entry_point.START]
+        found["Entrypoint"] = [START]
     elif base.settings.get("Entrypoint"):
         found["Entrypoint"] = base.settings["Entrypoint"]
     found["Cmd"] = list(spec.command)

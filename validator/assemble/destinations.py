@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+import contextlib
+import fcntl
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
-from ..errors import ValidatorError
+import msgspec
+
+from ..errors import InputError, ValidatorError
+from ..model.spec import ImageSpec
+from ..registry.blobs import Blobs, Known
+from ..registry.client import (
+    LARGEST_CONFIG,
+    LARGEST_MANIFEST,
+    PLATFORM,
+    Descriptor,
+    ImageConfig,
+    Manifest,
+    parse,
+)
+from ..registry.names import Repository, identifier_of
+from ..system.files import write_atomically, writing
+from ..system.runs import temporary_directory
+from .image_names import image_reference
 from .layers import Encoded, Write
 
 
@@ -38,3 +61,241 @@ def differs(made: Encoded, known: Encoded) -> ValidatorError:
         " the table is wrong, or a wheel changed while it was read",
         hint="run the same command again; if the error stays, remove the layer's row from the table",
     )
+
+
+# Send images to a registry, without an engine.
+
+
+def destinations(
+    repository: Repository,
+    base_repository: Callable[[ImageSpec], Repository | None],
+    mount_from: Sequence[Repository] = (),
+) -> Callable[[ImageSpec], RegistryDestination]:
+    """Return a function that gives each image's destination in a repository, without a tag.
+
+    base_repository: returns the repository of an image's base. If that is in the same registry, the layers of
+    the base are mounted from it. mount_from: more repositories of the same registry.
+    """
+
+    @cache
+    def destination(*others: Repository) -> RegistryDestination:
+        return RegistryDestination(repository, None, others)
+
+    def of(spec: ImageSpec) -> RegistryDestination:
+        base = base_repository(spec)
+        near = [base] if base is not None and base.host == repository.host else []
+        return destination(*dict.fromkeys([*near, *mount_from]))
+
+    return of
+
+
+class RegistryDestination:
+    """An image in a repository, under a tag or only by its digest. A destination: see `destinations`.
+
+    mount_from: other repositories of the same registry; blobs that they have are not sent again.
+    """
+
+    def __init__(
+        self, repository: Repository, tag: str | None, mount_from: Sequence[Repository] = ()
+    ) -> None:
+        self._blobs, self._tag = Blobs.to_write(repository, mount_from), tag
+
+    def has(self, blob: Encoded) -> bool:
+        """Return True if the repository has the blob now, also if it is taken over from another one."""
+        return self._blobs.has(blob.digest, blob.size)
+
+    def receive(self, encode: Callable[[Write], Encoded], known: Encoded | None) -> Encoded:
+        """Send the blob that `encode` writes; it is called again after a failure."""
+        expected = Known(known.digest, known.size) if known else None
+        return self._blobs.send(encode, lambda encoded: encoded.digest, expected)
+
+    def finish(self, manifest: bytes, media_type: str) -> str:
+        """Send the manifest, which makes the image visible. Return its digest."""
+        return self._blobs.send_manifest(manifest, media_type, self._tag)
+
+
+# Write images to a directory in the OCI image layout, and read them. No registry or engine is needed.
+#
+# https://github.com/opencontainers/image-spec/blob/main/image-layout.md
+#
+# `docker load` accepts an archive of such a directory. With containerd's image store it reads the name of an
+# image from an annotation in `index.json`; with the older one it reads only `manifest.json`.
+
+
+_VERSION = "1.0.0"
+_INDEX = "application/vnd.oci.image.index.v1+json"
+_NAME = "org.opencontainers.image.ref.name"
+_DOCKER_NAME = "io.containerd.image.name"
+#: What containerd's names have before Docker's names of local images.
+_LOCAL = "docker.io/library/"
+_PLATFORM = {"architecture": "amd64", "os": "linux"}
+_WRITE_AGAIN = "write the image again, to an empty directory: `build-matrix --no-validate --oci DIRECTORY`"
+_Document = TypeVar("_Document", Manifest, ImageConfig)
+
+
+class OciLayout:
+    """An image in an OCI layout, under a tag. A destination: see `destinations`.
+
+    Other images of the directory are kept, and several processes may write to it at the same time.
+    """
+
+    def __init__(self, directory: Path, tag: str) -> None:
+        """Make the directory unless it is there. Raises InputError if it has something else in it."""
+        self._directory, self._tag = directory, tag
+        self._blobs = directory / "blobs" / "sha256"
+        with writing(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            with self._alone():
+                marker = directory / "oci-layout"
+                if not marker.exists():
+                    if any(directory.iterdir()):
+                        raise InputError(
+                            f"{directory}: is neither empty nor an OCI layout",
+                            hint="give an empty or a new directory",
+                        )
+                    write_atomically(marker, msgspec.json.encode({"imageLayoutVersion": _VERSION}))
+                self._blobs.mkdir(parents=True, exist_ok=True)
+
+    def has(self, blob: Encoded) -> bool:
+        """Return True if the blob is there."""
+        with contextlib.suppress(FileNotFoundError):
+            return self._blob(blob.digest).stat().st_size == blob.size
+        return False
+
+    def receive(self, encode: Callable[[Write], Encoded], known: Encoded | None) -> Encoded:
+        """Store the blob that `encode` writes. Raises the errors of `Destination.receive`."""
+        with temporary_directory("layout", self._directory) as place, writing(self._directory):
+            partial = place / "blob"
+            with partial.open("wb") as stream:
+                encoded = encode(stream.write)
+                stream.flush()
+                os.fdatasync(stream.fileno())
+            if known is not None and known.digest != encoded.digest:
+                raise differs(encoded, known)
+            partial.replace(self._blob(encoded.digest))
+        return encoded
+
+    def finish(self, manifest: bytes, media_type: str) -> str:
+        """Store the manifest and give the image its tag. Return the manifest's digest."""
+        digest = f"sha256:{hashlib.sha256(manifest).hexdigest()}"
+        write_atomically(self._blob(digest), manifest)
+        descriptor = {
+            "mediaType": media_type,
+            "digest": digest,
+            "size": len(manifest),
+            "platform": _PLATFORM,
+            "annotations": docker_annotations(image_reference(identifier_of(self._tag) or self._tag))
+            | {_NAME: self._tag},
+        }
+        path = self._directory / "index.json"
+        with self._alone():
+            entries = [*(entry for entry in self._listed(path) if _tag(entry) != self._tag), descriptor]
+            index = {"schemaVersion": 2, "mediaType": _INDEX, "manifests": entries}
+            write_atomically(path, msgspec.json.encode(index))
+            older = [
+                docker_manifest(name, self._blob(entry["digest"]).read_bytes())
+                for entry in entries
+                if (name := _docker_name(entry)) is not None
+            ]
+            write_atomically(self._directory / "manifest.json", msgspec.json.encode(older))
+        return digest
+
+    def _blob(self, digest: str) -> Path:
+        return self._blobs / digest.removeprefix("sha256:")
+
+    def _listed(self, path: Path) -> list[Any]:
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=_Index).manifests
+        except FileNotFoundError:
+            return []
+        except (OSError, msgspec.DecodeError) as error:
+            raise InputError(
+                f"{path}: is not the index of an OCI layout: {error}", hint="give an empty or a new directory"
+            ) from None
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other processes out while the directory or its index is changed."""
+        handle = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+
+def read_config(directory: Path, tag: str) -> tuple[str, ImageConfig]:
+    """Return the manifest's digest and the configuration of an image in a layout.
+
+    Raises InputError if the directory is not a layout, has no image with this tag, or is damaged.
+    """
+    path = directory / "index.json"
+    try:
+        index = parse(path.read_bytes(), Manifest, str(path))
+    except OSError as error:
+        raise InputError(
+            f"{directory} can't be read as an OCI layout: {path.name}: {error.strerror}",
+            hint="`build-matrix --no-validate --oci DIRECTORY` writes one",
+        ) from None
+    except ValidatorError as error:
+        raise InputError(str(error), hint=_WRITE_AGAIN) from None
+    tags = {(entry.annotations or {}).get(_NAME, ""): entry for entry in index.manifests or ()}
+    if tag not in tags:
+        raise InputError(
+            f"{directory} has no image {tag}",
+            hint=f"it has {', '.join(sorted(filter(None, tags))) or 'no image with a tag'}",
+        )
+    entry = tags[tag]
+    manifest = _document(directory, entry, LARGEST_MANIFEST, Manifest)
+    if manifest.manifests is not None:
+        chosen = manifest.for_platform()
+        manifest = _document(directory, chosen, LARGEST_MANIFEST, Manifest) if chosen else manifest
+    if manifest.config is None:
+        raise InputError(f"{tag} in {directory} is not an image for {'/'.join(PLATFORM)}", hint=_WRITE_AGAIN)
+    return entry.digest, _document(directory, manifest.config, LARGEST_CONFIG, ImageConfig)
+
+
+def _document(directory: Path, described: Descriptor, most: int, kind: type[_Document]) -> _Document:
+    """Return a blob, parsed, if it has the digest that the layout names."""
+    path = directory / "blobs" / "sha256" / described.digest.removeprefix("sha256:")
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(most + 1)
+        if f"sha256:{hashlib.sha256(data).hexdigest()}" != described.digest:
+            raise ValidatorError(f"{path} is damaged: its content has another digest")
+        return parse(data, kind, str(path))
+    except OSError as error:
+        raise InputError(f"{path} can't be read: {error.strerror}", hint=_WRITE_AGAIN) from None
+    except ValidatorError as error:
+        raise InputError(str(error), hint=_WRITE_AGAIN) from None
+
+
+class _Index(msgspec.Struct):
+    manifests: list[dict[str, Any]] = []
+
+
+def docker_annotations(name: str) -> dict[str, str]:
+    """Return the annotations in `index.json` by which a Docker Engine names an image. name: with a tag."""
+    return {_DOCKER_NAME: _LOCAL + name, _NAME: name.partition(":")[2]}
+
+
+def docker_manifest(name: str, manifest: bytes) -> dict[str, Any]:
+    """Return the entry of an image in `manifest.json`. name: with a tag. manifest: in OCI's format."""
+    document = msgspec.json.decode(manifest)
+    paths = [blob_path(blob["digest"]) for blob in (document["config"], *document["layers"])]
+    return {"Config": paths[0], "RepoTags": [name], "Layers": paths[1:]}
+
+
+def blob_path(digest: str) -> str:
+    """Return the path of a blob in a layout."""
+    return f"blobs/{digest.replace(':', '/')}"
+
+
+def _tag(entry: dict[str, Any]) -> object:
+    return (entry.get("annotations") or {}).get(_NAME)
+
+
+def _docker_name(entry: dict[str, Any]) -> str | None:
+    """Return Docker's name of an image that this program wrote; None for one that it did not write."""
+    name = (entry.get("annotations") or {}).get(_DOCKER_NAME)
+    return name.removeprefix(_LOCAL) if isinstance(name, str) else None

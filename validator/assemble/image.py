@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
-from typing import Any
+from itertools import zip_longest
+from typing import Annotated, Any, Protocol
 
-from ..errors import BuildError
-from ..model.lock import Wheel
-from ..system.meter import Meter
-from ..system.pools import map_in_threads, share_arenas
+import msgspec
+
+from ..errors import BuildError, MissingError
+from ..model.spec import ImageSpec, Lock, Wheel
+from ..registry.client import Registry
+from ..registry.names import Repository
+from ..system.pools import Meter, map_in_threads, share_arenas
 from . import encoding
-from .base import Base, BaseLayer, compression
+from .base import Base, BaseLayer, compression, read_config
+from .base_finder import Bases
+from .bytecode import CompiledWheels, Runner
 from .configuration import CONFIG_TYPE, MANIFEST_TYPE, Step, canonical_json, config_document, settings
 from .destinations import Destination
-from .layer_sources import ImagePlan
 from .layer_table import LayerTable
 from .layers import Encoded, LayerSource, Write, layer_key
 from .progress import Progress
+from .wheel_layers import ImagePlan, plan_image, recipe_digest
+from .wheels import Wheelhouse
 
 #: Layers that are made and sent at the same time. One that waits for the network does not hold up another.
 _AT_ONCE = 3
@@ -229,3 +238,217 @@ def _descriptor(blob: Encoded) -> Mapping[str, Any]:
 
 def _digest(content: bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+# Make the image of a spec and its lock: find its base, plan its layers, and put it at a destination.
+
+
+logger = logging.getLogger(__name__)
+
+
+class ImageMaker(Protocol):
+    """Makes images. Methods may be called from any thread."""
+
+    def provides(self, python: str) -> str | None:
+        """Return None if there is a base with this Python (`3.12`), otherwise the reason why not."""
+
+    def recipe(self, spec: ImageSpec) -> str:
+        """Return the digest of everything but the lock and the base that decides what is in an image."""
+
+    def is_current_base(self, spec: ImageSpec, origin: str) -> bool:
+        """Return True if `make` would use this base, which is named as in `Base.origin`."""
+
+    def warn_if_moved(self, spec: ImageSpec, origin: str) -> None:
+        """Warn, once for each image, if the base is named without a digest and now is another image.
+
+        origin: of the base that the image has, as in `Base.origin`. This may ask a registry.
+        """
+
+    def base_repository(self, spec: ImageSpec) -> Repository | None:
+        """Return the repository that the base of an image spec is read from, if it can be in a registry."""
+
+    def make(self, spec: ImageSpec, lock: Lock, destination: Destination, progress: Progress) -> Assembled:
+        """Put the image at its destination, making only the layers that are not there.
+
+        Raises BuildError if it can't be made, MissingError if something that it needs is missing, and the
+        destination's errors.
+        """
+
+
+@dataclass(frozen=True)
+class Assembler:
+    """Makes images from bases and wheels, on this machine.
+
+    runner: returns what runs the Python of a base, to compile byte code; None if nothing can.
+    accept: called with the size of an image in bytes, as a pull downloads it, and True if that is all of it:
+        whenever more of the size is known, and before the image gets its name.
+    """
+
+    bases: Bases
+    wheels: Wheelhouse
+    table: LayerTable
+    runner: Callable[[Base], Runner | None]
+    accept: Callable[[ImageSpec, Lock, int, bool], None] = lambda spec, lock, size, is_whole: None
+    _compiled: CompiledWheels = field(default_factory=CompiledWheels)
+
+    def provides(self, python: str) -> str | None:
+        return self.bases.provides(python)
+
+    def recipe(self, spec: ImageSpec) -> str:
+        return recipe_digest(spec.variant)
+
+    def is_current_base(self, spec: ImageSpec, origin: str) -> bool:
+        return self.bases.is_current(spec, origin)
+
+    def warn_if_moved(self, spec: ImageSpec, origin: str) -> None:
+        self.bases.warn_if_moved(spec, origin)
+
+    def base_repository(self, spec: ImageSpec) -> Repository | None:
+        return self.bases.repository(spec)
+
+    def make(self, spec: ImageSpec, lock: Lock, destination: Destination, progress: Progress) -> Assembled:
+        base = self.bases.base(spec, progress)
+        runner = self.runner(base)
+        if runner is None:
+            # A line of progress would soon be replaced by the next one.
+            logger.warning(
+                "%s gets no byte code, so its imports take longer: neither a Docker Engine nor bubblewrap can"
+                " run the base's Python here",
+                spec,
+            )
+        plan = plan_image(spec, lock, base, self.wheels, self.table, runner, self._compiled)
+        return assemble(
+            plan,
+            destination,
+            self.table,
+            progress,
+            fetch=lambda needed: self.wheels.fetch(needed, progress),
+            accept=lambda size, is_whole: self.accept(spec, lock, size, is_whole),
+        )
+
+
+# Find out if an image in a registry is exactly what its lock and base give, by making every layer again.
+
+
+_REBUILD_AT_ONCE = 2
+
+
+class Finding(str, Enum):
+    """The result of comparing a layer or the configuration of an image.
+
+    EQUAL: the wheels give it. DIFFERS: they give something else. BASE: not from wheels, but a layer of the
+    base that the image names. EXTRA: the lock and the base don't give such a layer.
+    MISSING: the image lacks what they give.
+    """
+
+    EQUAL = "equal"
+    DIFFERS = "differs"
+    BASE = "base"
+    EXTRA = "extra"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A layer of an image, or its configuration, next to what its lock gives."""
+
+    name: Annotated[str, "Which layer it is, or `configuration`."]
+    finding: Annotated[Finding, "What the comparison showed."]
+    found: Annotated[
+        str | None,
+        "The diff_id of the layer in the image, or the digest of its configuration; null if the image"
+        " lacks it.",
+    ]
+    expected: Annotated[str | None, "The right digest; null if there should be none, or for a base layer."]
+
+    @property
+    def is_right(self) -> bool:
+        return self.finding in (Finding.EQUAL, Finding.BASE)
+
+
+@dataclass(frozen=True)
+class PublishedImage:
+    """An image in a registry. diff_ids: of its layers, lowest first. config: as JSON values."""
+
+    diff_ids: tuple[str, ...]
+    config_digest: str
+    config: dict[str, Any]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return (self.config.get("config") or {}).get("Labels") or {}
+
+
+def published_image(registry: Registry, digest: str) -> PublishedImage:
+    """Return what an image says about itself. Raises InputError if it is not an image, and MissingError."""
+    what = f"the image {registry.repository.at(digest)}"
+    manifest = registry.manifest(digest)
+    if manifest is None:
+        raise MissingError(f"{what} is not in the registry", hint="check its name")
+    config, diff_ids = read_config(registry, manifest, what)
+    assert manifest.config is not None
+    return PublishedImage(tuple(diff_ids), manifest.config.digest, config)
+
+
+def rebuild(
+    image: PublishedImage, plan: ImagePlan, table: LayerTable, progress: Progress
+) -> tuple[Compared, ...]:
+    """Make every layer of a plan again, without the layer table, and compare it with the image's.
+
+    Layers and a configuration that are equal count from now on as computed by this machine. Raises
+    ValidatorError for a wheel that does not match its lock, and MissingError if one can't be downloaded.
+    """
+    layers = tuple(_compare_layers(image, plan, table, progress))
+    configuration = _compare_configuration(image, plan)
+    if configuration.is_right:
+        table.add_content(image.config_digest)
+    return (*layers, configuration)
+
+
+def uncomputed(image: PublishedImage, table: LayerTable) -> tuple[str, ...]:
+    """Return the diff_ids, and the digest of the configuration, that this machine has not computed itself."""
+    return tuple(part for part in (*image.diff_ids, image.config_digest) if not table.has_content(part))
+
+
+def _compare_layers(
+    image: PublishedImage, plan: ImagePlan, table: LayerTable, progress: Progress
+) -> Iterator[Compared]:
+    base, below = plan.base, len(plan.base.layers)
+    for number, layer in enumerate(base.layers):
+        found = image.diff_ids[number] if number < len(image.diff_ids) else None
+        is_same = found == layer.diff_id
+        if is_same:
+            table.add_content(layer.diff_id)
+        finding = Finding.BASE if is_same else Finding.MISSING if found is None else Finding.DIFFERS
+        yield Compared(f"base {base.name}", finding, found, layer.diff_id)
+
+    def diff_id(source: LayerSource) -> str:
+        progress(f"making {source.name} again")
+        return encoding.encode(source.entries(), lambda part: None).diff_id
+
+    expected = map_in_threads(diff_id, plan.layers, _REBUILD_AT_ONCE)
+    sources = [*plan.layers, plan.last()]
+    expected.append(diff_id(sources[-1]))
+    for source, found, wanted in zip_longest(sources, image.diff_ids[below:], expected):
+        name = source.name if source else "a layer that the lock does not have"
+        if found is not None and found == wanted:
+            table.add_content(found)
+            yield Compared(name, Finding.EQUAL, found, wanted)
+        else:
+            finding = (
+                Finding.EXTRA if wanted is None else Finding.MISSING if found is None else Finding.DIFFERS
+            )
+            yield Compared(name, finding, found, wanted)
+
+
+def _compare_configuration(image: PublishedImage, plan: ImagePlan) -> Compared:
+    """Compare everything but the names of the layers, which follow no rules."""
+    steps = [Step("", diff_id) for diff_id in image.diff_ids]
+    configured = settings(plan.spec, plan.lock, plan.base, plan.recipe)
+    wanted = msgspec.json.decode(config_document(configured, steps, plan.created), type=dict[str, Any])
+    found = {key: value for key, value in image.config.items() if key != "history"}
+    wanted.pop("history")
+    different = sorted(key for key in {*found, *wanted} if found.get(key) != wanted.get(key))
+    name = "configuration" + (f" ({', '.join(different)})" if different else "")
+    finding = Finding.DIFFERS if different else Finding.EQUAL
+    return Compared(name, finding, image.config_digest, None)

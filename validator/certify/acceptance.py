@@ -6,26 +6,35 @@ record itself proves nothing: what it says must be what the runner signed, or fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from ..compat.facts import UnknownGpu
+from ..compat.gpus import gpu, model_of
+from ..errors import ValidatorError
+from ..model.codec import TOLERANCE, format_timestamp, parse_timestamp
 from ..model.measurement import (
     PREDICATE,
+    GpuIdentity,
     Measurement,
     MeasurementError,
+    Outside,
     Source,
     measurement_of,
     report_digest,
 )
-from ..model.record import Record
-from ..model.timestamps import TOLERANCE, format_timestamp, parse_timestamp
+from ..model.record import REHEARSAL, Origin, OwnCheck, Record, Verdict, also_required
+from ..model.report import DeviceNode, Report, ReportError, versions_of
+from ..model.spec import NO_GPU, cell_identifier, variant_of
+from ..model.verdict import judge
+from ..registry.names import additions_of, is_digest
 from ..resources import manual
-from .bundle import Bundle, BundleError, parse_bundle
+from ..versions import ComputeCapability, DriverRelease
+from .attached import Bundle, BundleError, parse_bundle
 from .challenges import LIFETIME, Challenges
-from .cosign import NotVerified, verify
-from .eligibility import NotCertifiable
-from .host_classes import objection_to
+from .signatures import NotVerified, verify
 from .trust_file import Party, TrustFile
 
 
@@ -164,4 +173,193 @@ def _objection_to_challenge(
     if now > challenge.issued + LIFETIME:
         issued = format_timestamp(challenge.issued)
         return f"its challenge was made at {issued}, more than {LIFETIME.days} days ago"
+    return None
+
+
+# Decide whether a record may be certified, or may invalidate certificates because the image failed.
+#
+# Its verdict is not trusted: its own report is judged again.
+
+
+#: The versions that the probe must have read, since a certificate says what is in the image.
+_VERSIONS = ("tensorflow", "python", "cuda", "cudnn")
+
+
+class NotCertifiable(ValidatorError):
+    """A record may not be certified. The message says why."""
+
+
+def check_record(record: Record) -> None:
+    """Raise NotCertifiable if a record can't get a statement, whatever its report says."""
+    if objection := _objection(record):
+        raise _refusal(record, objection)
+
+
+def checked_report(
+    record: Record,
+    outside: Outside,
+    now: datetime,
+    own: tuple[OwnCheck, ...] = (),
+    *,
+    labels_trusted: bool = False,
+) -> Report | None:
+    """Return the report of a record that may get a statement. Raises NotCertifiable with the reason.
+
+    None if the image failed without writing one.
+
+    outside: what the host saw of its driver and GPUs, own: the user's own checks; both as its runner signed.
+    labels_trusted: see `judge`.
+    """
+    check_record(record)
+    try:
+        report = record.read_report()
+    except ReportError as error:
+        raise _refusal(record, f"its report can't be read: {error}") from None
+    if report is None:
+        if record.verdict is Verdict.FAILED:
+            return None
+        raise _refusal(record, "it has no report")
+    if objection := _objection_in_report(record, report, outside, own, now, labels_trusted):
+        raise _refusal(record, objection)
+    return report
+
+
+def _refusal(record: Record, objection: str) -> NotCertifiable:
+    return NotCertifiable(f"record {record.id} ({record.cell}) can't be certified: {objection}")
+
+
+def _objection(record: Record) -> str | None:
+    """Return why the record itself prevents certifying it, or None."""
+    if record.origin is Origin.REHEARSAL:
+        return f"it was made by a {REHEARSAL}, which proves nothing"
+    if record.verdict not in (Verdict.CERTIFIED, Verdict.FAILED):
+        return f"its verdict is {record.verdict.value}: {record.reason}"
+    if record.origin is not Origin.HERE:
+        return "its report was imported from elsewhere"
+    if record.image_digest is None or not is_digest(record.image_digest):
+        return f"it was measured without an image (engine {record.engine})"
+    if record.lock_digest is None or not is_digest(record.lock_digest):
+        return "it does not name a lock"
+    if record.verdict is Verdict.FAILED and record.host_class == NO_GPU:
+        return "it failed on a machine without a GPU, for which there are no certificates"
+    return None
+
+
+def _objection_in_report(
+    record: Record,
+    report: Report,
+    outside: Outside,
+    own: tuple[OwnCheck, ...],
+    now: datetime,
+    labels_trusted: bool,
+) -> str | None:
+    """Return why the record's report prevents certifying it, or None."""
+    # From the image's name and from what the runner signed, since the image itself wrote the report.
+    required = also_required(additions_of(record.image) is not None, own)
+    judgement = judge(
+        report,
+        record.origin,
+        outside,
+        variant=variant_of(record.image),
+        also_required=required,
+        labels_trusted=labels_trusted,
+    )
+    certifies = record.verdict is Verdict.CERTIFIED
+    if judgement.verdict is not record.verdict:
+        return f"its own report says {judgement.verdict.value}: {judgement.sentence}"
+    if certifies and (signs := tuple(signs_of_emulation(report))):
+        return f"the GPU may have been emulated: {'; '.join(signs)}"
+    same = {
+        "checks": [check.recorded() for check in report.checks] == record.checks,
+        "host": report.raw["host"] == record.host,
+        "probe": report.probe.version == record.probe_version,
+        "cell": cell_identifier(record.image, record.host_class) == record.cell,
+        "versions": versions_of(report) == record.versions,
+    }
+    if differs := [name for name, equal in same.items() if not equal]:
+        return f"it and its own report differ ({', '.join(differs)})"
+    if certifies and (missing := [name for name in _VERSIONS if not record.versions.get(name)]):
+        return f"the probe found no version of {', '.join(missing)}"
+    if certifies and not record.image.startswith(f"tf{record.versions['tensorflow']}-"):
+        return f"TensorFlow {record.versions['tensorflow']} was in the image"
+    finished = parse_timestamp(record.finished)
+    if finished is None:
+        return f"its finish time is not a timestamp ({record.finished})"
+    if finished > now + TOLERANCE:
+        return f"it was measured in the future ({record.finished}): a clock is wrong, there or here"
+    return None
+
+
+# Signs in a report that the GPU was emulated: libraries that stand in for the driver's.
+
+#: Where distributions, NVIDIA's installers and container runtimes put the driver's libraries, NixOS too.
+_SYSTEM = ("/usr/", "/lib/", "/lib64/", "/run/opengl-driver/")
+_GPU_NODE = re.compile(r"/dev/nvidia\d+|/dev/dxg")
+
+
+def signs_of_emulation(report: Report) -> Iterator[str]:
+    """Yield a sentence for each sign; none for a report of a real GPU."""
+    host = report.host
+    for name, library in (("cuda", host.driver_libraries.cuda), ("nvml", host.driver_libraries.nvml)):
+        place = library.path or "an unknown directory"
+        if not library.answered:
+            yield f"the driver's library {name} did not answer"
+        elif not place.startswith(_SYSTEM):
+            yield f"the driver's library {name} came from {place}, which is not a system directory"
+    if not any(_is_gpu(node) for node in host.device_nodes):
+        yield "no device file of a GPU opened"
+    if host.kernel_driver is not None and host.kernel_driver != host.driver:
+        yield f"the kernel's driver is {host.kernel_driver}, the library's {host.driver}"
+    if preloaded := report.environment.variables.get("LD_PRELOAD"):
+        yield f"LD_PRELOAD put {preloaded} before all libraries"
+
+
+def _is_gpu(node: DeviceNode) -> bool:
+    """Tell whether this is a device file of the NVIDIA driver, by the kernel's own list, that opens."""
+    return bool(
+        _GPU_NODE.fullmatch(node.path) and node.device and node.opens and node.registered is not False
+    )
+
+
+# Decide whether a machine belongs to a host class, by what was signed about its driver and its GPUs.
+
+
+#: As `host_identifier` writes them. A class with a cuda-compat package is never measured.
+_HOST_CLASS = re.compile(r"r(?P<driver>\d+(?:\.\d+)*)-(?P<gpu>[a-z0-9.+-]+)")
+
+
+def objection_to(host_class: str, outside: Outside, runner: Party) -> str | None:
+    """Return why this machine, as the runner describes it, is not of the host class, or None."""
+    found = _HOST_CLASS.fullmatch(host_class)
+    if found is None:
+        return f"{host_class} is not a host class with a GPU"
+    if outside.driver is None or not outside.gpus:
+        return "the runner saw no driver or no GPU on the machine"
+    declared, driver = DriverRelease.parse(found["driver"]), DriverRelease.parse(outside.driver)
+    if driver.branch != declared.branch or (not declared.is_branch and driver != declared):
+        return f"driver {driver} is not of the host class {host_class}"
+    for card in outside.gpus:
+        if objection := _objection_to_gpu(host_class, found["gpu"], card, runner):
+            return objection
+    return None
+
+
+def _objection_to_gpu(host_class: str, label: str, card: GpuIdentity, runner: Party) -> str | None:
+    capability = ComputeCapability.parse(card.compute_capability)
+    by_capability = capability.sm.replace("_", "")
+    if label not in (model_of(card.name), by_capability):
+        return f"{card.name} is not of the host class {host_class}"
+    try:
+        known = gpu(card.name).compute_capability
+    except UnknownGpu:
+        # People choose images by the capability, so the runner must be allowed to sign for it.
+        of_capability = f"{host_class.partition('-')[0]}-{by_capability}"
+        if runner.may_sign_for(of_capability):
+            return None
+        return (
+            f"{card.name} is not known, so the runner has to be registered for its compute capability as well"
+            f" (*-{by_capability})"
+        )
+    if known != capability:
+        return f"{card.name} has compute capability {known}, not {capability}"
     return None

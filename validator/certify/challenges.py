@@ -21,8 +21,7 @@ import msgspec
 
 from ..errors import InputError, MissingError
 from ..model import codec
-from ..model.codec import DocumentError
-from ..model.timestamps import format_timestamp, now_utc, parse_timestamp
+from ..model.codec import DocumentError, format_timestamp, now_utc, parse_timestamp
 from ..system.files import machine_directory, make_machine_directory
 
 #: How long a challenge stays valid. By default, certificates are valid for the same time.

@@ -8,16 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from ..model.codec import NEVER, format_timestamp, now_utc, parse_timestamp
 from ..model.record import Record, Verdict
-from ..model.timestamps import NEVER, format_timestamp, now_utc, parse_timestamp
 from ..registry.client import Registry
 from ..registry.names import tag_of
 from . import attached
-from .acceptance import Certifier, accepted
-from .bundle import parse_bundle
-from .eligibility import NotCertifiable, check_record, checked_report
+from .acceptance import Certifier, NotCertifiable, accepted, check_record, checked_report
+from .attached import parse_bundle
 from .provenance import Provenance, Refusal, provenance_of
-from .signing import Signer
+from .signatures import Signer
 from .statement import PREDICATE, VALID_FOR, statement
 from .trust import Trust
 from .verify import certificates, verified_statement

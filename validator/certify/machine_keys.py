@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..system.files import machine_directory, make_machine_directory
-from .signing import Signer, make_key_pair
+from .signatures import Signer, make_key_pair
 from .trust import read_key
 
 _RUNNER, _BUILDER = "runner", "builder"

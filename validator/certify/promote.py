@@ -17,8 +17,8 @@ from datetime import datetime, timedelta
 from typing import Annotated
 
 from ..errors import ValidatorError
-from ..model.certificate import Certificate, Failure
-from ..model.timestamps import NEVER, parse_timestamp
+from ..model.codec import NEVER, parse_timestamp
+from ..model.record import Certificate, Failure
 from ..registry.client import ConcurrentChangeError, Registry
 from ..registry.names import LATEST, additions_of, driver_alias, identifier_of, release_alias
 from ..versions import Version, leading_numbers, version_or_oldest

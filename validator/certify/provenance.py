@@ -7,23 +7,22 @@ the image's digest, attached to the image like a certificate. Labels say the sam
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
 from ..errors import InputError, MissingError, ValidatorError
 from ..model import codec
-from ..model.base_origin import INSTALLED, BaseOrigin, digest_of_packages
-from ..model.codec import DocumentError
-from ..model.timestamps import format_timestamp, now_utc, parse_timestamp
+from ..model.codec import DocumentError, format_timestamp, now_utc, parse_timestamp
+from ..model.record import INSTALLED, BaseOrigin, digest_of_packages
 from ..registry.client import Registry
 from ..registry.names import is_digest
-from . import attached, cosign
-from .builders import by_a_builder
-from .bundle import Bundle, BundleError, parse_bundle
-from .signing import Signer
+from . import attached, signatures
+from .attached import Bundle, BundleError, parse_bundle
+from .signatures import NotVerified, Signer
 from .statement import STATEMENT_V1
 from .trust import Signatory
 from .trust_file import Party, TrustFile
@@ -193,7 +192,7 @@ def provenance_of(
 
 
 def _verified(bundle: Bundle, digest: str, builder: Party) -> Provenance:
-    payload = cosign.verify(bundle, digest, PREDICATE, builder.signatory)
+    payload = signatures.verify(bundle, digest, PREDICATE, builder.signatory)
     return read_provenance(payload, digest, builder)
 
 
@@ -361,3 +360,111 @@ def _hex(digest: str) -> dict[str, str]:
     if not is_digest(digest):
         raise InputError(f"{digest!r} is not a valid digest", hint="write sha256: and 64 hexadecimal digits")
     return {"sha256": digest.removeprefix("sha256:")}
+
+
+# Find out which builder of the trust file signed a statement about an image.
+
+
+def by_a_builder(
+    bundle: Bundle, digest: str, predicate_type: str, trust: TrustFile, now: datetime
+) -> tuple[bytes, Party]:
+    """Return the statement in a bundle, and the builder that signed it.
+
+    Raises NotVerified unless one of the builders in the trust file did, and may do so now.
+    """
+    for builder in trust.builders:
+        try:
+            payload = signatures.verify(bundle, digest, predicate_type, builder.signatory)
+        except NotVerified:
+            continue
+        # The time of the build is only what the signer claims, and whoever stole a key can claim any time.
+        if since := builder.silent_since(now):
+            raise NotVerified(f"the builder {builder.name} {since}")
+        return payload, builder
+    raise NotVerified("it is not signed by a builder in the trust file")
+
+
+# Attach the list of what is in an image (SBOM) to it, signed by its builder, and read it back.
+#
+# It is the predicate of an in-toto statement, which `cosign verify-attestation --type cyclonedx` verifies.
+
+
+#: The predicate type that `cosign verify-attestation --type cyclonedx` asks for.
+SBOM_PREDICATE = "https://cyclonedx.org/bom"
+
+
+class _SbomsStatement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    type: str = msgspec.field(name="_type")
+    subject: tuple[dict[str, Any], ...]
+    predicate_type: str
+    predicate: dict[str, Any]
+
+
+def attach_sbom(
+    registry: Registry,
+    digest: str,
+    document: Mapping[str, Any],
+    signer: Signer,
+    *,
+    now: datetime | None = None,
+) -> None:
+    """Sign what is in an image, and attach it, unless this builder has done so before.
+
+    Raises ValidatorError if the key can't be used, MissingError if the registry or cosign fails.
+    """
+    at = now or now_utc()
+    with signer.trust() as trust:
+        own = TrustFile(builders=(Party("this builder", trust, datetime.max.replace(tzinfo=at.tzinfo)),))
+        if document in tuple(_sboms(registry, digest, own, at)):
+            return
+        statement = codec.canonical(
+            {
+                "_type": STATEMENT_V1,
+                "subject": [
+                    {"name": str(registry.repository), "digest": {"sha256": digest.removeprefix("sha256:")}}
+                ],
+                "predicateType": SBOM_PREDICATE,
+                "predicate": document,
+            }
+        )
+        try:
+            bundle = parse_bundle(signer.sign(statement))
+        except BundleError as error:
+            raise ValidatorError(
+                f"the list of packages of {digest} can't be attached: its signed statement is not valid:"
+                f" {error}",
+                hint="use a base with fewer packages",
+            ) from None
+        attached.attach(registry, digest, bundle.canonical, SBOM_PREDICATE)
+
+
+def sbom_of(
+    registry: Registry, digest: str, trust: TrustFile, *, now: datetime | None = None
+) -> dict[str, Any] | Refusal:
+    """Return the list of what is in an image that a builder of the trust file signed, or why none counts.
+
+    Raises MissingError when the registry can't be reached or cosign can't verify anything.
+    """
+    found = tuple(_sboms(registry, digest, trust, now or now_utc()))
+    refusals = [one for one in found if isinstance(one, Refusal)]
+    return next(
+        (one for one in found if not isinstance(one, Refusal)),
+        Refusal(
+            "; ".join(dict.fromkeys(one.why for one in refusals))
+            or "it has no list of packages that its builder signed"
+        ),
+    )
+
+
+def _sboms(
+    registry: Registry, digest: str, trust: TrustFile, now: datetime
+) -> Iterator[dict[str, Any] | Refusal]:
+    """Yield what a builder signed, or why it does not count, for each attached list."""
+    for candidate in attached.candidates(registry, digest, SBOM_PREDICATE):
+        try:
+            payload, _ = by_a_builder(candidate.read(), digest, SBOM_PREDICATE, trust, now)
+            yield codec.convert(codec.parse_unique(payload), _SbomsStatement, "the statement").predicate
+        except MissingError:
+            raise
+        except (ValidatorError, BundleError, DocumentError) as error:
+            yield Refusal(f"its list of packages does not count: {error}")

@@ -16,7 +16,7 @@ from yaml import CollectionNode, MappingNode, Node, SequenceNode
 
 from ..errors import InputError, MissingError
 from ..matrix.document import keys_of, parse_document
-from ..model.timestamps import now_utc
+from ..model.codec import now_utc
 from ..resources import manual
 from ..system.files import write_atomically
 from .machine_keys import (
@@ -26,7 +26,7 @@ from .machine_keys import (
     public_key_of,
     runner_signer,
 )
-from .signing import Signer
+from .signatures import Signer
 from .trust import Signatory
 from .trust_file import HINT, Party, TrustFile, is_empty, read_trust_file
 

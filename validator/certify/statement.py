@@ -15,13 +15,11 @@ from typing import Any
 import msgspec
 
 from ..model import codec
-from ..model.certificate import Certificate, Failure, GpuFacts
 from ..model.codec import DocumentError
 from ..model.diagnosis import shortened
 from ..model.measurement import Measurement
-from ..model.own_checks import OwnCheck, is_own
 from ..model.prediction import LONGEST_ERROR, Limit
-from ..model.record import REHEARSAL, Record, Verdict
+from ..model.record import REHEARSAL, Certificate, Failure, GpuFacts, OwnCheck, Record, Verdict, is_own
 from ..model.report import CheckOutcome, Report
 from ..redaction.redact import redacted
 from ..registry.names import is_digest

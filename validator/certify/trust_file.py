@@ -19,13 +19,12 @@ import msgspec
 from msgspec import Meta
 
 from ..errors import InputError
-from ..matrix.document import MAX_BYTES, Document, plain_value, read_document
+from ..matrix.document import MAX_BYTES, Document, check_shape, plain_value, read_document
 from ..matrix.document import Path as Place
 from ..matrix.problems import MatrixError, quote, unknown_name
 from ..matrix.schema import Axis, Text
-from ..matrix.shape import check_shape
+from ..model.codec import NEVER, parse_timestamp
 from ..model.measurement import Source
-from ..model.timestamps import NEVER, parse_timestamp
 from ..problems import CATALOGUE, LIMIT
 from ..resources import manual
 from .trust import THROW_AWAY, Signatory, public_pem

@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ..errors import MissingError, ValidatorError
-from ..model.certificate import Certificate, Failure
-from ..model.own_checks import also_required
-from ..model.timestamps import NEVER, TOLERANCE, now_utc, parse_timestamp
+from ..model.codec import NEVER, TOLERANCE, now_utc, parse_timestamp
+from ..model.record import Certificate, Failure, also_required
 from ..model.verdict import REQUIRED_CHECKS
 from ..registry.client import Registry
 from ..registry.names import additions_of
 from ..system.pools import map_in_threads
-from . import attached, cosign
-from .attached import Candidate
-from .bundle import Bundle, BundleError
+from . import attached, signatures
+from .attached import Bundle, BundleError, Candidate
 from .statement import (
     PREDICATE,
     REHEARSAL_PREDICATE,
@@ -169,7 +167,7 @@ def verified_statement(
     A failure counts however old it is.
     """
     refuse_rehearsal(bundle.payload)
-    payload = cosign.verify(bundle, digest, PREDICATE, trust)
+    payload = signatures.verify(bundle, digest, PREDICATE, trust)
     statement = read_statement(payload, digest, trust.signer)
     if reason := _against(statement, trust, now):
         raise NoCertificate(reason)

@@ -14,7 +14,7 @@ import click
 
 from .. import __version__
 from ..errors import EXIT_OK
-from .groups import SuggestingGroup
+from .program import SuggestingGroup
 
 #: Each command with its line in `--help`. Its module has the same name, except for those in MODULES.
 COMMANDS = {
@@ -42,8 +42,12 @@ COMMANDS = {
     "trust": "Write a policy that lets a cluster run only images with a good certificate.",
     "verify": "Verify the certificates of the images in a registry.",
 }
-#: A module named `run` would hide the function `run` of this package.
-MODULES = {"run": "run_image"}
+#: The modules of the commands that have none of their own name.
+MODULES = {
+    "check": "doctor", "data": "report", "init": "project", "lock": "project",
+    "plan": "predict", "promote": "verify", "pull": "images", "recommend": "images", "refresh": "project",
+    "run": "images", "runner": "certify", "serve": "report", "trust": "verify",
+}  # fmt: skip
 
 
 class _LazyGroup(SuggestingGroup):
@@ -53,8 +57,9 @@ class _LazyGroup(SuggestingGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f".{MODULES.get(cmd_name, cmd_name.replace('-', '_'))}", __name__)
-        command: click.Command = module.command
+        name = cmd_name.replace("-", "_")
+        module = importlib.import_module(f".{MODULES.get(cmd_name, name)}", __name__)
+        command: click.Command = getattr(module, f"{name}_command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -10,6 +10,7 @@ import click
 from .build_request import Request, check
 from .fleet_settings import LOCAL, fleet_file_option
 from .options import (
+    builder_options,
     challenge_option,
     depth_option,
     format_option,
@@ -17,9 +18,9 @@ from .options import (
     profile_option,
     select_option,
     store_option,
+    trust_file_option,
     verbose_option,
 )
-from .trust_options import builder_options, trust_file_option
 
 
 @click.command("build-matrix")
@@ -116,7 +117,7 @@ from .trust_options import builder_options, trust_file_option
 @click.option("--force", is_flag=True, help="Also build and validate images that are unchanged.")
 @format_option("text", "json")
 @verbose_option
-def command(**options: Any) -> int:
+def build_matrix_command(**options: Any) -> int:
     """Plan, lock, build and probe every selected image, and record its verdict.
 
     Without --profile and --select, build the newest image that is expected to work on this machine's driver

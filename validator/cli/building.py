@@ -13,9 +13,9 @@ from typing import Annotated, Any, TypedDict
 import click
 
 from ..assemble.base_finder import BasePolicy
-from ..assemble.registry_destination import destinations
+from ..assemble.destinations import destinations
 from ..assemble.wheels import Wheelhouse
-from ..certify.signing import Signer
+from ..certify.signatures import Signer
 from ..certify.trust_file import TrustFile, read_trust_file
 from ..engines.protocol import ImageEngine
 from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK
@@ -26,12 +26,10 @@ from ..matrix.plan import Plan
 from ..model.codec import encode
 from ..model.spec import HostClass
 from ..pipeline.build_matrix import build_matrix
-from ..pipeline.estimate import estimate
 from ..pipeline.locking import refuse_wrong_locks
-from ..pipeline.progress_file import ProgressFile
+from ..pipeline.opened_engine import EngineChoice, ImageSettings, OpenedEngine, estimate, open_engine
 from ..pipeline.publisher import Publisher
-from ..pipeline.run import Event, Options, RegistryUse, Result, Run, Runner, Status
-from ..pipeline.workplace import EngineChoice, ImageSettings, OpenedEngine, open_engine
+from ..pipeline.run import Event, Options, ProgressFile, RegistryUse, Result, Run, Runner, Status
 from ..records.store import Store
 from ..registry.client import Registry
 from ..registry.names import Repository
@@ -39,16 +37,13 @@ from ..reports.printable import counted, json_text
 from ..reports.terminal import show
 from ..system.package_sources import PackageSources, host_sources
 from .build_request import Request
-from .build_signing import builder_of
 from .fleet_run import FleetRequest, measure
 from .fleet_settings import fleet_path_for, open_named_fleet
-from .measurement_signing import challenges_for, fleet_runner_of, runner_of
 from .next_steps import digest_of, name_of, say_estimate, say_next_steps
-from .options import print_status, progress_directory, store_url_for
+from .options import print_status, progress_directory, say_recommended, store_url_for, trust_path_for
 from .planning import available_on, load_plan, locks_of, plan_for_this_machine
 from .progress import Progress, results_table, totals
-from .staleness import say_recommended
-from .trust_options import trust_path_for
+from .signing import builder_of, challenges_for, fleet_runner_of, runner_of
 
 
 @dataclass(frozen=True)

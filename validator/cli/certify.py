@@ -5,11 +5,12 @@ The other subcommands are in `certify_trust`.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,32 +18,99 @@ from typing import TYPE_CHECKING
 import click
 
 from ..certify.challenges import IssuedChallenges, Ledger, read_challenges
-from ..certify.signing import Signer, make_key_pair
+from ..certify.machine_keys import make_runner_key, runner_signer
+from ..certify.signatures import Signer, make_key_pair
 from ..certify.statement import VALID_FOR
 from ..certify.trust import Trust
+from ..compat.gpus import model_of
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, MissingError, ValidatorError
+from ..model.codec import NEVER, TOLERANCE, format_timestamp, now_utc, parse_timestamp
 from ..model.record import Origin, Record, Verdict
 from ..model.spec import NO_GPU
-from ..model.timestamps import NEVER, TOLERANCE, parse_timestamp
 from ..registry.client import Registry
 from ..reports.printable import one_line
 from ..resources import manual
-from .certify_trust import challenges_command, revoke_command
-from .groups import SuggestingGroup
-from .options import matrix_option, open_store, print_status, store_option, verbose_option
-from .trust_options import (
+from .options import (
+    matrix_option,
     open_registry,
+    open_store,
     parse_age,
+    parse_moment,
     plain_http_option,
+    print_status,
+    profile_option,
     registry_option,
+    select_option,
+    store_option,
     trust_file_option,
     trust_path_for,
     trusted_root_option,
+    verbose_option,
 )
+from .program import SuggestingGroup
 
 if TYPE_CHECKING:
     from ..certify.acceptance import Certifier
     from ..records.store import Store
+
+
+# `certify challenges`: ask for measurements; `certify revoke`: revoke a runner or a builder.
+
+
+@click.command("challenges")
+@matrix_option
+@profile_option
+@select_option
+@verbose_option
+def challenges_command(matrix_path: Path, profile: str | None, selectors: tuple[str, ...]) -> int:
+    """Make a challenge for each selected cell, which exactly one measurement can answer.
+
+    Prints the cells as `plan --format github` does, but always in one object, and each with its challenge.
+    Give that file to `build-matrix --challenges` on the machines that measure. This machine remembers what
+    it asked for; on another one, give the file to `certify --challenges` as well.
+    """
+    from ..certify.challenges import Ledger
+    from ..matrix.plan import github_rows
+    from .planning import load_plan
+
+    ledger = Ledger()
+    rows = github_rows(load_plan(matrix_path, profile, selectors).cells)
+    for row in rows:
+        challenge = ledger.issue(str(row["id"]))
+        row |= {"challenge": challenge.value, "issued": format_timestamp(challenge.issued)}
+    click.echo(json.dumps({"include": rows}))
+    return EXIT_OK
+
+
+@click.command("revoke")
+@click.argument("name", metavar="RUNNER")
+@click.option(
+    "--at",
+    callback=parse_moment,
+    metavar="TIME",
+    help="From this time on, such as 2026-11-01T06:30, or 36h for 36 hours ago.  [default: now]",
+)
+@matrix_option
+@trust_file_option
+@verbose_option
+def revoke_command(name: str, at: datetime | None, matrix_path: Path, trust_path: Path | None) -> int:
+    """Revoke a runner or a builder from a given time on.
+
+    Changes the trust file. After that time, nothing that the runner signed is accepted any more,
+    whatever time it claims: whoever has the key could write an earlier one.
+    """
+    from ..certify.registration import revoke
+
+    path = trust_path_for(matrix_path, trust_path)
+    party = revoke(path, name, at or now_utc())
+    assert party.revoked is not None
+    print_status(f"{name} is revoked from {format_timestamp(party.revoked)} on, in {path}. Commit this file.")
+    print_status(
+        "Certificates that were made from its measurements since then are valid until they expire. A newer"
+        " measurement by another runner replaces them: measure these host classes again, then `certify`."
+    )
+    return EXIT_OK
+
 
 _PASSWORD = "COSIGN_PASSWORD"
 
@@ -89,7 +157,7 @@ _PASSWORD = "COSIGN_PASSWORD"
 )
 @verbose_option
 @click.pass_context
-def command(
+def certify_command(
     context: click.Context,
     identifiers: Sequence[str],
     matrix_path: Path,
@@ -154,11 +222,11 @@ def command(
     return EXIT_OK if all(results) else EXIT_FAILED
 
 
-command.add_command(challenges_command)
-command.add_command(revoke_command)
+certify_command.add_command(challenges_command)
+certify_command.add_command(revoke_command)
 
 
-@command.command("keygen")
+@certify_command.command("keygen")
 @click.option(
     "--output-prefix",
     type=click.Path(path_type=Path),
@@ -271,8 +339,8 @@ def _certify(
 
 def _uncomputed(registry: Registry, digest: str) -> Sequence[str]:
     """Return the parts of an image that this machine has neither made nor rebuilt."""
+    from ..assemble.image import published_image, uncomputed
     from ..assemble.layer_table import LayerTable
-    from ..assemble.rebuild import published_image, uncomputed
 
     return uncomputed(published_image(registry, digest), LayerTable())
 
@@ -290,3 +358,82 @@ def _password(prompt: str, *, confirm: bool = False) -> str:
         prompt, hide_input=True, confirmation_prompt=confirm, default="", show_default=False, err=True
     )
     return answer
+
+
+# `runner init`: make the key that this machine signs its measurements with.
+
+
+@click.group("runner", cls=SuggestingGroup)
+def runner_command() -> None:
+    """Set up this machine as a runner: a machine that measures, with a key of its own."""
+
+
+@runner_command.command("init")
+@click.option("--name", help="The runner's name.  [default: runner- and a part of the key's fingerprint]")
+@click.option(
+    "--host-class",
+    "host_classes",
+    multiple=True,
+    metavar="PATTERN",
+    help="A host class that it may sign for, such as r580-h100, or *-h100 for every driver; repeatable."
+    "  [default: the GPU models of this machine, with every driver]",
+)
+@click.option(
+    "--until",
+    callback=parse_moment,
+    metavar="TIME",
+    help="The end of its registration, such as 2027-11-22.  [default: in one year]",
+)
+@click.option("--register", is_flag=True, help="Add it to the trust file, instead of printing the line.")
+@matrix_option
+@trust_file_option
+@verbose_option
+def init_command(
+    name: str | None,
+    host_classes: tuple[str, ...],
+    until: datetime | None,
+    register: bool,
+    matrix_path: Path,
+    trust_path: Path | None,
+) -> int:
+    """Make this machine's key, and print the line that registers it in trust.yaml.
+
+    The private key stays in this machine's state directory, readable only by you. If there is a key already,
+    it is used.
+    """
+    from ..certify.registration import RUNNERS, add, entry_line, entry_with_same_key, new_party
+
+    if until is not None and until <= now_utc():
+        raise InputError(
+            f"--until {until:%Y-%m-%d}: this time is in the past", hint="for example --until 2027-11-22"
+        )
+    globs = host_classes or _own_host_classes()
+    signer = runner_signer()
+    if signer is None:
+        signer = make_runner_key()
+        print_status(f"{signer.key}: this machine's key. It never leaves the machine.")
+    party = new_party(signer, name=name, host_classes=globs, until=until)
+    if not register:
+        print_status("Add this line to `runners` in the trust.yaml of whoever certifies:")
+        click.echo(f"  - {entry_line(party)}")
+        return EXIT_OK
+    path = trust_path_for(matrix_path, trust_path)
+    if found := entry_with_same_key(path, party):
+        print_status(f"{path} has this key already, as {found.name}; nothing was changed.")
+        return EXIT_OK
+    add(path, RUNNERS, party)
+    print_status(f"Registered {party.name} in {path} for {', '.join(globs)} until {party.until:%Y-%m-%d}.")
+    return EXIT_OK
+
+
+def _own_host_classes() -> tuple[str, ...]:
+    from ..delivery.choose import this_host
+
+    try:
+        names = [gpu.name for gpu in this_host().gpus if gpu.name]
+    except MissingError as error:
+        raise InputError(
+            f"the host classes of this machine are not known: {error}",
+            hint="name them, for example --host-class '*-h100'",
+        ) from None
+    return tuple(dict.fromkeys(f"*-{model_of(name)}" for name in names))

@@ -10,20 +10,19 @@ from typing import TypeVar
 import click
 
 from ..compat.drivers import parse_release
-from ..compat.errors import UnknownGpu
+from ..compat.facts import UnknownGpu
 from ..compat.freshness import read_on
 from ..compat.gpus import gpu
 from ..compat.judge import judge
+from ..compat.known_issues import required_cudnn
 from ..compat.loose_values import without_suffix
+from ..compat.machine import not_nvidia_text, other_vendor
 from ..compat.offers import first_usable, requirement
-from ..compat.packages import required_cudnn
-from ..compat.platforms import not_nvidia_text, other_vendor
 from ..compat.policies import allowed_cudnn, candidates, choose
 from ..compat.predict import host_of, software_of
 from ..compat.releases import Release, release
 from ..errors import InputError, MissingError
-from ..model.prediction import Outcome
-from ..model.situation import LINUX, PYPI, X86_64, Host, Software
+from ..model.prediction import LINUX, PYPI, X86_64, Host, Outcome, Software
 from ..model.spec import AS_BUILT, LATEST, RECOMMENDED, HostClass, ImageSpec, Variant, host_identifier, slug
 from ..versions import ComputeCapability, CudaVersion, is_numbers, is_release_of
 
@@ -256,7 +255,7 @@ def _older_cudnn(asked: Question, tensorflow: Release, software: Software) -> st
 
 def with_this_host(host: Host) -> Host:
     """Return the host with what this machine shows in place of what was not given."""
-    from ..engines.host_situation import read_this_host
+    from ..engines.host_reading import read_this_host
 
     here = read_this_host(one_kind=not host.names_gpu)
     if not (here.driver or host.driver):

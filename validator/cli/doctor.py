@@ -4,22 +4,49 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
 
-from ..errors import EXIT_FAILED, EXIT_OK, InputError
-from ..reports.printable import json_text
-from .options import depth_option, format_option, reject_options, verbose_option
-from .staleness import say_if_stale
+from ..engines import changed_files
+from ..engines.host_reading import read_host
+from ..engines.local_probe import refuse_other_program, run_probe
+from ..engines.probe_archive import PackedCheck, probe_checks, probe_request, read_files
+from ..engines.protocol import ProbeRequest
+from ..errors import EXIT_FAILED, EXIT_OK, InputError, ValidatorError
+from ..model import codec
+from ..model.codec import DocumentError, encode
+from ..model.measurement import Outside, Unread
+from ..model.report import Report, ReportError, read_report
+from ..model.spec import Lock, Variant
+from ..model.verdict import failed_checks, judge
+from ..registry.names import tag_of
+from ..reports.derived import Changes, derived_text, packages_changed
+from ..reports.junit import junit
+from ..reports.printable import json_text, printable
+from ..system.files import write_atomically
+from .options import (
+    challenge_option,
+    default_matrix,
+    depth_option,
+    format_option,
+    print_status,
+    reject_options,
+    say_if_stale,
+    verbose_option,
+)
 
 if TYPE_CHECKING:
+    from ..engines.docker import DockerEngine
+    from ..engines.docker.images import Derivation
     from ..model.diagnosis import Diagnosis
-    from ..model.report import Report
+
 
 _SOURCES = ("a log", "--report", "--image", "--python")
 #: How many bytes at each end of a text are searched for names, in addition to the lines that are shown. This
@@ -47,7 +74,7 @@ _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 )
 @format_option("text", "json", "markdown", short=("json", "markdown"))
 @verbose_option
-def command(
+def doctor_command(
     log_path: Path | None,
     report_path: Path | None,
     image: str | None,
@@ -164,7 +191,6 @@ def _name(path: Path) -> str:
 
 
 def _run_probe(image: str | None, python: Path | None, depth: str, save_report: Path | None) -> Report:
-    from .probing import probe
 
     report = probe(image, python, depth).report
     if save_report:
@@ -175,7 +201,7 @@ def _run_probe(image: str | None, python: Path | None, depth: str, save_report: 
 
 
 def _show(diagnosis: Diagnosis) -> None:
-    from ..diagnosis.next_step import ANYWHERE
+    from ..diagnosis.remedies import ANYWHERE
     from ..reports.diagnosis import text
     from .program import as_started, program
 
@@ -201,3 +227,267 @@ def _rendered(diagnosis: Diagnosis, format_: str, read: str) -> str:
     from ..reports.issue import markdown
 
     return markdown(diagnosis, names_in(read))
+
+
+# `check`: run the probe once.
+
+
+#: Parameters that only affect a run of the probe.
+_RUN_PARAMETERS = ("image", "python", "lock_path", "depth", "only", "skip", "challenge")
+
+
+@click.command("check")
+@click.option(
+    "--image", metavar="NAME", help="Run in this Docker image, which needs Python and should have TensorFlow."
+)
+@click.option(
+    "--python",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Run with this Python, in its environment.",
+)
+@click.option(
+    "--lock",
+    "lock_path",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Compare the installed packages with this lock.",
+)
+@depth_option
+@click.option(
+    "--only", metavar="CHECK", multiple=True, help="Only run this check, whatever its depth; repeatable."
+)
+@click.option("--skip", metavar="CHECK", multiple=True, help="Do not run this check; repeatable.")
+@click.option(
+    "--own-check",
+    "own_checks",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
+    help="Also run a check of your own, from this file; repeatable.",
+)
+@challenge_option
+@click.option("--list", "list_", is_flag=True, help="List the checks without running any.")
+@click.option(
+    "--save-probe",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Only write the probe to this file, so that you can run it on any machine.",
+)
+@format_option("text", "json", "junit")
+@verbose_option
+def check_command(
+    image: str | None,
+    python: Path | None,
+    lock_path: Path | None,
+    depth: str,
+    only: tuple[str, ...],
+    skip: tuple[str, ...],
+    own_checks: tuple[Path, ...],
+    challenge: str | None,
+    list_: bool,
+    save_probe: Path | None,
+    format_: str,
+) -> int:
+    """Run the probe once: in this environment, in an image, or with another Python.
+
+    Nothing is recorded. The exit code is 1 if a check failed.
+    """
+    if image is not None and python:
+        raise click.UsageError("--image and --python can't be combined")
+    if list_:
+        reject_options((*_RUN_PARAMETERS, "own_checks", "save_probe"), "has no effect with --list")
+        return _list(format_)
+    if save_probe:
+        reject_options((*_RUN_PARAMETERS, "format_", "as_json"), "has no effect with --save-probe")
+        return _save(save_probe, own_checks)
+
+    own = read_files(own_checks)
+    probed = probe(image, python, depth, lock_path, select_checks(only, skip, own), challenge, own)
+    _check_show(probed, format_, challenge, _variant(lock_path))
+    return EXIT_FAILED if failed_checks(probed.report) else EXIT_OK
+
+
+def _list(format_: str) -> int:
+    from ..engines.probe_archive import probe_checks
+
+    if format_ == "junit":
+        raise click.UsageError("--list cannot be written as JUnit")
+    checks = probe_checks()
+    if format_ == "json":
+        click.echo(json_text(encode(checks)))
+    else:
+        from ..reports.terminal import check_list, show
+
+        show(check_list(checks))
+    return EXIT_OK
+
+
+def _save(path: Path, own_checks: tuple[Path, ...]) -> int:
+    from ..engines.probe_archive import probe_archive
+
+    write_atomically(path, probe_archive(read_files(own_checks)))
+    print_status(f"Wrote {path}. Run it with: python3 {path.name} > report.json")
+    return EXIT_OK
+
+
+def _variant(lock_path: Path | None) -> Variant:
+    """Return what the environment should be: without CUDA if the lock has the TensorFlow without it."""
+    text = lock_path.read_text(encoding="utf-8", errors="replace") if lock_path else ""
+    return Variant.CPU if re.search(r"^tensorflow-cpu==", text, re.MULTILINE) else Variant.GPU
+
+
+def _check_show(probed: Probed, format_: str, challenge: str | None, variant: Variant) -> None:
+    report = probed.report
+    if format_ == "json":
+        changes = {} if probed.changes is None else {"derived": probed.changes.document()}
+        click.echo(json_text({**report.raw, **changes}))
+    elif format_ == "junit":
+        click.echo(junit(report), nl=False)
+    else:
+        from ..reports.terminal import checks_table, show
+
+        show(checks_table(report))
+        judgement = judge(report, outside=probed.outside, challenge=challenge, variant=variant)
+        click.echo(printable(f"{judgement.verdict.value}: {judgement.sentence}"))
+        if probed.changes is not None:
+            for line in derived_text(probed.changes).splitlines():
+                click.echo(printable(line))
+
+
+# Run the probe once for `check` and `doctor`: in this environment, in an image, or with another Python.
+
+
+@dataclass(frozen=True)
+class Probed:
+    """A report, and what the host says about its driver and its GPUs, or why it was not asked.
+
+    changes: what an image that was derived from one of this project has that the other has not.
+    """
+
+    report: Report
+    outside: Outside | Unread
+    changes: Changes | None = None
+
+
+def probe(
+    image: str | None,
+    python: Path | None,
+    depth: str,
+    lock: Path | None = None,
+    selection: tuple[str, ...] = (),
+    challenge: str | None = None,
+    own: tuple[PackedCheck, ...] = (),
+) -> Probed:
+    """Run the probe and return its report.
+
+    lock: a lock to compare the installed packages with. selection: the result of `select_checks`. challenge:
+    for the report to repeat. own: checks of the user's own.
+
+    Raises ValidatorError if the probe gives no report.
+    """
+    request = probe_request(
+        depth, lock.read_bytes() if lock else None, selection, challenge=challenge, own=own
+    )
+    derived: Derived | None = None
+    if image is not None:
+        outside, answer, derived = _in_image(image, request)
+    else:
+        outside, answer = _with_python(python, request)
+    try:
+        report = read_report(answer)
+        return Probed(report, outside, changes_in(derived, report) if derived else None)
+    except ReportError as error:
+        raise ValidatorError(f"the probe's report can't be read: {error}") from error
+
+
+def select_checks(
+    only: tuple[str, ...], skip: tuple[str, ...], own: tuple[PackedCheck, ...] = ()
+) -> tuple[str, ...]:
+    """Return the probe's arguments that select checks. Raises InputError for a check that does not exist."""
+    known = [check.id for check in probe_checks()] if only or skip else []
+    known += [check.file.id for check in own]
+    for name in (*only, *skip):
+        if name not in known:
+            raise InputError(f'there is no check "{name}"', hint=f"the checks are {', '.join(known)}")
+    if only and set(only) <= set(skip):
+        raise InputError(f"there is no check left to run: --only and --skip both name {', '.join(only)}")
+    pairs = [("--only", name) for name in only] + [("--skip", name) for name in skip]
+    return tuple(word for pair in pairs for word in pair)
+
+
+def _in_image(image: str, request: ProbeRequest) -> tuple[Outside | Unread, bytes, Derived | None]:
+    from ..engines.docker import DockerEngine, connect
+
+    if not image or image.startswith("-"):
+        raise InputError(
+            f'--image: "{image}" is not the name of an image', hint="give a name or ID as for `docker run`"
+        )
+    engine = DockerEngine(connect())
+    try:
+        answer = engine.probe_image(image, request, print_status)
+        return engine.outside(), answer, find_derived(engine, image, print_status)
+    finally:
+        engine.close()
+
+
+def _with_python(python: Path | None, request: ProbeRequest) -> tuple[Outside | Unread, bytes]:
+    if python is None:
+        return read_host(), run_probe(Path(sys.executable), request, print_status)
+    # Make it absolute without resolving it: a virtual environment's Python is a link that must be kept.
+    refuse_other_program(python.absolute())
+    return read_host(), run_probe(python.absolute(), request, print_status)
+
+
+# Find out what an image that was derived from one of this project changed, for `check --image`.
+
+
+#: Seconds for reading every file of the packages, which is needed only if all of them have new times.
+_LIMIT_S = 600.0
+
+
+@dataclass(frozen=True)
+class Derived:
+    """The origin of a derived image, and the changed files of its packages, by package."""
+
+    origin: Derivation
+    files: dict[str, list[str]]
+
+
+def find_derived(engine: DockerEngine, image: str, progress: Callable[[str], None]) -> Derived | None:
+    """Return what an image was derived from, or None.
+
+    Raises ValidatorError if its files can't be compared.
+    """
+    origin = engine.derivation(image)
+    if origin is None or not _is_identifier(origin.image):
+        return None
+    script = Path(changed_files.__file__).read_bytes()
+    answer = engine.probe_image(image, ProbeRequest(script, timeout_s=_LIMIT_S), progress)
+    try:
+        return Derived(origin, codec.convert(codec.parse(answer), dict[str, list[str]]))
+    except DocumentError as error:
+        raise ValidatorError(f"{image}: the comparison of its files can't be read: {error}") from error
+
+
+def changes_in(derived: Derived, report: Report) -> Changes:
+    """Return the comparison with the lock of the other image, if that is here."""
+    origin = derived.origin
+    lock = _lock_of(origin)
+    added, removed, upgraded = packages_changed(lock, report.environment.packages) if lock else ({}, {}, {})
+    return Changes(
+        origin.image, origin.lock_digest, origin.base, origin.commands, lock is not None,
+        added, removed, upgraded, derived.files,
+    )  # fmt: skip
+
+
+def _lock_of(origin: Derivation) -> Lock | None:
+    from .planning import locks_of
+
+    lock = locks_of(default_matrix()).read(origin.image)
+    return lock if lock is not None and lock.digest == origin.lock_digest else None
+
+
+def _is_identifier(text: str) -> bool:
+    """Return True for the identifier of an image spec: a label may hold anything."""
+    try:
+        tag_of(text)
+    except ValueError:
+        return False
+    return True

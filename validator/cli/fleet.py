@@ -12,7 +12,6 @@ from ..errors import EXIT_MISSING, EXIT_OK, InputError
 from ..reports.printable import json_text, printable
 from . import fleet_run
 from .fleet_settings import fleet_file_option, fleet_path_for, open_named_fleet, write_proposal
-from .groups import SuggestingGroup
 from .options import (
     format_option,
     matrix_option,
@@ -21,9 +20,11 @@ from .options import (
     select_option,
     store_option,
     store_url_for,
+    trust_file_option,
+    trust_path_for,
     verbose_option,
 )
-from .trust_options import trust_file_option, trust_path_for
+from .program import SuggestingGroup
 
 if TYPE_CHECKING:
     from ..fleet.protocol import Capacity
@@ -47,11 +48,11 @@ on_option = click.option(
 
 
 @click.group("fleet", cls=SuggestingGroup)
-def command() -> None:
+def fleet_command() -> None:
     """List a scheduler's nodes, and show, continue or cancel the runs of `build-matrix --on`."""
 
 
-@command.command("inventory")
+@fleet_command.command("inventory")
 @on_option
 @matrix_option
 @profile_option
@@ -130,7 +131,7 @@ def _capacity_json(capacity: Capacity, cells: int) -> CapacityDocument:
     }
 
 
-@command.command("status")
+@fleet_command.command("status")
 @click.argument("run", required=False)
 @format_option("table", "json")
 @verbose_option
@@ -160,7 +161,7 @@ class RunDocument(TypedDict):
 def _show_runs(runs: Runs, format_: str) -> None:
     from ..fleet.submitter import tally
     from ..reports.terminal import show
-    from .fleet_progress import tally_table
+    from .progress import tally_table
 
     # Ended runs are listed only as JSON: what they brought is in the store of records.
     found = [one for one in runs.all() if format_ == "json" or not one.ended]
@@ -230,7 +231,7 @@ def _show_cells(runs: Runs, run: FleetRun, format_: str) -> None:
     show(table)
 
 
-@command.command("cancel")
+@fleet_command.command("cancel")
 @click.argument("run")
 @matrix_option
 @store_option
@@ -262,7 +263,7 @@ def cancel_command(run: str, matrix_path: Path, store_url: str | None, fleet_pat
     return EXIT_OK
 
 
-@command.command("logs")
+@fleet_command.command("logs")
 @click.argument("cell")
 @click.option(
     "--run", "run_name", metavar="RUN", help="Look in this run.  [default: the newest with the cell]"
@@ -300,7 +301,7 @@ def logs_command(cell: str, run_name: str | None, matrix_path: Path, fleet_path:
     return EXIT_OK
 
 
-@command.command("resume")
+@fleet_command.command("resume")
 @click.argument("run")
 @matrix_option
 @store_option
@@ -319,7 +320,7 @@ def resume_command(
     """Continue a RUN whose process has ended. The command that began it continues it, too."""
     from ..fleet.run_store import Runs
     from ..records.store import Store
-    from .measurement_signing import fleet_runner_of
+    from .signing import fleet_runner_of
 
     with Runs() as runs:
         found = runs.run(run)
@@ -335,7 +336,7 @@ def resume_command(
             fleet.close()
 
 
-@command.command("manifests")
+@fleet_command.command("manifests")
 @click.option("--namespace", required=True, metavar="NAME", help="The namespace for the jobs.")
 @click.option(
     "--user",

@@ -114,7 +114,7 @@ def submit(fleet: Fleet, runs: Runs, run: FleetRun, store: Store, runner: Runner
     """Take a run to its end, and show how far it is."""
     from ..fleet.submitter import Submitter
     from ..pipeline.fleet import Recorder
-    from .fleet_progress import FleetProgress
+    from .progress import FleetProgress
 
     with FleetProgress() as progress:
         recorder = Recorder(store, runner, progress.say, progress.show)

@@ -38,7 +38,7 @@ def open_named_fleet(name: str, path: Path) -> Fleet:
 
     Raises InputError for an unknown name or wrong settings, MissingError if the fleet can't be used here.
     """
-    from ..fleet.engines import opener_of
+    from ..fleet.protocol import opener_of
     from ..fleet.settings import FleetSettings, read_settings
 
     opener = opener_of(name)
@@ -53,9 +53,8 @@ def open_named_fleet(name: str, path: Path) -> Fleet:
 
 def write_proposal(name: str, path: Path) -> None:
     """Write the fleet file that a fleet's nodes suggest. Raises InputError if the file is there."""
-    from ..fleet.engines import surveyor_of
-    from ..fleet.proposal import propose
-    from ..fleet.settings import FleetSettings
+    from ..fleet.protocol import surveyor_of
+    from ..fleet.settings import FleetSettings, propose
 
     if path.exists():
         raise InputError(

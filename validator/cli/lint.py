@@ -26,7 +26,7 @@ from .options import format_option, print_status
     help="Leave out the findings with this code; repeatable.",
 )
 @format_option("text", "json", "github")
-def command(files: tuple[Path, ...], for_gpu: bool, ignored: tuple[str, ...], format_: str) -> int:
+def lint_command(files: tuple[Path, ...], for_gpu: bool, ignored: tuple[str, ...], format_: str) -> int:
     """Report what can't work with the TensorFlow that a project pins.
 
     Reads Dockerfiles, requirements files, pyproject.toml, environment.yml, Pipfile, pixi.toml and lock files.
@@ -35,7 +35,7 @@ def command(files: tuple[Path, ...], for_gpu: bool, ignored: tuple[str, ...], fo
     `# validator: ignore[CODE]` on the line or above it silences a finding. The format github prints
     annotations for a workflow. The exit code is 1 if something was found.
     """
-    from ..lint.fixes import CODES
+    from ..lint.blame import CODES
     from ..lint.readers import lint
     from ..reports.findings import findings_github, findings_json, findings_summary, findings_text
 

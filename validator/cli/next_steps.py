@@ -18,7 +18,7 @@ from .options import print_status
 
 if TYPE_CHECKING:
     from ..model.spec import ImageSpec
-    from ..pipeline.estimate import Estimate
+    from ..pipeline.opened_engine import Estimate
     from ..pipeline.run import Result
 
 #: At most this many images are listed with their digests.
@@ -99,8 +99,8 @@ def _wants_a_gpu(result: Result) -> bool:
 
 def _run_line(name: str, spec: ImageSpec) -> tuple[str, list[str]]:
     """Return where an image can be started, and the command."""
-    from ..delivery.formats.engines import docker_command
-    from ..delivery.host import this_host
+    from ..delivery.choose import this_host
+    from ..delivery.formats.commands import docker_command
     from ..delivery.pull import Engine
     from ..delivery.start import Image, Start, User, devices_of, user_of
 

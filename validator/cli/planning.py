@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError, MissingError
 from ..locks.lock_files import DIRECTORY, LockDirectory
-from ..matrix.load import DEFAULT_PROFILE, Matrix, load_matrix
+from ..matrix.load import DEFAULT_PROFILE, Matrix, load_matrix, parse_selectors
 from ..matrix.plan import Available, Plan, Wheels, expand, plan, predictions
-from ..matrix.selection import parse_selectors
 from ..model.prediction import PlannedCell
 from ..model.spec import HostClass, ImageSpec
 from ..resources import shipped_matrix
@@ -56,7 +55,7 @@ def plan_for_this_machine(matrix_path: Path, available: Available) -> tuple[Plan
 
     Return None if the default profile has not exactly one image with CUDA. Raises InputError.
     """
-    from ..delivery.host import this_host
+    from ..delivery.choose import this_host
     from ..matrix.machine import for_machine
 
     matrix = _load(matrix_path, warn=False)

@@ -3,25 +3,49 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, TypedDict
 
 import click
 
+from ..answers.browser import RejectedField
 from ..compat.evidence import measured_on
-from ..compat.image_support import image_support
+from ..compat.facts import UnknownGpu
 from ..compat.judge import judge, judge_uninspected
-from ..compat.machine import judge_host
-from ..compat.older_releases import nearest_inspected, release_of_any_age
-from ..compat.releases import Release, releases
+from ..compat.machine import judge_host, parse_gpu
+from ..compat.predict import image_support
+from ..compat.releases import Release, nearest_inspected, release_of_any_age, releases
 from ..errors import EXIT_FAILED, EXIT_OK, InputError
-from ..model.prediction import HostFields, Outcome, Prediction, Rank, image_json
-from ..model.situation import JETSON, KERNEL_MODULES, MACHINES, MODES, PYPI, SYSTEMS, WHEELS, Host, Software
+from ..model.prediction import (
+    JETSON,
+    KERNEL_MODULES,
+    LINUX,
+    MACHINES,
+    MODES,
+    PYPI,
+    SYSTEMS,
+    WHEELS,
+    X86_64,
+    Host,
+    HostFields,
+    Outcome,
+    Prediction,
+    Rank,
+    Software,
+    image_json,
+)
 from ..model.spec import Cell, Choice, HostClass, ImageSpec, Variant
+from ..reports.diagnosis import what_works_text
+from ..reports.printable import counted, json_text
 from .combination import (
     Question,
     assumed_cudnn,
+    gpu_of,
     host_class,
     host_for,
     image_for,
@@ -30,9 +54,18 @@ from .combination import (
     software_for,
     with_this_host,
 )
-from .options import format_option, print_status, reject_options, verbose_option
-from .predict_questions import predict_newest, predict_project
-from .staleness import say_if_stale, say_recommended
+from .options import (
+    format_option,
+    matrix_option,
+    print_status,
+    profile_option,
+    reject_options,
+    say_if_stale,
+    say_recommended,
+    select_option,
+    verbose_option,
+)
+from .program import as_started
 
 
 @click.command("predict")
@@ -124,7 +157,7 @@ from .staleness import say_if_stale, say_recommended
 )
 @format_option("text", "json", "markdown", "github", short=("json",))
 @verbose_option
-def command(
+def predict_command(
     tensorflow: str | None,
     files: tuple[Path, ...],
     hosts: tuple[str, ...],
@@ -331,3 +364,143 @@ def _incomplete(asked: Question) -> click.UsageError:
             " all options about the machine to see what the TensorFlow release needs."
         )
     return click.UsageError("--gpu or --compute-capability is needed to predict for a machine")
+
+
+# Answer the questions of `predict` that are about several combinations.
+#
+# Without `--tensorflow`: which releases work on a machine? With `--requirements`: does the software that a
+# project pins work on its machines?
+
+
+#: Columns at which lines are wrapped, in a file and on a terminal that is at least as wide.
+_WIDTH = 80
+_CAPABILITY = re.compile(r"\d{1,2}\.\d")
+
+
+def predict_newest(asked: Question, format_: str) -> int:
+    """Print which releases work on a machine, and return the exit code: 1 if none does.
+
+    Raises UsageError if nothing describes the machine, and InputError for values that can't be understood.
+    """
+    from ..answers.what_works import what_works
+
+    if not asked.names_host:
+        raise click.UsageError(
+            "--tensorflow is missing. To see which release works, describe a machine: --gpu and --driver, or"
+            " --from-host on that machine."
+        )
+    host = asked.host
+    if host.capability:
+        # Reports a contradiction, and text that can't be read.
+        gpu_of(host)
+    try:
+        answer = what_works({
+            "gpu": _readable_gpu(host) or "",
+            "driver": host.driver or "",
+            "python": asked.software.python or "",
+            "system": host.system or LINUX,
+            "machine": host.machine or X86_64,
+            "registry": None,
+            "images": None,
+            "verdicts": None,
+        })  # fmt: skip
+    except RejectedField as error:
+        raise InputError(f"--{error.field}: {error}", hint=error.hint) from None
+    if format_ == "json":
+        click.echo(json_text(answer))
+    else:
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
+        click.echo(as_started(what_works_text(answer, min(columns, _WIDTH))), nl=False)
+        print_status("--json gives all reasons with their sources.")
+    return EXIT_FAILED if answer["outcome"] == Outcome.FAILS.value else EXIT_OK
+
+
+def _readable_gpu(host: Host) -> str | None:
+    """Return the GPU's name if it is known or the capability is not, else the compute capability."""
+    if not (host.gpu and host.capability):
+        return host.gpu or host.capability
+    try:
+        parse_gpu(host.gpu)
+    except UnknownGpu:
+        return host.capability
+    return host.gpu
+
+
+def predict_project(paths: Sequence[Path], hosts: Sequence[str], format_: str) -> int:
+    """Predict for each file on each host, and return the exit code: 1 if a combination fails.
+
+    Raises InputError.
+    """
+    from ..lint.readers import on_hosts
+    from ..reports.findings import (
+        predictions_github,
+        predictions_json,
+        predictions_markdown,
+        predictions_text,
+    )
+
+    found = on_hosts(paths, [_host(text) for text in hosts])
+    render = {
+        "text": predictions_text,
+        "json": predictions_json,
+        "markdown": predictions_markdown,
+        "github": predictions_github,
+    }[format_]
+    click.echo(render(found), nl=False)
+    failing = any(one.prediction.outcome is Outcome.FAILS for one in found)
+    return EXIT_FAILED if failing else EXIT_OK
+
+
+def _host(text: str) -> HostClass:
+    gpu, colon, driver = (part.strip() for part in text.rpartition(":"))
+    if not (gpu and colon and driver):
+        raise InputError(
+            f'--host: "{text}" is not a GPU and a driver', hint="write it as h100:535.183.01, or 9.0:580"
+        )
+    is_capability = _CAPABILITY.fullmatch(gpu) is not None
+    host = Host(driver, capability=gpu) if is_capability else Host(driver, gpu=gpu)
+    named = host_class(Question(host))
+    assert named is not None
+    return named
+
+
+# `plan`: list the cells with their predictions.
+
+
+@click.command("plan")
+@matrix_option
+@profile_option
+@select_option
+@format_option("table", "json", "github", "github-images")
+@verbose_option
+def plan_command(matrix_path: Path, profile: str | None, selectors: tuple[str, ...], format_: str) -> None:
+    """List the cells with their predictions and reasons, without running anything.
+
+    The format github is a value for strategy.matrix in a GitHub workflow (read with fromJSON) with one job
+    per cell. If there are more than 256 cells, it is several such values, each on a line of its own.
+    github-images has one job per image, for jobs that build.
+    """
+    from ..matrix.plan import github_image_matrix, github_matrices
+    from ..model.prediction import count_words
+    from .planning import load_plan
+
+    plan = load_plan(matrix_path, profile, selectors)
+    if format_ == "json":
+        click.echo(json.dumps([cell.as_json() for cell in plan.cells], indent=2))
+    elif format_ == "github":
+        for matrix in github_matrices(plan.cells):
+            click.echo(json.dumps(matrix))
+    elif format_ == "github-images":
+        click.echo(json.dumps(github_image_matrix(plan.images)))
+    else:
+        from ..reports.terminal import plan_table, show
+
+        show(plan_table(plan.cells))
+    words = count_words(cell.prediction for cell in plan.cells)
+    counts = ", ".join(f"{number} {word}" for word, number in words.items())
+    images, cells = counted(len(plan.images), "image"), counted(len(plan.cells), "cell")
+    print_status(f"{images}, {cells}: {counts}; {len(plan.excluded)} excluded")
+    for reason in dict.fromkeys(cell.reason for cell in plan.excluded):
+        print_status(f"  Excluded: {reason}")
+    say_recommended(plan.images)
+    say_if_stale()

@@ -7,12 +7,15 @@ uses `.venv/bin/python`.
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import shlex
 import shutil
 import sys
 from pathlib import Path
+
+import click
 
 #: Directories in the cache of uv that hold the environments of `uvx`, which may be removed at any time.
 _THROWAWAY = ("archive-v", "environments-v")
@@ -26,7 +29,7 @@ def program(directory: Path | None = None) -> str:
     directory: where the command is to be typed; the current directory if None.
     """
     # Imported here because most subcommands print no command and need not load the diagnosis.
-    from ..diagnosis.next_step import ANYWHERE
+    from ..diagnosis.remedies import ANYWHERE
 
     if any(part.startswith(_THROWAWAY) for part in Path(sys.prefix).parts):
         return ANYWHERE
@@ -56,3 +59,35 @@ def _shown(path: Path, directory: Path) -> str:
         return shlex.quote(str(path.relative_to(directory)))
     found = shutil.which(path.name)
     return path.name if found is not None and os.path.abspath(found) == str(path) else shlex.quote(str(path))
+
+
+# Command groups that suggest a command for a mistyped one, and show whole sentences in their help.
+
+
+#: The most characters of a command's line in `--help`, which is wrapped.
+_LONGEST = 200
+
+
+class SuggestingGroup(click.Group):
+    """A group that says which command was probably meant. For options, click does this itself."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command. Raises UsageError for a name that is none, with the nearest names."""
+        name = args[0]
+        if name.startswith("-") or self.get_command(ctx, name) is not None:
+            return super().resolve_command(ctx, args)
+        near = difflib.get_close_matches(name, self.list_commands(ctx), n=3, cutoff=0.6)
+        message = f'there is no command "{name}"'
+        if near:
+            message += f"; did you mean {' or '.join(near)}?"
+        raise click.UsageError(message, ctx)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        # click would cut the first sentence of a command's help to one line.
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, found.get_short_help_str(_LONGEST)) for name, found in commands if found]
+            )

@@ -8,18 +8,82 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import TracebackType
+from typing import TypeVar
 
+from rich.console import Console
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from ..fleet.submitter import WORDS
 from ..model.record import Verdict
 from ..model.spec import ImageSpec
 from ..pipeline.run import Event, Phase, Result, Status
-from ..reports.printable import one_line
+from ..reports.printable import one_line, printable
 from ..reports.terminal import styled
-from .live import LiveTable, clock
+
+# A table on standard error that is drawn again while work goes on, with plain lines above it.
+
+
+_Table = TypeVar("_Table", bound="LiveTable")
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Raise the BrokenPipeError again. rich would raise SystemExit in the thread that prints."""
+        raise
+
+
+class LiveTable:
+    """Use it as a context manager. Only a terminal shows the table.
+
+    table: returns its present state, and is called at once. per_second: how often it is drawn.
+    label: the beginning of each line.
+    """
+
+    def __init__(self, table: Callable[[], Table], per_second: int, label: str = "") -> None:
+        self._label = label
+        self._console = _Console(stderr=True, highlight=False)
+        self._started = time.monotonic()
+        self._live = (
+            Live(get_renderable=table, console=self._console, refresh_per_second=per_second, transient=True)
+            if self._console.is_terminal
+            else None
+        )
+
+    @property
+    def is_shown(self) -> bool:
+        """True on a terminal."""
+        return self._live is not None
+
+    def __enter__(self: _Table) -> _Table:
+        if self._live:
+            self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.__exit__(kind, error, trace)
+
+    def say(self, line: str) -> None:
+        """Print a line with the time since the beginning."""
+        self._console.print(Text(printable(f"{self._label}[{self.clock()}] {line}")), soft_wrap=True)
+
+    def clock(self) -> str:
+        """Return the time since the beginning, as `MM:SS`."""
+        return clock(time.monotonic() - self._started)
+
+
+def clock(seconds: float) -> str:
+    """Return a duration as `MM:SS`."""
+    return f"{int(seconds) // 60:02d}:{int(seconds) % 60:02d}"
+
 
 #: The seconds between two plain lines about the same phase of an image. With -v, every line is shown.
 _INTERVAL_S = 20.0
@@ -126,3 +190,42 @@ def totals(results: Sequence[Result]) -> str:
         "stopped": count(Status.STOPPED),
     }
     return ", ".join([*parts, *(f"{number} {name}" for name, number in others.items() if number)])
+
+
+# Show a run of a fleet: how many cells of each host class are waiting, running, done, failed, lost, missing.
+#
+# A terminal shows a live table. Other outputs get a line when the numbers change, at most every few seconds.
+
+
+class FleetProgress(LiveTable):
+    """Show the tallies of a run. Use it as a context manager."""
+
+    def __init__(self) -> None:
+        self._tally: Mapping[str, Counter[str]] = {}
+        self._printed = 0.0
+        self._last = ""
+        super().__init__(lambda: tally_table(self._tally, self.clock()), 2)
+
+    def show(self, tally: Mapping[str, Counter[str]]) -> None:
+        """Show the numbers of cells by host class and state."""
+        self._tally = tally
+        now = time.monotonic()
+        if self.is_shown or now - self._printed < _INTERVAL_S:
+            return
+        line = "; ".join(f"{name}: {_numbers(tally[name])}" for name in sorted(tally))
+        if line != self._last:
+            self._last, self._printed = line, now
+            self.say(line)
+
+
+def tally_table(tally: Mapping[str, Counter[str]], title: str = "host class") -> Table:
+    """Return a table with one row per host class and one column per state that occurs."""
+    words = [word for word in WORDS if any(counts[word] for counts in tally.values())]
+    table = Table(title, *words, box=None, pad_edge=False)
+    for name in sorted(tally):
+        table.add_row(name, *(str(tally[name][word] or "") for word in words))
+    return table
+
+
+def _numbers(counts: Counter[str]) -> str:
+    return ", ".join(f"{counts[word]} {word}" for word in WORDS if counts[word])

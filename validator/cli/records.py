@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import json
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import click
+import msgspec
 
-from ..errors import InputError
-from ..model.codec import LARGEST
+from ..errors import EXIT_FAILED, EXIT_OK, InputError
+from ..model import codec
+from ..model.codec import LARGEST, DocumentError, now_utc, parse_time
+from ..model.diagnosis import Cause, Diagnosis
 from ..model.record import Record
-from ..model.report import read_report
-from ..model.timestamps import now_utc
+from ..model.report import ReportError, read_report
 from ..pipeline.recording import record_of_report
 from ..records import jsonl
 from ..records.finish_time import WRONG_TIME_HINT, wrong_time
-from ..reports.printable import counted, json_text
+from ..records.history import decline, differences, finished, histories, regressions
+from ..reports.printable import counted, json_text, one_line
 from ..resources import is_installed, manual
 from ..system.files import write_atomically
 from ..versions import is_numbers
-from . import records_changes
-from .groups import SuggestingGroup
 from .options import (
     format_option,
     matrix_option,
@@ -35,7 +38,328 @@ from .options import (
     store_url_for,
     verbose_option,
 )
-from .records_merge import merge_command, salvage_command
+from .program import SuggestingGroup
+
+if TYPE_CHECKING:
+    from ..records.artifacts import Merged, Refused
+
+
+# `records compare`, `regressions` and `bisect`: show which cells changed, and what changed with them.
+
+
+@click.command("compare")
+@click.argument("before", metavar="A")
+@click.argument("after", metavar="B")
+@matrix_option
+@store_option
+@format_option("table", "json")
+@verbose_option
+def compare_command(before: str, after: str, matrix_path: Path, store_url: str | None, format_: str) -> None:
+    """List the cells whose newest verdict differs between A and B, and what else changed with each.
+
+    A and B are stores (a file or a URL), JSON Lines (a file or a directory), or points in time of this store:
+    2026-11-01, 2026-11-01T06:30, or 36h, 7d, 2w ago. A date means 00:00 UTC on that day.
+    """
+    from ..records.comparison import difference_document, fetch_differences, open_snapshot
+
+    now = datetime.now(timezone.utc)
+    store = store_url_for(matrix_path, store_url)
+    with contextlib.ExitStack() as stack:
+        old, new = (open_snapshot(text, store, now, stack) for text in (before, after))
+        found = fetch_differences(differences(old.newest, new.newest), old.fetch, new.fetch)
+    if format_ == "json":
+        click.echo(json_text([difference_document(difference) for difference in found]))
+    else:
+        from ..reports.changes import differences_table
+        from ..reports.terminal import show
+
+        show(differences_table(found))
+        a, b = counted(len(old.newest), "cell"), len(new.newest)
+        print_status(f"{a} in A, {b} in B, {len(found)} different")
+
+
+@click.command("regressions")
+@click.option(
+    "--since",
+    metavar="TIME",
+    default="7d",
+    show_default=True,
+    help="Compare with this time: 2026-11-01, 2026-11-01T06:30, or 36h, 7d, 2w ago.",
+)
+@click.option(
+    "--refused",
+    "refused_path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Also count the artifacts that `records merge --refused` wrote to this file.",
+)
+@click.option(
+    "--measured-since",
+    metavar="TIME",
+    help="Leave out cells without a measurement since this time.",
+)
+@matrix_option
+@store_option
+@format_option("table", "json", "issue")
+@verbose_option
+def regressions_command(
+    since: str,
+    refused_path: Path | None,
+    measured_since: str | None,
+    matrix_path: Path,
+    store_url: str | None,
+    format_: str,
+) -> int:
+    """List the cells that are worse now than they were at a given time or later.
+
+    For each cell, shows the last good record, the first bad one, what changed between them, and the cause
+    according to the newest report. The exit code is 1 if there are any, or if any artifact was refused. The
+    format issue is Markdown for an issue tracker, without names of people and machines.
+    """
+    from ..records.comparison import decline_document, fetch_declines
+
+    now = datetime.now(timezone.utc)
+    at = parse_time(since, now)
+    if at > now:
+        raise InputError(f"--since {since}: this time is in the future", hint="give a time in the past")
+    refused = read_refused(refused_path) if refused_path is not None else ()
+    with open_store(matrix_path, store_url) as store:
+        entries = store.entries()
+        declines = regressions(entries, at, now)
+        if measured_since is not None:
+            earliest = parse_time(measured_since, now)
+            declines = [each for each in declines if finished(each.newest) >= earliest]
+        worse = fetch_declines(declines, store)
+    found = [(each, _causes(each.newest)) for each in worse]
+    if format_ == "json":
+        documents = [{**decline_document(each), **_causes_as_json(causes)} for each, causes in found]
+        click.echo(json_text(documents))
+    elif format_ == "issue":
+        from ..reports.changes import issue, refused_part
+
+        click.echo(issue(worse, _diagnosis, refused_part(refused) if refused else ""), nl=False)
+    else:
+        from ..reports.changes import regressions_text
+        from ..reports.terminal import show
+
+        show(regressions_text(found))
+        cells = len({entry.cell for entry in entries})
+        print_status(
+            f"{len(found)} of {counted(cells, 'cell')} worse than at or after {at:%Y-%m-%d %H:%M} UTC"
+        )
+    if refused:
+        print_status(f"{counted(len(refused), 'artifact')} refused")
+    return EXIT_FAILED if found or refused else EXIT_OK
+
+
+@click.command("bisect")
+@click.argument("cell")
+@matrix_option
+@store_option
+@format_option("text", "json")
+@verbose_option
+def bisect_command(cell: str, matrix_path: Path, store_url: str | None, format_: str) -> None:
+    """Show the last good and the first bad record of CELL, and what changed between them.
+
+    A record is good if its verdict is as good as the best one of the cell.
+    """
+    from ..records.comparison import decline_document, fetch_declines
+
+    with open_store(matrix_path, store_url) as store:
+        entries = store.entries(cell)
+        history = histories(entries, datetime.now(timezone.utc)).get(cell)
+        if history is None:
+            reason = (
+                "all of its records have a finish time that can't be right"
+                if any(entry.cell == cell for entry in entries)
+                else "there are no records of this cell"
+            )
+            raise InputError(f"{cell}: {reason}", hint="see `records list`")
+        found = fetch_declines([decline(history)], store)[0]
+    causes = _causes(found.newest)
+    if format_ == "json":
+        click.echo(json_text({**decline_document(found), **_causes_as_json(causes)}))
+    else:
+        from ..reports.changes import decline_text
+        from ..reports.terminal import show
+
+        show(decline_text(found, causes))
+
+
+def _diagnosis(record: Record) -> Diagnosis | None:
+    """Diagnose a record's report. Returns None if it has none that can be read."""
+    from ..diagnosis import diagnose_report
+
+    try:
+        report = record.read_report()
+    except ReportError:
+        return None
+    return diagnose_report(report) if report else None
+
+
+def _causes(record: Record) -> tuple[Cause, ...]:
+    diagnosis = _diagnosis(record)
+    return diagnosis.causes if diagnosis else ()
+
+
+class CauseInShort(TypedDict):
+    """A cause that the report of the newest record shows."""
+
+    code: Annotated[str, "A stable name; [All causes](../causes.md) lists them."]
+    title: Annotated[str, "One sentence that names it."]
+
+
+class CausesField(TypedDict):
+    """The last field of a decline."""
+
+    causes: Annotated[
+        list[CauseInShort],
+        "The causes that the report of the newest record shows, in the order to fix them: `code` and"
+        " `title` of each.",
+    ]
+
+
+def _causes_as_json(causes: tuple[Cause, ...]) -> CausesField:
+    return {"causes": [{"code": cause.code, "title": cause.title} for cause in causes]}
+
+
+COMMANDS = (compare_command, regressions_command, bisect_command)
+
+
+# `records merge` and `records salvage`: get the good records of many machines, or of a damaged store.
+
+
+@click.command("merge")
+@click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "--cells",
+    "cells_path",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The cells that should have been measured, as `plan --format github` prints them.",
+)
+@click.option(
+    "--summary",
+    "summary_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Append Markdown to this file: cells without a record, and what was refused.",
+)
+@click.option(
+    "--refused",
+    "refused_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write what was refused to this file, for `regressions --refused`.",
+)
+@matrix_option
+@store_option
+@verbose_option
+def merge_command(
+    directory: Path,
+    cells_path: Path | None,
+    summary_path: Path | None,
+    refused_path: Path | None,
+    matrix_path: Path,
+    store_url: str | None,
+) -> None:
+    """Merge records that other machines delivered: each directory in DIRECTORY is from one machine.
+
+    An artifact that is damaged, too large, or contains anything but good records is refused as a whole,
+    with its name and the reason, and the others are merged. The exit code is 0 even then.
+    """
+    from ..records.artifacts import merge
+    from ..records.store import Store
+
+    planned = _planned(cells_path) if cells_path is not None else ()
+    with Store(store_url_for(matrix_path, store_url)) as store:
+        merged = merge(directory, store, now_utc(), planned)
+    for each in merged.refused:
+        print_status(f"Refused {one_line(each.artifact)}: {one_line(each.reason)}")
+    print_status(_result(merged))
+    if summary_path is not None:
+        from ..reports.changes import summary
+
+        with open(summary_path, "a", encoding="utf-8", errors="backslashreplace") as stream:
+            stream.write(summary(merged, planned))
+    if refused_path is not None:
+        write_atomically(refused_path, json.dumps(codec.encode(merged.refused), indent=1).encode() + b"\n")
+
+
+def read_refused(path: Path) -> tuple[Refused, ...]:
+    """Read what `merge --refused` wrote. Raises InputError for anything else."""
+    from ..records.artifacts import Refused
+
+    try:
+        return codec.convert(codec.parse(path.read_bytes()), tuple[Refused, ...])
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    except DocumentError as error:
+        raise InputError(f"{path}: {error}", hint="write it with `records merge --refused`") from None
+
+
+class _PlannedCell(msgspec.Struct):
+    id: str
+
+
+class _Planned(msgspec.Struct):
+    include: tuple[_PlannedCell, ...]
+
+
+def _planned(path: Path) -> tuple[str, ...]:
+    hint = "write what `python -m validator plan --format github` prints to this file"
+    try:
+        matrices = [codec.convert(codec.parse(line), _Planned) for line in path.read_bytes().splitlines()]
+    except OSError as error:
+        raise InputError(f"{path}: can't be read: {error.strerror}", hint=hint) from error
+    except DocumentError as error:
+        raise InputError(f"{path}: {error}", hint=hint) from None
+    if not matrices:
+        raise InputError(f"{path}: the file is empty", hint=hint)
+    return tuple(cell.id for matrix in matrices for cell in matrix.include)
+
+
+def _result(merged: Merged) -> str:
+    refused = f"; {len(merged.refused)} refused" if merged.refused else ""
+    return f"{counted(merged.added, 'new record')} of {counted(merged.artifacts, 'artifact')} merged{refused}"
+
+
+@click.command("salvage")
+@matrix_option
+@store_option
+@click.option(
+    "--output",
+    required=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file to write, as JSON Lines; `records import` reads it.",
+)
+@verbose_option
+def salvage_command(matrix_path: Path, store_url: str | None, output: Path) -> int:
+    """Get the good records out of a damaged SQLite file, and say how many are lost.
+
+    Writes every record that still matches its own digest. It also reads a file that SQLite rejects: cut off,
+    without its header, with pages overwritten. The store itself is not changed. The exit code is 1 if records
+    are lost.
+    """
+    from ..records.salvage import salvage
+
+    url = store_url_for(matrix_path, store_url)
+    name = url.removeprefix("sqlite://")
+    if "://" in name:
+        raise InputError(
+            "--store: only SQLite files can be salvaged",
+            hint="for PostgreSQL, restore a backup, or use the server's own tools",
+        )
+    # In a URL, an absolute path follows a third slash, and parameters a question mark.
+    path = Path(name if name == url else name.removeprefix("/").partition("?")[0])
+    found = salvage(path)
+    if not found.records:
+        raise InputError(
+            f"{path}: it contains no intact record{f', and {found.lost} are lost' if found.lost else ''}",
+            hint="check that it is the SQLite file of a store; if it is encrypted or erased, use a backup",
+        )
+    text = io.StringIO()
+    jsonl.write(sorted(found.records.values(), key=lambda record: (record.finished, record.id)), text)
+    write_atomically(output, text.getvalue().encode())
+    print_status(f"{counted(len(found.records), 'record')} written to {output}, {found.lost} lost")
+    return EXIT_FAILED if found.lost else EXIT_OK
 
 
 @click.command("list")
@@ -286,7 +610,7 @@ def _is_digest(value: Any) -> bool:
 
 
 @click.group("records", cls=SuggestingGroup)
-def command() -> None:
+def records_command() -> None:
     """List, show, export, import, merge, compare and salvage records; find regressions; publish reports."""
 
 
@@ -298,6 +622,6 @@ for _command in (
     publish_command,
     merge_command,
     salvage_command,
-    *records_changes.COMMANDS,
+    *COMMANDS,
 ):
-    command.add_command(_command)
+    records_command.add_command(_command)

@@ -15,24 +15,24 @@ from rich.table import Table
 from rich.text import Text
 
 from ..assemble.base_finder import BasePolicy
-from ..assemble.registry_destination import destinations
+from ..assemble.destinations import destinations
 from ..certify.registration import BUILDERS, add, new_party
-from ..certify.signing import Signer, make_key_pair
+from ..certify.signatures import Signer, make_key_pair
 from ..certify.trust_file import NAME, read_trust_file
-from ..delivery.host import Host, parse_driver, parse_gpus
+from ..delivery.choose import Host, parse_driver, parse_gpus
 from ..delivery.pull import Engine
 from ..delivery.rehearsal import ALIAS, Rehearsed, Stage, Step, steps
 from ..engines.protocol import ImageEngine
 from ..errors import EXIT_FAILED, EXIT_OK, MissingError
 from ..locks import lock_files
 from ..locks.lock_files import LockDirectory
+from ..model.codec import now_utc
 from ..model.record import REHEARSAL
-from ..model.timestamps import now_utc
 from ..pipeline.build_matrix import build_matrix
 from ..pipeline.locking import refuse_wrong_locks
+from ..pipeline.opened_engine import EngineChoice, ImageSettings, open_engine
 from ..pipeline.publisher import Publisher
 from ..pipeline.run import Options, RegistryUse, Result, Run
-from ..pipeline.workplace import EngineChoice, ImageSettings, open_engine
 from ..records.store import Store
 from ..registry.client import Registry
 from ..registry.loopback import loopback_registry, serve_command

@@ -2,29 +2,227 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from ..model.timestamps import now_utc
+from ..errors import EXIT_OK, InputError, MissingError
+from ..model.codec import DocumentError, now_utc
+from ..model.diagnosis import Diagnosis
+from ..model.record import Certificate, Record, Verdict, read_verification
+from ..model.report import ReportError
+from ..model.spec import ImageSpec, python_label
 from ..records.finish_time import credible_time
 from ..reports.markdown import markdown
-from ..reports.overview import overview
-from ..reports.page.measurements import gather
+from ..reports.overview import Row, overview
+from ..reports.page.measurements import Measurements, gather
 from ..reports.printable import counted, json_text
+from ..serve.events import Events
 from ..system.files import write_atomically
+from ..system.output_directory import Changes, update_directory
 from .options import (
+    F,
     format_option,
     matrix_option,
     open_store,
     print_status,
     profile_option,
+    progress_directory,
     reject_options,
     select_option,
     store_option,
+    store_url_for,
     verbose_option,
 )
-from .page import NONE, PageOptions, measured_python, page_options, page_sources, pyodide_of, write_page
+from .program import SuggestingGroup
+
+if TYPE_CHECKING:
+    from ..records.store import Store
+    from ..reports.page.site import Sources
+
+
+# Define the page's options, gather what it is made from, and write it: for `report --html` and `serve`.
+
+
+@dataclass(frozen=True)
+class PageOptions:
+    """The options of a page; see the options of `report`. pyodide: the file of `pyodide_of`."""
+
+    matrix_path: Path
+    profile: str | None
+    registry: str | None
+    certificate_files: tuple[Path, ...]
+    pyodide: Path | None
+
+
+#: The values of --answers that are not a file: let npm download the pinned version, or answer nothing.
+NPM, NONE = "npm", "none"
+
+
+def page_options(*, answers: str, only_with: str = "") -> Callable[[F], F]:
+    """Add `--registry`, `--certificates` and `--answers`.
+
+    answers: the default of `--answers`. only_with: the option without which these have no effect.
+    """
+
+    def described(text: str) -> str:
+        return f"With {only_with}: {text}" if only_with else f"{text[:1].upper()}{text[1:]}"
+
+    options = (
+        click.option(
+            "--registry",
+            envvar="VALIDATOR_REGISTRY",
+            metavar="REGISTRY/NAME",
+            help=described("the repository to pull the images from."),
+        ),
+        click.option(
+            "--certificates",
+            "certificate_files",
+            multiple=True,
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help=described("certificates, as written by `verify --format json`; repeatable."),
+        ),
+        click.option(
+            "--answers",
+            metavar="npm|none|FILE",
+            default=answers,
+            show_default=True,
+            help=described(
+                "let the page answer questions. npm: download Pyodide, which answers them, once; FILE: use"
+                " what `npm pack` wrote; none: don't answer."
+            ),
+        ),
+    )
+
+    def decorate(function: F) -> F:
+        decorated = function
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated
+
+    return decorate
+
+
+def pyodide_of(answers: str) -> Path | None:
+    """Return the package of Pyodide that --answers asks for, or None.
+
+    If npm can't provide it, say so and return None: the page shows all the rest.
+    """
+    if answers == NONE:
+        return None
+    if answers != NPM:
+        return Path(answers)
+    from ..reports.page.answers import pinned
+    from ..supply.npm import pyodide_package
+
+    pin = pinned()
+    print_status(f"Pyodide {pin.version} answers the questions: npm downloads it if it is not in the cache.")
+    try:
+        return pyodide_package(pin.version, pin.integrity)
+    except MissingError as error:
+        print_status(f"The page can't answer questions: {error}. To change that, {error.hint}.")
+        return None
+
+
+def page_sources(
+    asked: PageOptions, rows: Sequence[Row], measurements: Measurements, store: Store, live: str | None = None
+) -> Sources:
+    """Return what the page is made from. live: the version of a page that is served; see `Sources`.
+
+    The store must be open until the page is written.
+    """
+    from ..matrix.load import DEFAULT_PROFILE
+    from ..reports.page.answers import make_answers
+    from ..reports.page.site import MARK, Sources
+
+    return Sources(
+        rows=rows,
+        measurements=measurements,
+        profile=asked.profile or DEFAULT_PROFILE,
+        certificates=_certificates(asked.certificate_files),
+        diagnose=_diagnose,
+        registry=asked.registry,
+        fetch=store.fetch,
+        answers=make_answers(asked.pyodide, MARK) if asked.pyodide else None,
+        wheels=_locked_wheels(asked.matrix_path),
+        live=live,
+    )
+
+
+def write_page(directory: Path, sources: Sources) -> Changes:
+    """Write the page, or update an existing one."""
+    from ..reports.page.site import ENTRY, FOLDERS, MARK, site
+
+    return update_directory(directory, site(sources), entry=ENTRY, mark=MARK.encode(), folders=FOLDERS)
+
+
+def measured_python(latest: Mapping[str, Record]) -> Callable[[str], str | None]:
+    """Return the function that chooses the measured Python for a profile that needs only one of several."""
+    measured = {record.image for record in latest.values()}
+
+    def available(python: str) -> str | None:
+        ending = python_label(python)
+        return "records" if any(ending in image.split("-") for image in measured) else None
+
+    return available
+
+
+def _locked_wheels(matrix_path: Path) -> Callable[[ImageSpec], Mapping[str, str]]:
+    """Return the function that reads the wheels of an image's lock; a wrong lock has none."""
+    from .planning import locks_of
+
+    locks = locks_of(matrix_path)
+
+    def wheels(image: ImageSpec) -> Mapping[str, str]:
+        try:
+            lock = locks.read(image.identifier)
+        except InputError:
+            return {}
+        return {wheel.name: wheel.version for wheel in lock.wheels} if lock else {}
+
+    return wheels
+
+
+def _certificates(files: Sequence[Path]) -> dict[str, list[Certificate]]:
+    """Return the certificates by image digest, newest measurement first. `verify` has verified them."""
+    by_digest: dict[str, list[Certificate]] = {}
+    for certificate in [certificate for path in files for certificate in _certificates_in(path)]:
+        known = by_digest.setdefault(certificate.image_digest, [])
+        if certificate not in known:
+            known.append(certificate)
+    for known in by_digest.values():
+        known.sort(key=lambda each: (each.measured, each.issued, each.signer), reverse=True)
+    return by_digest
+
+
+def _certificates_in(path: Path) -> list[Certificate]:
+    try:
+        return list(read_verification(path.read_bytes()).certificates)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    except DocumentError as error:
+        raise InputError(
+            f"{path}: not a file with certificates ({error})",
+            hint="write it with `python -m validator verify --format json`",
+        ) from error
+
+
+def _diagnose(record: Record) -> Diagnosis | None:
+    if record.verdict in (Verdict.CERTIFIED, Verdict.WORKS_ON_CPU):
+        return None
+    from ..diagnosis import diagnose_report
+
+    try:
+        report = record.read_report()
+    except ReportError:
+        # The page shows the record's checks without a diagnosis.
+        return None
+    return diagnose_report(report) if report else None
 
 
 @click.command("report")
@@ -45,7 +243,7 @@ from .page import NONE, PageOptions, measured_python, page_options, page_sources
 @page_options(answers=NONE, only_with="--html")
 @format_option("terminal", "markdown", "json")
 @verbose_option
-def command(
+def report_command(
     matrix_path: Path,
     profile: str | None,
     selectors: tuple[str, ...],
@@ -105,3 +303,194 @@ def command(
     if contradicted:
         cells = counted(len(contradicted), "cell")
         print_status(f"{cells} with a prediction that the measurement contradicts: {', '.join(contradicted)}")
+
+
+# `serve`: show the page on this machine, with the progress of what runs.
+
+
+#: IANA has not registered this port for another program, and no browser blocks it.
+_PORT = 8642
+
+
+@click.command("serve")
+@matrix_option
+@profile_option
+@select_option
+@store_option
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="ADDRESS",
+    help="The address to listen on. Only this machine can reach 127.0.0.1. Whoever can reach another address"
+    " can read the page.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=_PORT,
+    show_default=True,
+    help="The port to listen on; 0 lets the system choose a free one.",
+)
+@page_options(answers=NPM)
+@verbose_option
+def serve_command(
+    matrix_path: Path,
+    profile: str | None,
+    selectors: tuple[str, ...],
+    store_url: str | None,
+    host: str,
+    port: int,
+    registry: str | None,
+    certificate_files: tuple[Path, ...],
+    answers: str,
+) -> int:
+    """Show the page on this machine, with the progress of a running `build-matrix`, until Ctrl-C.
+
+    The page of `report --html` is written to a temporary directory, and again when there are new records. The
+    server only reads. It shows the runs of `build-matrix` with the same matrix on this machine.
+    """
+    from ..pipeline.run import read_progress
+    from ..serve.server import PageServer, Watch
+    from ..system.runs import temporary_directory
+    from .planning import load_plan, refuse_wrong_selection
+
+    # Report wrong input before reading anything else.
+    refuse_wrong_selection(matrix_path, profile, selectors)
+    asked = PageOptions(matrix_path, profile, registry, certificate_files, pyodide_of(answers))
+    progress = progress_directory(matrix_path)
+    records = _Records(matrix_path, store_url)
+    events = Events()
+    with temporary_directory("serve") as directory, PageServer(directory, events, host, port) as server:
+
+        def update(version: str) -> None:
+            with open_store(matrix_path, store_url) as store:
+                measurements = gather(store.all(), now_utc())
+                latest = measurements.latest
+                plan = load_plan(matrix_path, profile, selectors, measured_python(latest), latest.values())
+                rows = overview(plan.cells, latest)
+                write_page(directory, page_sources(asked, rows, measurements, store, version))
+
+        version = records.version()
+        update(version)
+        with Watch(events, records.version, update, lambda: read_progress(progress), print_status, version):
+            print_status(f"The page is at {server.url} until Ctrl-C.")
+            try:
+                server.serve_forever()
+            except KeyboardInterrupt:
+                print_status("Stopped.")
+    return EXIT_OK
+
+
+class _Records:
+    """The version of a store's records: a digest of their ids, and of when each ended."""
+
+    def __init__(self, matrix_path: Path, store_url: str | None) -> None:
+        self._matrix_path, self._store_url = matrix_path, store_url
+        self._files = self._state_of_files()
+        self._version: str | None = None
+
+    def version(self) -> str:
+        """Return the version. An SQLite file that did not change is not read again."""
+        files = self._state_of_files()
+        if self._version is None or files is None or files != self._files:
+            with open_store(self._matrix_path, self._store_url) as store:
+                entries = sorted((entry.id, entry.finished) for entry in store.entries())
+            self._files = files
+            self._version = hashlib.sha256(repr(entries).encode(errors="replace")).hexdigest()[:20]
+        return self._version
+
+    def _state_of_files(self) -> tuple[tuple[int, int], ...] | None:
+        """Return the times and sizes of an SQLite file and its log; None for a store that is not a file."""
+        url = store_url_for(self._matrix_path, self._store_url)
+        if "://" in url:
+            return None
+        return tuple(_state(Path(f"{url}{suffix}")) for suffix in ("", "-wal", "-journal"))
+
+
+def _state(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0
+    return found.st_mtime_ns, found.st_size
+
+
+# `data`: write the facts, predictions, records and messages as tables that other programs can load.
+
+
+_FORMATS = ("json", "csv", "parquet")
+
+
+def _formats(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]:
+    """Return the formats that were named, each once, in the order of `_FORMATS`."""
+    named = [name.strip() for name in value.split(",")]
+    if wrong := [name for name in named if name not in _FORMATS]:
+        raise click.BadParameter(
+            f"{wrong[0]!r} is not a format: name some of {', '.join(_FORMATS)}, separated by commas"
+        )
+    return tuple(name for name in _FORMATS if name in named)
+
+
+@click.command("export")
+@click.argument("directory", type=click.Path(path_type=Path))
+@matrix_option
+@profile_option
+@select_option
+@store_option
+@click.option(
+    "--format",
+    "formats",
+    default=",".join(_FORMATS),
+    callback=_formats,
+    metavar="LIST",
+    show_default=True,
+    help="The formats to write, separated by commas.",
+)
+@click.option(
+    "--no-redact",
+    is_flag=True,
+    help="Keep names of people and machines, addresses and credentials. Do not publish such an export.",
+)
+@verbose_option
+def export_command(
+    directory: Path,
+    matrix_path: Path,
+    profile: str | None,
+    selectors: tuple[str, ...],
+    store_url: str | None,
+    formats: tuple[str, ...],
+    no_redact: bool,
+) -> None:
+    """Write facts, predictions, records and messages to DIRECTORY, with schemas and a description.
+
+    DIRECTORY must be new, be empty, or hold an older export, which the new one replaces when it is complete.
+    The same input gives the same bytes.
+    """
+    from ..dataset.export import Inputs, export
+    from ..dataset.formats import require
+    from ..matrix.load import DEFAULT_PROFILE
+    from .planning import load_cells
+
+    require(formats)
+    cells = load_cells(matrix_path, profile, selectors)
+    with open_store(matrix_path, store_url) as store:
+        # Somebody may add records meanwhile, and they are read several times.
+        there = {entry.id for entry in store.entries()}
+
+        def records() -> Iterator[Record]:
+            return (record for record in store.all() if record.id in there)
+
+        inputs = Inputs(cells, records, profile or DEFAULT_PROFILE, selectors, not no_redact)
+        done = export(directory, inputs, formats)
+    rows = ", ".join(f"{written.rows} {written.table.name}" for written in done.tables)
+    print_status(f"Wrote {directory}: {rows}")
+    print_status(f"{counted(len(done.tables), 'table')} as {', '.join(formats)}; data {done.digest}")
+
+
+@click.group("data", cls=SuggestingGroup)
+def data_command() -> None:
+    """Write the facts, predictions, records and messages as tables for other programs."""
+
+
+data_command.add_command(export_command)

@@ -2,15 +2,209 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from ..errors import EXIT_OK
+from ..assemble.image_names import LABEL_SPEC
+from ..errors import EXIT_OK, InputError, MissingError, ValidatorError
+from ..registry.names import identifier_of, is_digest
 from ..system.files import write_atomically
-from .image_contents import NamedImage, contents_options, digest_in, in_a_registry, locked_image, read_sbom
-from .options import print_status, reject_options
-from .trust_options import builder_options, open_registry, trust_path_for
+from .options import (
+    builder_options,
+    matrix_option,
+    open_registry,
+    plain_http_option,
+    print_status,
+    reject_options,
+    trust_file_option,
+    trust_path_for,
+    verbose_option,
+)
+
+if TYPE_CHECKING:
+    from ..assemble.base_finder import BaseContents
+    from ..model.spec import ImageSpec, Lock
+    from ..registry.client import Registry
+
+
+# Read what is in an image, from what its builder signed or from its lock.
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class NamedImage:
+    """The image or the lock that a person named, and how to read it. base: of `build-matrix --base`."""
+
+    name: str
+    matrix_path: Path
+    trust_path: Path | None
+    base: str
+    plain_http: bool
+
+
+def contents_options(function: F) -> F:
+    """Add the argument IMAGE_OR_LOCK and its options. The command receives them as `asked`."""
+
+    @functools.wraps(function)
+    def command(
+        *arguments: Any,
+        name: str,
+        matrix_path: Path,
+        trust_path: Path | None,
+        base: str,
+        plain_http: bool,
+        **options: Any,
+    ) -> Any:
+        asked = NamedImage(name, matrix_path, trust_path, base, plain_http)
+        return function(*arguments, asked=asked, **options)
+
+    decorated: Any = command
+    for option in reversed(
+        (
+            click.argument("name", metavar="IMAGE_OR_LOCK"),
+            click.option(
+                "--base",
+                type=click.Choice(("auto", "registry", "bootstrap", "unlisted")),
+                default="auto",
+                show_default=True,
+                help="For a lock: where its base comes from, as with `build-matrix`. unlisted: name the base"
+                " without its packages, which needs no network.",
+            ),
+            matrix_option,
+            trust_file_option,
+            plain_http_option,
+            verbose_option,
+        )
+    ):
+        decorated = option(decorated)
+    return cast(F, decorated)
+
+
+def read_sbom(asked: NamedImage) -> dict[str, Any]:
+    """Return the list of what is in an image, as CycloneDX.
+
+    For an image in a registry, that is what its builder signed. Raises ValidatorError if no builder of the
+    trust file did.
+    """
+    if (place := in_a_registry(asked.name)) is not None:
+        return _signed(asked, *place)
+    from ..sbom.document import document_of_lock
+
+    spec, lock = _locked(asked)
+    return document_of_lock(lock, _base(asked, spec))
+
+
+def in_a_registry(name: str) -> tuple[str, str] | None:
+    """Return the repository and the tag or digest, or None for the name or the file of a lock."""
+    if Path(name).exists():
+        return None
+    repository, at, digest = name.partition("@")
+    if at:
+        return repository, digest
+    repository, colon, tag = name.rpartition(":")
+    if colon and "/" in repository and "/" not in tag:
+        return repository, tag
+    return None
+
+
+def _signed(asked: NamedImage, repository: str, reference: str) -> dict[str, Any]:
+    from ..certify.provenance import Refusal, sbom_of
+    from ..certify.trust_file import read_trust_file
+
+    trust = read_trust_file(trust_path_for(asked.matrix_path, asked.trust_path))
+    registry = open_registry(repository, asked.plain_http)
+    found = sbom_of(registry, digest_in(registry, reference), trust)
+    if isinstance(found, Refusal):
+        raise ValidatorError(
+            f"{asked.name}: {found.why}",
+            hint="pass --trust with the trust file that lists the image's builder, or name the image's lock"
+            " instead",
+        )
+    return found
+
+
+def digest_in(registry: Registry, reference: str) -> str:
+    """Return the digest of an image that is in the registry. reference: a tag or a digest."""
+    if is_digest(reference):
+        if registry.manifest(reference) is None:
+            raise InputError(f"{registry.repository.at(reference)} is not in the registry")
+        return reference
+    digest = registry.digest_of(reference)
+    if digest is None:
+        raise InputError(
+            f"{registry.repository.tagged(reference)} is not in the registry",
+            hint=registry.tags_hint(),
+        )
+    return digest
+
+
+def locked_image(registry: Registry, name: str, digest: str, matrix_path: Path) -> tuple[ImageSpec, Lock]:
+    """Return the image spec and the lock that an image says it was made from. name: its tag or digest."""
+    from .planning import images_of, locks_of
+
+    identifier = identifier_of(name) or registry.config(digest).labels.get(LABEL_SPEC, "")
+    specs = images_of(matrix_path)
+    lock = locks_of(matrix_path).read(identifier) if identifier in specs else None
+    if lock is None:
+        raise InputError(
+            f"{registry.repository.at(digest)} says that it is {identifier or 'no image spec'}, for which"
+            f" {matrix_path} has no image or no lock",
+            hint="run the command where the matrix and the locks of that image are",
+        )
+    return specs[identifier], lock
+
+
+def _locked(asked: NamedImage) -> tuple[ImageSpec, Lock]:
+    """Return the image spec and the lock that a person named by the identifier or by a file."""
+    from ..locks.lock_files import parse
+    from .planning import images_of, locks_of
+
+    path, lock = Path(asked.name), None
+    if path.is_file():
+        try:
+            lock = parse(path.read_text(encoding="utf-8"), asked.name)
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{path}: can't be read: {error}") from None
+    identifier = lock.identifier if lock else asked.name
+    specs = images_of(asked.matrix_path)
+    if identifier not in specs:
+        raise InputError(
+            f"{asked.name} is neither a lock of {asked.matrix_path} nor an image in a registry",
+            hint="name a lock by its file, or as `plan --format json` names its image; name an image as"
+            " REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:…",
+        )
+    lock = lock or locks_of(asked.matrix_path).read(identifier)
+    if lock is None:
+        raise MissingError(
+            f"{identifier} has no lock",
+            hint=f"write it: `python -m validator lock --select image={identifier}`",
+        )
+    return specs[identifier], lock
+
+
+def _base(asked: NamedImage, spec: ImageSpec) -> BaseContents:
+    from ..assemble.base_finder import BaseContents, BasePolicy, pinned_bases
+
+    if asked.base == "unlisted":
+        name = spec.base or pinned_bases()[spec.python]
+        return BaseContents(f"registry:{name}")
+
+    from ..pipeline.contents import UNLISTED, base_contents
+
+    try:
+        return base_contents(spec, BasePolicy(asked.base), print_status)
+    except MissingError as error:
+        raise MissingError(
+            f"the packages of the base can't be listed: {error}",
+            hint=UNLISTED,
+        ) from None
 
 
 @click.command("sbom")
@@ -27,7 +221,7 @@ from .trust_options import builder_options, open_registry, trust_path_for
     help="Make the list of an image that was pushed without it from its lock, sign it and attach it.",
 )
 @builder_options("--attach", "the list")
-def command(
+def sbom_command(
     asked: NamedImage,
     output: Path | None,
     attach: bool,
@@ -76,7 +270,7 @@ def _attach(asked: NamedImage, key: str | None, identity: str | None, issuer: st
         )
     from ..certify.trust_file import read_trust_file
     from ..pipeline.contents import list_published
-    from .build_signing import trusted_builder_of
+    from .signing import trusted_builder_of
 
     repository, reference = place
     registry = open_registry(repository, asked.plain_http)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypedDict
@@ -14,14 +15,27 @@ from ..certify.verify import Verified, certificates
 from ..errors import EXIT_FAILED, EXIT_OK
 from ..model.codec import encode
 from ..registry.client import Registry
-from ..registry.names import identifier_of
-from ..reports.printable import json_text
-from .image_contents import digest_in, locked_image
-from .options import format_option, matrix_option, print_status, verbose_option, working_directory
-from .trust_options import certificate_options
+from ..registry.names import Repository, identifier_of
+from ..reports.printable import json_text, one_line
+from .images import name_option
+from .options import (
+    certificate_options,
+    format_option,
+    matrix_option,
+    parse_age,
+    print_status,
+    registry_option,
+    trust_file_option,
+    trust_path_for,
+    verbose_option,
+    working_directory,
+)
+from .program import SuggestingGroup
+from .sbom import digest_in, locked_image
 
 if TYPE_CHECKING:
-    from ..assemble.rebuild import Compared
+    from ..assemble.image import Compared
+    from ..certify.promote import Move
 
 
 @click.command("verify")
@@ -36,7 +50,7 @@ if TYPE_CHECKING:
 @matrix_option
 @format_option("table", "json")
 @verbose_option
-def command(
+def verify_command(
     images: Sequence[str],
     registry: Registry,
     trust: Trust | None,
@@ -74,7 +88,7 @@ def command(
 
 
 def _rebuild(images: Sequence[str], registry: Registry, matrix_path: Path, format_: str) -> int:
-    from ..pipeline.rebuilding import rebuild_image
+    from ..pipeline.contents import rebuild_image
     from ..system.package_sources import host_sources
 
     sources, local = host_sources(), working_directory(matrix_path)
@@ -193,3 +207,159 @@ def _show(digests: dict[str, str], found: dict[str, Verified]) -> None:
                 print_status(f"Limit: {name} on {certificate.host_class}: {limit.sentence}")
         for refused in verified.refused:
             print_status(f"Rejected: {name} {refused.what}: {refused.why}")
+
+
+# `trust export`: write a policy that accepts only images with a good certificate.
+
+
+def _possible(_: click.Context, __: click.Parameter, format_: str) -> str:
+    from ..admission.policies import check_format
+
+    check_format(format_)
+    return format_
+
+
+@click.group("trust", cls=SuggestingGroup)
+def trust_command() -> None:
+    """Write policies that enforce the trust file in other programs."""
+
+
+@trust_command.command("export")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(("cosign", "jq", "policy-controller", "kyverno", "connaisseur")),
+    required=True,
+    callback=_possible,
+    help="cosign: Rego for `cosign verify-attestation --policy`; jq: a filter for its output;"
+    " policy-controller: a ClusterImagePolicy; kyverno: a ClusterPolicy; connaisseur: only an"
+    " error that says why Connaisseur can't enforce a certificate.",
+)
+@click.option(
+    "--driver",
+    "drivers",
+    multiple=True,
+    required=True,
+    metavar="BRANCH",
+    help="A driver of the cluster's nodes: a branch such as 580, or a release; repeatable.",
+)
+@click.option(
+    "--gpu",
+    "gpus",
+    multiple=True,
+    required=True,
+    metavar="MODEL",
+    help="A GPU of the cluster's nodes: h100, 'RTX 4090', or a compute capability such as 9.0; repeatable.",
+)
+@click.option(
+    "--max-age",
+    callback=parse_age,
+    metavar="AGE",
+    help="Reject measurements older than this, such as 7d or 12h.  [default: until the certificate expires]",
+)
+@registry_option
+@click.option(
+    "--fixtures",
+    is_flag=True,
+    help="For tests: accept only certificates of made-up records, signed with a throw-away key.",
+)
+@matrix_option
+@trust_file_option
+@verbose_option
+def export_command(
+    format_: str,
+    drivers: tuple[str, ...],
+    gpus: tuple[str, ...],
+    max_age: timedelta | None,
+    repository: str | None,
+    fixtures: bool,
+    matrix_path: Path,
+    trust_path: Path | None,
+) -> int:
+    """Write a policy that accepts only images with a good certificate for a cluster.
+
+    The certificate must be signed by the key or the identity under `release` in the trust file, cover a
+    driver branch and a GPU of the cluster, contain every check that is required today, have no limit that the
+    trust file refuses, and not have expired.
+    The policy contains only public keys.
+    """
+    from ..admission.policies import demands, policy
+    from ..certify.trust_file import read_trust_file
+
+    trust = read_trust_file(trust_path_for(matrix_path, trust_path))
+    wanted = demands(trust, drivers, gpus, max_age, fixtures=fixtures)
+    place = Repository.parse(repository) if repository else None
+    click.echo(policy(format_, wanted, place), nl=False)
+    if format_ == "policy-controller" and wanted.refuse_limits:
+        print_status(
+            "Warning: policy-controller accepts an image if one of its certificates is good, so an older one,"
+            f" or one of another host class, lets an image run that has {' or '.join(wanted.refuse_limits)}."
+        )
+    if format_ in ("policy-controller", "kyverno") and wanted.signatory.key is not None:
+        print_status(
+            f"Warning: {_TOOLS[format_]} may reject every statement that is signed with a key and is not in a"
+            " transparency log. Test the policy with a certified image first, or sign as an identity."
+        )
+    return EXIT_OK
+
+
+_TOOLS = {"policy-controller": "policy-controller", "kyverno": "Kyverno up to 1.19"}
+
+
+# `promote`: move aliases to the newest certified images.
+
+
+@click.command("promote")
+@certificate_options
+@matrix_option
+@name_option
+@click.option("--dry-run", is_flag=True, help="Show what would move, and move nothing.")
+@format_option("text", "json")
+@verbose_option
+def promote_command(
+    registry: Registry,
+    trust: Trust,
+    max_age: timedelta | None,
+    accept_expired: bool,
+    matrix_path: Path,
+    trust_path: Path | None,
+    additions: str | None,
+    dry_run: bool,
+    format_: str,
+) -> int:
+    """Move the aliases (latest, 2.21, 2.21-driver535) to the best certified images.
+
+    An alias never moves to an image without a valid certificate, or without provenance by a builder in
+    trust.yaml. It moves away from an image that failed or whose certificates expired, even to an older
+    TensorFlow. The exit code is 1 if an alias stays on an image without a valid certificate, because no other
+    fits it.
+    """
+    from ..certify.promote import Rules, promote
+    from ..certify.trust_file import read_trust_file
+
+    rules = Rules(trust, read_trust_file(trust_path_for(matrix_path, trust_path)), max_age, accept_expired)
+    result = promote(
+        registry,
+        rules,
+        additions=additions,
+        dry_run=dry_run,
+        on_move=lambda move: print_status(f"Set {move.alias} to {move.now}"),
+    )
+    if format_ == "json":
+        click.echo(json_text([asdict(move) for move in result]))
+    else:
+        for move in result:
+            click.echo(one_line(_line(move, dry_run)))
+    if not result:
+        print_status(f"{registry.repository} has no certified images and no aliases.")
+    return EXIT_FAILED if any(move.why for move in result) else EXIT_OK
+
+
+def _line(move: Move, dry_run: bool) -> str:
+    if move.moves:
+        verb = "would move" if dry_run else "moved"
+        lost = f", because the old one is no longer good: {move.lost}" if move.lost else ""
+        return f"{move.alias}: {verb} from {move.was or 'nothing'} to {move.now} ({move.image}){lost}"
+    if move.why:
+        return f"{move.alias}: stale, but stays at {move.was}: {move.why}"
+    return f"{move.alias}: stays at {move.was} ({move.image})"

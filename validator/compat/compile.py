@@ -20,8 +20,7 @@ import yaml
 
 from ..versions import CudaVersion
 from . import facts, measurements, policies
-from .builds import build
-from .releases import releases
+from .releases import build, releases
 
 PROBE_TABLE = Path(__file__).parent.parent / "probe" / "data" / "kernels.json"
 _PROBE_TABLE_KEYS = (

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from ..model.prediction import Reason
 from ..versions import ComputeCapability, CudaVersion, DriverRelease
 from . import facts
-from .errors import UnknownDriver
-from .facts import Fact
+from .facts import Fact, UnknownDriver
 from .gpus import CONSUMER, DATA_CENTER
 
 #: Windows drivers, which WSL2 shows, have the number of the Linux branch or one of the next few: R535 has

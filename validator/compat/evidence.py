@@ -15,12 +15,26 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..model.prediction import EAGER_ONLY, Attempt, Limit, Outcome, Prediction, Rank, Reason, decide
-from ..model.situation import EAGER, LINUX, MODES, PYPI, X86_64, XLA
+from ..model.prediction import (
+    EAGER,
+    EAGER_ONLY,
+    LINUX,
+    MODES,
+    PYPI,
+    X86_64,
+    XLA,
+    Attempt,
+    Limit,
+    Outcome,
+    Prediction,
+    Rank,
+    Reason,
+    decide,
+)
 from ..versions import ComputeCapability, CudaVersion, DriverRelease
-from . import facts, gpus, known_issues, loose_values, packages
-from .builds import build
+from . import facts, gpus, known_issues, loose_values
 from .machine import Machine
+from .releases import build
 
 _DECIDES = (Rank.MEASURED,)
 _OVERRULED = {
@@ -312,7 +326,9 @@ def _measured(row: facts.Row, asked: Installed) -> Iterator[Tried]:
 @functools.cache
 def compared_packages() -> frozenset[str]:
     """Return the packages whose versions a prediction can depend on, by name without a CUDA suffix."""
-    return known_issues.named_packages().union(packages.framework_packages(), ("numpy", "nvidia-cuda-nvcc"))
+    return known_issues.named_packages().union(
+        known_issues.framework_packages(), ("numpy", "nvidia-cuda-nvcc")
+    )
 
 
 def _other_software(row: facts.Row, asked: Installed) -> Iterator[str]:

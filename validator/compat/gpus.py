@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from ..model.spec import slug
 from ..versions import ComputeCapability
 from . import facts
-from .errors import UnknownGpu, nearest_clause
-from .facts import Fact
+from .facts import Fact, UnknownGpu, nearest_clause
 
 DATA_CENTER = "data-center"
 PROFESSIONAL = "professional"

@@ -7,15 +7,23 @@ which the driver does when it loads the code. `targets` says which GPUs these ar
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from ..model.prediction import Reason
-from ..versions import ComputeCapability, CudaVersion
+from ..model.prediction import XLA, Reason
+from ..versions import (
+    ComputeCapability,
+    CudaVersion,
+    DriverRelease,
+    InvalidVersion,
+    Range,
+    Version,
+    release_comparer,
+)
 from . import drivers, facts
-from .builds import Isa, KernelGroup, build, isa
 from .facts import Fact
+from .releases import Isa, KernelGroup, Release, Target, build, isa, known_versions, newest, releases
 from .releases import release as find_release
-from .targets import Target
 
 
 @dataclass(frozen=True)
@@ -169,4 +177,298 @@ def _listed(row: facts.Row) -> KernelGroup:
         count=None,
         sass=frozenset(Target.parse(name) for name in names if name.startswith("sm_")),
         ptx={Target.parse(name): None for name in names if name.startswith("compute_")},
+    )
+
+
+# The rule about XLA's own compiler: it must have a target for the GPU.
+
+
+@functools.lru_cache(maxsize=8192)
+def targets_gpu(release: str, capability: ComputeCapability, ptxas: str | None) -> Reason | None:
+    """Return why XLA of a release can't compile for a GPU; None if it can, or if it is not known.
+
+    XLA writes PTX of one ISA version, and of an older one for an older ptxas. If the GPU is not a target of
+    that version, the process ends. ptxas: the version that XLA uses (`12.5.82`), None if it is not known.
+    """
+    first = _first_isa(capability)
+    row = next((row for row in facts.rows("xla", "ptx") if _range(row["releases"]).contains(release)), None)
+    if first is None or row is None:
+        return None
+    text = f"compute capability {capability} is a target from PTX ISA {_text(first)} on"
+    if isa(row["isa"]) < first:
+        return facts.fact(row).fails(
+            f"tensorflow {release} writes PTX ISA {row['isa']}, and {text}, so the process crashes",
+            "xla_without_gpu_target",
+            mode=XLA,
+        )
+    assembled = _isa_of(CudaVersion.parse(ptxas)) if ptxas else None
+    if assembled is not None and assembled < first:
+        return facts.fact(row).fails(
+            f"ptxas {ptxas} assembles PTX up to ISA {_text(assembled)}, and {text}; use a newer CUDA",
+            "xla_without_gpu_target",
+            mode=XLA,
+        )
+    return None
+
+
+@functools.cache
+def _first_isa(capability: ComputeCapability) -> Isa | None:
+    """Return the first PTX ISA with a GPU as a target, if the table has it."""
+    for row in facts.rows("drivers", "ptx"):
+        if str(capability) in row["first_targets"]:
+            return isa(row["isa"])
+    return None
+
+
+@functools.cache
+def _isa_of(cuda: CudaVersion) -> Isa | None:
+    for row in facts.rows("drivers", "ptx"):
+        if str(cuda) in row["cuda"]:
+            return isa(row["isa"])
+    return None
+
+
+def _text(version: Isa) -> str:
+    return f"{version[0]}.{version[1]}"
+
+
+@functools.cache
+def _range(text: str) -> Range:
+    return Range.parse(text, release_comparer)
+
+
+# Rules about cuDNN: the CUDA versions and GPUs that a release supports, what TensorFlow requires, and
+# which cuDNN NVIDIA's images have.
+
+
+@dataclass(frozen=True)
+class Support:
+    """The CUDA versions and GPUs that the cuDNN releases of one range support.
+
+    drivers: CUDA major version -> oldest driver, for every CUDA that has a build. capabilities: those in the
+    support matrix, or with machine code. minimum: the oldest capability with kernels. ptx: the capability of
+    the PTX that newer GPUs compile, or None.
+    """
+
+    first: Version
+    below: Version
+    drivers: Mapping[int, DriverRelease] = field(hash=False)
+    capabilities: frozenset[ComputeCapability]
+    minimum: ComputeCapability
+    ptx: ComputeCapability | None
+    fact: Fact
+
+
+@functools.cache
+def support(version: str) -> Support | None:
+    """Return the support of a cuDNN release (`9.3.0.75`, `9.3`), or None if no table covers it."""
+    asked = Version(version)
+    return next((known for known in _table() if known.first <= asked < known.below), None)
+
+
+@functools.lru_cache(maxsize=8192)
+def fits_gpu(version: str, capability: ComputeCapability) -> Reason:
+    """Decide if a cuDNN release has kernels for a GPU."""
+    known = support(version)
+    if known is None:
+        return _table()[-1].fact.unknown(f"no known support matrix covers cuDNN {version}")
+    if capability < known.minimum:
+        return known.fact.fails(
+            f"cuDNN {version} has kernels for compute capability {known.minimum} and newer,"
+            f" not for {capability}",
+            "cudnn_without_gpu",
+        )
+    if capability in known.capabilities:
+        return known.fact.works(f"cuDNN {version} supports compute capability {capability}")
+    older = [one for one in known.capabilities if one.major == capability.major and one < capability]
+    if older:
+        return known.fact.derived().works(
+            f"cuDNN {version} has machine code for compute capability {max(older)}, which {capability} runs"
+            " by binary compatibility"
+        )
+    if known.ptx is not None and capability > max(known.capabilities):
+        return known.fact.derived().works(
+            f"cuDNN {version} has no machine code for compute capability {capability}: the driver compiles"
+            f" its PTX for {known.ptx}, which does not have every engine"
+        )
+    return known.fact.unknown(
+        f"it is not known whether cuDNN {version} has kernels for compute capability {capability}"
+    )
+
+
+@functools.lru_cache(maxsize=8192)
+def fits_cuda(version: str, cuda: CudaVersion, driver: DriverRelease | None) -> Reason:
+    """Decide if a cuDNN release has a build for a CUDA major version, and the driver is new enough for it.
+
+    driver: None if a forward compatibility package replaces it.
+    """
+    known = support(version)
+    if known is None:
+        return _table()[-1].fact.unknown(f"no known support matrix covers cuDNN {version}")
+    floor = known.drivers.get(cuda.major)
+    if floor is None:
+        return known.fact.fails(
+            f"cuDNN {version} has no build for CUDA {cuda.major}", "cudnn_without_cuda_build"
+        )
+    if driver is not None and driver < floor:
+        return known.fact.fails(
+            f"cuDNN {version} for CUDA {cuda.major} needs driver {floor} or newer; this is {driver}",
+            "driver_too_old",
+        )
+    return known.fact.works(f"cuDNN {version} has a build for CUDA {cuda.major}, for driver {floor} or newer")
+
+
+@functools.lru_cache(maxsize=1024)
+def fits_build(version: str, built_with: str) -> Reason | None:
+    """Decide if TensorFlow, compiled with one cuDNN, accepts another at run time.
+
+    TensorFlow compares only major and minor: the major must be the same, and the minor not older. Return None
+    if the major versions match and the minor is not known (`8`).
+    """
+    rule = facts.rule("cudnn", "cudnn-same-major-newer-minor")
+    runtime, compiled = Version(version), Version(built_with)
+    text = f"TensorFlow was compiled with cuDNN {built_with}, and cuDNN {version} is loaded"
+    if runtime.major != compiled.major:
+        return rule.fails(f"{text}: a different major version", "cudnn_of_another_major")
+    if len(runtime.release) == 1:
+        return None
+    if runtime.minor < compiled.minor:
+        return rule.fails(f"{text}: an older minor version, which it rejects", "cudnn_older_than_built")
+    return rule.works(f"{text}, which is not older")
+
+
+@functools.cache
+def _table() -> tuple[Support, ...]:
+    return tuple(
+        Support(
+            first=Version(row["from"]),
+            below=Version(row["below"]),
+            drivers={int(major): DriverRelease.parse(text) for major, text in row["drivers"].items()},
+            capabilities=frozenset(ComputeCapability.parse(text) for text in row["compute_capabilities"]),
+            minimum=ComputeCapability.parse(row["minimum"]),
+            ptx=ComputeCapability.parse(row["ptx"]) if "ptx" in row else None,
+            fact=facts.fact(row),
+        )
+        for row in facts.rows("cudnn", "cudnn")
+    )
+
+
+def cudnn_of_image(cuda: str, tag: str) -> str:
+    """Return the version of cuDNN in an image of nvidia/cuda, or an empty string if it is not known.
+
+    Return only the major version (`8`) if the facts don't have this image but its tag names it.
+    cuda: the release of CUDA in its tag (`12.4.1`). tag: the part that asks for cuDNN (`cudnn`, `cudnn8`).
+    """
+    for row in facts.rows("base_images", "images"):
+        if cuda in row["cuda"] and tag == row["tag"]:
+            version: str = row["cudnn"]
+            return version
+    return tag.removeprefix("cudnn")
+
+
+# Rules about the environment: a wheel for the Python, the CUDA version, and the path of its libraries.
+
+
+@functools.lru_cache(maxsize=1024)
+def python_wheel(release: Release, python: str) -> Reason:
+    """Decide if a release has a wheel for a Python (`3.12`)."""
+    if python in release.pythons:
+        return _wheels(release.fact).works(f"tensorflow {release.version} has a wheel for Python {python}")
+    return _wheels(release.fact).fails(
+        f"tensorflow {release.version} has no wheel for Python {python},"
+        f" only for {', '.join(release.pythons)}",
+        "python_without_wheel",
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def no_such_release(version: str) -> Reason | None:
+    """Return why a stable release can't be installed, if it does not exist. Return None if it may exist.
+
+    A release may exist although the facts don't have it if it is newer than all of them, or than those of its
+    minor version. Candidates, builds with a local version and releases before 1.0 are in no list.
+    """
+    try:
+        asked = Version(version)
+    except InvalidVersion:
+        return None
+    known = [Version(one) for one in known_versions()]
+    if asked.is_prerelease or asked.is_postrelease or asked.local or not known[0] <= asked < known[-1]:
+        return None
+    same = [one for one in known if one.release[:2] == asked.release[:2]]
+    if asked in known or (same and asked > same[-1]):
+        return None
+    before, after = max(one for one in known if one < asked), min(one for one in known if one > asked)
+    listed = next((one for one in releases() if Version(one.version) == after), newest())
+    return _wheels(listed.fact).fails(
+        f"tensorflow {version} does not exist; the releases before and after it are {before} and {after}",
+        "release_missing",
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def cuda_major(release: Release, cuda: CudaVersion) -> Reason | None:
+    """Return a reason against a CUDA of a different major or older minor version than TensorFlow's."""
+    built = CudaVersion.parse(release.cuda)
+    text = f"tensorflow {release.version} was built with CUDA {built}"
+    # Up to CUDA 10 the names of the libraries hold the minor version too.
+    if cuda.major != built.major or (cuda != built and built.major < 11):
+        return release.fact.fails(
+            f"{text} and loads the libraries of CUDA {built if built.major < 11 else built.major},"
+            f" not of CUDA {cuda}",
+            "cuda_of_another_version",
+        )
+    if cuda < built:
+        return release.fact.unknown(
+            f"{text}; it is not known whether it runs with CUDA {cuda}", "cuda_of_another_version"
+        )
+    return None
+
+
+def _wheels(fact: facts.Fact) -> facts.Fact:
+    """Return the fact with the index as its source. The release's own source is about its tested build."""
+    return facts.Fact(fact.id, "verified", facts.source_line("idx"))
+
+
+@functools.lru_cache(maxsize=1024)
+def search_path(version: str, from_wheels: bool, reached: bool | None) -> Reason | None:
+    """Decide if the wheel's own search path reaches NVIDIA's wheels; None if the path was not read.
+
+    If a library is not found, TensorFlow registers no GPU.
+
+    from_wheels: True if CUDA comes from NVIDIA's wheels. reached: True if something tells the loader about
+    their folders, as images and the venv engine do (assemble/loader_cache.py, engines/venv.py). The
+    reason is then only an advisory, for people who install the wheel by itself. None if that is not known.
+    """
+    known = build(version)
+    if known is None:
+        return None
+    if not known.not_found:
+        return known.fact.works("the wheel searches NVIDIA's wheels for every library it needs")
+    names = ", ".join(known.not_found)
+    missed = names if known.folders else f"NVIDIA's wheels ({names})"
+    text = f"on its own, the wheel does not find {missed}, without which TensorFlow uses no GPU"
+    if from_wheels and reached is False:
+        return known.fact.fails(f"{text}; set LD_LIBRARY_PATH", "library_path_not_set")
+    if from_wheels and reached is None:
+        return known.fact.unknown(f"{text}; LD_LIBRARY_PATH must contain it", "library_path_not_set")
+    return known.fact.advises(
+        f"{text}; images and environments made by this project tell the loader about NVIDIA's folders;"
+        " elsewhere, set LD_LIBRARY_PATH"
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def xla_compiler(nvcc: str, user_cuda: CudaVersion) -> Reason | None:
+    """Say why XLA does not need the driver to compile PTX, if its ptxas is newer than the driver's CUDA.
+
+    nvcc: the version of the nvidia-cuda-nvcc wheel, which contains ptxas. user_cuda: the newest CUDA that the
+    libcuda in use supports.
+    """
+    if CudaVersion.parse(nvcc) <= user_cuda:
+        return None
+    return facts.rule("tensorflow", "xla-uses-ptxas").works(
+        f"XLA compiles its kernels to machine code with ptxas {nvcc}, so they don't need the PTX"
+        f" compiler of a driver for CUDA {user_cuda}",
+        mode=XLA,
     )

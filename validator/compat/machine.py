@@ -3,15 +3,123 @@
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import dataclass
 
-from ..model.prediction import Reason
-from ..model.situation import Host
+from ..errors import InputError
+from ..model.prediction import PYPI, Host, Reason
 from ..model.spec import NO_GPU
-from ..versions import ComputeCapability, CudaVersion, DriverRelease
-from . import drivers, gpus, loose_values, older_releases, platforms
+from ..versions import ComputeCapability, CudaVersion, DriverRelease, Range, release_comparer
+from . import drivers, facts, gpus, loose_values, releases
 from .drivers import UserDriver, user_driver
-from .errors import UnknownGpu
+from .facts import Fact, UnknownGpu
+from .gpus import EMBEDDED, gpu
+
+# Rules about the system, the architecture, the source of the package, the kernel modules and the vendor.
+
+
+@dataclass(frozen=True)
+class Vendor:
+    """Another vendor of GPUs. build: what makes TensorFlow use its GPUs."""
+
+    name: str
+    build: str
+    fact: Fact
+
+
+def without_cuda(release: str, system: str | None, machine: str | None, wheel: str | None) -> Reason | None:
+    """Return why the package of a release has no CUDA on a system and an architecture; None if it has."""
+    known = {"system": system, "machine": machine, "wheel": wheel}
+    for row in facts.rows("platforms", "without_cuda"):
+        conditions = [known[name] in row[name] for name in known if name in row]
+        if all(conditions) and _range(row["releases"]).contains(release):
+            text = f"tensorflow {release} can't use a GPU here: {row['text']}; {row['remedy']}"
+            return facts.fact(row).fails(text, "platform_without_cuda")
+    return None
+
+
+def other_build(wheel: str | None) -> Reason | None:
+    """Return why a package can't be judged by the facts about PyPI's wheels; None if it is one of these."""
+    if wheel in (None, PYPI):
+        return None
+    row = next(row for row in facts.rows("platforms", "builds") if row["wheel"] == wheel)
+    return facts.fact(row).unknown(
+        f"{row['name']} is a different build from the wheel on PyPI: it is not known which GPUs and"
+        " versions it was built for"
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def kernel_modules(flavor: str | None, capability: ComputeCapability) -> Reason | None:
+    """Return why a GPU can't use the open or the proprietary kernel modules; None if it can."""
+    for row in facts.rows("platforms", "modules"):
+        above = "below" in row and capability >= ComputeCapability.parse(row["below"])
+        if row["modules"] == flavor and ComputeCapability.parse(row["from"]) <= capability and not above:
+            text = f"{row['generation']} (compute capability {capability}) {row['text']}; {row['remedy']}"
+            return facts.fact(row).fails(text, row["rule"])
+    return None
+
+
+@functools.lru_cache(maxsize=1024)
+def other_vendor(gpu: str) -> Vendor | None:
+    """Return the vendor of a GPU that is not NVIDIA's, by its name; None for any other name."""
+    for row in facts.rows("platforms", "vendors"):
+        if re.search(row["pattern"], gpu.strip().lower()):
+            return Vendor(row["vendor"], row["build"], facts.fact(row))
+    return None
+
+
+def not_nvidia_text(gpu: str, vendor: Vendor) -> str:
+    """Return the sentence about a GPU of another vendor, for an error and for a reason."""
+    return f'"{gpu}" is a GPU from {vendor.name}: TensorFlow\'s CUDA builds use only NVIDIA GPUs'
+
+
+def not_nvidia(gpu: str) -> Reason | None:
+    """Return why a GPU of another vendor is not used; None for any other name."""
+    vendor = other_vendor(gpu)
+    if vendor is None:
+        return None
+    return vendor.fact.fails(f"{not_nvidia_text(gpu, vendor)}; use {vendor.build}", "not_nvidia")
+
+
+@functools.cache
+def _range(text: str) -> Range:
+    return Range.parse(text, release_comparer)
+
+
+# Say why a value of CUDA_VISIBLE_DEVICES hides every GPU, whatever the machine.
+#
+# CUDA shows the devices that the variable lists, up to the first entry that is not valid.
+
+
+#: No machine has this many GPUs.
+_MANY_GPUS = 64
+
+
+def reason_hidden(value: str) -> Reason | None:
+    """Return why a value hides every GPU; None if some machine shows one, or if the value has a variable."""
+    why = why_hidden(value)
+    if why is None:
+        return None
+    return facts.rule("platforms", "cuda-visible-devices").fails(
+        f"CUDA_VISIBLE_DEVICES={value} hides every GPU from TensorFlow: {why}", "devices_hidden"
+    )
+
+
+def why_hidden(value: str) -> str | None:
+    """Return why no machine shows a GPU with this value, as a clause, or None if some machine may."""
+    first = value.split(",")[0].strip()
+    if not first:
+        return "an empty value shows no GPU"
+    if re.fullmatch(r"-\d+", first):
+        return "a negative index shows no GPU"
+    if re.fullmatch(r"\d{1,9}", first):
+        return f"no machine has a GPU {int(first)}" if int(first) >= _MANY_GPUS else None
+    if re.match(r"(?i)all$", first):
+        return '"all" is not an index: it shows no GPU'
+    if re.match(r"(?i)(GPU|MIG)-|\$", first):
+        return None
+    return f'"{first}" is neither an index nor a UUID: it shows no GPU'
 
 
 # Compared by identity, which is fast: equal descriptions of a machine get the same one from the cache.
@@ -50,10 +158,10 @@ def judge_host(host: Host) -> Machine:
     driver = loose_values.driver(host.driver)
     shown = loose_values.cuda(host.driver_cuda)
     if driver is None and shown is not None:
-        driver = older_releases.driver_with(shown, on_windows)
+        driver = releases.driver_with(shown, on_windows)
     linux = _linux_branch(driver) if driver and on_windows else driver
     if capability is not None and not on_windows:
-        wrong = platforms.kernel_modules(host.kernel_modules, capability)
+        wrong = kernel_modules(host.kernel_modules, capability)
         reasons += (wrong,) if wrong else ()
     facts = {"driver": linux, "gpu": capability, "system": host.system}
     missing = tuple(name for name, value in facts.items() if value is None)
@@ -86,7 +194,7 @@ def runs_toolkit(machine: Machine, toolkit: CudaVersion) -> Reason | None:
     if machine.driver is None:
         return None
     lifted_to = machine.user.lifted_to if machine.user else None
-    floor = older_releases.oldest_driver(toolkit, machine.on_windows)
+    floor = releases.oldest_driver(toolkit, machine.on_windows)
     if (
         floor is not None
         and lifted_to is None
@@ -116,7 +224,7 @@ def _gpu(
         try:
             known = gpus.gpu(name)
         except UnknownGpu:
-            other = platforms.not_nvidia(name)
+            other = not_nvidia(name)
             return given, None, None, (other,) if other else ()
         return given or known.compute_capability, known.slug, known.kind, ()
     kinds = {one.kind for one in gpus.gpus() if one.compute_capability == given}
@@ -129,3 +237,94 @@ def _linux_branch(driver: DriverRelease) -> DriverRelease | None:
         return driver
     branch = drivers.branch_of(driver.branch)
     return DriverRelease(branch.number) if branch else None
+
+
+# Read a GPU and a driver as people write them, and say what is wrong with other text.
+
+
+#: The longest text that is read. The names that drivers report are much shorter.
+_LONGEST = 200
+_CAPABILITY = re.compile(
+    r"(?:(?:cuda )?compute[ _]?cap(?:ability)?\s*[:=]?\s*)?(\d{1,2}\.\d|sm_\d{2,3})", re.IGNORECASE
+)
+#: How nvidia-smi prints both: `Driver Version: 535.183.01   CUDA Version: 12.2`.
+_DRIVER = re.compile(r"driver(?: version)?\s*[:=]?\s*[rv]?(\d{3}[\d.]*)", re.IGNORECASE)
+_CUDA = re.compile(r"cuda(?: version)?\s*[:=]?\s*v?(\d{1,2}\.\d+)", re.IGNORECASE)
+#: Numbers below this are versions of CUDA. Drivers for CUDA have greater ones.
+_FIRST_DRIVER = 100
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU. name: as the facts write it; None if only the capability was given. is_jetson: in a Jetson."""
+
+    capability: ComputeCapability
+    name: str | None = None
+    is_jetson: bool = False
+
+
+@dataclass(frozen=True)
+class Driver:
+    """A driver: its release or branch, or the CUDA version that `nvidia-smi` shows for it."""
+
+    release: str | None = None
+    cuda: str | None = None
+
+
+def parse_gpu(text: str) -> Gpu:
+    """Parse a name (`a100`, `RTX 4090`) or a compute capability (`8.0`, `compute capability 8.0`).
+
+    Raises UnknownGpu, with the nearest names, for an unknown one, and InputError for another vendor's.
+    """
+    text = _short(text, "GPU")
+    if found := _CAPABILITY.fullmatch(text):
+        return Gpu(ComputeCapability.parse(found[1]))
+    try:
+        known = gpu(text)
+    except UnknownGpu:
+        vendor = other_vendor(text)
+        if vendor is None:
+            raise
+        raise InputError(not_nvidia_text(text, vendor), hint=f"use {vendor.build}") from None
+    return Gpu(known.compute_capability, known.name, known.kind == EMBEDDED)
+
+
+def parse_driver(text: str) -> Driver:
+    """Parse a release (`535.183.01`), a branch (`R535`), the CUDA version of `nvidia-smi` (`12.2`), or the
+    line of `nvidia-smi` that has both. Raises InputError for other text, and UnknownDriver for a branch whose
+    number is much too great.
+    """
+    text = _short(text, "driver")
+    if (found := _DRIVER.search(text)) or (found := _CUDA.search(text)):
+        text = found[1]
+    cuda = loose_values.cuda(text)
+    if cuda is not None and cuda.major < _FIRST_DRIVER:
+        return Driver(cuda=str(_known(cuda)))
+    release = loose_values.driver(text)
+    if release is None or release.branch < _FIRST_DRIVER:
+        raise InputError(
+            f'"{text}" is neither a driver nor a CUDA version',
+            hint="the first lines of `nvidia-smi` show both, such as 535.183.01 and 12.2",
+        )
+    drivers.refuse_mistyped(release)
+    return Driver(str(release))
+
+
+def _known(cuda: CudaVersion) -> CudaVersion:
+    if releases.driver_with(cuda) is None:
+        newest = drivers.branches()[-1]
+        raise InputError(
+            f"no known driver branch shows CUDA {cuda} in nvidia-smi; the newest that is known is"
+            f" R{newest.number} with CUDA {newest.cuda}",
+            hint="give the driver's release instead, which nvidia-smi shows too",
+        )
+    return cuda
+
+
+def _short(text: str, what: str) -> str:
+    text = text.strip()
+    if len(text) > _LONGEST:
+        raise InputError(
+            f"the text for the {what} is longer than {_LONGEST} characters", hint="give its name"
+        )
+    return text

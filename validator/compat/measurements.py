@@ -16,12 +16,11 @@ from typing import Any
 import msgspec
 
 from ..model import codec
-from ..model.codec import DocumentError
+from ..model.codec import DocumentError, now_utc, parse_timestamp
 from ..model.diagnosis import shortened
 from ..model.prediction import CHECKS_OF_XLA, Limit, Outcome, Rank
 from ..model.report import CheckOutcome, CheckResult, Finding, Report, ReportError, report_of, versions_of
 from ..model.spec import Choice, ImageSpec, Variant, cell_identifier, host_identifier
-from ..model.timestamps import now_utc, parse_timestamp
 from ..model.verdict import COMPUTES_AS_USERS_DO, IN_FULL_FLOAT32, outcomes
 from ..versions import ComputeCapability, CudaVersion, DriverRelease, is_numbers, leading_numbers, major_minor
 from . import facts, gpus, loose_values

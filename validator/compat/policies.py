@@ -9,14 +9,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..conditions import fact_kind
-from ..model.prediction import Outcome, Reason
-from ..model.situation import LINUX, MODES, PYPI, X86_64, Host, Software
+from ..model.prediction import LINUX, MODES, PYPI, X86_64, Host, Outcome, Reason, Software
 from ..model.spec import AS_BUILT, LATEST, RECOMMENDED, Choice, ImageSpec, Variant
 from ..versions import Range, Version, is_release_of, major_minor, release_comparer
-from . import cudnn as cudnn_rules
 from . import facts, gpus, known_issues
-from .errors import PolicyError, nearest_clause, nearest_versions
-from .facts import Fact
+from . import kernels as cudnn_rules
+from .facts import Fact, PolicyError, nearest_clause, nearest_versions
 from .judge import judge
 from .releases import Release
 from .releases import release as find_release

@@ -7,10 +7,179 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..versions import InvalidVersion, Version, major, major_minor
-from . import facts
-from .errors import UnknownRelease, nearest_clause, nearest_versions
-from .facts import Fact
+from ..versions import (
+    ComputeCapability,
+    CudaVersion,
+    DriverRelease,
+    InvalidVersion,
+    Version,
+    leading_numbers,
+    major,
+    major_minor,
+)
+from . import drivers, facts
+from .facts import Fact, UnknownRelease, nearest_clause, nearest_versions
+
+# The targets that device code is compiled for, as compilers name them: `sm_90`, `sm_90a`, `sm_100f`.
+#
+# Without a suffix, machine code runs on the same major compute capability with the same or a higher minor
+# one, and PTX can be compiled for every capability that is not lower. Code for `a` (architecture-specific)
+# is for exactly that capability, and code for `f` (family-specific) for the capabilities of the same family
+# that are not lower. Source: PTX ISA, directive `.target`.
+
+
+SPECIFIC, FAMILY = "a", "f"
+
+_NAME = re.compile(r"(?:sm_|compute_)?(\d{2,}|\d+\.\d)([af]?)")
+
+
+@dataclass(frozen=True, order=True)
+class Target:
+    """A target of device code. suffix: `a`, `f` or empty."""
+
+    capability: ComputeCapability
+    suffix: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """Read `9.0a`, `90a`, `sm_90a` or `compute_90a`. Raises ValueError for other text."""
+        match = _NAME.fullmatch(text.strip().lower())
+        if not match:
+            raise ValueError(f'"{text}" is not a target of device code (expected something like sm_90a)')
+        return cls(ComputeCapability.parse(match[1]), match[2])
+
+    @property
+    def number(self) -> str:
+        """The name without `sm_`: `90a`."""
+        return self.capability.sm.removeprefix("sm_") + self.suffix
+
+    def runs_on(self, gpu: ComputeCapability) -> bool:
+        """Return True if machine code for this target runs on a GPU."""
+        if self.suffix:
+            return self._specific_to(gpu)
+        return self.capability.major == gpu.major and self.capability.minor <= gpu.minor
+
+    def compiles_for(self, gpu: ComputeCapability) -> bool:
+        """Return True if PTX for this target can be compiled for a GPU."""
+        return self._specific_to(gpu) if self.suffix else self.capability <= gpu
+
+    def _specific_to(self, gpu: ComputeCapability) -> bool:
+        if self.suffix == FAMILY and gpu in _family(self.capability):
+            return self.capability <= gpu
+        return self.capability == gpu
+
+    def __str__(self) -> str:
+        return f"{self.capability}{self.suffix}"
+
+
+@functools.cache
+def _family(capability: ComputeCapability) -> frozenset[ComputeCapability]:
+    for row in facts.rows("drivers", "families"):
+        members = frozenset(map(ComputeCapability.parse, row["compute_capabilities"]))
+        if capability in members:
+            return members
+    return frozenset((capability,))
+
+
+# Facts read from TensorFlow's own wheels (`data/builds.yaml`). They take precedence over published tables.
+#
+# Not every patch release was inspected. For the others, the nearest one of the same minor version is used,
+# and the fact is derived, not measured.
+
+
+#: PTX ISA version: (8, 5).
+Isa = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class KernelGroup:
+    """Translation units with the same device code.
+
+    count: the number of units, None if the wheel was not opened. sass: targets with machine code. ptx:
+    targets with PTX, each with the ISA version if that was read. library: `nccl` if they are that library's.
+    """
+
+    count: int | None
+    sass: frozenset[Target]
+    ptx: Mapping[Target, Isa | None] = field(hash=False)
+    library: str | None = None
+
+
+@dataclass(frozen=True)
+class Build:
+    """The facts read from one wheel.
+
+    cudnn: the version of the cuDNN headers that it was compiled with, None if unknown.
+    folders: the folders of NVIDIA's wheels in its own search path. not_found: sonames of libraries that it
+    needs and that are in none of these folders.
+    """
+
+    version: str
+    cudnn: str | None
+    kernels: tuple[KernelGroup, ...]
+    folders: tuple[str, ...]
+    not_found: tuple[str, ...]
+    fact: Fact
+
+
+@functools.cache
+def build(version: str) -> Build | None:
+    """Return the build of a release, or of the nearest patch release that was opened, or None."""
+    opened = _opened()
+    if version in opened:
+        return _build(opened[version], version)
+    asked = Version(version)
+    siblings = [
+        other
+        for other in opened
+        if major_minor(other) == major_minor(version) and Version(other).is_prerelease == asked.is_prerelease
+    ]
+    if not siblings:
+        return None
+    nearest = min(siblings, key=lambda other: abs(Version(other).micro - asked.micro))
+    return _build(opened[nearest], version)
+
+
+def _opened() -> dict[str, facts.Row]:
+    return {row["tensorflow"]: row for row in facts.rows("builds", "builds")}
+
+
+def fact_of(row: facts.Row) -> Fact:
+    """Return the identifier, status and source of a row of builds.yaml, which names no sources."""
+    return Fact(
+        f"build-{row['tensorflow']}",
+        row["status"],
+        f"inspection of {row['wheel']['file']} on {row['date']}",
+    )
+
+
+def _build(row: facts.Row, version: str) -> Build:
+    libraries = row.get("pip_libraries", {})
+    measured = fact_of(row)
+    return Build(
+        version=row["tensorflow"],
+        cudnn=row["build"]["cudnn_headers"],
+        kernels=tuple(_group(group) for group in row["kernels"]),
+        folders=tuple(libraries.get("folders", ())),
+        not_found=tuple(libraries.get("missing_required", ())),
+        fact=measured if row["tensorflow"] == version else measured.derived(),
+    )
+
+
+def _group(group: facts.Row) -> KernelGroup:
+    return KernelGroup(
+        count=group["fatbins"],
+        sass=frozenset(Target.parse(str(number)) for number in group["sass"]),
+        ptx={Target.parse(str(number)): isa(text) for number, text in group["ptx"].items()},
+        library=group.get("library"),
+    )
+
+
+def isa(text: str) -> Isa:
+    """Return (8, 5) for `8.5`."""
+    major, minor = leading_numbers(text)
+    return major, minor
+
 
 _SERIES = re.compile(r"\d+\.\d+")
 
@@ -144,4 +313,137 @@ def _release(row: facts.Row, extra: facts.Row | None) -> Release:
         fact=facts.fact(row),
         extra=extra["wheels"] if extra else {},
         extra_fact=facts.fact(extra) if extra else None,
+    )
+
+
+# TensorFlow releases that are too old for images, and the drivers that their CUDA toolkits need.
+#
+# People still ask about them, and paste their logs.
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The oldest driver that runs a CUDA toolkit; from CUDA 11 on, every toolkit of the major version."""
+
+    driver: DriverRelease
+    fact: Fact
+
+
+@functools.lru_cache(maxsize=1024)
+def release_of_any_age(version: str) -> Release | None:
+    """Return the facts of a release (`2.18.0`, `1.15`), or None if they don't have it.
+
+    Text after the numbers does not matter (`2.17.0+nv25.2`). Two numbers stand for the newest release of the
+    series. A release before those in `releases()` has the version as it was given.
+    """
+    numbers = leading_numbers(version)
+    if len(numbers) < 2:
+        return None
+    minor = f"{numbers[0]}.{numbers[1]}"
+    for row in facts.rows("older", "releases"):
+        if row["minor"] == minor:
+            return _older(row, ".".join(map(str, numbers[:3])))
+    try:
+        return release(version.strip())
+    except UnknownRelease:
+        pass
+    try:
+        return release(".".join(map(str, numbers[:3])))
+    except UnknownRelease:
+        return None
+
+
+def nearest_inspected(version: str) -> Release | None:
+    """Return the inspected release nearest to one that was not: before 2.8, a candidate or a nightly.
+
+    None for a release that was inspected, and for one that can't exist.
+    """
+    try:
+        asked = Version(version)
+    except InvalidVersion:
+        return None
+    known = releases()
+    if any(Version(one.version) == asked for one in known):
+        return None
+    if any(row["minor"] == major_minor(version) for row in facts.rows("older", "releases")):
+        return known[0]
+    last = Version(known[-1].version).release
+    if not asked.is_prerelease or asked.release[:2] > (last[0], last[1] + 1):
+        return None
+    same = [one for one in known if one.minor == major_minor(version)]
+    exact = [one for one in same if Version(one.version).release == asked.release]
+    return exact[0] if exact else (same or known)[-1]
+
+
+@functools.cache
+def every_python() -> tuple[str, ...]:
+    """Return every Python that a release has a wheel for, oldest first, and the one after the newest."""
+    rows = (*facts.rows("older", "releases"), *facts.rows("tensorflow", "releases"))
+    known = sorted({leading_numbers(python)[:2] for row in rows for python in row["pythons"]})
+    known.append((known[-1][0], known[-1][1] + 1))
+    return tuple(f"{major}.{minor}" for major, minor in known)
+
+
+@functools.cache
+def known_versions() -> tuple[str, ...]:
+    """Return every stable release in the facts, oldest first; before 2.8 one for each minor version."""
+    older = [f"{known.version}.0" for known in older_releases()]
+    return (*older, *(known.version for known in releases() if not known.prerelease))
+
+
+@functools.cache
+def older_releases() -> tuple[Release, ...]:
+    """Return the releases before 2.8, oldest first; one for each minor version (`2.7`)."""
+    return tuple(_older(row, row["minor"]) for row in reversed(facts.rows("older", "releases")))
+
+
+def newest_with_cuda(cuda: str) -> Release | None:
+    """Return the newest of the older releases that opens the libraries of this CUDA, or None."""
+    numbers = leading_numbers(cuda)
+    if not numbers:
+        return None
+    # Up to CUDA 10 the names of its libraries hold the major and the minor version, later only the major.
+    significant = 2 if numbers[0] < 11 else 1
+    for row in facts.rows("older", "releases"):
+        if leading_numbers(row["cuda"])[:significant] == numbers[:significant]:
+            return _older(row, row["minor"])
+    return None
+
+
+@functools.lru_cache(maxsize=1024)
+def oldest_driver(cuda: CudaVersion, windows: bool) -> Floor | None:
+    """Return the oldest driver that runs a toolkit, on Linux or on Windows; None if it is not known."""
+    every = drivers.minor_version(cuda.major)
+    if every is not None:
+        return Floor(every.windows if windows else every.driver, every.fact)
+    for row in facts.rows("older", "drivers"):
+        if row["cuda"] == str(cuda):
+            return Floor(DriverRelease.parse(row["windows" if windows else "linux"]), facts.fact(row))
+    return None
+
+
+@functools.cache
+def driver_with(cuda: CudaVersion, windows: bool = False) -> DriverRelease | None:
+    """Return the oldest driver for which nvidia-smi shows a CUDA version; None if the tables don't have it.
+
+    From CUDA 11 on, this is a whole branch, or on Windows a release that runs every toolkit of that CUDA.
+    """
+    branch = drivers.branch_for(cuda)
+    if branch is not None:
+        known, every = DriverRelease(branch.number), drivers.minor_version(cuda.major)
+        return max(known, every.windows) if windows and every is not None else known
+    floor = oldest_driver(cuda, windows)
+    return floor.driver if floor is not None and drivers.minor_version(cuda.major) is None else None
+
+
+def _older(row: facts.Row, version: str) -> Release:
+    return Release(
+        version=version,
+        pythons=tuple(row["pythons"]),
+        cuda=row["cuda"],
+        cudnn=row["cudnn"],
+        extra_style="none",
+        fact=facts.fact(row),
+        package=row.get("package", "tensorflow"),
+        lowest_gpu=row["gpu"],
     )

@@ -10,8 +10,7 @@ import msgspec
 
 from ..errors import MissingError
 from ..resources import install_hint
-from .columns import Column, Kind, columns_of
-from .tables import SCHEMA_VERSION, Table
+from .tables import SCHEMA_VERSION, Column, Kind, Table, columns_of
 
 if TYPE_CHECKING:
     import pyarrow

@@ -12,21 +12,32 @@ certificate for that host class, even if the image is certified on another model
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import Enum
 
-from ..compat import policies
+import pynvml
+
+from ..certify.trust import Trust
+from ..certify.verify import certificates
+from ..compat import gpus, policies
+from ..compat.drivers import parse_release
+from ..compat.facts import UnknownGpu
 from ..compat.gpus import model_of
 from ..compat.predict import predict
 from ..compat.releases import Release
 from ..compat.releases import release as find_release
-from ..model.certificate import Certificate, Failure
+from ..errors import InputError, MissingError, ValidatorError
 from ..model.prediction import Limit, Outcome
-from ..model.spec import AS_BUILT, LATEST, Cell, ImageSpec, Variant
+from ..model.record import REHEARSAL, Certificate, Failure
+from ..model.spec import AS_BUILT, LATEST, Cell, HostClass, ImageSpec, Variant, host_identifier
+from ..registry.client import Registry
 from ..registry.names import identifier_of
+from ..system.pools import map_in_threads
 from ..versions import ComputeCapability, DriverRelease, is_release_of, version_or_oldest
-from .host import Host
 
 
 class Standing(str, Enum):
@@ -312,3 +323,262 @@ def _wheels(certificates: Sequence[Certificate]) -> Mapping[str, str] | None:
     if not certificates:
         return None
     return {"nvidia-cuda-runtime": certificates[0].cuda, "nvidia-cudnn": certificates[0].cudnn}
+
+
+# Look up the images of a registry, verify their certificates, and assess them for a host.
+
+
+#: The number of lookups at a time. They mostly wait for the registry.
+_AT_ONCE = 4
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The conditions that a certificate must meet.
+
+    trust: whose certificates count. max_age: the oldest measurement to accept. accept_expired: accept
+    expired certificates. now: None for the current time.
+    """
+
+    trust: Trust
+    max_age: timedelta | None = None
+    accept_expired: bool = False
+    now: datetime | None = None
+
+
+def tagged_images(
+    registry: Registry, tensorflow: str | None, python: str | None, additions: str | None = None
+) -> list[TaggedImage]:
+    """Return the images of a registry with this TensorFlow and Python, best first.
+
+    additions: the name of what was added to them; None for images to which nothing was added.
+    Raises MissingError if the registry has no images, InputError if it only has others.
+    """
+    tags = registry.tags()
+    found = [image for tag in tags if (image := TaggedImage.of_tag(tag))]
+    if not found:
+        only = any(tag.startswith(REHEARSAL) for tag in tags)
+        raise MissingError(
+            f"no image is published in {registry.repository} yet: it has "
+            + (f"only images of a {REHEARSAL}, which prove nothing" if only else "no images of this project"),
+            hint=f"`build-matrix --push {registry.repository}` publishes images, and `run --uncertified`"
+            " without --registry starts one from the local Docker Engine. If there should be images, check"
+            " the name, and whether you are logged in",
+        )
+    alike = [image for image in found if image.additions == additions]
+    if not alike:
+        names = sorted({image.additions for image in found if image.additions})
+        which = f"with the additions {additions}" if additions else "without additions"
+        raise InputError(
+            f"{registry.repository} has no image {which}",
+            hint=f"it has images with the additions {', '.join(names)}; name them with --name"
+            if names
+            else "it has only images without additions; leave out --name",
+        )
+    wanted = [image for image in alike if image.is_of(tensorflow, python)]
+    if not wanted:
+        asked = [f"TensorFlow {tensorflow}"] * bool(tensorflow) + [f"Python {python}"] * bool(python)
+        there = sorted({f"{image.tensorflow} with {image.python}" for image in alike})
+        raise InputError(
+            f"{registry.repository} has no image with {' and '.join(asked)}",
+            hint=f"it has TensorFlow and Python {', '.join(there)}",
+        )
+    return sorted(wanted, key=lambda image: image.preference, reverse=True)
+
+
+def without_certificates(registry: Registry) -> str:
+    """Return what to do if no image of a registry is certified, as a hint."""
+    return (
+        "`run --uncertified` starts an image that is not certified, and says what is predicted of it."
+        f" `build-matrix --push {registry.repository}` on a machine with a GPU measures images, and `certify`"
+        " certifies them"
+    )
+
+
+def inspect_tag(registry: Registry, image: TaggedImage, terms: Terms) -> Candidate:
+    """Resolve a tag and verify the certificates of its image.
+
+    Raises MissingError if the registry cannot be reached. Whatever is wrong with the image itself, or with
+    what is attached to it, is listed in `Candidate.problems`.
+    """
+    try:
+        digest = registry.digest_of(image.tag)
+        if digest is None:
+            return Candidate(image, None, (), ("the tag no longer exists",))
+        return inspect_digest(registry, image, digest, terms)
+    except MissingError:
+        raise
+    except ValidatorError as error:
+        return Candidate(image, None, (), (str(error),))
+
+
+def inspect_digest(registry: Registry, image: TaggedImage, digest: str, terms: Terms) -> Candidate:
+    """Verify the certificates of an image whose digest is known. Raises like `inspect_tag`."""
+    try:
+        if registry.manifest(digest) is None:
+            return Candidate(image, None, (), (f"the registry does not have {digest}",))
+        verified = certificates(
+            registry, digest, terms.trust,
+            max_age=terms.max_age, accept_expired=terms.accept_expired, now=terms.now,
+        )  # fmt: skip
+    except MissingError:
+        raise
+    except ValidatorError as error:
+        return Candidate(image, digest, (), (str(error),))
+    problems = [f"its certificate {one.what} is rejected: {one.why}" for one in verified.refused]
+    others = [one for one in verified.certificates if one.image != image.identifier]
+    problems += [
+        f"its certificate is for {one.image}, so the tag points at the wrong image" for one in others
+    ]
+    good = tuple(one for one in verified.certificates if one.image == image.identifier)
+    # A certificate that a failure invalidated is rejected for the same reason.
+    told = {one.taken_back_by for one in verified.refused}
+    problems += [one.why for one in verified.failures if one not in told]
+    return Candidate(image, digest, good, tuple(dict.fromkeys(problems)), verified.failures)
+
+
+def recommend(
+    registry: Registry, wanted: Iterable[TaggedImage], host: Host, terms: Terms
+) -> list[Assessment]:
+    """Assess every image for the host. Returns them best first."""
+    found = map_in_threads(lambda image: inspect_tag(registry, image, terms), wanted, _AT_ONCE)
+    return best_first(assess_candidate(one, host) for one in found)
+
+
+def assess_candidate(candidate: Candidate, host: Host) -> Assessment:
+    """Predict and assess an image for the host."""
+    return assess(candidate, host, forecast(candidate.image, candidate.certificates, host))
+
+
+# The host that an image will run on: its driver and its GPUs, as asked for or as NVML reports them.
+
+
+_CAPABILITY = re.compile(r"\d{1,2}\.\d|sm_\d{2,3}", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU. name: as reported by the driver or given by a user; None if only the capability is known."""
+
+    capability: ComputeCapability
+    name: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.capability})" if self.name else f"compute capability {self.capability}"
+
+
+@dataclass(frozen=True)
+class Host:
+    """A driver with at least one GPU. driver: a release, or a branch that a user asks about."""
+
+    driver: DriverRelease
+    gpus: tuple[Gpu, ...]
+
+    @property
+    def capabilities(self) -> tuple[ComputeCapability, ...]:
+        """The compute capabilities without repetition, in ascending order."""
+        return tuple(sorted({gpu.capability for gpu in self.gpus}))
+
+    @property
+    def classes(self) -> tuple[HostClass, ...]:
+        """The host class of each kind of GPU, for predictions."""
+        return tuple(dict.fromkeys(_class(self.driver, gpu) for gpu in self.gpus))
+
+    @property
+    def identifiers(self) -> frozenset[str]:
+        """The names under which its kinds of GPU are measured, such as `r580-h100`."""
+        branch = DriverRelease(self.driver.branch)
+        return frozenset(
+            host_identifier(branch, gpu.name and gpus.model_of(gpu.name), gpu.capability) for gpu in self.gpus
+        )
+
+    def __str__(self) -> str:
+        counted = Counter(map(str, self.gpus))
+        cards = ", ".join(f"{count} of {name}" if count > 1 else name for name, count in counted.items())
+        return f"driver {self.driver} with {cards}"
+
+
+def parse_driver(text: str) -> DriverRelease:
+    """Parse the value of `--driver`. Raises InputError."""
+    try:
+        return parse_release(text)
+    except ValueError as error:
+        raise InputError(f"--driver: {error}") from None
+
+
+def parse_gpus(texts: Sequence[str]) -> tuple[Gpu, ...]:
+    """Parse the values of `--gpu`: names or compute capabilities. Raises InputError for unknown ones."""
+    return tuple(_parse_gpu(text.strip()) for text in texts)
+
+
+def _parse_gpu(text: str) -> Gpu:
+    if _CAPABILITY.fullmatch(text):
+        return Gpu(ComputeCapability.parse(text))
+    known = gpus.gpu(text)
+    return Gpu(known.compute_capability, known.name)
+
+
+def _class(driver: DriverRelease, gpu: Gpu) -> HostClass:
+    model = _slug(gpu.name)
+    return HostClass(host_identifier(driver, model, gpu.capability), driver, gpu.capability, model)
+
+
+def _slug(name: str | None) -> str | None:
+    if name is None:
+        return None
+    try:
+        return gpus.gpu(name).slug
+    except UnknownGpu:
+        return None
+
+
+_ASK = "describe a host with --driver and --gpu, for example --driver 535.183.01 --gpu a100"
+
+
+def this_host() -> Host:
+    """Ask NVML for the driver and GPUs of this machine. Raises MissingError if none is found or answers."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        raise _without_driver(error) from error
+    try:
+        driver = DriverRelease.parse(pynvml.nvmlSystemGetDriverVersion())
+        found = tuple(_gpu(index) for index in range(pynvml.nvmlDeviceGetCount()))
+    except (pynvml.NVMLError, ValueError) as error:
+        raise MissingError(
+            f"the NVIDIA driver on this machine does not report its version or GPUs: {error}", hint=_ASK
+        ) from error
+    finally:
+        pynvml.nvmlShutdown()
+    if not found:
+        raise MissingError(
+            f"the NVIDIA driver {driver} is installed, but it sees no GPU",
+            hint=f"run `nvidia-smi -L`, or {_ASK}",
+        )
+    return Host(driver, found)
+
+
+def _gpu(index: int) -> Gpu:
+    device = pynvml.nvmlDeviceGetHandleByIndex(index)
+    major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(device)
+    return Gpu(ComputeCapability(major, minor), pynvml.nvmlDeviceGetName(device))
+
+
+def _without_driver(error: pynvml.NVMLError) -> MissingError:
+    """Explain why NVML did not start. Return codes: NVML API reference, nvmlReturn_t."""
+    if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
+        return MissingError(
+            "this machine has no NVIDIA driver: libnvidia-ml.so.1, which is part of it, was not found",
+            hint=_ASK,
+        )
+    if error.value == pynvml.NVML_ERROR_DRIVER_NOT_LOADED:
+        return MissingError(
+            "the NVIDIA driver is installed, but its kernel module is not loaded",
+            hint=f"run `sudo modprobe nvidia` or restart the machine, or {_ASK}",
+        )
+    if error.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
+        return MissingError(
+            "the NVIDIA driver was updated, but the kernel still runs the older module",
+            hint=f"restart the machine, or {_ASK}",
+        )
+    return MissingError(f"the NVIDIA driver on this machine does not answer: {error}", hint=_ASK)

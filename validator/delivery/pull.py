@@ -12,35 +12,33 @@ from docker.errors import DockerException, ImageNotFound
 from ..assemble.image_names import LABEL_SPEC
 from ..certify.promote import ALIAS
 from ..engines.docker import endpoint, transfer
-from ..engines.docker.failures import engine_gone
+from ..engines.docker.endpoint import engine_gone
 from ..engines.docker.images import list_images
 from ..errors import InputError, MissingError, ValidatorError
-from ..model.certificate import Certificate
 from ..model.prediction import Outcome
+from ..model.record import Certificate
 from ..model.spec import JUPYTER_PORT
 from ..registry.client import Registry
 from ..registry.names import LATEST, is_digest, tag_of
 from ..system import processes
-from .candidates import (
-    Terms,
-    assess_candidate,
-    inspect_digest,
-    inspect_tag,
-    tagged_images,
-    without_certificates,
-)
 from .choose import (
     Candidate,
+    Host,
     Standing,
     TaggedImage,
+    Terms,
+    assess_candidate,
     coverage,
     covering,
     forecast,
+    inspect_digest,
+    inspect_tag,
     limits_of,
     measured_on,
+    tagged_images,
     why_not_covered,
+    without_certificates,
 )
-from .host import Host
 from .start import Image
 
 Tell = Callable[[str], None]

@@ -10,25 +10,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
-from ..certify.acceptance import Certifier
+from ..certify import attached, signatures
+from ..certify.acceptance import Certifier, NotCertifiable
+from ..certify.attached import BundleError, parse_bundle
 from ..certify.challenges import IssuedChallenges
-from ..certify.eligibility import NotCertifiable
 from ..certify.issue_certificate import certify
 from ..certify.promote import Rules, promote
-from ..certify.rehearsal import attach_rehearsal, rehearsed
-from ..certify.signing import Signer
+from ..certify.signatures import NotVerified, Signer
+from ..certify.statement import REHEARSAL_PREDICATE, STATEMENT_V1
 from ..certify.trust import Trust
 from ..certify.trust_file import TrustFile
 from ..certify.verify import certificates
 from ..errors import ValidatorError
-from ..model.record import REHEARSAL, Record
-from ..model.timestamps import format_timestamp
+from ..model import codec
+from ..model.codec import DocumentError, format_timestamp
+from ..model.record import REHEARSAL, Origin, Record
 from ..registry.client import Registry
 from ..registry.names import tag_of
-from .candidates import Terms, recommend
-from .choose import Standing, TaggedImage
-from .host import Host
+from .choose import Host, Standing, TaggedImage, Terms, recommend
 from .pull import Engine, NotCertified, SelectedImage, local_ids, select_named
 
 #: The alias of a rehearsal. No command pulls by it.
@@ -171,3 +172,68 @@ def _pull(stage: Stage, best: Rehearsed, engine: Engine, progress: Callable[[str
     )
     engine.pull(by_digest, local_ids(stage.registry, best.digest), progress)
     return Step(best.record.image, "pull", f"{why}; it was then pulled by its digest")
+
+
+# Sign what a rehearsal measured (`build-matrix --rehearse`), in a statement that is never a certificate.
+#
+# A rehearsal goes the whole way from an image to a signed statement in a registry without a real GPU. Its
+# statements have a predicate type of their own. `read_statement` and `verified_statement` reject it before
+# they look at the signature, so there is no key, option or trust file with which one counts.
+
+
+_NOTICE = f"{REHEARSAL}: this statement proves nothing about the image."
+
+
+def rehearsal_statement(record: Record, repository: str, issued: str) -> bytes:
+    """Return the statement of a record that a rehearsal made.
+
+    Raises ValidatorError for any other record: what is measured in earnest never gets such a statement.
+    """
+    if record.origin is not Origin.REHEARSAL or record.image_digest is None:
+        raise ValidatorError(f"record {record.id} ({record.cell}) was not made by a {REHEARSAL} of an image")
+    return codec.canonical(
+        {
+            "_type": STATEMENT_V1,
+            "subject": [
+                {"name": repository, "digest": {"sha256": record.image_digest.removeprefix("sha256:")}}
+            ],
+            "predicateType": REHEARSAL_PREDICATE,
+            "predicate": {
+                "notice": _NOTICE,
+                "cell": record.cell,
+                "verdict": record.verdict.value,
+                "reason": record.reason,
+                "record": record.id,
+                "issued": issued,
+            },
+        }
+    )
+
+
+def attach_rehearsal(registry: Registry, record: Record, signer: Signer, issued: str) -> str:
+    """Sign the statement of a rehearsal's record, and attach it to the image. Return its digest.
+
+    Raises ValidatorError for a key that is not marked as a throw-away key, and for a record that no rehearsal
+    made; MissingError when the registry or cosign fails.
+    """
+    if not signer.throw_away:
+        raise ValidatorError(f"a {REHEARSAL} signs only with a throw-away key")
+    text = rehearsal_statement(record, str(registry.repository), issued)
+    bundle = parse_bundle(signer.sign(text))
+    return attached.attach(registry, str(record.image_digest), bundle.canonical, REHEARSAL_PREDICATE)
+
+
+def rehearsed(registry: Registry, digest: str, trust: Trust) -> tuple[str, ...]:
+    """Return the ids of the records about which this key signed statements of rehearsals on an image.
+
+    Raises MissingError when the registry or cosign can't be used.
+    """
+    found = []
+    for candidate in attached.candidates(registry, digest, REHEARSAL_PREDICATE):
+        try:
+            payload = signatures.verify(candidate.read(), digest, REHEARSAL_PREDICATE, trust)
+            predicate = codec.convert(codec.parse_unique(payload), dict[str, Any])["predicate"]
+            found.append(str(predicate["record"]))
+        except (BundleError, NotVerified, DocumentError, KeyError, TypeError):
+            continue
+    return tuple(found)

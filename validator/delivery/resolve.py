@@ -3,17 +3,42 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..errors import InputError
+from ..assemble.destinations import read_config
+from ..assemble.image_names import LABEL_SPEC, image_reference
+from ..errors import InputError, MissingError
+from ..model.prediction import Outcome
 from ..registry.client import Registry
-from .candidates import Terms
-from .host import Host
-from .pull import Engine, SelectedImage, Tell, select, start_image
-from .start import Devices, Image, Start, User, devices_of, user_of
-from .uncertified import Wanted, find
+from ..registry.names import Repository, is_digest, is_tag, tag_of
+from .choose import (
+    Candidate,
+    Host,
+    Standing,
+    TaggedImage,
+    Terms,
+    covering,
+    failed_here,
+    forecast,
+    inspect_digest,
+    recommend,
+    tagged_images,
+    why_not_covered,
+)
+from .pull import (
+    Engine,
+    LocalImage,
+    NotCertified,
+    SelectedImage,
+    Tell,
+    certified_standing,
+    port_of,
+    select,
+    start_image,
+)
+from .start import Devices, Image, Place, Start, User, devices_of, user_of
 
 
 @dataclass(frozen=True)
@@ -105,3 +130,311 @@ def _directory(docker: Engine | None) -> Path:
             hint="copy the data there, or run without --mount",
         )
     return Path.cwd()
+
+
+# Find an image that need not be certified: in a registry, in the local Docker Engine, or in an OCI layout.
+#
+# Only `run --uncertified` asks for one. An image that is certified for the host is still reported as
+# certified.
+
+
+#: What each prediction says about an image that nobody measured.
+_PREDICTED = {
+    Outcome.WORKS: "The facts predict that it works on this host",
+    Outcome.FAILS: "The facts predict that it FAILS on this host",
+    Outcome.UNKNOWN: "The facts don't say whether it works on this host",
+}
+_LOCAL = "It is only in the local Docker Engine, and a certificate is about an image in a registry."
+_IN_LAYOUT = "It is in an OCI layout, and a certificate is about an image in a registry."
+_FOREIGN = "It is not an image of this project, so nothing is known about it."
+#: How an image in an OCI layout is named, as skopeo and Podman do.
+_LAYOUT = "oci:"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The user's request.
+
+    image: a tag or digest, a whole reference, or a name in the local engine. gpu: True if the user named a
+    GPU, so that only an image that can use it will do, unless `image` names another.
+    """
+
+    image: str | None
+    tensorflow: str | None
+    python: str | None
+    additions: str | None
+    gpu: bool = False
+
+
+def split_reference(text: str) -> tuple[Repository, str] | None:
+    """Split `HOST/NAME:TAG` or `HOST/NAME@DIGEST`. Returns None for anything without a registry's host."""
+    name, at, digest = text.partition("@")
+    first, slash, rest = name.partition("/")
+    if not slash or not ("." in first or ":" in first or first == "localhost"):
+        return None
+    path, _, tag = rest.partition(":")
+    if not at and not tag:
+        raise InputError(
+            f"{text!r} has no tag and no digest", hint="write HOST/NAME:TAG or HOST/NAME@sha256:…"
+        )
+    if at and not is_digest(digest):
+        raise InputError(f"{digest!r} is not a valid digest", hint="write sha256: and 64 hexadecimal digits")
+    return Repository.parse(f"{first}/{path}"), digest or tag
+
+
+def split_layout(text: str) -> tuple[Path, str] | None:
+    """Split `oci:DIRECTORY:TAG`, and make the directory absolute. Returns None for another name."""
+    if not text.startswith(_LAYOUT):
+        return None
+    directory, _, tag = text.removeprefix(_LAYOUT).partition(":")
+    if not directory or not is_tag(tag):
+        raise InputError(
+            f"{text!r} is not the name of an image in an OCI layout",
+            hint="write oci:DIRECTORY:TAG; other programs can't read a directory with a colon in its name",
+        )
+    return Path(directory).absolute(), tag
+
+
+def find(
+    registry: Registry | None,
+    wanted: Wanted,
+    host: Callable[[], Host],
+    terms: Terms | None,
+    engine: Engine | None,
+    tell: Tell,
+) -> tuple[Image, Host | None]:
+    """Return the image, and the host if the image uses its GPUs.
+
+    registry: where to look; None for an OCI layout or the engine. terms: None if no certificate is looked at.
+    engine: None if it is not asked. host: called if the image uses GPUs. Raises InputError if there is no
+    such image, NotCertified if no image is predicted to work, and MissingError if the registry, the engine or
+    the host can't be reached.
+    """
+    if registry is None:
+        if wanted.image and (layout := split_layout(wanted.image)):
+            return _in_layout(*layout, host)
+        assert engine is not None
+        return _local(engine, wanted, host, tell)
+    if wanted.image is None:
+        return _best(registry, wanted, host(), terms, tell)
+    digest = wanted.image if is_digest(wanted.image) else registry.digest_of(wanted.image)
+    if digest is None or registry.manifest(digest) is None:
+        raise InputError(
+            f"{registry.repository} has no image {wanted.image}",
+            hint=registry.tags_hint(),
+        )
+    config = registry.config(digest)
+    image = _identify(wanted.image, config.labels.get(LABEL_SPEC, ""))
+    known = None if image is not None and image.cuda is None else host()
+    name = str(
+        registry.repository.at(digest)
+        if is_digest(wanted.image)
+        else registry.repository.tagged(wanted.image)
+    )
+    if image is None:
+        return _foreign(registry.repository.at(digest), name, config.ports, registry.plain_http), known
+    candidate = (
+        inspect_digest(registry, image, digest, terms) if terms and known else Candidate(image, digest)
+    )
+    return _described(registry, candidate, name, known, terms), known
+
+
+def _best(
+    registry: Registry, wanted: Wanted, host: Host, terms: Terms | None, tell: Tell
+) -> tuple[Image, Host]:
+    """Return the best image for the host: a certified one, or else one that is predicted to work."""
+    images = tagged_images(registry, wanted.tensorflow, wanted.python, wanted.additions)
+    if terms is None:
+        candidates = [Candidate(image, None) for image in images if image.cuda is not None]
+    else:
+        assessed = recommend(registry, images, host, terms)
+        if assessed and assessed[0].standing is Standing.CERTIFIED:
+            candidate = assessed[0].candidate
+            name = registry.repository.tagged(candidate.image.tag)
+            return _described(registry, candidate, name, host, terms), host
+        candidates = [one.candidate for one in assessed if one.candidate.image.cuda is not None]
+    candidate = _most_promising(candidates, host, str(registry.repository), tell)
+    digest = candidate.digest or registry.digest_of(candidate.image.tag)
+    if digest is None:
+        raise MissingError(f"the tag {candidate.image.tag} no longer exists", hint="run the command again")
+    candidate = Candidate(candidate.image, digest, candidate.certificates, candidate.problems)
+    return _described(registry, candidate, registry.repository.tagged(candidate.image.tag), host, terms), host
+
+
+def _most_promising(candidates: Sequence[Candidate], host: Host, place: str, tell: Tell) -> Candidate:
+    """Return the first of the images that is predicted to work, or else the first that may work.
+
+    place: where they are. Raises NotCertified if there are none, or if all of them are predicted to fail or
+    have failed.
+    """
+    order = [Outcome.WORKS, Outcome.UNKNOWN]
+    forecasts = [(one, forecast(one.image, one.certificates, host)) for one in candidates]
+    fit = [(one, found) for one, found in forecasts if found.outcome in order and not failed_here(one, host)]
+    if not candidates:
+        raise NotCertified(
+            f"{place} has only images without CUDA, which can't use a GPU ({host})",
+            hint="`build-matrix --push` publishes images with CUDA; to start an image without CUDA, name it"
+            " with --image",
+        )
+    if not fit:
+        for one, found in forecasts:
+            tell(f"rejected: {one.image.tag}: {found.why}")
+        raise NotCertified(
+            f"{place} has no image that may work on this host ({host})",
+            hint="to start an image anyway, name it with --image",
+        )
+    return min(fit, key=lambda pair: order.index(pair[1].outcome))[0]
+
+
+def _described(
+    registry: Registry, candidate: Candidate, name: str, host: Host | None, terms: Terms | None
+) -> Image:
+    """Return an image of this project in a registry."""
+    assert candidate.digest is not None
+    certificates = covering(candidate, host) if host else ()
+    if certificates:
+        standing = certified_standing(certificates)
+    else:
+        if terms is None:
+            why = "Its certificates were not checked, because no --key or --identity says whose count."
+        elif host is None:
+            why = "Certificates are about GPUs, and it has no CUDA."
+        else:
+            why = f"No certificate covers this host: {why_not_covered(candidate, host)}."
+        standing = (why, *_predicted(candidate, host))
+    return Image(
+        registry.repository.at(candidate.digest),
+        name,
+        standing,
+        certified=bool(certificates),
+        has_cuda=host is not None,
+        checks_host=host is not None,
+        port=port_of(registry.config(candidate.digest).ports),
+        plain_http=registry.plain_http,
+    )
+
+
+def _foreign(reference: str, name: str, ports: Collection[str], plain_http: bool) -> Image:
+    return Image(
+        reference,
+        name,
+        (_FOREIGN,),
+        certified=False,
+        checks_host=False,
+        port=port_of(ports),
+        plain_http=plain_http,
+    )
+
+
+def _in_layout(directory: Path, tag: str, host: Callable[[], Host]) -> tuple[Image, Host | None]:
+    digest, config = read_config(directory, tag)
+    image = _identify(tag, config.labels.get(LABEL_SPEC, ""))
+    known = None if image is not None and image.cuda is None else host()
+    reference = f"{directory}:{tag}"
+    return (
+        Image(
+            reference,
+            f"{_LAYOUT}{reference}",
+            (_IN_LAYOUT, *_about(image, digest, known)),
+            certified=False,
+            has_cuda=known is not None,
+            checks_host=image is not None and image.cuda is not None,
+            port=port_of(config.ports),
+            place=Place.LAYOUT,
+        ),
+        known,
+    )
+
+
+def _local(engine: Engine, wanted: Wanted, host: Callable[[], Host], tell: Tell) -> tuple[Image, Host | None]:
+    if wanted.image:
+        found = _named(engine, wanted.image)
+        image = _identify("", found.labels.get(LABEL_SPEC, ""))
+        known = None if image is not None and image.cuda is None else host()
+    else:
+        image, found, known = _best_local(engine, wanted, host, tell)
+    return (
+        Image(
+            found.id,
+            found.name,
+            (_LOCAL, *_about(image, found.id, known)),
+            certified=False,
+            has_cuda=known is not None,
+            checks_host=image is not None and image.cuda is not None,
+            port=port_of(found.ports),
+            place=Place.ENGINE,
+            tag=found.tag,
+        ),
+        known,
+    )
+
+
+def _named(engine: Engine, name: str) -> LocalImage:
+    found = engine.find(name)
+    if found is None:
+        raise InputError(
+            f"the local Docker Engine has no image {name}",
+            hint="`docker images` lists them; for one in a registry, write HOST/NAME:TAG or pass --registry",
+        )
+    return found
+
+
+def _best_local(
+    engine: Engine, wanted: Wanted, host: Callable[[], Host], tell: Tell
+) -> tuple[TaggedImage, LocalImage, Host | None]:
+    """Return the best image of this project in the engine with these versions, and the host if it has CUDA.
+
+    An image without CUDA is returned only if there is no other and the user did not name a GPU.
+    """
+    fit = {}
+    for local in engine.own_images(LABEL_SPEC):
+        image = _identify("", local.labels[LABEL_SPEC])
+        # A derived image has the label as well, but not the name.
+        if (
+            image is not None
+            and local.name == image_reference(image.identifier)
+            and image.additions == wanted.additions
+            and image.is_of(wanted.tensorflow, wanted.python)
+        ):
+            fit[image] = local
+    if not fit:
+        raise InputError(
+            "the local Docker Engine has no such image of this project",
+            hint="`build-matrix` builds them; for images in a registry, pass --registry",
+        )
+    best_first = sorted(fit, key=lambda image: image.preference, reverse=True)
+    with_cuda = [Candidate(image, fit[image].id) for image in best_first if image.cuda is not None]
+    if with_cuda:
+        known = host()
+        image = _most_promising(with_cuda, known, "the local Docker Engine", tell).image
+        return image, fit[image], known
+    if wanted.gpu:
+        raise InputError(
+            "the local Docker Engine has only images of this project without CUDA, which can't use a GPU:"
+            f" {', '.join(fit[image].name for image in best_first)}",
+            hint="`build-matrix` builds images with CUDA, or use --registry to name a registry that has"
+            " some; to start one of these on the CPU, name it with --image",
+        )
+    return best_first[0], fit[best_first[0]], None
+
+
+def _about(image: TaggedImage | None, digest: str, host: Host | None) -> tuple[str, ...]:
+    """Return what is known about an image without a certificate. image: None for a foreign one."""
+    return (_FOREIGN,) if image is None else _predicted(Candidate(image, digest), host)
+
+
+def _predicted(candidate: Candidate, host: Host | None) -> tuple[str, ...]:
+    if host is None:
+        return ("It has no CUDA, so TensorFlow uses the processor in it.",)
+    found = forecast(candidate.image, candidate.certificates, host)
+    return (f"{_PREDICTED[found.outcome]}: {found.why}.",)
+
+
+def _identify(tag: str, label: str) -> TaggedImage | None:
+    """Return the image by its tag, or by its label, which is only information; None for a foreign one."""
+    if image := TaggedImage.of_tag(tag):
+        return image
+    try:
+        return TaggedImage.of_tag(tag_of(label))
+    except ValueError:
+        return None

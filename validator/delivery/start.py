@@ -10,9 +10,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from ..engines.docker.gpus import device_requests
+from ..engines.docker.containers import device_requests
 from ..errors import InputError, MissingError
-from .host import Host
+from .choose import Host
 
 #: The working directory in the container, where the user's files are.
 WORKSPACE = "/workspace"

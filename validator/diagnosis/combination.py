@@ -12,10 +12,9 @@ from dataclasses import replace
 
 from ..compat import judge as compat
 from ..compat import known_issues
-from ..compat.older_releases import release_of_any_age
+from ..compat.releases import release_of_any_age
 from ..conditions import FACT, fact_kind
-from ..model.prediction import Outcome, Prediction, Reason, Rule
-from ..model.situation import Host, Software
+from ..model.prediction import Host, Outcome, Prediction, Reason, Rule, Software
 from ..model.spec import Variant
 from .observations import DISTRIBUTIONS, Observation, Observations, normalized, on_windows, tensorflow
 from .situation import read_host, read_software

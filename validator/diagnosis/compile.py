@@ -19,8 +19,7 @@ from ..compat.compile import read_yaml
 from ..compat.facts import source_line
 from ..conditions import ConditionError
 from .causes import POSSIBLE, cause, language_with
-from .compiled import DATA, PATH
-from .messages import SAID
+from .messages import DATA, PATH, SAID
 from .patterns import AllOf, AnyOf, Need
 
 if sys.version_info >= (3, 11):

@@ -11,13 +11,13 @@ import re
 from collections.abc import Iterator
 
 from ..compat import gpus, kernels, releases
-from ..compat.errors import UnknownGpu
+from ..compat.facts import UnknownGpu
 from ..compat.known_issues import trait_holds
-from ..compat.older_releases import release_of_any_age
-from ..compat.visible_devices import why_hidden
+from ..compat.machine import why_hidden
+from ..compat.releases import release_of_any_age
 from ..model.prediction import Outcome
 from ..versions import ComputeCapability, leading_numbers
-from .cuda_errors import CUDA_ERROR, CUINIT
+from .messages import CUDA_ERROR, CUINIT
 from .observations import DISTRIBUTIONS, Observation, Observations, normalized, on_windows, release
 
 #: The first compute capability that the newest wheels have kernels for (2.17 dropped 5.x).

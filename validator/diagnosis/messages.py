@@ -3,14 +3,69 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from . import commands, compiled
+from . import commands
 from .observations import Certainty
 from .patterns import AllOf, Pattern, finder
+
+# Read the data that the diagnosis is made with. It is compiled from the YAML files in `data/`.
+
+
+#: The data that people edit, and the file that `python -m validator.diagnosis.compile` makes from it.
+DATA = Path(__file__).parent / "data"
+PATH = DATA / "compiled.json"
+
+
+@functools.cache
+def section(name: str) -> Any:
+    """Return one part of the data: `messages`, `causes`, `conditions`, `report`, `cuda_errors` or
+    `older`."""
+    return _document()[name]
+
+
+@functools.cache
+def _document() -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(PATH.read_bytes())
+    return document
+
+
+# Complete the code and the name of a CUDA error: a log has one of them, or the name in CUDA's runtime.
+
+
+#: The kind of observations of CUDA errors. Their value `place` says where: `cuinit`, `init` (another start of
+#: CUDA) or `image` (the entry point of an image); it is absent for any other call.
+CUDA_ERROR = "cuda_error"
+CUINIT = "cuinit"
+
+
+def completed(kind: str, values: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the values of an observation. A CUDA error gets its code and the name of the driver API, if they
+    are known."""
+    if kind != CUDA_ERROR:
+        return values
+    code = values.get("code") or _codes().get(values.get("name", ""))
+    if code is None:
+        return values
+    name = _names().get(code)
+    return MappingProxyType({**values, "code": code, **({"name": name} if name else {})})
+
+
+@functools.cache
+def _names() -> Mapping[str, str]:
+    return {row["code"]: row["name"] for row in section("cuda_errors")}
+
+
+@functools.cache
+def _codes() -> Mapping[str, str]:
+    """Return the code for each name of either API."""
+    return {row[api]: row["code"] for row in section("cuda_errors") for api in ("name", "runtime")}
+
 
 #: The kind of a line that reports a fault and matches nothing else.
 UNRECOGNIZED = "unrecognized"
@@ -119,7 +174,7 @@ def printed() -> Catalogue:
 
 @functools.cache
 def _messages() -> tuple[Message, ...]:
-    return tuple(_message(row) for row in compiled.section("messages"))
+    return tuple(_message(row) for row in section("messages"))
 
 
 def _message(row: Mapping[str, Any]) -> Message:

@@ -9,13 +9,20 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from ..model.diagnosis import shortened
-from . import commands, manifests
-from .cuda_errors import completed
-from .lines import Block, Line, answers, continued, table_rows, unwrapped
-from .messages import COMMAND, FAULT, SAID, UNRECOGNIZED, Catalogue, Message
-from .observations import KEPT, WIDTH, Certainty, Content, Observation, Observations, normalized, package
-from .passing_mentions import is_in_passing
-from .text import Pasted
+from . import commands
+from .messages import COMMAND, FAULT, SAID, UNRECOGNIZED, Catalogue, Message, completed
+from .observations import (
+    KEPT,
+    WIDTH,
+    Certainty,
+    Content,
+    Observation,
+    Observations,
+    is_in_passing,
+    normalized,
+    package,
+)
+from .text import Block, Line, Pasted, answers, continued, table_rows, unwrapped
 
 #: Distinct lines whose meaning is remembered, so that a line that comes a million times is matched once.
 _REMEMBERED = 50_000
@@ -55,7 +62,7 @@ def observe(pasted: Pasted, catalogue: Catalogue, source: str = "") -> Observati
     paste = pasted.paste_lines()
     for text, parts in (*continued(paste), *answers(paste), *table_rows(paste), *unwrapped(paste)):
         reader.read_together(text, parts)
-    for shown, line in manifests.read_manifests(paste):
+    for shown, line in commands.read_manifests(paste):
         reader.read_file(shown, line)
     observations = reader.finish()
     empty = observations.first("empty_list")

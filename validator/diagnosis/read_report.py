@@ -13,9 +13,8 @@ from .. import problems
 from ..conditions import Comparison, Language
 from ..model.diagnosis import shortened
 from ..model.report import CheckResult, Finding, Report
-from . import compiled
-from .cuda_errors import completed
-from .messages import FAULT, UNRECOGNIZED, Catalogue
+from . import messages
+from .messages import FAULT, UNRECOGNIZED, Catalogue, completed
 from .observations import WIDTH, Observation, Observations
 from .read_log import observe
 from .text import read_text
@@ -185,7 +184,7 @@ def field_rows() -> tuple[FieldRow, ...]:
             values=row.get("values", {}),
             key=row.get("key", ""),
         )
-        for row in compiled.section("report")
+        for row in messages.section("report")
         if "field" in row
     )
 
@@ -201,7 +200,7 @@ def problem_rows() -> tuple[ProblemRow, ...]:
             values=row.get("values", {}),
             fields=row.get("fields", {}),
         )
-        for row in compiled.section("report")
+        for row in messages.section("report")
         if "when" in row
     )
 

@@ -4,15 +4,221 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from ..compat.placeholders import PLACEHOLDERS, Filling, filling, nothing_works
-from ..model.diagnosis import Remedy
-from .causes import CauseEntry, RemedyEntry
-from .lookup import chosen_finder
-from .observations import Observations
+from ..compat.offers import PLACEHOLDERS, Filling, filling, nothing_works
+from ..model.diagnosis import CAUSE_FOUND, GPU_USED, NO_FAULT, NO_GPU_LISTED, NOT_SHOWN, UNRECOGNIZED, Remedy
+from ..model.prediction import Outcome, Prediction
+from .causes import CauseEntry, RemedyEntry, chosen_finder, finder, language
+from .observations import Observations, on_windows
 from .situation import read_host, read_software
-from .ways import Reader, for_uv
+
+# Decide what kind of answer was found, what to do next, and which command finds out more.
+
+
+#: How to start the program where it is neither checked out nor installed.
+ANYWHERE = "uvx --from git+https://github.com/tensorflow-gpu-matrix/tensorflow-gpu-matrix validator"
+#: The named condition that holds if the GPU was seen working, and the kind that is observed if somebody says
+#: that they want no GPU.
+_WORKS, _CPU_WANTED = "gpu_works", "cpu_wanted"
+#: The kinds that are observed if TensorFlow lists a GPU, and if it lists none.
+_GPU_LISTED, _NO_GPU_LISTED = "gpu_list", "gpu_list_empty"
+#: Names of images that mean nothing to a shell.
+_IMAGE = re.compile(r"[\w.-]+(?:[/:@][\w.-]+)*")
+#: Conditions with which the image is run in another way than with Docker, which `doctor --image` uses.
+_OTHER_ENGINES = ("apptainer", "kubernetes")
+
+_NOTHING = "nothing to fix; to measure whether training runs on the GPU, run this in that environment"
+#: Kind of answer -> what to do next.
+_NEXT_STEPS = {
+    CAUSE_FOUND: "fix the first cause, then run `doctor` again in the environment where you train",
+    UNRECOGNIZED: "no known cause fits these lines; run this in that environment, or paste everything that"
+    " was printed since TensorFlow was imported",
+    NO_GPU_LISTED: "paste everything that was printed since TensorFlow was imported, and the output of"
+    " `nvidia-smi` and `pip list`; or run this in that environment",
+    NOT_SHOWN: "run this in that environment: it shows whether the GPU is used, and if not, why",
+    GPU_USED: _NOTHING,
+    NO_FAULT: _NOTHING,
+}
+_ONLY_MACHINE = (
+    "if TensorFlow does not use this GPU, paste what it printed since it was imported, and the output of"
+    " `pip list`; or run this in that environment"
+)
+
+
+def answer(
+    observations: Observations, prediction: Prediction, causes: Collection[object], faults: Collection[str]
+) -> str:
+    """Return which kind of answer this is. faults: the kinds that were observed and that no cause explains.
+
+    There is no fault only if the GPU was seen working or is listed, and no facts speak against it, or if the
+    CPU is used on purpose.
+    """
+    if causes:
+        return CAUSE_FOUND
+    if faults:
+        return NO_GPU_LISTED if set(faults) == {_NO_GPU_LISTED} else UNRECOGNIZED
+    # XLA alone may fail on a GPU that works.
+    fails = (prediction.eager or prediction.outcome) is Outcome.FAILS
+    if not fails and language().parse(_WORKS).holds(finder(observations, {})):
+        return GPU_USED
+    listed = observations.has(_GPU_LISTED) and not fails
+    return NO_FAULT if listed or is_cpu_wanted(observations) else NOT_SHOWN
+
+
+def is_cpu_wanted(observations: Observations) -> bool:
+    """Return whether somebody says that TensorFlow is to use the CPU, so that it is no fault if it does."""
+    return observations.has(_CPU_WANTED)
+
+
+def next_step(answer: str, *, only_machine: bool) -> str:
+    """Return what to do next, in one sentence. only_machine: the text shows a machine, but no TensorFlow."""
+    return _ONLY_MACHINE if answer == NOT_SHOWN and only_machine else _NEXT_STEPS[answer]
+
+
+def command(observations: Observations, probed: str = "") -> str:
+    """Return the command that measures the environment which the text is about, as far as it is known.
+
+    probed: the image that the probe ran in; empty if the text is not a probe's report about an image.
+    """
+    image = probed or _read_image(observations)
+    return f"{ANYWHERE} doctor " + (f"--image {image}" if image else '--python "$(command -v python)"')
+
+
+def _read_image(observations: Observations) -> str:
+    """Return the image that the text is about; empty if `doctor --image` can't run it."""
+    image = observations.value("docker_run", "image") or observations.value("image", "name") or ""
+    find = finder(observations, {})
+    other_engine = any(language().parse(engine).holds(find) for engine in _OTHER_ENGINES)
+    return image if _IMAGE.fullmatch(image) and not other_engine else ""
+
+
+# Find out how the reader installed and starts TensorFlow. It decides which remedies fit.
+
+
+_INSTALLS = frozenset({"pip", "uv", "conda"})
+#: Ways of starting on machines that several people share, where the reader has no root.
+_SHARED = frozenset({"kubernetes", "slurm", "colab", "kaggle"})
+#: For a way, another one whose remedies fit if a cause has none for the way itself.
+_INSTEAD = {
+    "uv": "pip",
+    "conda": "pip",
+    "podman": "docker",
+    "compose": "docker",
+    "kubernetes": "docker",
+    "kaggle": "colab",
+}
+#: Container programs by the names under which they are observed.
+_ENGINES = {
+    "docker": "docker",
+    "nvidia-docker": "docker",
+    "nvidia-docker2": "docker",
+    "nerdctl": "docker",
+    "podman": "podman",
+    "compose": "compose",
+    "kubernetes": "kubernetes",
+    "apptainer": "apptainer",
+    "singularity": "apptainer",
+}
+#: Kinds whose observation alone shows a way.
+_SHOWN_BY = {
+    "slurm_request": "slurm",
+    "apptainer": "apptainer",
+    "conda": "conda",
+    "conda_install": "conda",
+    "wsl": "wsl",
+    # Errors that only a container engine reports.
+    "docker_no_gpu_driver": "docker",
+    "docker_unknown_runtime": "docker",
+    "docker_hook_failed": "docker",
+    "cdi_unresolvable": "docker",
+    "container_cli_error": "docker",
+    "cgroup_lost_gpu": "docker",
+}
+_UV = re.compile(r"\buv (?:pip|add|sync|run|venv)\b")
+#: A command of pip that uv has too.
+_PIP_COMMAND = re.compile(
+    r"(?P<python>[\w./\\-]*\bpython3?) -m pip"
+    r" (?P<name>install|uninstall|list|show|freeze|check)\b(?P<rest>[^&|;#]*)"
+)
+#: Options of pip that have another name in uv, or none.
+_UV_OPTIONS = {"-y": "", "--yes": "", "--force-reinstall": "--reinstall", "--no-cache-dir": "--no-cache"}
+_PIP_OPTION = re.compile(rf" ({'|'.join(_UV_OPTIONS)})(?=\s|$)")
+
+
+@dataclass(frozen=True)
+class Reader:
+    """The known facts about the person who reads the diagnosis.
+
+    ways: how TensorFlow was installed and is started; empty if nothing is known. rebooted: the person says
+    that the machine was rebooted. doctor: the command that runs the probe in their environment.
+    """
+
+    ways: frozenset[str]
+    rebooted: bool = False
+    doctor: str = "validator doctor"
+
+    @classmethod
+    def of(cls, observations: Observations, image: str = "") -> Reader:
+        """Return what the observations tell about the reader. image: the one that was probed, if any."""
+        return cls(_ways(observations), observations.has("rebooted"), command(observations, image))
+
+    @property
+    def has_root(self) -> bool:
+        """False on machines that the reader shares with others and does not administer."""
+        return not self.ways & _SHARED
+
+    def precedence(self, way: str, available: frozenset[str]) -> int | None:
+        """Return the place of a way's remedies: 0 for the reader's own, 1 for those that fit everyone.
+
+        None: they are for others. available: the ways that the cause has remedies for.
+        """
+        if way in ("any", "host"):
+            return 1
+        # pip is the usual way of installing.
+        for own in self.ways if self.ways & _INSTALLS else self.ways | {"pip"}:
+            while own not in available and own in _INSTEAD:
+                own = _INSTEAD[own]
+            if own == way:
+                return 0 if way in self.ways or way not in _INSTALLS else 1
+        return None if self.ways else 2
+
+
+def for_uv(command: str) -> str:
+    """Return the uv command that does the same as a pip command."""
+    return _PIP_COMMAND.sub(_as_uv, command)
+
+
+def _as_uv(command: re.Match[str]) -> str:
+    python = command["python"]
+    # uv installs into the active environment if it is not told of another.
+    into = "" if python in ("python", "python3") else f" --python {python}"
+    return f"uv pip {command['name']}{into}" + _PIP_OPTION.sub(
+        lambda option: f" {name}" if (name := _UV_OPTIONS[option[1]]) else "", command["rest"]
+    )
+
+
+def _ways(observations: Observations) -> frozenset[str]:
+    ways = {way for kind, way in _SHOWN_BY.items() if observations.has(kind)}
+    engines = {
+        _ENGINES[name]
+        for kind, value in (("container", "kind"), ("docker_run", "engine"))
+        for observation in observations.of(kind)
+        if (name := observation.values.get(value, "")) in _ENGINES
+    }
+    if engines:
+        ways = (ways - {"docker"}) | engines
+    elif any(observations.has(kind) for kind in ("container", "docker_run", "image")):
+        ways.add("docker")
+    hosts = {notebook.values.get("name", "") for notebook in observations.of("hosted_notebook")}
+    ways |= hosts & _SHARED
+    if on_windows(observations) is not None:
+        # Where TensorFlow can use the GPU of a Windows machine.
+        ways.add("wsl")
+    for install in (*observations.of("pip_install"), *observations.of("pip_requested")):
+        ways.add("uv" if _UV.search(install.text) else "pip")
+    return frozenset(ways)
+
 
 _NEEDED = "what `python -m validator predict --tensorflow RELEASE` names for your release (2.8 and later)"
 #: How to find out a value that a command needs and the text does not contain.

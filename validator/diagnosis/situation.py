@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ..compat import gpus
-from ..model.situation import Host, Software
+from ..model.prediction import Host, Software
 from ..versions import leading_numbers
 from .messages import FAULT, UNRECOGNIZED
 from .observations import Observations, normalized, on_windows, release

@@ -22,23 +22,26 @@ from ..model.measurement import Outside, Unread
 from ..model.spec import NO_GPU
 from ..versions import major
 from . import kubernetes_manifests
-from .frame import CutError
-from .job_output import read_answer, read_ending
+from .job_output import CutError, read_answer, read_ending
 from .kubernetes_client import Api, Invalid, NotFound, QuotaExceeded
-from .kubernetes_nodes import GPU_VENDOR, Node, Term, capacity, read_node, taints_to_tolerate, terms_of
-from .kubernetes_states import (
+from .kubernetes_nodes import (
+    GPU_VENDOR,
     NO_POD_LIMIT_S,
+    Node,
+    Term,
     age_s,
+    capacity,
     conditions_of,
     container_of,
     node_of,
+    read_node,
     state_of,
+    taints_to_tolerate,
     terminated,
+    terms_of,
 )
-from .proposal import NodeKind, Seen
-from .protocol import Answer, Capacity, Fault, FleetDown, Handle, Phase, Refused, State
-from .settings import FleetSettings, KubernetesSettings
-from .units import Unit
+from .protocol import Answer, Capacity, Fault, FleetDown, Handle, Phase, Refused, State, Unit
+from .settings import FleetSettings, KubernetesSettings, NodeKind, Seen
 
 #: Names in one selector: with 21 bytes each, the address of a call stays below 4 KiB.
 _NAMES = 100

@@ -13,12 +13,12 @@ from typing import Any
 
 import yaml
 
-from ..engines.interpreters import START
+from ..engines.probe_archive import START
 from ..engines.protocol import ProbeRequest
 from ..errors import InputError
 from ..model.spec import NO_GPU
+from .protocol import PREFIX, Unit
 from .settings_schema import GPU_RESOURCE, KubernetesPlace
-from .units import PREFIX, Unit
 
 Object = dict[str, Any]
 #: Files by name.

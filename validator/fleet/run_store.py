@@ -32,10 +32,9 @@ import msgspec
 
 from ..engines.protocol import ProbeRequest
 from ..errors import InputError, MissingError
-from ..model.timestamps import format_timestamp, now_utc
+from ..model.codec import format_timestamp, now_utc
 from ..system.files import machine_directory, make_machine_directory, writing
-from .protocol import Fault, Handle, Phase
-from .units import Unit
+from .protocol import Fault, Handle, Phase, Unit
 
 DIRECTORY = "fleet"
 _FILE = "runs.db"

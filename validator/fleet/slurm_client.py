@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from ..errors import InputError, MissingError, ValidatorError
 from ..system import processes
-from .protocol import FleetDown
-from .units import PREFIX
+from .protocol import PREFIX, FleetDown
 
 #: Seconds. The programs themselves give up after 9 to 60 s.
 LIMIT_S = 75.0

@@ -16,11 +16,22 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Protocol
 
-from ..model.timestamps import format_timestamp, now_utc
-from .frame import CutError
-from .protocol import Answer, Capacity, Fault, Fleet, FleetDown, Phase, Refused, State
+from ..model.codec import format_timestamp, now_utc
+from .job_output import CutError
+from .protocol import (
+    ATTEMPTS,
+    Answer,
+    Capacity,
+    Fault,
+    Fleet,
+    FleetDown,
+    Phase,
+    Refused,
+    State,
+    Unit,
+    array_name,
+)
 from .run_store import FleetRun, Runs, Stage, Tried
-from .units import ATTEMPTS, Unit, array_name
 
 #: Seconds between two looks at the scheduler, and the longest wait for one that does not answer.
 POLL_S = 2.0

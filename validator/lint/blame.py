@@ -8,24 +8,124 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .._vendor.packaging.version import Version
-from ..compat import installation, judge, known_issues, packages, releases, software
-from ..compat.errors import UnknownRelease
-from ..compat.offers import has_extra
-from ..compat.older_releases import known_versions, release_of_any_age
+from ..compat import judge, kernels, known_issues, releases
+from ..compat.facts import UnknownRelease
+from ..compat.machine import reason_hidden
+from ..compat.offers import has_extra, newest_that_works, requirement
 from ..compat.policies import cudnn_releases
 from ..compat.predict import ANY_HOST
-from ..compat.visible_devices import reason_hidden
-from ..model.finding import Finding, Place
-from ..model.prediction import Outcome, Reason
-from ..model.situation import PYPI, Software
+from ..compat.releases import Release, known_versions, release_of_any_age
+from ..model.prediction import LINUX, PYPI, X86_64, Finding, Host, Outcome, Place, Reason, Rule, Software
 from ..versions import leading_numbers
-from . import markers
-from .environment import TENSORFLOW, Environment, Pin, Stated
-from .fixes import fix
+from . import pins
+from .pins import TENSORFLOW, Environment, Pin, Stated, pythons_within
+
+# The codes of findings, which are those of rules of `compat`, with what each is about and how to fix it.
+
+
+#: Code -> what a file says that can't work.
+CODES: Mapping[Rule, str] = {
+    "cuda_of_another_version": "CUDA of another version than TensorFlow loads: a base image, NVIDIA's wheels"
+    " (`-cu11`, `-cu12`, `-cu13`), or a package of conda",
+    "cudnn_of_another_major": "cuDNN of another major version than TensorFlow was compiled with",
+    "cudnn_older_than_built": "cuDNN of an older minor version than TensorFlow was compiled with",
+    "python_without_wheel": "a Python for which this TensorFlow has no wheel",
+    "mixed_frameworks": "PyTorch or JAX in the same environment, whose wheels bring a cuDNN that TensorFlow"
+    " rejects, or the wheels of cuDNN for two versions of CUDA",
+    "package_removed": "a package that was replaced, such as `tensorflow-gpu`, in a version that only fails"
+    " to install",
+    "release_missing": "a release of the package `tensorflow` that does not exist, such as 2.16.0; a release"
+    " that is newer than those that this tool knows may exist, and is not reported",
+    "invalid_version": "a package next to TensorFlow that is pinned to an invalid version, such as `==9.x`,"
+    " in a Dockerfile, a requirements file, or a list of requirements in another file",
+    "cpu_package": "`tensorflow-cpu` where the file says that a GPU will be used",
+    "cuda_libraries_not_installed": "`tensorflow` without `[and-cuda]` in an image without CUDA, where the"
+    " file says that a GPU will be used; also any release before 2.14, because these have no such extra",
+    "devices_hidden": "`CUDA_VISIBLE_DEVICES` in a Dockerfile or a compose file, with a value that hides"
+    " every GPU, such as `-1` or an empty one",
+    "known_issue": "versions that are known to break each other, such as NumPy 2 with an older TensorFlow",
+}
+
+
+def fix(code: Rule, version: str, python: Stated | None, *, from_image: bool) -> str:
+    """Return what to do about a finding, as sentences; nothing where its message says it.
+
+    version: the TensorFlow release, empty if it is not known. from_image: True if a base image is to blame.
+    """
+    release = release_of_any_age(version) if version else releases.newest()
+    if release is None:
+        return ""
+    if code in ("cuda_of_another_version", "cudnn_of_another_major", "cudnn_older_than_built"):
+        return _libraries(release, from_image)
+    if code == "python_without_wheel":
+        return _python(release, python)
+    if code == "cuda_libraries_not_installed" and version and not has_extra(release):
+        other = _suggested(python) if python else release
+        instead = f", or require {requirement(other)}, which brings its own" if has_extra(other) else ""
+        return f"Use a base image with CUDA {release.cuda} and cuDNN {release.cudnn}{instead}."
+    if code in ("cpu_package", "cuda_libraries_not_installed", "package_removed"):
+        if not version:
+            release = _suggested(python)
+        return f"Require {requirement(release)}." + ("" if has_extra(release) else f" {_system(release)}")
+    if code == "devices_hidden":
+        return (
+            "Leave the variable out. Choose the GPUs when you start the container, such as with"
+            " docker run --gpus."
+        )
+    if code == "mixed_frameworks":
+        return "Install each framework in an environment of its own."
+    # The message of a known combination says what to do, and that of a missing release which ones exist.
+    return ""
+
+
+def _suggested(python: Stated | None) -> Release:
+    """Return the newest release that finds the libraries in NVIDIA's wheels, with a Python that fits."""
+    allowed = pins.pythons_within(python.value) if python else ()
+    chosen = newest_that_works(Host(system=LINUX, machine=X86_64), allowed[-1] if allowed else None)
+    return chosen.release if chosen else releases.newest()
+
+
+def _libraries(release: Release, from_image: bool) -> str:
+    measured = releases.build(release.version)
+    cudnn = (measured.cudnn if measured else None) or release.cudnn
+    parts = []
+    if from_image:
+        parts.append(f"Use a base image with CUDA {release.cuda} and cuDNN {cudnn}.")
+    elif release.wheels:
+        major, minor = leading_numbers(cudnn)[:2]
+        pin = f"nvidia-cudnn-{release.suffix}>={major}.{minor},<{major + 1}"
+        parts.append(f"Leave out NVIDIA's wheels, or use those of {release.suffix}, such as {pin}.")
+    else:
+        parts.append(_system(release))
+    if has_extra(release):
+        parts.append(f"{requirement(release)} brings the libraries itself.")
+    return " ".join(parts)
+
+
+def _python(release: Release, python: Stated | None) -> str:
+    pythons = release.pythons
+    several = f"{pythons[0]} to {pythons[-1]}" if len(pythons) > 2 else " or ".join(pythons)
+    own = f"Use Python {several}"
+    wanted = pins.pythons_within(python.value) if python else ()
+    fitting = [
+        one
+        for one in releases.releases()
+        if not one.prerelease and any(minor in one.pythons for minor in wanted)
+    ]
+    if not fitting:
+        return f"{own}."
+    other = fitting[-1]
+    minor = [one for one in wanted if one in other.pythons][-1]
+    return f"{own}, or tensorflow=={other.version}, which has a wheel for Python {minor}."
+
+
+def _system(release: Release) -> str:
+    return f"Install CUDA {release.cuda} and cuDNN {release.cudnn} on the system."
+
 
 _ON_CPU = ("tensorflow-cpu", "intel-tensorflow")
 _CUDNN = ("nvidia-cudnn-cu11", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13")
@@ -53,10 +153,10 @@ def findings(environment: Environment) -> list[Finding]:
     found += [_finding(reason, place, environment, "") for reason, place in _removed(environment)]
     for pin in environment.pins:
         if pin.invalid:
-            reason = packages.invalid_version(pin.name, pin.invalid)
+            reason = known_issues.invalid_version(pin.name, pin.invalid)
             found.append(_finding(reason, pin.place, environment, ""))
     if tensorflow.name == TENSORFLOW[0] and tensorflow.exact is not None:
-        missing = installation.no_such_release(tensorflow.exact)
+        missing = kernels.no_such_release(tensorflow.exact)
         if missing is not None:
             return [*found, _finding(missing, tensorflow.place, environment, "")]
     cases = _cases(environment, tensorflow)
@@ -82,12 +182,12 @@ def _of_any_release(environment: Environment, tensorflow: Pin) -> Reason | None:
     if not environment.for_gpu:
         return None
     if tensorflow.name in _ON_CPU:
-        return packages.cpu_package({tensorflow.name: ""}, None)
+        return known_issues.cpu_package({tensorflow.name: ""}, None)
     from_index = tensorflow.name == TENSORFLOW[0] and tensorflow.versions is not None
     if not from_index or "and-cuda" in tensorflow.extras or not environment.without_cuda:
         return None
     others = [pin for pin in environment.pins if pin is not tensorflow and not pin.from_conda]
-    return None if _bring_cuda(others) else software.without_libraries("")
+    return None if _bring_cuda(others) else judge.without_libraries("")
 
 
 def unknown_release(environment: Environment) -> Iterator[tuple[Place, UnknownRelease]]:
@@ -98,7 +198,7 @@ def unknown_release(environment: Environment) -> Iterator[tuple[Place, UnknownRe
     pin = _tensorflow(environment)
     if pin is None or pin.from_conda or pin.exact is None or release_of_any_age(pin.exact) is not None:
         return
-    if installation.no_such_release(pin.exact) is None:
+    if kernels.no_such_release(pin.exact) is None:
         try:
             releases.release(pin.exact)
         except UnknownRelease as error:
@@ -134,11 +234,11 @@ def _hidden(environment: Environment, tensorflow: Pin | None) -> Iterator[tuple[
 
 def _removed(environment: Environment) -> Iterator[tuple[Reason, Place]]:
     for pin in environment.pins:
-        last = packages.last_of_removed(pin.name)
+        last = known_issues.last_of_removed(pin.name)
         if last is None or pin.versions is None or pin.from_conda:
             continue
         version = pin.exact or (last if pin.versions.contains(last) else "")
-        reason = packages.removed_package(pin.name, version)
+        reason = known_issues.removed_package(pin.name, version)
         if reason is not None:
             yield reason, pin.place
 
@@ -146,7 +246,7 @@ def _removed(environment: Environment) -> Iterator[tuple[Reason, Place]]:
 def _cases(environment: Environment, tensorflow: Pin) -> Sequence[_Case]:
     """Return every combination that the pins allow, the newest last; empty if not all are known."""
     allowed = _allowed(tensorflow, known_versions())
-    pythons: Sequence[str | None] = markers.pythons(environment.python.value) if environment.python else ()
+    pythons: Sequence[str | None] = pythons_within(environment.python.value) if environment.python else ()
     pin = next((pin for name in _CUDNN for pin in environment.pins if pin.name == name), None)
     known = cudnn_releases(pin.name.rpartition("-")[2]) if pin else ()
     cudnns = [(pin.name, version) for version in _allowed(pin, known)] if pin else []
@@ -199,14 +299,14 @@ def _against(
     """
     stated = _software(environment, tensorflow, case, without)
     found = [reason for reason in judge.of_software(stated, ANY_HOST) if reason.outcome is Outcome.FAILS]
-    found += known_issues.on_some_gpus(software.judge_software(stated, ANY_HOST).values)
+    found += known_issues.on_some_gpus(judge.judge_software(stated, ANY_HOST).values)
     release = release_of_any_age(case.tensorflow)
     if stated.extra is not False or release is None or has_extra(release):
         return found
     wheels = any(pin.name.startswith("nvidia-") for pin in environment.pins)
     # Before 2.1, the package `tensorflow` may be a build without CUDA.
     if tensorflow.name in (release.package, "tensorflow-gpu") and not wheels:
-        found.append(software.without_system_libraries(release))
+        found.append(judge.without_system_libraries(release))
     return found
 
 
@@ -266,7 +366,7 @@ def _installed(environment: Environment, others: Sequence[Pin], case: _Case) -> 
         }
     if environment.complete and not any(name in _CUDNN for name in installed):
         # These builds of the frameworks bring no cuDNN.
-        return {name: version for name, version in installed.items() if name not in packages.with_cudnn()}
+        return {name: version for name, version in installed.items() if name not in known_issues.with_cudnn()}
     return installed
 
 
@@ -286,7 +386,7 @@ def _blamed(environment: Environment, tensorflow: Pin, case: _Case, reason: Reas
     """Return the place of the statement without which a reason does not hold; else that of TensorFlow."""
     others: list[Pin | Stated | None] = [pin for pin in environment.pins if pin is not tensorflow]
     # A framework is to blame for the cuDNN that it requires.
-    others.sort(key=lambda one: not (isinstance(one, Pin) and one.name in packages.with_cudnn()))
+    others.sort(key=lambda one: not (isinstance(one, Pin) and one.name in known_issues.with_cudnn()))
     for one in (*others, environment.cudnn, environment.cuda, environment.python):
         if one is None:
             continue

@@ -12,11 +12,20 @@ from .._vendor.packaging.requirements import InvalidRequirement, Requirement
 from .._vendor.packaging.specifiers import SpecifierSet
 from ..errors import InputError
 from ..matrix.requirements import CONSTRAIN, INCLUDE, MAX_FILES, OPTIONS, logical_lines
-from ..model.finding import Place
-from . import markers
-from .environment import Collected, Environment, Pin, Stated, normalized, not_a_version, specifier
-from .source_file import Source, read_source
-from .toml_places import texts_of
+from ..model.prediction import Place
+from . import pins
+from .pins import (
+    Collected,
+    Environment,
+    Pin,
+    Source,
+    Stated,
+    normalized,
+    not_a_version,
+    read_source,
+    specifier,
+    texts_of,
+)
 
 #: Packages whose wheels on PyPI bring CUDA, and whose wheels on other indexes may not.
 _ON_OTHER_INDEXES = re.compile(r"(?:torch|jax)")
@@ -99,7 +108,7 @@ def _read(path: Path, read: Read, seen: set[Path], python: str | None, *, constr
     if not constraint and len(read.sources) == 1:
         read.complete = _COMPILED.search(source.text[:_HEAD_CHARACTERS]) is not None
         read.python = None if python else _compiled_for(source)
-    pythons = markers.pythons(python) if python else markers.pythons_of(read.python)
+    pythons = pins.pythons_within(python) if python else pins.pythons_of(read.python)
     lines = source.text.splitlines()
     for number, text in logical_lines(source.text):
         inner = INCLUDE.fullmatch(text) or CONSTRAIN.fullmatch(text)
@@ -141,7 +150,7 @@ def pin_of(
         if pinned is None or not invalid:
             return None
         return Pin(normalized(pinned["name"]), None, place, constraint=constraint, invalid=invalid)
-    holds = markers.holds(str(wanted.marker), pythons, extra) if wanted.marker else True
+    holds = pins.marker_holds(str(wanted.marker), pythons, extra) if wanted.marker else True
     if holds is False:
         return None
     known = holds and wanted.url is None
@@ -170,7 +179,7 @@ def pin_of_table(
     version = given.get("version", default)
     conditions = [f"({given['markers']})"] if isinstance(given.get("markers"), str) else []
     conditions += [f"{key} {given[key]}" for key in _CONDITIONS if isinstance(given.get(key), str)]
-    holds = markers.holds(" and ".join(conditions), pythons) if conditions else True
+    holds = pins.marker_holds(" and ".join(conditions), pythons) if conditions else True
     if holds is False:
         return None
     known = holds and isinstance(version, str) and given.keys().isdisjoint((*ELSEWHERE, *also_elsewhere))

@@ -26,7 +26,7 @@ from .._vendor.packaging.tags import Tag
 from .._vendor.packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from .._vendor.packaging.version import InvalidVersion, Version
 from ..errors import MissingError
-from ..model.lock import Wheel
+from ..model.spec import Wheel
 from ..system.files import full_disk_named
 from ..system.package_sources import PackageSources
 

@@ -15,6 +15,7 @@ The last field is the path of a wheel that does not come from the index.
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
@@ -23,9 +24,8 @@ from pathlib import Path
 from .._vendor.packaging.requirements import InvalidRequirement, Requirement
 from .._vendor.packaging.utils import canonicalize_name
 from ..errors import InputError
-from ..model.additions import Additions
-from ..model.lock import Lock, Wheel
-from ..model.spec import ImageSpec
+from ..model.spec import Additions, ImageSpec, Lock, Wheel
+from ..system import processes
 from ..system.files import write_atomically
 
 #: The directory of the locks, relative to the matrix file.
@@ -239,3 +239,37 @@ def _wheel(match: re.Match[str]) -> Wheel:
         int(match["size"]) if match["size"] else None,
         match["path"],
     )
+
+
+# Find what a lock was before its last change, in the git history of the repository that has it.
+
+
+_TIMEOUT_S = 30.0
+#: Commits to look at. Some changes of a lock leave its wheels as they are.
+_COMMITS = 20
+
+
+def previous(directory: Path, identifier: str) -> Lock | None:
+    """Return the newest committed lock that has other wheels than the one that is there now.
+
+    None without git, outside a repository, and if the wheels did not change in the last 20 commits of the
+    lock that are here: a shallow clone has none.
+    """
+    if shutil.which("git") is None or not directory.is_dir():
+        return None
+    now, name = read(directory, identifier), f"./{path_of(Path(), identifier)}"
+    listed = _git(directory, "log", f"--max-count={_COMMITS}", "--format=%H", "--", name)
+    for commit in (listed or "").split():
+        text = _git(directory, "show", f"{commit}:{name}")
+        try:
+            found = parse(text) if text else None
+        except InputError:
+            return None
+        if found is not None and (now is None or found.digest != now.digest):
+            return found
+    return None
+
+
+def _git(directory: Path, *arguments: str) -> str | None:
+    result = processes.run(["git", *arguments], cwd=directory, timeout_s=_TIMEOUT_S)
+    return result.stdout.decode("utf-8", "replace") if result.ok else None

@@ -7,15 +7,20 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from ..model.additions import NAME, Additions, CheckFile, LocalWheel, Requirements, is_name
-from ..model.spec import Variant
-from ..redaction.credentials import CREDENTIALS
+from ..model.spec import NAME, Additions, CheckFile, LocalWheel, Requirements, Variant, is_name
+from ..redaction.identifiers import CREDENTIALS
 from .document import Document
 from .document import Path as Place
-from .packages import file_hash, read_package, relative_to
 from .problems import quote
-from .pylock import read_project, read_pylock
-from .requirements import Collected, read_requirements_txt
+from .requirements import (
+    Collected,
+    file_hash,
+    read_package,
+    read_project,
+    read_pylock,
+    read_requirements_txt,
+    relative_to,
+)
 from .schema import CheckEntry, ImageEntry, ProjectEntry
 
 #: What the variant jupyter adds: JupyterLab, and what `%gpu_doctor` needs in addition.

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+import fnmatch
+import functools
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path as FilePath
 from typing import Any
 
 import msgspec
 
-from ..model.spec import NO_GPU, Choice, HostClass, ImageSpec, Variant
+from .. import versions
+from ..compat import gpus, policies, releases
+from ..compat.facts import PolicyError, UnknownGpu
+from ..conditions import Comparison, Condition, NoneOf, Wanted
+from ..errors import InputError
+from ..model.prediction import WORDS, Prediction
+from ..model.spec import NO_GPU, POLICIES, Choice, HostClass, ImageSpec, Variant
 from ..versions import Version, leading_numbers
-from .document import Document, Path, parse_document, read_document
-from .hosts import resolve_hosts
-from .images import PYTHON, resolve_images
-from .problems import Problem, quote
+from .document import Document, Path, check_shape, parse_document, read_document
+from .images import PYTHON, resolve_hosts, resolve_images
+from .problems import Problem, join_words, quote, unknown_name
 from .schema import ExcludeEntry, MatrixFile, ProfileEntry
-from .selection import Scope, Selector, SelectorError, parse_selector
-from .shape import check_shape
 
 #: The default profile.
 DEFAULT_PROFILE = "quick"
@@ -197,3 +205,225 @@ def _host_order(host: HostClass) -> tuple[Any, ...]:
 
 def _choice_order(choice: Choice | None) -> tuple[Any, ...]:
     return (choice.floats, leading_numbers(choice.version)) if choice else ()
+
+
+# Selectors: `tensorflow>=2.20`, `python=3.11,3.12`, `host=r535-*`.
+#
+# One small language for the command line (`--select`), for profiles and for exclusions. A selector is a
+# filter on one axis, so selecting by two selectors is the same as selecting by one and then by the other,
+# in any order.
+
+
+class SelectorError(InputError):
+    """A selector that can't be read. The message quotes it."""
+
+
+class Scope(Enum):
+    """The kind of value that a selector filters."""
+
+    IMAGE = "image"
+    HOST = "host"
+    PREDICTION = "prediction"
+
+
+_OPERATORS = join_words(list(versions.OPERATORS))
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One key that a selector may have.
+
+    read: returns the values that an image, a host class or a prediction has on this axis; an image for the
+        CPU has no value for CUDA.
+    equals: makes the test for a selector's value. Raises ValueError for a wrong value.
+    comparer: makes the comparer for a selector's value, on axes with an order. Raises ValueError too.
+    """
+
+    scope: Scope
+    read: (
+        Callable[[ImageSpec], tuple[str, ...]]
+        | Callable[[HostClass], tuple[str, ...]]
+        | Callable[[Prediction], tuple[str, ...]]
+    )
+    equals: Callable[[str], Wanted]
+    comparer: Callable[[str], versions.Comparer] | None = None
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value on an axis, for conditions."""
+
+    values: Mapping[str, str]
+
+
+#: The name of the value in `Value`.
+_VALUE = "value"
+
+
+@dataclass(frozen=True)
+class Selector:
+    """A parsed selector."""
+
+    text: str
+    key: str
+    condition: Condition
+
+    @property
+    def scope(self) -> Scope:
+        return AXES[self.key].scope
+
+    def holds(self, item: ImageSpec | HostClass | Prediction) -> bool:
+        """Return True when an item of the selector's scope matches it.
+
+        `!=` matches exactly what `=` does not. The ordering operators match nothing that lacks the axis.
+        """
+        return _holds(self.condition, AXES[self.key].read(item))  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@functools.lru_cache(maxsize=8192)
+def _holds(condition: Condition, values: tuple[str, ...]) -> bool:
+    found = tuple(Value({_VALUE: value}) for value in values)
+    return condition.holds(lambda _: found)
+
+
+def parse_selectors(texts: Iterable[str]) -> tuple[Selector, ...]:
+    """Parse several selectors. Raises SelectorError for the first that is wrong."""
+    return tuple(parse_selector(text) for text in texts)
+
+
+def parse_selector(text: str) -> Selector:
+    """Parse a selector: a key, an operator, and a value (or several, separated by commas, after = and !=).
+
+    Raises SelectorError.
+    """
+    match = versions.OPERATOR_CHARACTERS.search(text)
+    if not match:
+        raise _error(text, "it has no operator (expected something like python=3.12)")
+    key, operator, rest = text[: match.start()].strip(), match[0], text[match.end() :]
+    axis = AXES.get(key)
+    if axis is None:
+        raise _error(text, unknown_name(key, AXES, "the key"))
+    if operator not in versions.OPERATORS:
+        raise _error(text, f"{quote(operator)} is not an operator; use {_OPERATORS}")
+    values = [value.strip() for value in rest.split(",")]
+    if "" in values:
+        raise _error(text, "a value is missing")
+    try:
+        if operator in ("=", "==", "!="):
+            equal = Comparison(key, {_VALUE: tuple(axis.equals(value) for value in values)})
+            return Selector(text, key, NoneOf((equal,)) if operator == "!=" else equal)
+        if axis.comparer is None:
+            raise ValueError(f"{key} can't be compared by size; use = or !=")
+        if len(values) > 1:
+            raise ValueError(f"{operator} takes one value; write a selector for each")
+        wanted = _ordered(operator, values[0], axis.comparer)
+        return Selector(text, key, Comparison(key, {_VALUE: (wanted,)}))
+    except ValueError as error:
+        raise _error(text, str(error)) from None
+
+
+def _error(text: str, what: str) -> SelectorError:
+    return SelectorError(f"the selector {quote(text)}: {what}")
+
+
+def _ordered(operator: str, wanted: str, comparer: Callable[[str], versions.Comparer]) -> Wanted:
+    return Wanted(operator + wanted, versions.Range(((operator, comparer(wanted)),)))
+
+
+def _same(comparer: Callable[[str], versions.Comparer]) -> Callable[[str], Wanted]:
+    return lambda wanted: _ordered("=", wanted, comparer)
+
+
+def _glob(wanted: str) -> Wanted:
+    pattern = re.compile(fnmatch.translate(wanted.lower()))
+    return Wanted(wanted, test=lambda found: pattern.match(found.lower()) is not None)
+
+
+def _word(*known: str) -> Callable[[str], Wanted]:
+    def read(wanted: str) -> Wanted:
+        if wanted not in known:
+            raise ValueError(unknown_name(wanted, known))
+        return Wanted(wanted)
+
+    return read
+
+
+def _tensorflow(wanted: str) -> Wanted:
+    if wanted == "newest":
+        return Wanted(releases.newest().version)
+    if wanted == "newest-patch":
+        return Wanted(wanted, test=is_newest_patch)
+    if wanted == "candidate":
+        return Wanted(wanted, test=releases.is_candidate)
+    return _ordered("=", wanted, versions.release_comparer)
+
+
+@functools.cache
+def is_newest_patch(version: str) -> bool:
+    """Return True for a TensorFlow release that is the newest patch release of its minor version."""
+    if versions.Version(version).is_prerelease:
+        return False
+    return releases.newest_patch(versions.major_minor(version)).version == version
+
+
+def _gpu(wanted: str) -> Wanted:
+    if any(char in wanted for char in "*?["):
+        return _glob(wanted)
+    try:
+        return Wanted(gpus.gpu(wanted).slug)
+    except UnknownGpu as error:
+        raise ValueError(str(error)) from None
+
+
+def _policies(image: ImageSpec) -> tuple[str, ...]:
+    if image.cuda is None or image.cudnn is None:
+        return ()
+    return _policies_giving(image.tensorflow, image.cuda.label, image.cudnn.label)
+
+
+@functools.cache
+def _policies_giving(tensorflow: str, cuda: str, cudnn: str) -> tuple[str, ...]:
+    """Return all policies that give an image with this CUDA and cuDNN."""
+    release, found = releases.release(tensorflow), []
+    for policy in POLICIES:
+        # A release without the extra has no `latest`.
+        with contextlib.suppress(PolicyError):
+            if tuple(choice.label for choice in policies.choose(release, policy, policy)) == (cuda, cudnn):
+                found.append(policy)
+    return tuple(found)
+
+
+def _version(choice: Choice | None) -> tuple[str, ...]:
+    return () if choice is None else (choice.version,)
+
+
+_image = functools.partial(Axis, Scope.IMAGE)
+_host = functools.partial(Axis, Scope.HOST)
+_two_parts = functools.partial(versions.numbers_comparer, max_parts=2)
+
+#: Every key that a selector may have.
+AXES: dict[str, Axis] = {
+    "image": _image(lambda image: (image.identifier,), _glob),
+    "tensorflow": _image(lambda image: (image.tensorflow,), _tensorflow, versions.release_comparer),
+    "python": _image(lambda image: (image.python,), _same(_two_parts), _two_parts),
+    "variant": _image(lambda image: (image.variant.value,), _word(*(member.value for member in Variant))),
+    "policy": _image(_policies, _word(*POLICIES)),
+    "cuda": _image(lambda image: _version(image.cuda), _same(_two_parts), _two_parts),
+    "cudnn": _image(lambda image: _version(image.cudnn), _same(_two_parts), _two_parts),
+    "base": _image(lambda image: (image.base or "default",), _glob),
+    "host": _host(lambda host: (host.identifier,), _glob),
+    "driver": _host(
+        lambda host: (str(host.driver),) if host.has_gpu else (),
+        _same(versions.driver_comparer),
+        versions.driver_comparer,
+    ),
+    "gpu": _host(lambda host: (host.gpu,) if host.gpu else (), _gpu),
+    "compute_capability": _host(
+        lambda host: (str(host.compute_capability),) if host.has_gpu else (), _same(_two_parts), _two_parts
+    ),
+    "compat": _host(lambda host: (host.compat,) if host.compat else (), _same(_two_parts), _two_parts),
+    "prediction": Axis(Scope.PREDICTION, lambda prediction: (prediction.word,), _word(*WORDS)),
+}

@@ -11,8 +11,7 @@ from ..compat import drivers, gpus, policies
 from ..compat.offers import first_usable, rank
 from ..compat.predict import predict
 from ..compat.releases import release
-from ..model.prediction import EAGER_ONLY, Outcome, Prediction
-from ..model.situation import EAGER, XLA
+from ..model.prediction import EAGER, EAGER_ONLY, XLA, Outcome, Prediction
 from ..model.spec import RECOMMENDED, Cell, HostClass, ImageSpec, Variant, host_identifier
 from ..versions import ComputeCapability, DriverRelease, is_numbers, leading_numbers
 from .load import DEFAULT_PROFILE, Matrix, Profile

@@ -11,9 +11,66 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta, timezone
 from typing import Any, TypeVar
 
 import msgspec
+
+from ..errors import InputError
+
+# Read and write times as ISO 8601, in records, in certificates and in people's input.
+#
+# One rule for all of them: a time without an offset is UTC.
+
+
+#: How far apart the clocks of the machines that measure, sign and verify may be.
+TOLERANCE = timedelta(minutes=10)
+#: Earlier than every timestamp; unreadable ones are sorted as if they were this one.
+NEVER = datetime.min.replace(tzinfo=timezone.utc)
+
+_AGO = re.compile(r"([0-9]{1,6})([hdw])")
+_UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+
+
+def now_utc() -> datetime:
+    """Return the current time, in UTC."""
+    return datetime.now(timezone.utc)
+
+
+def format_timestamp(when: datetime, timespec: str = "seconds") -> str:
+    """Return `2026-11-01T06:30:00+00:00`."""
+    return when.astimezone(timezone.utc).isoformat(timespec=timespec)
+
+
+def parse_timestamp(text: str) -> datetime | None:
+    """Return the moment in UTC, or None for anything but ISO 8601."""
+    try:
+        # Python 3.10 does not read the Z.
+        found = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
+        if found.tzinfo is None:
+            return found.replace(tzinfo=timezone.utc)
+        return found.astimezone(timezone.utc)
+    except (ValueError, OverflowError):
+        return None
+
+
+def parse_time(text: str, now: datetime) -> datetime:
+    """Read a time that a person gave.
+
+    text: `2026-11-01` (midnight), `2026-11-01T06:30`, `2026-11-01T06:30+02:00`, or `36h`, `7d`, `2w`
+        before `now`. Raises InputError for anything else.
+    """
+    try:
+        ago = _AGO.fullmatch(text)
+        found = now - int(ago[1]) * _UNITS[ago[2]] if ago else parse_timestamp(text)
+    except OverflowError:
+        found = None
+    if found is None:
+        raise InputError(
+            f"{text}: not a time", hint="for example 2026-11-01, 2026-11-01T06:30, 36h, 7d or 2w (ago)"
+        )
+    return found
+
 
 #: Bytes of one document. A report with all its logs has less than 1 MiB.
 LARGEST = 64 << 20
@@ -190,3 +247,54 @@ def _mapping(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(value)
     raise NotImplementedError
+
+
+# The progress of a run of `build-matrix`, in the file that other processes read meanwhile.
+
+
+#: States of a run. `vanished`: its process ended without saying so. `unknown`: it can't be told from here.
+RUNNING, FINISHED, STOPPED, FAILED, VANISHED, UNKNOWN = (
+    "running", "finished", "stopped", "failed", "vanished", "unknown",
+)  # fmt: skip
+
+
+class Working(msgspec.Struct, frozen=True):
+    """An image that is being worked on. phase: `lock`, `build`, `push`, `pull` or `probe`. since: a time."""
+
+    image: str
+    phase: str
+    detail: str
+    since: str
+
+
+class Done(msgspec.Struct, frozen=True):
+    """The outcome of one image. result: a verdict, or a status such as `unchanged` or `skipped`."""
+
+    image: str
+    result: str
+    detail: str
+
+
+class RunProgress(msgspec.Struct, frozen=True):
+    """A run of `build-matrix`.
+
+    profile, started, updated: the profile, and times. total: the number of images.
+    run: the directory of the process's own lock (`system.runs`); empty if it has none.
+    boot: identifies the machine since it started.
+    """
+
+    profile: str
+    started: str
+    updated: str
+    total: int
+    finished: int
+    state: str
+    run: str
+    boot: str
+    working: tuple[Working, ...] = ()
+    done: tuple[Done, ...] = ()
+
+
+def read_run_progress(data: bytes) -> RunProgress:
+    """Read the file of a run. Raises DocumentError."""
+    return convert(parse(data), RunProgress)

@@ -16,10 +16,9 @@ from typing import Any
 import msgspec
 
 from . import codec
-from .codec import DocumentError
-from .own_checks import OwnCheck, is_own
+from .codec import DocumentError, parse_timestamp
+from .record import OwnCheck, is_own
 from .spec import cell_identifier
-from .timestamps import parse_timestamp
 
 PREDICATE = "https://tensorflow-gpu-matrix.github.io/measurement/v1"
 STATEMENT_V1 = "https://in-toto.io/Statement/v1"

@@ -11,8 +11,95 @@ from typing import Annotated, Literal, TypedDict
 
 from .. import problems
 from .diagnosis import shortened
-from .situation import EAGER, XLA
 from .spec import Cell, ImageSpec
+
+# What is known about a machine and about the software on it, as far as predictions depend on it.
+#
+# Both values are read from options (`cli/combination`), from a text or a report (`diagnosis/situation`),
+# from files that pin software (`lint/blame`), from cells (`compat/predict`) and from this machine
+# (`engines/host_situation`). Any fact may be unknown, which is None.
+
+
+# Values of `Host.system`.
+LINUX, WSL2, WINDOWS, MACOS = "linux", "wsl2", "windows", "macos"
+SYSTEMS = (LINUX, WSL2, WINDOWS, MACOS)
+# Values of `Host.machine`.
+X86_64, AARCH64, JETSON = "x86_64", "aarch64", "jetson"
+MACHINES = (X86_64, AARCH64, JETSON)
+# Values of `Host.kernel_modules`.
+OPEN, PROPRIETARY = "open", "proprietary"
+KERNEL_MODULES = (OPEN, PROPRIETARY)
+# Values of `Software.wheel`.
+PYPI, CONDA_FORGE, NGC, OWN = "pypi", "conda-forge", "ngc", "own"
+WHEELS = (PYPI, CONDA_FORGE, NGC, OWN)
+# The modes that a prediction can be about.
+EAGER, XLA = "eager", "xla"
+MODES = (EAGER, XLA)
+
+
+@dataclass(frozen=True)
+class Host:
+    """A machine.
+
+    driver: an NVIDIA driver release or branch; on Windows and in WSL2 that of Windows. driver_cuda: the CUDA
+        version that nvidia-smi shows, which is the newest that the driver supports.
+    gpu: a model's name, or `no-gpu` for a machine that has none. capability: `8.9`.
+    system, machine, kernel_modules: one of the values above.
+    compat: the CUDA version of a cuda-compat package on the loader's path.
+    """
+
+    driver: str | None = None
+    driver_cuda: str | None = None
+    gpu: str | None = None
+    capability: str | None = None
+    system: str | None = None
+    machine: str | None = None
+    kernel_modules: str | None = None
+    compat: str | None = None
+
+    @property
+    def names_gpu(self) -> bool:
+        return bool(self.gpu or self.capability)
+
+    @property
+    def names_driver(self) -> bool:
+        return bool(self.driver or self.driver_cuda)
+
+    @property
+    def on_windows(self) -> bool:
+        """True if the driver is that of Windows."""
+        return self.system in (WINDOWS, WSL2)
+
+
+@dataclass(frozen=True)
+class Software:
+    """TensorFlow and what is installed with it.
+
+    tensorflow, python: versions. Two numbers (`2.16`) stand for the newest release of the series.
+    cuda, cudnn: versions of the libraries that TensorFlow loads.
+    wheel: where the TensorFlow package comes from, one of the values above.
+    variant: `gpu` or `cpu` (`tensorflow-cpu`).
+    extra: True if TensorFlow was installed with its extra `and-cuda`, False if without.
+    library_path: True if the loader is told of the directories of NVIDIA's wheels, with LD_LIBRARY_PATH or as
+        the images of this project do; False if it is not.
+    packages: other installed packages: normalized names and versions, each name once.
+    """
+
+    tensorflow: str | None = None
+    python: str | None = None
+    cuda: str | None = None
+    cudnn: str | None = None
+    wheel: str | None = None
+    variant: str | None = None
+    extra: bool | None = None
+    library_path: bool | None = None
+    packages: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """The versions of the packages, by name."""
+        return dict(self.packages)
+
 
 #: The name of a package or program at the beginning of a text: `tensorflow-cpu`, `torch`.
 _NAME = re.compile(r"[a-z]\w*-|(?:torch|ptxas)\b")
@@ -414,4 +501,57 @@ class PlannedCell:
             "compute_capability": str(host.compute_capability) if host.has_gpu else None,
             "runner": list(host.runner),
             "prediction": self.prediction.as_json(),
+        }
+
+
+# A finding of lint: one place in a file that can't work.
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """A position in a file, counted from 1, in characters."""
+
+    file: str
+    line: int
+    column: int
+
+
+class FindingDocument(TypedDict):
+    """A finding of lint as JSON."""
+
+    file: Annotated[str, "The file."]
+    line: Annotated[int, "Where it is, counted from 1."]
+    column: Annotated[int, "In characters, counted from 1."]
+    code: Annotated[Rule, "The [code](lint.md) of the rule."]
+    message: Annotated[str, "One sentence without a full stop."]
+    fix: Annotated[str, "What to write instead, as sentences; empty if the message says it."]
+    fact: Annotated[str, "The [fact](facts.md) that it is based on."]
+    source: Annotated[str, "Where the fact was read."]
+
+
+@dataclass(frozen=True, order=True)
+class Finding:
+    """One thing that can't work, at the pin or statement to change.
+
+    code: that of the rule of `compat`. message: one sentence without a full stop. fix: what to write instead,
+    as sentences; empty if the message says it. fact, source: as in `Reason`.
+    """
+
+    place: Place
+    code: Rule
+    message: str
+    fix: str
+    fact: str
+    source: str
+
+    def as_json(self) -> FindingDocument:
+        return {
+            "file": self.place.file,
+            "line": self.place.line,
+            "column": self.place.column,
+            "code": self.code,
+            "message": self.message,
+            "fix": self.fix,
+            "fact": self.fact,
+            "source": self.source,
         }

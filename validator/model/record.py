@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Annotated, Any
 
@@ -10,11 +13,256 @@ import msgspec
 from msgspec import Meta
 
 from ..problems import LIMIT
+from ..versions import ComputeCapability, DriverRelease
 from . import codec
 from .codec import DocumentError
-from .facts import Environment, Host, environment_of, host_of
 from .prediction import Limit
-from .report import CheckResult, Report, ReportError, check_of, report_of
+from .report import (
+    CheckResult,
+    Environment,
+    Host,
+    Report,
+    ReportError,
+    check_of,
+    environment_of,
+    host_of,
+    report_of,
+)
+from .spec import NAME, PREFIX, CheckFile
+
+# The extra checks that an image with additions must pass.
+
+
+#: The check that imports the added packages.
+PACKAGES = "packages"
+
+
+class OwnCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A check of the user's own that was packed into the probe.
+
+    id: `ours/our_check`. sha256: of its file, in hex. required: the matrix requires it to pass.
+    """
+
+    id: str
+    sha256: str
+    required: bool
+
+
+def own_check(file: CheckFile) -> OwnCheck:
+    """Return the check of a file, as measurements and certificates name it."""
+    return OwnCheck(file.id, file.sha256, file.required)
+
+
+def is_own(identifier: str) -> bool:
+    """Return True for the id of a check of the user's own."""
+    return identifier.startswith(PREFIX) and NAME.fullmatch(identifier[len(PREFIX) :]) is not None
+
+
+def also_required(has_additions: bool, own: Iterable[OwnCheck]) -> tuple[str, ...]:
+    """Return the ids of the checks that an image has to pass besides those of every image.
+
+    has_additions: as the image spec or its identifier says, never a report: what is in the image writes that.
+    """
+    packages = (PACKAGES,) if has_additions else ()
+    return (*packages, *(check.id for check in own if check.required))
+
+
+# The origin of an image's base: where it comes from and what was added to it, in one line.
+#
+#     registry:python:3.12-slim-bookworm@sha256:…
+#     registry:python:3.12-slim-bookworm@sha256:…+packages:git,tini@sha256:…
+#     bootstrap:bookworm@sha256:…
+#
+# The second digest is over the packages that the distribution's installer really added, with their versions:
+# the same names give other packages on another day.
+
+
+#: A package that was installed, as apt names it: `git:amd64=1:2.39.5-0+deb12u2`.
+INSTALLED = re.compile(r"[a-z0-9][a-z0-9+.-]+:[a-z0-9-]+=[A-Za-z0-9][A-Za-z0-9.+:~-]*")
+
+_PACKAGES = "+packages:"
+_DIGEST = r"sha256:[0-9a-f]{64}"
+_PLAIN = re.compile(rf"(?P<kind>registry|bootstrap):(?P<name>[^@\s]+)(?:@(?P<digest>{_DIGEST}))?")
+_ADDED = re.compile(rf"(?P<names>[a-z0-9+.,-]+)@(?P<installed>{_DIGEST})")
+
+
+@dataclass(frozen=True)
+class BaseOrigin:
+    """A parsed origin.
+
+    kind: `registry` or `bootstrap`. name: of the image, without its digest, or of the suite. digest: of the
+    image, or of what a bootstrap made it from; None if it has none. asked: the names of the packages that
+    were added to an image, sorted. installed: the digest over the packages that this installed, or None.
+    """
+
+    kind: str
+    name: str
+    digest: str | None
+    asked: tuple[str, ...] = ()
+    installed: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> BaseOrigin | None:
+        """Return the parts of an origin, or None if the text is not one."""
+        plain, separator, rest = text.partition(_PACKAGES)
+        found, added = _PLAIN.fullmatch(plain), _ADDED.fullmatch(rest)
+        if found is None or bool(separator) is not bool(added):
+            return None
+        origin = cls(found["kind"], found["name"], found["digest"])
+        if added is None:
+            return origin
+        return replace(origin, asked=tuple(added["names"].split(",")), installed=added["installed"])
+
+    def with_packages(self, asked: Iterable[str], installed: Iterable[str]) -> BaseOrigin:
+        """Return the origin of this base after packages were added to it. installed: see `INSTALLED`."""
+        names = tuple(sorted(set(asked)))
+        return replace(self, asked=names, installed=digest_of_packages(installed))
+
+    @property
+    def plain(self) -> str:
+        """The base before packages were added to it: `NAME@sha256:…`, or NAME if it has no digest."""
+        return self.name + (f"@{self.digest}" if self.digest else "")
+
+    def __str__(self) -> str:
+        added = f"{_PACKAGES}{','.join(self.asked)}@{self.installed}" if self.installed else ""
+        return f"{self.kind}:{self.plain}{added}"
+
+
+def digest_of_packages(installed: Iterable[str]) -> str:
+    """Return the digest over packages that were installed, which does not depend on their order."""
+    text = "".join(f"{one}\n" for one in sorted(installed))
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+# The content of a certificate or of a failure, read from a statement whose signature was verified.
+
+
+class GpuFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One GPU of the machine that measured."""
+
+    name: Annotated[str, Meta(description="The model.")]
+    compute_capability: Annotated[str, Meta(description="Such as `9.0`.")]
+
+    @property
+    def capability(self) -> ComputeCapability:
+        return ComputeCapability.parse(self.compute_capability)
+
+
+class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Signed evidence that an image's required checks passed on a real GPU."""
+
+    image_digest: Annotated[str, Meta(description="The digest of the image's manifest in the registry.")]
+    image: Annotated[str, Meta(description="The identifier of the image spec.")]
+    host_class: Annotated[
+        str,
+        Meta(description="The host class of the machine that measured, such as `r580-h100`."),
+    ]
+    driver: Annotated[str, Meta(description="The release of the driver, such as `580.65.06`.")]
+    gpus: Annotated[
+        tuple[GpuFacts, ...],
+        Meta(description="The `name` and `compute_capability` of each GPU."),
+    ]
+    lock_digest: Annotated[str, Meta(description="As in the record.")]
+    probe_version: Annotated[str, Meta(description="As in the record.")]
+    tensorflow: Annotated[
+        str,
+        Meta(description="The version, as the probe read it inside the image, like the next three."),
+    ]
+    python: Annotated[str, Meta(description="The version.")]
+    cuda: Annotated[str, Meta(description="The version.")]
+    cudnn: Annotated[str, Meta(description="The version.")]
+    passed: Annotated[tuple[str, ...], Meta(description="The names of the probe's checks that passed.")]
+    skipped: Annotated[tuple[str, ...], Meta(description="Those that were skipped.")]
+    failed: Annotated[tuple[str, ...], Meta(description="Those that failed; none of them was required.")]
+    record_id: Annotated[str, Meta(description="The id of the record.")]
+    measured: Annotated[str, Meta(description="When the probe ended. UTC, ISO 8601, as the other times.")]
+    issued: Annotated[str, Meta(description="When it was signed.")]
+    expires: Annotated[str, Meta(description="Until when it counts.")]
+    signer: Annotated[
+        str,
+        Meta(
+            description="The fingerprint of the public key (`sha256:` over its DER encoding), or the"
+            " identity."
+        ),
+    ]
+    fixture: Annotated[bool, Meta(description="Made by a test; proves nothing.")] = False
+    checks: Annotated[
+        tuple[OwnCheck, ...],
+        Meta(
+            description="The user's own checks that the probe ran: the `id` (`ours/our_check`), the"
+            " `sha256` of its file, and whether it was `required`."
+        ),
+    ] = ()
+    limits: Annotated[
+        tuple[Limit, ...],
+        Meta(
+            description="What failed only in full float32, with TensorFloat-32 off: the `code`, the `gpu`"
+            " and the `error` of each."
+        ),
+    ] = ()
+
+    @property
+    def own_passed(self) -> tuple[str, ...]:
+        """The ids of the user's own checks that passed."""
+        return tuple(check.id for check in self.checks if check.id in self.passed)
+
+    @property
+    def driver_release(self) -> DriverRelease:
+        return DriverRelease.parse(self.driver)
+
+
+class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Signed evidence that an image failed on a host class. It invalidates older certificates for that class.
+
+    A failure does not expire: only a newer certificate for the same host class replaces it.
+    """
+
+    image_digest: Annotated[str, Meta(description="The digest of the image's manifest in the registry.")]
+    image: Annotated[str, Meta(description="The identifier of the image spec.")]
+    host_class: Annotated[
+        str,
+        Meta(description="The host class of the machine that measured, such as `r580-h100`."),
+    ]
+    driver: Annotated[
+        str | None,
+        Meta(description="As in a certificate; null if the probe could not read it."),
+    ]
+    gpus: Annotated[
+        tuple[GpuFacts, ...],
+        Meta(description="As in a certificate; empty if the probe could not read them."),
+    ]
+    failed: Annotated[
+        tuple[str, ...],
+        Meta(description="The names of the checks that went wrong; empty if the probe wrote no report."),
+    ]
+    record_id: Annotated[str, Meta(description="The id of the record.")]
+    measured: Annotated[str, Meta(description="When the probe ended. UTC, ISO 8601, as the other times.")]
+    issued: Annotated[str, Meta(description="When it was signed.")]
+    signer: Annotated[
+        str,
+        Meta(
+            description="The fingerprint of the public key (`sha256:` over its DER encoding), or the"
+            " identity."
+        ),
+    ]
+    fixture: Annotated[bool, Meta(description="Made by a test; proves nothing.")] = False
+
+    @property
+    def why(self) -> str:
+        """The reason, for an image that is rejected because of it."""
+        what = ", ".join(self.failed) or "the probe wrote no report"
+        return f"it failed on {self.host_class} ({what}), measured {self.measured}"
+
+
+class Verification(msgspec.Struct, frozen=True):
+    """The part of the output of `verify --format json` that other commands read."""
+
+    certificates: tuple[Certificate, ...]
+
+
+def read_verification(data: bytes | str) -> Verification:
+    """Read the output of `verify --format json`. Raises DocumentError with the place and the reason."""
+    return codec.convert(codec.parse(data), Verification)
 
 
 class Verdict(str, Enum):

@@ -6,19 +6,349 @@ fields, no sentences.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from enum import Enum
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from .. import problems
 from . import codec
-from .codec import DocumentError
-from .evidence import BY_CHECK, CudaLibraries, CudnnLoad, Evidence
-from .facts import Environment, Host
+from .codec import DocumentError, convert_what_fits
 from .prediction import Limit
+
+# The machine and the Python environment, as the probe describes them.
+#
+# docs/reference/report.md lists the fields with the descriptions that are here.
+
+
+class Gpu(msgspec.Struct, frozen=True):
+    """One GPU, from NVML or else from the CUDA driver."""
+
+    name: Annotated[str | None, Meta(description="The model, as the driver names it.")] = None
+    uuid: Annotated[str | None, Meta(description="Its identifier.")] = None
+    compute_capability: Annotated[str | None, Meta(description="Such as `9.0`.")] = None
+    memory_bytes: Annotated[int | None, Meta(description="Its memory.")] = None
+
+
+class Cpu(msgspec.Struct, frozen=True):
+    """The processor."""
+
+    model: Annotated[str | None, Meta(description="As Linux names it.")] = None
+    count: Annotated[int | None, Meta(description="How many the probe's process may use.")] = None
+
+
+class DeviceNode(msgspec.Struct, frozen=True):
+    """A device file of NVIDIA's driver or of WSL."""
+
+    path: Annotated[str, Meta(description="Such as `/dev/nvidia0`.")] = ""
+    device: Annotated[bool | None, Meta(description="Whether it is a character device.")] = None
+    registered: Annotated[
+        bool | None,
+        Meta(
+            description="Whether its major number is NVIDIA's in `/proc/devices`; null if it is not listed"
+            " there."
+        ),
+    ] = None
+    opens: Annotated[bool | None, Meta(description="Whether it opens for reading and writing.")] = None
+    error: Annotated[str | None, Meta(description="Why it does not open.")] = None
+
+
+class DriverLibrary(msgspec.Struct, frozen=True):
+    """One of the driver's libraries, asked in a process of its own."""
+
+    answered: Annotated[bool, Meta(description="Whether it loaded and answered.")] = False
+    path: Annotated[str | None, Meta(description="The file that was loaded.")] = None
+    error: Annotated[str | None, Meta(description="Why there is no answer.")] = None
+    cuda: Annotated[
+        str | None, Meta(description="The newest CUDA version that it supports. Missing if it did not say.")
+    ] = None
+
+
+class Nvml(DriverLibrary, frozen=True):
+    """NVML."""
+
+    driver: Annotated[str | None, Meta(description="The driver's release. Missing without an answer.")] = None
+
+
+class CudaGpu(Gpu, frozen=True):
+    """A GPU that this process may use, from the CUDA driver."""
+
+    multiprocessors: Annotated[int | None, Meta(description="How many it has.")] = None
+
+
+class CudaDriver(DriverLibrary, frozen=True):
+    """The CUDA driver library."""
+
+    code: Annotated[int | None, Meta(description="What `cuInit` returned.")] = None
+    count: Annotated[int | None, Meta(description="Devices that this process may use.")] = None
+    gpus: Annotated[
+        tuple[CudaGpu, ...] | None,
+        Meta(
+            description="These devices: the fields of a GPU, and `multiprocessors`. Missing without an"
+            " answer."
+        ),
+    ] = None
+
+
+class DriverLibraries(msgspec.Struct, frozen=True):
+    """The driver's libraries."""
+
+    nvml: Annotated[Nvml, Meta(description="`libnvidia-ml.so.1`.")] = Nvml()
+    cuda: Annotated[CudaDriver, Meta(description="`libcuda.so.1`.")] = CudaDriver()
+
+
+class Host(msgspec.Struct, frozen=True):
+    """The machine."""
+
+    driver: Annotated[
+        str | None, Meta(description="The driver's release, as NVML says it: `535.183.01`.")
+    ] = None
+    driver_cuda: Annotated[
+        str | None,
+        Meta(
+            description="The newest CUDA version that the driver supports (`12.2`). If there is a cuda-compat"
+            " library on the loader's path, that library's version."
+        ),
+    ] = None
+    gpus: Annotated[
+        tuple[Gpu, ...], Meta(description="The GPUs, from NVML, or otherwise from the CUDA driver.")
+    ] = ()
+    kernel_driver: Annotated[str | None, Meta(description="The release of the loaded kernel module.")] = None
+    pci_gpus: Annotated[
+        int | None,
+        Meta(
+            description="How many NVIDIA display or 3D controllers are on the PCI bus, with or without a"
+            " driver; null if the bus can't be read."
+        ),
+    ] = None
+    device_nodes: Annotated[tuple[DeviceNode, ...], Meta(description="The driver's device files.")] = ()
+    driver_libraries: Annotated[DriverLibraries, Meta(description="The driver's libraries.")] = (
+        DriverLibraries()
+    )
+    kernel: Annotated[str | None, Meta(description="The kernel's release.")] = None
+    machine: Annotated[str | None, Meta(description="The processor's architecture.")] = None
+    os: Annotated[str | None, Meta(description="The distribution.")] = None
+    glibc: Annotated[str | None, Meta(description="The version of the C library.")] = None
+    cpu: Annotated[Cpu | None, Meta(description="The processor.")] = None
+    memory_bytes: Annotated[int | None, Meta(description="Physical memory.")] = None
+    container: Annotated[
+        str | None,
+        Meta(description="`docker`, `podman`, `kubernetes`, `container` (another kind), or null."),
+    ] = None
+    wsl: Annotated[bool | None, Meta(description="Whether this is Windows Subsystem for Linux.")] = None
+
+    @property
+    def gpu_names(self) -> tuple[str, ...]:
+        """The model of each GPU, in the probe's order."""
+        return tuple(gpu.name or "unknown GPU" for gpu in self.gpus)
+
+
+class Environment(msgspec.Struct, frozen=True):
+    """The Python environment."""
+
+    python: Annotated[str | None, Meta(description="The version of the interpreter.")] = None
+    executable: Annotated[str | None, Meta(description="Its path.")] = None
+    tensorflow: Annotated[
+        str | None, Meta(description="The version of the installed distribution; null if there is none.")
+    ] = None
+    packages: Annotated[
+        dict[str, str],
+        Meta(
+            description="The version of every distribution by normalized name. Two versions of one name are"
+            " joined by a comma."
+        ),
+    ] = {}
+    variables: Annotated[
+        dict[str, str],
+        Meta(
+            description="Environment variables that change what TensorFlow, XLA, CUDA or the loader do,"
+            " without any that look like credentials."
+        ),
+    ] = {}
+
+
+def host_of(document: Mapping[str, Any]) -> Host:
+    """Return the facts in a record or from an engine; a fact of an unexpected type is left out."""
+    return convert_what_fits(document, Host)
+
+
+def environment_of(document: Mapping[str, Any]) -> Environment:
+    """Return the environment in a record's report; a value of an unexpected type is left out."""
+    return convert_what_fits(document, Environment)
+
+
+# The evidence of the checks: a class for each check whose evidence the host side reads.
+#
+# Each class has only the fields that are read here. `raw` is all of the evidence, as the probe wrote it
+# (docs/reference/report.md describes every field).
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """The evidence that any check may have.
+
+    traceback: lines of the exception that ended the check. last_lines: what the process printed last; some
+    checks write it as one text.
+    """
+
+    check: ClassVar[str] = ""
+
+    raw: dict[str, Any] = {}
+    traceback: tuple[str, ...] | None = None
+    last_lines: tuple[str, ...] | str | None = None
+
+    @property
+    def printed(self) -> tuple[str, ...]:
+        """The lines of both."""
+        last = self.last_lines if isinstance(self.last_lines, tuple) else ()
+        return (*(self.traceback or ()), *last)
+
+
+class Library(msgspec.Struct, frozen=True):
+    """A shared library that TensorFlow opens. version: as the library reports it."""
+
+    soname: str | None = None
+    version: str | None = None
+
+
+class CudaLibraries(Evidence, frozen=True):
+    """`cuda_libraries`: every CUDA library, opened as TensorFlow does."""
+
+    check: ClassVar[str] = "cuda_libraries"
+
+    libraries: tuple[Library, ...] | None = None
+
+
+class CudnnLoad(Evidence, frozen=True):
+    """`cudnn_load`: the cuDNN that TensorFlow opens."""
+
+    check: ClassVar[str] = "cudnn_load"
+
+    library: Library | None = None
+
+
+class Computed(Evidence, frozen=True):
+    """The evidence of a check that computes. device_type: `GPU` if it computed on a GPU, otherwise `CPU`."""
+
+    device_type: str | None = None
+
+
+#: The required checks whose result counts only if they computed on a GPU. (`gpu_compute` and `silent_cpu`
+#: have other evidence of that, and fail without it.)
+COMPUTING_CHECKS = (
+    "xla_train_step",
+    "xla_convolution",
+    "keras_jit",
+    "attention",
+    "embedding",
+    "cudnn_rnn",
+    "data_feed",
+    "save_load",
+)
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """A median with its quartiles."""
+
+    median: float
+    q1: float
+    q3: float
+
+    @property
+    def is_positive(self) -> bool:
+        """True if the values can be shown as a time or a ratio."""
+        return all(math.isfinite(number) and number > 0 for number in (self.median, self.q1, self.q3))
+
+    def inverted(self) -> Spread:
+        """Return the spread of the reciprocals: for example a share of the time as "times as fast"."""
+        return Spread(1 / self.median, 1 / self.q3, 1 / self.q1)
+
+
+class Model(msgspec.Struct, frozen=True):
+    """The model that was trained. batch: examples in a step."""
+
+    batch: int | None = None
+
+
+class Mode(msgspec.Struct, frozen=True):
+    """One of the ways in which the model was trained. mode: `eager`, `graph` or `xla`. step_s: seconds."""
+
+    mode: str | None = None
+    step_s: Spread | None = None
+
+
+class Ratio(msgspec.Struct, frozen=True):
+    """Two modes compared, turn by turn."""
+
+    step_time: Spread | None = None
+
+
+class XlaSpeedup(Evidence, frozen=True):
+    """`xla_speedup`: one model trained eagerly, as a graph and compiled by XLA, in one run.
+
+    ratios: by `graph/eager`, `xla/graph` and `xla/eager`.
+    """
+
+    check: ClassVar[str] = "xla_speedup"
+
+    device_type: str | None = None
+    model: Model | None = None
+    modes: tuple[Mode, ...] = ()
+    ratios: dict[str, Ratio] = {}
+
+
+class OtherWorker(msgspec.Struct, frozen=True):
+    """Another worker. stage: `start`, `connect`, `train` or `end`. lost: `closed`, `silent` or None."""
+
+    rank: int | None = None
+    address: str | None = None
+    tensorflow: str | None = None
+    devices: str | None = None
+    stage: str | None = None
+    lost: str | None = None
+
+
+class WorkersStep(msgspec.Struct, frozen=True):
+    """The steps of all workers together. largest_difference: of their gradients from those of one worker."""
+
+    replicas: int | None = None
+    largest_difference: float | None = None
+    tolerance: float | None = None
+
+
+class WorkersSeconds(msgspec.Struct, frozen=True):
+    """Seconds until all workers had met, and for the training, with TensorFlow's start."""
+
+    join: float | None = None
+    train: float | None = None
+
+
+class MultiWorker(Evidence, frozen=True):
+    """`multi_worker`: several machines that train together.
+
+    workers: their number. rank: of the worker that wrote the report. ranks: the others.
+    communication: `NCCL` or `RING` (gRPC).
+    """
+
+    check: ClassVar[str] = "multi_worker"
+
+    device_type: str | None = None
+    workers: int | None = None
+    rank: int | None = None
+    ranks: tuple[OtherWorker, ...] = ()
+    communication: str | None = None
+    step: WorkersStep | None = None
+    seconds: WorkersSeconds | None = None
+
+
+#: The class of a check's evidence, by the check's id; `Evidence` for every other check.
+BY_CHECK: dict[str, type[Evidence]] = {
+    **{kind.check: kind for kind in (CudaLibraries, CudnnLoad, MultiWorker, XlaSpeedup)},
+    **dict.fromkeys(COMPUTING_CHECKS, Computed),
+}
+
 
 #: The format that the probe writes. It changes when a reader of the older format would misread the newer one.
 FORMAT = 2

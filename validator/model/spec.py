@@ -2,12 +2,147 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from datetime import date
 from enum import Enum
+from pathlib import Path, PurePosixPath
 
 from ..versions import ComputeCapability, DriverRelease
-from .additions import Additions
+
+# The user's packages, files and settings in an image, in addition to TensorFlow.
+
+
+#: Ids of checks begin with this if they are the user's own, so that they never have the id of another.
+PREFIX = "ours/"
+#: The name of a check's file without `.py`: it is a module, and the rest of the check's id.
+NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+#: The length of the digest that names an image whose additions have no name.
+_SHORT = 8
+
+#: The fields of additions that do not change the image.
+_NOT_ADDED = ("name", "directory")
+
+#: A name for additions. Eight hexadecimal digits are an image without a name.
+_NAME = re.compile(r"(?![0-9a-f]{8}$)[a-z0-9](?:[a-z0-9.-]{0,30}[a-z0-9])?")
+
+
+@dataclass(frozen=True)
+class LocalWheel:
+    """A wheel on this machine.
+
+    path: relative to the directory of the matrix file, with `/`. name: normalized. size: in bytes.
+    """
+
+    path: str
+    name: str
+    version: str
+    sha256: str
+    size: int
+
+    @property
+    def requirement(self) -> str:
+        """The wheel as a requirement with its hash, so that another file is another requirement."""
+        return f"{self.name} @ {self.path}#sha256={self.sha256}"
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """The requirements that a file asks for.
+
+    origin: where they come from, for people: `requirements.txt`, `pyproject.toml (group train)`.
+    lines: requirements (PEP 508) without hashes. constraints: the same, for packages that something else
+        requires. hashes: the accepted SHA-256 digests of a package's files, by its normalized name; a package
+        without an entry may have any.
+    """
+
+    origin: str
+    lines: tuple[str, ...]
+    constraints: tuple[str, ...] = ()
+    hashes: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+@dataclass(frozen=True)
+class CheckFile:
+    """A check of the user's own.
+
+    path: like that of a wheel. required: the verdict depends on it. timeout_s: for the whole check, the
+    import of TensorFlow included.
+    """
+
+    path: str
+    sha256: str
+    required: bool = True
+    timeout_s: float = 120.0
+
+    @property
+    def id(self) -> str:
+        """`ours/our_check` for `checks/our_check.py`, as in reports and certificates."""
+        return PREFIX + PurePosixPath(self.path).stem
+
+
+@dataclass(frozen=True)
+class Additions:
+    """The additions of an image entry in the matrix.
+
+    name: what its identifier ends in, or None; then it ends in digits of the digest.
+    packages: requirements (PEP 508) from the matrix file. wheels: those that it names by path.
+    requirements: those of a file, or None. system_packages: Debian or Ubuntu packages.
+    environment: variables with their values, by name.
+    directory: the one of the matrix file, to which all paths are relative. It does not count in comparisons.
+    """
+
+    name: str | None = None
+    packages: tuple[str, ...] = ()
+    wheels: tuple[LocalWheel, ...] = ()
+    requirements: Requirements | None = None
+    system_packages: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    checks: tuple[CheckFile, ...] = ()
+    directory: Path = field(default=Path(), compare=False)
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 (hex) of everything that is added; the name is not part."""
+        added = {key: value for key, value in asdict(self).items() if key not in _NOT_ADDED}
+        return hashlib.sha256(json.dumps(added, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The requirements to resolve together with TensorFlow: each once, in order."""
+        lines = self.requirements.lines if self.requirements else ()
+        return tuple(dict.fromkeys((*self.packages, *(wheel.requirement for wheel in self.wheels), *lines)))
+
+    @property
+    def constraints(self) -> tuple[str, ...]:
+        """The constraints of the requirements file."""
+        return self.requirements.constraints if self.requirements else ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Everything added except wheels, as lines for the lock; the lock is stale if a line changes."""
+        required = {True: "required check", False: "check"}
+        return (
+            *(f"constraint {line}" for line in self.constraints),
+            *(f"system package {name}" for name in self.system_packages),
+            *(f"variable {name}={value}" for name, value in self.environment),
+            *(f"{required[check.required]} {check.path} sha256:{check.sha256}" for check in self.checks),
+        )
+
+    @property
+    def label(self) -> str:
+        """Its part of the identifier: the name, or eight hexadecimal digits of the digest."""
+        return self.name or self.digest[:_SHORT]
+
+
+def is_name(text: str) -> bool:
+    """Return True for a valid name: 1 to 32 lower-case letters, digits, dots and dashes within.
+
+    Eight hexadecimal digits are not valid, because images without a name end in them.
+    """
+    return _NAME.fullmatch(text) is not None
 
 
 class Variant(str, Enum):
@@ -191,3 +326,65 @@ _DIGITS = 12
 def slug(text: str) -> str:
     """Return a name for identifiers: only lower-case letters, digits, dots and dashes."""
     return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.")
+
+
+# The exact wheels of an image spec.
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """One pinned wheel.
+
+    name: normalized by PyPA's rules (lower case, dashes).
+    sha256: hex digest of the file.
+    filename: of the wheel, which has its tags.
+    size: bytes to download, or None if the index does not say.
+    path: of a wheel on this machine, relative to the directory of the matrix file; None for the index's.
+    """
+
+    name: str
+    version: str
+    sha256: str
+    filename: str
+    size: int | None = None
+    path: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name}=={self.version}"
+
+
+@dataclass(frozen=True)
+class Lock:
+    """The wheels of one image spec, sorted by name.
+
+    identifier: the image spec's.
+    requirements: the requested requirements, one per line; if they differ from today's requirements of the
+        spec, the lock no longer satisfies the spec.
+    platform: the wheel platform it was resolved for, as uv names it (`x86_64-manylinux_2_28`).
+    additions: what the matrix adds to the image except wheels, one line for each (`Additions.notes`).
+    resolved: the day (UTC) when these wheels were chosen, which is the date of the image; or None.
+        It does not count in comparisons.
+    """
+
+    identifier: str
+    python: str
+    platform: str
+    requirements: tuple[str, ...]
+    wheels: tuple[Wheel, ...]
+    additions: tuple[str, ...] = ()
+    resolved: date | None = field(default=None, compare=False)
+
+    @property
+    def digest(self) -> str:
+        """`sha256:` over name, version and hash of every wheel. The same wheels have the same digest."""
+        text = "".join(f"{wheel.name}=={wheel.version} {wheel.sha256}\n" for wheel in self.wheels)
+        return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def size(self) -> int:
+        """Bytes to download for all wheels whose size is known."""
+        return sum(wheel.size or 0 for wheel in self.wheels)
+
+    def version(self, name: str) -> str | None:
+        """Return the pinned version of a distribution, or None if it is not in the lock."""
+        return next((wheel.version for wheel in self.wheels if wheel.name == name), None)

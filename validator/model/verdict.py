@@ -40,12 +40,10 @@ from enum import Enum
 
 from ..problems import FAULT
 from ..versions import leading_numbers
-from .evidence import COMPUTING_CHECKS, Computed
-from .facts import Host
 from .measurement import Outside, Source, Unread
 from .prediction import CHECKS_OF_XLA, Outcome
 from .record import REHEARSAL, Origin, Verdict
-from .report import CheckOutcome, CheckResult, Report
+from .report import COMPUTING_CHECKS, CheckOutcome, CheckResult, Computed, Host, Report
 from .spec import Variant
 
 #: What must pass on a real GPU. The probe marks the same checks as required; a test compares the two.

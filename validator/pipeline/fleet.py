@@ -12,12 +12,10 @@ from typing import Annotated, Any, TypedDict
 import msgspec
 
 from ..compat.gpus import model_of
-from ..engines.own_checks import PackedCheck
-from ..engines.probe_archive import probe_request, probe_version
-from ..fleet.protocol import Answer, Fleet
+from ..engines.probe_archive import PackedCheck, probe_request, probe_version
+from ..fleet.protocol import Answer, Fleet, Unit
 from ..fleet.run_store import Tried, Work
 from ..fleet.submitter import Settled, WrongAnswer
-from ..fleet.units import Unit
 from ..locks.lock_files import render
 from ..model import codec
 from ..model.measurement import Outside, Source, Unread
@@ -26,8 +24,7 @@ from ..model.report import Report, ReportError, read_report
 from ..model.spec import NO_GPU, Cell, HostClass, ImageSpec, slug
 from ..records.store import Store
 from ..versions import ComputeCapability, DriverRelease, is_release_of
-from .judging import Found, Question, record_of
-from .measuring import names_of, own_checks
+from .measuring import Found, Question, names_of, own_checks, record_of
 from .publisher import PublishedImage
 from .recording import host_class_of
 from .run import Result, Run, Runner

@@ -10,8 +10,7 @@ from ..compat.policies import requirements
 from ..errors import InputError
 from ..locks.lock_files import LockDirectory, mismatches
 from ..locks.resolve import resolve
-from ..model.lock import Lock
-from ..model.spec import ImageSpec
+from ..model.spec import ImageSpec, Lock
 from ..system.package_sources import PackageSources
 
 

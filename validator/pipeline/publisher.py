@@ -14,24 +14,20 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from .. import __version__
-from ..assemble.assembler import ImageMaker
-from ..assemble.base_contents import contents
+from ..assemble.base_finder import contents
 from ..assemble.compatibility import attach_compatibility
 from ..assemble.destinations import Destination
-from ..assemble.image import Assembled
+from ..assemble.image import Assembled, ImageMaker
 from ..assemble.layers import Encoded, Write
 from ..assemble.progress import Progress
-from ..certify import cosign
-from ..certify.provenance import Inputs, Provenance, Refusal, attach_provenance, provenance_of
-from ..certify.sboms import attach_sbom
-from ..certify.signing import Signer
+from ..certify import signatures
+from ..certify.provenance import Inputs, Provenance, Refusal, attach_provenance, attach_sbom, provenance_of
+from ..certify.signatures import Signer
 from ..certify.trust_file import TrustFile
 from ..engines.protocol import Built, ImageEngine
 from ..errors import MissingError, ValidatorError
-from ..model.base_origin import BaseOrigin
-from ..model.lock import Lock
-from ..model.record import REHEARSAL
-from ..model.spec import ImageSpec
+from ..model.record import REHEARSAL, BaseOrigin
+from ..model.spec import ImageSpec, Lock
 from ..registry.client import Registry
 from ..registry.names import image_tag
 from ..sbom.document import document_of_lock
@@ -88,7 +84,7 @@ class Publisher:
         tag = self.tag(spec)
         digest = self.registry.digest_of(tag)
         # Without cosign, or without a builder to trust, nobody can tell where the image comes from.
-        if digest is None or not self.trust.builders or not cosign.is_installed():
+        if digest is None or not self.trust.builders or not signatures.is_installed():
             return None
         found = self._provenance(spec, lock, digest)
         if (

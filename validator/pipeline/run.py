@@ -2,17 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import logging
+import os
+import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import Enum
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
 
 from ..engines.protocol import Engine
 from ..errors import ValidatorError
 from ..locks.lock_files import LockDirectory
+from ..model.codec import (
+    FAILED,
+    FINISHED,
+    RUNNING,
+    STOPPED,
+    UNKNOWN,
+    VANISHED,
+    DocumentError,
+    Done,
+    RunProgress,
+    Working,
+    encode,
+    format_timestamp,
+    now_utc,
+    parse_timestamp,
+    read_run_progress,
+)
 from ..model.record import REHEARSAL, Origin, Record, Verdict
 from ..model.spec import HostClass, ImageSpec
 from ..records.store import Store
+from ..system import runs
+from ..system.files import write_atomically
 from ..system.package_sources import PackageSources
 from .publisher import PublishedImage, Publisher
 
@@ -151,3 +180,155 @@ class Run:
             raise ValueError("a run needs a publisher if, and only if, it uses a registry")
         if self.options.rehearsal and self.runner is not None:
             raise ValueError(f"a {REHEARSAL} signs no measurements")
+
+
+# Keep the progress of a run in a file that other processes read while it runs, such as `serve`.
+#
+# The file is replaced as a whole, so a reader sees an old state or a new one. A thread writes it, so work
+# never waits for the disk, and a fault of the disk never ends a run. When the process is killed, nobody
+# marks the file as ended. Then a reader sees by the lock of the process (`system.runs`) that it is gone.
+
+
+logger = logging.getLogger(__name__)
+
+#: The files of ended runs that are kept.
+_KEPT = 5
+#: Seconds between two looks for something new to write.
+_PAUSE_S = 1.0
+#: Seconds between two writes of a run in which nothing happens, and after which one on another machine counts
+#: as gone.
+_ALIVE_S, _GONE_S = 15.0, 90.0
+#: The characters of a detail or reason that are kept, and the bytes of a file that are read.
+_LENGTH, _LARGEST = 300, 4 << 20
+
+
+class ProgressFile:
+    """Write the events of a run. Use it as a context manager.
+
+    directory: of the files of all runs. total: the number of images.
+    """
+
+    def __init__(self, directory: Path, profile: str, total: int) -> None:
+        now = now_utc()
+        self._path = directory / f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(4)}.json"
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._keep_writing, name="progress", daemon=True)
+        self._working: dict[ImageSpec, Working] = {}
+        self._done: list[Done] = []
+        self._finished: set[ImageSpec] = set()
+        self._stopped = False
+        self._changed = True
+        self._written = now
+        self._state = RunProgress(
+            profile, format_timestamp(now), format_timestamp(now), total, 0, RUNNING, _own_run(), runs.boot()
+        )
+
+    def __enter__(self) -> ProgressFile:
+        _remove_old(self._path.parent)
+        self._write()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        failed = kind is not None and not issubclass(kind, KeyboardInterrupt)
+        state = FAILED if failed else STOPPED if kind or self._stopped else FINISHED
+        with self._lock:
+            self._state = msgspec.structs.replace(self._state, state=state)
+            self._working.clear()
+        self._write()
+
+    def __call__(self, event: Event) -> None:
+        """Note an event. May be called from any thread."""
+        with self._lock:
+            self._changed = True
+            if event.phase is not Phase.DONE:
+                before = self._working.get(event.spec)
+                same = before is not None and before.phase == event.phase.value
+                since = before.since if before is not None and same else format_timestamp(now_utc())
+                self._working[event.spec] = Working(
+                    event.spec.identifier, event.phase.value, event.detail[:_LENGTH], since
+                )
+                return
+            self._working.pop(event.spec, None)
+            self._finished.add(event.spec)
+            if (result := event.result) is not None:
+                self._stopped = self._stopped or result.status is Status.STOPPED
+                verdict = result.record.verdict.value if result.record else result.status.value
+                reason = result.record.reason if result.record else result.detail
+                self._done.append(Done(event.spec.identifier, verdict, reason[:_LENGTH]))
+
+    def _keep_writing(self) -> None:
+        while not self._stop.wait(_PAUSE_S):
+            if self._changed or now_utc() - self._written > timedelta(seconds=_ALIVE_S):
+                self._write()
+
+    def _write(self) -> None:
+        with self._lock:
+            self._changed = False
+            self._written = now_utc()
+            state = msgspec.structs.replace(
+                self._state,
+                updated=format_timestamp(self._written),
+                finished=len(self._finished),
+                working=tuple(self._working.values()),
+                done=tuple(self._done),
+            )
+        try:
+            # In ASCII: a tool's output may hold bytes that are not text.
+            write_atomically(self._path, json.dumps(encode(state)).encode())
+        except ValidatorError as error:
+            logger.info("the progress is not shown to other processes: %s", error)
+
+
+def read_progress(directory: Path) -> list[RunProgress]:
+    """Return the runs, the newest first, each in the state that it is really in."""
+    found = [progress for path in _files(directory) if (progress := _read(path)) is not None]
+    return sorted(found, key=lambda progress: progress.started, reverse=True)
+
+
+def _read(path: Path) -> RunProgress | None:
+    try:
+        with path.open("rb") as stream:
+            progress = read_run_progress(stream.read(_LARGEST))
+    except (OSError, DocumentError):
+        # It was removed meanwhile, or it is somebody else's.
+        return None
+    return msgspec.structs.replace(progress, state=_state(progress))
+
+
+def _state(progress: RunProgress) -> str:
+    if progress.state != RUNNING:
+        return progress.state if progress.state in (FINISHED, STOPPED, FAILED) else UNKNOWN
+    updated = parse_timestamp(progress.updated)
+    recent = updated is not None and now_utc() - updated < timedelta(seconds=_GONE_S)
+    here = progress.boot == runs.boot()
+    if here and progress.run and os.access(progress.run, os.X_OK):
+        return VANISHED if runs.is_dead(Path(progress.run)) else RUNNING
+    # It is on another machine, in another container or another user's: only its sign of life tells.
+    return RUNNING if recent else VANISHED if here else UNKNOWN
+
+
+def _own_run() -> str:
+    try:
+        return str(runs.current().directory)
+    except ValidatorError as error:
+        logger.info("other processes can't see whether this one is alive: %s", error)
+        return ""
+
+
+def _remove_old(directory: Path) -> None:
+    """Remove the files of ended runs but the newest."""
+    ended = [path for path in _files(directory) if (found := _read(path)) and found.state != RUNNING]
+    for path in sorted(ended)[: -(_KEPT - 1)]:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    with contextlib.suppress(OSError):
+        yield from directory.glob("*.json")

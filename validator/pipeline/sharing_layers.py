@@ -14,17 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..assemble import encoding
-from ..assemble.layer_plan import wheel_layers
-from ..assemble.layer_sources import layers_of_wheels, made_from
-from ..assemble.layer_table import LayerTable
+from ..assemble.layer_table import FILE, LayerTable, SharedRow, read_rows, write_rows
 from ..assemble.layers import Encoded, LayerSource, layer_key
 from ..assemble.progress import Progress
-from ..assemble.shared_rows import FILE, SharedRow, read_rows, write_rows
+from ..assemble.wheel_layers import layers_of_wheels, made_from, wheel_layers
 from ..assemble.wheels import Wheelhouse
 from ..locks.lock_files import DIRECTORY, LockDirectory
 from ..matrix.load import load_matrix
-from ..model.lock import Lock
-from ..model.spec import ImageSpec
+from ..model.spec import ImageSpec, Lock
 from ..resources import images_directory, shipped_matrix
 from ..system.package_sources import host_sources
 from ..system.pools import map_in_threads

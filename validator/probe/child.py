@@ -38,7 +38,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from ..problems import problem, statement
 from .check import CRASH, ERROR, FAIL, TIMEOUT, Result
-from .hlo import telling_line
+from .tensorflow_devices import telling_line
 
 IMPORTED, IMPORT_FAILED, BEGIN, END, DONE = "imported", "import_failed", "begin", "end", "done"
 DOING, SETTLED = "doing", "settled"

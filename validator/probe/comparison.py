@@ -12,8 +12,7 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 from ..problems import FAULT, clause, problem
 from . import child
 from .check import ERROR, PASS, Context, Result
-from .hlo import telling_line
-from .tensorflow_devices import full_float32, gpus
+from .tensorflow_devices import full_float32, gpus, telling_line
 
 #: Names of tensors with their values.
 Results = Dict[str, Any]

@@ -25,7 +25,7 @@ from . import child
 from .check import CRASH, ERROR, FAIL, SKIP, TENSORFLOW, TIMEOUT, Check, Context, Result, skipped
 from .child import LAST_LINES, LAST_WORDS_S, Capture, signal_group, tail
 from .comparison import FULL_FLOAT32
-from .hlo import telling_line
+from .tensorflow_devices import telling_line
 
 #: The module that holds `CHECKS`. Not `__package__`, which the zip importer of Python 3.9 leaves unset.
 REGISTRY = __name__.rpartition(".")[0] + ".checks"

@@ -1,9 +1,17 @@
 """TensorFlow's devices, as the checks use them."""
 
+import contextlib
+import glob
+import hashlib
 import importlib
+import os
+import re
+import tempfile
+import time
 from collections import Counter
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Tuple
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 
 def gpus(tf: Any) -> List[Any]:
@@ -78,3 +86,249 @@ def _nodes(nodes: Iterable[Any], bodies: Dict[str, Any], device: str) -> Iterato
 def _device(name: str) -> str:
     """Return `GPU:0` for `/job:localhost/replica:0/task:0/device:GPU:0`."""
     return name.rpartition("device:")[2]
+
+
+# Find out with TensorFlow's profiler which kernels a GPU ran.
+#
+# The profiler writes an `XSpace` message (openxla/xla,
+# `third_party/tsl/tsl/profiler/protobuf/xplane.proto`). Its Python classes are in a different package in
+# every other release, so the few fields that are needed are read from the wire format itself (protobuf.dev,
+# "Encoding").
+
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+#: XSpace.planes; XPlane.name, .lines, .event_metadata; an entry of a map; XLine.name, .events;
+#: XEvent.metadata_id, .duration_ps; XEventMetadata.name.
+_PLANES, _PLANE_NAME, _LINES, _METADATA, _KEY, _VALUE, _LINE_NAME, _EVENTS, _EVENT_ID, _DURATION, _NAME = (
+    *(1, 2, 3, 4, 1, 2, 2, 4),
+    *(1, 3, 2),
+)
+#: The lines of a GPU's plane with the events; other lines are derived from these.
+_STREAM = re.compile(r"Stream #")
+_COPY = re.compile(r"mem(cpy|set)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Event:
+    """An event on a plane (`/device:GPU:0`) and a line (`Stream #13(Compute)`), and how long it ran."""
+
+    plane: str
+    line: str
+    name: str
+    seconds: float
+
+    @property
+    def is_kernel(self) -> bool:
+        """Return whether this is a kernel on a GPU and not a copy."""
+        on_gpu = self.plane.startswith("/device:GPU:") and _STREAM.match(self.line)
+        return bool(on_gpu and not _COPY.match(self.name))
+
+
+def record(tf: Any, work: Callable[[], None]) -> List[Event]:
+    """Return what the profiler sees while `work` runs.
+
+    The profiler can only write files. They go to a directory in memory where there is one, removed at once.
+    """
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="probe-", dir=memory) as directory:
+        # Only the devices: events of the host are not needed, and would be most of the file.
+        options = tf.profiler.experimental.ProfilerOptions(
+            host_tracer_level=0, python_tracer_level=0, device_tracer_level=1
+        )
+        tf.profiler.experimental.start(directory, options=options)
+        try:
+            work()
+        finally:
+            tf.profiler.experimental.stop()
+        paths = glob.glob(os.path.join(directory, "**", "*.xplane.pb"), recursive=True)
+        found: List[Event] = []
+        for path in paths:
+            with open(path, "rb") as file:
+                found += events(file.read())
+        return found
+
+
+def events(space: bytes) -> List[Event]:
+    """Return every event of a serialized XSpace. Raises ValueError for other data."""
+    found = []
+    for plane in _all(space, _PLANES):
+        fields = list(_fields(plane))
+        plane_name = _text(fields, _PLANE_NAME)
+        names = dict(_metadata(entry) for entry in _messages(fields, _METADATA))
+        for line in _messages(fields, _LINES):
+            line_fields = list(_fields(line))
+            line_name = _text(line_fields, _LINE_NAME)
+            for event in _messages(line_fields, _EVENTS):
+                numbers = _numbers(event)
+                name = names.get(numbers.get(_EVENT_ID, 0), "")
+                found.append(Event(plane_name, line_name, name, numbers.get(_DURATION, 0) / 1e12))
+    return found
+
+
+Field = Tuple[int, Union[int, bytes]]
+
+
+def _metadata(entry: bytes) -> Tuple[int, str]:
+    """Return an entry of the map from an event's id to its name."""
+    value = next(_messages(list(_fields(entry)), _VALUE), b"")
+    return _numbers(entry).get(_KEY, 0), _text(list(_fields(value)), _NAME)
+
+
+def _all(message: bytes, number: int) -> Iterator[bytes]:
+    return _messages(list(_fields(message)), number)
+
+
+def _messages(fields: List[Field], number: int) -> Iterator[bytes]:
+    return (value for found, value in fields if found == number and isinstance(value, bytes))
+
+
+def _text(fields: List[Field], number: int) -> str:
+    return next(_messages(fields, number), b"").decode(errors="replace")
+
+
+def _numbers(message: bytes) -> Dict[int, int]:
+    return {number: value for number, value in _fields(message) if isinstance(value, int)}
+
+
+def _fields(message: bytes) -> Iterator[Field]:
+    position = 0
+    while position < len(message):
+        key, position = _varint(message, position)
+        number, kind = key >> 3, key & 7
+        value: Union[int, bytes]
+        if kind == _VARINT:
+            value, position = _varint(message, position)
+        elif kind in (_BYTES, _FIXED64, _FIXED32):
+            size: Optional[int] = {_FIXED64: 8, _FIXED32: 4}.get(kind)
+            if size is None:
+                size, position = _varint(message, position)
+            value, position = message[position : position + size], position + size
+            if position > len(message):
+                raise ValueError("a field of the profile is cut short")
+        else:
+            raise ValueError(f"the profile has a field of the unknown wire type {kind}")
+        yield number, value
+
+
+def _varint(message: bytes, position: int) -> Tuple[int, int]:
+    value = shift = 0
+    while True:
+        if position >= len(message):
+            raise ValueError("a number in the profile is cut short")
+        byte = message[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value, position
+
+
+# Identifies the modules that XLA compiled.
+#
+# With `--xla_dump_to` XLA writes each module that it compiles, under the name of the function it came from.
+# In every release this is the one sign that a compilation took place, and of what.
+
+
+#: Lines of the compiled module kept as proof.
+_PROOF_LINES, _WIDTH = 12, 200
+#: `module_0072.a_inference_run_step_1581__.399.cpu_after_optimizations.txt`; on a GPU
+#: `….sm_9.0_gpu_after_optimizations.txt`.
+_OPTIMIZED = re.compile(r"module_\d+\..*(cpu|gpu)_after_optimizations\.txt")
+
+
+def timed(call: Callable[..., Dict[str, Any]], *arguments: Any) -> Tuple[Dict[str, Any], float]:
+    """Return the named tensors that a call returns, and the seconds until all of them were read back.
+
+    `compile_s` in the evidence is the first call of a compiled program minus a later one: tracing,
+    compilation and autotuning.
+    """
+    start = time.perf_counter()
+    results = call(*arguments)
+    for value in results.values():
+        value.numpy()
+    return results, time.perf_counter() - start
+
+
+def proof(module: str) -> Dict[str, Any]:
+    """Return what identifies a compiled module: its name, size, digest and first lines.
+
+    The metadata of each instruction is left out: it names source files, which differ between installations.
+    """
+    module = re.sub(r", metadata=\{[^}]*\}", "", module)
+    name = re.match(r"HloModule ([^\s,]+)", module)
+    lines = module.splitlines()
+    return {
+        "module": name[1] if name else None,
+        "instructions": sum(" = " in line for line in lines),
+        "fusions": len(re.findall(r"= \S+ fusion\(", module)),
+        "sha256": hashlib.sha256(module.encode()).hexdigest(),
+        "first_lines": [line[:_WIDTH] for line in lines[:_PROOF_LINES]],
+    }
+
+
+def summary(module: str) -> Dict[str, Any]:
+    """Return the name, size and digest of a compiled module, and the functions of libraries that it calls.
+
+    targets: such as `__cudnn$convBiasActivationForward` and `__cublas$gemm`; of a custom call, or of a fusion
+    that a library runs, which names its kind in the instruction's configuration.
+    """
+    seen = proof(module)
+    kept = {key: seen[key] for key in ("module", "instructions", "sha256")}
+    return {**kept, "targets": sorted(set(re.findall(r"__[a-z]\w*\$[\w$]+", module)))}
+
+
+def calls_cudnn(summarized: Dict[str, Any]) -> bool:
+    """Return whether a module calls cuDNN for a convolution, by a custom call or a fusion."""
+    return any(target.startswith(("__cudnn$conv", "__cudnn$fusion")) for target in summarized["targets"])
+
+
+@contextlib.contextmanager
+def dump() -> Iterator[str]:
+    """Make a directory for XLA to write to, in memory where possible, and remove it at the end."""
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="probe-", dir=memory) as directory:
+        yield directory
+
+
+def flags(directory: str) -> str:
+    """Return `XLA_FLAGS` for a process that dumps there, with the present flags."""
+    return f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_to={directory} --xla_dump_hlo_as_text".strip()
+
+
+def modules(directory: str) -> List[Dict[str, Any]]:
+    """Return the dumped modules: each with `module`, `device_type`, `instructions`, `fusions`."""
+    found = []
+    for name in sorted(os.listdir(directory)):
+        match = _OPTIMIZED.fullmatch(name)
+        if match is None:
+            continue
+        with open(os.path.join(directory, name), encoding="utf-8", errors="replace") as file:
+            seen = proof(file.read())
+        kept = {key: seen[key] for key in ("module", "instructions", "fusions")}
+        found.append({**kept, "device_type": match[1].upper()})
+    return found
+
+
+#: Lines of an exception that say where something is wrong, but not what.
+_AROUND = re.compile(
+    r"Graph execution error|Detected at node|<stack traces|File \"|in user code|The op is created at"
+    r"|tf2xla conv"
+)
+#: What differs between two runs, or repeats that it was XLA.
+_PASSING = re.compile(
+    r"Detected unsupported operations when trying to compile graph \S* ?on |__inference_\S+_\d+"
+    r"|\[_Xla[^\]]*\]|\{\{[^}]*\}\}|\[Op:\w+\]|compatible with node "
+)
+
+
+def telling_line(error: BaseException) -> str:
+    """Return the line of an exception that says what is wrong, without line breaks around it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if not _AROUND.match(line)]
+    return (telling or lines or ["no message"])[0]
+
+
+def refusal(error: BaseException) -> str:
+    """Return the line of an exception that says why XLA did not compile, minus what differs between runs."""
+    line = _PASSING.sub("", telling_line(error))
+    return f"{type(error).__name__}: {re.sub(r'  +', ' ', line).strip()[:_WIDTH]}"

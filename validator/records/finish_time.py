@@ -10,10 +10,9 @@ import base64
 from datetime import datetime
 
 from ..model import codec
-from ..model.codec import DocumentError
+from ..model.codec import TOLERANCE, DocumentError, format_timestamp, parse_timestamp
 from ..model.measurement import Measurement, MeasurementError, measurement_of
 from ..model.record import Record
-from ..model.timestamps import TOLERANCE, format_timestamp, parse_timestamp
 
 WRONG_TIME_HINT = (
     "correct the wrong clock, and measure again; `records import --any-time` imports such a record as one"

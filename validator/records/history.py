@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, TypeVar
 
+from ..model.codec import NEVER, parse_timestamp
 from ..model.record import Record, Verdict
-from ..model.timestamps import NEVER, parse_timestamp
 from .finish_time import credible_time, finish_time
 
 _WORST_FIRST = (

@@ -19,11 +19,10 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 
 from ..errors import InputError
+from ..model.codec import now_utc
 from ..model.record import Record, RecordError, Verdict, read_record
-from ..model.timestamps import now_utc
 from . import schema
-from .connect import database
-from .database_errors import explain, passes
+from .connect import database, explain, passes
 from .finish_time import credible_time, finish_time
 from .history import Entry, newest_by_cell
 

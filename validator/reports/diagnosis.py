@@ -6,14 +6,25 @@ longer than reading a log.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
+from markupsafe import Markup
 
 from ..model.diagnosis import GPU_USED, NO_FAULT, WAYS, Cause, Diagnosis, Evidence, Harmless, Remedy
+from ..model.prediction import EAGER, EAGER_ONLY, XLA
 from .diagnosis_words import environment_facts, headline, missing_facts
-from .printable import one_line, wrapped
+from .diagnosis_words import headline as answer_without_cause
+from .printable import one_line, printable, wrapped
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
 
 #: Columns at which prose is wrapped, in a file and on a terminal that is at least as wide.
 WIDTH = 80
@@ -123,3 +134,117 @@ class _Page:
 
 def _heading(words: str) -> str:
     return click.style(words, bold=True)
+
+
+# Render a diagnosis as the output of a notebook's cell: HTML, and text where that can't be shown.
+
+
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+def cell_text(headline: str, notes: Sequence[str], diagnosis: Diagnosis) -> str:
+    """Return the answer as text. headline, notes: sentences to put before it; the headline may be empty."""
+    before = "".join(f"{printable(line)}\n" for line in (headline, *notes) if line)
+    return f"{before}\n{click.unstyle(text(diagnosis))}" if before else click.unstyle(text(diagnosis))
+
+
+def cell_html(headline: str, notes: Sequence[str], diagnosis: Diagnosis) -> str:
+    """Return the answer as HTML in which every text is escaped."""
+    html: str = _template().render(
+        headline=one_line(headline),
+        notes=[one_line(note) for note in notes],
+        diagnosis=diagnosis,
+        ways=WAYS,
+        answer="" if diagnosis.causes else answer_without_cause(diagnosis),
+        missing=missing_facts(diagnosis),
+        read="; ".join(filter(None, (diagnosis.read, ", ".join(environment_facts(diagnosis))))),
+    )
+    return html.strip()
+
+
+def _code_in_backticks(sentence: str) -> Markup:
+    parts = sentence.split("`")
+    return Markup().join(
+        Markup("<code>{}</code>").format(part) if position % 2 else part
+        for position, part in enumerate(parts)
+    )
+
+
+@functools.cache
+def _template() -> Template:
+    # Loading the extension must not delay a notebook; only showing a cell needs the template engine.
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["shown"] = one_line
+    environment.filters["code_in_backticks"] = _code_in_backticks
+    environment.filters["capitalize_first"] = lambda words: words[:1].upper() + words[1:]
+    return environment.get_template("diagnosis.html.j2")
+
+
+# Render which releases work on a machine, from the answer of `answers.what_works`, for a terminal.
+
+
+_MODE_NAMES = {EAGER: "eager operations", XLA: "functions that XLA compiles"}
+_WAYS = {"image": "In an image", "pip": "With pip"}
+
+
+def what_works_text(answer: Mapping[str, Any], width: int) -> str:
+    """Return the headline, the newest release for each mode, and each way of getting one.
+
+    A way comes with its commands and the reasons why no newer release is chosen.
+    """
+    return "".join(f"{line}\n" for line in _lines(answer, width))
+
+
+def _lines(answer: Mapping[str, Any], width: int) -> Iterator[str]:
+    yield from wrapped(answer["headline"], width)
+    for remark in answer["remarks"]:
+        yield from wrapped(remark, width)
+    yield from wrapped(answer["basis"], width)
+    yield from wrapped(f"For {', '.join(answer['machine'])}.", width)
+    yield ""
+    for mode in answer["modes"]:
+        yield from wrapped(f"{_MODE_NAMES[mode['mode']]}: {mode['shown']}", width, "  ", "    ")
+    for way in answer["ways"]:
+        only = ", only for eager operations" if way["modes"] == EAGER_ONLY else ""
+        yield ""
+        yield f"{_WAYS[way['way']]}: TensorFlow {way['release']}, Python {way['python']}{only}"
+        for note in way["notes"]:
+            yield from wrapped(note, width, "  ")
+        yield from (f"      {one_line(command)}" for command in way["commands"])
+        if way["newer"]:
+            yield "  Why no newer release:"
+            yield from _newer(way["newer"], width)
+    if not answer["ways"]:
+        newest = answer["releases"][0]
+        yield ""
+        yield f"Why TensorFlow {newest['release']} does not work:"
+        for reason in newest["reasons"]:
+            yield from wrapped(_reason(reason), width, "  - ", "    ")
+
+
+def _newer(groups: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
+    """Yield the deciding reason of each group. Neighbors that have the same one are shown together."""
+    for _, same in itertools.groupby(groups, _deciding):
+        first, *others = same
+        newest = first["releases"].split(" to ")[-1]
+        oldest = (others or [first])[-1]["releases"].split(" to ")[0]
+        span = newest if oldest == newest else f"{oldest} to {newest}"
+        yield from wrapped(f"{span}: {_reason(first['reasons'][0])}", width, "  - ", "    ")
+
+
+def _deciding(group: Mapping[str, Any]) -> str:
+    """Return the deciding reason without the release that it names."""
+    own = f"tensorflow {group['releases'].split(' to ')[-1]}"
+    return str(group["reasons"][0]["text"]).replace(own, "tensorflow")
+
+
+def _reason(reason: Mapping[str, str]) -> str:
+    return f"{reason['text']} ({reason['fact']})" if reason["fact"] else reason["text"]

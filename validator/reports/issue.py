@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable, Iterator
 
 from ..model.diagnosis import WAYS, Cause, Diagnosis, Evidence
+from ..redaction.redact import Redaction
 from .diagnosis_words import environment_facts, headline, missing_facts
 from .printable import one_line
-from .shareable import shareable
 
 #: Characters that are markup in Markdown.
 _MARKUP = re.compile(r"([\\`*_\[\]<>|])")
@@ -117,3 +118,56 @@ def escaped(sentence: str, commands: bool = False) -> str:
             part if position % 2 else escaped(part) for position, part in enumerate(sentence.split("`"))
         )
     return _LINKED.sub(_APART, _MARKUP.sub(r"\\\1", sentence))
+
+
+# Take names of people and machines, and credentials, out of a diagnosis that will be published.
+
+
+def shareable(diagnosis: Diagnosis, names: Iterable[str] = ()) -> Diagnosis:
+    """Return the diagnosis with every text redacted, before markup makes names hard to find.
+
+    names: to take out in addition to those that are found in the diagnosis.
+    """
+    redact = Redaction(_texts(diagnosis), names)
+
+    def evidence(entries: Iterable[Evidence]) -> tuple[Evidence, ...]:
+        return tuple(dataclasses.replace(entry, text=redact(entry.text)) for entry in entries)
+
+    def cause(found: Cause) -> Cause:
+        remedies = tuple(
+            dataclasses.replace(
+                remedy,
+                says=redact(remedy.says),
+                commands=tuple(redact(command) for command in remedy.commands),
+            )
+            for remedy in found.remedies
+        )
+        return dataclasses.replace(
+            found,
+            title=redact(found.title),
+            evidence=evidence(found.evidence),
+            remedies=remedies,
+            reasons=tuple(dataclasses.replace(one, text=redact(one.text)) for one in found.reasons),
+        )
+
+    return dataclasses.replace(
+        diagnosis,
+        causes=tuple(cause(found) for found in diagnosis.causes),
+        unknown=evidence(diagnosis.unknown),
+        facts={name: redact(value) for name, value in diagnosis.facts.items()},
+        read=redact(diagnosis.read),
+        next_command=redact(diagnosis.next_command),
+    )
+
+
+def _texts(diagnosis: Diagnosis) -> Iterator[str]:
+    """Yield every text that may contain a name."""
+    for cause in diagnosis.causes:
+        yield cause.title
+        yield from (entry.text for entry in cause.evidence)
+        yield from (reason.text for reason in cause.reasons)
+    for harmless in diagnosis.harmless:
+        yield from (entry.text for entry in harmless.evidence)
+    yield from (entry.text for entry in diagnosis.unknown)
+    yield from diagnosis.facts.values()
+    yield diagnosis.next_command

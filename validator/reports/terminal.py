@@ -12,11 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ..compat.drivers import branches
-from ..compat.image_support import GpuSupport, ImageSupport
-from ..model.prediction import Outcome, PlannedCell, Prediction, Rank, Reason
+from ..compat.predict import GpuSupport, ImageSupport
+from ..model.prediction import EAGER, XLA, Outcome, PlannedCell, Prediction, Rank, Reason
 from ..model.record import Record
 from ..model.report import CheckDescription, CheckOutcome, CheckResult, Report
-from ..model.situation import EAGER, XLA
 from .diagnosis_words import fact_names
 from .overview import LIMITED, STYLES, Row, grid
 from .printable import printable

@@ -7,6 +7,7 @@ be read or framed by other sites.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import http.server
 import ipaddress
@@ -14,15 +15,21 @@ import os
 import shutil
 import socket
 import socketserver
+import stat
 import threading
+import urllib.parse
+from collections.abc import Callable
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
-from ..errors import InputError, MissingError
+from ..errors import InputError, MissingError, ValidatorError
+from ..model.codec import RUNNING, RunProgress, encode
+from ..reports.page.details import clean
+from ..reports.printable import printable
 from .events import Events
-from .static_files import find
 
 #: Where pages listen to events.
 EVENTS = "/events"
@@ -225,3 +232,157 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+# Find and open the files of a directory by the paths of requests, and nothing outside of it.
+
+
+#: The file that a request for the directory itself gets.
+ENTRY = "index.html"
+#: The media types of a page's files. Browsers refuse scripts, modules and WebAssembly of another type.
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".md": "text/markdown; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".wasm": "application/wasm",
+    ".whl": "application/zip",
+    ".xml": "application/atom+xml; charset=utf-8",
+    ".zip": "application/zip",
+}
+_OTHER = "application/octet-stream"
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@dataclass(frozen=True)
+class Found:
+    """An open file. tag: changes when its content does. The caller closes the stream."""
+
+    stream: BinaryIO
+    size: int
+    kind: str
+    tag: str
+
+
+def find(directory: int, target: str) -> Found | None:
+    """Open the file that a request names; None if there is none.
+
+    directory: the open directory. target: the path of the request, perhaps with a query. No symbolic link is
+    followed, and no hidden file is found.
+    """
+    parts = _parts(target)
+    if parts is None:
+        return None
+    handle = os.dup(directory)
+    try:
+        for number, part in enumerate(parts):
+            last = number == len(parts) - 1
+            below = os.open(part, _FLAGS | (0 if last else os.O_DIRECTORY), dir_fd=handle)
+            os.close(handle)
+            handle = below
+        facts = os.fstat(handle)
+        if not stat.S_ISREG(facts.st_mode):
+            return None
+        stream = open(os.dup(handle), "rb")  # noqa: SIM115
+    except (OSError, ValueError):
+        return None
+    finally:
+        with contextlib.suppress(OSError):
+            os.close(handle)
+    kind = TYPES.get(os.path.splitext(parts[-1])[1], _OTHER)
+    return Found(stream, facts.st_size, kind, f'"{facts.st_mtime_ns:x}-{facts.st_ino:x}-{facts.st_size:x}"')
+
+
+def _parts(target: str) -> list[str] | None:
+    """Return the names in a path, or None for a path that a page's file can't have."""
+    path = target.partition("?")[0].partition("#")[0]
+    if not path.startswith("/"):
+        return None
+    names = path[1:].split("/") if path != "/" else [ENTRY]
+    try:
+        parts = [urllib.parse.unquote(name, errors="strict") for name in names]
+    except UnicodeDecodeError:
+        return None
+    wrong = any(not part or part.startswith(".") or set(part) & {"/", "\\", "\0"} for part in parts)
+    return None if wrong else parts
+
+
+# Notice new records and the progress of runs, and tell the open pages.
+
+
+#: Seconds between two looks.
+PAUSE_S = 1.0
+#: The characters of a fault that pages show.
+_LENGTH = 300
+
+
+class Watch:
+    """Look for news in a thread. Use it as a context manager.
+
+    version: returns a text that changes with the records. update: writes the page of a version.
+    progress: returns the runs, the newest first. say: is told each new fault once.
+    """
+
+    def __init__(
+        self,
+        events: Events,
+        version: Callable[[], str],
+        update: Callable[[str], None],
+        progress: Callable[[], list[RunProgress]],
+        say: Callable[[str], None],
+        shown: str,
+    ) -> None:
+        self._events = events
+        self._version, self._update, self._progress, self._say = version, update, progress, say
+        self._shown = shown
+        self._fault = ""
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._keep_looking, name="watch", daemon=True)
+
+    def __enter__(self) -> Watch:
+        self._events.tell("page", self._shown)
+        self.check()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def check(self) -> None:
+        """Check once. Report a fault of the store; the next check tries again."""
+        self._events.tell("progress", [_state(run) for run in _shown_runs(self._progress())])
+        try:
+            version = self._version()
+            if version != self._shown:
+                self._update(version)
+                self._shown = version
+                self._events.tell("page", version)
+            fault = ""
+        except ValidatorError as error:
+            fault = printable(str(error))[:_LENGTH]
+        except Exception as error:  # without this thread, the page would stay as it is and say nothing
+            fault = printable(f"{type(error).__name__}: {error}")[:_LENGTH]
+        if fault != self._fault:
+            self._fault = fault
+            self._events.tell("trouble", fault)
+            if fault:
+                self._say(f"error: {fault}")
+
+    def _keep_looking(self) -> None:
+        while not self._stop.wait(PAUSE_S):
+            self.check()
+
+
+def _shown_runs(runs: list[RunProgress]) -> list[RunProgress]:
+    """Return the runs that go on, or the newest that ended."""
+    return [run for run in runs if run.state == RUNNING] or runs[:1]
+
+
+def _state(run: RunProgress) -> object:
+    """Return a run as JSON, without what only tells this machine's processes apart."""
+    state = clean(encode(run))
+    return {name: value for name, value in state.items() if name not in ("run", "boot")}

@@ -7,7 +7,7 @@ from pathlib import Path
 from docker.errors import DockerException
 from requests import RequestException
 
-from ..assemble.pinned_bases import TAG, PinnedBase, text_of
+from ..assemble.base_finder import TAG, PinnedBase, text_of
 from ..compat.compile import read_yaml
 from ..engines.docker.endpoint import reach
 from ..errors import MissingError

@@ -13,9 +13,15 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from urllib.parse import unquote
 
-from ..assemble import apt, bootstrap
-from ..assemble.debian_lock import DebianLock, DebianPackage, lock_path, read_lock, usual_source_version
-from ..assemble.debian_packages import available
+from ..assemble import bootstrap
+from ..assemble.bootstrap import (
+    DebianLock,
+    DebianPackage,
+    available,
+    lock_path,
+    read_lock,
+    usual_source_version,
+)
 from ..errors import MissingError
 from ..system import processes
 from ..system.runs import temporary_directory
@@ -40,7 +46,7 @@ def refreshed(root: Path, *, only_if_gone: bool = False) -> dict[str, str]:
 
     Raises MissingError if apt, Debian's keys or the mirror are missing.
     """
-    if not apt.HELPER.exists():
+    if not bootstrap.HELPER.exists():
         raise MissingError(
             "the Debian packages can't be resolved without apt", hint="run this on Debian or Ubuntu"
         )
@@ -49,7 +55,7 @@ def refreshed(root: Path, *, only_if_gone: bool = False) -> dict[str, str]:
             f"Debian's archive keys are missing: {KEYRING}", hint="run .ci/tools debian-archive-keyring"
         )
     found: dict[str, str] = {}
-    sources = apt.apt_sources()
+    sources = bootstrap.apt_sources()
     for suite in bootstrap.SUITES.values():
         path = lock_path(suite)
         lock = resolved(suite, sources)
@@ -65,7 +71,7 @@ def versions(text: str) -> dict[str, str]:
     return {line[0]: line[1] for line in lines}
 
 
-def resolved(suite: str, sources: apt.AptSources) -> DebianLock:
+def resolved(suite: str, sources: bootstrap.AptSources) -> DebianLock:
     """Return the lock of the newest packages of a suite. Raises MissingError if the mirror can't be
     reached.
     """
@@ -94,7 +100,7 @@ def resolved(suite: str, sources: apt.AptSources) -> DebianLock:
     return DebianLock(suite, f"{snapshot:%Y%m%dT%H0000Z}", tuple(packages))
 
 
-def _unchanged(old: DebianLock, new: DebianLock, sources: apt.AptSources, only_if_gone: bool) -> bool:
+def _unchanged(old: DebianLock, new: DebianLock, sources: bootstrap.AptSources, only_if_gone: bool) -> bool:
     if old.digest == new.digest:
         return True
     superseded = set(old.packages) - set(new.packages)
@@ -104,7 +110,7 @@ def _unchanged(old: DebianLock, new: DebianLock, sources: apt.AptSources, only_i
         return available(superseded, old, sources, directory)
 
 
-def _configure(directory: Path, suite: str, sources: apt.AptSources) -> Path:
+def _configure(directory: Path, suite: str, sources: bootstrap.AptSources) -> Path:
     """Write a configuration of apt that neither reads nor changes the host's state."""
     (directory / "lists" / "partial").mkdir(parents=True)
     (directory / "cache" / "archives" / "partial").mkdir(parents=True)
@@ -160,7 +166,7 @@ def _name_and_version(match: re.Match[str]) -> tuple[str, str]:
 
 
 def _package(
-    match: re.Match[str], sources: apt.AptSources, built_from: Mapping[tuple[str, str], str]
+    match: re.Match[str], sources: bootstrap.AptSources, built_from: Mapping[tuple[str, str], str]
 ) -> DebianPackage:
     uri, (name, version) = match["uri"], _name_and_version(match)
     for archive, mirror in sources.mirrors.items():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..assemble.shared_rows import SharedRow
+from ..assemble.layer_table import SharedRow
 from .checkout import copied, refuse_installed
 
 FILE = "images/layers.json"

@@ -4,27 +4,139 @@ from __future__ import annotations
 
 import datetime
 import fcntl
+import hashlib
+import shutil
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
 
 from .._vendor.packaging.version import Version
-from ..compat import freshness, releases
-from ..compat.inspect import rows
+from ..compat import freshness, inspect, releases
+from ..compat.inspect import build
+from ..compat.inspect.build import inspect_tensorflow, write
 from ..errors import InputError, MissingError
-from ..locks.index import IndexFile, PackageIndex
-from ..system.files import cache_directory, full_disk_named
+from ..locks.index import IndexFile, PackageIndex, sha256_of
+from ..system.files import cache_directory, full_disk_named, write_atomically
 from ..system.package_sources import PackageSources
 from ..system.runs import temporary_directory
-from . import new_rows, predictions
-from .checkout import Copy, copied, refuse_installed
-from .fact_files import Table
-from .news import Asked, News, cuda_release, news
+from . import new_rows
+from .checkout import Copy, copied, refuse_installed, run_module
+from .new_rows import Table
+from .news import Asked, NewRelease, News, cuda_release, news
 from .remembered import remember
-from .wheel_rows import inspected_row, refuse_small_disk, remove_unwanted
+
+# Download the wheel of a release, inspect it, and keep the row; one wheel at a time.
+#
+# A wheel stays in the cache only until it is inspected, and its row until the facts have it. So a run that
+# was killed goes on where it stopped.
+
+
+#: The disk space for a wheel and its largest library unpacked, as a multiple of the wheel's size. For
+#: TensorFlow 2.21.0 it is 2.6, of which the library takes 1.6.
+_ROOM = 3.0
+#: The size of a wheel if neither the index nor the server says it: none of TensorFlow's is larger so far.
+_USUAL_SIZE = 700_000_000
+
+
+def bytes_needed(index: PackageIndex, wheel: IndexFile) -> int:
+    """Return the bytes of disk space to inspect a wheel."""
+    return int((index.size(wheel) or _USUAL_SIZE) * _ROOM)
+
+
+def refuse_small_disk(index: PackageIndex, wheels: Iterable[IndexFile], directory: Path) -> int:
+    """Return the bytes that the largest of these wheels needs in a directory, 0 without wheels.
+
+    Raises MissingError if they are not free.
+    """
+    wanted = max((bytes_needed(index, wheel) for wheel in wheels), default=0)
+    with full_disk_named(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+    _refuse_small_disk(directory, wanted, f"{wanted / 1e9:.1f} GB are needed to download and inspect a wheel")
+    return wanted
+
+
+def inspected_row(
+    index: PackageIndex,
+    release: NewRelease,
+    directory: Path,
+    today: datetime.date,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """Return the row of builds.yaml for a release.
+
+    directory: where the wheel and the row are kept. Raises MissingError if the wheel can't be downloaded, and
+    InspectionError if it is not a TensorFlow wheel.
+    """
+    wheel = release.wheel
+    kept = directory / f"{wheel.filename}-{_version_of_inspection()}.yaml"
+    if kept.is_file():
+        say(f"{wheel.filename}: inspected by an earlier run")
+        return _read(kept)
+    path = directory / wheel.filename
+    if not (path.is_file() and sha256_of(path) == wheel.sha256):
+        size = index.size(wheel)
+        say(f"{wheel.filename}: downloading" + (f" {size / 1e6:,.0f} MB" if size else ""))
+        index.download(wheel, path)
+    try:
+        _refuse_large_library(path, directory)
+        say(f"{wheel.filename}: inspecting")
+        with full_disk_named(directory):
+            row = build.row(inspect_tensorflow(path, scratch=directory), today)
+        write_atomically(kept, build.render(row).encode())
+    finally:
+        path.unlink()
+    return _read(kept)
+
+
+def remove_unwanted(directory: Path, wanted: Iterable[IndexFile]) -> None:
+    """Remove what earlier runs left of wheels that are not wanted any more."""
+    names = tuple(wheel.filename for wheel in wanted)
+    for path in directory.glob("*.whl*"):
+        if not path.name.startswith(names):
+            path.unlink()
+
+
+def _refuse_large_library(path: Path, directory: Path) -> None:
+    """Raise MissingError if the largest library of a wheel does not fit on the disk."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            largest = max((member.file_size for member in archive.infolist()), default=0)
+    except zipfile.BadZipFile:
+        # The inspection says what is wrong with the file.
+        return
+    use = f"the largest library of {path.name} takes {largest / 1e9:.1f} GB unpacked"
+    _refuse_small_disk(directory, largest, use)
+
+
+def _refuse_small_disk(directory: Path, wanted: int, use: str) -> None:
+    """Raise MissingError if so many bytes are not free. use: what they are for, as a clause."""
+    free = shutil.disk_usage(directory).free
+    if wanted > free:
+        raise MissingError(
+            f"{directory}: {use}, but only {free / 1e9:.1f} GB are free",
+            hint="free some space, or set VALIDATOR_CACHE to a directory on another disk",
+        )
+
+
+def _read(kept: Path) -> dict[str, Any]:
+    found: list[dict[str, Any]] = yaml.safe_load(kept.read_text(encoding="utf-8"))
+    return found[0]
+
+
+def _version_of_inspection() -> str:
+    """Return a text that changes with the inspection's code, because new code may make another row."""
+    digest = hashlib.sha256()
+    for source in sorted(Path(inspect.__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()[:12]
+
 
 Say = Callable[[str], None]
 
@@ -83,17 +195,17 @@ def refreshed(
             say(f"{count} to inspect, one at a time: needs up to {room / 1e9:.1f} GB in {cache}")
         builds = [inspected_row(index, release, cache, today, say) for release in found.releases]
     with copied(root) as copy:
-        before = predictions.answers(copy.path)
+        before = answers(copy.path)
         _write_facts(copy.path / _DATA, index, found, builds, today)
         copy.run("validator.compat.compile")
         copy.run("validator.diagnosis.compile")
         unresolved = _lock(copy, found, say)
         say("comparing predictions")
-        after = predictions.answers(copy.path)
+        after = answers(copy.path)
         say("writing the documentation")
         for module in DOCUMENTATION:
             copy.run(module)
-        lines = [*_described(found), *predictions.difference(before, after)]
+        lines = [*_described(found), *difference(before, after)]
         by_hand = [
             *new_rows.needs_a_person(
                 [cuda_release(file) for file in found.cuda],
@@ -134,8 +246,8 @@ def _write_facts(
     ]
     for version in superseded:
         new_rows.remove_release(tensorflow, version)
-    for release, build in zip(found.releases, builds, strict=True):
-        new_rows.add_release(tensorflow, build, release.pythons)
+    for release, inspected in zip(found.releases, builds, strict=True):
+        new_rows.add_release(tensorflow, inspected, release.pythons)
     for version, pythons in found.pythons.items():
         new_rows.add_pythons(tensorflow, version, pythons)
     for file in found.cuda:
@@ -146,7 +258,7 @@ def _write_facts(
     for name, table in (("tensorflow", tensorflow), ("wheels", wheels)):
         (data / f"{name}.yaml").write_text(table.text, encoding="utf-8")
     if builds:
-        rows.write(data / "builds.yaml", builds, without=superseded)
+        write(data / "builds.yaml", builds, without=superseded)
         sources = data / "sources.yaml"
         sources.write_text(new_rows.add_source(sources.read_text(encoding="utf-8")), encoding="utf-8")
 
@@ -199,3 +311,91 @@ def _only_one() -> Iterator[Path]:
                 f"another refresh is running, which uses {directory}", hint="wait until it has finished"
             ) from None
         yield directory
+
+
+# Compare the predictions of two states of the facts, for whoever reviews the change.
+
+
+#: The profile of matrix.yaml whose cells are compared.
+PROFILE = "full"
+#: How many cells are named in each group of cells with the same change.
+_NAMED = 3
+
+
+class _Reason(msgspec.Struct):
+    outcome: str
+    text: str
+    fact: str
+
+
+class _Prediction(msgspec.Struct):
+    outcome: str
+    reasons: list[_Reason]
+
+
+class _Cell(msgspec.Struct):
+    id: str
+    prediction: _Prediction
+
+
+Group = TypeVar("Group", bound=tuple[str, ...])
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The outcome of a cell, and the first reason with this outcome."""
+
+    outcome: str
+    why: str
+
+
+def answers(root: Path) -> dict[str, Answer]:
+    """Return the predictions of the code, the facts and the matrix at `root`, by cell."""
+    printed = run_module(root, "validator", "plan", "--profile", PROFILE, "--format", "json")
+    return {cell.id: _answer(cell.prediction) for cell in msgspec.json.decode(printed, type=list[_Cell])}
+
+
+def difference(before: Mapping[str, Answer], after: Mapping[str, Answer]) -> list[str]:
+    """Return lines that say which cells change their outcome, appear or disappear, and why.
+
+    Cells with the same change for the same reason are one entry.
+    """
+    changed: dict[tuple[str, str, str], list[str]] = {}
+    for cell in before.keys() & after.keys():
+        old, new = before[cell], after[cell]
+        if old.outcome != new.outcome:
+            changed.setdefault((f"{old.outcome} -> {new.outcome}", old.why, new.why), []).append(cell)
+    new_cells: dict[tuple[str, str], list[str]] = {}
+    for cell in after.keys() - before.keys():
+        # A reviewer does not need the reasons why new cells work.
+        why = "" if after[cell].outcome == "works" else after[cell].why
+        new_cells.setdefault((after[cell].outcome, why), []).append(cell)
+    gone = sorted(before.keys() - after.keys())
+    count = sum(map(len, changed.values()))
+    lines = [f"Predictions of the profile {PROFILE}: {count:,} of {len(before):,} cells change."]
+    for (arrow, was, now), cells in _largest_first(changed):
+        lines += [f"  {arrow}, {_cells(cells)}", f"    was: {was}", f"    now: {now}"]
+    if new_cells:
+        lines.append(f"New cells: {sum(map(len, new_cells.values())):,}.")
+        for (outcome, why), cells in _largest_first(new_cells):
+            lines += [f"  {outcome}, {_cells(cells)}", *([f"    {why}"] if why else [])]
+    if gone:
+        lines.append(f"Cells that are gone: {_cells(gone)}.")
+    return lines
+
+
+def _largest_first(groups: Mapping[Group, list[str]]) -> list[tuple[Group, list[str]]]:
+    return sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
+
+
+def _cells(cells: Iterable[str]) -> str:
+    ordered = sorted(cells)
+    more = f" and {len(ordered) - _NAMED:,} more" if len(ordered) > _NAMED else ""
+    return f"{len(ordered):,} {'cell' if len(ordered) == 1 else 'cells'}: {', '.join(ordered[:_NAMED])}{more}"
+
+
+def _answer(prediction: _Prediction) -> Answer:
+    for reason in prediction.reasons:
+        if reason.outcome == prediction.outcome:
+            return Answer(prediction.outcome, f"{reason.text} [{reason.fact}]")
+    return Answer(prediction.outcome, "no reason is given")

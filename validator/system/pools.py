@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from queue import Empty, SimpleQueue
-from typing import TypeVar
+from types import TracebackType
+from typing import Generic, TypeVar
 
 from . import processes
 
@@ -110,3 +114,199 @@ def share_arenas() -> None:
     except (AttributeError, OSError, TypeError):
         return
     mallopt(_ARENA_MAX, _ARENAS)
+
+
+# Hand bytes from the threads that write them to the one that reads them, a few blocks at a time.
+
+
+#: The least size of the blocks, and how many of them may wait for the reader.
+BLOCK = 1 << 20
+_WAITING = 4
+_POLL_S = 0.2
+
+Made = TypeVar("Made")
+
+
+class Abandoned(BaseException):
+    """Ends a writer whose reader is gone. Not an Exception, so that functions in between don't handle it."""
+
+
+class CutError(Exception):
+    """The writer gave up before the end."""
+
+
+class Pipe:
+    """Bytes on their way from writers, of which only one writes at a time, to a reader."""
+
+    def __init__(self) -> None:
+        self._queue: queue.Queue[bytes | None] = queue.Queue(_WAITING)
+        self._abandoned = threading.Event()
+        self._buffer = bytearray()
+        self._cut = False
+
+    def write(self, data: bytes) -> None:
+        """Pass on bytes. Raises Abandoned if nobody reads them any more."""
+        if len(data) >= BLOCK and not self._buffer:
+            self._put(data)
+            return
+        self._buffer += data
+        if len(self._buffer) >= BLOCK:
+            self.flush()
+
+    def flush(self) -> None:
+        """Pass on all bytes so far, so that the reader need not wait for the rest of a block."""
+        if self._buffer:
+            self._put(bytes(self._buffer))
+            self._buffer.clear()
+
+    def end(self) -> None:
+        """Say that there are no more bytes."""
+        self.flush()
+        self._put(None)
+
+    def cut(self) -> None:
+        """Say that the rest of the bytes will not come."""
+        self._cut = True
+        with contextlib.suppress(Abandoned):
+            self._put(None)
+
+    def blocks(self) -> Iterator[bytes]:
+        """Return the bytes in blocks as they come.
+
+        Raises CutError after the last one if the writer gave up.
+        """
+        while (block := self._queue.get()) is not None:
+            yield block
+        if self._cut:
+            raise CutError
+
+    def abandon(self) -> None:
+        """Say that nobody reads any more."""
+        self._abandoned.set()
+
+    def _put(self, block: bytes | None) -> None:
+        while not self._abandoned.is_set():
+            with contextlib.suppress(queue.Full):
+                self._queue.put(block, timeout=_POLL_S)
+                return
+        raise Abandoned
+
+
+class Produced(Generic[Made]):
+    """The bytes that `produce` passes to its argument, in a thread of its own. Use it as a context manager.
+
+    skip: the number of bytes to leave out at the beginning. The function ends when the context does.
+    """
+
+    def __init__(self, produce: Callable[[Callable[[bytes], object]], Made], skip: int = 0) -> None:
+        self._produce, self._skip = produce, skip
+        self._pipe = Pipe()
+        self._result: list[Made] = []
+        #: What the function raised.
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="produced", daemon=True)
+
+    def __enter__(self) -> Produced[Made]:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pipe.abandon()
+        self._thread.join()
+
+    def blocks(self) -> Iterator[bytes]:
+        """Return the bytes in blocks as they come. Raises what the function raises."""
+        yield from self._pipe.blocks()
+        if self.error is not None:
+            raise self.error
+
+    def blocks_of(self, size: int) -> Iterator[bytes]:
+        """Return the bytes in blocks of this size, of which only the last one may be shorter."""
+        gathered = bytearray()
+        for block in self.blocks():
+            gathered += block
+            while len(gathered) >= size:
+                yield bytes(memoryview(gathered)[:size])
+                del gathered[:size]
+        if gathered:
+            yield bytes(gathered)
+
+    @property
+    def result(self) -> Made:
+        """The function's result. Read it only after the last block."""
+        return self._result[0]
+
+    def _run(self) -> None:
+        with contextlib.suppress(Abandoned):
+            try:
+                self._result.append(self._produce(self._write))
+            except Abandoned:
+                raise
+            except BaseException as error:
+                # Pass on every exception, because the reader would wait forever.
+                self.error = error
+            self._pipe.end()
+
+    def _write(self, data: bytes) -> None:
+        left_out = min(self._skip, len(data))
+        self._skip -= left_out
+        self._pipe.write(data[left_out:] if left_out else data)
+
+
+# Count the bytes of a transfer from several threads, and report amount, rate and time left.
+
+
+#: Seconds between two reports.
+_INTERVAL_S = 0.5
+
+
+class Meter:
+    """The progress of one transfer.
+
+    doing: begins each report, such as `downloading 3 wheels`. total: bytes, or None if unknown.
+    report: receives the reports, at most two a second.
+    """
+
+    def __init__(self, doing: str, total: int | None, report: Callable[[str], object]) -> None:
+        self._doing, self._total, self._report = doing, total, report
+        self._done = self._skipped = 0
+        self._started = time.monotonic()
+        self._reported = 0.0
+        self._guard = threading.Lock()
+
+    def add(self, size: int) -> None:
+        """Count bytes that were transferred, or take some back with a negative number."""
+        self._count(size, 0)
+
+    def skip(self, size: int) -> None:
+        """Count bytes that were there already. They don't count for the rate."""
+        self._count(size, size)
+
+    def _count(self, size: int, skipped: int) -> None:
+        with self._guard:
+            self._done += size
+            self._skipped += skipped
+            now = time.monotonic()
+            if now - self._reported < _INTERVAL_S:
+                return
+            self._reported = now
+            text = self.text(now - self._started)
+        self._report(text)
+
+    def text(self, seconds: float) -> str:
+        """Return the report after this many seconds: `…: 1.2 of 2.6 GB, 95 MB/s, 15 s left`."""
+        known = self._total is not None and self._total >= self._done
+        amount = f"{self._done / 1e9:.2f}" + (
+            f" of {self._total / 1e9:.2f} GB" if known and self._total else " GB"
+        )
+        rate = (self._done - self._skipped) / seconds if seconds > 0 else 0.0
+        if rate <= 0:
+            return f"{self._doing}: {amount}"
+        left = f", {_duration((self._total - self._done) / rate)} left" if known and self._total else ""
+        return f"{self._doing}: {amount}, {rate / 1e6:.0f} MB/s{left}"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

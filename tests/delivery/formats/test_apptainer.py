@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from validator.delivery.formats.apptainer import write
+from validator.delivery.formats.commands import write_apptainer
 from validator.delivery.start import Place
 
 from . import starts
@@ -42,7 +42,7 @@ def test_a_shell_gives_apptainer_every_value(tmp_path: Path) -> None:
     directory = Path("/tmp", "a 'b' \"c\" $d:e,f\n`id`")
     environment = {f"V{number}": text for number, text in enumerate(HOSTILE)}
     made = start(directory=directory, command=tuple(HOSTILE), environment=environment)
-    found = call(write(made), tmp_path)
+    found = call(write_apptainer(made), tmp_path)
     assert found.image == f"docker://{IMAGE.reference}"
     assert found.command == HOSTILE
     assert found.environment.items() >= environment.items()
@@ -57,7 +57,7 @@ def test_a_shell_gives_apptainer_every_value(tmp_path: Path) -> None:
 @pytest.mark.service
 def test_an_image_without_cuda_and_a_registry_without_tls(tmp_path: Path) -> None:
     made = start(host=None, devices=None, image=starts.with_image(plain_http=True, port=8888))
-    text = write(made)
+    text = write_apptainer(made)
     found = call(text, tmp_path)
     assert found.flags == {"no-eval", "cleanenv", "no-https"}
     assert (found.command, found.environment, found.options) == ([], {}, {})
@@ -67,20 +67,20 @@ def test_an_image_without_cuda_and_a_registry_without_tls(tmp_path: Path) -> Non
 @pytest.mark.service
 def test_an_image_of_an_oci_layout(tmp_path: Path) -> None:
     image = starts.with_image(place=Place.LAYOUT, reference="/a 'b' $c/d:1")
-    text = write(start(image=image, command=("python",)))
+    text = write_apptainer(start(image=image, command=("python",)))
     found = call(text, tmp_path)
     assert (found.image, found.command) == ("oci:/a 'b' $c/d:1", ["python"])
     assert "# oci: Apptainer converts the image in this directory" in text
 
 
 def test_the_script_says_what_is_not_needed() -> None:
-    assert "Nothing is needed for your user" in write(start())
+    assert "Nothing is needed for your user" in write_apptainer(start())
 
 
 @given(starts.directories, starts.commands, starts.variables)
 def test_every_value_survives(directory: Path, command: tuple[str, ...], variables: dict[str, str]) -> None:
     made = start(directory=directory, command=command, environment=variables)
-    found = starts.shell_words(write(made))
+    found = starts.shell_words(write_apptainer(made))
     assert tuple(found[len(found) - len(command) :]) == command
     for name, value in variables.items():
         assert f"APPTAINERENV_{name}={value}" in found

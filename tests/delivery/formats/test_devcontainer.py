@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from validator.assemble.configuration import USER_NAME
-from validator.delivery.formats.devcontainer import write
+from validator.delivery.formats.documents import write_devcontainer
 from validator.delivery.start import Devices, Place, User
 from validator.errors import InputError
 
@@ -44,58 +44,58 @@ def read(text: str) -> dict[str, Any]:
 
 
 def test_the_image_s_user_gets_the_number_of_the_user() -> None:
-    found = read(write(start()))
+    found = read(write_devcontainer(start()))
     assert found["image"] == starts.IMAGE.reference
     # The tool only changes a user that it knows by name, and that may not be root.
     assert (found["remoteUser"], found["containerUser"]) == (USER_NAME, USER_NAME)
     assert found["updateRemoteUserUID"] is True
-    foreign = read(write(start(image=starts.with_image(checks_host=False))))
+    foreign = read(write_devcontainer(start(image=starts.with_image(checks_host=False))))
     assert not foreign.keys() & {"remoteUser", "containerUser", "postStartCommand"}
 
 
 def test_an_image_of_the_local_engine_is_named_by_its_tag() -> None:
     """The tool derives an image from it, and BuildKit looks for an id in a registry."""
     image = starts.with_image(place=Place.ENGINE, reference="sha256:1", name="me/tf", tag="me/tf:latest")
-    assert read(write(start(image=image)))["image"] == "me/tf:latest"
+    assert read(write_devcontainer(start(image=image)))["image"] == "me/tf:latest"
     untagged = starts.with_image(place=Place.ENGINE, reference="sha256:1", name="1a2b")
     with pytest.raises(InputError, match="1a2b has no tag in the local Docker Engine") as caught:
-        write(start(image=untagged))
+        write_devcontainer(start(image=untagged))
     assert "docker tag 1a2b NAME:TAG" in str(caught.value.hint)
 
 
 def test_the_gpus_are_requested_once() -> None:
     """The tool adds `--gpus all` by itself, but only if the engine has the nvidia runtime."""
-    found = read(write(start()))
+    found = read(write_devcontainer(start()))
     assert (found["hostRequirements"], found["runArgs"]) == ({"gpu": True}, ["--shm-size", "1g"])
-    found = read(write(start(devices=Devices.CDI)))
+    found = read(write_devcontainer(start(devices=Devices.CDI)))
     assert found["hostRequirements"] == {"gpu": "optional"}
     assert found["runArgs"][:2] == ["--device", "nvidia.com/gpu=all"]
-    found = read(write(start(host=None, devices=None)))
+    found = read(write_devcontainer(start(host=None, devices=None)))
     assert not found.keys() & {"hostRequirements", "runArgs"}
 
 
 def test_several_gpus_need_pinned_memory_unless_the_engine_is_rootless() -> None:
-    assert read(write(start("h100", "h100")))["runArgs"][-2:] == ["--ulimit", "memlock=-1"]
+    assert read(write_devcontainer(start("h100", "h100")))["runArgs"][-2:] == ["--ulimit", "memlock=-1"]
     rootless = start("h100", "h100", user=User(1000, 100, rootless=True))
-    assert "--ulimit" not in read(write(rootless))["runArgs"]
+    assert "--ulimit" not in read(write_devcontainer(rootless))["runArgs"]
 
 
 def test_the_caches_are_in_the_workspace() -> None:
-    variables = read(write(start()))["containerEnv"]
+    variables = read(write_devcontainer(start()))["containerEnv"]
     assert variables["CUDA_CACHE_PATH"] == "${containerWorkspaceFolder}/.cache/cuda"
-    mine = read(write(start(environment={"CUDA_CACHE_PATH": "/mine"})))["containerEnv"]
+    mine = read(write_devcontainer(start(environment={"CUDA_CACHE_PATH": "/mine"})))["containerEnv"]
     assert mine["CUDA_CACHE_PATH"] == "/mine"
 
 
 def test_the_entry_point_checks_each_start_and_a_port_is_forwarded() -> None:
-    found = read(write(start(image=starts.with_image(port=8888))))
+    found = read(write_devcontainer(start(image=starts.with_image(port=8888))))
     assert found["postStartCommand"] == ["/opt/tensorflow-gpu-matrix/start", "true"]
     assert found["forwardPorts"] == [8888]
 
 
 def test_a_command_is_rejected() -> None:
     with pytest.raises(InputError, match="for an editor"):
-        write(start(command=("python",)))
+        write_devcontainer(start(command=("python",)))
 
 
 @pytest.mark.parametrize(
@@ -104,10 +104,10 @@ def test_a_command_is_rejected() -> None:
 )
 def test_a_value_that_would_be_replaced_is_rejected(value: str) -> None:
     with pytest.raises(InputError, match="the value of A contains what a dev container would replace"):
-        write(start(environment={"A": value}))
+        write_devcontainer(start(environment={"A": value}))
 
 
 @given(starts.variables)
 def test_every_value_survives(variables: dict[str, str]) -> None:
-    found = read(write(start(environment=variables)))
+    found = read(write_devcontainer(start(environment=variables)))
     assert found["containerEnv"].items() >= variables.items()

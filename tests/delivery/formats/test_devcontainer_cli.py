@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from validator.delivery.formats.devcontainer import write
+from validator.delivery.formats.documents import write_devcontainer
 from validator.delivery.start import Devices
 from validator.supply.npm import npm_package
 
@@ -66,7 +66,7 @@ def read_configuration(program: Path, directory: Path, text: str) -> subprocess.
     ids=["gpus", "cdi", "cpu"],
 )
 def test_it_reads_what_was_written(made: Any, program: Path, tmp_path: Path) -> None:
-    text = write(made)
+    text = write_devcontainer(made)
     place = f"/workspaces/{tmp_path.name}"
     wanted = json.loads(json.dumps(read(text)).replace("${containerWorkspaceFolder}", place))
     done = read_configuration(program, tmp_path, text)

@@ -13,8 +13,8 @@ from unittest.mock import Mock
 import pytest
 
 from validator.engines.docker import endpoint
+from validator.engines.docker.containers import device_requests, offers_gpus
 from validator.engines.docker.endpoint import Buildx, Reached, _check_server, connect, find_buildx
-from validator.engines.docker.gpus import device_requests, offers_gpus
 from validator.errors import MissingError
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from validator.engines.docker import DockerEngine
-from validator.engines.docker.gpus import device_requests, offers_gpus
+from validator.engines.docker.containers import device_requests, offers_gpus
 from validator.errors import MissingError
 from validator.model.measurement import Outside, Unread
 

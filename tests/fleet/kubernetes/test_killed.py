@@ -16,9 +16,9 @@ import pytest
 
 from validator.engines.protocol import ProbeRequest
 from validator.fleet import kubernetes_manifests
+from validator.fleet.protocol import Unit
 from validator.fleet.run_store import Runs, Work
 from validator.fleet.submitter import Submitter
-from validator.fleet.units import Unit
 
 from ..fake import FakeCaller
 from ..making import unit

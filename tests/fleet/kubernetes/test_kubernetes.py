@@ -14,13 +14,12 @@ import pytest
 
 from validator.engines.protocol import ProbeRequest
 from validator.errors import MissingError
-from validator.fleet import kubernetes_manifests, kubernetes_states
-from validator.fleet.frame import CutError
+from validator.fleet import kubernetes_manifests, kubernetes_nodes
+from validator.fleet.job_output import CutError
 from validator.fleet.kubernetes import Kubernetes
-from validator.fleet.protocol import Fault, FleetDown, Handle, Phase, Refused, State
+from validator.fleet.protocol import Fault, FleetDown, Handle, Phase, Refused, State, Unit
 from validator.fleet.settings import KubernetesSettings
 from validator.fleet.settings_schema import KubernetesPlace
-from validator.fleet.units import Unit
 from validator.model.measurement import labelled
 
 from ..making import unit
@@ -236,7 +235,7 @@ def test_an_image_that_is_not_there_is_given_up(
     [handle] = submitted(fleet, unit())
     [state] = wait(fleet, [handle], lambda state: "ImagePullBackOff" in state.detail)
     assert state.phase is Phase.WAITING
-    monkeypatch.setattr(kubernetes_states, "START_LIMIT_S", 1.0)
+    monkeypatch.setattr(kubernetes_nodes, "START_LIMIT_S", 1.0)
     [state] = wait(fleet, [handle], ended)
     assert (state.phase, state.fault) == (Phase.LOST, Fault.PULL_FAILED)
     # It would hold the GPU until its deadline.
@@ -247,7 +246,7 @@ def test_an_image_that_is_not_there_is_given_up(
 def test_a_slow_pull_is_waited_for(
     cluster: Cluster, open_fleet: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kubernetes_states, "START_LIMIT_S", 1.0)
+    monkeypatch.setattr(kubernetes_nodes, "START_LIMIT_S", 1.0)
     cluster.behave(".", waiting="ContainerCreating", waiting_s=4)
     fleet = open_fleet()
     [handle] = submitted(fleet, unit())

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from validator.cli.fleet import command
+from validator.cli.fleet import fleet_command
 from validator.engines.probe_archive import probe_request
 from validator.engines.protocol import ProbeRequest
 from validator.errors import InputError
@@ -124,9 +124,9 @@ def test_the_limits_end_from_the_inside_out(depth: str, minutes: int) -> None:
     place = KubernetesPlace(time_limit=minutes, wait_limit=60)
     made = kubernetes_manifests.job(unit(), probe_request(depth, b"lock"), place, namespace="fleet")["spec"]
     spec = made["template"]["spec"]
-    command = spec["containers"][0]["command"]
-    inside = float(command[command.index("--limit") + 1])
-    probe = float(command[command.index("--time-limit") + 1])
+    fleet_command = spec["containers"][0]["command"]
+    inside = float(fleet_command[fleet_command.index("--limit") + 1])
+    probe = float(fleet_command[fleet_command.index("--time-limit") + 1])
     assert probe < inside <= spec["activeDeadlineSeconds"] - 60
     assert spec["activeDeadlineSeconds"] >= minutes * 60
     # The Job's counts from its creation, and the pod's from its start on a node.
@@ -219,10 +219,10 @@ def test_the_tasks_of_a_unit_find_each_other_by_the_names_of_their_service() -> 
         assert violations(template["spec"]) == []
         assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
         assert (template["spec"]["hostname"], template["spec"]["subdomain"]) == (f"task{task}", name)
-        command = template["spec"]["containers"][0]["command"]
-        given = command[command.index("--task") : command.index("--")]
+        fleet_command = template["spec"]["containers"][0]["command"]
+        given = fleet_command[fleet_command.index("--task") : fleet_command.index("--")]
         assert given == ["--task", str(task), "--workers", f"task0.{name}:29500,task1.{name}:29500"]
-        assert command[command.index("--") + 1 :] == ["--depth", "quick"]
+        assert fleet_command[fleet_command.index("--") + 1 :] == ["--depth", "quick"]
 
 
 def test_the_tasks_of_a_unit_have_a_node_each_and_end_together() -> None:
@@ -305,6 +305,6 @@ def test_a_second_namespace_takes_nothing_from_the_first() -> None:
 
 def test_the_command_prints_the_rights_for_kubectl() -> None:
     done = CliRunner().invoke(
-        command, ["manifests", "--namespace", "gpu-matrix", "--user", "ci"], standalone_mode=False
+        fleet_command, ["manifests", "--namespace", "gpu-matrix", "--user", "ci"], standalone_mode=False
     )
     assert tuple(yaml.safe_load_all(done.stdout)) == kubernetes_manifests.rights("gpu-matrix", "ci")

@@ -11,12 +11,11 @@ import pytest
 
 from validator.engines.probe_archive import probe_request
 from validator.engines.protocol import ProbeRequest
-from validator.fleet import kubernetes_manifests, kubernetes_states
+from validator.fleet import kubernetes_manifests, kubernetes_nodes
 from validator.fleet.kubernetes import Kubernetes
 from validator.fleet.kubernetes_client import Api
-from validator.fleet.protocol import Fault, Handle, Phase, State
+from validator.fleet.protocol import Fault, Handle, Phase, State, Unit
 from validator.fleet.settings import KubernetesSettings
-from validator.fleet.units import Unit
 from validator.model.measurement import labelled
 from validator.model.report import read_report
 
@@ -163,7 +162,7 @@ def test_the_deadline_of_a_pod_is_a_fault_and_keeps_the_log(
 def test_an_image_that_the_registry_does_not_have_is_named(
     fleet: Kubernetes, image: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kubernetes_states, "START_LIMIT_S", 3.0)
+    monkeypatch.setattr(kubernetes_nodes, "START_LIMIT_S", 3.0)
     absent = f"{image.partition('@')[0]}@{digest('absent')}"
     handle = run(fleet, of(absent, 5), script(""))
     state = wait(fleet, handle, Phase.LOST)

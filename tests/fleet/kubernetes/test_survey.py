@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from validator.fleet.kubernetes import kinds_of, open_surveyor
-from validator.fleet.proposal import propose, settings_text
-from validator.fleet.settings import FleetSettings, settings_of
+from validator.fleet.settings import FleetSettings, propose, settings_of, settings_text
 from validator.fleet.settings_schema import Toleration
 from validator.matrix.document import parse_document
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.assemble.images import push
 from tests.registry.server import RunningRegistry
-from validator.assemble.entries import Entry, InMemory
+from validator.assemble.layers import Entry, InMemory
 
 PYTHON = Path("/usr/bin/python3")
 _LEFT_OUT = {

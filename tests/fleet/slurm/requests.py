@@ -8,9 +8,8 @@ import sys
 from collections.abc import Sequence
 
 from validator.engines.protocol import ProbeRequest
-from validator.fleet.protocol import Handle, Refused, State
+from validator.fleet.protocol import Handle, Refused, State, Unit
 from validator.fleet.slurm import SlurmFleet
-from validator.fleet.units import Unit
 
 from .cluster import until
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from validator.delivery.formats.slurm import write
+from validator.delivery.formats.commands import write_slurm
 
 from ...delivery.formats.fake_apptainer import install, read_call
 from ...delivery.formats.starts import HOSTILE, IMAGE, start
@@ -18,7 +18,7 @@ def test_a_job_gets_its_gpus_and_every_value(cluster: Cluster, tmp_path: Path) -
     environment = {f"V{number}": text for number, text in enumerate(HOSTILE)}
     made = start("h100", "h100", directory=directory, command=tuple(HOSTILE), environment=environment)
     script = tmp_path / "job.sh"
-    script.write_text(write(made), encoding="utf-8")
+    script.write_text(write_slurm(made), encoding="utf-8")
     path = f"--export=PATH={install(tmp_path)}:{os.environ['PATH']}"
     places = [path, f"--output={tmp_path}/%j.log", "--partition=batch"]
     # It refuses what the cluster can't run.

@@ -19,11 +19,10 @@ import pytest
 from tests.fleet.making import unit
 from tests.support import small_disk
 from validator.engines.protocol import ProbeRequest
-from validator.fleet.frame import CutError
-from validator.fleet.protocol import Fault, FleetDown, Handle, Phase, State
+from validator.fleet.job_output import CutError
+from validator.fleet.protocol import Fault, FleetDown, Handle, Phase, State, Unit, array_name
 from validator.fleet.settings_schema import SlurmPlace
 from validator.fleet.slurm import SlurmFleet
-from validator.fleet.units import Unit, array_name
 
 from .cluster import Cluster, until
 from .conftest import Site

@@ -8,8 +8,7 @@ import pytest
 
 from validator.cli.fleet_settings import write_proposal
 from validator.errors import InputError
-from validator.fleet.proposal import NodeKind, Seen, propose
-from validator.fleet.settings import read_settings
+from validator.fleet.settings import NodeKind, Seen, propose, read_settings
 from validator.fleet.slurm import SlurmSurveyor
 
 from .cluster import Cluster

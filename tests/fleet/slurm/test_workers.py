@@ -17,8 +17,7 @@ from validator.fleet.settings import SlurmSettings
 from validator.fleet.settings_schema import SlurmPlace
 from validator.fleet.slurm import SlurmFleet
 from validator.fleet.slurm_job import Failed, Tasks
-from validator.model.evidence import MultiWorker
-from validator.model.report import CheckOutcome, read_report
+from validator.model.report import CheckOutcome, MultiWorker, read_report
 
 from .cluster import Cluster, until
 from .conftest import Site

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from docker.errors import ImageNotFound
 
-from validator.assemble.assembler import Assembler
-from validator.assemble.image import put_base
+from validator.assemble.image import Assembler, put_base
 from validator.assemble.image_names import image_reference
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
@@ -22,10 +21,9 @@ from validator.engines.docker.images import list_images
 from validator.engines.docker.load import load
 from validator.engines.protocol import Built
 from validator.errors import MissingError
-from validator.model.lock import Lock
 from validator.model.record import Record, record_of
-from validator.model.spec import Choice, ImageSpec, Variant
-from validator.pipeline.workplace import ImageSettings, assembler
+from validator.model.spec import Choice, ImageSpec, Lock, Variant
+from validator.pipeline.opened_engine import ImageSettings, assembler
 from validator.system.files import cache_directory
 from validator.system.package_sources import PackageSources, host_sources
 

@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from validator.assemble.destinations import OciLayout, RegistryDestination
 from validator.assemble.image import Assembled, assemble
 from validator.assemble.layer_table import LayerTable
-from validator.assemble.oci_layout import OciLayout
-from validator.assemble.registry_destination import RegistryDestination
 from validator.engines.docker.endpoint import Endpoint
-from validator.model.lock import Lock
+from validator.model.spec import Lock
 from validator.registry.names import Repository
 
 from ...assemble.podman import own_podman

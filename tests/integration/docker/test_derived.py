@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from validator.cli.check import command
+from validator.cli.doctor import check_command
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint
 from validator.engines.protocol import Built
 from validator.locks import lock_files
-from validator.model.lock import Lock
+from validator.model.spec import Lock
 
 from .conftest import CPU, KERAS, maker_at, quiet, removed_afterwards, tensorflow
 from .package_index import Index, TinyWheel, lock_of
@@ -84,7 +84,7 @@ def derive(base: Built, index: Index) -> Iterator[Derive]:
 
 def check(*arguments: str) -> str:
     words = ["--image", DERIVED, "--only", "python_stack", *arguments]
-    done = CliRunner().invoke(command, words, standalone_mode=False)
+    done = CliRunner().invoke(check_command, words, standalone_mode=False)
     assert done.exception is None, done.output
     return done.stdout
 
@@ -131,5 +131,7 @@ def test_a_locked_package_is_replaced_only_by_root(derive: Derive) -> None:
 
 
 def test_our_own_image_is_not_derived_from_another(base: Built) -> None:
-    done = CliRunner().invoke(command, ["--image", base.reference, "--only", "driver"], standalone_mode=False)
+    done = CliRunner().invoke(
+        check_command, ["--image", base.reference, "--only", "driver"], standalone_mode=False
+    )
     assert "driver" in done.stdout and "derived from" not in done.stdout

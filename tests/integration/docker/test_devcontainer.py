@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.delivery.formats.devcontainer import write
+from validator.delivery.formats.documents import write_devcontainer
 from validator.delivery.start import Devices, Image, Place, Start, User
 from validator.engines.docker.endpoint import Endpoint
 from validator.engines.protocol import Built
@@ -103,7 +103,7 @@ def started(image: Built, endpoint: Endpoint, devices: Devices | None = None) ->
 
 
 def test_it_opens_with_the_user_s_own_number(editor: Editor, endpoint: Endpoint, gpu_image: Built) -> None:
-    editor.write(write(started(gpu_image, endpoint)))
+    editor.write(write_devcontainer(started(gpu_image, endpoint)))
     up = editor("up")
     assert up.returncode == 0, up.stderr
     assert json.loads(up.stdout)["outcome"] == "success"
@@ -125,7 +125,7 @@ def test_a_driver_that_is_too_old_is_reported(
         pytest.skip("this engine has GPUs of its own")
     library = tmp_path / "library"
     library.touch()
-    editor.write(write(started(gpu_image, endpoint, Devices.CDI)))
+    editor.write(write_devcontainer(started(gpu_image, endpoint, Devices.CDI)))
     offer = cdi.Offer({f"{cdi.LIBRARIES}/libcuda.so.470.82.01": library})
     with cdi.offered(endpoint.client, offer):
         up = editor("up")

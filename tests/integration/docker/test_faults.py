@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from validator.assemble.assembler import Assembler
+from validator.assemble.destinations import OciLayout
+from validator.assemble.image import Assembler
 from validator.assemble.image_names import LABEL_LOCK
-from validator.assemble.oci_layout import OciLayout
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.errors import EXIT_INTERRUPTED, MissingError

@@ -19,13 +19,12 @@ from typing import Any, cast
 import pytest
 from docker.errors import ImageNotFound
 
-from validator.assemble.destinations import Destination
+from validator.assemble.destinations import Destination, OciLayout
 from validator.assemble.image import assemble
 from validator.assemble.image_names import LABEL_SPEC, image_reference
-from validator.assemble.layer_sources import plan_image
 from validator.assemble.layer_table import LayerTable
 from validator.assemble.layers import Encoded, Write
-from validator.assemble.oci_layout import OciLayout
+from validator.assemble.wheel_layers import plan_image
 from validator.cli.next_steps import say_next_steps
 from validator.engines.docker import ledger
 from validator.engines.docker import load as load_module
@@ -33,7 +32,7 @@ from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.docker.images import list_images
 from validator.engines.docker.load import load
 from validator.errors import MissingError, ValidatorError
-from validator.model.additions import Additions
+from validator.model.spec import Additions
 from validator.pipeline.run import Result, Status
 from validator.registry.names import image_tag
 from validator.system import runs

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from validator.assemble.base_finder import BasePolicy, Bases
 from validator.assemble.image import assemble
-from validator.assemble.layer_sources import plan_image
 from validator.assemble.layer_table import LayerTable
+from validator.assemble.wheel_layers import plan_image
 from validator.engines.docker.endpoint import Endpoint
 from validator.engines.docker.load import load
 

@@ -8,18 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from validator.assemble.assembler import Assembler
+from validator.assemble.destinations import RegistryDestination
+from validator.assemble.image import Assembler
 from validator.assemble.image_names import image_reference
-from validator.assemble.registry_destination import RegistryDestination
-from validator.certify.signing import Signer
+from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
 from validator.compat.policies import requirements
 from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint
 from validator.engines.docker.images import list_images
 from validator.locks import lock_files
-from validator.model.lock import Lock
-from validator.model.spec import ImageSpec, Variant
+from validator.model.spec import ImageSpec, Lock, Variant
 from validator.pipeline.build_matrix import build_matrix
 from validator.pipeline.publisher import Publisher
 from validator.pipeline.run import Options, RegistryUse, Result, Run, Status

@@ -9,22 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from validator.assemble.apt import apt_sources
-from validator.assemble.assembler import Assembler
 from validator.assemble.base_finder import BasePolicy, Bases
-from validator.assemble.image import put_base
+from validator.assemble.bootstrap import apt_sources
+from validator.assemble.destinations import RegistryDestination, destinations
+from validator.assemble.image import Assembler, put_base
 from validator.assemble.layer_table import LayerTable
-from validator.assemble.registry_destination import RegistryDestination, destinations
 from validator.certify.provenance import Provenance, provenance_of
-from validator.certify.signing import Signer
+from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
-from validator.engines.docker.base_container import EngineImages
+from validator.engines.docker.base_container import EngineImages, with_system_packages
 from validator.engines.docker.endpoint import Endpoint
-from validator.engines.docker.system_packages import with_system_packages
 from validator.errors import InputError
-from validator.model.additions import Additions
+from validator.model.spec import Additions
+from validator.pipeline.contents import rebuild_image
 from validator.pipeline.publisher import Publisher
-from validator.pipeline.rebuilding import rebuild_image
 from validator.registry.client import Registry
 from validator.registry.names import Repository
 from validator.system.package_sources import PackageSources

@@ -10,7 +10,7 @@ import pytest
 from validator.probe.check import Context, Result
 from validator.probe.checks import library_conflicts
 from validator.probe.child import Answer
-from validator.probe.collectors import copies, loader
+from validator.probe.collectors import installed, loader
 
 
 class Machine:
@@ -26,11 +26,11 @@ class Machine:
         }
         wheel = [str(root / "nvidia" / name / "lib") for name in ("cudnn", "cublas")]
         monkeypatch.setattr(
-            copies,
+            installed,
             "runpath",
             lambda path: wheel if path.endswith(loader.FRAMEWORK) else [str(Path(path).parent)],
         )
-        monkeypatch.setattr(copies, "cached", dict)
+        monkeypatch.setattr(installed, "cached", dict)
 
     def file(self, path: str, version: str | None = None) -> str:
         """Put a library there; version: as the library reports it, if the loader opens it."""

@@ -158,7 +158,7 @@ def test_a_crashed_trial_is_named_with_the_earlier_findings(monkeypatch: pytest.
 
 def test_the_smallest_leak_is_above_the_tolerance() -> None:
     """The smallest leak is that of the weights, or of the batch, once a step."""
-    from validator.probe.resnet import SIZES, Model
+    from validator.probe.speed import SIZES, Model
 
     size = SIZES["CPU"]
     weights = Model.weight_bytes.fget(SimpleNamespace(size=size))  # type: ignore[attr-defined]

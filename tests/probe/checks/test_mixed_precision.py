@@ -10,7 +10,7 @@ from validator.probe import child
 from validator.probe.check import Context
 from validator.probe.checks import mixed_precision
 from validator.probe.child import Answer
-from validator.probe.spread import spread
+from validator.probe.speed import spread
 
 from ..children import ended
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from validator.probe import child, interfaces, workers
+from validator.probe import child, workers
 from validator.probe.check import Context, Result
 from validator.probe.checks import multi_worker
 from validator.probe.child import EXCEPTION, SIGNAL, STOPPED, TIMED_OUT, Answer, Failure
@@ -288,13 +288,13 @@ def test_nccl_on_the_right_interface_is_not_blamed(run: Run) -> None:
     ],
 )
 def test_the_interface_is_read_from_the_log_of_nccl(line: str, interface: str, address: str) -> None:
-    assert interfaces.nccl(f"first\n{line}\nlast") == {"interface": interface, "address": address}
-    assert interfaces.nccl("NCCL INFO NET/Plugin: none") is None
+    assert workers.nccl(f"first\n{line}\nlast") == {"interface": interface, "address": address}
+    assert workers.nccl("NCCL INFO NET/Plugin: none") is None
 
 
 def test_the_interface_with_an_address() -> None:
-    assert interfaces.with_address("127.0.0.1") == "lo"
-    assert interfaces.with_address("192.0.2.1") is None
+    assert workers.with_address("127.0.0.1") == "lo"
+    assert workers.with_address("192.0.2.1") is None
 
 
 def test_the_data_is_the_same_everywhere_and_a_longer_batch_begins_with_the_shorter() -> None:

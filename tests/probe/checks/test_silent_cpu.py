@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from validator import problems
-from validator.probe import profiler
+from validator.probe import tensorflow_devices
 from validator.probe.check import Context
 from validator.probe.checks import silent_cpu
 
@@ -108,13 +108,13 @@ def test_no_visible_gpu_is_a_failure_and_not_a_skip(gpu_facts: dict[str, Any]) -
     assert "sees no GPU" in result.sentence
 
 
-def event(name: str, plane: str = "/device:GPU:0") -> profiler.Event:
-    return profiler.Event(plane, "Stream #13(Compute)", name, 1e-5)
+def event(name: str, plane: str = "/device:GPU:0") -> tensorflow_devices.Event:
+    return tensorflow_devices.Event(plane, "Stream #13(Compute)", name, 1e-5)
 
 
 def test_copies_and_host_events_are_not_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     recorded = [event("implicit_gemm"), event("MemcpyH2D"), event("MatMul", plane="/host:CPU")]
-    monkeypatch.setattr(profiler, "record", lambda tf, work: (work(), recorded)[1])
+    monkeypatch.setattr(tensorflow_devices, "record", lambda tf, work: (work(), recorded)[1])
     found = silent_cpu._kernels(FakeTensorflow(), lambda: None)
     assert found == {"kernels": 1, "gpu_time_s": 1e-5, "gpu_time_unknown": None}
 
@@ -125,12 +125,12 @@ def test_the_steps_are_taken_once_whatever_the_profiler_does(
 ) -> None:
     taken: list[int] = []
 
-    def record(tf: Any, work: Any) -> list[profiler.Event]:
+    def record(tf: Any, work: Any) -> list[tensorflow_devices.Event]:
         if works_first:
             work()
         raise RuntimeError("CUPTI error: insufficient privileges")
 
-    monkeypatch.setattr(profiler, "record", record)
+    monkeypatch.setattr(tensorflow_devices, "record", record)
     found = silent_cpu._kernels(FakeTensorflow(), lambda: taken.append(1))
     assert taken == [1]
     assert found["kernels"] is None
@@ -138,7 +138,7 @@ def test_the_steps_are_taken_once_whatever_the_profiler_does(
 
 
 def test_a_profiler_that_sees_nothing_is_not_a_witness(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profiler, "record", lambda tf, work: (work(), [])[1])
+    monkeypatch.setattr(tensorflow_devices, "record", lambda tf, work: (work(), [])[1])
     found = silent_cpu._kernels(FakeTensorflow(), lambda: None)
     assert found["kernels"] is None
     assert found["gpu_time_unknown"] == {"code": "profiler_saw_nothing"}

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from validator import problems
-from validator.probe import profiler
+from validator.probe import tensorflow_devices
 from validator.probe.check import Context
 from validator.probe.checks import xla_speedup
 from validator.probe.checks.xla_speedup import Mode
-from validator.probe.resnet import SIZES, shapes
+from validator.probe.speed import SIZES, shapes
 
 GPU = "/job:localhost/replica:0/task:0/device:GPU:0"
 WEIGHTS, HELD = 100, 5000
@@ -108,9 +108,9 @@ FAKE = SimpleNamespace(errors=SimpleNamespace(OpError=FakeError))
 
 
 def test_kernels_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = profiler.Event("/device:GPU:0", "Stream #1", "sgemm", 1e-6)
-    copy = profiler.Event("/device:GPU:0", "Stream #1", "MemcpyH2D", 1e-6)
-    monkeypatch.setattr(profiler, "record", lambda tf, work: [kernel] * 60 + [copy] * 9)
+    kernel = tensorflow_devices.Event("/device:GPU:0", "Stream #1", "sgemm", 1e-6)
+    copy = tensorflow_devices.Event("/device:GPU:0", "Stream #1", "MemcpyH2D", 1e-6)
+    monkeypatch.setattr(tensorflow_devices, "record", lambda tf, work: [kernel] * 60 + [copy] * 9)
     found = modes()
     assert xla_speedup._count_kernels(FAKE, "GPU", found, None, None) is None
     assert [entry.kernels for entry in found] == [20.0] * 3
@@ -118,12 +118,12 @@ def test_kernels_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("error", [OSError("no space"), ValueError("cut short"), FakeError("CUPTI"), None])
 def test_kernels_that_cannot_be_counted(error: Exception | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    def record(tf: Any, work: Any) -> list[profiler.Event]:
+    def record(tf: Any, work: Any) -> list[tensorflow_devices.Event]:
         if error is not None:
             raise error
         return []
 
-    monkeypatch.setattr(profiler, "record", record)
+    monkeypatch.setattr(tensorflow_devices, "record", record)
     found = modes()
     found[0].kernels = None
     reason = xla_speedup._count_kernels(FAKE, "GPU", found, None, None)

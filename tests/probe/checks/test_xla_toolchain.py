@@ -9,7 +9,7 @@ import pytest
 
 from validator.probe.check import Context, Result
 from validator.probe.checks import xla_toolchain
-from validator.probe.collectors import toolchain
+from validator.probe.collectors import kernels
 from validator.probe.tables import table
 from validator.problems import CATALOGUE
 
@@ -47,7 +47,7 @@ def judge(
     tmp_path: Path, *, new: bool = True, preferred: str = "./cuda_sdk_lib", gpus: tuple[str, ...] = ()
 ) -> Result:
     roots = (str(tmp_path / "toolkit"), str(tmp_path / "nvidia" / "cuda_nvcc"))
-    return xla_toolchain.judge(toolchain.Search(roots, new), preferred, str(tmp_path / "path"), list(gpus))
+    return xla_toolchain.judge(kernels.Search(roots, new), preferred, str(tmp_path / "path"), list(gpus))
 
 
 def test_the_wheel_is_found(wheel: Path, tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 import pytest
 
-from validator.compat.placeholders import export_library_path
+from validator.compat.offers import export_library_path
 from validator.model.prediction import Outcome, PlannedCell
 from validator.model.record import Record, Verdict
 from validator.model.spec import Cell, HostClass, ImageSpec, Variant
 from validator.reports.overview import overview
-from validator.reports.page.nearest import advice, nearest
+from validator.reports.page.layout import advice, nearest
 from validator.reports.page.site import advice_data
 from validator.versions import ComputeCapability, DriverRelease
 

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from validator.model.certificate import Certificate, GpuFacts
 from validator.model.diagnosis import Cause, Diagnosis, Evidence, Remedy
 from validator.model.prediction import Outcome, PlannedCell, Reason, decide
-from validator.model.record import Record, Verdict
+from validator.model.record import Certificate, GpuFacts, Record, Verdict
 from validator.model.spec import Cell, Choice, HostClass, ImageSpec, Variant, cell_identifier
 from validator.reports.overview import overview
 from validator.reports.page.measurements import gather

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from ...errors import EXIT_OK, MissingError, ValidatorError
-from . import rows
+from . import build
 from .build import inspect_tensorflow
 
 #: Platforms of TensorFlow's wheels: manylinux2014 up to 2.20, manylinux_2_27 from 2.21 on.
@@ -43,10 +43,10 @@ def inspect(target: str, python: str) -> dict[str, object]:
     """Return the row of a wheel file, or of a release, whose wheel is downloaded and deleted again."""
     today = datetime.date.today()
     if target.endswith(".whl"):
-        return rows.row(inspect_tensorflow(Path(target)), today)
+        return build.row(inspect_tensorflow(Path(target)), today)
     with tempfile.TemporaryDirectory(prefix="inspect-wheel-") as name:
         folder = Path(name)
-        return rows.row(inspect_tensorflow(download(target, python, folder), scratch=folder), today)
+        return build.row(inspect_tensorflow(download(target, python, folder), scratch=folder), today)
 
 
 def main_inner(arguments: list[str]) -> None:
@@ -62,9 +62,9 @@ def main_inner(arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
     for target in options.targets:
         cells = inspect(target, options.python)
-        print(rows.render(cells), end="", flush=True)
+        print(build.render(cells), end="", flush=True)
         if options.write:
-            rows.write(rows.BUILDS, [cells])
+            build.write(build.BUILDS, [cells])
 
 
 def main() -> int:

@@ -3,20 +3,246 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import datetime
+import hashlib
+import mmap
+import os
 import posixpath
 import re
+import shutil
+import struct
+import tempfile
+import zipfile
+import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from email.message import Message
+from email.parser import HeaderParser
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from ..._vendor.packaging.requirements import Requirement
-from ..targets import Target
-from . import runtime
-from .elf import ElfFile, InspectionError
-from .fatbin import Fatbin, fatbins
-from .wheel import WheelFile
+from ...errors import MissingError
+from ...versions import Version
+from ..releases import Target
+from .elf import ElfFile, Fatbin, InspectionError, fatbins, is_elf
+
+# Read the metadata and the shared libraries of a wheel, without installing or running anything.
+
+
+_SHARED_LIBRARY = re.compile(r"\.so(\.[0-9]+)*$")
+
+
+class WheelFile:
+    """An open wheel. Raises InspectionError if the file is not a complete wheel."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._archive = zipfile.ZipFile(path)
+        except FileNotFoundError:
+            raise MissingError(f"{path}: no such file") from None
+        except zipfile.BadZipFile:
+            raise InspectionError(f"{path}: not a wheel, or cut short: it has no zip directory") from None
+
+    def __enter__(self) -> WheelFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._archive.close()
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self.path.stat().st_size
+
+    def sha256(self) -> str:
+        """Return the hex digest of the file, as in the index and in lock files."""
+        digest = hashlib.sha256()
+        with self.path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+        return digest.hexdigest()
+
+    def metadata(self) -> Message:
+        """Return the core metadata (PEP 566) as headers."""
+        names = [
+            name for name in self._archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", name)
+        ]
+        if len(names) != 1:
+            raise InspectionError(
+                f"{self.path}: not a wheel: {len(names)} METADATA files where 1 is expected"
+            )
+        return HeaderParser().parsestr(self.read(names[0]).decode("utf-8"))
+
+    def read(self, member: str) -> bytes:
+        """Return the content of one member. Raises InspectionError if it is absent or damaged."""
+        try:
+            return self._archive.read(member)
+        except KeyError:
+            raise InspectionError(f"{self.path}: has no {member}") from None
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+            raise InspectionError(f"{self.path}: {member} is damaged: {error}") from None
+
+    def libraries(self, scratch: Path | None = None) -> Iterator[tuple[str, ElfFile]]:
+        """Each shared library, as (member name, parsed file), valid until the next one is requested.
+
+        scratch: a folder with room for the largest library unpacked (TensorFlow: 1.5 GB); the system's
+            temporary folder if None.
+        """
+        for member in sorted(self._archive.namelist()):
+            if not _SHARED_LIBRARY.search(member):
+                continue
+            with self._mapped(member, scratch) as content:
+                if is_elf(content):
+                    yield member, ElfFile(content, member)
+
+    @contextlib.contextmanager
+    def _mapped(self, member: str, scratch: Path | None) -> Iterator[mmap.mmap | bytes]:
+        """Unpack a member into a file without a name and map it, so that a gigabyte takes no memory."""
+        with tempfile.TemporaryFile(dir=scratch) as file:
+            try:
+                with self._archive.open(member) as packed:
+                    shutil.copyfileobj(packed, file, 1 << 20)
+            except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+                raise InspectionError(f"{self.path}: {member} is damaged: {error}") from None
+            file.flush()
+            if file.tell() == 0:
+                yield b""
+                return
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                yield content
+
+
+# Read which libraries TensorFlow's CUDA loader opens, and the cuDNN that it was compiled against.
+#
+# TensorFlow links to no CUDA library. `tsl::internal::DsoLoader::Get<Library>DsoHandle()` opens each of
+# them by a soname that it composes at run time from a name and a version, so no soname is in the file as
+# text. Both parts are constants of a function of some 150 bytes whose symbol is exported, and are read from
+# its x86-64 code. The cuDNN version is a constant of `stream_executor::gpu::CudnnSupport::Init()`, which
+# compares it with the cuDNN that it finds ("Loaded runtime CuDNN library: ... but source was compiled with:
+# ..."). The patterns are those of the compilers seen so far (GCC 9, Clang 16 to 18); code that matches none
+# of them is reported as unknown.
+
+
+_GETTER_PREFIX, _GETTER_SUFFIX = b"_ZN3tsl8internal9DsoLoader", b"DsoHandleEv"
+_DLOPEN = "_ZN3tsl8internal18LoadDynamicLibraryEPKcPPv"
+_CUDNN_INIT = "_ZN15stream_executor3gpu12CudnnSupport4InitEv"
+_CUDNN_CONSTANT_FORMAT = struct.Struct("<3i")
+_CUDNN_CONSTANT = "_ZZN15stream_executor3gpu12CudnnSupport4InitEvE14kSourceVersion"
+
+#: NVIDIA's libraries; the same loader also opens those of ROCm.
+_CUDA_NAME = re.compile(r"(cu|nccl|nv)[a-zA-Z_-]*")
+_VERSION = re.compile(r"[0-9]+(\.[0-9]+)*")
+
+# A short std::string is built on the stack: immediates stored to [rbp+d8], or loaded into a register (mov
+# r32, i32; movabs r64, i64) and stored from there. The register is in the last three bits of the load's
+# opcode and in bits 3 to 5 of the store's ModRM byte, whose other bits say [rbp+d8].
+_STACK_STORE = re.compile(
+    rb"(?P<immediate>\x48\xc7\x45|\x66\xc7\x45|\xc7\x45|\xc6\x45)(?P<at>.)(?=(?P<value>.{4}))"
+    rb"|(?P<load>\x48?[\xb8-\xbf])(?=(?P<constant>.{4,8}))"
+    rb"|(?P<put>\x48\x89|\x66\x89|\x89)(?P<modrm>[\x45\x4d\x55\x5d\x65\x6d\x75\x7d])(?P<put_at>.)",
+    re.DOTALL,
+)
+# 64-bit immediate stores are only used for lengths and null pointers, so they are ignored.
+_STORED_BYTES = {b"\xc6\x45": 1, b"\x66\xc7\x45": 2, b"\xc7\x45": 4, b"\x48\xc7\x45": 0}
+_PUT_BYTES = {b"\x66\x89": 2, b"\x89": 4, b"\x48\x89": 8}
+
+# A string view: lea rcx, [rip+d32] (the text); up to two lea r64, [rbp+d8] (other arguments); mov edx, i32
+# (the length of the text).
+_VIEW = re.compile(rb"\x48\x8d\x0d(?P<text>.{4})(?:\x48\x8d[\x75\x7d].){0,2}\xba(?P<length>.{4})", re.DOTALL)
+
+# movabs reg, i64: a version as two 32-bit numbers, major in the low half.
+_PACKED_VERSION = re.compile(rb"\x48[\xb8-\xbf]([\x08-\x0f]\0\0\0[\0-\x63]\0\0\0)", re.DOTALL)
+# mov edi, i32 (or xor edi, edi for zero); mov rsi, reg; call: a number turned into text.
+_NUMBER_TO_TEXT = re.compile(rb"(?:\xbf(.\0\0\0)|\x31\xff)[\x48\x4c]\x89[\xc6-\xfe]\xe8", re.DOTALL)
+
+
+def opened_sonames(elf: ElfFile) -> tuple[str, ...]:
+    """Return the sonames of NVIDIA's libraries that the loader in this library opens, sorted."""
+    sonames = set()
+    for getter in elf.names_with(_GETTER_PREFIX, _GETTER_SUFFIX):
+        symbol = elf.symbol(getter)
+        if symbol is None:
+            continue
+        code = elf.content(symbol)
+        texts = _stack_texts(code)
+        name = next((text for text in texts if _CUDA_NAME.fullmatch(text)), None)
+        if name is None:
+            continue
+        version = _viewed_text(elf, symbol.address, code) or next(
+            (text for text in texts if _VERSION.fullmatch(text)), None
+        )
+        sonames.add(f"lib{name}.so.{version}" if version else f"lib{name}.so")
+    return tuple(sorted(sonames))
+
+
+def calls_dlopen(elf: ElfFile) -> bool:
+    """Return True if the loader's call of dlopen is in this library.
+
+    Only the search path of the library that calls it counts (ld.so(8)).
+    """
+    return elf.symbol(_DLOPEN) is not None
+
+
+def compiled_cudnn(elf: ElfFile) -> str | None:
+    """Return the cuDNN version of the headers: `9.3.0`, or `8.6` without the patch level, or None."""
+    constant = elf.symbol(_CUDNN_CONSTANT)
+    if constant is not None and constant.size == _CUDNN_CONSTANT_FORMAT.size:
+        return _dotted(_CUDNN_CONSTANT_FORMAT.unpack(elf.content(constant)))
+    function = elf.symbol(_CUDNN_INIT)
+    if function is None:
+        return None
+    code = elf.content(function)
+    packed = _PACKED_VERSION.search(code)
+    if packed:
+        return _dotted(struct.unpack("<2i", packed[1]))
+    numbers = [match[1][0] if match[1] else 0 for match in _NUMBER_TO_TEXT.finditer(code)]
+    return _dotted(numbers) if len(numbers) == 3 else None
+
+
+def _dotted(numbers: Iterable[int]) -> str:
+    return ".".join(str(number) for number in numbers)
+
+
+def _stack_texts(code: bytes) -> list[str]:
+    """Return the NUL-terminated texts that a function puts on its stack, by address."""
+    memory: dict[int, int] = {}
+    registers: dict[int, bytes] = {}
+    for match in _STACK_STORE.finditer(code):
+        if match["load"]:
+            registers[match["load"][-1] & 7] = match["constant"]
+            continue
+        if match["immediate"]:
+            place, value = match["at"], match["value"][: _STORED_BYTES[match["immediate"]]]
+        else:
+            place = match["put_at"]
+            value = registers.get(match["modrm"][0] >> 3 & 7, b"")[: _PUT_BYTES[match["put"]]]
+        start = struct.unpack("b", place)[0]
+        for number, byte in enumerate(value):
+            # The first value counts: a fallback without a version may follow in the same place.
+            memory.setdefault(start + number, byte)
+    return [text.decode("ascii") for text in re.findall(rb"[!-~]+", _laid_out(memory))]
+
+
+def _laid_out(memory: dict[int, int]) -> bytes:
+    if not memory:
+        return b""
+    return bytes(memory.get(address, 0) for address in range(min(memory), max(memory) + 1))
+
+
+def _viewed_text(elf: ElfFile, address: int, code: bytes) -> str | None:
+    view = _VIEW.search(code)
+    if view is None:
+        return None
+    start = elf.offset_of(address + view.end("text") + struct.unpack("<i", view["text"])[0])
+    found = elf.buffer[start : start + struct.unpack("<I", view["length"])[0]].decode("ascii", "replace")
+    return found if _VERSION.fullmatch(found) else None
+
 
 _BUILD_INFO = "tensorflow/python/platform/build_info.py"
 
@@ -124,9 +350,9 @@ def inspect_tensorflow(path: Path, *, scratch: Path | None = None) -> TensorFlow
         openers: dict[str, tuple[str, ...]] = {}
         for member, library in wheel.libraries(scratch):
             found += fatbins(library)
-            opens |= set(runtime.opened_sonames(library))
-            headers |= {version for version in [runtime.compiled_cudnn(library)] if version}
-            if runtime.calls_dlopen(library):
+            opens |= set(opened_sonames(library))
+            headers |= {version for version in [compiled_cudnn(library)] if version}
+            if calls_dlopen(library):
                 openers[member] = pip_folders(library, member)
         requirements = [Requirement(text) for text in metadata.get_all("Requires-Dist", [])]
         return TensorFlowBuild(
@@ -224,3 +450,105 @@ def _extra(requirements: Iterable[Requirement], extra: str) -> tuple[str, ...]:
             if requirement.marker is not None and f'extra == "{extra}"' in str(requirement.marker)
         )
     )
+
+
+# Write rows of `data/builds.yaml`: one block for each release, one line for each group of facts.
+
+
+#: The file of measured builds that ships with the package.
+BUILDS = Path(__file__).resolve().parent.parent / "data" / "builds.yaml"
+
+# With libyaml it takes a fifth of the time.
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+#: Read in the wheel itself on this project's own machine, without a GPU.
+STATUS = "verified-local"
+
+
+def row(build: TensorFlowBuild, date: datetime.date) -> dict[str, Any]:
+    """Return the row of a build, as plain data in the order in which it is written."""
+    info = build.build_info
+    cells: dict[str, Any] = {
+        "tensorflow": build.version,
+        "wheel": {"file": build.wheel, "size": build.size, "sha256": build.sha256},
+        "requires": {"python": build.requires_python}
+        | {name: list(specifiers) for name, specifiers in build.requires.items() if specifiers},
+        "and_cuda": list(build.and_cuda),
+        "build": {
+            "cuda": info.get("cuda_version"),
+            "cudnn": info.get("cudnn_version"),
+            "cudnn_headers": build.cudnn_headers,
+            "compute_capabilities": info.get("cuda_compute_capabilities", []),
+            "tensorrt": info.get("is_tensorrt_build"),
+            "cuda_build": info.get("is_cuda_build"),
+            "compiler": info.get("cpu_compiler"),
+        },
+        "opens": list(build.opens),
+    }
+    if build.pip_libraries is not None:
+        cells["pip_libraries"] = {
+            "opener": build.pip_libraries.opener,
+            "folders": list(build.pip_libraries.folders),
+            "missing_required": list(build.pip_libraries.missing_required),
+            "missing_optional": list(build.pip_libraries.missing_optional),
+        }
+    cells["kernels"] = [
+        {
+            "fatbins": group.fatbins,
+            "sass": [_number(target) for target in group.sass],
+            "ptx": {_number(target): isa for target, isa in group.ptx},
+        }
+        | ({"library": "nccl"} if group.nccl else {})
+        for group in build.kernels
+    ]
+    cells["relocatable_fatbins"] = build.relocatable
+    cells["status"] = STATUS
+    cells["date"] = date.isoformat()
+    return cells
+
+
+def _number(target: Target) -> int | str:
+    return target.number if target.suffix else int(target.number)
+
+
+def render(cells: dict[str, Any]) -> str:
+    """Return a row as YAML: a block whose values are in flow style, so that each fact is on one line."""
+    lines = []
+    for key, value in cells.items():
+        if key == "kernels" and value:
+            lines.append(f"  {key}:")
+            lines += [f"  - {_flow(group)}" for group in value]
+        else:
+            lines.append(f"  {key}: {_flow(value)}")
+    return "-" + "\n".join(lines)[1:] + "\n"
+
+
+def merge(text: str, rows: Iterable[dict[str, Any]], without: Collection[str] = ()) -> str:
+    """Return the text of builds.yaml with these rows added, in place of those of the same releases, sorted.
+
+    without: releases whose rows are removed. The comment at the top of the file is kept.
+    """
+    head, _, _ = text.partition("\nbuilds:")
+    present = (yaml.load(text, Loader=_LOADER) or {}).get("builds") or []
+    kept = [cells for cells in present if cells["tensorflow"] not in without]
+    by_release = {cells["tensorflow"]: cells for cells in [*kept, *rows]}
+    ordered = sorted(by_release.values(), key=lambda cells: Version(cells["tensorflow"]))
+    return head + "\nbuilds:\n" + "".join(render(cells) for cells in ordered)
+
+
+def write(path: Path, rows: Iterable[dict[str, Any]], without: Collection[str] = ()) -> None:
+    """Merge rows into a file, which is replaced as a whole or not at all."""
+    merged = merge(path.read_text("utf-8"), rows, without)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(merged)
+        os.chmod(name, path.stat().st_mode & 0o777)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def _flow(value: Any) -> str:
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=1_000_000, sort_keys=False)
+    return re.sub(r"\n(\.\.\.\n)?$", "", text)

@@ -6,12 +6,17 @@ those of the System V ABI's ELF-64 object file format.
 
 from __future__ import annotations
 
+import functools
 import mmap
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import IntEnum
 
 from ...errors import InputError
+from ...versions import ComputeCapability
+from ..releases import FAMILY, SPECIFIC, Target
 
 #: What can be parsed: a file mapped into memory, or its bytes.
 Buffer = bytes | mmap.mmap
@@ -212,3 +217,213 @@ class InspectionError(InputError):
         super().__init__(
             message, hint=hint or "download the wheel again and compare its SHA-256 with the index"
         )
+
+
+# Device code inside a host library: which GPUs have machine code (SASS), which PTX, in which ISA version.
+#
+# A *fatbin* is what one translation unit's device code becomes: a header, then one image for each
+# architecture. nvcc puts them into the section `.nv_fatbin`; generated kernels may be in any data section,
+# so the whole file is searched for the header. NVIDIA does not document the layout; the fields used here
+# agree with what cuobjdump prints, and sizes that do not fit the file are errors rather than guesses.
+
+
+_FATBIN_MAGIC = struct.pack("<I", 0xBA55ED50)
+_VERSION = 1
+_HEADER = struct.Struct("<IHHQ")
+# kind, version, header size, padded payload size, compressed size, (unknown), code version minor and major,
+# architecture, name offset, name size, flags, (unknown), uncompressed size
+_IMAGE = struct.Struct("<HHIQIIHHIIIQQQ")
+_FLAG_LZ4, _FLAG_ZSTD = 0x2000, 0x8000
+#: The suffix of the target, as `fatbinary` of CUDA 13.5 writes it. TensorFlow's generated kernels have none
+#: of these flags, so the text of PTX is read as well.
+_FLAG_SPECIFIC, _FLAG_FAMILY = 0x100000, 0x200000
+
+#: Fatbins in this section have relocatable code, which is linked into another fatbin before it can run.
+RELOCATABLE_SECTION = "__nv_relfatbin"
+
+#: The names of all of NCCL's kernels contain this. They are collectives, which are needed only
+#: where several GPUs work together.
+_NCCL = b"nccl"
+#: The names in the head of a cubin are enough to recognise a library.
+_CUBIN_HEAD = 1 << 16
+
+#: A PTX text longer than this is assumed to have a kernel, without reading it to the end.
+_SHORT_PTX = 4096
+
+
+class Kind(IntEnum):
+    """The kind of an image. Other kinds (link-time IR) exist and are ignored."""
+
+    PTX = 1
+    ELF = 2
+
+
+@dataclass(frozen=True)
+class Image:
+    """The code of one translation unit for one architecture.
+
+    ptx_isa: (major, minor) of a PTX image, None for machine code.
+    """
+
+    kind: int
+    target: Target
+    ptx_isa: tuple[int, int] | None
+    has_kernels: bool = True
+
+
+@dataclass(frozen=True)
+class Fatbin:
+    """The images of one translation unit.
+
+    offset: in bytes, in the file. nccl: True if it is the machine code of NCCL, which is linked into
+    TensorFlow up to 2.20 and has no PTX.
+    """
+
+    offset: int
+    images: tuple[Image, ...]
+    relocatable: bool = False
+    nccl: bool = False
+
+    @functools.cached_property
+    def sass(self) -> tuple[Target, ...]:
+        """The targets with machine code, ascending."""
+        return tuple(sorted({image.target for image in self.images if image.kind == Kind.ELF}))
+
+    @functools.cached_property
+    def ptx(self) -> tuple[tuple[Target, tuple[int, int]], ...]:
+        """(target, PTX ISA version) of each PTX image, ascending."""
+        return tuple(sorted({(image.target, image.ptx_isa) for image in self.images if image.ptx_isa}))
+
+    @property
+    def has_kernels(self) -> bool:
+        """False for a translation unit without kernels. Many have only global variables, or nothing."""
+        return all(image.has_kernels for image in self.images)
+
+
+def fatbins(elf: ElfFile) -> Iterator[Fatbin]:
+    """Return every fatbin of a library, in the order of the file. Raises InspectionError."""
+    buffer = elf.buffer
+    position = buffer.find(_FATBIN_MAGIC)
+    while position >= 0:
+        end = position + len(_FATBIN_MAGIC)
+        if len(buffer) - position >= _HEADER.size:
+            _, version, header_size, size = _HEADER.unpack_from(buffer, position)
+            # The four bytes also occur by chance, for example in compressed code.
+            if version == _VERSION and header_size == _HEADER.size:
+                end = position + header_size + size
+                if end > len(buffer):
+                    raise InspectionError(
+                        f"{elf.name}: cut short: the fatbin at byte {position} ends at {end} of {len(buffer)}"
+                    )
+                start = position + header_size
+                images = tuple(_images(elf, start, end))
+                relocatable = elf.section_at(position) == RELOCATABLE_SECTION
+                yield Fatbin(position, images, relocatable, _is_nccl(elf, start, images))
+        position = buffer.find(_FATBIN_MAGIC, end)
+
+
+def _images(elf: ElfFile, position: int, end: int) -> Iterator[Image]:
+    while position < end:
+        if end - position < _IMAGE.size:
+            raise InspectionError(
+                f"{elf.name}: damaged: {end - position} bytes left for an image at {position}"
+            )
+        fields = _IMAGE.unpack_from(elf.buffer, position)
+        kind, _, header_size, payload_size, compressed_size, _, minor, major, architecture = fields[:9]
+        flags, uncompressed_size = fields[11], fields[13]
+        start = position + header_size
+        if header_size < _IMAGE.size or start + payload_size > end:
+            raise InspectionError(
+                f"{elf.name}: damaged: the image at byte {position} claims to have {payload_size} bytes,"
+                f" but {end - position} are left"
+            )
+        target = _target(architecture, flags)
+        if kind == Kind.PTX:
+            payload = elf.buffer[start : start + (compressed_size or payload_size)]
+            text = prefix(payload, flags, _SHORT_PTX, f"{elf.name}: the PTX at byte {position}")
+            yield _ptx_image(target, (major, minor), text, uncompressed_size or payload_size)
+        else:
+            yield Image(kind, target, None)
+        position = start + payload_size
+
+
+def _is_nccl(elf: ElfFile, position: int, images: tuple[Image, ...]) -> bool:
+    """Return True if a fatbin has only machine code, and its first image names kernels of NCCL."""
+    if not images or any(image.kind != Kind.ELF for image in images):
+        return False
+    fields = _IMAGE.unpack_from(elf.buffer, position)
+    start, size, flags = position + fields[2], fields[4] or fields[3], fields[11]
+    where = f"{elf.name}: the machine code at byte {position}"
+    return _NCCL in (prefix(elf.buffer[start : start + size], flags, _CUBIN_HEAD, where) or b"")
+
+
+def _target(architecture: int, flags: int) -> Target:
+    suffix = SPECIFIC if flags & _FLAG_SPECIFIC else FAMILY if flags & _FLAG_FAMILY else ""
+    return Target(ComputeCapability(*divmod(architecture, 10)), suffix)
+
+
+def _ptx_image(target: Target, code_version: tuple[int, int], text: bytes | None, size: int) -> Image:
+    if text is None:
+        return Image(Kind.PTX, target, code_version)
+    match = re.search(rb"^\s*\.version\s+(\d+)\.(\d+)", text, re.MULTILINE)
+    isa = (int(match[1]), int(match[2])) if match else code_version
+    # The text decides: the compiler of the generated kernels writes .target sm_90a but not the flag.
+    named = re.search(rb"^\s*\.target\s+(sm_\d{2,}[af]?)\b", text, re.MULTILINE)
+    written = Target.parse(named[1].decode()) if named else target
+    return Image(Kind.PTX, written, isa, has_kernels=size > _SHORT_PTX or b".entry" in text)
+
+
+def prefix(payload: bytes, flags: int, limit: int, where: str) -> bytes | None:
+    """Return at least the first `limit` bytes of an image, or None if it is compressed with zstd.
+
+    zstd came with CUDA 12.8. For such an image, use what its header says.
+    """
+    if flags & _FLAG_ZSTD:
+        return None
+    if not flags & _FLAG_LZ4:
+        return payload[:limit]
+    try:
+        return lz4_prefix(payload, limit)
+    except (IndexError, ValueError):
+        raise InspectionError(f"{where} is not an LZ4 block, although its flags say so") from None
+
+
+def lz4_prefix(block: bytes, limit: int) -> bytes:
+    """Decompress an LZ4 block to its end, or until there are at least `limit` bytes.
+
+    Raises IndexError or ValueError on a damaged block. Format: the LZ4 project's block format description.
+    """
+    out = bytearray()
+    position = 0
+
+    def extended(length: int) -> int:
+        nonlocal position
+        if length == 15:
+            while True:
+                more = block[position]
+                position += 1
+                length += more
+                if more != 255:
+                    break
+        return length
+
+    while position < len(block) and len(out) < limit:
+        token = block[position]
+        position += 1
+        literals = extended(token >> 4)
+        if position + literals > len(block):
+            raise ValueError("literals run past the end of the block")
+        out += block[position : position + literals]
+        position += literals
+        if position >= len(block):
+            break
+        distance = block[position] | block[position + 1] << 8
+        position += 2
+        length = extended(token & 15) + 4
+        if not 0 < distance <= len(out):
+            raise ValueError("a match starts before the text")
+        start = len(out) - distance
+        # A match may overlap what it produces: then the last `distance` bytes repeat.
+        pattern = bytes(out[start : start + length])
+        out += (pattern * (length // len(pattern) + 1))[:length]
+    return bytes(out)

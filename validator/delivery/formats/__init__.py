@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..start import Place, Start
-from . import apptainer, compose, devcontainer, engines, kubernetes, slurm
+from . import commands, documents
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ _DOCKER = frozenset({Place.REGISTRY, Place.ENGINE})
 _OTHERS = frozenset({Place.REGISTRY, Place.LAYOUT})
 
 FORMATS: dict[str, Format] = {
-    "docker": Format(engines.write_docker, _DOCKER, uses_docker=True, command=engines.docker_command),
-    "compose": Format(compose.write, _DOCKER, uses_docker=True),
-    "devcontainer": Format(devcontainer.write, _DOCKER, usual=devcontainer.USUAL, uses_docker=True),
-    "apptainer": Format(apptainer.write, _OTHERS),
-    "slurm": Format(slurm.write, _OTHERS),
-    "kubernetes": Format(kubernetes.write, frozenset({Place.REGISTRY})),
-    "podman": Format(engines.write_podman, _OTHERS, command=engines.podman_command),
+    "docker": Format(commands.write_docker, _DOCKER, uses_docker=True, command=commands.docker_command),
+    "compose": Format(documents.write_compose, _DOCKER, uses_docker=True),
+    "devcontainer": Format(documents.write_devcontainer, _DOCKER, usual=documents.USUAL, uses_docker=True),
+    "apptainer": Format(commands.write_apptainer, _OTHERS),
+    "slurm": Format(commands.write_slurm, _OTHERS),
+    "kubernetes": Format(documents.write_kubernetes, frozenset({Place.REGISTRY})),
+    "podman": Format(commands.write_podman, _OTHERS, command=commands.podman_command),
 }

@@ -10,13 +10,13 @@ import tarfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import requests
 from docker.errors import APIError, DockerException, ImageNotFound
 from docker.models.containers import Container
-from docker.types import CancellableStream, LogConfig
+from docker.types import CancellableStream, DeviceRequest, LogConfig
 
 from ...assemble import image_names
 from ...assemble.progress import Progress
@@ -24,12 +24,45 @@ from ...errors import InputError, MissingError, ValidatorError
 from ...system import processes, runs
 from ...system.files import says_full_disk
 from ...system.runs import Note
-from ..interpreters import NO_PYTHON, START
+from ..probe_archive import NO_PYTHON, START
 from ..protocol import ProbeRequest
 from . import ledger
-from .endpoint import Endpoint
-from .failures import disk_full, engine_gone
-from .gpus import device_requests
+from .endpoint import Endpoint, disk_full, engine_gone
+
+# Find out whether an engine offers GPUs, and request them for a container.
+
+
+_CDI = "nvidia.com/gpu="
+_CDI_ALL = f"{_CDI}all"
+
+
+def offers_gpus(info: Mapping[str, Any]) -> bool:
+    """Return True if an engine can provide NVIDIA GPUs to containers, according to `docker info`."""
+    return bool(device_requests(info))
+
+
+def device_requests(info: Mapping[str, Any], uuids: Sequence[str] = ()) -> list[DeviceRequest]:
+    """Return the device requests for these GPUs, or for all; empty if the engine offers none.
+
+    The nvidia runtime is preferred, because only it checks NVIDIA_REQUIRE_CUDA. The alternative is CDI:
+    engines since 28.2 list the CDI devices that they found. Raises MissingError if CDI has no devices that
+    are named by UUID.
+    """
+    if "nvidia" in (info.get("Runtimes") or {}):
+        chosen: dict[str, Any] = {"device_ids": list(uuids)} if uuids else {"count": -1}
+        return [DeviceRequest(capabilities=[["gpu"]], **chosen)]
+    devices = {str(device.get("ID")) for device in info.get("DiscoveredDevices") or []}
+    if _CDI_ALL not in devices:
+        return []
+    asked = [f"{_CDI}{uuid}" for uuid in uuids] or [_CDI_ALL]
+    if not devices.issuperset(asked):
+        raise MissingError(
+            "this machine has GPUs of several models, but its CDI devices are not named by UUID, so a"
+            " container can't be given the GPUs of one model",
+            hint="run `nvidia-ctk cdi generate --device-name-strategy=uuid --output=/etc/cdi/nvidia.yaml`",
+        )
+    return [DeviceRequest(driver="cdi", device_ids=asked)]
+
 
 #: The directory of the probe's files in the container.
 _DIRECTORY = "validator-probe"

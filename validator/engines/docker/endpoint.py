@@ -23,6 +23,25 @@ from docker.errors import DockerException
 from ...errors import MissingError
 from ...system import processes
 
+# The errors of an engine.
+
+
+def engine_gone(what: str) -> MissingError:
+    """Return the error for an engine that stopped responding."""
+    return MissingError(
+        f"{what}: the Docker Engine stopped responding",
+        hint="start it again and repeat the command; finished work is kept",
+    )
+
+
+def disk_full(what: str) -> MissingError:
+    """Return the error for an engine whose disk is full."""
+    return MissingError(
+        f"{what}: no space left on the engine's disk",
+        hint="free some with `docker image prune`, then repeat the command",
+    )
+
+
 #: Docker Engine 23 is the first that reads layers with zstd compression, and made BuildKit the default.
 OLDEST_ENGINE = 23
 #: The timeout of the first requests, in seconds. A hanging engine must not block `--engine auto`.

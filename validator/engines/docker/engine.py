@@ -15,20 +15,17 @@ from docker.errors import DockerException, ImageNotFound
 from docker.models.images import Image
 
 from ...assemble import image_names
-from ...assemble.assembler import ImageMaker
+from ...assemble.image import ImageMaker
 from ...assemble.progress import Progress
 from ...errors import BuildError
-from ...model.lock import Lock
 from ...model.measurement import Outside, Unread
-from ...model.spec import ImageSpec
+from ...model.spec import ImageSpec, Lock
 from ..host_reading import read_host
 from ..protocol import Built, ProbeRequest
 from . import containers
-from .derived import Derivation, derivation_of
-from .endpoint import Endpoint
-from .failures import engine_gone
-from .gpus import offers_gpus
-from .images import layers_of
+from .containers import offers_gpus
+from .endpoint import Endpoint, engine_gone
+from .images import Derivation, derivation_of, layers_of
 from .load import load
 from .transfer import pull
 

@@ -21,17 +21,15 @@ from typing import TypeVar
 import requests
 from docker.errors import DockerException
 
-from ...assemble.destinations import Destination, differs
+from ...assemble.destinations import Destination, blob_path, differs, docker_annotations, docker_manifest
 from ...assemble.image_names import LABEL_SPEC, PROJECT
 from ...assemble.layers import Encoded, Write
-from ...assemble.oci_layout import blob_path, docker_annotations, docker_manifest
 from ...errors import ValidatorError
 from ...system import runs
 from ...system.files import cache_directory, full_disk_named, says_full_disk, writing
-from ...system.thread_pipe import BLOCK, Abandoned, CutError, Pipe
+from ...system.pools import BLOCK, Abandoned, CutError, Pipe
 from . import ledger
-from .endpoint import Endpoint
-from .failures import disk_full, engine_gone
+from .endpoint import Endpoint, disk_full, engine_gone
 from .images import list_images
 
 _INDEX = "application/vnd.oci.image.index.v1+json"

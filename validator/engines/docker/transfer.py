@@ -15,7 +15,7 @@ from ...errors import MissingError, ValidatorError
 from ...registry.errors import explain, fault_of
 from ...system import processes
 from ...system.files import says_full_disk
-from .failures import disk_full, engine_gone
+from .endpoint import disk_full, engine_gone
 
 #: Waits between attempts, in seconds. Each attempt continues where the last one stopped.
 _PAUSES_S = (1.0, 3.0, 9.0)

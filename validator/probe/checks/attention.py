@@ -9,7 +9,7 @@ and, where the GPU has it, `mixed_bfloat16`, forward and backward, uncompiled an
 from typing import Any, Dict, Iterator, List, Sequence
 
 from ...problems import problem, statement
-from .. import child, comparison, hlo
+from .. import child, comparison, tensorflow_devices
 from ..check import TENSORFLOW, Check, Context, Result, judged
 from ..comparison import Results
 from ..tensorflow_devices import gpus
@@ -67,13 +67,13 @@ def _modes(
         try:
             if mode == COMPILED:
                 context.tell(child.DOING, statement=statement("compiling", program="attention", type=type_))
-            results, first = hlo.timed(step, sequence)
+            results, first = tensorflow_devices.timed(step, sequence)
             if mode == COMPILED:
-                seen["compile_s"] = first - hlo.timed(step, sequence)[1]
+                seen["compile_s"] = first - tensorflow_devices.timed(step, sequence)[1]
                 module = step.experimental_get_compiler_ir(sequence)(stage="optimized_hlo")
-                seen["hlo"] = hlo.summary(module)
+                seen["hlo"] = tensorflow_devices.summary(module)
         except tf.errors.OpError as error:
-            yield {**seen, "error": hlo.refusal(error)}
+            yield {**seen, "error": tensorflow_devices.refusal(error)}
             continue
         yield {**seen, "results": comparison.compare_all(tf, results, expected)}
 

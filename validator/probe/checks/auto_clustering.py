@@ -11,7 +11,7 @@ import time
 from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 from ...problems import problem, statement
-from .. import child, comparison, hlo, tensorflow_devices, training
+from .. import child, comparison, tensorflow_devices, training
 from ..check import FULL, TENSORFLOW, Check, Context, Result, judged
 from ..tensorflow_devices import gpus
 
@@ -54,7 +54,7 @@ def _measured(context: Context, device_type: str) -> Result:
         trials["without_cpu_flag"] = [True]
     for name, settings in trials.items():
         flag = evidence["cpu_flag"] if name == "runs" else None
-        with hlo.dump() as directory:
+        with tensorflow_devices.dump() as directory:
             answer = child.fresh(
                 _trial,
                 directory,
@@ -80,7 +80,7 @@ def _judged(evidence: Dict[str, Any]) -> Result:
 
 def _environment(directory: str, flag: Optional[str]) -> Dict[str, Optional[str]]:
     given = " ".join(part for part in (os.environ.get("TF_XLA_FLAGS"), flag) if part)
-    return {"XLA_FLAGS": hlo.flags(directory), "TF_XLA_FLAGS": given or None}
+    return {"XLA_FLAGS": tensorflow_devices.flags(directory), "TF_XLA_FLAGS": given or None}
 
 
 def _trial(
@@ -98,7 +98,7 @@ def _trial(
     expected: List[Any] = []
     for setting in settings:
         tf.config.optimizer.set_jit(setting)
-        before = len(hlo.modules(directory))
+        before = len(tensorflow_devices.modules(directory))
         seen, gradients = _trained(training.step(tf, compiled=False), images, labels)
         expected = expected or gradients
         yield {
@@ -106,7 +106,7 @@ def _trial(
             "get_jit": str(tf.config.optimizer.get_jit()),
             **seen,
             "largest_difference": training.apart(gradients, expected),
-            "modules": hlo.modules(directory)[before:],
+            "modules": tensorflow_devices.modules(directory)[before:],
         }
 
     if keras:
@@ -119,10 +119,10 @@ def _with_keras(tf: Any, directory: str, images: Any, labels: Any) -> Dict[str, 
     losses, updates, compiled = {}, {}, []
     for jit in (False, True):
         tf.config.optimizer.set_jit(jit)
-        before = len(hlo.modules(directory))
+        before = len(tensorflow_devices.modules(directory))
         model = training.compile_model(tf, training.classifier(tf), jit_compile=jit)
         losses[jit], updates[jit] = training.fit(model, images, labels, STEPS)
-        compiled = hlo.modules(directory)[before:]
+        compiled = tensorflow_devices.modules(directory)[before:]
     return {
         "losses": losses[True],
         "losses_off": losses[False],

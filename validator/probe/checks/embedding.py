@@ -7,7 +7,7 @@ that no other check runs. XLA compiles it to a different program. Both are compa
 from typing import Any, Dict, List
 
 from ...problems import problem, statement
-from .. import comparison, hlo
+from .. import comparison, tensorflow_devices
 from ..check import TENSORFLOW, Check, Context, Result, judged
 from ..comparison import FLOAT32, Results
 from ..tensorflow_devices import gpus
@@ -78,14 +78,16 @@ def _seen(tf: Any, mode: str, ids: Any, expected: Results) -> Dict[str, Any]:
     function = tf.function(step, autograph=False, jit_compile=mode == COMPILED)
     seen: Dict[str, Any] = {"mode": mode, "error": None, "hlo": None, "results": []}
     try:
-        results, first = hlo.timed(function, ids)
+        results, first = tensorflow_devices.timed(function, ids)
         results["step"] = tf.identity(tf.convert_to_tensor(variable))
         if mode == COMPILED:
-            seen["compile_s"] = first - hlo.timed(function, ids)[1]
+            seen["compile_s"] = first - tensorflow_devices.timed(function, ids)[1]
         if mode == COMPILED:
-            seen["hlo"] = hlo.summary(function.experimental_get_compiler_ir(ids)(stage="optimized_hlo"))
+            seen["hlo"] = tensorflow_devices.summary(
+                function.experimental_get_compiler_ir(ids)(stage="optimized_hlo")
+            )
     except tf.errors.OpError as error:
-        return {**seen, "error": hlo.refusal(error)}
+        return {**seen, "error": tensorflow_devices.refusal(error)}
     return {**seen, "results": comparison.compare_all(tf, results, expected)}
 
 

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from ...problems import ADVISORY, FAULT, problem, statement
 from ..check import HOST, Check, Context, Result, gpu_count, judged
-from ..collectors import copies
+from ..collectors import installed
 from ..collectors.kernels import JIT, coverage
 from ..tables import table
 from ..xla_flags import Flags, parse, unknown_flags
@@ -212,7 +212,7 @@ def _flag_problems(codes: Tuple[str, str, str], read: Flags, prefix: str, facts:
 
 def library_path(value: str, facts: Facts) -> Problems:
     """Find directories that put another library before the one that fits."""
-    directories = copies.library_path({"LD_LIBRARY_PATH": value})
+    directories = installed.library_path({"LD_LIBRARY_PATH": value})
     cuda, there = facts["host"]["driver_libraries"]["cuda"], gpu_count(facts) > 0
     for directory in directories:
         holds_driver = os.path.exists(os.path.join(directory, "libcuda.so.1"))
@@ -232,10 +232,10 @@ def _old_cudnn(directories: List[str], facts: Facts) -> Problems:
     if floor is None:
         return
     soname = f"libcudnn.so.{floor.partition('.')[0]}"
-    first = next(iter(copies.copies(soname, directories, (), {})), None)
-    if first is None or first.found_by != copies.LIBRARY_PATH:
+    first = next(iter(installed.copies(soname, directories, (), {})), None)
+    if first is None or first.found_by != installed.LIBRARY_PATH:
         return
-    version = copies.version_of(first.path, soname)
+    version = installed.version_of(first.path, soname)
     if too_old(version, floor):
         yield problem("old_cudnn_on_library_path", path=first.path, version=version, built_with=floor)
 

@@ -15,8 +15,7 @@ from ...problems import problem, statement
 from .. import training
 from ..check import FULL, TENSORFLOW, Check, Context, Result, judged
 from ..child import anonymous_file
-from ..resnet import GRAPH, SIZES, Model, Size, batch
-from ..spread import ratios, spread
+from ..speed import GRAPH, SIZES, Model, Size, batch, ratios, spread
 from ..tensorflow_devices import gpus
 
 #: Examples in a batch.

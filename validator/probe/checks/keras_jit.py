@@ -12,7 +12,7 @@ import warnings
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from ...problems import problem, statement
-from .. import child, comparison, hlo, tensorflow_devices, training
+from .. import child, comparison, tensorflow_devices, training
 from ..check import TENSORFLOW, Check, Context, Result, judged
 from ..tensorflow_devices import gpus
 from ..training import classifier, compile_model, describe, major
@@ -103,7 +103,7 @@ def _program(tf: Any, images: Any, labels: Any) -> Dict[str, Any]:
     step = tf.function(
         lambda *batch: model.train_step(batch), jit_compile=True, autograph=False
     ).experimental_get_compiler_ir(images, labels)
-    return hlo.summary(step(stage="optimized_hlo"))
+    return tensorflow_devices.summary(step(stage="optimized_hlo"))
 
 
 def _refused(tf: Any, settings: Dict[str, Any], images: Any, labels: Any) -> Optional[str]:
@@ -120,7 +120,7 @@ def _refused(tf: Any, settings: Dict[str, Any], images: Any, labels: Any) -> Opt
     try:
         model.train_on_batch(images, labels)
     except tf.errors.OpError as error:
-        return hlo.refusal(error)
+        return tensorflow_devices.refusal(error)
     return None
 
 
@@ -173,7 +173,7 @@ def _problems(evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
         found.append(problem("operation_not_executed", operation=" or ".join(_COMPUTING)))
     if not program["instructions"]:
         found.append(problem("no_compiled_module"))
-    elif wanted == "GPU" and not hlo.calls_cudnn(program):
+    elif wanted == "GPU" and not tensorflow_devices.calls_cudnn(program):
         found.append(problem("convolution_without_cudnn", program="training step", type="float32"))
     if evidence["refused_on"] is None:
         found.append(problem("uncompilable_step_trained"))

@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Optional
 
 from ...problems import problem, statement
 from ..check import ERROR, HOST, Check, Context, Result, judged
-from ..collectors import copies, loader
+from ..collectors import installed, loader
 from .cuda_libraries import built_with, too_old
 
 #: Files that a problem or statement lists.
@@ -30,7 +30,7 @@ def _run(context: Context) -> Result:
     ]
     parts = _cudnn_parts(libraries, search)
     evidence = {
-        "search_path": {copies.LIBRARY_PATH: search.directories, copies.RUNPATH: search.runpath},
+        "search_path": {installed.LIBRARY_PATH: search.directories, installed.RUNPATH: search.runpath},
         "libraries": libraries,
         "cudnn_parts": parts,
     }
@@ -43,15 +43,15 @@ class _Search:
 
     def __init__(self, facts: Dict[str, Any]) -> None:
         framework = os.path.join(facts["tensorflow"]["directory"], loader.FRAMEWORK)
-        self.directories = copies.library_path(facts["environment"]["variables"])
-        self.runpath = [path for path in copies.runpath(framework) if os.path.isdir(path)]
-        self.cache = copies.cached()
+        self.directories = installed.library_path(facts["environment"]["variables"])
+        self.runpath = [path for path in installed.runpath(framework) if os.path.isdir(path)]
+        self.cache = installed.cached()
 
-    def copies(self, soname: str, runpath: Optional[List[str]] = None) -> List[copies.Copy]:
+    def copies(self, soname: str, runpath: Optional[List[str]] = None) -> List[installed.Copy]:
         """Return the copies in the order of the search. runpath: of the object that opens it, if not
         TensorFlow."""
         searched = self.runpath if runpath is None else runpath
-        return copies.copies(soname, self.directories, searched, self.cache)
+        return installed.copies(soname, self.directories, searched, self.cache)
 
 
 def _library(
@@ -62,7 +62,7 @@ def _library(
         {
             "path": copy.path,
             "found_by": copy.found_by,
-            "version": copies.version_of(copy.path, soname),
+            "version": installed.version_of(copy.path, soname),
         }
         for copy in search.copies(soname)
     ]
@@ -90,7 +90,7 @@ def _cudnn_parts(libraries: List[Dict[str, Any]], search: _Search) -> List[Dict[
         for name in _listed(directory)
         if name.startswith("libcudnn_") and name.endswith(suffix)
     }
-    runpath = copies.runpath(main["path"])
+    runpath = installed.runpath(main["path"])
     found = []
     for name in sorted(names):
         first = next(iter(search.copies(name, runpath)), None)
@@ -100,7 +100,7 @@ def _cudnn_parts(libraries: List[Dict[str, Any]], search: _Search) -> List[Dict[
                 "soname": name,
                 "path": path,
                 "found_by": first.found_by if first else None,
-                "version": copies.version_of(path, name) if path else None,
+                "version": installed.version_of(path, name) if path else None,
             }
         )
     return found

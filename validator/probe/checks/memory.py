@@ -14,7 +14,7 @@ from ...problems import problem, statement
 from .. import child
 from ..check import FULL, TENSORFLOW, Check, Context, Result, judged
 from ..collectors.driver import free_memory
-from ..resnet import GRAPH, SIZES, XLA, Model, batch
+from ..speed import GRAPH, SIZES, XLA, Model, batch
 from ..tensorflow_devices import gpus
 
 _MIB = 1 << 20

@@ -12,10 +12,10 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from ...problems import problem, statement
 from ...version_numbers import leading_numbers
-from .. import child, profiler, training
+from .. import child, tensorflow_devices, training
 from ..check import FULL, TENSORFLOW, Check, Context, Result, judged, skipped
 from ..child import EXCEPTION
-from ..spread import ratios, spread
+from ..speed import ratios, spread
 from ..tensorflow_devices import gpus
 from ..training import classifier, compile_model, describe
 
@@ -184,7 +184,7 @@ def _kernels(tf: Any, device_type: str, model: Any, data: Any) -> Tuple[Optional
         _take(model, data)
 
     try:
-        seen = [event.name for event in profiler.record(tf, turn) if event.is_kernel]
+        seen = [event.name for event in tensorflow_devices.record(tf, turn) if event.is_kernel]
     except (OSError, ValueError, tf.errors.OpError):
         return None, None
     return (len(seen), sum(bool(_TENSOR_CORES.search(name)) for name in seen)) if seen else (None, None)

@@ -14,7 +14,7 @@ from ...problems import problem, statement
 from .. import child, training
 from ..check import FULL, PASS, SKIP, TENSORFLOW, Check, Context, Result, judged
 from ..comparison import precision, tolerance
-from ..spread import spread
+from ..speed import spread
 from ..tensorflow_devices import gpus
 
 _MIB = 1 << 20

@@ -16,7 +16,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from ...problems import problem, statement
-from .. import child, interfaces, training, workers
+from .. import child, training, workers
 from ..check import FAIL, FULL, TENSORFLOW, Check, Context, Result, judged, skipped
 from ..child import EXCEPTION, SIGNAL, STOPPED, TIMED_OUT, Answer, Failure
 from ..joint_training import END, EXAMPLES, STAGES, START, batch_of, digest_of, train
@@ -93,7 +93,7 @@ def _together(group: Group, hello: Dict[str, Any], evidence: Dict[str, Any]) -> 
     evidence["seconds"]["train"] = time.monotonic() - began
     evidence["step"] = _last(answer.values, "step")
     if evidence["device_type"] == "GPU":
-        evidence["nccl_interface"] = interfaces.nccl(answer.stderr)
+        evidence["nccl_interface"] = workers.nccl(answer.stderr)
     if ended is not None:
         group.tell(left=ended.kind, error=ended.detail)
     _part(group)
@@ -313,7 +313,7 @@ def _wrong_interface(group: Group, evidence: Dict[str, Any]) -> List[Dict[str, A
             rank=group.settings.rank,
             interface=chosen["interface"],
             address=chosen["address"],
-            wanted=interfaces.with_address(address),
+            wanted=workers.with_address(address),
             wanted_address=address,
         )
     ]

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Tuple
 
 from ...problems import problem, statement
 from ...version_numbers import leading_numbers
-from .. import comparison, hlo, training
+from .. import comparison, tensorflow_devices, training
 from ..check import TENSORFLOW, Check, Context, Result, judged
 from ..tensorflow_devices import gpus
 from ..training import classifier, compile_model, describe
@@ -68,11 +68,11 @@ def _saved(
     seen: Dict[str, Any] = {"format": name, "offered": True, "error": None, "result": None}
     if SINCE[name] is not None and release < SINCE[name]:
         return {**seen, "offered": False}
-    with hlo.dump() as directory:
+    with tensorflow_devices.dump() as directory:
         try:
             found = _WAYS[name](tf, model, images, os.path.join(directory, "model"), release)
         except Exception as error:  # whatever is raised, the model was not saved and loaded
-            return {**seen, "error": hlo.refusal(error)}
+            return {**seen, "error": tensorflow_devices.refusal(error)}
     return {**seen, "result": comparison.compare(tf, name, found, expected)}
 
 

@@ -10,7 +10,7 @@ them.
 from typing import Any, Dict, List, Optional
 
 from ...problems import problem, statement
-from .. import comparison, profiler, tensorflow_devices, training
+from .. import comparison, tensorflow_devices, training
 from ..check import FAIL, TENSORFLOW, Check, Context, Result, judged
 from ..tensorflow_devices import gpus
 
@@ -91,7 +91,7 @@ def _kernels(tf: Any, work: Any) -> Dict[str, Any]:
         done.append(True)
 
     try:
-        seen = [event for event in profiler.record(tf, once) if event.is_kernel]
+        seen = [event for event in tensorflow_devices.record(tf, once) if event.is_kernel]
     except (OSError, ValueError, tf.errors.OpError) as error:
         if not done:
             work()

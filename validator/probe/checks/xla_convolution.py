@@ -12,7 +12,7 @@ import time
 from typing import Any, Dict, Iterator, List, Sequence
 
 from ...problems import problem, statement
-from .. import child, comparison, hlo
+from .. import child, comparison, tensorflow_devices
 from ..check import TENSORFLOW, Check, Context, Result, judged
 from ..comparison import Results
 from ..tensorflow_devices import gpus
@@ -97,14 +97,19 @@ def _programs(context: Context, device_type: str, types: Sequence[str]) -> Itera
 def _compared(tf: Any, compiled: Any, given: Sequence[Any], expected: Results) -> Dict[str, Any]:
     start = time.perf_counter()
     try:
-        results, first = hlo.timed(compiled, *given)
-        _, again = hlo.timed(compiled, *given)
+        results, first = tensorflow_devices.timed(compiled, *given)
+        _, again = tensorflow_devices.timed(compiled, *given)
         module = compiled.experimental_get_compiler_ir(*given)(stage="optimized_hlo")
     except tf.errors.OpError as error:
         taken = time.perf_counter() - start
-        return {"error": hlo.refusal(error), "compile_s": taken, "hlo": None, "results": []}
+        return {"error": tensorflow_devices.refusal(error), "compile_s": taken, "hlo": None, "results": []}
     compared = comparison.compare_all(tf, results, expected)
-    return {"error": None, "compile_s": first - again, "hlo": hlo.summary(module), "results": compared}
+    return {
+        "error": None,
+        "compile_s": first - again,
+        "hlo": tensorflow_devices.summary(module),
+        "results": compared,
+    }
 
 
 def _problems(evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
@@ -116,7 +121,7 @@ def _problems(evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
             continue
         if not entry["hlo"]["instructions"]:
             found.append(problem("no_compiled_module"))
-        elif evidence["device_type"] == "GPU" and not hlo.calls_cudnn(entry["hlo"]):
+        elif evidence["device_type"] == "GPU" and not tensorflow_devices.calls_cudnn(entry["hlo"]):
             found.append(problem("convolution_without_cudnn", **named))
         mode = f"{entry['type']}, compiled"
         found += comparison.computed_elsewhere(entry["results"], evidence["device_type"])

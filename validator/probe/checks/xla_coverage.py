@@ -9,12 +9,11 @@ import time
 from typing import Any, Dict, Iterator, List, Optional
 
 from ...problems import problem, statement
-from .. import child, hlo
+from .. import child, tensorflow_devices
 from ..check import CRASH, FAIL, FULL, TENSORFLOW, TIMEOUT, Check, Context, Result, judged
 from ..child import TIMED_OUT
 from ..tensorflow_devices import gpus
-from ..xla_cases import BY_NAME, CASES
-from ..xla_cases.case import inputs, step
+from ..xla_cases import BY_NAME, CASES, inputs, step
 
 #: Outcomes of a case. `unavailable`: it doesn't run without XLA either, for example because the release has
 #: no such operation; that says nothing about XLA.
@@ -66,12 +65,12 @@ def _compile(tf: Any, name: str) -> Dict[str, Any]:
         # The layers create their weights in the first call, which has nothing to do with XLA.
         tf.function(function, autograph=False)(*tensors)
     except Exception as error:  # if anything is raised here, there is nothing to compile
-        return {"outcome": UNAVAILABLE, "error": hlo.refusal(error), "seconds": None}
+        return {"outcome": UNAVAILABLE, "error": tensorflow_devices.refusal(error), "seconds": None}
     start = time.perf_counter()
     try:
         tf.function(function, jit_compile=True, autograph=False)(*tensors)
     except Exception as error:  # as above: XLA may reject it with any exception
-        return {"outcome": REFUSED, "error": hlo.refusal(error), "seconds": None}
+        return {"outcome": REFUSED, "error": tensorflow_devices.refusal(error), "seconds": None}
     return {"outcome": COMPILED, "error": None, "seconds": time.perf_counter() - start}
 
 

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Optional
 
 from ...problems import problem, statement
-from .. import comparison, profiler, training
+from .. import comparison, tensorflow_devices, training
 from ..check import FULL, TENSORFLOW, Check, Context, Result, judged, skipped
-from ..resnet import EAGER, GRAPH, SIZES, XLA, Model, batch
-from ..spread import ratios, spread
+from ..speed import EAGER, GRAPH, SIZES, XLA, Model, batch, ratios, spread
 from ..tensorflow_devices import gpus
 
 MODES = (EAGER, GRAPH, XLA)
@@ -148,7 +147,7 @@ def _count_kernels(
 
     for mode in modes:
         try:
-            seen = profiler.record(tf, steps)
+            seen = tensorflow_devices.record(tf, steps)
         except (OSError, ValueError, tf.errors.OpError) as error:
             return statement("profiler_failed", exception=type(error).__name__, message=str(error)[:200])
         kernels = sum(event.is_kernel for event in seen)

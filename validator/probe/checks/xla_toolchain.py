@@ -7,31 +7,31 @@ from ...problems import problem, statement
 from ...version_numbers import leading_numbers
 from .. import xla_flags
 from ..check import ERROR, TENSORFLOW, Check, Context, Result, judged
-from ..collectors import toolchain
+from ..collectors import kernels
 from ..tables import table
 
 
 def _run(context: Context) -> Result:
-    search = toolchain.search(os.path.dirname(context.tensorflow.__file__))
+    search = kernels.search(os.path.dirname(context.tensorflow.__file__))
     if search is None:
         return Result(ERROR, statement("toolchain_search_unknown"))
     preferred = xla_flags.parse(os.environ.get("XLA_FLAGS", "")).value("xla_gpu_cuda_data_dir")
     return judge(
-        search, preferred or toolchain.DEFAULT_DIRECTORY, os.environ.get("PATH", ""), _capabilities(context)
+        search, preferred or kernels.DEFAULT_DIRECTORY, os.environ.get("PATH", ""), _capabilities(context)
     )
 
 
-def judge(search: toolchain.Search, preferred: str, path: str, capabilities: List[str]) -> Result:
+def judge(search: kernels.Search, preferred: str, path: str, capabilities: List[str]) -> Result:
     """Return the result for a search, the preferred directory, PATH, and the GPUs here."""
     looked_at = [
-        {"path": candidate, "version": toolchain.version(candidate)}
-        for candidate in toolchain.ptxas_candidates(search, preferred, path)
+        {"path": candidate, "version": kernels.version(candidate)}
+        for candidate in kernels.ptxas_candidates(search, preferred, path)
         if os.path.exists(candidate)
     ]
     ptxas = next(
-        (one for one in looked_at if one["version"] and toolchain.usable(search, one["version"])), None
+        (one for one in looked_at if one["version"] and kernels.usable(search, one["version"])), None
     )
-    libdevices = toolchain.libdevice_candidates(search, preferred)
+    libdevices = kernels.libdevice_candidates(search, preferred)
     libdevice = next((candidate for candidate in libdevices if os.path.isfile(candidate)), None)
     advisories = _advisories("ptxas", str(ptxas["version"]), capabilities) if ptxas else []
     evidence = {

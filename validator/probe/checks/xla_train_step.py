@@ -10,8 +10,7 @@ from typing import Any, Dict, List
 from ...problems import problem, statement
 from .. import child, comparison, training
 from ..check import TENSORFLOW, Check, Context, Result, judged
-from ..hlo import proof
-from ..tensorflow_devices import gpus
+from ..tensorflow_devices import gpus, proof
 
 STEPS = 10
 

@@ -2,13 +2,16 @@
 
 import ast
 import importlib.util
+import mmap
 import os
 import platform
 import re
+import struct
 import sys
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from ..tables import table
 
@@ -152,3 +155,147 @@ def _built_with(requirements: List[str]) -> Dict[str, str]:
         if match and bound:
             floors[match[1]] = bound[1]
     return floors
+
+
+# Lists the copies of a library that could load, with their versions, without opening any of them.
+#
+# The order in which glibc looks for a library that another one opens (ld.so(8), dlopen(3)):
+# `LD_LIBRARY_PATH`, the RUNPATH of the object that opens it, `/etc/ld.so.cache`, the default directories.
+
+
+LIBRARY_PATH, RUNPATH, CACHE, DEFAULT = "LD_LIBRARY_PATH", "RUNPATH", "ld.so.cache", "default directory"
+_DEFAULTS = ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib")
+_CACHE_FILE = "/etc/ld.so.cache"
+#: The format glibc-ld.so.cache1.1 (sysdeps/generic/dl-cache.h): the header's size, and the fields of an entry
+#: (flags, name, path, version of the operating system, capabilities).
+_CACHE_MAGIC, _CACHE_HEADER, _CACHE_ENTRY = b"glibc-ld.so.cache1.1", 48, struct.Struct("<iIIIQ")
+#: The part of an entry's flags that names the machine, and its value for x86-64.
+_MACHINE_MASK, _X86_64 = 0xFF00, 0x0300
+_PT_LOAD, _PT_DYNAMIC = 1, 2
+_DT_STRTAB, _DT_RPATH, _DT_RUNPATH = 5, 15, 29
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One file with a soname. found_by: the first place that leads to it; path: links resolved."""
+
+    path: str
+    found_by: str
+
+
+def library_path(variables: Dict[str, str]) -> List[str]:
+    """Return the directories of `LD_LIBRARY_PATH`, in order."""
+    return [entry for entry in variables.get("LD_LIBRARY_PATH", "").split(":") if entry]
+
+
+def copies(
+    soname: str, directories: Sequence[str], runpath: Sequence[str], cache: Dict[str, List[str]]
+) -> List[Copy]:
+    """Return every copy of a library, in the order in which the loader would find it; each file once.
+
+    directories: of `LD_LIBRARY_PATH`. runpath: of the object that opens it. cache: as `cached` gives it.
+    """
+    found: Dict[str, Copy] = {}
+    for place, path in _places(soname, directories, runpath, cache):
+        real = os.path.realpath(path)
+        if real not in found and os.path.isfile(real):
+            found[real] = Copy(real, place)
+    return list(found.values())
+
+
+def _places(
+    soname: str, directories: Sequence[str], runpath: Sequence[str], cache: Dict[str, List[str]]
+) -> Iterator[Tuple[str, str]]:
+    for place, searched in ((LIBRARY_PATH, directories), (RUNPATH, runpath)):
+        for directory in searched:
+            yield place, os.path.join(directory, soname)
+    for path in cache.get(soname, []):
+        yield CACHE, path
+    for directory in _DEFAULTS:
+        yield DEFAULT, os.path.join(directory, soname)
+
+
+def cached(file: str = _CACHE_FILE) -> Dict[str, List[str]]:
+    """Read `/etc/ld.so.cache`: paths by soname for this machine; empty where there is no such file."""
+    try:
+        content = Path(file).read_bytes()
+        # An older table may come first; offsets of this one count from its own beginning.
+        return _entries(content[content.index(_CACHE_MAGIC) :])
+    except (OSError, ValueError, struct.error):
+        return {}
+
+
+def _entries(content: bytes) -> Dict[str, List[str]]:
+    (count,) = struct.unpack_from("<I", content, len(_CACHE_MAGIC))
+    found: Dict[str, List[str]] = {}
+    entries = content[_CACHE_HEADER : _CACHE_HEADER + count * _CACHE_ENTRY.size]
+    for flags, name, path, _, _ in _CACHE_ENTRY.iter_unpack(entries):
+        if flags & _MACHINE_MASK == _X86_64:
+            found.setdefault(_text(content, name), []).append(_text(content, path))
+    return found
+
+
+def _text(content: bytes, offset: int) -> str:
+    return os.fsdecode(content[offset : content.index(b"\0", offset)])
+
+
+def runpath(library: str) -> List[str]:
+    """Return the directories that an ELF file (64 bits, little-endian) has the loader search, each once.
+
+    DT_RUNPATH, or DT_RPATH where there is only that, with `$ORIGIN` put in; empty where it names none.
+    """
+    try:
+        with open(library, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            text = _search_path(content)
+    except (OSError, ValueError, KeyError, OverflowError, struct.error):
+        # Empty, cut short, or not an ELF file at all: the loader would reject it too.
+        return []
+    # As the loader does, without resolving links: a library may be a link to a file elsewhere.
+    origin = os.path.dirname(os.path.abspath(library))
+    entries = [
+        entry.replace("${ORIGIN}", origin).replace("$ORIGIN", origin) for entry in text.split(":") if entry
+    ]
+    return list(dict.fromkeys(entries))
+
+
+def _search_path(content: mmap.mmap) -> str:
+    if content[:6] != b"\x7fELF\x02\x01":
+        return ""
+    table, size, count = *struct.unpack_from("<Q", content, 32), *struct.unpack_from("<HH", content, 54)
+    # For each: type, offset in the file, address in memory, size in the file (elf(5), Elf64_Phdr).
+    headers = [struct.unpack_from("<I4xQQ8xQ", content, table + number * size) for number in range(count)]
+    entries: Dict[int, int] = {}
+    for kind, offset, _, length in headers:
+        if kind == _PT_DYNAMIC:
+            for tag, value in struct.iter_unpack("<qQ", content[offset : offset + length]):
+                entries.setdefault(tag, value)
+    path = entries.get(_DT_RUNPATH, entries.get(_DT_RPATH))
+    if path is None:
+        return ""
+    strings = entries[_DT_STRTAB]
+    for kind, offset, address, length in headers:
+        if kind == _PT_LOAD and address <= strings < address + length:
+            start = offset + strings - address + path
+            return os.fsdecode(content[start : content.find(b"\0", start)])
+    return ""
+
+
+def version_of(path: str, soname: str) -> Optional[str]:
+    """Return the version of a library's file from its name or its wheel; else None.
+
+    `libcublas.so.12.5.3.2` names its version; `nvidia/cudnn/lib/libcudnn.so.9` of a wheel does not, but the
+    wheel's metadata next to `nvidia` does.
+    """
+    named = re.search(r"\.so\.(\d+(?:\.\d+)+)$", os.path.basename(path))
+    if named and os.path.basename(path) != soname:
+        return named[1]
+    file = Path(path)
+    if file.parent.name != "lib" or len(file.parents) < 4 or file.parents[2].name != "nvidia":
+        return None
+    wheel = file.parents[1].name
+    found = [
+        match[1]
+        for entry in file.parents[3].glob(f"nvidia_{wheel}_cu*.dist-info")
+        if (match := re.fullmatch(rf"nvidia_{wheel}_cu\d+-([^-]+)\.dist-info", entry.name))
+    ]
+    return found[0] if len(found) == 1 else None

@@ -28,8 +28,7 @@ import markupsafe
 
 from ...compat.drivers import branches
 from ...compat.gpus import gpu_names
-from ...compat.older_releases import older_releases
-from ...compat.releases import releases
+from ...compat.releases import older_releases, releases
 from ...errors import InputError
 from ...versions import Version
 from .details import script_json
@@ -87,8 +86,7 @@ _RULES = (
     "__init__.py", "errors.py", "versions.py", "version_numbers.py", "conditions.py", "problems.py",
     "problems.json", "resources.py",
     "_vendor/__init__.py", "_vendor/packaging", "compat", "diagnosis", "answers",
-    "model/__init__.py", "model/additions.py", "model/diagnosis.py", "model/prediction.py",
-    "model/situation.py", "model/spec.py",
+    "model/__init__.py", "model/diagnosis.py", "model/prediction.py", "model/spec.py",
     "reports/__init__.py", "reports/printable.py", "reports/diagnosis_words.py",
 )  # fmt: skip
 #: The files among these that only people edit, or that need packages that a browser does not have.

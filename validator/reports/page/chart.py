@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from ...model.evidence import Spread
+from ...model.report import Spread
 from ..overview import Column, column_of
 from .layout import NONE, Head, Host, Layout
 from .measurements import MODES, Speed

@@ -8,12 +8,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ...model.certificate import Certificate
 from ...model.codec import encode
 from ...model.diagnosis import WAYS, Diagnosis
-from ...model.facts import Host
-from ...model.record import Record
-from ...model.report import CheckResult
+from ...model.record import Certificate, Record
+from ...model.report import CheckResult, Host
 from ..printable import printable
 from .chart import factor, milliseconds
 from .measurements import MODES, Past, speed_of

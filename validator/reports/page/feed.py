@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
+from ...model.codec import NEVER, parse_timestamp
 from ...model.diagnosis import shortened
 from ...model.record import Record
-from ...model.timestamps import NEVER, parse_timestamp
-from ...records.changes import changed_checks, changes
+from ...records.comparison import changed_checks, changes
 from ...redaction.redact import Redaction
 from ..changes import full_sentence
 from ..printable import printable

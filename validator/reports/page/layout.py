@@ -6,23 +6,21 @@ by itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...model.record import Record
-from ...model.spec import HostClass, ImageSpec
-from ...versions import is_numbers, leading_numbers
+from ...compat.facts import UnknownGpu
+from ...compat.gpus import gpu
+from ...compat.offers import Installation, newest_that_works, why_not
+from ...compat.policies import is_recommended, why_recommended
+from ...compat.predict import host_of
+from ...compat.releases import release
+from ...model.prediction import Outcome
+from ...model.record import Record, Verdict
+from ...model.spec import AS_BUILT, LATEST, Choice, HostClass, ImageSpec, Variant
+from ...versions import DriverRelease, Version, is_numbers, leading_numbers
 from ..overview import WORST_FIRST, Column, Row, column_of
-from .names import (
-    WITHOUT_GPU,
-    image_name,
-    measured_machine,
-    planned_machine,
-    release_lines,
-    release_meaning,
-    release_name,
-)
 
 #: The filter value for images without CUDA and machines without a GPU.
 NONE = "none"
@@ -223,3 +221,203 @@ def _numbers(version: str) -> tuple[int, tuple[int, ...], str]:
     if is_numbers(version):
         return 0, leading_numbers(version), ""
     return 1 + (version == NONE), (), version
+
+
+# Name images and machines in full, in words for somebody who does not know this project.
+
+
+#: The two parts of the name of a machine without a GPU.
+WITHOUT_GPU = ("No GPU", "only the CPU")
+
+
+def image_name(image: ImageSpec) -> str:
+    """Return `TensorFlow 2.21.0, CUDA 12.5, cuDNN 9.3, Python 3.12`."""
+    parts = [release_name(image), f"Python {image.python}"]
+    if image.base is not None:
+        parts.append(f"on {image.base}")
+    if extra := extra_name(image):
+        parts.append(extra)
+    return ", ".join(parts)
+
+
+def extra_name(image: ImageSpec) -> str | None:
+    """Return what an image has in addition, such as `with JupyterLab`, or None."""
+    if image.variant is Variant.JUPYTER:
+        return "with JupyterLab"
+    return f"with the additions of {image.additions.label}" if image.additions else None
+
+
+def release_name(image: ImageSpec) -> str:
+    """Return `TensorFlow 2.21.0, CUDA 12.5, cuDNN 9.3`, or `TensorFlow 2.21.0 without CUDA`."""
+    if image.cuda is None or image.cudnn is None:
+        return f"TensorFlow {image.tensorflow} without CUDA"
+    return f"TensorFlow {image.tensorflow}, {_library('CUDA', image.cuda)}, {_library('cuDNN', image.cudnn)}"
+
+
+def release_lines(image: ImageSpec) -> tuple[str, ...]:
+    """Return the lines below a release in the heading of its column."""
+    if image.cuda is None or image.cudnn is None:
+        return ("without CUDA",)
+    return tuple(
+        f"newest {name}" if choice.floats else f"{name} {choice.version}"
+        for name, choice in (("CUDA", image.cuda), ("cuDNN", image.cudnn))
+    )
+
+
+def release_meaning(image: ImageSpec, pythons: Sequence[str]) -> str:
+    """Explain the CUDA and cuDNN of a column. pythons: those that share it."""
+    if image.cuda is None or image.cudnn is None:
+        libraries = "This is TensorFlow for the CPU: it uses no GPU."
+    else:
+        policies = {image.cuda.policy, image.cudnn.policy}
+        if policies == {AS_BUILT}:
+            libraries = "CUDA and cuDNN are those that this release was built with."
+        elif is_recommended(image):
+            libraries = f"Recommended: {why_recommended(release(image.tensorflow))}."
+        elif policies == {LATEST}:
+            libraries = "CUDA and cuDNN are the newest that pip installs with this release."
+        else:
+            libraries = "CUDA and cuDNN were chosen for this combination."
+    return f"{libraries} Python {', '.join(pythons)}."
+
+
+def planned_machine(host: HostClass) -> tuple[str, str]:
+    """Return the GPU and the driver of a kind of machine: `NVIDIA H100` and `driver 580`."""
+    if not host.has_gpu:
+        return WITHOUT_GPU
+    driver = f"driver {host.driver}"
+    if host.compat:
+        driver += f", with the cuda-compat package {host.compat}"
+    return _gpu(host.gpu) if host.gpu else f"GPU with compute capability {host.compute_capability}", driver
+
+
+def measured_machine(record: Record) -> tuple[str, str]:
+    """Return the GPU and the driver that a record found on its machine."""
+    facts = record.facts
+    found = next(iter(facts.gpu_names), None)
+    if found is None:
+        return WITHOUT_GPU
+    return _gpu(found), f"driver {facts.driver}" if facts.driver else "no NVIDIA driver"
+
+
+def _library(name: str, choice: Choice) -> str:
+    # A floating choice is known by its policy; its version depends on the day.
+    return f"newest {name} ({choice.version})" if choice.floats else f"{name} {choice.version}"
+
+
+def _gpu(model: str) -> str:
+    try:
+        return f"NVIDIA {gpu(model).name}"
+    except UnknownGpu:
+        return model
+
+
+# For a combination that does not work, find the nearest one that does.
+#
+# Nearest is the same machine: the same GPU and driver. Among its combinations, one that was measured to work
+# comes before one that is only predicted to, then the newest release, then the same Python. If nothing works
+# there, it is the same GPU with another driver: the oldest newer one, since an upgrade is easier.
+
+
+_WORKING = (Verdict.CERTIFIED, Verdict.WORKS_ON_CPU)
+_FAILING = (Verdict.FAILED, Verdict.BROKEN)
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The requirement with which TensorFlow works on a machine. reason: why there is none, as a sentence."""
+
+    suggestion: Installation | None
+    reason: str = ""
+
+
+def works(row: Row) -> bool:
+    """Return True if a combination was measured to work, or is predicted to and did not fail."""
+    if row.record is not None and row.record.verdict in (*_WORKING, *_FAILING):
+        return row.record.verdict in _WORKING
+    return row.planned is not None and row.planned.prediction.outcome is Outcome.WORKS
+
+
+def fails(row: Row) -> bool:
+    """Return True if a combination was measured to fail, or is predicted to and was not measured to work."""
+    if row.record is not None and row.record.verdict in (*_WORKING, *_FAILING):
+        return row.record.verdict in _FAILING
+    return row.planned is not None and row.planned.prediction.outcome is Outcome.FAILS
+
+
+def nearest(rows: Sequence[Row], images: Sequence[ImageSpec]) -> dict[int, int]:
+    """Return the number of the nearest row that works, by the number of each row that fails.
+
+    images: the image of each row. A row without anything near is left out.
+    """
+    working: dict[str, list[int]] = {}
+    same_gpu: dict[object, list[int]] = {}
+    for number, row in enumerate(rows):
+        if works(row):
+            working.setdefault(row.host, []).append(number)
+            if row.planned is not None:
+                same_gpu.setdefault(_gpu_kind(row.planned.cell.host), []).append(number)
+    #: By machine, image without its release, and Python: many rows have the same nearest one.
+    known: dict[tuple[str, str, bool, object], int | None] = {}
+    found = {}
+    for number, row in enumerate(rows):
+        if not fails(row):
+            continue
+        image = images[number]
+        key = (row.host, image.python, image.cuda is not None, image.additions)
+        if key not in known:
+            candidates = working.get(row.host, ())
+            best = _best(candidates, rows, images, image)
+            if best is None and row.planned is not None:
+                host = row.planned.cell.host
+                others = same_gpu.get(_gpu_kind(host), ())
+                best = _best(_nearest_driver(others, rows, host), rows, images, image)
+            known[key] = best
+        if (nearby := known[key]) is not None:
+            found[number] = nearby
+    return found
+
+
+def advice(host: HostClass) -> Advice:
+    """Return what to install with pip on a kind of machine with a GPU."""
+    machine = host_of(host)
+    suggestion = newest_that_works(machine, None)
+    return Advice(suggestion, "" if suggestion else why_not(machine, None))
+
+
+def _best(
+    candidates: Iterable[int], rows: Sequence[Row], images: Sequence[ImageSpec], wanted: ImageSpec
+) -> int | None:
+    """Return the candidate that is nearest to an image. With CUDA or without must be the same."""
+
+    def rank(number: int) -> tuple[object, ...]:
+        record, image = rows[number].record, images[number]
+        release = Version(image.tensorflow)
+        return (
+            record is not None and record.verdict in _WORKING,
+            not release.is_prerelease,
+            release,
+            image.additions == wanted.additions,
+            image.python == wanted.python,
+            Version(image.python),
+        )
+
+    same = [number for number in candidates if (images[number].cuda is None) == (wanted.cuda is None)]
+    return max(same, key=rank, default=None)
+
+
+def _nearest_driver(candidates: Iterable[int], rows: Sequence[Row], host: HostClass) -> list[int]:
+    """Return the candidates with the nearest driver: the oldest newer one, else the newest older one."""
+    drivers: dict[DriverRelease, list[int]] = {}
+    for number in candidates:
+        planned = rows[number].planned
+        if planned is not None:
+            drivers.setdefault(planned.cell.host.driver, []).append(number)
+    newer = [driver for driver in drivers if driver > host.driver]
+    if newer:
+        return drivers[min(newer)]
+    return drivers[max(drivers)] if drivers else []
+
+
+def _gpu_kind(host: HostClass) -> object:
+    return host.gpu or host.compute_capability

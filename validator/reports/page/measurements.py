@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from ...model.evidence import Ratio, Spread, XlaSpeedup
+from ...model.codec import NEVER
 from ...model.record import Layer, Record
-from ...model.report import CheckOutcome
-from ...model.timestamps import NEVER
+from ...model.report import CheckOutcome, Ratio, Spread, XlaSpeedup
 from ...records.finish_time import credible_time, finish_time
 
 

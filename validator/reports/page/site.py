@@ -14,12 +14,10 @@ from typing import Any
 import jinja2
 import markupsafe
 
-from ...compat.offers import notes_about
-from ...compat.placeholders import export_library_path
-from ...model.certificate import Certificate
+from ...compat.offers import export_library_path, notes_about
 from ...model.diagnosis import Diagnosis, shortened
 from ...model.prediction import Rank, Reason, count_words
-from ...model.record import Record, Verdict
+from ...model.record import Certificate, Record, Verdict
 from ...model.spec import HostClass, ImageSpec
 from ...redaction.identifiers import without_gpu_uuids
 from ...versions import major_minor
@@ -30,10 +28,19 @@ from .answers import Answers, context
 from .chart import charts, factor, milliseconds
 from .details import detail, detail_file, script_json
 from .feed import Fetch, Step, feed, steps
-from .layout import Layout, cuda_of, cudnn_of, layout, measured_word
+from .layout import (
+    Layout,
+    advice,
+    cuda_of,
+    cudnn_of,
+    extra_name,
+    fails,
+    image_name,
+    layout,
+    measured_word,
+    nearest,
+)
 from .measurements import Measurements, readable, storage
-from .names import extra_name, image_name
-from .nearest import advice, fails, nearest
 
 #: The text near the beginning of every file that marks it as written by this program.
 MARK = "made by tensorflow-gpu-matrix"

@@ -1,0 +1,607 @@
+"""Decide which wheel is in which layer.
+
+A large wheel has a layer of its own, so that images that have it in common share that layer, however they
+differ otherwise. Layers that more images share come first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import struct
+import threading
+import weakref
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import date
+from enum import Enum
+from functools import partial
+from typing import Protocol
+
+from ..errors import BuildError
+from ..model.spec import ImageSpec, Lock, Variant, Wheel
+from . import bytecode, configuration, host_files, install
+from .base import Base
+from .bytecode import CompiledWheels, Runner, SourceWheel
+from .configuration import entry_point, notebooks
+from .install import merged
+from .layer_table import LayerTable
+from .layers import Content, Entry, LayerSource
+from .wheel import InstallableWheel
+
+#: Wheels of this many bytes and more have a layer of their own.
+LARGE_WHEEL = 5_000_000
+#: Files of TensorFlow's wheel with this many bytes and more have a layer of their own. The wheels of several
+#: Pythons contain the same large library.
+LARGE_FILE = 100_000_000
+
+# Since CUDA 13 the names have no suffix (nvidia-cublas); before, it is the CUDA major (nvidia-cublas-cu12).
+# TensorRT's wheels are NVIDIA's too.
+_NVIDIA = re.compile(r"nvidia-|tensorrt")
+_TENSORFLOW = ("tensorflow", "tensorflow-cpu")
+
+
+class Group(str, Enum):
+    """The groups of wheels, in the order of their layers.
+
+    NVIDIA: libraries, the same for every Python. TENSORFLOW: only TensorFlow's own wheel.
+    """
+
+    NVIDIA = "NVIDIA"
+    PYTHON = "Python"
+    TENSORFLOW = "TensorFlow"
+
+
+@dataclass(frozen=True)
+class WheelLayer:
+    """The wheels of one layer, sorted by name. name: for people, such as `nvidia-cudnn-cu12 9.3.0.75`."""
+
+    name: str
+    group: Group
+    wheels: tuple[Wheel, ...]
+
+
+def group_of(name: str) -> Group:
+    """Return the group of a distribution, given its normalized name."""
+    if name in _TENSORFLOW:
+        return Group.TENSORFLOW
+    return Group.NVIDIA if _NVIDIA.match(name) else Group.PYTHON
+
+
+def wheel_layers(lock: Lock, variant: Variant) -> tuple[WheelLayer, ...]:
+    """Return the layers for the wheels of a lock, lowest first.
+
+    A wheel whose size the lock does not say counts as small. Raises BuildError if the lock has NVIDIA's
+    wheels for a cpu image (added packages may need them), or does not have exactly one wheel of TensorFlow.
+    """
+    groups: dict[Group, list[Wheel]] = {group: [] for group in Group}
+    for wheel in lock.wheels:
+        groups[group_of(wheel.name)].append(wheel)
+    if variant is Variant.CPU and not lock.additions and (stray := groups[Group.NVIDIA]):
+        names = ", ".join(map(str, stray))
+        raise BuildError(f"{lock.identifier}: its lock is for a gpu image, because it contains {names}")
+    if len(groups[Group.TENSORFLOW]) != 1:
+        found = " and ".join(map(str, groups[Group.TENSORFLOW])) or "none"
+        raise BuildError(f"{lock.identifier}: its lock must contain one wheel of TensorFlow, not {found}")
+    return tuple(layer for group in Group for layer in _layers(group, groups[group]))
+
+
+def wheels_of(layers: Iterable[WheelLayer], group: Group) -> tuple[Wheel, ...]:
+    """Return the wheels of a group, in the order of their layers."""
+    return tuple(wheel for layer in layers if layer.group is group for wheel in layer.wheels)
+
+
+def _layers(group: Group, wheels: list[Wheel]) -> Iterator[WheelLayer]:
+    ordered = sorted(wheels, key=lambda wheel: wheel.name)
+    small = tuple(wheel for wheel in ordered if (wheel.size or 0) < LARGE_WHEEL)
+    for wheel in ordered:
+        if wheel not in small:
+            yield WheelLayer(f"{wheel.name} {wheel.version}", group, (wheel,))
+    if group is Group.TENSORFLOW and small:
+        yield WheelLayer(f"{small[0].name} {small[0].version}", group, small)
+    elif small:
+        yield WheelLayer(f"{len(small)} small wheels ({group.value})", group, small)
+
+
+# The facts about a wheel's files that other layers need, so that it is not read again.
+
+
+#: Changes when the facts are read in another way.
+RECIPE = "wheel facts 2"
+#: The directories of NVIDIA's libraries in the image.
+_LIBRARIES = re.compile(r"(opt/venv/lib/python3/site-packages/nvidia/[^/]+/lib)/([^/]+)")
+#: The names that ldconfig looks at.
+_SHARED = re.compile(r"(lib|ld-).*\.so")
+#: Bytes of the beginning of a library that are kept: they often contain its strings.
+_HEAD = 1 << 20
+_LONGEST_NAME = 256
+_PT_LOAD, _PT_DYNAMIC = 1, 2
+_DT_STRTAB, _DT_SONAME = 5, 14
+_X86_64 = 62
+
+
+@dataclass(frozen=True)
+class LargeFile:
+    """A file that has a layer of its own.
+
+    path, mode: in the image. sha256: from RECORD. size: in the wheel, as it is compressed there, in bytes.
+    """
+
+    path: str
+    mode: int
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True)
+class WheelFacts:
+    """large: files of 100 MB and more. libraries: directory of NVIDIA's libraries -> names, as ldconfig finds
+    them. Both are sorted.
+    """
+
+    large: tuple[LargeFile, ...]
+    libraries: Mapping[str, tuple[str, ...]]
+
+    def document(self) -> dict[str, object]:
+        """Return the facts as JSON values. `parse` reads them again."""
+        return {
+            "large": [[file.path, file.mode, file.sha256, file.size] for file in self.large],
+            "libraries": {directory: list(names) for directory, names in self.libraries.items()},
+        }
+
+    @classmethod
+    def parse(cls, document: Mapping[str, object]) -> WheelFacts:
+        large, libraries = document["large"], document["libraries"]
+        assert isinstance(large, list) and isinstance(libraries, dict)
+        return cls(
+            tuple(LargeFile(*file) for file in large),
+            {directory: tuple(names) for directory, names in libraries.items()},
+        )
+
+
+def read_facts(entries: Iterable[Entry]) -> WheelFacts:
+    """Return the facts of an installed wheel, given its entries. Reads all of NVIDIA's libraries in it."""
+    found: list[WheelFacts] = []
+    for entry in watched(entries, found.append):
+        if isinstance(entry.content, Watched):
+            for _ in entry.content.chunks():
+                pass
+    return found[0]
+
+
+def watched(entries: Iterable[Entry], done: Callable[[WheelFacts], object]) -> list[Entry]:
+    """Return the entries of an installed wheel, which find out its facts while they are read.
+
+    done: called with the facts as soon as all libraries were read once.
+    """
+    large: list[LargeFile] = []
+    names: dict[str, set[str]] = {}
+    found: list[Entry] = []
+    waiting: set[str] = set()
+
+    def finish() -> None:
+        if not waiting:
+            libraries = {directory: tuple(sorted(some)) for directory, some in sorted(names.items())}
+            done(WheelFacts(tuple(sorted(large, key=lambda file: file.path)), libraries))
+
+    def library(path: str, directory: str, name: str | None) -> None:
+        if path in waiting:
+            waiting.remove(path)
+            if name is not None:
+                names[directory].add(name)
+            finish()
+
+    for entry in entries:
+        match = _LIBRARIES.fullmatch(entry.path)
+        # Without a hash in RECORD, nothing says that it is the same file as that of another wheel.
+        if entry.content and entry.content.size >= LARGE_FILE and entry.content.sha256:
+            large.append(LargeFile(entry.path, entry.mode, entry.content.sha256, entry.content.stored_size))
+        if match and entry.content:
+            names.setdefault(match[1], set())
+            if _SHARED.match(match[2]):
+                waiting.add(entry.path)
+                content = Watched(entry.content, match[2], partial(library, entry.path, match[1]))
+                entry = replace(entry, content=content)
+        found.append(entry)
+    finish()
+    return found
+
+
+class Watched:
+    """A library's content that finds the library's name while it is read for another purpose.
+
+    The name is the one under which ldconfig lists the file: its soname, or its own name without one.
+    """
+
+    def __init__(self, content: Content, name: str, found: Callable[[str | None], object]) -> None:
+        """name: of the file. found: called each time that the content was read, with None if it is not a
+        64-bit x86 library.
+        """
+        self._content, self._name, self._found = content, name, found
+
+    @property
+    def size(self) -> int:
+        return self._content.size
+
+    @property
+    def sha256(self) -> str | None:
+        return self._content.sha256
+
+    @property
+    def stored_size(self) -> int:
+        return self._content.stored_size
+
+    def chunks(self) -> Iterator[bytes]:
+        finding = _Finding(self._name)
+        for chunk in self._content.chunks():
+            finding.add(chunk)
+            yield chunk
+        finding.end()
+        # Parts in an unusual order need another pass each.
+        while not finding.is_done:
+            finding.start_again()
+            for chunk in self._content.chunks():
+                finding.add(chunk)
+            finding.end()
+        self._found(finding.result)
+
+
+#: Yields the offset and size of a part of a library, and receives its bytes. Returns the name.
+_Steps = Generator[tuple[int, int], bytes, "str | None"]
+
+
+def _steps(name: str) -> _Steps:
+    head = yield 0, 64
+    if head[:6] != b"\x7fELF\x02\x01" or struct.unpack_from("<H", head, 18)[0] != _X86_64:
+        return None
+    (table,) = struct.unpack_from("<Q", head, 32)
+    size, count = struct.unpack_from("<HH", head, 54)
+    headers = yield table, size * count
+    segments = [struct.unpack_from("<IIQQQQ", headers, number * size) for number in range(count)]
+    values: dict[int, int] = {}
+    for kind, _, offset, _, _, length in segments:
+        if kind == _PT_DYNAMIC:
+            dynamic = yield offset, length - length % 16
+            values = dict(struct.iter_unpack("<QQ", dynamic))
+    if _DT_SONAME not in values or _DT_STRTAB not in values:
+        return name
+    strings = values[_DT_STRTAB]
+    for kind, _, offset, address, _, length in segments:
+        if kind == _PT_LOAD and address <= strings < address + length:
+            text = yield offset + strings - address + values[_DT_SONAME], _LONGEST_NAME
+            return text.split(b"\0", 1)[0].decode("utf-8", "replace") or name
+    return name
+
+
+class _Finding:
+    """Follows `_steps` through a content that passes by. Keeps the beginning and the part that is wanted."""
+
+    def __init__(self, name: str) -> None:
+        self._steps = _steps(name)
+        self._wanted: tuple[int, int] | None = next(self._steps)
+        self.result: str | None = None
+        self._head = b""
+        self.start_again()
+
+    @property
+    def is_done(self) -> bool:
+        return self._wanted is None
+
+    def start_again(self) -> None:
+        self._tail, self._offset = b"", 0
+
+    def add(self, chunk: bytes) -> None:
+        """Take the next part."""
+        if len(self._head) < _HEAD and self._offset + len(self._tail) == len(self._head):
+            self._head += chunk[: _HEAD - len(self._head)]
+        end = self._offset + len(self._tail)
+        if self._wanted is not None and self._offset <= self._wanted[0] < end:
+            self._tail = self._tail[self._wanted[0] - self._offset :] + chunk
+            self._offset = self._wanted[0]
+        else:
+            self._offset, self._tail = end, chunk
+        while self._wanted is not None and self._has(*self._wanted):
+            self._advance()
+
+    def end(self) -> None:
+        """Say that there are no more parts. A part that is wanted may be cut short by the end."""
+        end = self._offset + len(self._tail)
+        while self._wanted is not None and (self._offset <= self._wanted[0] or self._wanted[0] >= end):
+            self._advance()
+
+    def _has(self, offset: int, size: int) -> bool:
+        end = offset + size
+        return end <= len(self._head) or (self._offset <= offset and end <= self._offset + len(self._tail))
+
+    def _advance(self) -> None:
+        assert self._wanted is not None
+        offset, size = self._wanted
+        data = self._head[offset : offset + size]
+        if len(data) < size and offset >= self._offset:
+            data = self._tail[offset - self._offset :][:size]
+        try:
+            self._wanted = self._steps.send(data)
+        except (StopIteration, struct.error) as end:
+            self.result = end.value if isinstance(end, StopIteration) else None
+            self._wanted = None
+
+
+# Make the layers of an image out of wheels.
+
+
+_WHEELS = f"wheels 1, {install.RECIPE}, files of {LARGE_FILE} apart"
+_LARGE = "large file 1"
+#: Newer than every base's.
+_NEWEST_GLIBC = (2, 1000)
+
+
+class Wheels(Protocol):
+    """The wheels of a lock."""
+
+    def open(self, wheel: Wheel) -> InstallableWheel:
+        """Return an opened wheel. Raises MissingError if it is not here and can't be downloaded."""
+
+
+@dataclass(frozen=True)
+class ImagePlan:
+    """An image to assemble.
+
+    layers: above the base's, lowest first. last: makes the topmost layer, once the others are in place.
+    recipe: the digest of the rules that made the plan, for the image's label.
+    created: the date of the image, or None if its lock has none.
+    """
+
+    spec: ImageSpec
+    lock: Lock
+    base: Base
+    layers: tuple[LayerSource, ...]
+    last: Callable[[], LayerSource]
+    recipe: str
+    created: date | None = None
+
+
+def plan_image(
+    spec: ImageSpec,
+    lock: Lock,
+    base: Base,
+    wheels: Wheels,
+    table: LayerTable,
+    runner: Runner | None = None,
+    compiled: CompiledWheels | None = None,
+) -> ImagePlan:
+    """Return the plan of an image. Reads only the wheel of TensorFlow, and only if no plan did so before.
+
+    runner: compiles the byte code (None: the image has none). compiled: wheels that were compiled for other
+    images. Raises InputError for a wheel that does not fit the base or contains what no image may have, and
+    BuildError for a lock without TensorFlow.
+    """
+    environment = install.Environment(spec.python, base.files.glibc_version)
+    for wheel in lock.wheels:
+        install.check_compatible(wheel, environment)
+    made = _WheelLayers(wheels, table, environment)
+    return _Planner(spec, lock, base, runner, compiled or CompiledWheels(), made).plan()
+
+
+def layers_of_wheels(spec: ImageSpec, lock: Lock, wheels: Wheels, table: LayerTable) -> Iterator[LayerSource]:
+    """Yield the layers that the wheels of a lock give on every base, lowest first.
+
+    That is all but the entry point, the byte code and the host files. TensorFlow's layers come last, and its
+    wheel is read for them if no plan did so before. Raises BuildError for a lock without TensorFlow.
+    """
+    made = _WheelLayers(wheels, table, install.Environment(spec.python, _NEWEST_GLIBC))
+    for group in wheel_layers(lock, spec.variant):
+        yield from made.layers(group)
+
+
+def made_from(group: WheelLayer) -> tuple[str, ...]:
+    """Return what decides the bytes of the layer of a group of wheels, as in `LayerSource`.
+
+    For TensorFlow's wheel, that is the layer without its large files: each of these has a layer of its own.
+    """
+    return (_WHEELS, *(wheel.sha256 for wheel in group.wheels))
+
+
+def recipe_digest(variant: Variant) -> str:
+    """Return the SHA-256 digest of the rules that turn a base and a lock into the content of a variant.
+
+    An image with another recipe digest is not up to date.
+    """
+    rules = [
+        _WHEELS, _LARGE, f"large wheels: {LARGE_WHEEL}", bytecode.RECIPE, host_files.RECIPE,
+        configuration.RECIPE, RECIPE, *entry_point().made_from,
+        *(notebooks().made_from if variant is Variant.JUPYTER else ()),
+    ]  # fmt: skip
+    return f"sha256:{hashlib.sha256(json.dumps(rules).encode()).hexdigest()}"
+
+
+@dataclass(frozen=True)
+class _Planner:
+    spec: ImageSpec
+    lock: Lock
+    base: Base
+    runner: Runner | None
+    compiled: CompiledWheels
+    made: _WheelLayers
+
+    def plan(self) -> ImagePlan:
+        groups = wheel_layers(self.lock, self.spec.variant)
+        layers = [entry_point()] if self.spec.variant.has_cuda else []
+        for group in groups:
+            layers += self.made.layers(group)
+        if self.spec.variant is Variant.JUPYTER:
+            layers.append(notebooks())
+        if self.runner is not None:
+            for name in (Group.PYTHON, Group.TENSORFLOW):
+                if wheels := wheels_of(groups, name):
+                    layers.append(self._byte_code(name, wheels))
+        nvidia = wheels_of(groups, Group.NVIDIA)
+        return ImagePlan(
+            self.spec,
+            self.lock,
+            self.base,
+            tuple(layers),
+            lambda: host_files.host_files(self.base.files, self.made.libraries(nvidia)),
+            recipe_digest(self.spec.variant),
+            self.lock.resolved,
+        )
+
+    def _byte_code(self, group: Group, wheels: tuple[Wheel, ...]) -> LayerSource:
+        assert self.runner is not None
+        sources = [
+            SourceWheel(str(wheel), wheel.sha256, partial(self.made.installed, wheel)) for wheel in wheels
+        ]
+        # The layer table knows the whole layer of TensorFlow's wheel.
+        compiled = CompiledWheels() if group is Group.TENSORFLOW else self.compiled
+        name = f"byte code ({group.value})"
+        return bytecode.byte_code(name, self.base.files.interpreter, sources, self.runner, compiled)
+
+
+@dataclass(frozen=True)
+class _WheelLayers:
+    """Makes layers from wheels, and finds out what other layers need to know about wheels."""
+
+    wheels: Wheels
+    table: LayerTable
+    environment: install.Environment
+    opened: _OpenWheels = field(default_factory=lambda: _OpenWheels())
+
+    def layers(self, group: WheelLayer) -> Iterator[LayerSource]:
+        """Yield the layers of a group: one, or those of TensorFlow's wheel."""
+        if group.group is Group.TENSORFLOW:
+            yield from self._tensorflow(group)
+        else:
+            yield self._layer(group)
+
+    def installed(self, wheel: Wheel, stack: ExitStack) -> tuple[Entry, ...]:
+        """Return what a wheel installs. Its file stays open as long as the stack."""
+
+        def read() -> tuple[InstallableWheel, tuple[Entry, ...]]:
+            file = self.wheels.open(wheel)
+            try:
+                # As with `uv pip install` of a lock, every package counts as one that was asked for. So the
+                # layer of a wheel does not depend on what else an image asks for.
+                return file, install.entries(file, self.environment, requested=True)
+            except BaseException:
+                file.close()
+                raise
+
+        return stack.enter_context(self.opened.installed(wheel, read))
+
+    def libraries(self, nvidia: Iterable[Wheel]) -> Mapping[str, tuple[str, ...]]:
+        """Return the names of NVIDIA's libraries by their directory in the image."""
+        found: dict[str, set[str]] = {}
+        for wheel in nvidia:
+            for directory, names in self._facts(wheel).libraries.items():
+                found.setdefault(directory, set()).update(names)
+        return {directory: tuple(sorted(names)) for directory, names in sorted(found.items())}
+
+    def _layer(self, group: WheelLayer) -> LayerSource:
+        def entries() -> Iterator[Entry]:
+            with ExitStack() as stack:
+                # The facts of each wheel are found out while its layer is made.
+                yield from merged(
+                    (
+                        str(wheel),
+                        watched(self.installed(wheel, stack), partial(self._keep, wheel)),
+                    )
+                    for wheel in group.wheels
+                )
+
+        return LayerSource(
+            group.name, made_from(group), entries, size=sum(wheel.size or 0 for wheel in group.wheels)
+        )
+
+    def _tensorflow(self, group: WheelLayer) -> Iterator[LayerSource]:
+        (wheel,) = group.wheels
+        large = {file.path: file for file in self._facts(wheel).large}
+        for file in large.values():
+            yield self._large_file(wheel, file)
+
+        def entries() -> Iterator[Entry]:
+            with ExitStack() as stack:
+                rest = [entry for entry in self.installed(wheel, stack) if entry.path not in large]
+                yield from merged([(str(wheel), rest)])
+
+        size = (wheel.size or 0) - sum(file.size for file in large.values())
+        yield LayerSource(group.name, made_from(group), entries, size=max(size, 1))
+
+    def _large_file(self, wheel: Wheel, file: LargeFile) -> LayerSource:
+        def entries() -> Iterator[Entry]:
+            with ExitStack() as stack:
+                only = [entry for entry in self.installed(wheel, stack) if entry.path == file.path]
+                yield from merged([(str(wheel), only)])
+
+        name = file.path.rpartition("/")[2]
+        decided_by = (_LARGE, file.path, oct(file.mode), file.sha256)
+        return LayerSource(name, decided_by, entries, read_from=(wheel.sha256,), size=file.size)
+
+    def _facts(self, wheel: Wheel) -> WheelFacts:
+        def read() -> Mapping[str, object]:
+            with ExitStack() as stack:
+                return read_facts(self.installed(wheel, stack)).document()
+
+        return WheelFacts.parse(self.table.facts(_facts_key(wheel), read))
+
+    def _keep(self, wheel: Wheel, facts: WheelFacts) -> None:
+        self.table.facts(_facts_key(wheel), facts.document)
+
+
+class _OpenWheels:
+    """The wheels that are open now. Layers that read the same wheel at the same time share it.
+
+    The one that was used last stays open, because TensorFlow's wheel has 20,000 files, and is read to plan
+    its layers and again to make them.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._open: dict[str, _Shared] = {}
+        weakref.finalize(self, _close, self._open)
+
+    @contextmanager
+    def installed(
+        self, wheel: Wheel, read: Callable[[], tuple[InstallableWheel, tuple[Entry, ...]]]
+    ) -> Iterator[tuple[Entry, ...]]:
+        """Yield what the wheel installs. read: opens it, if it is not open."""
+        with self._guard:
+            shared = self._open.setdefault(wheel.sha256, _Shared())
+            shared.users += 1
+        try:
+            with shared.turn:
+                if shared.file is None:
+                    shared.file, shared.entries = read()
+            yield shared.entries
+        finally:
+            with self._guard:
+                shared.users -= 1
+                if not shared.users:
+                    unused = {key: one for key, one in self._open.items() if not one.users}
+                    if shared.file is not None:
+                        # It is no longer there if everything was closed meanwhile.
+                        unused.pop(wheel.sha256, None)
+                    for key in unused:
+                        del self._open[key]
+                    _close(unused)
+
+
+@dataclass
+class _Shared:
+    """turn: held while the wheel is opened. users: the layers that read it now."""
+
+    turn: threading.Lock = field(default_factory=threading.Lock)
+    users: int = 0
+    file: InstallableWheel | None = None
+    entries: tuple[Entry, ...] = ()
+
+
+def _close(wheels: dict[str, _Shared]) -> None:
+    while wheels:
+        file = wheels.popitem()[1].file
+        if file is not None:
+            file.close()
+
+
+def _facts_key(wheel: Wheel) -> str:
+    return f"{RECIPE}, {wheel.sha256}"

@@ -1,0 +1,579 @@
+"""`recommend`: list the images of a registry that fit a host, best first."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar
+
+import click
+
+from ..certify.trust import Trust
+from ..compat import drivers
+from ..errors import EXIT_FAILED, EXIT_OK, InputError, MissingError
+from ..model.codec import encode
+from ..registry.client import Registry
+from ..registry.names import Repository
+from ..reports.printable import json_text
+from ..system.files import write_atomically
+from .options import (
+    certificate_options,
+    format_option,
+    optional_certificate_options,
+    print_status,
+    verbose_option,
+)
+
+if TYPE_CHECKING:
+    from ..delivery.choose import Assessment, Host, Terms
+    from ..delivery.formats import Format
+    from ..delivery.pull import Engine, SelectedImage
+    from ..delivery.start import Place
+
+
+# Options of the commands that choose an image for a host, and the functions that evaluate them.
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def host_options(function: F) -> F:
+    """Add `--driver` and `--gpu`, the arguments of `resolve_host`."""
+    function = click.option(
+        "--gpu",
+        "gpus",
+        multiple=True,
+        metavar="MODEL",
+        help="The host's GPU: a100, 'RTX 4090', or a compute capability such as 8.0; repeatable for a host"
+        " with several GPUs.  [default: detected]",
+    )(function)
+    return click.option(
+        "--driver",
+        metavar="RELEASE",
+        help="The host's driver: a release such as 535.183.01 or a branch such as 535.  [default: detected]",
+    )(function)
+
+
+def name_option(function: F) -> F:
+    """Add `--name`, which selects images with additions."""
+    return click.option(
+        "--name",
+        "additions",
+        metavar="NAME",
+        help="Only images with these additions, such as jupyter.  [default: only images without additions]",
+    )(function)
+
+
+def version_options(function: F) -> F:
+    """Add `--tensorflow`, `--python` and `--name`, which restrict the images."""
+    function = name_option(function)
+    function = click.option(
+        "--python", metavar="VERSION", help="Only images with this Python, such as 3.12."
+    )(function)
+    return click.option(
+        "--tensorflow",
+        metavar="VERSION",
+        help="Only images with this TensorFlow: a release such as 2.20.0, or all its patch releases: 2.20.",
+    )(function)
+
+
+image_option = click.option(
+    "--image",
+    metavar="TAG|DIGEST",
+    help="Use this image, after verifying it.  [default: the best one that is certified for the host]",
+)
+
+
+def resolve_host(driver: str | None, gpus: Sequence[str]) -> Host:
+    """Return the host with this driver and these GPUs; what is not given is detected on this machine.
+
+    Raises InputError for an unknown driver or GPU, MissingError if this machine has no NVIDIA driver or GPU.
+    """
+    from ..delivery.choose import Host, parse_driver, parse_gpus, this_host
+
+    release, models = parse_driver(driver) if driver else None, parse_gpus(gpus)
+    if release is None or not models:
+        here = this_host()
+        return Host(release or here.driver, models or here.gpus)
+    return Host(release, models)
+
+
+def select_image(
+    registry: Registry,
+    host: Host,
+    terms: Terms,
+    image: str | None,
+    tensorflow: str | None,
+    python: str | None,
+    additions: str | None,
+) -> SelectedImage:
+    """Return the image to pull. Prints to stderr what it is and why others are rejected."""
+    from ..delivery.pull import select
+
+    refuse_versions_of_named_image(image, tensorflow, python, additions)
+    return select(registry, host, terms, image, tensorflow, python, additions, print_status)
+
+
+def refuse_versions_of_named_image(image: str | None, *versions: str | None) -> None:
+    """Raise UsageError if an image is named and versions choose one too. versions: those of
+    `version_options`.
+    """
+    if image and any(versions):
+        raise click.UsageError("--image already names one image: leave out --tensorflow, --python and --name")
+
+
+def connect_engine(driver: str | None, gpus: Sequence[str]) -> Engine:
+    """Connect to the engine.
+
+    Raises MissingError if there is none, or if it runs on another machine that the options don't describe.
+    """
+    from ..delivery.pull import Engine
+
+    engine = Engine()
+    if not engine.is_local and not (driver and gpus):
+        engine.close()
+        raise MissingError(
+            "the Docker Engine runs on another machine, whose driver and GPUs cannot be detected from here",
+            hint="describe that machine with --driver and --gpu, or run this command there",
+        )
+    return engine
+
+
+def pull_selected(engine: Engine, registry: Registry, selected: SelectedImage) -> None:
+    """Pull the selected image and print the progress to stderr."""
+    from ..delivery.pull import local_ids
+
+    last = ""
+
+    def progress(text: str) -> None:
+        nonlocal last
+        if text != last:
+            print_status(f"{selected.image.tag}: {text}")
+        last = text
+
+    engine.pull(selected, local_ids(registry, selected.digest), progress)
+    print_status(f"Pulled {selected.reference} and tagged it {selected.name}.")
+
+
+#: The length of a digest as docker shortens it, with the algorithm.
+_SHORT = len("sha256:") + 12
+
+
+@click.command("recommend")
+@host_options
+@version_options
+@certificate_options
+@format_option("table", "json")
+@verbose_option
+def recommend_command(
+    driver: str | None,
+    gpus: Sequence[str],
+    tensorflow: str | None,
+    python: str | None,
+    additions: str | None,
+    registry: Registry,
+    trust: Trust,
+    max_age: timedelta | None,
+    accept_expired: bool,
+    format_: str,
+) -> int:
+    """List the images for this host, or another, best first, with the reason why each one fits or does not.
+
+    An image is certified if it was measured on the host's driver branch and compute capability; predicted
+    means that only the facts say that it works there. If images differ only in CUDA and cuDNN, those without
+    limits on this host come first. The exit code is 1 if no image fits.
+    """
+    from ..delivery.choose import Standing, Terms, recommend, tagged_images, without_certificates
+
+    host = resolve_host(driver, gpus)
+    print_status(f"Host: {host}")
+    remark = drivers.ended(host.driver.branch)
+    if remark is not None:
+        print_status(f"Note: {remark.text}.")
+    wanted = tagged_images(registry, tensorflow, python, additions)
+    found = recommend(registry, wanted, host, Terms(trust, max_age, accept_expired))
+    if not any(one.candidate.certificates or one.candidate.problems for one in found):
+        print_status(f"No image in {registry.repository} is certified yet, for this host or another.")
+        print_status(f"  hint: {without_certificates(registry)}")
+    if format_ == "json":
+        click.echo(json_text(_document(registry.repository, host, found)))
+    else:
+        _show(found)
+    counts = [sum(one.standing is standing for one in found) for standing in Standing]
+    print_status(
+        ", ".join(f"{count} {standing.value}" for count, standing in zip(counts, Standing, strict=True))
+    )
+    return EXIT_OK if any(one.standing is not Standing.UNFIT for one in found) else EXIT_FAILED
+
+
+def _show(found: list[Assessment]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from ..reports.terminal import show
+
+    table = Table("image", "digest", "for this host", "why", box=None, pad_edge=False)
+    table.columns[0].no_wrap = True
+    for one in found:
+        why = "; ".join([one.why, *(limit.line for limit in one.limits)])
+        table.add_row(
+            one.candidate.image.tag, (one.candidate.digest or "")[:_SHORT], one.standing.value, Text(why)
+        )
+    show(table)
+
+
+class HostDocument(TypedDict):
+    """The host that images were chosen for, as JSON."""
+
+    driver: Annotated[str, "The release or branch."]
+    gpus: Annotated[
+        list[dict[str, str | None]],
+        "The `name` (null if only the capability is known) and `compute_capability` of each GPU.",
+    ]
+
+
+class CandidateDocument(TypedDict):
+    """An image that was considered, as JSON."""
+
+    tag: Annotated[str, "Its tag."]
+    image: Annotated[str, "The identifier of the image spec."]
+    digest: Annotated[str | None, "The digest of the manifest; null if there is no image to look at."]
+    reference: Annotated[str | None, "`HOST/NAME@sha256:…`; null like `digest`."]
+    tensorflow: Annotated[str, "As in the tag, like the next three fields."]
+    python: Annotated[str, "The version."]
+    cuda: Annotated[str | None, "Null for `cpu` images."]
+    cudnn: Annotated[str | None, "Null for `cpu` images."]
+    standing: Annotated[str, "`certified`, `predicted` or `unfit`."]
+    why: Annotated[str, "One sentence."]
+    limits: Annotated[
+        list[dict[str, str]],
+        "The limits in the certificates that cover the host: the `code`, the `gpu` and the `error` of each.",
+    ]
+    prediction: Annotated[dict[str, str], "The worst `outcome` among the GPUs, and `why`."]
+    certificates: Annotated[
+        list[dict[str, Any]],
+        "Those that count, for any host, newest measurement first; their fields are those of a"
+        " [certificate](#certificates-verify---json).",
+    ]
+    against: Annotated[
+        list[str],
+        "Sentences: why other certificates don't count, or what is wrong with the image.",
+    ]
+
+
+class RecommendationDocument(TypedDict):
+    """The output of `recommend --json`."""
+
+    registry: Annotated[str, "The registry and name."]
+    host: Annotated[HostDocument, "The host; its fields are below."]
+    images: Annotated[list[CandidateDocument], "The best first; the fields of each are below."]
+
+
+def _document(repository: Repository, host: Host, found: list[Assessment]) -> RecommendationDocument:
+    return {
+        "registry": str(repository),
+        "host": {
+            "driver": str(host.driver),
+            "gpus": [{"name": gpu.name, "compute_capability": str(gpu.capability)} for gpu in host.gpus],
+        },
+        "images": [_entry(repository, one) for one in found],
+    }
+
+
+def _entry(repository: Repository, one: Assessment) -> CandidateDocument:
+    image, digest = one.candidate.image, one.candidate.digest
+    return {
+        "tag": image.tag,
+        "image": image.identifier,
+        "digest": digest,
+        "reference": repository.at(digest) if digest else None,
+        "tensorflow": image.tensorflow,
+        "python": image.python,
+        "cuda": image.cuda,
+        "cudnn": image.cudnn,
+        "standing": one.standing.value,
+        "why": one.why,
+        "limits": encode(list(one.limits)),
+        "prediction": {"outcome": one.forecast.outcome.value, "why": one.forecast.why},
+        "certificates": encode(one.candidate.certificates),
+        "against": list(one.candidate.problems),
+    }
+
+
+# `pull`: verify the best certified image for a host and pull it by its digest.
+
+
+@click.command("pull")
+@host_options
+@version_options
+@image_option
+@certificate_options
+@verbose_option
+def pull_command(
+    driver: str | None,
+    gpus: Sequence[str],
+    tensorflow: str | None,
+    python: str | None,
+    additions: str | None,
+    image: str | None,
+    registry: Registry,
+    trust: Trust,
+    max_age: timedelta | None,
+    accept_expired: bool,
+) -> None:
+    """Pull the best image that is certified for this host, or the image given with --image.
+
+    First verifies the signature, digest, time and host of the certificate; an image that fails is not pulled.
+    Prints the image's reference by digest.
+    """
+    from ..delivery.choose import Terms
+
+    host = resolve_host(driver, gpus)
+    engine = connect_engine(driver, gpus)
+    try:
+        selected = select_image(
+            registry, host, Terms(trust, max_age, accept_expired), image, tensorflow, python, additions
+        )
+        pull_selected(engine, registry, selected)
+        if own := sorted({name for one in selected.certificates for name in one.own_passed}):
+            print_status(f"Its certificate includes checks of its owner: {', '.join(own)}")
+    finally:
+        engine.close()
+    click.echo(selected.reference)
+
+
+# `run`: write how an image is started on a host, in the format of a tool, or start it.
+
+
+_FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernetes", "podman")
+
+
+@click.command("run", context_settings={"allow_interspersed_args": False})
+@click.argument("words", nargs=-1, metavar="[-- COMMAND [ARGUMENT]...]")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(_FORMATS),
+    default="docker",
+    show_default=True,
+    help="The format to write: a docker or podman command line, or a file for one of the other tools.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write to this file; a dev container needs .devcontainer/devcontainer.json.  [default: stdout]",
+)
+@click.option("--force", is_flag=True, help="Replace the file of --output if it exists.")
+@click.option(
+    "--exec", "execute", is_flag=True, help="Start the container instead of writing (docker and podman)."
+)
+@click.option("--mount", is_flag=True, help="Mount the current directory into the container and start there.")
+@click.option(
+    "--env",
+    "variables",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set an environment variable in the container; repeatable.",
+)
+@click.option(
+    "--devices",
+    type=click.Choice(["auto", "gpus", "cdi"]),
+    default="auto",
+    show_default=True,
+    help="How Docker provides GPUs: as the local engine offers them (auto), with --gpus, or as CDI devices."
+    " With gpus or cdi, no engine is needed on this machine if the image is in a registry and neither --mount"
+    " nor --exec is given.",
+)
+@click.option(
+    "--uncertified",
+    is_flag=True,
+    help="Also accept an image that is not certified for this host, and say so. Without --registry, look in"
+    " the local Docker Engine.",
+)
+@host_options
+@version_options
+@click.option(
+    "--image",
+    metavar="TAG|DIGEST|REFERENCE",
+    help="Use this image: a tag or digest in --registry, or HOST/NAME:TAG. With --uncertified also the name"
+    " of one in the local Docker Engine, or oci:DIRECTORY:TAG for one in an OCI layout.  [default: the best"
+    " one that is certified for the host]",
+)
+@optional_certificate_options
+@verbose_option
+def run_command(
+    words: Sequence[str],
+    format_: str,
+    output: Path | None,
+    force: bool,
+    execute: bool,
+    mount: bool,
+    variables: Sequence[str],
+    devices: str,
+    uncertified: bool,
+    driver: str | None,
+    gpus: Sequence[str],
+    tensorflow: str | None,
+    python: str | None,
+    additions: str | None,
+    image: str | None,
+    registry: Registry | None,
+    plain_http: bool,
+    trust: Trust | None,
+    max_age: timedelta | None,
+    accept_expired: bool,
+) -> int:
+    """Write how to start the image that `pull` would pull on this host, or start it with --exec.
+
+    `run` verifies the image as `pull` does, and names it by its digest. Comments give the reason for each
+    line. --uncertified also accepts an image that is not certified, from a registry, the local engine or an
+    OCI layout.
+    """
+    from ..delivery.choose import Terms
+    from ..delivery.formats import FORMATS
+    from ..delivery.resolve import Request, Wanted, resolve, split_layout, split_reference
+    from ..delivery.start import Devices, Place, parse_variables
+
+    tool = FORMATS[format_]
+    _check_options(format_, tool, output, force, execute, devices)
+    environment = parse_variables(variables)
+    refuse_versions_of_named_image(image, tensorflow, python, additions)
+    place = Place.REGISTRY
+    if image and split_layout(image):
+        registry, place = None, Place.LAYOUT
+    elif image and (reference := split_reference(image)):
+        registry, image = Registry(reference[0], plain_http=plain_http or None), reference[1]
+    elif registry is None:
+        place = Place.ENGINE
+    _check_place(place, uncertified, format_, tool)
+    request = Request(
+        registry,
+        Wanted(image, tensorflow, python, additions, gpu=bool(gpus)),
+        Terms(trust, max_age, accept_expired) if trust is not None else None,
+        uncertified,
+        Devices(devices) if tool.uses_docker else None,
+        mount,
+        environment,
+        tuple(words),
+        _terminal(words, execute),
+    )
+    host = functools.cache(lambda: resolve_host(driver, gpus))
+    if not uncertified:
+        host()
+    # To write for another machine, no engine is needed.
+    docker = tool.uses_docker and (execute or mount or request.devices is Devices.AUTO)
+    engine = connect_engine(driver, gpus) if docker or place is Place.ENGINE else None
+    try:
+        resolved = resolve(request, engine, host, print_status)
+        if execute and engine is not None and registry is not None and resolved.selected is not None:
+            pull_selected(engine, registry, resolved.selected)
+    finally:
+        if engine is not None:
+            engine.close()
+    start = resolved.start
+    if start.port is not None:
+        print_status(
+            f"JupyterLab answers at http://127.0.0.1:{start.port}/lab; it prints the token when it starts"
+        )
+    if execute and tool.command is not None:
+        _execute(tool.command(start))
+    _deliver(tool.write(start), output, force)
+    return EXIT_OK
+
+
+def _check_place(place: Place, uncertified: bool, format_: str, tool: Format) -> None:
+    """Refuse an image in a place where certificates don't reach, or where the tool can't find it."""
+    from ..delivery.start import Place
+
+    if place is not Place.REGISTRY and not uncertified:
+        raise click.UsageError(
+            "Missing option '--registry': certified images are in a registry. To start an image that is not"
+            " certified, from the local Docker Engine or an OCI layout, use --uncertified; `build-matrix`"
+            " builds images."
+        )
+    if place in tool.places:
+        return
+    if place is Place.ENGINE:
+        raise _not_from_the_engine(format_)
+    if format_ == "kubernetes":
+        raise InputError(
+            "--format kubernetes needs an image in a registry, because the nodes pull it",
+            hint="`skopeo copy oci:DIRECTORY:TAG docker://HOST/NAME:TAG` copies it there; name it with"
+            " --image HOST/NAME:TAG",
+        )
+    raise InputError(
+        f"--format {format_} is for the Docker Engine, which can't start an image from an OCI layout",
+        hint="`tar -C DIRECTORY -c . | docker load` gives it to the engine, and prints the name for --image",
+    )
+
+
+def _not_from_the_engine(format_: str) -> InputError:
+    """Return the error for a tool that does not start images of the local Docker Engine."""
+    hint = (
+        "push it with `build-matrix --push HOST/NAME`, or any other image with `docker tag` and"
+        " `docker push`, and name it with --image HOST/NAME:TAG"
+    )
+    if format_ != "kubernetes":
+        where = "a directory that the nodes share" if format_ == "slurm" else "a directory"
+        hint += (
+            f"; or write it to {where} with `build-matrix --no-validate --oci DIRECTORY`, and name it with"
+            " --image oci:DIRECTORY:TAG"
+        )
+    return InputError(
+        f"--format {format_} does not start images of the local Docker Engine, where they are looked for"
+        " without --registry",
+        hint=hint,
+    )
+
+
+def _check_options(
+    format_: str, tool: Format, output: Path | None, force: bool, execute: bool, devices: str
+) -> None:
+    if execute and tool.command is None:
+        raise click.UsageError(
+            f"--exec starts a container with docker or podman, not with --format {format_}:"
+            " write the file, and start it with its own tool"
+        )
+    if execute and output is not None:
+        raise click.UsageError("--exec starts the container and writes nothing: leave out --output")
+    if force and output is None:
+        raise click.UsageError("--force has no effect without --output")
+    if devices != "auto" and not tool.uses_docker:
+        raise click.UsageError(f"--devices is about a Docker Engine, which --format {format_} does not use")
+
+
+def _terminal(words: Sequence[str], execute: bool) -> str:
+    """Return the terminal flag. Without a command the image starts Python, which needs a terminal."""
+    if execute:
+        return "-it" if sys.stdin.isatty() and sys.stdout.isatty() else "-i"
+    return "" if words else "-it"
+
+
+def _execute(line: list[str]) -> None:
+    """Replace this process by a program."""
+    sys.stdout.flush()
+    try:
+        os.execvp(line[0], line)
+    except FileNotFoundError:
+        raise MissingError(
+            f"{line[0]} is not installed", hint="install it, or run without --exec to see the command"
+        ) from None
+
+
+def _deliver(text: str, output: Path | None, force: bool) -> None:
+    """Print a file, or write it. Raises InputError if it exists and may not be replaced."""
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    if os.path.lexists(output) and not force and output.is_file():
+        raise InputError(
+            f"{output} already exists; nothing was written",
+            hint="pass --force to replace it, or name another file",
+        )
+    write_atomically(output, text.encode())
+    print_status(f"Wrote {output}")

@@ -1,0 +1,379 @@
+"""`init`: write a matrix, its locks, a workflow and a trust file for a repository of one's own."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import date, datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..assemble.layer_table import FILE, read_rows
+from ..errors import EXIT_INPUT, EXIT_OK, InputError, MissingError
+from ..model.prediction import Outcome
+from ..model.spec import ImageSpec, Lock
+from ..reports.printable import counted
+from ..resources import manual, shipped_matrix
+from ..system import processes
+from ..system.files import write_atomically
+from ..system.package_sources import host_sources
+from .options import OWN_MATRIX, matrix_option, print_status, profile_option, select_option, verbose_option
+from .program import program
+
+if TYPE_CHECKING:
+    from ..locks.lock_files import LockDirectory
+    from ..matrix.starter import GithubRepository, GitlabRepository
+    from ..model.spec import HostClass, ImageSpec
+
+
+#: GitLab groups can be nested.
+_REMOTE = re.compile(
+    r"(?:https://(?:[^/@]+@)?|ssh://git@|git@)(?P<host>github|gitlab)\.com(?::\d+)?[:/]"
+    r"(?P<path>(?:[\w.-]+/)+[\w.-]+?)(?:\.git)?/?"
+)
+_BRANCH = re.compile(r"[\w./-]{1,200}")
+_TIMEOUT_S = 20.0
+
+
+@click.command("init")
+@click.option(
+    "--directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("."),
+    help="Where to write the files: the root of your repository.  [default: the current directory]",
+)
+@click.option("--force", is_flag=True, help="Replace files that exist.")
+def init_command(directory: Path, force: bool) -> int:
+    """Write matrix.yaml, its locks and a workflow for a repository of your own.
+
+    The matrix has an image that is predicted to work on this machine, and this machine's driver and GPUs. If
+    the repository's remote `origin` is on GitHub, the workflow pushes to its registry, and trust.yaml is
+    written too: it says that this workflow may sign images. If it is on GitLab, there is no workflow, but the
+    command that pushes to its registry is printed. Nothing is built, and nothing that exists is replaced
+    without --force.
+    """
+    from ..locks import lock_files
+    from ..locks.lock_files import LockDirectory
+    from ..matrix.load import load_matrix, parse_matrix
+    from ..matrix.machine import choose_image
+    from ..matrix.starter import (
+        WORKFLOW,
+        GithubRepository,
+        GitlabRepository,
+        matrix_text,
+        trust_text,
+        workflow_text,
+    )
+    from ..pipeline.locking import stale
+
+    hosts = _hosts()
+    repository = _repository(directory)
+    github = repository if isinstance(repository, GithubRepository) else None
+    shipped = load_matrix(shipped_matrix())
+    text = matrix_text(choose_image(shipped.images, hosts), hosts)
+    images = parse_matrix(text.encode(), str(directory / OWN_MATRIX)).images
+    locks = LockDirectory(shipped_matrix().parent / lock_files.DIRECTORY)
+    ready = [image for image in images if not stale(locks, image)]
+    contents: dict[Path, str] = {
+        **{
+            lock_files.path_of(lock_files.DIRECTORY, str(image)): _lock_text(locks.own, image)
+            for image in ready
+        },
+        **({} if isinstance(repository, GitlabRepository) else {WORKFLOW: workflow_text(github)}),
+        **({Path("trust.yaml"): trust_text(github, _today())} if github else {}),
+        # Last, because the commands look for it.
+        OWN_MATRIX: text,
+    }
+    _write(directory, contents, force)
+    for path in contents:
+        print_status(f"Wrote {directory / path}")
+    if len(ready) < len(images):
+        missing = counted(len(images) - len(ready), "lock")
+        print_status(f"{missing} still to resolve: run `python -m validator lock --profile full`")
+    _say_what_is_next(directory, hosts, repository)
+    return EXIT_OK
+
+
+def _hosts() -> tuple[HostClass, ...]:
+    from ..delivery.choose import this_host
+
+    try:
+        return this_host().classes
+    except MissingError as error:
+        print_status(f"No GPU was found: {error}. The matrix has an example instead.")
+        return ()
+
+
+def _repository(directory: Path) -> GithubRepository | GitlabRepository | None:
+    """Return the repository on GitHub or GitLab that the directory belongs to, or None."""
+    from ..matrix.starter import GithubRepository, GitlabRepository
+
+    match = _REMOTE.fullmatch(_git(directory, "remote", "get-url", "origin") or "")
+    if match is None:
+        return None
+    owner, _, name = match["path"].partition("/")
+    if match["host"] == "gitlab":
+        return GitlabRepository(match["path"])
+    if "/" in name:
+        return None
+    head = _git(directory, "symbolic-ref", "--short", "refs/remotes/origin/HEAD") or ""
+    branch = head.removeprefix("origin/") or _git(directory, "symbolic-ref", "--short", "HEAD") or "main"
+    return GithubRepository(owner, name, branch if _BRANCH.fullmatch(branch) else "main")
+
+
+def _git(directory: Path, *arguments: str) -> str | None:
+    if shutil.which("git") is None or not directory.is_dir():
+        return None
+    done = processes.run(["git", "-C", str(directory), *arguments], timeout_s=_TIMEOUT_S)
+    return done.stdout.decode("utf-8", "replace").strip() if done.ok else None
+
+
+def _lock_text(directory: Path, image: ImageSpec) -> str:
+    from ..locks import lock_files
+
+    return lock_files.path_of(directory, image.identifier).read_text(encoding="utf-8")
+
+
+def _write(directory: Path, contents: Mapping[Path, str], force: bool) -> None:
+    """Write all files, or none if one of them can't be written. Raises InputError if one exists already."""
+    existing = [str(directory / path) for path in contents if (directory / path).exists()]
+    if existing and not force:
+        raise InputError(
+            f"nothing was written, because these files exist: {', '.join(existing)}",
+            hint="pass --force to replace them, or --directory for another place",
+        )
+    before = {path: (directory / path).read_bytes() for path in contents if (directory / path).exists()}
+    written: list[Path] = []
+    try:
+        for path, text in contents.items():
+            (directory / path).parent.mkdir(parents=True, exist_ok=True)
+            written.append(path)
+            write_atomically(directory / path, text.encode())
+    except BaseException:
+        for path in written:
+            if path in before:
+                write_atomically(directory / path, before[path])
+            else:
+                (directory / path).unlink(missing_ok=True)
+        raise
+
+
+def _say_what_is_next(
+    directory: Path, hosts: tuple[HostClass, ...], repository: GithubRepository | GitlabRepository | None
+) -> None:
+    from ..matrix.starter import GithubRepository
+
+    profile = "" if hosts else " --profile cpu"
+    change = "" if directory.resolve() == Path.cwd() else f"cd {directory} && "
+    started = program(directory)
+    build = f"{started} build-matrix{profile}"
+    if repository is None:
+        print_status(
+            "This is not a repository on GitHub: in the workflow, write your registry in place of"
+            " OWNER/REPOSITORY."
+        )
+        # A placeholder there would trust whoever has that name on GitHub.
+        print_status(
+            "No trust.yaml was written, because it has to name who signs your images:"
+            f" {manual('reference/trust-file.md')}"
+        )
+    elif isinstance(repository, GithubRepository):
+        print_status(f"The workflow pushes to {repository.registry}.")
+    else:
+        print_status("No workflow was written, because `init` has one only for GitHub.")
+        build += f" --push {repository.registry}"
+    print_status(f"Next: {change}{started} plan, then {build}")
+
+
+def _today() -> date:
+    return datetime.now(timezone.utc).date()
+
+
+# `lock`: resolve image specs and write their locks, or check the existing locks.
+
+
+@click.command("lock")
+@matrix_option
+@profile_option
+@select_option
+@click.option(
+    "--check", is_flag=True, help="Write nothing; fail if a lock is missing or does not satisfy its spec."
+)
+@click.option("--upgrade", is_flag=True, help="Resolve again, even what is already locked.")
+@click.option(
+    "--layers",
+    is_flag=True,
+    help="Also write images/layers.json: the digests of the images' layers. A machine that"
+    " has these rows does not make a layer that the registry has. Downloads the wheels of layers that have no"
+    " row and that this machine has not made yet.",
+)
+@verbose_option
+def lock_command(
+    matrix_path: Path,
+    profile: str | None,
+    selectors: tuple[str, ...],
+    check: bool,
+    upgrade: bool,
+    layers: bool,
+) -> int:
+    """Write images/locks/<image spec>.txt: the exact wheels of each image, with their hashes."""
+    for option, given in (("--upgrade", upgrade), ("--layers", layers)):
+        if check and given:
+            raise click.UsageError(f"--check and {option} can't be combined: --check writes nothing")
+    from .planning import load_plan, locks_of
+
+    specs = load_plan(matrix_path, profile, selectors).images
+    locks = locks_of(matrix_path)
+    if check:
+        return _check(locks, specs)
+    written = _lock_write(locks, specs, upgrade)
+    if layers:
+        _share(matrix_path, written)
+    return EXIT_OK
+
+
+def _check(locks: LockDirectory, specs: tuple[ImageSpec, ...]) -> int:
+    from ..pipeline.locking import stale
+
+    wrong = 0
+    for spec in specs:
+        try:
+            reasons = stale(locks, spec)
+        except InputError as error:
+            reasons = [str(error)]
+        wrong += bool(reasons)
+        for reason in reasons:
+            print_status(f"{spec}: {reason}")
+    print_status(f"{len(specs) - wrong} of {counted(len(specs), 'lock')} up to date")
+    if wrong:
+        print_status("  hint: run `python -m validator lock` with the same options to update them")
+    return EXIT_INPUT if wrong else EXIT_OK
+
+
+def _lock_write(
+    locks: LockDirectory, specs: tuple[ImageSpec, ...], upgrade: bool
+) -> list[tuple[ImageSpec, Lock]]:
+    from ..pipeline.locking import ensure_lock
+
+    sources = host_sources()
+    written = 0
+    found = []
+    for number, spec in enumerate(specs, start=1):
+        locked = ensure_lock(locks, spec, sources, lambda _: None, upgrade=upgrade)
+        written += locked.written
+        found.append((spec, locked.lock))
+        size = f"{counted(len(locked.lock.wheels), 'wheel')}, {locked.lock.size / 1e6:,.0f} MB"
+        print_status(f"[{number}/{len(specs)}] {spec}: {locked.why} ({size})")
+        for warning in _warnings(spec, locked.lock):
+            print_status(f"  Warning: {warning}")
+    print_status(f"{counted(written, 'lock')} written, {len(specs) - written} unchanged")
+    return found
+
+
+def _share(matrix_path: Path, locked: Iterable[tuple[ImageSpec, Lock]]) -> None:
+    """Write the rows of the images' layers into the shared layer table."""
+    from ..assemble.layer_table import LayerTable
+    from ..assemble.wheels import Wheelhouse
+    from ..pipeline.sharing_layers import Image, LayerMaker, locked_images, share, without_row
+    from .planning import locks_of
+
+    locks = locks_of(matrix_path)
+    path, images = locks.own.parent / FILE, locked_images(matrix_path, locks)
+    house = Wheelhouse(host_sources(), local=matrix_path.parent)
+    maker = LayerMaker(house, LayerTable(), print_status if sys.stderr.isatty() else lambda _: None)
+    # First the rows that no image can use any more.
+    added, removed = share(path, (), images)
+    for spec, lock in locked:
+        image, shared = Image(spec, lock), read_rows(path)
+        if not without_row(image, shared):
+            print_status(f"{spec}: all layers have a row")
+            continue
+        rows = maker.rows(image, shared)
+        # After each image, so that a command that is interrupted keeps what it has done.
+        new, _ = share(path, rows, images)
+        added += new
+        house.close()
+        print_status(f"{spec}: {counted(len(rows), 'layer')}, {new} new")
+    print_status(f"{path}: {counted(added, 'row')} added, {removed} removed")
+
+
+def _warnings(spec: ImageSpec, lock: Lock) -> list[str]:
+    """Return why the packages of the lock are known to break the GPU on every machine."""
+    from ..compat.predict import of_image
+
+    if spec.additions is None or not spec.variant.has_cuda:
+        return []
+    reasons = of_image(spec, {wheel.name: wheel.version for wheel in lock.wheels})
+    return [reason.text for reason in reasons if reason.outcome is Outcome.FAILS]
+
+
+# `refresh`: bring the project's facts and pins up to date with the package index.
+
+
+ALL = "all"
+#: Those of validator.supply.parts, which takes long to load.
+PARTS = ("facts", "python", "bases", "debian", "layers")
+
+
+@click.command("refresh")
+@click.argument("parts", nargs=-1, type=click.Choice((*PARTS, ALL)), metavar="[PART]...")
+@click.option("--check", is_flag=True, help="Only say what is new; the exit code is 1 if something is.")
+@click.option("--dry-run", is_flag=True, help="Do everything except writing the files.")
+@click.option("--pre", "candidates", is_flag=True, help="facts: also ask for release candidates.")
+@click.option("--nightly", "nightlies", is_flag=True, help="facts: also ask for the newest nightly build.")
+@click.option(
+    "--keep", is_flag=True, help="python: keep the locked versions that pyproject.toml still allows."
+)
+@click.option(
+    "--if-gone", is_flag=True, help="debian: change a lock only if its packages can no longer be downloaded."
+)
+@verbose_option
+def refresh_command(
+    parts: tuple[str, ...],
+    check: bool,
+    dry_run: bool,
+    candidates: bool,
+    nightlies: bool,
+    keep: bool,
+    if_gone: bool,
+) -> int:
+    """Ask for what is new, write it into the files of this checkout, and show the difference.
+
+    PART is facts (the default), python, bases, debian, layers or all.
+
+    facts: new TensorFlow releases, Pythons, CUDA and cuDNN wheels. Each new TensorFlow wheel is downloaded,
+    inspected and deleted again. Writes the facts, the locks and the documentation, and says which predictions
+    change and why. With --check it only asks the package index, and remembers the answer: other commands
+    then say if the facts don't know a release.
+
+    python: requirements/. bases: images/bases.yaml. debian: images/debian/. layers: images/layers.json, for
+    which the wheels of new locks are downloaded.
+    """
+    if check and dry_run:
+        raise click.UsageError("--check and --dry-run can't be combined: --check does less")
+    named = PARTS if ALL in parts else tuple(dict.fromkeys(parts)) or PARTS[:1]
+    owners = {"--pre": ("facts", candidates), "--nightly": ("facts", nightlies)}
+    owners |= {"--keep": ("python", keep), "--if-gone": ("debian", if_gone)}
+    for option, (part, given) in owners.items():
+        if given and part not in named:
+            raise click.UsageError(f"{option} has an effect only with the part {part}")
+    from ..supply.news import Asked
+    from ..supply.parts import PARTS as KNOWN
+    from ..supply.parts import ROOT, Options, refresh
+
+    options = Options(
+        check=check,
+        today=date.today(),
+        say=print_status if sys.stderr.isatty() else lambda _: None,
+        asked=Asked(candidates, nightlies),
+        keep=keep,
+        if_gone=if_gone,
+    )
+    selected = {name: KNOWN[name] for name in named}
+    return refresh(
+        selected, options, root=ROOT, write=not check and not dry_run, show=click.echo, complain=print_status
+    )

@@ -1,0 +1,390 @@
+"""Digests of values, for identifiers of rows that have no other."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, cast
+
+from ..compat import facts, releases
+from ..conditions import AllOf, AnyOf, Comparison, Condition, Named
+from ..diagnosis import messages
+from ..diagnosis.causes import CauseEntry, causes
+from ..diagnosis.messages import Message, catalogue
+from ..model import codec
+from ..model.codec import encode, parse_timestamp
+from ..model.prediction import PlannedCell, Reason
+from ..model.record import Origin, Record
+from ..model.spec import cell_identifier
+from ..redaction.redact import Redaction, names_in
+from ..reports.printable import printable
+from .tables import (
+    CauseRow,
+    CheckRow,
+    Fact,
+    FixRow,
+    MessageRow,
+    Mode,
+    PredictionRow,
+    ReasonRow,
+    RecordRow,
+    Source,
+    Status,
+)
+
+#: The hex digits of a digest in an identifier.
+_LENGTH = 12
+
+
+def digest_of(*values: object) -> str:
+    """Return 12 hex digits of a digest of values that JSON can express: the same for the same values."""
+    return hashlib.sha256(codec.canonical(list(values))).hexdigest()[:_LENGTH]
+
+
+# The facts with their sources, and the predictions with their reasons, as rows.
+
+
+#: The columns of a fact of their own. Everything else is its content.
+_COLUMNS = ("id", "status", "sources")
+#: The file whose rows were read in wheels. The source of such a fact has the id of the fact.
+_BUILDS = "builds"
+
+
+def fact_rows() -> Iterator[Fact]:
+    """Yield every fact, in the order of the data files."""
+    for file, section, row in facts.all_rows():
+        known = releases.fact_of(row) if file == _BUILDS else facts.fact(row)
+        yield Fact(
+            id=known.id,
+            file=file,
+            section=section,
+            status=row["status"],
+            sources=(known.id,) if file == _BUILDS else tuple(row["sources"]),
+            content={name: value for name, value in row.items() if name not in _COLUMNS},
+        )
+
+
+def source_rows() -> Iterator[Source]:
+    """Yield every source that a fact names, sorted by id."""
+    texts: dict[str, str] = {}
+    for file, _, row in facts.all_rows():
+        if file == _BUILDS:
+            read = releases.fact_of(row)
+            texts[read.id] = read.source
+        else:
+            texts |= {source: facts.source_line(source) for source in row["sources"]}
+    for source, text in sorted(texts.items()):
+        is_address = text.startswith("https://") and " " not in text
+        yield Source(source, text, text if is_address else None)
+
+
+class Predictions:
+    """Turns cells into rows, and remembers what the other tables need: the reasons, each once, and names.
+
+    names: the identifiers of all images and host classes. All of it is known once every cell was read.
+    """
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self._reasons: dict[Reason, str] = {}
+
+    def rows(self, cells: Iterable[PlannedCell]) -> Iterator[PredictionRow]:
+        """Yield the row of each cell, in the order of the cells."""
+        for planned in cells:
+            image, host = planned.cell.image, planned.cell.host
+            predicted = planned.prediction
+            identifiers = image.identifier, host.identifier
+            self.names.update(identifiers)
+            yield PredictionRow(
+                id=planned.cell.identifier,
+                image=identifiers[0],
+                host=identifiers[1],
+                tensorflow=image.tensorflow,
+                python=image.python,
+                variant=image.variant,
+                cuda=image.cuda.version if image.cuda else None,
+                cuda_policy=image.cuda.policy if image.cuda else None,
+                cudnn=image.cudnn.version if image.cudnn else None,
+                cudnn_policy=image.cudnn.policy if image.cudnn else None,
+                base=image.base,
+                driver=str(host.driver) if host.has_gpu else None,
+                gpu=host.gpu,
+                compute_capability=str(host.compute_capability) if host.has_gpu else None,
+                outcome=predicted.outcome,
+                eager=predicted.eager,
+                xla=predicted.xla,
+                rank=predicted.rank,
+                evidence=tuple(one.id for one in predicted.evidence),
+                missing=predicted.missing,
+                reasons=tuple(map(self._identifier, predicted.reasons)),
+            )
+
+    def reasons(self) -> Iterator[ReasonRow]:
+        """Yield each reason of the cells that were read once, sorted by id."""
+        for reason, identifier in sorted(self._reasons.items(), key=lambda entry: entry[1]):
+            yield ReasonRow(
+                id=identifier,
+                outcome=reason.outcome,
+                text=reason.text,
+                fact=reason.fact,
+                source=reason.source,
+                status=cast(Status, reason.status),
+                advisory=reason.advisory,
+                rule=reason.rule,
+                mode=cast(Mode | None, reason.mode),
+            )
+
+    def _identifier(self, reason: Reason) -> str:
+        known = self._reasons.get(reason)
+        if known is None:
+            values = (reason.outcome.value, reason.text, reason.source, reason.status, reason.advisory)
+            known = f"{reason.fact}/{digest_of(*values, reason.rule, reason.mode)}"
+            self._reasons[reason] = known
+        return known
+
+
+# Records and their checks as rows, without what must not leave a machine.
+#
+# Every text of a record passes through the redaction, and control characters become visible codes. Only
+# identifiers of the matrix, which is published in the same export, stay as they are.
+
+
+#: Turns a text of a record into one that may be published.
+Clean = Callable[[str], str]
+#: A `Redaction` remembers all its texts, so a new one is made after this many records.
+_TOGETHER = 100
+#: Texts that are remembered with the names in them, or redacted.
+_REMEMBERED = 20_000
+
+
+def exported(records: Iterable[Record]) -> Iterator[Record]:
+    """Yield the records that belong in an export: all but rehearsals, which prove nothing."""
+    return (record for record in records if record.origin is not Origin.REHEARSAL)
+
+
+def names_of(records: Iterable[Record], known: Collection[str]) -> set[str]:
+    """Return the names of people and machines that the records reveal anywhere, also in what is not exported.
+
+    known: identifiers of the matrix, which are not such names.
+    """
+    # Records repeat each other's texts, and finding names takes time.
+    names = functools.lru_cache(_REMEMBERED)(lambda text: tuple(names_in(text)))
+    found: set[str] = set()
+    for record in records:
+        # `image@host` looks like a user at a host.
+        document = record.document() | {"cell": None}
+        found.update(name for text in dict.fromkeys(_texts(document)) for name in names(text))
+    return found - set(known)
+
+
+class Cleaner:
+    """Cleans the texts of records. names: see `names_of`, or None to keep names. known: as there."""
+
+    def __init__(self, names: Collection[str] | None, known: Collection[str]) -> None:
+        self._names = names
+        self._known = known
+        self._calls = 0
+        self._redact: Clean = str
+        # Records repeat each other's texts.
+        self._cleaned = functools.lru_cache(_REMEMBERED)(self._clean)
+
+    def start(self) -> None:
+        """Prepare for another record."""
+        if self._names is not None and self._calls % _TOGETHER == 0:
+            self._redact = Redaction((), self._names)
+        self._calls += 1
+
+    def text(self, text: str) -> str:
+        return self._cleaned(text)
+
+    def _clean(self, text: str) -> str:
+        return printable(text if text in self._known else self._redact(text))
+
+    def value(self, value: Any) -> Any:
+        """Return JSON or a tuple with every text cleaned, also the names of fields."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, list | tuple):
+            return type(value)(map(self.value, value))
+        if isinstance(value, dict):
+            cleaned: dict[str, Any] = {}
+            for name, entry in value.items():
+                # Two names may become the same one.
+                clean = self.text(name)
+                while clean in cleaned:
+                    clean += "_"
+                cleaned[clean] = self.value(entry)
+            return cleaned
+        return value
+
+
+def record_rows(records: Iterable[Record], clean: Cleaner) -> Iterator[RecordRow]:
+    """Yield the row of each record, in their order."""
+    for record in records:
+        clean.start()
+        image, host = clean.text(record.image), clean.text(record.host_class)
+        versions, facts = record.versions, record.facts
+        yield RecordRow(
+            id=record.id,
+            cell=cell_identifier(image, host),
+            image=image,
+            host=host,
+            verdict=record.verdict,
+            reason=clean.text(record.reason),
+            origin=record.origin,
+            fixture=(record.report or {}).get("fixture") is True,
+            signed=record.measurement is not None,
+            engine=clean.text(record.engine),
+            tensorflow=clean.value(versions.get("tensorflow")),
+            python=clean.value(versions.get("python")),
+            cuda=clean.value(versions.get("cuda")),
+            cudnn=clean.value(versions.get("cudnn")),
+            driver=clean.value(facts.driver),
+            driver_cuda=clean.value(facts.driver_cuda),
+            gpus=clean.value(tuple(facts.gpu_names)),
+            compute_capabilities=clean.value(
+                tuple(gpu.compute_capability or "unknown" for gpu in facts.gpus)
+            ),
+            os=clean.value(facts.os),
+            kernel=clean.value(facts.kernel),
+            container=clean.value(facts.container),
+            started=parse_timestamp(record.started),
+            finished=parse_timestamp(record.finished),
+            image_digest=clean.value(record.image_digest),
+            lock_digest=clean.value(record.lock_digest),
+            base=clean.value(record.base),
+            probe_version=clean.value(record.probe_version),
+            limits=clean.value(encode(list(record.limits))),
+        )
+
+
+def check_rows(records: Iterable[Record], clean: Cleaner) -> Iterator[CheckRow]:
+    """Yield the row of each check of each record, in their order."""
+    for record in records:
+        clean.start()
+        seen: dict[str, int] = {}
+        for check in record.results:
+            name = clean.text(check.id)
+            seen[name] = seen.get(name, 0) + 1
+            repeated = f"/{seen[name]}" if seen[name] > 1 else ""
+            yield CheckRow(
+                id=f"{record.id}/{name}{repeated}",
+                record=record.id,
+                check=name,
+                outcome=check.outcome,
+                required=check.required,
+                seconds=check.duration_s,
+                summary=clean.text(check.sentence),
+                codes=clean.value(tuple(problem.code for problem in check.problems)),
+                evidence=clean.value(check.evidence.raw),
+            )
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield every text in parsed JSON, also the names of fields."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for pair in value.items():
+            yield from _texts(pair)
+    elif isinstance(value, list | tuple):
+        for entry in value:
+            yield from _texts(entry)
+
+
+# The catalogue of the diagnosis as rows: messages, the causes that they show, and the fixes.
+
+
+def message_rows() -> Iterator[MessageRow]:
+    """Yield every message, in the order in which they are tried."""
+    for message in catalogue().messages:
+        yield MessageRow(
+            id=f"{message.kind}/{digest_of(message.pattern)}",
+            kind=message.kind,
+            pattern=message.pattern,
+            values=dict(message.values),
+            harmless=message.harmless,
+            describes=message.fact,
+            certainty=message.certainty,
+            causes=_causes_of(message),
+        )
+
+
+def cause_rows() -> Iterator[CauseRow]:
+    """Yield every cause, in the order of the causal chain."""
+    for position, (entry, row) in enumerate(_entries(), start=1):
+        yield CauseRow(
+            id=entry.code,
+            position=position,
+            title=entry.title,
+            means=entry.means,
+            signs=row["signs"],
+            ruled_out_by=row.get("ruled_out_by", []),
+            kinds=tuple(sorted({comparison.kind for comparison in _asked_for(entry)})),
+            explains=entry.explains,
+            sources=entry.sources,
+        )
+
+
+def fix_rows() -> Iterator[FixRow]:
+    """Yield the fixes of every cause, in the order of the data."""
+    for entry, row in _entries():
+        for position, (remedy, written) in enumerate(
+            zip(entry.remedies, row["remedies"], strict=True), start=1
+        ):
+            when = [written["when"]] if "when" in written else []
+            yield FixRow(
+                id=f"{entry.code}/{remedy.way}/{digest_of(remedy.says, remedy.commands, when)}",
+                cause=entry.code,
+                position=position,
+                way=remedy.way,
+                says=remedy.says,
+                commands=remedy.commands,
+                when=when,
+                interrupts=remedy.interrupts or None,
+            )
+
+
+def _entries() -> Iterator[tuple[CauseEntry, Mapping[str, Any]]]:
+    """Yield each cause with the row of the data that it was read from."""
+    yield from zip(causes(), messages.section("causes"), strict=True)
+
+
+def _causes_of(message: Message) -> tuple[str, ...]:
+    """Return the codes of the causes with a comparison in a sign that the message does not contradict."""
+    return tuple(
+        dict.fromkeys(
+            code
+            for code, comparison in _comparisons_by_kind().get(message.kind, ())
+            if all(
+                name not in message.values or any(one.accepts(message.values[name]) for one in wanted)
+                for name, wanted in comparison.values.items()
+            )
+        )
+    )
+
+
+@functools.cache
+def _comparisons_by_kind() -> Mapping[str, list[tuple[str, Comparison]]]:
+    found: dict[str, list[tuple[str, Comparison]]] = {}
+    for entry in causes():
+        for comparison in _asked_for(entry):
+            found.setdefault(comparison.kind, []).append((entry.code, comparison))
+    return found
+
+
+def _asked_for(entry: CauseEntry) -> Iterator[Comparison]:
+    for sign in entry.signs:
+        yield from _positive(sign.when)
+
+
+def _positive(condition: Condition) -> Iterator[Comparison]:
+    """Yield the comparisons of a condition, without those that must not hold."""
+    if isinstance(condition, Comparison):
+        yield condition
+    elif isinstance(condition, Named):
+        yield from _positive(condition.condition)
+    elif isinstance(condition, AllOf | AnyOf):
+        for part in condition.conditions:
+            yield from _positive(part)

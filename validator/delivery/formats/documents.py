@@ -1,0 +1,351 @@
+"""Write a file for Docker Compose (https://github.com/compose-spec/compose-spec)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ...assemble.configuration import START, USER, USER_NAME
+from ...errors import InputError
+from ..start import (
+    CACHE_WHY,
+    PINNED_MEMORY_WHY,
+    SHARED_MEMORY_GIB,
+    SHARED_MEMORY_WHY,
+    WORKSPACE,
+    Devices,
+    Image,
+    Place,
+    Start,
+    cache_variables,
+)
+from .commands import Noted, comments, header, sentence, to_jsonc, to_yaml
+
+_SERVICE = "tensorflow"
+_GPUS: dict[Devices, Noted] = {
+    Devices.GPUS: Noted(
+        {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]},
+        "All GPUs, through the engine's nvidia runtime.",
+    ),
+    Devices.CDI: Noted(
+        {"driver": "cdi", "device_ids": ["nvidia.com/gpu=all"], "capabilities": ["gpu"]},
+        "All GPUs, as CDI devices of the engine.",
+    ),
+}
+
+
+def write_compose(start: Start) -> str:
+    """Return the file."""
+    ports = " --service-ports" if start.port is not None else ""
+    how = f"Start it with: docker compose run --rm{ports} {_SERVICE}"
+    return "".join(f"{line}\n" for line in comments(header(start.image, how))) + to_yaml(
+        {"services": {_SERVICE: _service(start)}}
+    )
+
+
+def _service(start: Start) -> dict[str, Any]:
+    found: dict[str, Any] = {"image": _text(start.image.reference)}
+    if start.image.place is Place.ENGINE:
+        found["pull_policy"] = Noted("never", "The image is only in this engine.")
+    if start.command:
+        found["command"] = [_text(word) for word in start.command]
+    else:
+        found |= {"stdin_open": Noted(True, "The image's own command reads from your terminal."), "tty": True}
+    if start.host is not None:
+        found["shm_size"] = Noted(f"{SHARED_MEMORY_GIB}gb", sentence(SHARED_MEMORY_WHY))
+        if start.gpu_count > 1 and not start.user.rootless:
+            found["ulimits"] = Noted({"memlock": -1}, sentence(PINNED_MEMORY_WHY))
+    if start.port is not None:
+        found["ports"] = Noted(
+            [f"127.0.0.1:{start.port}:{start.port}"], "Its page can be opened on this machine only."
+        )
+    if start.directory is not None:
+        found |= {
+            "volumes": [{"type": "bind", "source": _text(str(start.directory)), "target": WORKSPACE}],
+            "working_dir": WORKSPACE,
+            "user": Noted(start.user.in_docker, "Files that it writes there belong to you."),
+        }
+    if variables := start.variables("/tmp" if start.directory is not None else None):
+        found["environment"] = _noted({name: _text(value) for name, value in variables.items()}, start)
+    if start.devices is not None:
+        found["deploy"] = {"resources": {"reservations": {"devices": [_GPUS[start.devices]]}}}
+    return found
+
+
+def _noted(variables: dict[str, str], start: Start) -> dict[str, Any]:
+    """Return the variables, with comments on those that nobody asked for."""
+    whys = {
+        "HOME": "In the image, your user may have no home directory.",
+        "CUDA_CACHE_PATH": sentence(CACHE_WHY),
+    }
+    return {
+        name: Noted(value, whys[name]) if name in whys.keys() - start.environment.keys() else value
+        for name, value in variables.items()
+    }
+
+
+def _text(value: str) -> str:
+    """Return a text in which Compose replaces no variable (compose-spec, Interpolation)."""
+    return value.replace("$", "$$")
+
+
+# Write a devcontainer.json, which VS Code and others open
+# (https://containers.dev/implementors/json_reference).
+
+
+#: Where such a file is found.
+USUAL = ".devcontainer/devcontainer.json"
+_PYTHON = "/opt/venv/bin/python"
+#: Editors replace these variables in values, and no escape is documented (Variables in devcontainer.json).
+_REPLACED = re.compile(
+    r"\$\{(?:env|localEnv|containerEnv|(?:local|container)WorkspaceFolder(?:Basename)?|devcontainerId)[:}]"
+)
+
+
+def write_devcontainer(start: Start) -> str:
+    """Return the file. Raises InputError for a command, an image without a tag, or an unfit value."""
+    if start.command:
+        raise InputError(
+            "a dev container is for an editor, which starts its own command",
+            hint="leave out the command, and run it in the editor's terminal",
+        )
+    for name, value in start.environment.items():
+        if _REPLACED.search(value):
+            raise InputError(
+                f"the value of {name} contains what a dev container would replace: {value!r}",
+                hint="set the variable in the editor's terminal",
+            )
+    how = f"VS Code and others find it as {USUAL}: `Dev Containers: Reopen in Container`."
+    return to_jsonc(_document(start), header(start.image, how))
+
+
+def _document(start: Start) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": start.image.name, "image": _image(start.image)}
+    if start.image.checks_host:
+        found |= {
+            "remoteUser": Noted(
+                USER_NAME, "The image knows this user by number. The next line needs the name."
+            ),
+            "containerUser": USER_NAME,
+        }
+    found["updateRemoteUserUID"] = Noted(
+        True, "On Linux, this user gets your number, so that files that it writes belong to you."
+    )
+    if start.host is not None:
+        found |= _gpus(start)
+    caches = cache_variables("${containerWorkspaceFolder}")
+    variables: dict[str, Any] = {**caches, **start.environment}
+    first = next(iter(caches))
+    if first not in start.environment:
+        variables[first] = Noted(variables[first], sentence(CACHE_WHY))
+    found["containerEnv"] = variables
+    if start.image.checks_host:
+        found["postStartCommand"] = Noted(
+            [START, "true"],
+            "A dev container does not start the image's entry point, which checks the driver and the GPUs.",
+        )
+    if start.port is not None:
+        found["forwardPorts"] = Noted([start.port], "JupyterLab, if you start it: `jupyter lab`.")
+    found["customizations"] = {
+        "vscode": {
+            "extensions": ["ms-python.python"],
+            "settings": {"python.defaultInterpreterPath": _PYTHON},
+        }
+    }
+    return found
+
+
+def _image(image: Image) -> Any:
+    """Return the name of the image. Raises InputError if it is in the local engine without a tag."""
+    if image.place is not Place.ENGINE:
+        return image.reference
+    if not image.tag:
+        raise InputError(
+            f"{image.name} has no tag in the local Docker Engine, and a dev container needs one",
+            hint=f"give it one with `docker tag {image.name} NAME:TAG`, and pass that to --image",
+        )
+    return Noted(
+        image.tag,
+        "The tag: editors derive an image with your user ID, and BuildKit finds no image by its ID.",
+    )
+
+
+def _gpus(start: Start) -> dict[str, Any]:
+    arguments: list[Any] = []
+    if start.devices is Devices.CDI:
+        needed = Noted("optional", "The tool knows only the nvidia runtime, so the flag is in runArgs.")
+        arguments += [Noted("--device", "All GPUs, as CDI devices of the engine."), "nvidia.com/gpu=all"]
+    else:
+        needed = Noted(True, "The tool adds `--gpus all` if the engine has the nvidia runtime.")
+    arguments += [Noted("--shm-size", sentence(SHARED_MEMORY_WHY)), f"{SHARED_MEMORY_GIB}g"]
+    if start.gpu_count > 1 and not start.user.rootless:
+        arguments += [Noted("--ulimit", sentence(PINNED_MEMORY_WHY)), "memlock=-1"]
+    return {"hostRequirements": {"gpu": needed}, "runArgs": arguments}
+
+
+# Write the objects for Kubernetes: a Job for a command, or a Pod for a terminal or JupyterLab.
+
+
+#: A GPU as Kubernetes counts it, and the taint that the GPU operator sets.
+GPU_RESOURCE = "nvidia.com/gpu"
+#: Labels of GPU Feature Discovery: the driver's branch, and the two numbers of the compute capability.
+DRIVER_LABEL = "nvidia.com/cuda.driver-version.major"
+CAPABILITY_LABELS = ("nvidia.com/gpu.compute.major", "nvidia.com/gpu.compute.minor")
+_NAME = "tensorflow"
+_CLAIM = f"{_NAME}-workspace"
+_SIZE = "20Gi"
+
+
+def write_kubernetes(start: Start) -> str:
+    """Return the objects."""
+    kind = "job" if start.command else "pod"
+    how = [f"Start it with: kubectl apply -f FILE. To start it again: kubectl delete {kind} {_NAME}."]
+    if start.command:
+        how.append(f"Its output: kubectl logs --follow job/{_NAME}")
+    elif start.port is not None:
+        how.append(
+            f"JupyterLab: kubectl port-forward pod/{_NAME} {start.port}; its token: kubectl logs {_NAME}"
+        )
+    else:
+        how.append(f"Its terminal: kubectl attach -it {_NAME}")
+    documents = [_claim()] if start.directory is not None else []
+    documents.append(_job(start) if start.command else _pod(start))
+    top = "".join(f"{line}\n" for line in comments(header(start.image, *how)))
+    return top + "---\n".join(map(to_yaml, documents))
+
+
+def _claim() -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": _CLAIM},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": _SIZE}},
+        },
+    }
+
+
+def _job(start: Start) -> dict[str, Any]:
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": _NAME},
+        "spec": {
+            "backoffLimit": Noted(0, "A command that fails is not started again."),
+            "template": {"spec": {"restartPolicy": "Never", **_spec(start)}},
+        },
+    }
+
+
+def _pod(start: Start) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": _NAME},
+        "spec": {"restartPolicy": "Never", **_spec(start)},
+    }
+
+
+def _spec(start: Start) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "automountServiceAccountToken": Noted(False, "The program gets no access to the cluster."),
+        "securityContext": _security(start),
+    }
+    if start.host is not None:
+        found["nodeSelector"] = Noted(
+            _labels(start),
+            "Nodes like this host, by the labels of GPU Feature Discovery. If the cluster does not run"
+            " it, use the labels that the cluster has.",
+        )
+        found["tolerations"] = Noted(
+            [{"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"}],
+            "Many clusters keep other pods away from nodes with GPUs.",
+        )
+    found["containers"] = [_container(start)]
+    found["volumes"] = _volumes(start)
+    return found
+
+
+def _security(start: Start) -> Noted:
+    """Return who the pod runs as. Root may not run it, so the image's own user does then."""
+    own = {"runAsUser": start.user.uid, "runAsGroup": start.user.gid} if start.user.uid else {}
+    group = Noted(
+        start.user.gid if own else USER, f"{WORKSPACE} belongs to this group, which can write there."
+    )
+    return Noted(
+        {
+            "runAsNonRoot": True,
+            **own,
+            "fsGroup": group,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "Your own number, so that files in the volume belong to you."
+        if own
+        else "The image's own user, because a pod should not run as root.",
+    )
+
+
+def _labels(start: Start) -> dict[str, str]:
+    assert start.host is not None
+    labels = {DRIVER_LABEL: str(start.host.driver.branch)}
+    if len(start.host.capabilities) == 1:
+        [capability] = start.host.capabilities
+        labels |= dict(zip(CAPABILITY_LABELS, (str(capability.major), str(capability.minor)), strict=True))
+    return labels
+
+
+def _container(start: Start) -> dict[str, Any]:
+    caches = cache_variables(WORKSPACE)
+    variables = {"HOME": "/tmp", **caches, **start.environment}
+    whys = {
+        "HOME": "In the image, your user may have no home directory.",
+        next(iter(caches)): sentence(CACHE_WHY),
+    }
+    entries: list[Any] = []
+    for name, value in variables.items():
+        entry = {"name": name, "value": _kubernetes_text(value)}
+        entries.append(Noted(entry, whys[name]) if name in whys.keys() - start.environment.keys() else entry)
+    found: dict[str, Any] = {"name": _NAME, "image": start.image.reference}
+    if start.command:
+        found["args"] = Noted(
+            [_kubernetes_text(word) for word in start.command],
+            "`command` would replace the image's entry point, which checks the driver and the GPUs.",
+        )
+    elif start.port is not None:
+        found["ports"] = [{"containerPort": start.port}]
+    else:
+        found |= {"stdin": True, "tty": True}
+    found |= {
+        "workingDir": WORKSPACE,
+        "env": entries,
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    if start.host is not None:
+        found["resources"] = {"limits": {GPU_RESOURCE: str(start.gpu_count)}}
+    mounts = [{"name": "workspace", "mountPath": WORKSPACE}]
+    if start.host is not None:
+        mounts.append({"name": "shared-memory", "mountPath": "/dev/shm"})
+    found["volumeMounts"] = mounts
+    return found
+
+
+def _volumes(start: Start) -> list[Any]:
+    workspace: Any = {"name": "workspace", "emptyDir": {}}
+    note = "The files are gone with the pod. --mount writes a volume that stays."
+    if start.directory is not None:
+        workspace = {"name": "workspace", "persistentVolumeClaim": {"claimName": _CLAIM}}
+        note = (
+            "The nodes don't have your directory. Copy your files into this volume, for example with"
+            " kubectl cp, or name a claim that has them."
+        )
+    volumes: list[Any] = [Noted(workspace, note)]
+    if start.host is not None:
+        memory = {"medium": "Memory", "sizeLimit": f"{SHARED_MEMORY_GIB}Gi"}
+        volumes.append(Noted({"name": "shared-memory", "emptyDir": memory}, sentence(SHARED_MEMORY_WHY)))
+    return volumes
+
+
+def _kubernetes_text(value: str) -> str:
+    """Return a text in which Kubernetes replaces no variable (its documentation of args and env: `$$`)."""
+    return value.replace("$", "$$")

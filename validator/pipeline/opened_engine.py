@@ -1,0 +1,247 @@
+"""Choose what makes images and what runs them on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from ..assemble.base import Base
+from ..assemble.base_finder import BasePolicy, Bases
+from ..assemble.bytecode import Runner, bubblewrap
+from ..assemble.destinations import Destination
+from ..assemble.image import Assembler, put_base
+from ..assemble.layer_table import FILE as SHARED
+from ..assemble.layer_table import LayerTable
+from ..assemble.wheels import Wheelhouse
+from ..engines.docker import DockerEngine, Endpoint, connect
+from ..engines.docker.base_container import BaseContainer, EngineImages
+from ..engines.layout import LayoutEngine
+from ..engines.protocol import Engine
+from ..engines.venv import VenvEngine
+from ..errors import BuildError, MissingError
+from ..locks.lock_files import LockDirectory, previous
+from ..model.spec import ImageSpec, Lock, Wheel
+from ..resources import images_directory
+from ..system.package_sources import PackageSources
+
+
+class EngineChoice(str, Enum):
+    """The engine to use. AUTO: Docker if it can be used, otherwise virtual environments."""
+
+    AUTO = "auto"
+    DOCKER = "docker"
+    VENV = "venv"
+
+
+@dataclass(frozen=True)
+class ImageSettings:
+    """How images are made.
+
+    base: the origin of default bases. layout: the OCI layout that images are
+    written to, instead of an engine. locks: the directory of the locks, whose history a message may need.
+    local: the directory that the paths of wheels in locks are relative to.
+    renew: install system packages in the versions of today, also if there is a base with older ones.
+    """
+
+    base: BasePolicy = BasePolicy.AUTO
+    layout: Path | None = None
+    locks: Path | None = None
+    local: Path | None = None
+    renew: bool = False
+
+
+@dataclass(frozen=True)
+class OpenedEngine:
+    """The engine, what makes its images (None: it has environments), and a line that describes the engine."""
+
+    engine: Engine
+    maker: Assembler | None
+    description: str
+
+
+def open_engine(
+    choice: EngineChoice,
+    sources: PackageSources,
+    settings: ImageSettings,
+    *,
+    needs_images: bool,
+    measures: bool,
+) -> OpenedEngine:
+    """Return what this machine can use.
+
+    needs_images: virtual environments will not do. measures: the images will be run. Raises MissingError if
+    Docker is needed and can't be used.
+    """
+    if choice is EngineChoice.VENV:
+        return _environments(sources, "")
+    try:
+        endpoint = connect()
+    except MissingError as error:
+        if not measures and (needs_images or settings.layout):
+            maker = assembler(sources, settings)
+            engine = LayoutEngine(maker, settings.layout)
+            return OpenedEngine(engine, maker, f"{engine.describe()}, because Docker can't be used: {error}")
+        if choice is EngineChoice.DOCKER or needs_images:
+            raise
+        return _environments(sources, f", because Docker can't be used: {error}")
+    maker = assembler(sources, settings, endpoint)
+    if settings.layout is not None:
+        layout = LayoutEngine(maker, settings.layout)
+        return OpenedEngine(layout, maker, layout.describe())
+    docker = DockerEngine(endpoint, maker)
+    product, *details = docker.describe().split(", ")
+    detected = " (detected)" if choice is EngineChoice.AUTO else ""
+    return OpenedEngine(docker, maker, ", ".join([f"{product}{detected}", *details]))
+
+
+def assembler(
+    sources: PackageSources, settings: ImageSettings, endpoint: Endpoint | None = None
+) -> Assembler:
+    """Return what makes images. endpoint: an engine, which compiles byte code and may have bases."""
+    places = [images_directory()] + ([settings.locks.parent] if settings.locks else [])
+    table = LayerTable(shared=[place / SHARED for place in places])
+
+    def runner(base: Base) -> Runner | None:
+        return compiler(base, table, endpoint)
+
+    def accept(spec: ImageSpec, lock: Lock, size: int, is_whole: bool) -> None:
+        def before() -> Lock | None:
+            return previous(settings.locks, spec.identifier) if settings.locks else None
+
+        refuse_too_large(spec, size, lock, before, is_whole=is_whole)
+
+    local = EngineImages(endpoint) if endpoint else None
+    bases = Bases(settings.base, table, local, renew=settings.renew)
+    return Assembler(bases, Wheelhouse(sources, local=settings.local), table, runner, accept)
+
+
+def _environments(sources: PackageSources, why: str) -> OpenedEngine:
+    engine = VenvEngine(sources)
+    return OpenedEngine(engine, None, engine.describe() + why)
+
+
+# Choose what compiles the byte code of images.
+
+
+def compiler(base: Base, table: LayerTable, endpoint: Endpoint | None) -> Runner | None:
+    """Return what runs the Python of a base: a container of the engine, bubblewrap without one, or None."""
+    if endpoint is None:
+        return bubblewrap(base)
+
+    def put(destination: Destination) -> str:
+        return put_base(base, destination, table)
+
+    return BaseContainer(endpoint, base, put)
+
+
+# The size budget of an image: refuse one that is larger, and say what makes it large.
+
+
+#: A message names this many wheels, and this many changes.
+_SHOWN = 5
+
+
+def refuse_too_large(
+    spec: ImageSpec, size: int, lock: Lock, previous: Callable[[], Lock | None], *, is_whole: bool
+) -> None:
+    """Raise BuildError if the image exceeds its budget, with the largest wheels and the changes of the lock.
+
+    size: the sum of the compressed layers, with those of the base: what a pull downloads, in bytes.
+    previous: returns the lock before its last change, if it is known.
+    is_whole: False if the sizes of some layers are not known yet.
+    """
+    if spec.max_size is None or size <= spec.max_size:
+        return
+    largest = sorted(lock.wheels, key=lambda wheel: wheel.size or 0, reverse=True)[:_SHOWN]
+    wheels = ", ".join(f"{wheel.name} {_megabytes(wheel.size)}" for wheel in largest)
+    before = previous()
+    changes = _changes(before, lock) if before else ""
+    least = "" if is_whole else "at least "
+    raise BuildError(
+        f"{spec}: the image has {least}{_readable(size)}, but max_size is {_readable(spec.max_size)}."
+        f" The largest wheels are {wheels}.{changes}",
+        hint="leave out what is not needed, or raise max_size in the matrix",
+    )
+
+
+def _changes(previous: Lock, lock: Lock) -> str:
+    """Return the sentence about what changed, the largest changes first."""
+    before = {wheel.name: wheel for wheel in previous.wheels}
+    after = {wheel.name: wheel for wheel in lock.wheels}
+    changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
+    differences = {name: _size(after.get(name)) - _size(before.get(name)) for name in changed}
+    ordered = sorted(changed, key=lambda name: (-abs(differences[name]), name))
+    if not ordered:
+        return ""
+    shown = [
+        f"{_change(before.get(name), after.get(name))} ({differences[name] / 1e6:+,.1f} MB)"
+        for name in ordered[:_SHOWN]
+    ]
+    more = f" and {len(ordered) - _SHOWN} more" if len(ordered) > _SHOWN else ""
+    return f" Since the last lock: {', '.join(shown)}{more}."
+
+
+def _change(before: Wheel | None, after: Wheel | None) -> str:
+    if before is None:
+        return f"{after} was added"
+    if after is None:
+        return f"{before} was removed"
+    return f"{before} is another file" if str(before) == str(after) else f"{before} became {after.version}"
+
+
+def _size(wheel: Wheel | None) -> int:
+    return (wheel.size or 0) if wheel else 0
+
+
+def _megabytes(size: int | None) -> str:
+    return "of unknown size" if size is None else f"{size / 1e6:,.0f} MB"
+
+
+def _readable(size: int) -> str:
+    return f"{size / 1e9:,.2f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"
+
+
+# Estimate, before anything is fetched, how much a run downloads and stores.
+
+
+#: What an image takes, relative to its wheels: tf2.21.0-cuda12.5-cudnn9.3-py311 has 2.6 GB of wheels and
+#: takes 8.1 GB in Docker's containerd store, which keeps layers compressed and unpacked.
+_STORED = 3.1
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """All sizes are in bytes.
+
+    images: how many have a lock. unlocked: how many have none yet, whose sizes are not known.
+    wheels: of all different wheels. download: of those that are not here. largest: what the largest image
+    takes in an engine.
+    """
+
+    images: int
+    unlocked: int
+    wheels: int
+    download: int
+    largest: int
+
+
+def estimate(
+    specs: Iterable[ImageSpec], locks: LockDirectory, missing: Callable[[Iterable[Wheel]], Iterable[Wheel]]
+) -> Estimate:
+    """Return the estimate for these images. missing: returns the wheels that would have to be downloaded."""
+    found = [locks.read(spec.identifier) for spec in specs]
+    locked: list[Lock] = [lock for lock in found if lock is not None]
+    wheels = list({wheel.sha256: wheel for lock in locked for wheel in lock.wheels}.values())
+    return Estimate(
+        images=len(locked),
+        unlocked=len(found) - len(locked),
+        wheels=_bytes_of(wheels),
+        download=_bytes_of(missing(wheels)),
+        largest=round(_STORED * max((lock.size for lock in locked), default=0)),
+    )
+
+
+def _bytes_of(wheels: Iterable[Wheel]) -> int:
+    return sum(wheel.size or 0 for wheel in wheels)
