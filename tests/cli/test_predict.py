@@ -233,17 +233,28 @@ def test_without_versions_the_answer_is_about_those_that_run_on_the_gpu(
     assert "-cudnn9.28-" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("asked", [[], ["--tensorflow", "2.21.0"]])
+@pytest.mark.parametrize(
+    "asked",
+    [["--driver", "580.159.04"], ["--driver", "580.159.04", "--tensorflow", "2.21.0"], []],
+    ids=["driver", "release", "GPU alone"],
+)
 def test_what_was_measured_on_such_a_machine_with_other_versions_is_named(
     asked: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cli.run(["predict", *asked, "--gpu", "h200", "--driver", "580.159.04"])
+    cli.run(["predict", *asked, "--gpu", "h200"])
     shown = " ".join(" ".join(capsys.readouterr()).split())
     assert (
         "Measured on 2026-11-27 on NVIDIA H200 with driver 580.159.04: tf2.21.0-cuda12.5-cudnn9.3-py312,"
         " works, with the limits xla_convolution_float32 and keras_jit_float32."
     ) in shown
-    cli.run(["predict", *asked, "--gpu", "a100", "--driver", "580.159.04"])
+    cli.run(["predict", *asked, "--gpu", "a100"])
+    assert "Measured on" not in " ".join(capsys.readouterr())
+
+
+def test_what_was_measured_with_another_driver_branch_is_not_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cli.run(["predict", "--gpu", "h200", "--driver", "570"])
     assert "Measured on" not in " ".join(capsys.readouterr())
 
 

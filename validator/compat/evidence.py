@@ -100,12 +100,15 @@ def on_machine(tried: Iterable[Tried], host: Machine) -> tuple[Attempt, ...]:
 
 
 def measured_on(host: Machine) -> Iterator[str]:
-    """Yield what was measured with a compute capability and a driver branch, as sentences, newest first."""
-    if host.capability is None or host.driver is None or host.on_windows:
+    """Yield what was measured with a compute capability, as sentences, newest first.
+
+    With another driver branch than the machine's, nothing; where its driver is not known, with any.
+    """
+    if host.capability is None or host.on_windows:
         return
     for row in measurements():
         capability, driver = ComputeCapability.parse(row["capability"]), DriverRelease.parse(row["driver"])
-        if (capability, driver.branch) != (host.capability, host.driver.branch):
+        if capability != host.capability or (host.driver and driver.branch != host.driver.branch):
             continue
         only_eager = (row["eager"], row["xla"]) == (Outcome.WORKS.value, Outcome.FAILS.value)
         word = EAGER_ONLY if only_eager else row["xla"]

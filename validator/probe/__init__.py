@@ -13,12 +13,13 @@ and run by whatever Python an image holds, next to a TensorFlow that may crash t
     watch        watches the GPUs from before the first check until after the last
     collectors/  find facts and never judge: host, driver, CUDA libraries, device code, XLA's tools
     tables       known facts, as JSON in data/
-    training     the small model that checks train; resnet: a larger one, to measure speed
+    training     the small model that checks train
+    speed        a larger model, to measure speed, and figures with their spread
+    tensorflow_devices  TensorFlow's devices and log; the kernels that a GPU ran; the programs that XLA made
     comparison   results compared with a reference, the tolerances, and what fails only in full float32
-    workers      the other workers of a check on several machines; interfaces: their networks;
-                 joint_training: the steps that they train together
-    spread       figures with their spread; profiler: the kernels that a GPU ran
-    xla_cases/   layers and operations to compile, each by itself
+    workers      the other workers of a check on several machines, and their networks
+    joint_training  the steps that these workers train together
+    xla_cases    layers and operations to compile, each by itself
 """
 
 #: Raised by hand when the meaning of a check or of the report changes. The full version also has a digest of

@@ -487,7 +487,12 @@ class Session:
         if answer.status_code != 401 or not ours:
             return answer
         challenge = answer.headers.get("WWW-Authenticate", "")
-        if not self._authorization.answer(challenge, value):
+        try:
+            answers = self._authorization.answer(challenge, value)
+        except BaseException:
+            answer.close()
+            raise
+        if not answers:
             return answer
         answer.close()
         if not isinstance(data, bytes | None):
