@@ -118,7 +118,7 @@ def _table(known: Sequence[tuple[ImageSupport, ImageSupport]]) -> Iterator[str]:
 
 
 def _by_model(support: ImageSupport) -> dict[str, GpuSupport]:
-    """Return the drivers for each model. Releases can differ in the models that they treat alike."""
+    """Return the drivers for each model. Which models are treated alike can differ between releases."""
     return {model: one for one in support.gpus for model in one.gpus}
 
 

@@ -57,7 +57,7 @@ def room_of(name: str) -> str:
 
 @functools.cache
 def importers() -> Mapping[Path, set[Path]]:
-    """Return for each module those that import it."""
+    """Return each module with the modules that import it."""
     places = {path: path.with_suffix("").relative_to(REPOSITORY).parts for path in modules()}
     by_name = {".".join(parts).removesuffix(".__init__"): path for path, parts in places.items()}
     found: dict[Path, set[Path]] = {path: set() for path in places}
@@ -126,7 +126,7 @@ def sizes() -> Iterator[str]:
 
 
 def changed_files(revision: str | None = None) -> list[str]:
-    """Return the files that differ from a revision, also those that Git does not know yet.
+    """Return the files that differ from a revision, including those that Git does not track yet.
 
     revision: by default where this branch left origin/main, or else the last commit.
     """

@@ -1,6 +1,6 @@
 """Fit the documentation into a site: addresses from pyproject.toml, the navigation from the directories.
 
-Tables that the code knows are pages of the site only: `MADE` makes them when the site is built.
+Tables that come from the code are pages only on the site: `made` writes them when it is built.
 
 MkDocs calls the functions whose names begin with `on_`. A page needs no line anywhere: it appears in the
 navigation because of the directory that it is in, sorted by its title.

@@ -276,7 +276,7 @@ def test_a_release_that_was_not_inspected_is_unknown_and_names_the_nearest(
     prediction = predict(capsys, arguments)["prediction"]
     assert prediction["outcome"] == "unknown"
     [reason] = [one for one in prediction["reasons"] if "was not inspected" in one["text"]]
-    assert f"the nearest that was is {nearest}" in reason["text"]
+    assert f"the nearest inspected release is {nearest}" in reason["text"]
     assert "works" not in (prediction["eager"], prediction["xla"])
 
 

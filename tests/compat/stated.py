@@ -1,4 +1,4 @@
-"""Software and hosts from loose facts, for tests that state facts about both."""
+"""Make software and hosts from separate facts, for tests that state facts about both."""
 
 from __future__ import annotations
 

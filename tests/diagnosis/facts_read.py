@@ -1,4 +1,4 @@
-"""What a text says about the host and the software, in one object for tests that look at both."""
+"""What a text says about the host and the software, as one object, for tests that check both."""
 
 from __future__ import annotations
 

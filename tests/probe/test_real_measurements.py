@@ -44,7 +44,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
             if count:
                 path.write_bytes(content)
                 changed.add(path.stem)
-    assert changed == {"xla_speedup", "input_pipeline", "mixed_precision", "resnet"}
+    assert changed == {"xla_speedup", "input_pipeline", "mixed_precision", "speed"}
     return directory
 
 

@@ -105,7 +105,7 @@ def test_two_workers_train_with_the_gradients_of_one(start: Start, addresses: li
 def test_a_worker_that_is_killed_while_training_is_named(start: Start, addresses: list[str]) -> None:
     first, second = (start(addresses, rank) for rank in (0, 1))
     end = time.monotonic() + 60
-    while not any("probe.fresh" in line for line in second.command_lines()):
+    while not any("probe.child import" in line for line in second.command_lines()):
         assert time.monotonic() < end, "no interpreter was started for the training"
         time.sleep(0.05)
     # Its children end with it, as those of a machine that is switched off.

@@ -75,7 +75,7 @@ def push_index(repository: Repository, tag: str, digest: str) -> None:
 
 
 def attach_artifact(repository: Repository, digest: str, kind: str, content: bytes) -> str:
-    """Attach a file to an image as other clients do it without the referrers API. Return its digest."""
+    """Attach a file to an image the way other clients do without the referrers API. Return its digest."""
     with _connected(repository) as place:
         image = place.read_manifest(digest)
         assert image is not None

@@ -20,7 +20,7 @@ import pytest
 
 from validator.assemble.destinations import RegistryDestination
 from validator.errors import MissingError
-from validator.registry import blobs as upload_module
+from validator.registry import blobs as module
 from validator.registry import session as session_module
 from validator.registry.blobs import Blobs
 from validator.registry.names import Repository
@@ -41,7 +41,7 @@ _seeds = itertools.count(1000, 10)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retry a few times without pauses, and send small chunks."""
     monkeypatch.setattr(session_module, "PAUSES", (0.0, 0.0, 0.0))
-    monkeypatch.setattr(upload_module, "_CHUNK", CHUNK)
+    monkeypatch.setattr(module, "_CHUNK", CHUNK)
 
 
 @pytest.fixture
@@ -302,9 +302,9 @@ PUSHER = """
 import os, sys
 from tests.assemble.synthetic import image
 from validator.assemble.destinations import RegistryDestination
-from validator.registry import upload
+from validator.registry import blobs
 from validator.registry.names import Repository
-upload._CHUNK = 1 << 20
+blobs._CHUNK = 1 << 20
 for line in sys.stdin:
     host, path, seed, known = line.split()
     made = image(*range(int(seed), int(seed) + 6), size=2_500_000)

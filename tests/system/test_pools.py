@@ -112,7 +112,7 @@ def test_ctrl_c_does_not_wait_for_threads_that_are_stuck(form: str, stuck: int) 
 
 
 def interrupted_at(instruction: int) -> type[BaseException] | None:
-    """Wait for what never comes, with Ctrl-C at the nth instruction. Return what was raised."""
+    """Wait for something that never happens, with Ctrl-C at the nth instruction. Return what was raised."""
     seen, before = 0, sys.gettrace()
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
@@ -136,7 +136,7 @@ def interrupted_at(instruction: int) -> type[BaseException] | None:
 def test_ctrl_c_at_any_moment_is_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
     """In `threading.Condition`, one at the wrong moment would become a RuntimeError."""
     monkeypatch.setattr(pools, "_LOOK_S", 0.0001)
-    # A round of the wait has about 30 instructions; the one that this replaces had 420.
+    # One round of the wait takes about 30 instructions; the wait that it replaced took 420.
     raised = {instruction: interrupted_at(instruction) for instruction in range(1, 460)}
     assert {at: kind for at, kind in raised.items() if kind is not KeyboardInterrupt} == {}
 

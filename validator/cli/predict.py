@@ -224,7 +224,7 @@ def predict_command(
     if nearest is not None and not asked.names_host:
         raise InputError(
             f"no wheel of tensorflow {tensorflow} was inspected, so what it needs is not known;"
-            f" the nearest that was is {nearest.version}",
+            f" the nearest inspected release is {nearest.version}",
             hint=f"add --driver and --gpu to ask about one machine, or ask for {nearest.version}",
         )
     if not (asked.on_cpu or asked.names_host or asked.says_more):

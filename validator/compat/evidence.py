@@ -298,7 +298,7 @@ def _by_release() -> tuple[Mapping[str, list[facts.Row]], Mapping[str, list[fact
 def _measured(row: facts.Row, asked: Installed) -> Iterator[Tried]:
     """Yield a measurement if it is about such software: PyPI's TensorFlow on Linux.
 
-    The loader was told of NVIDIA's wheels, which matters only to a TensorFlow that does not find them itself.
+    The loader was told about NVIDIA's wheels; this matters only if TensorFlow does not find them itself.
     """
     known = build(row["tensorflow"])
     told = asked.library_path or (known is not None and not known.not_found)

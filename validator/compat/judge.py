@@ -242,11 +242,11 @@ _ON_CPU_TEXT = "tensorflow-cpu contains no CUDA: it runs on the CPU by design, w
 _DOCUMENTED_TEXT = "the package of tensorflow {} is for compute capability {} and newer, not for {}"
 _KERNELS_TEXT = (
     "it is not known which compute capabilities the wheel of tensorflow {} has kernels for, because it was"
-    " not inspected; the nearest that was is {}"
+    " not inspected; the nearest inspected release is {}"
 )
 _UNINSPECTED_TEXT = (
     "it is not known what the wheel of tensorflow {} needs and which GPUs it has kernels for, because it was"
-    " not inspected; the nearest that was is {}, whose prediction here is: {}"
+    " not inspected; the nearest inspected release is {}, whose prediction here is: {}"
 )
 
 
@@ -292,7 +292,7 @@ def judge_uninspected(
 
 
 def of_software(software: Software, host: Host) -> tuple[Reason, ...]:
-    """Return the reasons that hold on every machine of the host's system, those that decide first."""
+    """Return the reasons that hold on every machine with the host's system, deciding ones first."""
     judged = judge_software(software, host)
     return decide((*judged.against, *judged.reasons)).reasons
 

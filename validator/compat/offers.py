@@ -203,7 +203,7 @@ def _works(
 ) -> Installation | None:
     """Return the installation of a release if nothing speaks against it.
 
-    python: the one to install it with; None for the newest with which nothing speaks against it.
+    python: the one to install it with; None for the newest one without a reason against it.
     """
     for wanted in _pythons_to_try(release, python):
         prediction = _installation(host, release, wanted, library_path=library_path)
@@ -264,7 +264,7 @@ def installed(release: Release, *, library_path: bool) -> Software:
 
 
 def requirement(release: Release) -> str:
-    """Return what pip is asked for to install a release with CUDA's libraries.
+    """Return the requirement to give pip to install a release with CUDA's libraries.
 
     For a release that is known only by its minor version, this is the newest of the series.
     """
@@ -281,13 +281,13 @@ def has_extra(release: Release) -> bool:
 def needs_another_python(chosen: Installation, python: str | None) -> bool:
     """Return True if an installation needs another Python than the machine's.
 
-    python: the machine's; if it is None, the newest one that the release has a wheel for counts.
+    python: the machine's; None stands for the newest one that the release has a wheel for.
     """
     return chosen.python != (loose_values.minor(python) or chosen.release.pythons[-1])
 
 
 def notes_about(chosen: Installation, *, has_cuda: bool = False) -> list[str]:
-    """Return what to know about an installation, as sentences. has_cuda: CUDA's libraries are there too."""
+    """Return notes on an installation, as sentences. has_cuda: CUDA's libraries are installed too."""
     release = chosen.release
     notes = []
     if not has_extra(release) and not has_cuda:

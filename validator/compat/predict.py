@@ -153,7 +153,7 @@ class SupportDocument(TypedDict):
     driver: Annotated[str | None, "The oldest release that runs that CUDA at all; null if it is not known."]
     gpus: Annotated[
         list[GpuSupportDocument],
-        "One entry for each compute capability, and more for models about which a fact says something else;"
+        "One entry for each compute capability, and more for models to which a special fact applies;"
         " the fields of each are below.",
     ]
     mode: Annotated[str | None, "`eager` or `xla` if only that one was asked about; null for both."]

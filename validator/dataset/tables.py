@@ -65,7 +65,7 @@ class Source(Struct, frozen=True, forbid_unknown_fields=True):
     url: Annotated[
         str | None,
         about(
-            "Its address, if the source is nothing but an address.",
+            "Its address, if the source consists only of an address.",
             "https://github.com/tensorflow/tensorflow/issues/89272",
         ),
     ]

@@ -31,10 +31,10 @@ _PYTHON = re.compile(r"python ?(3\.\d{1,2})", re.IGNORECASE)
 _CPU_BUILD = re.compile(r"(eigen|mkl|cpu)_")
 #: A process that uses this many MiB leaves little for others.
 _MUCH = 1024
-#: Digits of a number that is still plausible: of a memory size in MiB, and of one in bytes.
+#: The most digits of a plausible number: for a memory size in MiB, and for one in bytes.
 _MIB_DIGITS = 7
 _BYTES_DIGITS = 15
-#: Other kinds than errors of cuInit that say why there is no GPU.
+#: Kinds other than cuInit errors that say why there is no GPU.
 _REASONS = (
     "gpu_libraries_not_opened",
     "libcuda_not_loaded",
@@ -44,7 +44,7 @@ _REASONS = (
     "compute_capability_ignored",
     "gpu_cores_ignored",
 )
-#: Other kinds than errors of cuInit that are observed in a process without access to a GPU.
+#: Kinds other than cuInit errors that are observed in a process without access to a GPU.
 _WITHOUT_GPU = ("gpu_list_empty", "cudart_not_opened", "nvidia_smi_failed")
 
 
@@ -338,7 +338,7 @@ def memory_in_use(observations: Observations) -> None:
 
 
 def whole_memory_refused(observations: Observations) -> None:
-    """Add that all of the memory that was free when TensorFlow created its device can't be allocated."""
+    """Add that TensorFlow can't allocate all the memory that was free when it created its device."""
     for device in observations.of("gpu_created"):
         memory = _number(device.values.get("memory", ""), _MIB_DIGITS)
         for failed in observations.of("device_allocation_failed"):

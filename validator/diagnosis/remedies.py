@@ -25,7 +25,7 @@ _WORKS, _CPU_WANTED = "gpu_works", "cpu_wanted"
 _GPU_LISTED, _NO_GPU_LISTED = "gpu_list", "gpu_list_empty"
 #: Names of images that mean nothing to a shell.
 _IMAGE = re.compile(r"[\w.-]+(?:[/:@][\w.-]+)*")
-#: Conditions with which the image is run in another way than with Docker, which `doctor --image` uses.
+#: Conditions under which the image is not run with Docker, which is what `doctor --image` uses.
 _OTHER_ENGINES = ("apptainer", "kubernetes")
 
 _NOTHING = "nothing to fix; to measure whether training runs on the GPU, run this in that environment"

@@ -209,7 +209,7 @@ class Kubernetes:
             self._api.delete_job(handle)
 
     def logs(self, handle: Handle) -> str:
-        """Return the logs of the unit's pods, and why those that have none don't."""
+        """Return the logs of the unit's pods, and the reason for each pod that has none."""
         parts = []
         for pod in self._api.pods(f"{kubernetes_manifests.UNIT_LABEL}={handle}"):
             try:
@@ -303,7 +303,7 @@ class KubernetesSurveyor:
         return kinds_of(read_node(item) for item in self._api.nodes())
 
     def ask(self, kind: NodeKind) -> Seen | None:
-        """Return None: a pod needs an image, and no image is on every cluster. Labels are what there is."""
+        """Return None: a pod needs an image, and no image is on every cluster, so only labels are used."""
         return None
 
 
@@ -321,7 +321,7 @@ def kinds_of(nodes: Iterable[Node]) -> list[NodeKind]:
 
 
 def _place(alike: Sequence[Node]) -> dict[str, object]:
-    """Return the keys by which a pod gets one of these nodes, as far as the defaults don't do it."""
+    """Return the keys that place a pod on one of these nodes, unless the defaults already do."""
     place: dict[str, object] = {}
     classes = alike[0].host_classes()
     terms = terms_of(classes[0], alike) if classes else ()

@@ -75,8 +75,8 @@ class Tried:
 
     batch, position: the name of the list that it is submitted with, and its place there. submitted: when it
     was, UTC, or "".
-    phase, node, detail: as the scheduler last said, or why the unit was lost or is missing.
-    record: of a unit that is KEPT, the caller's bytes; no longer when it is DONE, since they are large.
+    phase, node, detail: what the scheduler last reported, or why the unit was lost or is missing.
+    record: the caller's bytes while the unit is KEPT; dropped when it is DONE, since they are large.
     record_id: the record's id, for KEPT and DONE. failed: the record says that the cell failed.
     """
 
@@ -106,7 +106,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class FleetRun:
-    """A run. key: of the command, the same if it is given again. command: its words, for messages.
+    """A run. key: identifies the command, also when it is given again. command: its words, for messages.
 
     place: what the submitter needs to continue, the caller's own words. ended: when, or "".
     cancelled: somebody asked for its end.

@@ -152,7 +152,7 @@ def _kubernetes(given: dict[str, Any], document: Document) -> KubernetesSettings
 def _places(
     given: dict[str, Any], section: str, kind: type[_Place], document: Document
 ) -> tuple[dict[str, _Place], _Place]:
-    """Return the places of a section, each with what the section says for all host classes, and only that."""
+    """Return the places of a section, each with only what the section says for all host classes."""
     _check_values(given, (section,), document)
     shared = {name: value for name, value in given.items() if name in kind.__struct_fields__}
     found = {}

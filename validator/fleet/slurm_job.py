@@ -88,7 +88,7 @@ def last_line(text: str) -> str:
 
 
 class Failed(Exception):
-    """An infrastructure fault. code: of `protocol.Fault`."""
+    """An infrastructure fault. code: one of those of `protocol.Fault`."""
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(detail)
@@ -116,7 +116,7 @@ class Tasks:
         nodes = output_of(["scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"]]).split()
         if len(nodes) != self._count:
             raise Failed("not_started", f"scontrol names {len(nodes)} nodes of this job, not {self._count}")
-        # A port for each that no other job on these nodes is likely to use.
+        # A port for each task, one that no other job on these nodes is likely to use.
         first, ports = _PORTS
         offset = int(os.environ["SLURM_JOB_ID"]) * self._count
         self.addresses = [
@@ -148,7 +148,7 @@ def _address(node: str) -> str:
 
 
 class Job:
-    """One run of a unit on this node. limit: of its time, by the monotonic clock."""
+    """One run of a unit on this node. limit: when its time ends, by the monotonic clock."""
 
     def __init__(self, directory: Path, unit: str, request: dict[str, Any], work: Path, tasks: Tasks) -> None:
         self.directory = directory
@@ -185,7 +185,7 @@ class Job:
             path.chmod(0o644)
 
     def inside(self, place: str) -> list[str]:
-        """Return the arguments of Python inside the container. place: of the request there."""
+        """Return Python's arguments inside the container. place: where the request is there."""
         own = [f"{place}/inside.py", "--limit", f"{self.request['timeout_s']:.0f}"]
         if self.tasks.addresses:
             own += ["--task", str(self.tasks.rank), "--workers", ",".join(self.tasks.addresses)]
@@ -193,7 +193,7 @@ class Job:
 
 
 class Runner:
-    """Something that can run an image on this node. digest: of the image, as it says itself, or None."""
+    """Something that can run an image on this node. digest: the image's, as the engine says, or None."""
 
     name = ""
     isolates = True
@@ -212,7 +212,7 @@ class Runner:
         raise NotImplementedError
 
     def environment(self) -> dict[str, str] | None:
-        """Return the environment of the command; None for that of this job."""
+        """Return the command's environment; None to use this job's own."""
         return None
 
     def end(self) -> None:

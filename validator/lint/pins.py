@@ -215,7 +215,7 @@ def _marker_holds(marker: str, python: str, extra: str) -> bool | None:
 
 
 def pythons_of(python: Stated | None) -> tuple[str, ...]:
-    """Return the Pythons, oldest first, that a file allows; all that are known where it states none."""
+    """Return the Pythons, oldest first, that a file allows; all known ones if it states none."""
     return pythons_within(python.value if python else ">=2")
 
 

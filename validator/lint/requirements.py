@@ -43,7 +43,7 @@ _PINNED = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)\s*(?:\[[^\]]*\]\s*)?==\s*(?P
 _HEAD_LINES, _HEAD_CHARACTERS = 10, 1000
 #: Keys of a package that comes from somewhere else than an index.
 ELSEWHERE = ("git", "url", "path", "file", "directory", "archive", "vcs", "hg", "svn", "bzr")
-#: Keys of a package that are a condition by their own.
+#: Keys of a package that are a condition on their own.
 _CONDITIONS = ("sys_platform", "platform_machine", "platform_system", "os_name", "python_version")
 
 

@@ -52,7 +52,7 @@ OUTPUT_LIMIT = 65536
 LAST_LINES = 30
 #: Seconds that a hanging process has to report where it hangs (faulthandler, on SIGABRT) before it is killed.
 LAST_WORDS_S = 2.0
-#: Seconds between two calls of what attends to a child.
+#: Seconds between two calls of the function that attends to a child.
 _ATTEND_S = 0.25
 _PR_SET_PDEATHSIG = 1
 
