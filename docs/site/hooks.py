@@ -8,6 +8,7 @@ navigation because of the directory that it is in, sorted by its title.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,6 +43,7 @@ _LINK = re.compile(r"(?<=\]\()([^)\s#:]+)(#[^)\s]*)?(?=\))")
 _TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
 
 
+@functools.cache
 def made() -> Mapping[str, str]:
     """Return the pages that only the site has: where each is below docs/ -> its text."""
     return {
@@ -127,6 +129,10 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     """Link files outside of docs/ in the repository, and remove the link to edit a generated page."""
     if GENERATED.search(markdown):
         page.edit_url = None
+    if page.file.src_uri in made():
+        # The search puts a page that was written for people above a table that has the same word.
+        page.edit_url = None
+        page.meta["search"] = {"boost": 0.5}
     docs = Path(config.docs_dir).resolve()
     directory = (docs / page.file.src_uri).parent
 
