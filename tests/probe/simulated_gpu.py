@@ -283,6 +283,15 @@ _DIFFERS, _GRADIENTS = frozenset({"result_differs"}), frozenset({"step_gradients
 _FROM_CPU = frozenset({"result_differs_from_cpu"})
 _ELSEWHERE, _STEP = frozenset({"operation_ran_elsewhere"}), frozenset({"step_ran_elsewhere"})
 
+#: What finds a wrong convolution, forward or backward.
+_CONVOLUTION = {
+    "gpu_compute": _FROM_CPU,
+    "silent_cpu": _GRADIENTS,
+    "xla_convolution": _DIFFERS,
+    "xla_train_step": _GRADIENTS,
+    "auto_clustering": _GRADIENTS,
+    "keras_jit": _GRADIENTS,
+}
 FAULTS = {
     "a matrix product loses terms": Fault(
         _kernel("mat_mul", _inner),
@@ -297,36 +306,15 @@ FAULTS = {
     ),
     "a convolution loses a row of its filter": Fault(
         _kernel("conv2d", _without_a_row),
-        {
-            "gpu_compute": _FROM_CPU,
-            "silent_cpu": _GRADIENTS,
-            "xla_convolution": _DIFFERS,
-            "xla_train_step": _GRADIENTS,
-            "auto_clustering": _GRADIENTS,
-            "keras_jit": _GRADIENTS,
-        },
+        _CONVOLUTION,
     ),
     "the gradient by the input loses images": Fault(
         _kernel("conv2d_backprop_input", _without_an_image),
-        {
-            "gpu_compute": _FROM_CPU,
-            "silent_cpu": _GRADIENTS,
-            "xla_convolution": _DIFFERS,
-            "xla_train_step": _GRADIENTS,
-            "auto_clustering": _GRADIENTS,
-            "keras_jit": _GRADIENTS,
-        },
+        _CONVOLUTION,
     ),
     "the gradient by the filter loses images": Fault(
         _kernel("conv2d_backprop_filter", _without_an_image),
-        {
-            "gpu_compute": _FROM_CPU,
-            "silent_cpu": _GRADIENTS,
-            "xla_convolution": _DIFFERS,
-            "xla_train_step": _GRADIENTS,
-            "auto_clustering": _GRADIENTS,
-            "keras_jit": _GRADIENTS,
-        },
+        _CONVOLUTION,
     ),
     "XLA compiles something else": Fault(
         _miscompile,
