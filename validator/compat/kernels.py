@@ -195,7 +195,7 @@ def targets_gpu(release: str, capability: ComputeCapability, ptxas: str | None) 
     if first is None or row is None:
         return None
     text = f"compute capability {capability} is a target from PTX ISA {_text(first)} on"
-    if isa(row["isa"]) < first <= isa(row.get("reaches", row["isa"])):
+    if isa(row["isa"]) < first <= isa(row.get("reaches") or row["isa"]):
         return facts.fact(row).unknown(
             f"tensorflow {release} was seen to write PTX ISA {row['isa']}, and its LLVM reaches"
             f" {row['reaches']}; {text}, so it may work, which nobody has measured",
