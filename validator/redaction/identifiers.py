@@ -6,6 +6,7 @@ modules, hosts that everybody downloads from.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator
 
@@ -52,8 +53,8 @@ _WORD = r"""(?:'[^'\n]{1,500}'|"[^"\n]{1,500}"|[^\s'"<]+)"""
 #: Parts of the names of variables and options that hold secrets.
 _SECRETS = (
     "token|secret|passw(?:or)?d|passphrase|credential|(?:shared[_-]?access"
-    "|access|account|api|auth|client|deploy|encryption|license|master|ngc|private|session|signing|ssh|storage|wandb"
-    "|webhook)[_-]?key"
+    "|access|account|admin|api|app|auth|client|comet|deploy|encryption|google|hf|hmac|kaggle|license|master|neptune"
+    "|ngc|openai|private|service|session|signing|ssh|storage|subscription|wandb|webhook)[_-]?key"
 )
 #: Programs whose option -p is a password; for some of them only after `login`.
 _P_IS_PASSWORD = (
@@ -63,6 +64,12 @@ _P_IS_PASSWORD = (
 )
 #: The rest of a command, up to an option.
 _UP_TO = r"(?![\w/.=-])[^\n|;&]{0,200}?\s"
+#: A command that reads a password from its standard input.
+_READS_PASSWORD = (
+    r"(?:sudo\b[^\n|;&]{0,60}?[ \t](?:-[A-Za-z]*S|--stdin)(?![\w-])"
+    r"|(?:sudo[ \t]+)?(?:chpasswd|kinit|cryptsetup)\b"
+    r"|[^\n|;&]{0,200}?[ \t](?:--(?:password|token|secret)-stdin|--with-token|--passphrase-fd))"
+)
 _SCHEMES = "apikey|basic|bearer|bot|digest|negotiate|token"
 #: A user and a password as one word. A user and a group, as numbers or variables, are none.
 _USER = r"""(?!['"]?(?:\d+:\d+(?!\S)|\$|[A-Za-z]:\\))(?=[^\s:/%]{0,64}[:%](?!//)\S)"""
@@ -117,12 +124,29 @@ _PLACES = (
     (r"(?i)\b(?:set-)?cookie: ", r"[^\n]+", "<secret>"),
     # Names of secrets with their values. That a value follows is looked for first, because that is faster.
     (
-        rf"""(?i)(?<![\w-])(?=[\w-]+["']?\s{{0,40}}[=:])(?=[\w-]*(?:{_SECRETS}))"""
-        r"""[\w-]+["']?\s{0,40}[=:]\s{0,40}["']?""",
+        rf"""(?i)(?<![\w-])(?=[\w-]+(?:\\?["']\]?)?\s{{0,40}}[=:])(?=[\w-]*(?:{_SECRETS}))"""
+        r"""[\w-]+(?:\\?["']\]?)?\s{0,40}[=:]\s{0,40}(?:\\?["'])?""",
         _VALUE,
         "<secret>",
     ),
-    (r"""\b[A-Z]\w*_(?:AUTH|PASS|PWD)=["']?""", _VALUE, "<secret>"),
+    (r"""\b[A-Z]\w*_(?:AUTH|PASS|PWD)(?:["']\]?)?\s{0,8}=\s{0,8}["']?""", _VALUE, "<secret>"),
+    (
+        r"""\b(?!\w*(?:CACHE|FOREIGN|HOST|PRIMARY|PUB|PUBLIC|SORT)_KEY)[A-Z]\w*_KEY(?:["']\]?)?\s{0,8}=\s{0,8}["']?""",
+        _VALUE,
+        "<secret>",
+    ),
+    # The configuration of Docker, and calls such as `wandb.login(key=...)`.
+    (r"""(?<!\w)\\?["'](?:auth|_auth)\\?["']\s{0,8}:\s{0,8}\\?["']""", r"""[^\s"'<\\]+""", "<secret>"),
+    (r"""\blogin\([^()\n]{0,200}?\bkey\s{0,8}=\s{0,8}["']?""", _VALUE, "<secret>"),
+    # Commands and arguments that give a name and its value as two words.
+    (
+        rf"""(?i)\b(?:config(?:ure)?[ \t](?:[^\n|;&]{{0,80}}?[ \t])?(?:set[ \t]{{1,8}})?|putenv\("""
+        rf"""|setdefault\(|setenv\(|setenv[ \t]|^[ \t]*ENV[ \t])["']?(?=[\w./:-]*(?:{_SECRETS}|_key))"""
+        r"""[\w./:-]+["']?[ \t,]{1,8}["']?""",
+        _VALUE,
+        "<secret>",
+    ),
+    (rf"""(?i)<(?=[\w-]*(?:{_SECRETS}))[\w-]+>""", r"[^<>\n]+(?=</)", "<secret>"),
     (r"""(?i);\s{0,8}(?:pwd|pass)\s{0,8}=\s{0,8}["']?""", _VALUE, "<secret>"),
     (
         rf"""(?i)(?<![\w-])(?=[\w-]*--)[\w-]*(?:{_SECRETS}|\bpass|\bpw)(?=[= ])[= ]{{1,40}}["']?""",
@@ -141,6 +165,18 @@ _PLACES = (
     (rf"\bldap[a-z]{{1,12}}{_UP_TO}-w[ \t]{{1,8}}", _WORD, "<secret>"),
     (rf"\b(?:bcp|sqlcmd|unzip|zip){_UP_TO}-P[ \t]{{0,8}}(?!-)", _WORD, "<secret>"),
     (r"\bwandb login (?:--\S{1,40} ){0,4}", r"[0-9a-f]{40}\b", "<secret>"),
+    (
+        r"\b(?:echo|printf|yes)[ \t]+(?:-\w{1,3}[ \t]+){0,3}",
+        rf"(?![ \t])[^|\n]{{1,300}}?(?=[ \t]{{0,8}}\|[ \t]{{0,8}}{_READS_PASSWORD})",
+        "<secret>",
+    ),
+    (rf"(?:\b|^){_READS_PASSWORD}[^\n|;&<]{{0,200}}<<<[ \t]{{0,8}}", _WORD, "<secret>"),
+    # Channels of conda. In a forum, `/t/` stands before the title of a thread and its number.
+    (
+        r"""(?:://[^\s'"]{1,300}?|\banaconda\.(?:cloud|com|org)(?:/[\w.-]{1,64}){0,3}?)/t/""",
+        r"""(?![\w-]+/\d+(?:[/?#\s'")\],.]|$))(?=[^\s/'"<>]{0,200}\d)[^\s/'"<>]{8,}""",
+        "<token>",
+    ),
     # Signed addresses.
     (
         r"(?i)(?:[?&]|&amp;)(?:code|key|sig|signature|x-(?:amz|goog)-(?:credential|security-token|signature))=",
@@ -160,6 +196,48 @@ def _compile(before: str, secret: str) -> re.Pattern[str]:
 CREDENTIALS = tuple(
     (_compile(before, secret), rf"\g<before>{instead}") for before, secret, instead in _PLACES
 )
+
+# Other values that nobody would type, if they stand next to a word that names secrets.
+
+_NAMES_A_SECRET = (
+    rf"(?:{_SECRETS}|(?<![A-Za-z])(?:auth|creds?|key|login|otp|pass|passcode|pat|pin|pw|pwd)|(?<=[a-z])(?-i:Key))s?"
+    r"(?:[_-](?:b64|base64|data|json|value))?(?![A-Za-z0-9])"
+)
+#: A value that is named by the text before it. Between the two are signs and small words.
+_NAMED_BEFORE = re.compile(
+    rf"(?i){_NAMES_A_SECRET}"
+    r"(?:[^\w/]|\b(?:a|as|env|here|is|it|its|of|set|string|the|to|value|was|with)\b){1,60}$"
+)
+_NAMED_AFTER = re.compile(
+    rf"(?i)[\"'`)\s]{{1,4}}(?:is|was|as|=|for)\s(?:(?!{_NAMES_A_SECRET})\w{{1,20}}\s){{0,3}}?\w{{0,32}}?{_NAMES_A_SECRET}"
+)
+#: Names of keys that hide nothing.
+_OPEN_KEY = re.compile(
+    r"(?i)cache|checksum|commit|digest|fingerprint|foreign|hash|primary|public|pub_?key|sha\d|sort"
+)
+_WORDS = re.compile(r"(?<![\w+/.~-])[\w+/.~-]{14,}={0,2}")
+
+
+def _random_value(match: re.Match[str]) -> str:
+    """Return `<secret>` for a random value next to a word that names secrets, or else the text as it is."""
+    if not _looks_random(match[0]):
+        return match[0]
+    before = _NAMED_BEFORE.search(match.string, max(0, match.start() - 120), match.start())
+    after = _NAMED_AFTER.match(match.string, match.end(), match.end() + 120)
+    names = [found.string[max(0, found.start() - 12) : found.end()] for found in (before, after) if found]
+    return "<secret>" if any(_OPEN_KEY.search(name) is None for name in names) else match[0]
+
+
+def _looks_random(text: str) -> bool:
+    """Return True for a text whose letters and digits alternate as in no version, path, name or address."""
+    if text.startswith("0x") or ("/" in text and re.search(r"(?:^|/)[._~]*[a-z_]{2,}[._-]?\d*(?:/|$)", text)):
+        return False
+    part = max(re.split(r"[._~-]", text), key=len)
+    kinds = ["d" if char.isdecimal() else "u" if char.isupper() else "l" for char in part if char.isalnum()]
+    changes = [pair for pair in itertools.pairwise(kinds) if pair[0] != pair[1]]
+    with_digits = sum("d" in pair for pair in changes)
+    # Without digits, it may be a name that is written without blanks: `GradientDescentOptimizer`.
+    return (len(kinds) >= 14 and with_digits >= 3) or (len(kinds) >= 20 and len(changes) >= 0.4 * len(kinds))
 
 
 Replacement = str | Callable[[re.Match[str]], str]
@@ -302,6 +380,7 @@ def without_gpu_uuids(text: str) -> str:
 #: Patterns and their replacements, in the order in which they are applied.
 IDENTIFIERS: tuple[tuple[re.Pattern[str], Replacement], ...] = (
     *CREDENTIALS,
+    (_WORDS, _random_value),
     # Only the start of a run of letters is tried, so that a long run takes no more time.
     (
         re.compile(r"(?<![\w.+-])(?P<before>[.+-]*)(?=\w)[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}\b"),
