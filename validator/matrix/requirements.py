@@ -110,7 +110,8 @@ def _read_line(
         return
     if _INDEX.match(text):
         raise ValueError(
-            f"{quote_line(text)} can't be honoured: indexes are configured for uv or pip on each machine, not here"
+            f"{quote_line(text)} can't be honoured: indexes are configured for uv or pip on each machine,"
+            " not here"
         )
     if text.startswith("-") and not text.startswith(("-e", "--editable")):
         raise ValueError(f"{quote_line(text)} can't be honoured in a lock; remove it")
