@@ -16,6 +16,7 @@ from ..commands import run
 HOSTS = "hosts:\n  - {driver: '580', gpu: h100}\nprofiles:\n  quick: {}\n"
 PROJECT = '[project]\nname = "proj"\nversion = "1.0"\nrequires-python = ">=3.11"\n'
 LOCK = 'version = 1\nrequires-python = ">=3.11"\n[[package]]\nname = "proj"\nversion = "1.0"\n'
+METADATA = "Metadata-Version: 2.1\nName: proj\nVersion: 1.0\n"
 BACKEND = """\
 import os
 open({mark!r}, "a").write("ran")
@@ -23,7 +24,7 @@ def get_requires_for_build_wheel(settings=None):
     return []
 def prepare_metadata_for_build_wheel(to, settings=None):
     os.makedirs(to + "/proj-1.0.dist-info")
-    open(to + "/proj-1.0.dist-info/METADATA", "w").write("Metadata-Version: 2.1\\nName: proj\\nVersion: 1.0\\n")
+    open(to + "/proj-1.0.dist-info/METADATA", "w").write({metadata!r})
     return "proj-1.0.dist-info"
 prepare_metadata_for_build_editable = prepare_metadata_for_build_wheel
 get_requires_for_build_editable = get_requires_for_build_wheel
@@ -44,7 +45,7 @@ def program(path: Path, mark: Path) -> None:
 
 
 def build_backend(directory: Path, mark: Path, source: str, dynamic: str) -> None:
-    (directory / "evil.py").write_text(BACKEND.format(mark=str(mark)))
+    (directory / "evil.py").write_text(BACKEND.format(mark=str(mark), metadata=METADATA))
     build = '[build-system]\nrequires = []\nbuild-backend = "evil"\nbackend-path = ["."]\n'
     (directory / "pyproject.toml").write_text(f"{PROJECT}dynamic = {dynamic}\n{build}")
     (directory / "uv.lock").write_text(f"{LOCK}source = {{ {source} }}\n")

@@ -27,7 +27,7 @@ from ..records.finish_time import WRONG_TIME_HINT, wrong_time
 from ..records.history import decline, differences, finished, histories, regressions
 from ..reports.printable import counted, json_text, one_line
 from ..resources import is_installed, manual
-from ..system.files import write_atomically
+from ..system.files import read_file, write_atomically
 from ..versions import is_numbers
 from .options import (
     format_option,
@@ -289,7 +289,7 @@ def read_refused(path: Path) -> tuple[Refused, ...]:
     from ..records.artifacts import Refused
 
     try:
-        return codec.convert(codec.parse(path.read_bytes()), tuple[Refused, ...])
+        return codec.convert(codec.parse(read_file(path, LARGEST)), tuple[Refused, ...])
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
     except DocumentError as error:
@@ -307,7 +307,9 @@ class _Planned(msgspec.Struct):
 def _planned(path: Path) -> tuple[str, ...]:
     hint = "write what `python -m validator plan --format github` prints to this file"
     try:
-        matrices = [codec.convert(codec.parse(line), _Planned) for line in path.read_bytes().splitlines()]
+        matrices = [
+            codec.convert(codec.parse(line), _Planned) for line in read_file(path, LARGEST).splitlines()
+        ]
     except OSError as error:
         raise InputError(f"{path}: can't be read: {error.strerror}", hint=hint) from error
     except DocumentError as error:
@@ -584,8 +586,7 @@ def publish_command(
 
 def _bytes(path: Path) -> bytes:
     try:
-        with open(path, "rb") as stream:
-            return stream.read(LARGEST + 1)
+        return read_file(path, LARGEST)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
 
