@@ -43,6 +43,9 @@ def read_file(path: Path, most: int = MAX_BYTES, *, inside: Path | None = None) 
     """
     with open_file(path, most, inside=inside) as stream:
         content = stream.read(most + 1)
+        if content is None:
+            # Some files of the kernel have nothing to read yet.
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), str(path))
         if len(content) > most:
             raise OSError(errno.EFBIG, f"it is larger than {most:,} bytes", str(path))
         return content
