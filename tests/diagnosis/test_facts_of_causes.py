@@ -35,6 +35,7 @@ ALLOWED = {
     ("platform_without_cuda_build", "cuda", ">=11.8"): "the reader's toolkit, where no release is known",
     ("cuda_library_missing_or_wrong_version", "tensorflow", "<2.17"): "what hosted notebooks have at a time",
     ("libdevice_not_found", "tensorflow", "<2.4"): "which wheel of nvcc a remedy names",
+    ("keras_version_conflict", "keras", "<2.3"): "the Keras whose own code asks for TensorFlow 1",
     ("old_keras", "keras", "<2.3"): "the Keras whose own code asks for TensorFlow 1",
     ("keras_version_conflict", "tensorflow", "<2.4"): "the remedy that names the Keras of old releases",
     ("keras_version_conflict", "tensorflow", ">=2.4"): "the remedy for Keras of TensorFlow's own numbers",

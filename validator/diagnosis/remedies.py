@@ -138,6 +138,8 @@ _SHOWN_BY = {
     "cgroup_lost_gpu": "docker",
 }
 _UV = re.compile(r"\b(?:uv (?:pip|add|sync|run|venv)|poetry (?:add|install|run))\b")
+#: The kind that is observed if the build of an image fails.
+_BUILDS = "docker_build_failed"
 #: A line of a Python program that sets a variable of the environment.
 _PROGRAM_SETS = re.compile(r"\benviron(?:\[[^\]]+\]\s*=|\.setdefault\()|\bputenv\(")
 
@@ -148,13 +150,15 @@ class Reader:
 
     ways: how TensorFlow was installed and is started; empty if nothing is known. doctor: the command that
     runs the probe in their environment. windows: their shell is that of Windows. old_docker: their Docker has
-    no option --gpus. sets: the variables that their program sets itself, each with the line that does it.
+    no option --gpus. builds: it is the build of an image that fails. sets: the variables that their program
+    sets itself, each with the line that does it.
     """
 
     ways: frozenset[str]
     doctor: str = "validator doctor"
     windows: bool = False
     old_docker: bool = False
+    builds: bool = False
     sets: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -165,6 +169,7 @@ class Reader:
             command(observations, image),
             windows=on_windows(observations) is not None,
             old_docker=language().parse("old_docker").holds(finder(observations, {})) is True,
+            builds=observations.has(_BUILDS),
             sets={
                 one.values["name"]: one.text
                 for one in observations.of("variable")
@@ -271,8 +276,10 @@ def fitting_remedies(
     found = [Remedy("any", says) for says in instead]
     found += _remedies(ranked, values, reader)
     found = found or [Remedy("any", says) for says in at_last]
-    # A remedy without its commands is better than none.
-    return tuple(found or _remedies(_possible(fitting, (), observations), values, reader, anyway=True))
+    if not found:
+        # A remedy for others, or without its commands, is better than none.
+        found += _remedies(_possible(fitting, (), observations), values, reader, anyway=True)
+    return tuple(found)
 
 
 def _lawful(
@@ -314,8 +321,9 @@ def _possible(
         known = host.names_gpu or entry.capability is None
         there = host if known else replace(host, capability=entry.capability)
         # Finding a release takes time.
-        filled = filling(entry.way, names, entry.commands, there, software) if names else Filling({})
-        if filled is not None and not _is_done(entry, filled, observations):
+        way = "docker" if entry.way in _INSTALLS and observations.has(_BUILDS) else entry.way
+        filled = filling(way, names, entry.commands, there, software) if names else Filling({})
+        if filled is not None:
             possible.append((entry, filled))
     if len(possible) == len(fitting):
         return possible
@@ -327,26 +335,10 @@ def _possible(
     return possible
 
 
-def _is_done(entry: RemedyEntry, filled: Filling, observations: Observations) -> bool:
-    """Return whether a remedy only installs what the text says was installed, into the same environment."""
-    pins = {value for value in filled.values.values() if "and-cuda" in value}
-    installs = [command for command in entry.commands if "install" in command]
-    return (
-        len(installs) == 1
-        and not filled.before
-        and re.search(r"-m pip install \"\{pin\w+\}\"$", installs[0]) is not None
-        and any(
-            f"tensorflow[and-cuda]=={asked.values.get('version')}" in pins
-            for asked in observations.of("pip_install")
-            if asked.values.get("extra") == "and-cuda"
-        )
-    )
-
-
 def _ranked(
     possible: Sequence[tuple[RemedyEntry, Filling]], reader: Reader
 ) -> list[tuple[RemedyEntry, Filling]]:
-    """Return the remedies for the reader, in the order to try them; all of them if none is for the reader."""
+    """Return the remedies for the reader, in the order to try them."""
     ways = frozenset(entry.way for entry, _ in possible)
     ranked = []
     for entry, filled in possible:
@@ -354,7 +346,6 @@ def _ranked(
         first = entry.first and reader.has_root
         if rank is not None:
             ranked.append((not first, bool(entry.interrupts) and not first, rank, entry, filled))
-    ranked = ranked or [(True, bool(entry.interrupts), 0, entry, filled) for entry, filled in possible]
     return [(entry, filled) for *_, entry, filled in sorted(ranked, key=lambda row: row[:3])]
 
 
@@ -435,6 +426,8 @@ def _written(command: str, way: str, reader: Reader) -> str | None:
         own = next((engine for engine in ("podman", "compose", "kubernetes") if engine in reader.ways), way)
         own = way if "docker" in reader.ways else own
         return for_engine(command, "old_docker" if reader.old_docker and own == way else own)
+    if reader.builds and "pip install" in command and not command.startswith("RUN "):
+        return f"RUN {command}"
     if way in ("any", "host", "pip", "conda"):
         if "uv" in reader.ways and way == "pip":
             command = for_uv(command)

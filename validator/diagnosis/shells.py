@@ -62,7 +62,7 @@ _EXPORT = re.compile(r"export (?P<name>\w+)=(?P<value>[^$\s]\S*)(?P<comment>\s+#
 _UNSET = re.compile(r"unset (?P<names>[\w ]+)")
 _ASSIGNED = re.compile(r"(?P<name>[A-Z_]+)=(?P<value>\S+) (?P<rest>\S.*)")
 _PYTHON_CODE = re.compile(r"-c '(?P<code>[^']*)'")
-_GREP = re.compile(r"\| grep (?:-\w+ )*'?(?P<what>[^'|]+?)'?$")
+_GREP = re.compile(r"\| grep (?:-\w+ )*(?:'(?P<quoted>[^']+)'|(?P<plain>[^'|\s]+))$")
 _GREP_FILES = re.compile(r"grep -\w+ (?P<what>.+?) --include='(?P<files>[^']+)' \.")
 #: Programs, places and syntax that Windows does not have.
 _UNIX = re.compile(
@@ -93,8 +93,9 @@ def for_powershell(command: str) -> str | None:
     command = re.sub(r"^env(?= \|)", "Get-ChildItem Env:", command)
     # Windows PowerShell takes double quotes out of the arguments of programs.
     command = _PYTHON_CODE.sub(lambda code: '-c "' + code["code"].replace('"', "'") + '"', command)
-    command = _GREP.sub(lambda grep: f"| Select-String '{grep['what']}'", command)
-    return command.replace("cat ", "Get-Content ", 1) if command.startswith("cat ") else command
+    command = _GREP.sub(lambda grep: f"| Select-String '{grep['quoted'] or grep['plain']}'", command)
+    command = re.sub("^cat ", "Get-Content ", command)
+    return None if "| grep" in command else command
 
 
 def for_notebook(command: str) -> str:
