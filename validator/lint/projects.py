@@ -331,7 +331,7 @@ def _environments(
             pin = pin_of_table(package, wanted, place, pythons_of(python))
             if pin is not None:
                 # Without a name of an index, Pipenv asks the first one.
-                other = table_of(wanted).get("index", "") in other_indexes
+                other = str(table_of(wanted).get("index", "")) in other_indexes
                 name = _NAMES.get(category, category)
                 pins.setdefault(name, []).append(from_other_index(pin) if other else pin)
         pins.setdefault(_NAMES.get(category, category), [])
