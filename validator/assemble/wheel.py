@@ -26,9 +26,9 @@ from .._vendor.packaging.utils import (
     canonicalize_name,
     parse_wheel_filename,
 )
-from .._vendor.packaging.version import Version
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.spec import Wheel
+from ..versions import Version
 from .layers import directories_of, path_problem
 from .zip_directory import BZIP2, DEFLATED, LZMA, Item, ZipError, read_directory
 

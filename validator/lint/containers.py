@@ -13,7 +13,8 @@ from pathlib import Path, PurePosixPath
 from yaml import MappingNode, Node, ScalarNode
 
 from ..compat.kernels import cudnn_of_image
-from ..compat.releases import release_of_any_age
+from ..compat.official_images import software_in
+from ..errors import InputError
 from ..model.prediction import Place
 from .pins import (
     VISIBLE_DEVICES,
@@ -30,9 +31,10 @@ from .pins import (
 
 _REFERENCE = re.compile(r"(?:(?P<registry>(?=[^/]*[.:])[^/]*)/)?(?P<name>[^:@]+)(?::(?P<tag>[^@]+))?(?:@.*)?")
 _CUDA_TAG = re.compile(
-    r"(?P<release>(?P<cuda>\d+\.\d+)(?:\.\d+)?)(?:-(?P<cudnn>cudnn\d*))?-(?:base|runtime|devel)(?:-\S+)?"
+    r"(?P<release>(?P<cuda>\d+\.\d+)(?:\.\d+)?)(?:-(?P<cudnn>cudnn\d*))?-(?P<flavor>base|runtime|devel)(?:-\S+)?"
 )
-_TENSORFLOW_TAG = re.compile(r"(?P<version>\d+\.\d+\.\d+)(?P<gpu>-gpu)?(?:-(?:jupyter|py3))*")
+#: A tag that is not moved to another release, as `latest-gpu` is.
+_RELEASE = re.compile(r"\d+\.\d+\.\d+")
 _PYTHON_TAG = re.compile(r"(?P<python>\d\.\d+)(?:\.\d+)?(?:[-.]\S+)?")
 #: Images of distributions, which have no CUDA.
 _WITHOUT_CUDA = re.compile(
@@ -44,12 +46,13 @@ _WITHOUT_CUDA = re.compile(
 class BaseImage:
     """The software of a base image, as far as it is known. An empty value is not known.
 
-    without_cuda: True if it has no CUDA. for_gpu: True if it makes sense only with a GPU.
+    without_cuda: True if it has no libraries of CUDA. for_gpu: True if it makes sense only with a GPU.
     """
 
     cuda: str = ""
     cudnn: str = ""
     python: str = ""
+    tensorflow: str = ""
     without_cuda: bool = False
     for_gpu: bool = False
 
@@ -63,7 +66,9 @@ def base_image(reference: str) -> BaseImage:
     if name == "nvidia/cuda" or name.endswith("/nvidia/cuda"):
         return _cuda(tag)
     if name == "tensorflow/tensorflow" or name.endswith("/tensorflow/tensorflow"):
-        return _tensorflow(tag)
+        return _tensorflow(f"tensorflow/tensorflow:{tag}", tag)
+    if match["registry"] == "nvcr.io" and name == "nvidia/tensorflow":
+        return BaseImage(for_gpu=True)
     if name in ("python", "library/python"):
         python = _PYTHON_TAG.fullmatch(tag)
         return BaseImage(python=python["python"] if python else "", without_cuda=True)
@@ -74,17 +79,23 @@ def _cuda(tag: str) -> BaseImage:
     match = _CUDA_TAG.fullmatch(tag)
     if match is None:
         return BaseImage(for_gpu=True)
+    if match["flavor"] == "base":
+        # It has only the runtime library, and TensorFlow loads others.
+        return BaseImage(without_cuda=True, for_gpu=True)
     return BaseImage(
         cuda=match["cuda"], cudnn=cudnn_of_image(match["release"], match["cudnn"] or ""), for_gpu=True
     )
 
 
-def _tensorflow(tag: str) -> BaseImage:
-    match = _TENSORFLOW_TAG.fullmatch(tag)
-    release = release_of_any_age(match["version"]) if match else None
-    if match is None or release is None or not match["gpu"]:
+def _tensorflow(reference: str, tag: str) -> BaseImage:
+    try:
+        contents = software_in(reference)
+    except InputError:
+        contents = None
+    if contents is None or contents.cuda is None:
         return BaseImage(for_gpu="gpu" in tag.split("-"))
-    return BaseImage(cuda=release.cuda, cudnn=release.cudnn, for_gpu=True)
+    release = contents.tensorflow if _RELEASE.match(tag) else ""
+    return BaseImage(contents.cuda, contents.cudnn or "", contents.python or "", release or "", for_gpu=True)
 
 
 # Split a Dockerfile into instructions and commands, as BuildKit reads it, and substitute its variables.
@@ -97,6 +108,11 @@ _FLAG = re.compile(r"\s*--[a-z][\w-]*(?:=\S+)?(?=\s)")
 _VARIABLE = re.compile(
     r"\\\$|\$(?:(?P<plain>[A-Za-z_]\w*)|\{(?P<name>[A-Za-z_]\w*)(?:(?P<how>:?[-+])(?P<other>[^{}]*))?\})"
 )
+#: Characters that the values of variables may add to a text. A list of packages has some thousand.
+LONGEST_VALUES = 8192
+#: A Dockerfile may have this many instructions, and this many variables may be set in a stage.
+_MOST_INSTRUCTIONS = 5000
+MOST_VARIABLES = 1000
 #: Ends a command of a shell, outside of quotes.
 _SEPARATOR = re.compile(r"&&|\|\||[;|\n]|(?:^|\s)(?:then|do|else)\s|\(|\)")
 
@@ -128,8 +144,10 @@ def instructions(source: Source) -> Iterator[Instruction]:
     """Yield the instructions of a Dockerfile. What is not one is left out."""
     lines = list(enumerate(source.text.splitlines(), start=1))
     escape = "`" if any(_ESCAPE.match(line) for _, line in lines[:5]) else "\\"
-    position = 0
+    position = count = 0
     while position < len(lines):
+        if (count := count + 1) > _MOST_INSTRUCTIONS:
+            raise InputError(f"{source.name}: it has more than {_MOST_INSTRUCTIONS:,} instructions")
         start, ended = position, False
         parts: list[str] = []
         while position < len(lines) and not ended:
@@ -181,7 +199,8 @@ def split_options(rest: str) -> tuple[list[tuple[str, str]], str]:
 def substituted(text: str, values: Mapping[str, str | None]) -> str | None:
     """Return a text with its variables replaced, or None if one of them is not known.
 
-    values: None for a variable that has no value in the file.
+    values: None for a variable that has no value in the file. Values of more than `LONGEST_VALUES` characters
+    together are not known either, because variables that contain each other twice grow without an end.
     """
     unknown = False
 
@@ -199,6 +218,10 @@ def substituted(text: str, values: Mapping[str, str | None]) -> str | None:
             return other
         return known
 
+    found = _VARIABLE.finditer(text)
+    longer = sum(len(values.get(match["plain"] or match["name"] or "") or "") for match in found)
+    if longer > LONGEST_VALUES:
+        return None
     replaced = _VARIABLE.sub(value, text)
     return None if unknown else replaced
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -27,7 +28,7 @@ from ..system.files import says_full_disk
 from ..system.package_sources import PackageSources
 from ..system.pools import map_in_threads
 from ..system.runs import temporary_directory
-from ..versions import leading_numbers
+from ..versions import leading_numbers, whole_number
 
 # Turn the output of a failed uv into an error that says what is wrong: the input, the network or the disk.
 #
@@ -184,6 +185,8 @@ def resolve(
             find_uv_bin(), "pip", "compile", "-", "--format", "pylock.toml", "--only-binary", ":all:",
             "--python-version", spec.python, "--python-platform", PLATFORM, "--no-header", "--no-annotate",
             "--no-progress", "--no-python-downloads", "--quiet",
+            # Otherwise uv would run the Python of a `.venv` in the current directory.
+            "--python", sys.executable,
             "--constraints", constraints, "--output-file", output,
         ]  # fmt: skip
         result = processes.run(
@@ -328,7 +331,7 @@ def _sizes(urls: list[str], sources: PackageSources) -> list[int | None]:
             except requests.RequestException:
                 return None
             length = answer.headers.get("Content-Length", "")
-            return int(length) if answer.ok and length.isdigit() else None
+            return whole_number(length, 18) if answer.ok else None
 
         _known_sizes.update(zip(wanted, map_in_threads(ask, wanted, at_once=8), strict=True))
     return [_known_sizes[url] for url in urls]

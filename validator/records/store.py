@@ -21,6 +21,7 @@ from sqlalchemy.exc import DBAPIError
 from ..errors import InputError
 from ..model.codec import now_utc
 from ..model.record import Record, RecordError, Verdict, read_record
+from ..model.verdict import as_judged
 from . import schema
 from .connect import database, explain, passes
 from .finish_time import credible_time, finish_time
@@ -207,6 +208,7 @@ def _searchable(text: str) -> str:
 
 def _record(document: str) -> Record:
     try:
-        return read_record(document)
+        # Another program may have written the store, with verdicts that no report gave.
+        return as_judged(read_record(document))
     except RecordError as error:
         raise InputError(str(error), hint="another program changed this store; use another one") from error
