@@ -198,4 +198,4 @@ def test_only_the_newest_attachments_are_verified(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(Registry, "attached", lambda *_: [Entry(number) for number in range(500, 0, -1)])
     found = [one.what for one in attached.candidates(Registry.__new__(Registry), "sha256:x", "type")]
-    assert sorted(found) == sorted(f"sha256:{number}" for number in range(401, 501))
+    assert found == [f"sha256:{number}" for number in range(500, 400, -1)]

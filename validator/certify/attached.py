@@ -222,18 +222,17 @@ class Candidate:
 def candidates(registry: Registry, digest: str, *predicate_types: str) -> Iterator[Candidate]:
     """Yield the attachments of an image, except those that are marked as another predicate type.
 
-    At most `MOST` of them, the newest: each costs a request and a run of cosign. These marks are not signed,
-    but whoever can change them could also remove the whole statement.
+    The newest come first, and at most `MOST` of them: each costs a request and a run of cosign. These marks
+    are not signed, but whoever can change them could also remove the whole statement.
     """
     listed = [
         entry
         for entry in registry.attached(digest, BUNDLE)
         if entry.annotations.get(_TYPE_MARK, predicate_types[0]) in predicate_types
     ]
-    if len(listed) > MOST:
-        # Registries list the newest last. cosign also writes the time.
-        listed = sorted(listed, key=lambda entry: entry.annotations.get(_TIME_MARK, ""))[-MOST:]
-    for entry in listed:
+    # Registries list the newest last. cosign also writes the time.
+    listed.sort(key=lambda entry: entry.annotations.get(_TIME_MARK, ""))
+    for entry in listed[: -MOST - 1 : -1]:
         yield Candidate(registry, entry.digest)
 
 

@@ -233,7 +233,8 @@ def _refuse_repeats(
 ) -> None:
     """Report names and signers that are given twice: it would not be clear which entry revokes a key.
 
-    The release signer may have the identity of a builder, because one workflow may be both.
+    The release signer may have the identity of a builder, because one workflow may be both, unless that is
+    revoked: the release signer can't be.
     """
     names: set[str] = set()
     keys = {release.signer} if release is not None and release.key is not None else set[str]()
@@ -241,6 +242,8 @@ def _refuse_repeats(
         if party.name in names:
             document.report((*place, "name"), f"the name {quote(party.name)} is given twice")
         names.add(party.name)
+        if release is not None and party.revoked is not None and party.signatory == release:
+            document.report(("release",), f"its identity is revoked as that of {quote(party.name)}")
         if party.signatory.key is not None:
             signer = party.signatory.signer
             message = "this key is given twice; each role needs a key of its own"
