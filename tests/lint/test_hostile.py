@@ -30,6 +30,15 @@ def test_the_index_of_a_package_may_be_anything(tmp_path: Path) -> None:
     assert short(write(tmp_path, "Pipfile.lock", text)) == []
 
 
+@pytest.mark.parametrize("value", ["9" * 5000, "-" + "9" * 5000, "[" * 5000 + "]" * 5000])
+@pytest.mark.parametrize(
+    "name", ["uv.lock", "pdm.lock", "poetry.lock", "pylock.toml", "pyproject.toml", "Pipfile"]
+)
+def test_toml_with_a_value_without_an_end(tmp_path: Path, name: str, value: str) -> None:
+    with pytest.raises(InputError, match="is not TOML"):
+        found(write(tmp_path, name, f"x = {value}\n"))
+
+
 def chain(count: int, width: int = 1) -> str:
     """Return groups of which each includes the next one, `width` times."""
     included = ", ".join(['{include-group = "g{0}"}'] * width)

@@ -341,7 +341,7 @@ def _table(path: Path, directory: Path, root: Path) -> dict[str, Any]:
         raise ValueError(f"{quote(shown)} is not a project with a lock: it has no {path.name}")
     try:
         return toml.loads(_text(path, root))
-    except (toml.TOMLDecodeError, RecursionError):
+    except toml.TOMLDecodeError:
         raise ValueError(f"{quote(relative_to(path, root))} is not TOML") from None
 
 
