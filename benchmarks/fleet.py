@@ -44,8 +44,7 @@ from validator.fleet.protocol import (  # noqa: E402
     Unit,
 )
 from validator.fleet.run_store import Runs, Work  # noqa: E402
-from validator.fleet.settings import SlurmSettings  # noqa: E402
-from validator.fleet.settings_schema import SlurmPlace  # noqa: E402
+from validator.fleet.settings_schema import SlurmPlace, SlurmSection  # noqa: E402
 from validator.fleet.slurm import SlurmFleet  # noqa: E402
 from validator.fleet.submitter import Submitter  # noqa: E402
 from validator.model.measurement import Unread  # noqa: E402
@@ -175,7 +174,14 @@ def on_slurm(place: Path, configuration: str) -> None:
 
 def _fleet(place: Path, in_flight: int) -> SlurmFleet:
     slurm_place = SlurmPlace(constraint="h100", in_flight=in_flight)
-    return SlurmFleet(SlurmSettings(place / "shared", "venv", sys.executable, "", {CLASSES[0]: slurm_place}))
+    return SlurmFleet(
+        SlurmSection(
+            directory=str(place / "shared"),
+            container="venv",
+            python=sys.executable,
+            host_classes={CLASSES[0]: slurm_place},
+        )
+    )
 
 
 def _report(cells: int) -> None:
