@@ -296,7 +296,11 @@ def check_command(
         return _list(format_)
     if save_probe:
         reject_options((*_RUN_PARAMETERS, "format_", "as_json"), "has no effect with --save-probe")
-        return _save(save_probe, own_checks)
+        from ..engines.probe_archive import probe_archive
+
+        write_atomically(save_probe, probe_archive(read_files(own_checks)))
+        print_status(f"Wrote {save_probe}. Run it with: python3 {save_probe.name} > report.json")
+        return EXIT_OK
 
     own = read_files(own_checks)
     probed = probe(image, python, depth, lock_path, select_checks(only, skip, own), challenge, own)
@@ -316,14 +320,6 @@ def _list(format_: str) -> int:
         from ..reports.terminal import check_list, show
 
         show(check_list(checks))
-    return EXIT_OK
-
-
-def _save(path: Path, own_checks: tuple[Path, ...]) -> int:
-    from ..engines.probe_archive import probe_archive
-
-    write_atomically(path, probe_archive(read_files(own_checks)))
-    print_status(f"Wrote {path}. Run it with: python3 {path.name} > report.json")
     return EXIT_OK
 
 

@@ -216,7 +216,11 @@ def _follow(container: Container, request: ProbeRequest, what: str, progress: Pr
         container.start()
         output = _listen(stream, request, what, progress)
     finally:
-        _close(stream)
+        # Ends a pending read. The engine may have closed the stream first; over SSH, the SDK can't close it.
+        with contextlib.suppress(OSError, DockerException):
+            stream.close()
+        # close() shuts the socket down but leaks its descriptor (docker 7.2). No public method releases it.
+        stream._response.close()  # type: ignore[attr-defined]
     if output.overflow:
         raise ValidatorError(f"{what} wrote more than {_LARGEST_REPORT // 2**20} MB, which can't be a report")
     status = _exit_status(container, what)
@@ -233,14 +237,6 @@ def _follow(container: Container, request: ProbeRequest, what: str, progress: Pr
         last = next((line for line in reversed(output.stderr) if line.strip()), "no message")
         raise ValidatorError(f"{what} exited with status {status} without a report: {last}")
     return bytes(output.stdout)
-
-
-def _close(stream: CancellableStream[Frame]) -> None:
-    # Ends a pending read. The engine may have closed the stream first; over SSH, the SDK can't close it.
-    with contextlib.suppress(OSError, DockerException):
-        stream.close()
-    # close() shuts the socket down but leaks its descriptor (docker 7.2), and no public method releases it.
-    stream._response.close()  # type: ignore[attr-defined]
 
 
 def _listen(
