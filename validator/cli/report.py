@@ -432,7 +432,12 @@ def _formats(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ..
     return tuple(name for name in _FORMATS if name in named)
 
 
-@click.command("export")
+@click.group("data", cls=SuggestingGroup)
+def data_command() -> None:
+    """Write the facts, predictions, records and messages as tables for other programs."""
+
+
+@data_command.command("export")
 @click.argument("directory", type=click.Path(path_type=Path))
 @matrix_option
 @profile_option
@@ -486,11 +491,3 @@ def export_command(
     rows = ", ".join(f"{written.rows} {written.table.name}" for written in done.tables)
     print_status(f"Wrote {directory}: {rows}")
     print_status(f"{counted(len(done.tables), 'table')} as {', '.join(formats)}; data {done.digest}")
-
-
-@click.group("data", cls=SuggestingGroup)
-def data_command() -> None:
-    """Write the facts, predictions, records and messages as tables for other programs."""
-
-
-data_command.add_command(export_command)
