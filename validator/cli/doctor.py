@@ -111,8 +111,14 @@ def doctor_command(
         diagnosis, read = diagnose_report(report, image or ""), json.dumps(report.raw, indent=0)
     if format_ == "text":
         _show(diagnosis)
+    elif format_ == "json":
+        click.echo(json_text(encode(diagnosis)))
     else:
-        click.echo(_rendered(diagnosis, format_, read), nl=False)
+        from ..redaction.redact import names_in
+        from ..reports.issue import markdown
+
+        # What the diagnosis was made from reveals names that the lines that are shown do not.
+        click.echo(markdown(diagnosis, names_in(read)), nl=False)
     say_if_stale()
     return EXIT_FAILED if diagnosis.causes or diagnosis.unknown else EXIT_OK
 
@@ -201,19 +207,6 @@ def _show(diagnosis: Diagnosis) -> None:
     plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     columns = shutil.get_terminal_size().columns if terminal else None
     click.echo(as_started(text(diagnosis, columns)), nl=False, color=terminal and not plain)
-
-
-def _rendered(diagnosis: Diagnosis, format_: str, read: str) -> str:
-    """Return the diagnosis as JSON or Markdown.
-
-    read: what the diagnosis was made from. It reveals names that the shown lines do not.
-    """
-    if format_ == "json":
-        return json_text(encode(diagnosis)) + "\n"
-    from ..redaction.redact import names_in
-    from ..reports.issue import markdown
-
-    return markdown(diagnosis, names_in(read))
 
 
 # `check`: run the probe once.

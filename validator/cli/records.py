@@ -541,7 +541,8 @@ def publish_command(
             " give --directory"
         )
     by_default = tuple(
-        measurements.ByDefault(check, program, _text(Path(log))) for check, program, log in programs
+        measurements.ByDefault(check, program, _bytes(Path(log)).decode("utf-8", "replace"))
+        for check, program, log in programs
     )
     try:
         read = read_report(_bytes(report))
@@ -572,10 +573,6 @@ def _bytes(path: Path) -> bytes:
             return stream.read(LARGEST + 1)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
-
-
-def _text(path: Path) -> str:
-    return _bytes(path).decode("utf-8", "replace")
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -191,25 +191,23 @@ def _locked_wheels(matrix_path: Path) -> Callable[[ImageSpec], Mapping[str, str]
 def _certificates(files: Sequence[Path]) -> dict[str, list[Certificate]]:
     """Return the certificates by image digest, newest measurement first. `verify` has verified them."""
     by_digest: dict[str, list[Certificate]] = {}
-    for certificate in [certificate for path in files for certificate in _certificates_in(path)]:
-        known = by_digest.setdefault(certificate.image_digest, [])
-        if certificate not in known:
-            known.append(certificate)
+    for path in files:
+        try:
+            certificates = read_verification(path.read_bytes()).certificates
+        except OSError as error:
+            raise InputError(f"{path}: {error.strerror}") from error
+        except DocumentError as error:
+            raise InputError(
+                f"{path}: not a file with certificates ({error})",
+                hint="write it with `python -m validator verify --format json`",
+            ) from error
+        for certificate in certificates:
+            known = by_digest.setdefault(certificate.image_digest, [])
+            if certificate not in known:
+                known.append(certificate)
     for known in by_digest.values():
         known.sort(key=lambda each: (each.measured, each.issued, each.signer), reverse=True)
     return by_digest
-
-
-def _certificates_in(path: Path) -> list[Certificate]:
-    try:
-        return list(read_verification(path.read_bytes()).certificates)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
-    except DocumentError as error:
-        raise InputError(
-            f"{path}: not a file with certificates ({error})",
-            hint="write it with `python -m validator verify --format json`",
-        ) from error
 
 
 def _diagnose(record: Record) -> Diagnosis | None:

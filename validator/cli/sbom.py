@@ -48,7 +48,19 @@ def read_sbom(asked: NamedImage) -> dict[str, Any]:
     trust file did.
     """
     if (place := in_a_registry(asked.name)) is not None:
-        return _signed(asked, *place)
+        from ..certify.provenance import Refusal, sbom_of
+        from ..certify.trust_file import read_trust_file
+
+        trust = read_trust_file(trust_path_for(asked.matrix_path, asked.trust_path))
+        registry = open_registry(place[0], asked.plain_http)
+        signed = sbom_of(registry, digest_in(registry, place[1]), trust)
+        if isinstance(signed, Refusal):
+            raise ValidatorError(
+                f"{asked.name}: {signed.why}",
+                hint="pass --trust with the trust file that lists the image's builder, or name the image's"
+                " lock instead",
+            )
+        return signed
     from ..sbom.document import document_of_lock
 
     spec, lock = _locked(asked)
@@ -66,22 +78,6 @@ def in_a_registry(name: str) -> tuple[str, str] | None:
     if colon and "/" in repository and "/" not in tag:
         return repository, tag
     return None
-
-
-def _signed(asked: NamedImage, repository: str, reference: str) -> dict[str, Any]:
-    from ..certify.provenance import Refusal, sbom_of
-    from ..certify.trust_file import read_trust_file
-
-    trust = read_trust_file(trust_path_for(asked.matrix_path, asked.trust_path))
-    registry = open_registry(repository, asked.plain_http)
-    found = sbom_of(registry, digest_in(registry, reference), trust)
-    if isinstance(found, Refusal):
-        raise ValidatorError(
-            f"{asked.name}: {found.why}",
-            hint="pass --trust with the trust file that lists the image's builder, or name the image's lock"
-            " instead",
-        )
-    return found
 
 
 def digest_in(registry: Registry, reference: str) -> str:
