@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from validator.probe.checks import lock_match
+from validator.probe.checks import packages
 from validator.probe.child import Capture, forked
 from validator.probe.cli import shareable
 from validator.probe.collectors import collect, host, installed, loader
@@ -265,7 +265,7 @@ six==1.17.0 ; python_version >= "3.9" \\
 
 
 def test_a_lock_is_read_by_normalized_name() -> None:
-    assert lock_match.pins(LOCK) == {
+    assert packages.pins(LOCK) == {
         "absl-py": "2.5.1",
         "numpy": "2.4.6",
         "nvidia-cudnn-cu12": "9.3.0.75",
@@ -284,8 +284,8 @@ def test_a_lock_is_read_by_normalized_name() -> None:
     ],
 )
 def test_other_text_is_rejected_as_a_lock(text: str, said: str) -> None:
-    with pytest.raises(lock_match.LockError, match=said):
-        lock_match.pins(text)
+    with pytest.raises(packages.LockError, match=said):
+        packages.pins(text)
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-from . import own, stages
+from . import own, stages, version
 from .check import END, FULL, HOST, OWN, QUICK, TENSORFLOW, Check
-from .checks import CHECKS, lock_match, packages
+from .checks import CHECKS, packages
 from .stages import Progress, Stage
-from .tables import version
 from .watch import Watch
 
 # Builds the report. docs/reference/report.md describes its format.
@@ -212,14 +211,14 @@ class _Lock(NamedTuple):
     @classmethod
     def read(cls, path: str) -> "_Lock":
         text = Path(path).read_text(encoding="utf-8")
-        return cls(lock_match.pins(text), tuple(lock_match.added(text)))
+        return cls(packages.pins(text), tuple(packages.added(text)))
 
 
 def _probe(checks: List[Check], lock: _Lock, limit_s: float, challenge: Optional[str]) -> Dict[str, Any]:
     started, began, progress = _now(), time.monotonic(), Progress(_to_stderr)
     if lock.added:
         # An image that was made with these packages has to work with them.
-        checks = [replace(check, required=True) if check is packages.CHECK else check for check in checks]
+        checks = [replace(check, required=True) if check is packages.packages else check for check in checks]
     side_by_side, last = [
         [Stage(name, [check for check in checks if check.stage == name], progress) for name in names]
         for names in ((TENSORFLOW, HOST), (END,))

@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
-from ..tables import table
+from .. import table
 
 #: Variables that change what TensorFlow, XLA, CUDA or the loader do.
 VARIABLES = re.compile(
