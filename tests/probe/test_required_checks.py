@@ -235,5 +235,5 @@ def _report_with(name: str, found: Result) -> dict[str, Any]:
     made = document(None, **{name: "missing"})
     for entry in made["checks"]:
         entry.update(statement=None, problems=[])
-    made["checks"].append(probe_report._check(check, stage))
+    made["checks"].append(probe_report.reported(check, stage))
     return {**made, "format": 2, "probe": {"version": f"{PROBE_VERSION}+test"}}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from typing import Any, Callable, Dict
+from typing import Any, Callable
 
 from ..problems import FAULT, clause, problem
 from . import child
@@ -18,7 +18,7 @@ from .check import ERROR, PASS, Context, Result
 from .tensorflow_devices import full_float32, gpus, telling_line
 
 #: Names of tensors with their values.
-Results = Dict[str, Any]
+Results = dict[str, Any]
 
 #: Precisions: what a type computes in. FLOAT32 is that of devices without TensorFloat-32, FULL_FLOAT32 that
 #: of devices on which it was turned off.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from typing import Any, Callable, Dict
+from typing import Any, Callable
 
 from ...problems import ADVISORY, FAULT, problem, statement
 from .. import table
@@ -23,8 +23,8 @@ from .libraries import too_old
 
 #: Characters of a value in the report, and entries of a list.
 _VALUE_LIMIT, _ENTRIES = 2000, 200
-Facts = Dict[str, Any]
-Problems = Iterator[Dict[str, Any]]
+Facts = dict[str, Any]
+Problems = Iterator[dict[str, Any]]
 
 #: Results of `cuInit` where a cuda-compat library doesn't fit the machine (CUDA Driver API).
 _COMPAT_ERRORS = (803, 804)
@@ -228,7 +228,7 @@ def library_path(value: str, facts: Facts) -> Problems:
 
 
 #: The rules, by the name in the table.
-RULES: Dict[str, Callable[[str, Facts], Problems]] = {
+RULES: dict[str, Callable[[str, Facts], Problems]] = {
     rule.__name__: rule
     for rule in (
         *(cache_path, container_devices, driver_capabilities, keras_backend, library_path, log_level),

@@ -13,7 +13,8 @@ from ...version_numbers import leading_numbers
 from .. import table
 from ..check import ERROR, FAIL, HOST, TENSORFLOW, Context, Result, check, judged, skipped
 from ..child import tail
-from ..collectors import driver, installed, kernels, loader, xla
+from ..collectors import installed, kernels, loader, xla
+from ..collectors.host import CUDA_NAME
 from ..collectors.kernels import JIT, NONE, Coverage, older
 
 #: The wheel of each library, without the suffix that names its CUDA major.
@@ -153,7 +154,7 @@ def cudnn_load(context: Context) -> Result:
         problem("cudnn_part_not_loaded", part=entry["sub_library"], error=entry["error"])
         for entry in parts
         # From 9.28 on, a part needs the driver's library. If there is none, the check `driver` reports it.
-        if entry["error"] and not entry["error"].startswith(f"{driver.NAME}:")
+        if entry["error"] and not entry["error"].startswith(f"{CUDA_NAME}:")
     ]
     problems += [
         problem("cudnn_part_of_another_version", function=name, status=status)

@@ -16,7 +16,7 @@ from typing import Any, Callable
 from ...problems import problem, statement
 from .. import child
 from ..check import FULL, TENSORFLOW, Context, Result, check, judged
-from ..collectors.driver import free_memory
+from ..collectors.host import free_memory
 from ..tensorflow_devices import device_type
 from .speed import GRAPH, SIZES, XLA, Model, batch
 

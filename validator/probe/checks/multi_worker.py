@@ -19,7 +19,7 @@ import re
 import struct
 import time
 from collections.abc import Iterator
-from typing import Any, Dict, List
+from typing import Any
 
 from ...problems import problem, statement
 from .. import child, training, workers
@@ -29,7 +29,7 @@ from ..comparison import precision, tolerance
 from ..tensorflow_devices import gpus
 from ..workers import Group, Peer, Settings
 
-Problems = List[Dict[str, Any]]
+Problems = list[dict[str, Any]]
 #: How far a worker is, in this order (the vocabulary `worker_stage`).
 START, CONNECT, TRAIN, END = STAGES = ("start", "connect", "train", "end")
 #: Seconds for TensorFlow's import, its connections and the steps.

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
 from ...problems import ADVISORY, FAULT, problem, statement
 from ...version_numbers import leading_numbers
@@ -20,7 +20,7 @@ from ..check import HOST, OWN, PASS, SKIP, Context, Result, check, gpu_count, ju
 from ..child import SIGNAL, TIMED_OUT, tail
 from ..collectors.installed import import_names, normalized
 
-Facts = Dict[str, Any]
+Facts = dict[str, Any]
 #: Packages for which a file or package with the same name that comes first on the path would be imported
 #: instead.
 _IMPORTED = ("tensorflow", "keras", "numpy")

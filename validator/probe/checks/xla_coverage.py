@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Tuple, Union
+from typing import Any, Callable, Union
 
 from ...problems import problem, statement
 from .. import child
@@ -20,7 +20,7 @@ from ..child import TIMED_OUT
 from ..tensorflow_devices import device_type, gpus, refusal
 
 #: The input of a case: floats of this shape; integers; text.
-Shape = Tuple[int, ...]
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -204,6 +204,19 @@ def _table(tf: Any) -> Callable[..., Any]:
     return lambda words: table.lookup(words)
 
 
+def _spectrum(tf: Any, x: Any) -> Any:
+    return tf.abs(tf.signal.stft(x, 16, 8))
+
+
+def _ragged(tf: Any, x: Any) -> Any:
+    return tf.RaggedTensor.from_row_lengths(tf.reshape(x, (-1,)), [8, 4, 12, 8])
+
+
+def _sparse(tf: Any, values: Any) -> Any:
+    return tf.SparseTensor([[0, 1], [2, 3]], values, (4, 4))
+
+
+# fmt: off
 _GROUPS: dict[str, tuple[Case, ...]] = {
     "linear algebra": (
         core("matmul", lambda tf, a, b: a @ b, ROWS, (8, 3)),
@@ -216,44 +229,24 @@ _GROUPS: dict[str, tuple[Case, ...]] = {
         op("eigh", lambda tf, x: tf.linalg.eigh(_positive(tf, x)), (4, 4)),
         op("inverse", lambda tf, x: tf.linalg.inv(_positive(tf, x)), (4, 4)),
         op("solve", lambda tf, x, y: tf.linalg.solve(_positive(tf, x), y), (4, 4), (4, 2)),
-        grad(
-            "triangular solve",
-            lambda tf, x, y: tf.linalg.triangular_solve(_positive(tf, x), y),
-            (4, 4),
-            (4, 2),
-        ),
+        grad("triangular solve",
+            lambda tf, x, y: tf.linalg.triangular_solve(_positive(tf, x), y), (4, 4), (4, 2)),
         op("determinant", lambda tf, x: tf.linalg.logdet(_positive(tf, x)), (4, 4)),
     ),
     "convolution": (
         grad("conv1d", lambda tf, x, k: tf.nn.conv1d(x, k, 1, "SAME"), SEQUENCE, (3, 8, 4)),
         core("conv2d", lambda tf, x, k: tf.nn.conv2d(x, k, 1, "SAME"), IMAGES, (3, 3, 4, 4)),
         core("conv2d, strided", lambda tf, x, k: tf.nn.conv2d(x, k, 2, "VALID"), IMAGES, (3, 3, 4, 4)),
-        grad(
-            "conv2d, dilated",
-            lambda tf, x, k: tf.nn.conv2d(x, k, 1, "SAME", dilations=2),
-            IMAGES,
-            (3, 3, 4, 4),
-        ),
+        grad("conv2d, dilated",
+            lambda tf, x, k: tf.nn.conv2d(x, k, 1, "SAME", dilations=2), IMAGES, (3, 3, 4, 4)),
         op("conv2d, grouped", lambda tf, x, k: tf.nn.conv2d(x, k, 1, "SAME"), IMAGES, (3, 3, 2, 4)),
-        grad(
-            "conv2d_transpose",
-            lambda tf, x, k: tf.nn.conv2d_transpose(x, k, (2, 16, 16, 4), 2),
-            IMAGES,
-            (3, 3, 4, 4),
-        ),
-        grad(
-            "depthwise_conv2d",
-            lambda tf, x, k: tf.nn.depthwise_conv2d(x, k, (1, 1, 1, 1), "SAME"),
-            IMAGES,
-            (3, 3, 4, 2),
-        ),
-        grad(
-            "separable_conv2d",
+        grad("conv2d_transpose",
+            lambda tf, x, k: tf.nn.conv2d_transpose(x, k, (2, 16, 16, 4), 2), IMAGES, (3, 3, 4, 4)),
+        grad("depthwise_conv2d",
+            lambda tf, x, k: tf.nn.depthwise_conv2d(x, k, (1, 1, 1, 1), "SAME"), IMAGES, (3, 3, 4, 2)),
+        grad("separable_conv2d",
             lambda tf, x, d, p: tf.nn.separable_conv2d(x, d, p, (1, 1, 1, 1), "SAME"),
-            IMAGES,
-            (3, 3, 4, 2),
-            (1, 1, 8, 4),
-        ),
+            IMAGES, (3, 3, 4, 2), (1, 1, 8, 4)),
         grad("conv3d", lambda tf, x, k: tf.nn.conv3d(x, k, (1, 1, 1, 1, 1), "SAME"), VOLUME, (2, 2, 2, 2, 2)),
     ),
     "pooling": (
@@ -268,34 +261,26 @@ _GROUPS: dict[str, tuple[Case, ...]] = {
         core("layer normalization", _normalize_layer, ROWS),
         grad("local response normalization", lambda tf, x: tf.nn.local_response_normalization(x), IMAGES),
     ),
-    "attention": (core("scaled dot-product attention", _attend, SEQUENCE, SEQUENCE, SEQUENCE),),
+    "attention": (
+        core("scaled dot-product attention", _attend, SEQUENCE, SEQUENCE, SEQUENCE),
+    ),
     "elementwise": (
         core("relu, gelu, silu", lambda tf, x: tf.nn.relu(x) + tf.nn.gelu(x) + tf.nn.silu(x), ROWS),
         core("softmax", lambda tf, x: tf.nn.softmax(x), ROWS),
-        op(
-            "erf, lgamma, digamma",
-            lambda tf, x: tf.math.erf(x) + tf.math.lgamma(x * x + 1.0) + tf.math.digamma(x * x + 1.0),
-            ROWS,
-        ),
+        op("erf, lgamma, digamma",
+            lambda tf, x: tf.math.erf(x) + tf.math.lgamma(x * x + 1.0) + tf.math.digamma(x * x + 1.0), ROWS),
         core("reduce_mean, reduce_max", lambda tf, x: tf.reduce_mean(x, 0) + tf.reduce_max(x, 0), ROWS),
         grad("cumsum, cumprod", lambda tf, x: tf.cumsum(x, 1) + tf.math.cumprod(x, 1), ROWS),
-        core(
-            "reshape, transpose, concat",
-            lambda tf, x: tf.concat([tf.transpose(x), tf.reshape(x, (8, 4))], 0),
-            ROWS,
-        ),
+        core("reshape, transpose, concat",
+            lambda tf, x: tf.concat([tf.transpose(x), tf.reshape(x, (8, 4))], 0), ROWS),
         op("float16", lambda tf, x: tf.cast(tf.cast(x, tf.float16) * 2, tf.float32), ROWS),
         op("bfloat16", lambda tf, x: tf.cast(tf.cast(x, tf.bfloat16) * 2, tf.float32), ROWS),
         op("complex numbers", lambda tf, x: tf.abs(tf.complex(x, x)), ROWS),
     ),
     "loss": (
         core("sparse softmax cross entropy", _cross_entropy, ROWS, Ints((4,), 8)),
-        grad(
-            "sigmoid cross entropy",
-            lambda tf, x, y: tf.nn.sigmoid_cross_entropy_with_logits(labels=y, logits=x),
-            ROWS,
-            ROWS,
-        ),
+        grad("sigmoid cross entropy",
+            lambda tf, x, y: tf.nn.sigmoid_cross_entropy_with_logits(labels=y, logits=x), ROWS, ROWS),
         grad("ctc_loss", _ctc, (2, 6, 5)),
     ),
     "layers": (
@@ -325,12 +310,8 @@ _GROUPS: dict[str, tuple[Case, ...]] = {
         core("gather (embedding)", lambda tf, x, i: tf.gather(x, i), ROWS, Ints((6,))),
         grad("gather_nd", lambda tf, x, i: tf.gather_nd(x, i), ROWS, Ints((3, 2))),
         op("scatter_nd", lambda tf, i, x: tf.scatter_nd(i, x, (8, 8)), Ints((4, 1)), ROWS),
-        op(
-            "tensor_scatter_nd_update",
-            lambda tf, x, i: tf.tensor_scatter_nd_update(x, i, tf.ones((3, 8))),
-            ROWS,
-            Ints((3, 1)),
-        ),
+        op("tensor_scatter_nd_update",
+            lambda tf, x, i: tf.tensor_scatter_nd_update(x, i, tf.ones((3, 8))), ROWS, Ints((3, 1))),
         op("one_hot", lambda tf, i: tf.one_hot(i, 4), Ints((6,))),
         grad("segment_sum", lambda tf, x, i: tf.math.unsorted_segment_sum(x, i, 4), ROWS, Ints((4,))),
         op("sorted segment_sum", lambda tf, x: tf.math.segment_sum(x, tf.constant([0, 0, 1, 2])), ROWS),
@@ -349,55 +330,31 @@ _GROUPS: dict[str, tuple[Case, ...]] = {
     "spectral": (
         op("fft", lambda tf, x: tf.abs(tf.signal.fft(tf.complex(x, x))), ROWS),
         grad("rfft, irfft", lambda tf, x: tf.signal.irfft(tf.signal.rfft(x)), ROWS),
-        op("stft", lambda tf, x: tf.abs(tf.signal.stft(x, 16, 8)), (2, 64)),
-        op(
-            "mel spectrogram",
-            lambda tf, x: (
-                tf.abs(tf.signal.stft(x, 16, 8)) @ tf.signal.linear_to_mel_weight_matrix(4, 9, 8000)
-            ),
-            (2, 64),
-        ),
+        op("stft", _spectrum, (2, 64)),
+        op("mel spectrogram",
+            lambda tf, x: _spectrum(tf, x) @ tf.signal.linear_to_mel_weight_matrix(4, 9, 8000), (2, 64)),
     ),
     "images": (
         grad("resize, bilinear", lambda tf, x: tf.image.resize(x, (12, 12)), IMAGES),
         op("resize, nearest", lambda tf, x: tf.image.resize(x, (12, 12), "nearest"), IMAGES),
         op("resize, bicubic", lambda tf, x: tf.image.resize(x, (12, 12), "bicubic"), IMAGES),
-        op(
-            "crop_and_resize",
-            lambda tf, x, b: tf.image.crop_and_resize(x, _boxes(tf, b), [0, 1], (4, 4)),
-            IMAGES,
-            (2, 4),
-        ),
-        op(
-            "flip, adjust contrast",
-            lambda tf, x: tf.image.adjust_contrast(tf.image.flip_left_right(x), 2.0),
-            IMAGES,
-        ),
+        op("crop_and_resize",
+            lambda tf, x, b: tf.image.crop_and_resize(x, _boxes(tf, b), [0, 1], (4, 4)), IMAGES, (2, 4)),
+        op("flip, adjust contrast",
+            lambda tf, x: tf.image.adjust_contrast(tf.image.flip_left_right(x), 2.0), IMAGES),
         op("adjust hue", lambda tf, x: tf.image.adjust_hue(x[..., :3], 0.1), IMAGES),
-        op(
-            "extract_patches",
+        op("extract_patches",
             lambda tf, x: tf.image.extract_patches(x, (1, 2, 2, 1), (1, 2, 2, 1), (1, 1, 1, 1), "SAME"),
-            IMAGES,
-        ),
-        op(
-            "non_max_suppression",
-            lambda tf, b, s: tf.image.non_max_suppression(_boxes(tf, b), s, 3),
-            (6, 4),
-            (6,),
-        ),
-        op(
-            "non_max_suppression, padded",
+            IMAGES),
+        op("non_max_suppression",
+            lambda tf, b, s: tf.image.non_max_suppression(_boxes(tf, b), s, 3), (6, 4), (6,)),
+        op("non_max_suppression, padded",
             lambda tf, b, s: tf.image.non_max_suppression_padded(
-                _boxes(tf, b), s, 3, pad_to_max_output_size=True
-            )[0],
-            (6, 4),
-            (6,),
-        ),
-        op(
-            "decode_jpeg",
+                _boxes(tf, b), s, 3, pad_to_max_output_size=True)[0],
+            (6, 4), (6,)),
+        op("decode_jpeg",
             lambda tf, x: tf.io.decode_jpeg(tf.io.encode_jpeg(tf.cast(tf.abs(x[0, ..., :3]), tf.uint8))),
-            IMAGES,
-        ),
+            IMAGES),
     ),
     "random numbers": (
         op("stateless_normal", lambda tf, x: x + tf.random.stateless_normal(ROWS, (1, 2)), ROWS, core=True),
@@ -425,48 +382,21 @@ _GROUPS: dict[str, tuple[Case, ...]] = {
         op("unique", lambda tf, i: tf.unique(i)[0], Ints((6,))),
         op("dynamic_partition", lambda tf, x, i: tf.dynamic_partition(x, i, 4), ROWS, Ints((4,))),
         op("dynamic_stitch", lambda tf, x: tf.dynamic_stitch([[0, 2], [1, 3]], [x[:2], x[2:]]), ROWS),
-        op(
-            "reshape to a computed shape",
-            lambda tf, x, i: tf.reshape(x, tf.stack([i[1] * 0 + 4, -1])),
-            ROWS,
-            Ints((2,)),
-        ),
+        op("reshape to a computed shape",
+            lambda tf, x, i: tf.reshape(x, tf.stack([i[1] * 0 + 4, -1])), ROWS, Ints((2,))),
         op("repeat by computed counts", lambda tf, x, i: tf.repeat(x, i, axis=0), ROWS, Ints((4,))),
         op("range to a computed limit", lambda tf, i: tf.range(i[1]), Ints((2,))),
     ),
     "ragged and sparse": (
-        op(
-            "ragged tensor",
-            lambda tf, x: tf.reduce_sum(
-                tf.RaggedTensor.from_row_lengths(tf.reshape(x, (-1,)), [8, 4, 12, 8]), axis=1
-            ),
-            ROWS,
-        ),
-        op(
-            "ragged to dense",
-            lambda tf, x: tf.RaggedTensor.from_row_lengths(tf.reshape(x, (-1,)), [8, 4, 12, 8]).to_tensor(),
-            ROWS,
-        ),
-        op(
-            "sparse times dense",
-            lambda tf, x: tf.sparse.sparse_dense_matmul(
-                tf.SparseTensor([[0, 1], [2, 3]], [1.0, 2.0], (4, 4)), x
-            ),
-            ROWS,
-        ),
-        op(
-            "sparse to dense",
-            lambda tf, x: tf.sparse.to_dense(tf.SparseTensor([[0, 1], [2, 3]], x[0, :2], (4, 4))),
-            ROWS,
-        ),
+        op("ragged tensor", lambda tf, x: tf.reduce_sum(_ragged(tf, x), axis=1), ROWS),
+        op("ragged to dense", lambda tf, x: _ragged(tf, x).to_tensor(), ROWS),
+        op("sparse times dense",
+            lambda tf, x: tf.sparse.sparse_dense_matmul(_sparse(tf, [1.0, 2.0]), x), ROWS),
+        op("sparse to dense", lambda tf, x: tf.sparse.to_dense(_sparse(tf, x[0, :2])), ROWS),
         op("sparse from dense", lambda tf, x: tf.sparse.from_dense(tf.nn.relu(x)).values, ROWS),
-        op(
-            "embedding_lookup_sparse",
+        op("embedding_lookup_sparse",
             lambda tf, x: tf.nn.embedding_lookup_sparse(
-                x, tf.SparseTensor([[0, 0], [1, 0]], [1, 3], (2, 2)), None, combiner="sum"
-            ),
-            ROWS,
-        ),
+                x, tf.SparseTensor([[0, 0], [1, 0]], [1, 3], (2, 2)), None, combiner="sum"), ROWS),
     ),
     "state": (
         Case("variable, assign_add", _assign, (ROWS,), core=True),
@@ -484,6 +414,7 @@ _GROUPS: dict[str, tuple[Case, ...]] = {
         op("check_numerics", lambda tf, x: tf.debugging.check_numerics(x, "not finite"), ROWS),
     ),
 }
+# fmt: on
 
 CASES: tuple[Case, ...] = tuple(
     replace(case, group=group) for group, cases in _GROUPS.items() for case in cases

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Tuple
+from typing import Any
 
 from ...version_numbers import leading_numbers
 from .. import table
@@ -19,9 +19,9 @@ from .. import table
 NATIVE, JIT, NONE = "native", "jit", "none"
 MEASURED, LISTED = "measured", "build_information"
 
-Capability = Tuple[int, int]
+Capability = tuple[int, int]
 #: A capability and the suffix of the target: `a`, `f` or nothing.
-Target = Tuple[Capability, str]
+Target = tuple[Capability, str]
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,14 @@
 docs/how-to/write-a-check.md describes how a check is written. A source tree has none.
 """
 
+from __future__ import annotations
+
 import functools
 import importlib
 import json
 import pkgutil
 from dataclasses import dataclass
-from typing import Any, Dict, Tuple
+from typing import Any
 
 from ...problems import problem, statement
 from ..check import ERROR, FAIL, OWN, PASS, SKIP, Check, Context, Result, gpu_count
@@ -26,11 +28,11 @@ class Given:
     """
 
     gpus: int
-    host: Dict[str, Any]
-    environment: Dict[str, Any]
+    host: dict[str, Any]
+    environment: dict[str, Any]
 
 
-def _packed() -> Tuple[Check, ...]:
+def _packed() -> tuple[Check, ...]:
     try:
         content = pkgutil.get_data(__name__, FILE)
     except OSError:
@@ -38,7 +40,7 @@ def _packed() -> Tuple[Check, ...]:
     return tuple(_check(entry) for entry in json.loads(content or b"[]"))
 
 
-def _check(entry: Dict[str, Any]) -> Check:
+def _check(entry: dict[str, Any]) -> Check:
     return Check(
         id=entry["id"],
         title=entry["title"],
