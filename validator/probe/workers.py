@@ -157,7 +157,11 @@ class Group:
             for peer in self.peers:
                 if peer.to is None:
                     self._connect(peer)
-                self._accept()
+                with contextlib.suppress(BlockingIOError):
+                    while True:
+                        connection, _ = self._listener.accept()
+                        connection.setblocking(False)
+                        self._incoming.append(_Incoming(connection))
             self.attend()
             if all(peer.here for peer in self.peers):
                 # The connections stay, and don't keep TensorFlow's server from the port.
@@ -180,13 +184,6 @@ class Group:
             return
         peer.to, peer.error = connection, None
         self._send(peer, self._hello)
-
-    def _accept(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                connection, _ = self._listener.accept()
-                connection.setblocking(False)
-                self._incoming.append(_Incoming(connection))
 
     def tell(self, **said: Any) -> None:
         """Say how far this worker is: to all others, now and again with each beat."""
@@ -253,31 +250,27 @@ class Group:
 
     def own_address(self, peer: Peer) -> str | None:
         """Return the address of this machine from which it reaches that worker."""
-        if peer.to is None:
-            return None
-        return _plain(peer.to.getsockname()[0])
+        return None if peer.to is None else _plain(peer.to.getsockname()[0])
 
     def absent(self) -> list[dict[str, Any]]:
         """Return a problem for each worker that did not join, by how far it got."""
+        chosen, found = self.settings, []
         if self.same_rank:
-            return [
-                problem(
-                    "workers_with_same_rank", rank=self.settings.rank, addresses=sorted(set(self.same_rank))
-                )
-            ]
-        return [self._absent(peer) for peer in self.peers if not peer.here]
-
-    def _absent(self, peer: Peer) -> dict[str, Any]:
-        named: dict[str, Any] = {"rank": peer.rank, "address": peer.address}
-        if peer.to is not None:
-            own = self.settings.addresses[self.settings.rank]
-            return problem("worker_does_not_connect", **named, own=own, wait_s=self.settings.wait_s)
-        error = tail(str(peer.error.strerror or peer.error)) if peer.error else ""
-        if isinstance(peer.error, socket.gaierror):
-            return problem("worker_name_unknown", **named, error=error)
-        if peer.hello is not None:
-            return problem("worker_port_closed", **named, error=error)
-        return problem("worker_not_answering", **named, error=error, wait_s=self.settings.wait_s)
+            addresses = sorted(set(self.same_rank))
+            return [problem("workers_with_same_rank", rank=chosen.rank, addresses=addresses)]
+        for peer in (peer for peer in self.peers if not peer.here):
+            named: dict[str, Any] = {"rank": peer.rank, "address": peer.address}
+            error = tail(str(peer.error.strerror or peer.error)) if peer.error else ""
+            if peer.to is not None:
+                named["own"] = chosen.addresses[chosen.rank]
+                found.append(problem("worker_does_not_connect", **named, wait_s=chosen.wait_s))
+            elif isinstance(peer.error, socket.gaierror):
+                found.append(problem("worker_name_unknown", **named, error=error))
+            elif peer.hello is not None:
+                found.append(problem("worker_port_closed", **named, error=error))
+            else:
+                found.append(problem("worker_not_answering", **named, error=error, wait_s=chosen.wait_s))
+        return found
 
 
 def _plain(address: str) -> str:

@@ -17,7 +17,7 @@ from ..check import FULL, TENSORFLOW, Context, Result, check, judged
 from ..child import anonymous_file
 from ..tensorflow_devices import device_type
 from ..training import classifier, compile_model, describe
-from .speed import GRAPH, SIZES, Model, Size, batch, ratios, spread
+from .speed import GRAPH, SIZES, Model, Size, batch, ratios, rounds, spread
 
 
 @contextmanager
@@ -226,7 +226,6 @@ _PREFETCHED = 2
 #: A round has a turn for each batch and feed. A turn has some untimed steps, then some timed ones: while the
 #: others have their turns, the pipeline fills its buffer, and that must not count as its speed.
 _ROUNDS, _SETTLING, STEPS = 9, 2 * _PREFETCHED, 6
-_ENOUGH_S, _LEAST_ROUNDS = 25.0, 3
 #: The share of the best throughput at which a batch counts as filling the device.
 FILLED = 0.9
 MEMORY, PIPELINE = "memory", "pipeline"
@@ -333,10 +332,7 @@ def _measure(tf: Any, kind: str, size: Size, path: str) -> tuple[list[Feed], dic
             skipped[str(examples)] = str(error).splitlines()[0][:200]
             break
         feeds += pair
-    started = time.monotonic()
-    for number in range(_ROUNDS):
-        if number >= _LEAST_ROUNDS and time.monotonic() - started > _ENOUGH_S:
-            break
+    for number in rounds(_ROUNDS, 25.0):
         for feed in feeds if number % 2 else feeds[::-1]:
             take_turn(feed, step)
     return feeds, skipped, device

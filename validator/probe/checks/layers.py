@@ -15,7 +15,7 @@ from ..check import FULL, TENSORFLOW, Context, Result, check, judged, skipped
 from ..comparison import FLOAT32, Results
 from ..tensorflow_devices import device_type, refusal
 from ..training import classifier, compile_model, describe
-from .speed import ratios, spread
+from .speed import ratios, rounds, spread
 
 FULL_PRECISION = "float32"
 UNCOMPILED, COMPILED = "uncompiled", "compiled"
@@ -348,7 +348,6 @@ POLICIES: dict[str, tuple[str, tuple[int, int], float]] = {
 COMPARED = 5
 #: A round is a turn of each policy.
 ROUNDS, STEPS = 9, 10
-_ENOUGH_S, _LEAST_ROUNDS = 60.0, 3
 #: As TensorFlow's profiler recognizes them (kernel_stats_utils.cc, IsKernelUsingTensorCore), and CUTLASS.
 TENSOR_CORES = re.compile(r"884|1688|16816|hmma|xmma|gmma|tensorop", re.IGNORECASE)
 
@@ -431,10 +430,8 @@ def _train_policies(tf: Any) -> Iterator[dict[str, Any]]:
     taken: dict[str, list[float]] = {policy: [] for policy in models}
     for model in models.values():
         _turn(model, data)
-    started, order = time.monotonic(), list(models)
-    for number in range(ROUNDS):
-        if number >= _LEAST_ROUNDS and time.monotonic() - started > _ENOUGH_S:
-            break
+    order = list(models)
+    for number in rounds(ROUNDS, 60.0):
         # Each policy goes first in turn.
         shift = number % len(order)
         for policy in order[shift:] + order[:shift]:

@@ -152,6 +152,18 @@ def ratios(above: Sequence[float], below: Sequence[float]) -> dict[str, float] |
     return spread([left / right for left, right in zip(above, below) if right > 0])
 
 
+def rounds(most: int, enough_s: float) -> Iterator[int]:
+    """Yield the numbers of rounds: three, and up to `most` until `enough_s` seconds are over.
+
+    So a slow machine does fewer rounds instead of timing out.
+    """
+    started = time.monotonic()
+    for number in range(most):
+        if number >= 3 and time.monotonic() - started > enough_s:
+            return
+        yield number
+
+
 MODES = (EAGER, GRAPH, XLA)
 #: Examples in a batch; the next size is tried when the GPU's memory doesn't hold one.
 BATCHES = {"CPU": (32,), "GPU": (128, 32)}
@@ -163,9 +175,6 @@ COMPARED = 5
 _ROUNDINGS = 2 * 2 * 2 * (2 * 8 + 2)
 #: A round is a turn of each mode; a turn is this many steps, whose last loss is read back.
 ROUNDS, STEPS = 15, 5
-#: Seconds after which no further round begins, so that a slow machine does fewer rounds instead of timing
-#: out.
-_ENOUGH_S, _LEAST_ROUNDS = 30.0, 3
 _PROFILED = 3
 
 
@@ -224,10 +233,7 @@ def _measure(tf: Any, kind: str, examples: int) -> dict[str, Any]:
                 # With tracing and compiling.
                 mode.first_step_s = time.perf_counter() - start
             mode.device = loss.device
-    started = time.monotonic()
-    for number in range(ROUNDS):
-        if number >= _LEAST_ROUNDS and time.monotonic() - started > _ENOUGH_S:
-            break
+    for number in rounds(ROUNDS, 30.0):
         # Each mode goes first in turn.
         for mode in modes[number % 3 :] + modes[: number % 3]:
             _turn(tf, kind, mode, images, labels)

@@ -37,32 +37,22 @@ def _packed() -> tuple[Check, ...]:
         content = pkgutil.get_data(__name__, FILE)
     except OSError:
         content = None
-    return tuple(_check(entry) for entry in json.loads(content or b"[]"))
-
-
-def _check(entry: dict[str, Any]) -> Check:
-    return Check(
-        id=entry["id"],
-        title=entry["title"],
-        stage=OWN,
-        run=functools.partial(_run, entry["module"]),
-        limit_s=entry["limit_s"],
-        required=entry["required"],
-    )
+    found = []
+    for entry in json.loads(content or b"[]"):
+        run = functools.partial(_run, entry["module"])
+        limit_s, required = entry["limit_s"], entry["required"]
+        found.append(Check(entry["id"], entry["title"], OWN, run, limit_s, required=required))
+    return tuple(found)
 
 
 def _run(module: str, context: Context) -> Result:
+    """Run a check, which describes its result as `{"outcome": …, "summary": …, "evidence": {…}}`."""
     given = Given(gpu_count(context.facts), context.facts["host"], context.facts["environment"])
     check = importlib.import_module(f"{__name__}.{module}").check
     try:
         returned = check(given)
     except AssertionError as error:
         return Result(FAIL, None, [problem("own_check_failed", summary=str(error) or "an assertion failed")])
-    return _result(returned)
-
-
-def _result(returned: Any) -> Result:
-    """Return the result that a check described as `{"outcome": …, "summary": …, "evidence": {…}}`."""
     wrong = _wrong(returned)
     if wrong is not None:
         return Result(ERROR, statement("own_check_answer", error=wrong))
