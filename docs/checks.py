@@ -1,6 +1,6 @@
 """Write what the documentation says about each check from the code: attributes, codes and their sentences.
 
-`docs/reference/lint.md` is written as a whole, and the page of codes is one of the site. In
+`docs/reference/lint.md` is written as a whole, and the pages of codes and of evidence are the site's. In
 `docs/reference/report.md`, only the rows between the two comments of `TABLE` are replaced.
 `scripts/update-docs` runs this file. If a page is out of date, `tests/test_docs.py` fails.
 """
@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import yaml
+
 from validator.lint.blame import CODES as LINT_CODES
 from validator.probe.check import Check
 from validator.probe.checks import CHECKS
@@ -18,6 +20,7 @@ from validator.problems import CATALOGUE, EITHER, Kind
 
 REFERENCE = Path(__file__).parent / "reference"
 REPORT, LINT = REFERENCE / "report.md", REFERENCE / "lint.md"
+EVIDENCE = Path(__file__).parent / "site" / "evidence.yaml"
 TABLE = re.compile(r"(<!-- generated: checks -->\n).*?(<!-- end -->\n)", re.DOTALL)
 _TABLE_HEAD = """\
 | check | stage | requires | limit | required | depth |
@@ -36,7 +39,19 @@ that other software printed.
 
 This page is generated from `validator/problems.json` when the site is built.
 """
+_EVIDENCE_HEAD = """\
+# Evidence of the checks
 
+What each check of the [report](report.md) writes into `evidence`. After an exception there is also its
+`traceback`; after a `crash` the `signal` or exit `status`, and the `last_lines` that were printed; after a
+`timeout` where it hung.
+
+A time or a ratio that was measured several times has `median`, `q1`, `q3` (quartiles), `min`, `max` and
+`samples` (how many). A *statement* is one of the [codes](codes.md) with its fields. Reports of older probes
+may lack fields.
+
+This page is generated from `docs/site/evidence.yaml` when the site is built.
+"""
 _LINT_HEAD = """\
 # Codes of lint
 
@@ -76,6 +91,25 @@ def codes() -> str:
         name = f"`{group}`" if group in titles else group[0].upper() + group[1:]
         title = f"{titles[group]}\n\n" if group in titles else ""
         parts.append(f"\n## {name}\n\n{title}" + "".join(_section(rows)))
+    return "".join(parts)
+
+
+def fields_of_evidence() -> dict[str, dict[str, str]]:
+    """Return what each field of each check's evidence contains: check -> field -> text."""
+    described = yaml.safe_load(EVIDENCE.read_text(encoding="utf-8"))
+    common = described.pop("common")
+    return {
+        check: {name: text or common[name] for name, text in fields.items()}
+        for check, fields in described.items()
+    }
+
+
+def evidence() -> str:
+    """Return the site's page of evidence, one section for each check."""
+    parts = [_EVIDENCE_HEAD]
+    for check, fields in fields_of_evidence().items():
+        rows = "".join(f"| `{name}` | {text} |\n" for name, text in fields.items())
+        parts.append(f"\n## `{check}`\n\n| field | content |\n|---|---|\n{rows}")
     return "".join(parts)
 
 

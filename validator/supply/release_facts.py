@@ -152,7 +152,6 @@ _CONFIRMED_AFTER = datetime.timedelta(days=30)
 DOCUMENTATION = (
     "docs.causes",
     "docs.checks",
-    "docs.fields",
     "docs.keys",
     "docs.facts",
     "docs.commands",
