@@ -1,4 +1,4 @@
-"""Write the example of docs/how-to/start-an-image.md with what `run --format` writes, and the site's examples.
+"""Write the example of docs/how-to/start-an-image.md and the site's examples of what `run` writes.
 
 An example is a fenced block below a comment that names its format: `<!-- start: compose -->`. The image, the
 host and the directory are made up. `scripts/update-docs` runs this file. If the example is out of date,
@@ -21,8 +21,8 @@ _LANGUAGES = {"compose": "yaml", "devcontainer": "jsonc", "kubernetes": "yaml"}
 _HEAD = """\
 # Files that `run --format` writes
 
-[Start an image](../how-to/start-an-image.md) says how to get such a file for your image and your machine. These
-are for a made-up image, a machine with two H100, and the command `python train.py --epochs 3`.
+[Start an image](../how-to/start-an-image.md) says how to get such a file for your image and machine. These are
+for a made-up image, a machine with two H100, and the command `python train.py --epochs 3`.
 
 This page is generated when the site is built.
 """
