@@ -21,8 +21,8 @@ _LANGUAGES = {"compose": "yaml", "devcontainer": "jsonc", "kubernetes": "yaml"}
 _HEAD = """\
 # Files that `run --format` writes
 
-[Start an image](../how-to/start-an-image.md) says how to get such a file for your image and machine. These are
-for a made-up image, a machine with two H100, and the command `python train.py --epochs 3`.
+[Start an image](../how-to/start-an-image.md) says how to get such a file for your own image. These are for
+a made-up image, a machine with two H100, and the command `python train.py --epochs 3`.
 
 This page is generated when the site is built.
 """
