@@ -94,7 +94,7 @@ def test_a_gpu_is_found_by_its_name_on_the_page_of_the_releases(name: str, capab
 
 def test_the_pages_about_facts_are_current() -> None:
     page = PAGES["docs/reference/facts.md"]
-    assert [match[2] for match in facts.TABLE.finditer(page)] == ["files", "rules"]
+    assert len(facts.TABLE.findall(page)) == 1
     assert facts.page(page) == page, "run scripts/update-docs"
 
 
