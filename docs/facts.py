@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from docs.cited import as_markdown
 from validator.compat import releases
 from validator.compat.facts import DATA, MEASUREMENTS, Row, all_rows, source_line
 from validator.model.prediction import RULES
@@ -106,6 +105,12 @@ def _said(value: Any) -> str:
             for key, inner in value.items()
         )
     return ", ".join(map(_said, value)) if isinstance(value, list) else " ".join(str(value).split())
+
+
+def as_markdown(text: str) -> str:
+    """Return a text as Markdown in a table: its addresses are links, and nothing else is markup."""
+    text = re.sub(r"([|<>*\[\]_`])", r"\\\1", text)
+    return re.sub(r"https://[^\s;)]+", lambda match: f"<{match[0].replace(chr(92), '')}>", text)
 
 
 def _source(key: str) -> str:

@@ -156,7 +156,6 @@ DOCUMENTATION = (
     "docs.facts",
     "docs.commands",
     "docs.releases",
-    "docs.cited",
     "docs.starts",
     "docs.transcripts",
 )
