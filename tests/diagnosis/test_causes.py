@@ -203,16 +203,20 @@ def written(condition: Condition) -> Iterator[str]:
 def its_section_has_its_meaning_and_remedies(entry: CauseEntry) -> None:
     said = section(entry.code)
     assert entry.title in said.replace("\\", "")
-    assert len(re.findall(r"^- \*", said, re.MULTILINE)) == len(entry.remedies)
-    for remedy in entry.remedies:
+    common = [remedy for remedy in entry.remedies if remedy.way in ("any", "host", "pip", "docker")]
+    shown = entry.remedies if len(entry.remedies) <= 3 else common
+    assert len(re.findall(r"^- \*", said, re.MULTILINE)) == len(shown) > 0
+    for remedy in shown:
         assert all(filled_in(command, {}) in said for command in remedy.commands)
 
 
-def the_site_has_its_signs_consequences_and_sources(entry: CauseEntry) -> None:
+def the_site_has_its_signs_consequences_remedies_and_sources(entry: CauseEntry) -> None:
     (said,) = re.findall(rf"^## `{entry.code}`\n(.*?)(?=^## )", signs(), re.MULTILINE | re.DOTALL)
     for condition in (*(sign.when for sign in entry.signs), entry.ruled_out_by):
         assert all(f"`{name}`" in said for name in written(condition))
     assert all(f"(#{code})" in said for code in entry.explains)
+    for remedy in entry.remedies:
+        assert all(filled_in(command, {}) in said for command in remedy.commands)
     assert all(source in said.replace("\\", "") for source in entry.sources)
 
 
@@ -233,7 +237,7 @@ LAWS = (
     signs_that_differ_in_one_part_are_one,
     only_the_system_has_names_and_other_facts_have_ranges,
     its_section_has_its_meaning_and_remedies,
-    the_site_has_its_signs_consequences_and_sources,
+    the_site_has_its_signs_consequences_remedies_and_sources,
     lines_that_are_said_to_show_it_do,
 )
 
