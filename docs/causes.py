@@ -22,7 +22,7 @@ from validator.resources import root_directory
 PATH = root_directory() / "docs" / "causes.md"
 #: Real lines that are shown for one cause, and characters of each. A longer one is only shown, cut, where
 #: there is no shorter one.
-_LINES, _SHORT, _WIDTH = 2, 160, 400
+_LINES, _SHORT, _WIDTH = 2, 120, 400
 #: The words for a way of installing that are not those of its sentence.
 _WAYS = {"any": "any", "host": "host"}
 #: The ways whose remedies the page has for each cause. A cause with few remedies is shown with all of them.
