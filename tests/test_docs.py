@@ -83,6 +83,9 @@ def test_the_exit_codes_are_current() -> None:
 
 def test_the_page_of_the_releases_is_current() -> None:
     assert releases.text() == PAGES["docs/reference/releases.md"], "run scripts/update-docs"
+    heads = [re.findall(r"^\| GPU \| (.*) \|$", page, re.M) for page in (releases.text(), releases.older())]
+    rows = re.findall(r"^\| (\d\S*) \| \d", releases.text(), re.MULTILINE)
+    assert [name for (head,) in heads for name in head.split(" | ")] == rows
 
 
 @pytest.mark.parametrize(("name", "capability"), [("RTX 4090", "8.9"), ("RTX 5090", "12.0"), ("T4", "7.5")])

@@ -21,7 +21,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Link, Navigation
 from mkdocs.structure.pages import Page
 
-from docs import causes, checks, commands, facts, fields, starts, tables
+from docs import causes, checks, commands, facts, fields, releases, starts, tables
 
 ROOT = Path(__file__).parents[2]
 BRANCH = "main"
@@ -52,6 +52,7 @@ def made() -> Mapping[str, str]:
         "reference/evidence.md": checks.evidence(),
         "reference/fact-index.md": facts.index(),
         "reference/fields.md": fields.page(),
+        "reference/older-releases.md": releases.older(),
         "reference/start-files.md": starts.page(),
         "reference/signs.md": causes.signs(),
         **{f"reference/commands/{name}": text for name, text in commands.pages().items()},
