@@ -67,8 +67,8 @@ the table of older releases, too, and `predict --tensorflow 2.14.1` prints it fo
 _OLDER = """\
 # Drivers for older releases
 
-Which drivers run older releases on which GPU; [TensorFlow releases](releases.md) explains the words and has the
-newer ones. This page is generated from `validator/compat/data/` when the site is built.
+Which drivers run older releases on which GPU; [TensorFlow releases](releases.md) explains the words and has
+the newer ones. This page is generated from `validator/compat/data/` when the site is built.
 """
 
 
