@@ -41,7 +41,6 @@ def test_the_pages_about_checks_are_current() -> None:
     page = PAGES["docs/reference/report.md"]
     assert len(checks.TABLE.findall(page)) == 1
     assert checks.report(page) == page, "run scripts/update-docs"
-    assert checks.lint() == PAGES["docs/reference/lint.md"], "run scripts/update-docs"
 
 
 def test_the_page_of_fields_describes_every_document() -> None:

@@ -52,6 +52,7 @@ def made() -> Mapping[str, str]:
         "reference/evidence.md": checks.evidence(),
         "reference/fact-index.md": facts.index(),
         "reference/fields.md": fields.page(),
+        "reference/lint.md": checks.lint(),
         "reference/older-releases.md": releases.older(),
         "reference/start-files.md": starts.page(),
         "reference/signs.md": causes.signs(),

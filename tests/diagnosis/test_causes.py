@@ -188,6 +188,12 @@ def section(code: str) -> str:
     return found[1]
 
 
+def section_of_the_site(code: str) -> str:
+    (said,) = re.findall(rf"^## `{code}`\n(.*?)(?=^## )", signs(), re.MULTILINE | re.DOTALL)
+    assert isinstance(said, str)
+    return said
+
+
 def written(condition: Condition) -> Iterator[str]:
     """Yield the kinds and the named conditions that are written in a condition."""
     if isinstance(condition, Comparison):
@@ -204,14 +210,14 @@ def its_section_has_its_meaning_and_remedies(entry: CauseEntry) -> None:
     said = section(entry.code)
     assert entry.title in said.replace("\\", "")
     common = [remedy for remedy in entry.remedies if remedy.way in ("any", "host", "pip", "docker")]
-    shown = entry.remedies if len(entry.remedies) <= 3 else common
+    shown = entry.remedies if len(entry.remedies) <= 2 else common
     assert len(re.findall(r"^- \*", said, re.MULTILINE)) == len(shown) > 0
     for remedy in shown:
         assert all(filled_in(command, {}) in said for command in remedy.commands)
 
 
 def the_site_has_its_signs_consequences_remedies_and_sources(entry: CauseEntry) -> None:
-    (said,) = re.findall(rf"^## `{entry.code}`\n(.*?)(?=^## )", signs(), re.MULTILINE | re.DOTALL)
+    said = section_of_the_site(entry.code)
     for condition in (*(sign.when for sign in entry.signs), entry.ruled_out_by):
         assert all(f"`{name}`" in said for name in written(condition))
     assert all(f"(#{code})" in said for code in entry.explains)
@@ -221,11 +227,12 @@ def the_site_has_its_signs_consequences_remedies_and_sources(entry: CauseEntry) 
 
 
 def lines_that_are_said_to_show_it_do(entry: CauseEntry) -> None:
-    block = re.search(r"^```text\n(.*?)\n```", section(entry.code), re.DOTALL | re.MULTILINE)
-    for line in block[1].splitlines() if block else ():
-        found = diagnose_log(line.removesuffix(" …")).causes
-        named = {cause.code for cause in found} | {code for cause in found for code in cause.explains}
-        assert entry.code in named, line
+    for said in (section(entry.code), section_of_the_site(entry.code)):
+        block = re.search(r"^```text\n(.*?)\n```", said, re.DOTALL | re.MULTILINE)
+        for line in block[1].splitlines() if block else ():
+            found = diagnose_log(line.removesuffix(" …")).causes
+            named = {cause.code for cause in found} | {code for cause in found for code in cause.explains}
+            assert entry.code in named, line
 
 
 LAWS = (
