@@ -1,6 +1,6 @@
 """Write what the documentation says about each check from the code: attributes, codes and their sentences.
 
-The pages of codes and of evidence are the site's. In `docs/reference/report.md`, only the rows between the two
+The pages of codes and of evidence are the site's. In `docs/reference/report.md`, only the rows between both
 comments of `TABLE` are replaced. `scripts/update-docs` runs this file. If the page is out of date,
 `tests/test_docs.py` fails.
 """
