@@ -308,7 +308,7 @@ def _warnings(spec: ImageSpec, lock: Lock) -> list[str]:
 
 
 ALL = "all"
-#: Those of validator.supply.parts, which takes long to load.
+#: The parts that validator.supply.parts knows, written here because that module takes long to load.
 PARTS = ("facts", "python", "bases", "debian", "layers")
 
 

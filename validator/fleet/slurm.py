@@ -391,7 +391,7 @@ class SlurmFleet:
             str(directory / "job.sh"),
         ]
 
-    # --- what became of a unit ----------------------------------------------------------------------------
+    # --- how a unit ended ---------------------------------------------------------------------------------
 
     def _state(
         self, handle: Handle, entries: list[QueueEntry], results: list[Path], in_queue: bool
@@ -415,7 +415,7 @@ class SlurmFleet:
         if time.monotonic() - since < self._settle_s:
             return State(Phase.RUNNING, "it left the queue; waiting for its result", node)
         if ended is None:
-            # Of a task that is cancelled while it waits, Slurm keeps nothing but the rest of its array.
+            # Slurm forgets a task that is cancelled while it waits, and keeps only the rest of its array.
             if in_queue and not self._shared.outputs(*parts_of(handle)[:2]):
                 return State(Phase.LOST, "it was taken out of the queue", "", Fault.CANCELLED)
             return None

@@ -55,8 +55,8 @@ _STRAY = frozenset({"benchmarks", "docs", "examples", "scripts", "test", "tests"
 def import_names(package: str) -> list[str] | None:
     """Return the names that a distribution's packages and modules are imported by, sorted.
 
-    Of a namespace package, the first packages within it that belong to the distribution. Empty for a
-    distribution without modules, None for one that is not installed.
+    For a namespace package, these are the first packages within it that belong to the distribution. Empty for
+    a distribution without modules, None for one that is not installed.
     """
     try:
         distribution = metadata.distribution(package)
