@@ -42,6 +42,8 @@ _MOST_FILES = 100_000
 #: Bytes of a file whose size nobody says. No wheel is larger.
 _LARGEST_FILE = 16 << 30
 _BLOCK = 1 << 20
+#: Characters of a page in HTML that are parsed at a time, and those that may be one tag.
+_SHARE, _LONGEST_TAG = 64 << 10, 256 << 10
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 #: Seconds before each retry.
 _PAUSES = (0.5, 2.0, 5.0)
@@ -336,7 +338,11 @@ def _parsed(content: bytes, kind: str, project: str) -> list[_File]:
     if kind == "text/html" or kind.endswith("v1+html"):
         links = _Links()
         try:
-            links.feed(content.decode("utf-8", "replace"))
+            text = content.decode("utf-8", "replace")
+            for at in range(0, len(text), _SHARE):
+                links.feed(text[at : at + _SHARE])
+                if len(links.rawdata) > _LONGEST_TAG:
+                    raise ValueError(f"a tag of more than {_LONGEST_TAG >> 10} KiB")
         except (ValueError, AssertionError) as error:
             raise _nonsense(project, str(error)) from None
         return links.files

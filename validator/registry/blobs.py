@@ -442,7 +442,8 @@ class Blobs:
             if answer.status_code == 206 and http.first_byte(answer) not in (None, start):
                 raise HttpFailure(Kind.LOST, "it sends another part than the one that was asked for")
             for part in http.body(answer):
-                yield part[left_out:]
+                if part[left_out:]:
+                    yield part[left_out:]
                 left_out = max(0, left_out - len(part))
 
     def _mounted(self, digest: str, other: Repository) -> bool:

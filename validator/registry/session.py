@@ -196,6 +196,8 @@ def _values(text: str) -> dict[str, str]:
 
 #: Seconds for a small document with all its pages, and without a byte of it.
 DOCUMENT_S, SILENCE_S = 120.0, 30.0
+#: The pages of a list. Registries send from 50 to 1,000 tags on each.
+MOST_PAGES = 1000
 #: Seconds before each retry, unless the registry asks for more.
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 #: The number of retries for a small document: after answers of the registry, and after lost connections.
@@ -348,7 +350,10 @@ class Session:
         The limits of `document` are for all pages together.
         """
         deadline, read, next_page = time.monotonic() + DOCUMENT_S, 0, address
-        while page := self._document("GET", next_page, "*/*", what, most, read, deadline):
+        for _ in range(MOST_PAGES):
+            page = self._document("GET", next_page, "*/*", what, most, read, deadline)
+            if page is None:
+                return
             yield page
             read += len(page.content)
             if page.next_page is None:
@@ -359,6 +364,10 @@ class Session:
                     f"{what}: the registry {self.host} continues the list on another server",
                     hint="tell the registry's operator; nothing was sent to it",
                 )
+        raise ValidatorError(
+            f"{what}: the registry {self.host} sends more than {MOST_PAGES:,} pages",
+            hint="tell the registry's operator",
+        )
 
     def _document(
         self, method: str, address: str, accept: str, what: str, most: int, read: int, deadline: float

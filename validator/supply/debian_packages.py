@@ -155,7 +155,8 @@ def _source_versions(stanzas: str) -> dict[tuple[str, str], str]:
     found = {}
     for stanza in stanzas.split("\n\n"):
         fields = dict(_FIELD.findall(stanza))
-        if named := _SOURCE_VERSION.search(fields.get("Source", "")):
+        named = _SOURCE_VERSION.search(fields.get("Source", ""))
+        if named and {"Package", "Version"} <= fields.keys():
             found[fields["Package"], fields["Version"]] = named[1]
     return found
 

@@ -60,6 +60,7 @@ _CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _RANGE = re.compile(r"(?:bytes=)?0-([0-9]{1,18})")
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-[0-9]{1,18}/(?:\*|[0-9]{1,18})")
+_SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\[\]:]*)(?::[0-9]*)?")
 _UNUSABLE = re.compile(r"[\x00-\x20\x7f]")
 
 
@@ -226,6 +227,8 @@ def joined(base: str, reference: str) -> str:
         address = urljoin(base, reference)
         parts = urlsplit(address)
         host, port = parts.hostname or "", parts.port
+        if not _SERVER.fullmatch(parts.netloc.rpartition("@")[2]):
+            raise ValueError("not a host with a port")
         if ":" in host:
             ipaddress.IPv6Address(host)
         elif host and (len(host) > _LONGEST_HOST or not host.encode("idna")):
