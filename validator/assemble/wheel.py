@@ -25,7 +25,7 @@ from .._vendor.packaging.utils import canonicalize_name
 from .._vendor.packaging.version import Version
 from ..compat.inspect import wheel_name
 from ..errors import InputError, MissingError, ValidatorError
-from ..model.spec import Wheel
+from ..model.lock import Wheel
 from .layers import directories_of, path_problem
 from .zip_directory import BZIP2, DEFLATED, LZMA, Item, ZipError, read_directory
 

@@ -22,9 +22,10 @@ from ..engines.protocol import ProbeRequest
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, ValidatorError
 from ..model import codec
 from ..model.codec import DocumentError, encode
+from ..model.lock import Lock
 from ..model.measurement import Outside, Unread
 from ..model.report import Report, ReportError, read_report
-from ..model.spec import Lock, Variant
+from ..model.spec import Variant
 from ..model.verdict import failed_checks, judge
 from ..registry.names import tag_of
 from ..reports.derived import Changes, derived_text, packages_changed

@@ -23,7 +23,7 @@ from .._vendor.packaging.tags import Tag
 from .._vendor.packaging.version import Version
 from ..compat.inspect import InvalidWheelName, wheel_name
 from ..errors import MissingError
-from ..model.spec import Wheel
+from ..model.lock import Wheel
 from ..system import http
 from ..system.files import full_disk_named
 from ..system.http import HttpFailure, Kind

@@ -21,7 +21,8 @@ from .._vendor.packaging.tags import Tag, compatible_tags, cpython_tags
 from .._vendor.packaging.utils import canonicalize_name
 from ..compat.inspect import InvalidWheelName, wheel_name
 from ..errors import BuildError, InputError, MissingError, ValidatorError
-from ..model.spec import Additions, ImageSpec, LocalWheel, Lock, Wheel
+from ..model.lock import Lock, Wheel
+from ..model.spec import Additions, ImageSpec, LocalWheel
 from ..system import processes, toml
 from ..system.files import says_full_disk
 from ..system.package_sources import PackageSources
