@@ -24,7 +24,8 @@ from validator.engines.protocol import ProbeRequest
 from validator.engines.venv import VenvEngine
 from validator.errors import InputError, MissingError
 from validator.locks import lock_files
-from validator.model.spec import ImageSpec, Lock, Variant
+from validator.model.lock import Lock
+from validator.model.spec import ImageSpec, Variant
 from validator.system import runs
 from validator.system.files import machine_directory
 from validator.system.package_sources import PackageSources

@@ -26,7 +26,8 @@ from .options import (
 
 if TYPE_CHECKING:
     from ..assemble.base_finder import BaseContents
-    from ..model.spec import ImageSpec, Lock
+    from ..model.lock import Lock
+    from ..model.spec import ImageSpec
     from ..registry.client import Registry
 
 

@@ -14,6 +14,7 @@ from ..engines.protocol import Built
 from ..errors import InputError, MissingError, ValidatorError
 from ..locks.lock_files import render
 from ..model.codec import format_timestamp, now_utc
+from ..model.lock import Lock
 from ..model.measurement import (
     Measurement,
     MeasurementError,
@@ -34,7 +35,7 @@ from ..model.record import (
     own_check,
 )
 from ..model.report import Report, ReportError, read_report, versions_of
-from ..model.spec import NO_GPU, ImageSpec, Lock, Variant, cell_identifier
+from ..model.spec import NO_GPU, ImageSpec, Variant, cell_identifier
 from ..model.verdict import judge
 from .recording import Target, asked_for, host_class_of, measurement_key, targets
 from .run import Run, Runner
