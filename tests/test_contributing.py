@@ -77,6 +77,7 @@ def test_the_exercise_changes_at_most_four_files() -> None:
     assert len({CHECK, CHECKS, PROBLEMS, TEST}) == 4
 
 
+@pytest.mark.slow
 def test_the_check_of_the_exercise_runs(changed: Path) -> None:
     [command] = re.findall(r"^\$ \.venv/bin/python -m (validator check .*)$", EXERCISE, re.MULTILINE)
     done = run(changed, *command.split())

@@ -160,6 +160,7 @@ def test_a_project(place: Path) -> None:
     assert list(misfits(found["predictions"], list[PinnedDocument])) == []
 
 
+@pytest.mark.slow
 def test_the_list_of_checks(place: Path) -> None:
     section = PAGE.partition("\n## A check ")[2].partition("\n## ")[0].partition(", as described")[0]
     named = set(re.findall(r"`(\w+)`", section.partition("\n\n")[2]))
