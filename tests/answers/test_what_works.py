@@ -251,7 +251,7 @@ def test_an_old_driver_leaves_an_old_release(
         f"No known fact rules out TensorFlow {release}, but it is not certain that it works."
     )
     [pip] = answer["ways"]
-    assert pip["commands"] == [f'python -m pip install "{each}"' for each in (package, "protobuf<3.21")]
+    assert pip["commands"] == [f'python -m pip install "{package}" "protobuf<3.21"']
     assert pip["notes"] == [f"TensorFlow {release} does not bring CUDA's libraries: install {libraries} too."]
     assert any("has kernels for" in reason["text"] for reason in pip["reasons"])
     assert all("LD_LIBRARY_PATH" not in group["reasons"][0]["text"] for group in pip["newer"])

@@ -157,7 +157,7 @@ def test_without_a_gpu_the_image_is_for_most_of_them_and_the_others_are_named() 
     assert "GPUs from T4 to H" in served and f"({EAGER_ONLY}: B100 to " in served
     # Newer releases with an older cuDNN work there too, but not with XLA.
     assert others[0].startswith("P100, P4, P40 and V100, which need TensorFlow 2.20.0 for XLA: ")
-    assert others[1].startswith("M10, M40, M60 and Tesla M4, which need TensorFlow 2.16.2: ")
+    assert others[1].startswith("M10, M40 and M60, which need TensorFlow 2.16.2: ")
     named = {image.identifier: image for image in shipped().images}
     for other in others:
         options = other.partition(": ")[2].split()

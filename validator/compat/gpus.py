@@ -19,10 +19,9 @@ EMBEDDED = "embedded"
 
 #: What NVML, shops and people write around the name of a model: vendor, brand, form factor, memory size, and
 #: the part of a GPU that MIG or a vGPU gives (`MIG 1g.5gb`, `A100-10C`, `A100-1-5C`).
-#: "Quadro" and "Server" are not in it, because they distinguish models of the same number. A Tesla M4 is not
-#: Apple's M4.
+#: "Quadro" and "Server" are not in it, because they distinguish models of the same number.
 _NOISE = re.compile(
-    r"\b(nvidia|tesla(?! m4\b)|geforce|dgx|hgx|graphics|generation|(max q )?workstation|edition|laptop|gpu"
+    r"\b(nvidia|tesla|geforce|dgx|hgx|graphics|generation|(max q )?workstation|edition|laptop|gpu"
     r"|sxm\d?|pcie|nvl|hbm\d\w?|\d+ ?gb|\d+g|grid|mig\b.*|dgxs|ls|(with )?max q( design)?|(\d )?\d+[abcq]$)\b"
 )
 #: The words of `_NOISE` that nvidia-smi may cut short at the end of a name.
