@@ -55,8 +55,8 @@ def _of_nvidia(tag: str) -> Software:
     if row is None:
         raise InputError(
             f"it is not known what is in nvcr.io/nvidia/tensorflow:{tag or 'latest'}",
-            hint=f"the facts have {', '.join(row['tag'] for row in rows)}; for another tag, give --tensorflow,"
-            " --cuda, --cudnn and --wheel ngc, as its release notes say",
+            hint=f"the facts have {', '.join(row['tag'] for row in rows)}; for another tag, give"
+            " --tensorflow, --cuda, --cudnn and --wheel ngc, as its release notes say",
         )
     contents = (row["tensorflow"], row["python"], row["cuda"], row.get("cudnn"))
     return Software(*contents, wheel=NGC, library_path=True)
