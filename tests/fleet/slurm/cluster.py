@@ -78,8 +78,15 @@ class Cluster:
         self._end(f"SLURMD_NODENAME={name}")
 
     def lose_daemon(self, name: str) -> None:
-        """Kill a daemon. The jobs of a node go on."""
-        os.kill(self.pids[name], signal.SIGKILL)
+        """Kill a daemon. The jobs of a node go on; a controller forgets what it has not saved yet."""
+        self._stop(name, signal.SIGKILL)
+
+    def stop_daemon(self, name: str) -> None:
+        """Stop a daemon. A controller saves the state of its jobs before it ends."""
+        self._stop(name, signal.SIGTERM)
+
+    def _stop(self, name: str, number: signal.Signals) -> None:
+        os.kill(self.pids[name], number)
         os.waitpid(self.pids.pop(name), 0)
 
     def operator(self, *command: str) -> str:

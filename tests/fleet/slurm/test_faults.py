@@ -224,7 +224,7 @@ def test_an_empty_list_of_a_controller_that_is_down_is_not_believed(cluster: Clu
     units = [(unit(number), fake(3)) for number in (70, 71)]
     handles = submitted(fleet, units)
     until(lambda: all(of.phase is Phase.RUNNING for of in fleet.poll(handles).values()), "the jobs")
-    cluster.lose_daemon("slurmctld")
+    cluster.stop_daemon("slurmctld")
     answer = json.loads(cluster.operator("squeue", "--json"))
     assert answer["jobs"] == [] and answer["errors"]
     with pytest.raises(FleetDown, match="Unable to contact slurm controller"):
