@@ -25,7 +25,8 @@ from validator.assemble.layer_table import LayerTable
 from validator.assemble.layers import Encoded, Write, layer_key
 from validator.assemble.wheel_layers import ImagePlan, plan_image, recipe_digest
 from validator.errors import BuildError, InputError, ValidatorError
-from validator.model.spec import Additions, ImageSpec, Lock, Variant
+from validator.model.lock import Lock
+from validator.model.spec import Additions, ImageSpec, Variant
 
 from .bases import CPU, ELF, FILES, GPU, Shelf, ThisPython, base_of, layer, lock_of, set_small_limits
 

@@ -16,7 +16,7 @@ import pytest
 
 from validator.assemble.wheels import Wheelhouse
 from validator.errors import InputError, MissingError
-from validator.model.spec import Wheel
+from validator.model.lock import Wheel
 
 from ..locks.local_index import LocalIndex
 from ..support import small_disk

@@ -16,7 +16,8 @@ from ..compat import drivers, gpus
 from ..compat.facts import UnknownRelease
 from ..compat.kernels import kernels
 from ..compat.releases import Target
-from ..model.spec import ImageSpec, Lock, Variant
+from ..model.lock import Lock
+from ..model.spec import ImageSpec, Variant
 from ..versions import ComputeCapability, CudaVersion, DriverRelease
 from . import image_names
 from .base import Base

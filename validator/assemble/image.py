@@ -15,7 +15,8 @@ from typing import Annotated, Any, Protocol
 import msgspec
 
 from ..errors import BuildError, MissingError
-from ..model.spec import ImageSpec, Lock, Wheel
+from ..model.lock import Lock, Wheel
+from ..model.spec import ImageSpec
 from ..registry.client import Registry
 from ..registry.names import Repository
 from ..system.pools import Meter, map_in_threads, share_arenas

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from validator import problems
+from validator.probe import table
 from validator.probe.check import Context, Result
 from validator.probe.checks import environment
 from validator.probe.collectors import installed
-from validator.probe.tables import table
 
 ROWS = table("variables")["variables"]
 
 
 def run(facts: dict[str, Any], **values: str) -> Result:
     facts["environment"]["variables"] = values
-    return environment.CHECK.run(Context(facts))
+    return environment.environment.run(Context(facts))
 
 
 def problem(facts: dict[str, Any], **values: str) -> tuple[str | None, str | None]:
