@@ -21,7 +21,7 @@ from .targets import DOCUMENTED, ROOT, TARGETS, Target
 
 #: Inputs of the share for each example of a property, of which `--fast` has fewer; and one of so many inputs
 #: that goes through the command line too.
-PER_EXAMPLE, EVERY = 80, 100
+PER_EXAMPLE, EVERY = 80, 40
 
 
 def test_a_share_of_mutated_inputs_ends_as_documented(tmp_path: Path) -> None:
