@@ -200,11 +200,11 @@ def test_a_run_killed_between_creation_and_note_leaves_no_container(endpoint: En
     program = PROBE_IMAGE.replace(
         "engine = ",
         "import os, signal\n"
-        "from validator.engines.docker import ledger\n"
+        "from validator.engines.docker import containers\n"
         "def die(*_):\n"
         "    print(runs.current().directory.name, flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "ledger.created = die\n"
+        "containers.created = die\n"
         "engine = ",
     )
     with running(sys.executable, "-c", program, image, SAY_AND_WAIT.hex()) as process:

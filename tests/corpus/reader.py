@@ -53,6 +53,7 @@ class Entry:
         not show the cause: both of these two are right then
     accept: other answers that the text allows
     harmless: codes of messages to be named as harmless
+    says, never: patterns that the remedies of the first cause must match, and must not match
     miss: why the diagnosis gives a wrong answer, where it is known to do so
     source: where the case was published, such as `tensorflow/tensorflow#16860`
     confirmed: what was found to be the cause, and by whom
@@ -67,6 +68,8 @@ class Entry:
     cause: str | None
     accept: tuple[str, ...] = ()
     harmless: tuple[str, ...] = ()
+    says: tuple[str, ...] = ()
+    never: tuple[str, ...] = ()
     miss: str | None = None
     source: str | None = None
     confirmed: str | None = None

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from validator.dataset.formats import CsvWriter, encoded
 from validator.dataset.rows import Cleaner, check_rows, exported, names_of, record_rows
-from validator.dataset.tables import TABLES, Source
+from validator.dataset.tables import TABLES
 from validator.model.codec import encode
 from validator.model.record import Origin, Record, Verdict
 
@@ -187,9 +187,9 @@ def test_hostile_texts_are_the_same_in_all_formats(tmp_path: Path) -> None:
 
 def csv_of(*texts: str) -> str:
     stream = io.BytesIO()
-    writer = CsvWriter(stream, next(table for table in TABLES if table.name == "sources"))
+    writer = CsvWriter(stream, TABLES["sources"])
     for text in texts:
-        row = Source(text, text, None)
+        row = TABLES["sources"].row(text, text, None)
         writer.add(row, encoded(row))
     return stream.getvalue().decode()
 

@@ -11,7 +11,7 @@ import pytest
 
 from validator import cli
 from validator.compat.releases import releases
-from validator.diagnosis.remedies import for_uv
+from validator.diagnosis.shells import for_uv
 from validator.versions import Range, Version, release_comparer
 
 from . import options, shell
@@ -22,7 +22,13 @@ RELEASED = {
     "numpy": ("1.26.4", "2.4.6"),
     "protobuf": ("3.20.3", "7.36.2"),
     "setuptools": ("81.0.0", "84.2.1"),
-    "keras": (*(f"2.{minor}.0" for minor in (4, 6, 7, 8, 9, 10, 11, 12, 14, 15)), "2.13.1", "3.12.0"),
+    "keras": (
+        *(f"2.{minor}.0" for minor in (4, 6, 7, 8, 9, 10, 11, 12, 14, 15)),
+        "2.13.1",
+        "2.3.1",
+        "2.4.3",
+        "3.12.0",
+    ),
     "tf-keras": ("2.15.0", "2.16.0", "2.17.0", "2.18.0", "2.19.0", "2.20.1", "2.21.0"),
     "tensorflow-metal": ("1.2.0",),
     "nvidia-cuda-nvcc-cu11": ("11.8.89",),

@@ -12,7 +12,8 @@ from validator.diagnosis.causes import CauseEntry, RemedyEntry, causes
 from validator.diagnosis.messages import catalogue
 from validator.diagnosis.observations import Observations
 from validator.diagnosis.read_log import observe
-from validator.diagnosis.remedies import INTERRUPTS, Reader, fitting_remedies, for_uv
+from validator.diagnosis.remedies import INTERRUPTS, Reader, fitting_remedies
+from validator.diagnosis.shells import for_uv
 from validator.diagnosis.text import read_text
 from validator.model.diagnosis import WAYS, Remedy
 
@@ -84,9 +85,10 @@ def ways(cause: CauseEntry, *who: str) -> list[str]:
 def test_the_readers_own_way_comes_first_and_others_stay_out() -> None:
     known = entry(of("any"), of("host"), of("pip"), of("conda"), of("docker"), of("slurm"))
     assert ways(known) == ["any", "host", "pip", "conda", "docker", "slurm"]
-    assert ways(known, "conda") == ["conda", "any", "host"]
+    # pip works in an environment of conda too.
+    assert ways(known, "conda") == ["conda", "any", "host", "pip"]
     assert ways(known, "docker") == ["docker", "any", "host", "pip"]
-    assert ways(known, "slurm", "conda") == ["conda", "slurm", "any", "host"]
+    assert ways(known, "slurm", "conda") == ["conda", "slurm", "any", "host", "pip"]
 
 
 def test_the_nearest_way_stands_in_for_one_without_remedies() -> None:
@@ -114,9 +116,15 @@ def test_nobody_without_root_gets_commands_that_interrupt_others(way: str) -> No
 
 
 def test_nobody_who_rebooted_is_told_to_reboot() -> None:
-    assert reader("I rebooted twice, no change.").rebooted
-    who = Reader(frozenset(), rebooted=True)
-    assert [one.interrupts for one in shown(entry(of("host", "reboot"), of("any")), who)] == [""]
+    reboot = RemedyEntry("host", "Reboot.", ("sudo reboot",), interrupts="reboot")
+    install = RemedyEntry("host", "Install.", ("sudo dnf install x", "sudo reboot"), interrupts="reboot")
+    for text, left in (
+        ("I rebooted twice, no change.", ["Install."]),
+        ("I rebooted last week, and since today it fails.", ["Reboot.", "Install."]),
+    ):
+        seen = observe(read_text(text), catalogue())
+        found = fitting_remedies(entry(reboot, install), MappingProxyType({}), seen, Reader.of(seen))
+        assert [one.says.split(" A reboot")[0] for one in found] == left
 
 
 def test_a_reader_with_uv_gets_its_commands() -> None:

@@ -61,14 +61,14 @@ def test_the_challenge_is_repeated_in_the_report(arguments: tuple[str, ...]) -> 
 
 def test_a_quick_run_has_what_a_verdict_needs_and_a_full_one_everything() -> None:
     assert all(check.depth == "quick" for check in CHECKS if check.required)
-    assert [check.id for check in cli._selected([], [], "full")] == [check.id for check in CHECKS]
+    assert [check.id for check in cli.selected([], [], "full")] == [check.id for check in CHECKS]
     quick = [check.id for check in CHECKS if check.depth == "quick"]
-    assert [check.id for check in cli._selected([], [], "quick")] == quick
+    assert [check.id for check in cli.selected([], [], "quick")] == quick
 
 
 def test_a_check_that_is_named_runs_at_any_depth() -> None:
     for check in CHECKS:
-        assert cli._selected([check.id], [], "quick") == [check]
+        assert cli.selected([check.id], [], "quick") == [check]
 
 
 def test_progress_goes_only_to_standard_error() -> None:

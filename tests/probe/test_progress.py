@@ -50,5 +50,5 @@ def test_a_run_that_is_cut_short_still_says_what_was_skipped(
 
     monkeypatch.setattr(stages, "run", run)
     with pytest.raises(KeyboardInterrupt):
-        cli._probe([BY_ID["lock_match"]], cli._Lock(None, ()), 60.0, None)
+        cli.probe([BY_ID["lock_match"]], None, (), 60.0, None)
     assert capsys.readouterr().err == "lock_match: skip: no lock was given\n"

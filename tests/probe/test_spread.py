@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from validator.probe.speed import ratios, spread
+from validator.probe.checks.speed import ratios, spread
 
 
 def test_the_spread_of_samples() -> None:

@@ -208,7 +208,7 @@ def test_no_worker_outlives_the_supervisor(number: int, facts: dict[str, Any]) -
 import signal, sys
 from tests.probe.test_supervision import *
 from validator.probe import cli
-signal.signal(signal.SIGTERM, cli._terminated)
+signal.signal(signal.SIGTERM, cli.terminated)
 stage = Stage(HOST, [BY_ID["pid"]], progress=Progress(print), registry="fake_checks",
               environment={{**os.environ, "PYTHONPATH": str(FAKES)}})
 stage.log.add = lambda data: (sys.stdout.write(data.decode()), sys.stdout.flush())

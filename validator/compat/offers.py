@@ -7,6 +7,7 @@ installation with `_installation`, and `judge` caches what it says.
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 from ..model.prediction import (
     EAGER,
     LINUX,
+    MACOS,
     PYPI,
     WINDOWS,
     WSL2,
@@ -156,15 +158,20 @@ def first_usable(
 
 # A diagnosis asks for it once for each remedy.
 @functools.lru_cache(maxsize=1024)
-def newest_that_works(host: Host, python: str | None) -> Installation | None:
+def newest_that_works(host: Host, python: str | None, other_than: str | None = None) -> Installation | None:
     """Return the newest stable release that pip can install on a machine and that works there.
 
-    python: the machine's, or None. A release that finds CUDA's libraries by itself is preferred to a newer
-    one that does not. A release for the machine's Python is preferred to one that needs another Python. A
-    release that works only for eager operations comes last. If facts about the machine are missing, return
-    the newest release that nothing speaks against. Return None if there is none.
+    python: the machine's, or None. other_than: a release that is not the answer. A release that finds CUDA's
+    libraries by itself is preferred to a newer one that does not. A release for the machine's Python is
+    preferred to one that needs another Python. A release that works only for eager operations comes last. If
+    facts about the machine are missing, return the newest release that nothing speaks against. Return None if
+    there is none.
     """
-    stable = [release for release in reversed(releases()) if not release.prerelease]
+    stable = [
+        release
+        for release in reversed(releases())
+        if not release.prerelease and release.version != other_than
+    ]
     pythons = dict.fromkeys((loose_values.minor(python), None))
     by_path = [(release, path) for path in (False, True) for release in stable]
     by_release = [(release, path) for release in stable for path in (False, True)]
@@ -195,13 +202,14 @@ def candidate_that_works(host: Host, python: str | None) -> Installation | None:
 def same_or_newest(host: Host, software: Software) -> Installation | None:
     """Return the release in use if it works on the machine with the libraries it was built for.
 
-    Otherwise return the newest that does, or None if there is none.
+    Otherwise return the newest of its series that does, or else the newest of all, or None if there is none.
     """
     own = release_of_any_age(software.tensorflow or "")
     if own in releases() and not own.prerelease:
-        for library_path in (False, True):
-            chosen = _works(host, own, loose_values.minor(software.python), library_path)
-            if chosen is not None:
+        series = [one for one in reversed(releases()) if one.minor == own.minor and one != own]
+        for release, library_path in itertools.product((own, *series), (False, True)):
+            chosen = _works(host, release, loose_values.minor(software.python), library_path)
+            if chosen is not None and not chosen.release.prerelease:
                 return chosen
     return newest_that_works(host, software.python)
 
@@ -526,16 +534,24 @@ def _floors() -> tuple[DriverRelease, ...]:
 NVIDIA_DIRECTORIES = 'glob.glob(sysconfig.get_path("purelib") + "/nvidia/*/lib")'
 #: The reader's own release with the libraries that it was built for, or the newest that works if it doesn't.
 KEEP = "pin_to_keep"
+#: The newest release that works and is not the reader's own, which the answer rules out.
+OTHER = "pin_of_another"
+#: Which other releases work with which drivers, for a reader whose driver is not known.
+BY_DRIVER = "releases_by_driver"
 #: The Python of a new environment, so that the reader's own does not limit the release.
 PYTHON = "python_that_works"
-PLACEHOLDERS = frozenset({"release_that_works", "pin_that_works", KEEP, PYTHON})
+PLACEHOLDERS = frozenset({"release_that_works", "pin_that_works", KEEP, OTHER, BY_DRIVER, PYTHON})
 
 #: The Python of an environment that a command makes.
 _NEW_PYTHON = re.compile(r"\bpy(?:thon)?[ =:]?-?(3\.\d+)")
 #: Ways in which commands run in an image and not in the reader's shell.
 _IN_IMAGES = frozenset({"docker", "podman", "compose", "kubernetes", "apptainer"})
-#: The Python whose pip a command runs: `tf/bin/python`, `py -3.10`, `!python` in a notebook.
-_INSTALLER = re.compile(r"(?P<python>(?:\S*python[\d.]*|py(?: -3[\d.]*)?)) -m pip install")
+#: The Python whose pip a command runs: `tf/bin/python`, `py -3.10`, `!python` in a notebook; or the directory
+#: of the environment that uv installs into.
+_INSTALLER = re.compile(
+    r"(?P<python>(?:\S*python[\d.]*|py(?: -3[\d.]*)?)) -m pip install"
+    r"|uv pip install --python (?P<directory>\S+)"
+)
 _CONFIGURE_LOADER = (
     f"""RUN {{}} -c 'import glob, sysconfig; print("\\n".join({NVIDIA_DIRECTORIES}))'"""
     " > /etc/ld.so.conf.d/nvidia-wheels.conf && ldconfig   # in the Dockerfile"
@@ -565,16 +581,21 @@ def filling(
     """
     host, software = _target(way, names, commands, host, software)
     keeps = KEEP in names
-    chosen = same_or_newest(host, software) if keeps else newest_that_works(host, software.python)
+    excluded = software.tensorflow if OTHER in names else None
+    newest = None if keeps else newest_that_works(host, software.python, excluded)
+    chosen = same_or_newest(host, software) if keeps else newest
     if chosen is None:
         return None
+    if BY_DRIVER in names:
+        by_driver = releases_by_driver(host, software)
+        return Filling({BY_DRIVER: by_driver}) if by_driver else None
     values = {
         "release_that_works": chosen.release.version,
-        "pin_that_works": chosen.requirement,
-        KEEP: chosen.requirement,
+        **dict.fromkeys(("pin_that_works", KEEP, OTHER), chosen.requirement),
         PYTHON: chosen.python,
     }
     other = _of_another_release(host, software, chosen) if keeps else ()
+    other = (*other, *_conditions(chosen, host))
     installs = any("pip install" in command for command in commands)
     # conda's own packages of CUDA.
     has_cuda = any("cudatoolkit=" in command for command in commands)
@@ -585,8 +606,7 @@ def filling(
     before: tuple[str, ...] = ()
     if needs_another_python(chosen, software.python):
         notes, before = _with_python(way, chosen, in_image, host.system == WINDOWS)
-    named = any("/nvidia/*/lib" in command for command in commands)
-    after = tuple(_after(chosen, commands, in_image, named))
+    after = tuple(_after(chosen, commands, in_image))
     return Filling(values, (*other, *notes, *notes_about(chosen, has_cuda=has_cuda)), before, after)
 
 
@@ -613,18 +633,51 @@ def _target(
     return host, software
 
 
+def releases_by_driver(host: Host, software: Software) -> str:
+    """Return which release works with which driver branches: `2.16.2 with R525 to R535, …`; may be empty.
+
+    host: a machine whose driver is not known. The branches with which the software's own release works are
+    left out.
+    """
+    numbers = [branch.number for branch in drivers.branches()]
+    own = software.tensorflow or ""
+    fails = [one for one in numbers if why_not(_with(host, DriverRelease(one)), software.python, own)]
+    found = []
+    for number in fails if release_of_any_age(own) in releases() else numbers:
+        works = newest_that_works(_with(host, DriverRelease(number)), software.python, own)
+        found.append((works.release.version if works else "", number))
+    parts = []
+    for version, group in itertools.groupby(found, key=lambda pair: pair[0]):
+        span = [number for _, number in group]
+        last = " or newer" if span[-1] == numbers[-1] else f" to R{span[-1]}" if len(span) > 1 else ""
+        parts += [f"{version} with R{span[0]}{last}"] if version else []
+    return ", ".join(parts)
+
+
+@functools.lru_cache(maxsize=256)
+def _conditions(chosen: Installation, host: Host) -> tuple[str, ...]:
+    """Return under which conditions a release works, as far as they depend on facts that are not known."""
+    release, needs = chosen.release, []
+
+    def works(machine: Host) -> bool:
+        return _works(machine, release, chosen.python, chosen.library_path, chosen.eager_only) is not None
+
+    if not host.names_driver and host.system != MACOS:
+        branches = (branch.number for branch in drivers.branches())
+        oldest = next((one for one in branches if works(_with(host, DriverRelease(one)))), None)
+        needs += [f"driver {oldest} or newer"] if oldest else []
+    if not host.names_gpu and host.system != MACOS:
+        known = sorted({gpu.compute_capability for gpu in gpus.gpus()})
+        usable = [one for one in known if works(replace(host, gpu=None, capability=str(one)))]
+        needs += [f"a GPU of compute capability {usable[0]} to {usable[-1]}"] if usable else []
+    return (f"TensorFlow {release.version} needs {' and '.join(needs)}.",) if needs else ()
+
+
 def _of_another_release(host: Host, software: Software, chosen: Installation) -> tuple[str, ...]:
     """Return what to say if a release that should keep the reader's own may be another one."""
     version, own = chosen.release.version, software.tensorflow
     if own is None:
-        if host.names_gpu and host.names_driver:
-            says = f"Your release of TensorFlow is not known. {version} should work on this GPU and driver."
-        else:
-            says = (
-                "Your release of TensorFlow, and your GPU or driver, are not known. No known fact rules out"
-                f" {version}."
-            )
-        return (f"{says} To keep your release, write its version instead.",)
+        return ("Your release of TensorFlow is not known: to keep it, write its version instead.",)
     if release_of_any_age(own) == chosen.release:
         return ()
     why = why_not(host, software.python, own)
@@ -643,10 +696,12 @@ def export_library_path(python: str) -> str:
     return f"export LD_LIBRARY_PATH=$({python} -c '{code}')"
 
 
-def _installer(commands: Sequence[str]) -> str:
-    """Return the Python into which the commands install a release, as they name it."""
-    named = (match["python"] for command in commands for match in _INSTALLER.finditer(command))
-    return next(named, "python")
+def _installer(commands: Sequence[str]) -> tuple[str, str]:
+    """Return the Python into which the commands install a release, and the command that installs there."""
+    match = next(filter(None, (_INSTALLER.search(command) for command in commands)), None)
+    if match is None:
+        return "python", "python -m pip install"
+    return match["python"] or f"{match['directory']}/bin/python", match[0]
 
 
 def _with_python(
@@ -666,14 +721,14 @@ def _with_python(
     return notes, (f"uv venv --seed --python {python} tf-gpu && . tf-gpu/bin/activate",)
 
 
-def _after(chosen: Installation, commands: Sequence[str], in_image: bool, named: bool) -> Iterator[str]:
-    """Yield the commands that complete the installation.
-
-    commands: those that install the release. named: they already tell the loader about NVIDIA's wheels.
-    """
-    run, python = "RUN " if in_image else "", _installer(commands)
+def _after(chosen: Installation, commands: Sequence[str], in_image: bool) -> Iterator[str]:
+    """Yield the commands that complete the installation which the commands make."""
+    python, install = _installer(commands)
+    # They may already tell the loader about NVIDIA's wheels.
+    named = any("/nvidia/*/lib" in command for command in commands)
+    run = "RUN " if in_image else ""
     for wanted in (*chosen.besides, *chosen.afterwards):
         if not any(f'"{wanted}"' in command for command in commands):
-            yield f'{run}{python} -m pip install "{wanted}"'
+            yield f'{run}{install} "{wanted}"'
     if chosen.library_path and not named:
         yield _CONFIGURE_LOADER.format(python) if in_image else export_library_path(python.lstrip("!"))

@@ -109,7 +109,8 @@ class RemedyEntry:
     """Like `model.diagnosis.Remedy`, with `{placeholders}` for observed values.
 
     when: it fits unless this is false. interrupts: what it interrupts for others, a key of
-    `remedies.INTERRUPTS`; empty if nothing.
+    `remedies.INTERRUPTS`; empty if nothing. first: it solves most cases of the cause, so it comes before the
+    reader's own way. capability: of the GPUs that it is for, assumed where the reader's is not known.
     """
 
     way: str
@@ -117,6 +118,8 @@ class RemedyEntry:
     commands: tuple[str, ...]
     when: Condition = ALWAYS
     interrupts: str = ""
+    first: bool = False
+    capability: str | None = None
 
     @cached_property
     def placeholders(self) -> frozenset[str]:
@@ -196,5 +199,30 @@ def _sign(entry: Any, language: Language, where: str) -> Sign:
 
 def _remedy(entry: Mapping[str, Any], language: Language, where: str) -> RemedyEntry:
     when = language.parse(entry["when"], f"{where}.when") if "when" in entry else ALWAYS
-    commands = tuple(entry.get("commands", ()))
-    return RemedyEntry(entry["way"], entry["says"], commands, when, entry.get("interrupts", ""))
+    return RemedyEntry(**{**entry, "when": when, "commands": tuple(entry.get("commands", ()))})
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule of the law of remedies: which commands can't help a reader, whatever the cause.
+
+    commands: a pattern of commands; empty if the rule is about the remedies of `ways`. A remedy is left out
+    with a command that matches. alone: only if all of its commands do. only: the command is left out alone.
+    instead: what to say in place of what is left out, if anything.
+    """
+
+    ruled_out_by: Condition
+    commands: str = ""
+    ways: tuple[str, ...] = ()
+    alone: bool = False
+    only: bool = False
+    instead: str = ""
+
+
+@functools.cache
+def law() -> tuple[Rule, ...]:
+    """Return the rules of the law of remedies."""
+    return tuple(
+        Rule(**{**row, "ruled_out_by": language().parse(row["ruled_out_by"], f"law[{number}]")})
+        for number, row in enumerate(messages.section("law"))
+    )

@@ -50,6 +50,7 @@ FAMILIES = (
     "performance",
     "harmless",
     "facts",
+    "remedies",
     "unknown",
     "said",
 )
@@ -67,6 +68,7 @@ def content() -> str:
     sections = {
         "messages": [_message(family, row) for family, row in messages()],
         "causes": _causes(),
+        "law": list(rows("law")),
         "report": read_yaml(DATA / "report.yaml"),
         "cuda_errors": read_yaml(DATA / "cuda_errors.yaml"),
     }

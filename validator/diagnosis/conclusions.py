@@ -18,7 +18,16 @@ from ..compat.releases import release_of_any_age
 from ..model.prediction import Outcome
 from ..versions import ComputeCapability, leading_numbers
 from .messages import CUDA_ERROR, CUINIT
-from .observations import DISTRIBUTIONS, Observation, Observations, normalized, on_windows, release
+from .observations import (
+    DISTRIBUTIONS,
+    Certainty,
+    Observation,
+    Observations,
+    normalized,
+    on_windows,
+    package,
+    release,
+)
 
 #: The first compute capability that the newest wheels have kernels for (2.17 dropped 5.x).
 _OLDEST = ComputeCapability(6, 0)
@@ -27,6 +36,8 @@ _ANY_DRIVER = 9999
 #: Source files that were moved in 2.12, as its log lines name them.
 _BEFORE_2_12 = re.compile(r"\btensorflow/stream_executor/")
 _PYTHON = re.compile(r"python ?(3\.\d{1,2})", re.IGNORECASE)
+#: A line of a list of packages that names the toolkit.
+_TOOLKIT = re.compile(r"\bcudatoolkit\b", re.IGNORECASE)
 #: Conda builds without CUDA.
 _CPU_BUILD = re.compile(r"(eigen|mkl|cpu)_")
 #: A process that uses this many MiB leaves little for others.
@@ -152,6 +163,30 @@ def driver_parts(observations: Observations) -> None:
         numbers = {leading_numbers(version) for version in versions.values()}
         if len(numbers) == 2 and () not in numbers and len({len(parts) for parts in numbers}) == 1:
             observations.conclude("driver_versions_differ", versions, library, kernel)
+
+
+def driver_in_logs(observations: Observations) -> None:
+    """Add the driver that TensorFlow itself reports: the kernel module's, or else that of libcuda, which may
+    come from a cuda-compat package."""
+    reported = observations.first("kernel_driver_version") or observations.first("libcuda_version")
+    if reported is not None and not observations.has("driver"):
+        observations.conclude("driver", reported.values, reported)
+
+
+def cuda_of_the_machine(observations: Observations) -> None:
+    """Add the CUDA version that the driver supports, if a person states it next to a list of packages that
+    names the toolkit in another version."""
+    stated = [one for one in observations.of("cuda") if one.certainty is Certainty.STATED]
+    toolkits = [package(observations, "cudatoolkit"), *(one for one in stated if _TOOLKIT.search(one.text))]
+    toolkit = next((one for one in toolkits if one is not None), None)
+    if toolkit is None or observations.has("driver_cuda") or observations.has("driver"):
+        return
+    version = toolkit.values["version"]
+    for one in stated:
+        if one not in toolkits and leading_numbers(one.values["version"])[:2] < leading_numbers(version)[:2]:
+            observations.conclude("driver_cuda", one.values, one)
+            observations.prefer(toolkit if toolkit.kind == "cuda" else one)
+            return
 
 
 def systems(observations: Observations) -> None:
@@ -290,16 +325,16 @@ def model_of_another_release(observations: Observations) -> None:
 def tensorflow_packages(observations: Observations) -> None:
     """Add builds without CUDA, and several distributions that overwrite one another's files."""
     installed: dict[str, Observation] = {}
-    for package in observations.of("package"):
-        name, version = normalized(package.values["name"]), package.values["version"]
-        build = package.values.get("build", "")
+    for one in observations.of("package"):
+        name, version = normalized(one.values["name"]), one.values["version"]
+        build = one.values.get("build", "")
         if name in DISTRIBUTIONS:
-            installed.setdefault(name, package)
+            installed.setdefault(name, one)
         # The name of a conda build says by itself whether it has CUDA.
         if name == "tensorflow" and not build and trait_holds("gpu-in-own-package", tensorflow=version):
-            observations.conclude("build_without_cuda", {"build": f"tensorflow {version}"}, package)
+            observations.conclude("build_without_cuda", {"build": f"tensorflow {version}"}, one)
         if name in ("tensorflow", "tensorflow-base") and _CPU_BUILD.match(build):
-            observations.conclude("build_without_cuda", {"build": build}, package)
+            observations.conclude("build_without_cuda", {"build": build}, one)
     for name in ("tensorflow-cpu", "tf-nightly-cpu"):
         if list(installed) == [name]:
             observations.conclude("build_without_cuda", {"build": name}, installed[name])
@@ -335,6 +370,22 @@ def memory_in_use(observations: Observations) -> None:
         used, total = (_number(value, _MIB_DIGITS) for value in values.values())
         if used and total and used * 2 > total:
             observations.conclude("memory_mostly_used", values, row)
+
+
+def little_of_the_card(observations: Observations) -> None:
+    """Add a device with less than a quarter of the card's memory, unless the program sets a limit itself."""
+    sizes = (one.values.get("size") or one.values["named"] for one in observations.of("card_memory"))
+    totals = [_gib(size) for size in sizes]
+    total = max((size for size in totals if size), default=None)
+    for device in observations.of("gpu_created"):
+        free = _number(device.values.get("memory", ""), _MIB_DIGITS)
+        if total and free and free * 4 < total << 10 and not observations.has("memory_limit_set"):
+            values = {"free": str(free), "total": f"{total} GB", "name": device.values["name"]}
+            observations.conclude("little_of_the_card", values, device)
+
+
+def _gib(size: str) -> int:
+    return round(float(size)) if re.fullmatch(r"\d{1,3}(?:\.\d+)?", size) else 0
 
 
 def whole_memory_refused(observations: Observations) -> None:
@@ -410,6 +461,8 @@ RULES = (
     visible_devices,
     gpu_newer_than_cuda,
     driver_parts,
+    driver_in_logs,
+    cuda_of_the_machine,
     compat_library,
     no_reason_given,
     systems,
@@ -422,6 +475,7 @@ RULES = (
     tensorflow_packages,
     slurm_job,
     memory_in_use,
+    little_of_the_card,
     whole_memory_refused,
     keras_backend,
     library_files,

@@ -16,14 +16,14 @@ from ..compat.releases import newest_with_cuda, release_of_any_age
 from ..conditions import Find
 from ..model.diagnosis import GPU_USED, NO_FAULT, NOT_SHOWN, Cause, Diagnosis, FailingReason, Harmless
 from ..model.diagnosis import UNRECOGNIZED as UNRECOGNIZED_FAULT
-from ..model.prediction import Host
+from ..model.prediction import LINUX, WSL2, Host
 from ..versions import major
 from . import read_log, remedies, text
 from .causes import CERTAIN, LIKELY, POSSIBLE, STRENGTHS, CauseEntry, Sign, causes, finder, language
 from .combination import is_judged, judge
 from .conclusions import capability, conclude, newest_release_for, requested_cudart
 from .messages import FAULT, SAID, UNRECOGNIZED, catalogue, printed
-from .observations import Observation, Observations, on_windows, tensorflow
+from .observations import Observation, Observations, tensorflow
 from .remedies import Reader, fitting_remedies
 from .situation import read_host, read_software
 
@@ -374,7 +374,7 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
     compiled = observations.value("cudnn_version_mismatch", "compiled") or ""
     cudnn = compiled if "." in compiled else build.cudnn if build else ""
     gpu_capability = capability(observations) or ""
-    system = "windows" if on_windows(observations) else facts.get("os", "")
+    system = read_host(observations).system or ""
     requirements = {
         "tensorflow_minor": loose_values.minor(release) or "",
         "cuda_needed": build.cuda if build else "",
@@ -384,10 +384,10 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
         "driver_branch": major(facts.get("driver", "")),
         "capability": gpu_capability,
         "release_for_gpu": newest_release_for(gpu_capability) or "",
-        "system": system,
+        "system": LINUX if system == WSL2 else system,
     }
     # The extra asks for NVIDIA's wheels of CUDA, which exist only for Linux.
-    extra = {"extra": "[and-cuda]" if system in ("", "linux") else ""}
+    extra = {"extra": "[and-cuda]" if system in ("", LINUX, WSL2) else ""}
     return extra | {name: value for name, value in requirements.items() if value}
 
 

@@ -24,8 +24,7 @@ PATH = DATA / "compiled.json"
 
 @functools.cache
 def section(name: str) -> Any:
-    """Return one part of the data: `messages`, `causes`, `conditions`, `report`, `cuda_errors` or
-    `older`."""
+    """Return one part of the data: `messages`, `causes`, `law`, `conditions`, `report` or `cuda_errors`."""
     return _document()[name]
 
 
@@ -128,12 +127,16 @@ class Catalogue:
         """Return the messages that a line shows, in the catalogue's order.
 
         If the line also reports a fault, that comes last: as `unrecognized` if the line shows nothing else,
-        as `fault` if it does, and not at all if what it shows is harmless. A CUDA error in a harmless
-        line does not count.
+        as `fault` if it does, and not at all if what it shows is harmless. A CUDA error in a harmless line
+        does not count, and neither does a version of CUDA that it advises.
         """
         matching = [self.messages[position] for position in self._finder.matching(line)]
         if any(message.harmless for message in matching):
-            matching = [message for message in matching if message.kind != _ERROR]
+            matching = [
+                message
+                for message in matching
+                if message.kind != _ERROR and (message.kind, message.certainty) != ("cuda", Certainty.STATED)
+            ]
         told = [message for message in matching if message.kind not in _FAULTS]
         if len(told) == len(matching):
             return told

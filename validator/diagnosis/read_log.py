@@ -42,6 +42,8 @@ _STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: |[IWEF]\d{4} \d\d:\
 _PROGRAM = re.compile(
     r"\.(?:cc|cpp|go):|Warning: |^\s*(?:\[?\d{4}-\d\d-\d\d[ T]\d\d:|[IWEF]\d{4} |INFO\b|File \"|https?://\S*$)"
 )
+#: A line of a traceback that names a file. The next line is code, which shows no symptom.
+_FRAME = re.compile(r'\s*File "[^"]*", line \d+')
 #: The beginning of a line that a program logged.
 _LOGGED = re.compile(r"\s*(?:\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d|[IWEF]\d{4} |[IWEF] tensorflow/)")
 
@@ -100,6 +102,7 @@ class _Reader:
         self._titled: list[Observation] = []
         self._single: dict[str, list[tuple[int, Observation]]] = defaultdict(list)
         self._first_fault = 0
+        self._after_frame = False
         self._found = Observations()
         self._meanings: dict[str, _Meaning] = {}
         self._explained: dict[int, set[str]] = defaultdict(set)
@@ -108,12 +111,15 @@ class _Reader:
     def read(self, line: Line) -> bool:
         """Add what a line shows by itself. Return whether it reports the end of a process."""
         meaning = self._meaning(line)
+        is_code = self._after_frame
+        self._after_frame = _FRAME.match(line.text) is not None
         if meaning is None:
             return False
         if meaning.shows_fault and not self._first_fault:
             self._first_fault = line.number
         for observation in meaning.counted:
-            self._add(observation, line.number)
+            if not (is_code and observation.kind == SAID):
+                self._add(observation, line.number)
         if meaning.explaining:
             self._explained[line.number] |= meaning.explaining
         self._unrecognized += [(line.number, observation) for observation in meaning.unrecognized]

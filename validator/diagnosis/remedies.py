@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..compat.offers import PLACEHOLDERS, Filling, filling, nothing_works
 from ..model.diagnosis import CAUSE_FOUND, GPU_USED, NO_FAULT, NO_GPU_LISTED, NOT_SHOWN, UNRECOGNIZED, Remedy
 from ..model.prediction import Outcome, Prediction
-from .causes import CauseEntry, RemedyEntry, chosen_finder, finder, language
+from ..versions import leading_numbers
+from .causes import CauseEntry, RemedyEntry, chosen_finder, finder, language, law
 from .observations import Observations, on_windows
+from .shells import for_engine, for_notebook, for_powershell, for_uv, of_program
 from .situation import read_host, read_software
 
 # Decide what kind of answer was found, what to do next, and which command finds out more.
@@ -135,33 +137,45 @@ _SHOWN_BY = {
     "container_cli_error": "docker",
     "cgroup_lost_gpu": "docker",
 }
-_UV = re.compile(r"\buv (?:pip|add|sync|run|venv)\b")
-#: A command of pip that uv has too.
-_PIP_COMMAND = re.compile(
-    r"(?P<python>[\w./\\-]*\bpython3?) -m pip"
-    r" (?P<name>install|uninstall|list|show|freeze|check)\b(?P<rest>[^&|;#]*)"
-)
-#: Options of pip that have another name in uv, or none.
-_UV_OPTIONS = {"-y": "", "--yes": "", "--force-reinstall": "--reinstall", "--no-cache-dir": "--no-cache"}
-_PIP_OPTION = re.compile(rf" ({'|'.join(_UV_OPTIONS)})(?=\s|$)")
+_UV = re.compile(r"\b(?:uv (?:pip|add|sync|run|venv)|poetry (?:add|install|run))\b")
+#: The kind that is observed if the build of an image fails.
+_BUILDS = "docker_build_failed"
+#: A line of a Python program that sets a variable of the environment.
+_PROGRAM_SETS = re.compile(r"\benviron(?:\[[^\]]+\]\s*=|\.setdefault\()|\bputenv\(")
 
 
 @dataclass(frozen=True)
 class Reader:
     """The known facts about the person who reads the diagnosis.
 
-    ways: how TensorFlow was installed and is started; empty if nothing is known. rebooted: the person says
-    that the machine was rebooted. doctor: the command that runs the probe in their environment.
+    ways: how TensorFlow was installed and is started; empty if nothing is known. doctor: the command that
+    runs the probe in their environment. windows: their shell is that of Windows. old_docker: their Docker has
+    no option --gpus. builds: it is the build of an image that fails. sets: the variables that their program
+    sets itself, each with the line that does it.
     """
 
     ways: frozenset[str]
-    rebooted: bool = False
     doctor: str = "validator doctor"
+    windows: bool = False
+    old_docker: bool = False
+    builds: bool = False
+    sets: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, observations: Observations, image: str = "") -> Reader:
         """Return what the observations tell about the reader. image: the one that was probed, if any."""
-        return cls(_ways(observations), observations.has("rebooted"), command(observations, image))
+        return cls(
+            _ways(observations),
+            command(observations, image),
+            windows=on_windows(observations) is not None,
+            old_docker=language().parse("old_docker").holds(finder(observations, {})) is True,
+            builds=observations.has(_BUILDS),
+            sets={
+                one.values["name"]: one.text
+                for one in observations.of("variable")
+                if _PROGRAM_SETS.search(one.text)
+            },
+        )
 
     @property
     def has_root(self) -> bool:
@@ -175,6 +189,9 @@ class Reader:
         """
         if way in ("any", "host"):
             return 1
+        if way == "pip" and "conda" in self.ways:
+            # pip works in an environment of conda too.
+            return 1
         # pip is the usual way of installing.
         for own in self.ways if self.ways & _INSTALLS else self.ways | {"pip"}:
             while own not in available and own in _INSTEAD:
@@ -182,20 +199,6 @@ class Reader:
             if own == way:
                 return 0 if way in self.ways or way not in _INSTALLS else 1
         return None if self.ways else 2
-
-
-def for_uv(command: str) -> str:
-    """Return the uv command that does the same as a pip command."""
-    return _PIP_COMMAND.sub(_as_uv, command)
-
-
-def _as_uv(command: re.Match[str]) -> str:
-    python = command["python"]
-    # uv installs into the active environment if it is not told of another.
-    into = "" if python in ("python", "python3") else f" --python {python}"
-    return f"uv pip {command['name']}{into}" + _PIP_OPTION.sub(
-        lambda option: f" {name}" if (name := _UV_OPTIONS[option[1]]) else "", command["rest"]
-    )
 
 
 def _ways(observations: Observations) -> frozenset[str]:
@@ -248,8 +251,9 @@ _OR = re.compile(r"^Or (\w)")
 _ASK = "Ask whoever administers the machine:"
 #: Text that has no special meaning to a shell between double quotes. Values come from pasted text.
 _PLAIN = re.compile(r"[\w./@:+,~ \\\[\]-]*")
-#: Stands for a release that only its log lines show to be older than 2.12.
-_OLD = "2.10"
+#: Stands for a release that only its log lines show to be older than 2.12, and for one that only its Python
+#: shows to be older still: 2.11 is the last release for Python 3.7.
+_OLD, _OLDEST, _OLD_PYTHON = "2.10", "2.6", (3, 8)
 #: The system that remedies are for where it is not known.
 _SYSTEM = "linux"
 
@@ -259,15 +263,48 @@ def fitting_remedies(
 ) -> tuple[Remedy, ...]:
     """Return the remedies that fit the facts and the reader, in the order to try them; at least one.
 
-    The reader's own way comes first, and remedies for other ways are left out unless nothing is known of the
-    reader. What interrupts other people comes last. A reader without root is told whom to ask.
+    What solves most cases comes first, then the reader's own way. Remedies for other ways are left out unless
+    nothing is known of the reader. What interrupts other people comes last. A reader without root is told
+    whom to ask. What the law of remedies rules out is left out (`remedies.yaml`).
 
     values: for the placeholders; `tensorflow`, `capability` and `system` also decide what fits.
     """
     find = chosen_finder(observations, {**_assumed(observations), **values})
-    fitting = [remedy for remedy in entry.remedies if remedy.when.may_hold(find)]
-    possible = _possible(fitting, entry.remedies, observations)
-    return tuple(_remedies(_ranked(possible, reader), values, reader))
+    fitting = [remedy for remedy in entry.remedies if remedy.when.may_hold(find)] or list(entry.remedies)
+    lawful, instead, at_last = _lawful(fitting, observations)
+    ranked = _ranked(_possible(lawful, entry.remedies, observations), reader)
+    found = [Remedy("any", says) for says in instead]
+    found += _remedies(ranked, values, reader)
+    found = found or [Remedy("any", says) for says in at_last]
+    if not found:
+        # A remedy for others, or without its commands, is better than none.
+        found += _remedies(_possible(fitting, (), observations), values, reader, anyway=True)
+    return tuple(found)
+
+
+def _lawful(
+    remedies: Sequence[RemedyEntry], observations: Observations
+) -> tuple[list[RemedyEntry], list[str], list[str]]:
+    """Return the remedies with the commands that the law leaves, and what to say in place of the others: in
+    any case, and if nothing is left."""
+    find = finder(observations, {})
+    rules = [rule for rule in law() if rule.ruled_out_by.holds(find)]
+    kept, instead, at_last = [], dict[str, None](), dict[str, None]()
+    for remedy in remedies:
+        commands = remedy.commands
+        for rule in rules:
+            matching = [one for one in commands if rule.commands and re.search(rule.commands, one)]
+            if remedy.way in rule.ways:
+                at_last[rule.instead] = None
+                break
+            if matching and not (rule.alone and len(matching) < len(commands)):
+                commands = tuple(one for one in commands if rule.only and one not in matching)
+                instead |= {rule.instead: None} if rule.instead else {}
+                if not commands:
+                    break
+        else:
+            kept.append(replace(remedy, commands=commands))
+    return kept, [*instead], [*at_last]
 
 
 def _possible(
@@ -276,52 +313,67 @@ def _possible(
     """Return the remedies that some release of TensorFlow makes possible, each with what fills it in.
 
     If the release rules any of the fitting ones out, the reason why no release works comes after the others.
-    If none fits at all, that reason comes instead of all remedies of the cause.
     """
     host, software = read_host(observations), read_software(observations)
     possible = []
-    for entry in fitting or remedies:
+    for entry in fitting:
         names = entry.placeholders & PLACEHOLDERS
+        known = host.names_gpu or entry.capability is None
+        there = host if known else replace(host, capability=entry.capability)
         # Finding a release takes time.
-        filled = filling(entry.way, names, entry.commands, host, software) if names else Filling({})
+        way = "docker" if entry.way in _INSTALLS and observations.has(_BUILDS) else entry.way
+        filled = filling(way, names, entry.commands, there, software) if names else Filling({})
         if filled is not None:
             possible.append((entry, filled))
-    if fitting and len(possible) == len(fitting):
+    if len(possible) == len(fitting):
         return possible
     for entry in remedies:
         names = entry.placeholders & PLACEHOLDERS
         reason = nothing_works(entry.way, names, entry.commands, host, software)
         if reason:
-            return [*(possible if fitting else ()), (RemedyEntry("any", reason, ()), Filling({}))]
+            return [*possible, (RemedyEntry("any", reason, ()), Filling({}))]
     return possible
 
 
 def _ranked(
     possible: Sequence[tuple[RemedyEntry, Filling]], reader: Reader
 ) -> list[tuple[RemedyEntry, Filling]]:
-    """Return the remedies for the reader, in the order to try them; all of them if none is for the reader."""
+    """Return the remedies for the reader, in the order to try them."""
     ways = frozenset(entry.way for entry, _ in possible)
     ranked = []
     for entry, filled in possible:
         rank = reader.precedence(entry.way, ways)
-        if rank is not None and not (reader.rebooted and entry.interrupts == REBOOT):
-            ranked.append((bool(entry.interrupts), rank, entry, filled))
-    ranked = ranked or [(bool(entry.interrupts), 0, entry, filled) for entry, filled in possible]
-    return [(entry, filled) for _, _, entry, filled in sorted(ranked, key=lambda row: row[:2])]
+        first = entry.first and reader.has_root
+        if rank is not None:
+            ranked.append((not first, bool(entry.interrupts) and not first, rank, entry, filled))
+    return [(entry, filled) for *_, entry, filled in sorted(ranked, key=lambda row: row[:3])]
 
 
 def _remedies(
-    ranked: Sequence[tuple[RemedyEntry, Filling]], values: Mapping[str, str], reader: Reader
+    ranked: Sequence[tuple[RemedyEntry, Filling]],
+    values: Mapping[str, str],
+    reader: Reader,
+    *,
+    anyway: bool = False,
 ) -> Iterator[Remedy]:
-    """Yield the remedies, filled in. Only the first one that has a placeholder left explains it."""
+    """Yield the remedies that the reader can carry out, filled in; `anyway`: the others without commands.
+
+    Only the first one that has a placeholder left explains it. A note on a release is given once.
+    """
     explained: set[str] = set()
-    for number, (entry, filled) in enumerate(ranked):
+    for entry, filled in ranked:
         missing = entry.placeholders - {*values, *filled.values, "doctor"} - explained
-        explained |= missing
-        if number == 0:
-            # The remedy that it is an alternative to may not fit the reader.
-            entry = replace(entry, says=_OR.sub(lambda match: match[1].upper(), entry.says))
-        yield _remedy(entry, values, filled, reader, _hints(missing))
+        notes = tuple(note for note in filled.notes if note not in explained)
+        remedy = _remedy(entry, values, replace(filled, notes=notes), reader, _hints(missing), anyway)
+        if remedy is not None:
+            # The remedy that the first one is an alternative to may not fit the reader.
+            first = not explained
+            explained |= {remedy.says, *missing, *notes}
+            yield (
+                replace(remedy, says=_OR.sub(lambda match: match[1].upper(), remedy.says))
+                if first
+                else remedy
+            )
 
 
 def _hints(missing: Collection[str]) -> str:
@@ -336,8 +388,12 @@ def _hints(missing: Collection[str]) -> str:
 
 
 def _remedy(
-    entry: RemedyEntry, values: Mapping[str, str], filled: Filling, reader: Reader, hints: str
-) -> Remedy:
+    entry: RemedyEntry, values: Mapping[str, str], filled: Filling, reader: Reader, hints: str, anyway: bool
+) -> Remedy | None:
+    """Return a remedy filled in, with those of its commands that the reader can run; None if there is none.
+
+    anyway: return it even so.
+    """
     # Only values from the pasted text are checked for characters that are special to a shell.
     own = {"doctor": reader.doctor, **filled.values}
     plain = {name: value for name, value in values.items() if _PLAIN.fullmatch(value)}
@@ -354,14 +410,42 @@ def _remedy(
         commands = [] if entry.interrupts else commands
     if entry.interrupts:
         sentences.append(INTERRUPTS[entry.interrupts])
-    if "uv" in reader.ways and entry.way == "pip":
-        commands = [for_uv(command) for command in commands]
-    return Remedy(entry.way, " ".join(sentences), tuple(commands), entry.interrupts)
+    set_there = {command: name for command in commands if (name := of_program(command, reader.sets))}
+    for name in dict.fromkeys(name for command, name in set_there.items() if not command.startswith("env ")):
+        sentences.append(f"Your program sets {name} itself: change its line `{reader.sets[name]}`.")
+    written = [_written(command, entry.way, reader) for command in commands if command not in set_there]
+    runnable = tuple(command for command in written if command is not None)
+    if commands and not runnable and not set_there and not anyway:
+        return None
+    return Remedy(entry.way, " ".join(sentences), runnable, entry.interrupts)
+
+
+def _written(command: str, way: str, reader: Reader) -> str | None:
+    """Return a command as the reader runs it, or None if nothing does the same there."""
+    if way == "docker":
+        own = next((engine for engine in ("podman", "compose", "kubernetes") if engine in reader.ways), way)
+        own = way if "docker" in reader.ways else own
+        return for_engine(command, "old_docker" if reader.old_docker and own == way else own)
+    if reader.builds and "pip install" in command and not command.startswith("RUN "):
+        return f"RUN {command}"
+    if way in ("any", "host", "pip", "conda"):
+        if "uv" in reader.ways and way == "pip":
+            command = for_uv(command)
+        if reader.windows:
+            return for_powershell(command)
+        if reader.ways & {"colab", "kaggle"}:
+            return for_notebook(command)
+    return command
 
 
 def _assumed(observations: Observations) -> Mapping[str, str]:
-    """Return the facts to assume when remedies are chosen and these facts are not known."""
-    return {"system": _SYSTEM, **({"tensorflow": _OLD} if observations.has("before_2_12") else {})}
+    """Return the facts to assume when remedies are chosen and these facts are not known.
+
+    A Python that newer releases have no wheel for shows that the release is old, and so do the log's lines.
+    """
+    python = leading_numbers(read_software(observations).python or "")
+    old = _OLD if observations.has("before_2_12") else _OLDEST if python and python < _OLD_PYTHON else ""
+    return {"system": _SYSTEM, **({"tensorflow": old} if old else {})}
 
 
 class _Placeholders(dict[str, str]):

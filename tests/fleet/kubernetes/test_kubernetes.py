@@ -18,8 +18,7 @@ from validator.fleet import kubernetes_manifests, kubernetes_nodes
 from validator.fleet.job_output import CutError
 from validator.fleet.kubernetes import Kubernetes
 from validator.fleet.protocol import Fault, FleetDown, Handle, Phase, Refused, State, Unit
-from validator.fleet.settings import KubernetesSettings
-from validator.fleet.settings_schema import KubernetesPlace
+from validator.fleet.settings_schema import KubernetesPlace, KubernetesSection
 from validator.model.measurement import labelled
 
 from ..making import unit
@@ -117,7 +116,7 @@ def test_the_tasks_of_a_unit_run_on_a_node_each_and_are_deleted_together(
 ) -> None:
     cluster.behave(".", seconds=None)
     branch = KubernetesPlace(node_selector={"nvidia.com/cuda.driver-version.major": ["580"]}, workers=2)
-    fleet = open_fleet(settings=KubernetesSettings(places={"r580-h100": branch}))
+    fleet = open_fleet(settings=KubernetesSection(host_classes={"r580-h100": branch}))
     assert (fleet.tasks("r580-h100", "full"), fleet.tasks("r580-h100", "quick")) == (2, 1)
     two = unit(0, tasks=2)
     assert submitted(fleet, two) == [two.name]
@@ -216,7 +215,7 @@ def test_the_site_may_name_its_own_labels_and_a_selector_nobody_meets_is_missing
         "r580-h100": KubernetesPlace(node_selector={"kubernetes.io/hostname": ["r580-l4"]}),
         "r580-l4": KubernetesPlace(node_selector={"team": ["ml"]}),
     }
-    fleet = open_fleet(settings=KubernetesSettings(places=places))
+    fleet = open_fleet(settings=KubernetesSection(host_classes=places))
     found = {each.host_class: each for each in fleet.inventory()}
     assert (found["r580-l4"].nodes, found["r580-l4"].detail) == (0, "none of 4 nodes has team=ml")
     [handle] = submitted(fleet, unit(host_class="r580-h100"))

@@ -13,8 +13,7 @@ from tests.probe.environments import AS_BUILT_2_21, tensorflow_environment
 from validator.engines.probe_archive import probe_archive
 from validator.engines.protocol import ProbeRequest
 from validator.fleet.protocol import Phase, State
-from validator.fleet.settings import SlurmSettings
-from validator.fleet.settings_schema import SlurmPlace
+from validator.fleet.settings_schema import SlurmPlace, SlurmSection
 from validator.fleet.slurm import SlurmFleet
 from validator.fleet.slurm_job import Failed, Tasks
 from validator.model.report import CheckOutcome, MultiWorker, read_report
@@ -64,7 +63,7 @@ def test_the_script_of_several_tasks_starts_one_on_each_node(site: Site) -> None
 
 def test_the_fleet_file_says_where_a_cell_is_measured_on_two_nodes(tmp_path: Path) -> None:
     places = {"r580-h100": SlurmPlace(gres="gpu:h100:1", workers=2), "r580-l4": SlurmPlace(gres="gpu:l4:1")}
-    fleet = SlurmFleet(SlurmSettings(tmp_path, "auto", "python3", "", places))
+    fleet = SlurmFleet(SlurmSection(directory=str(tmp_path), host_classes=places))
     found = {
         (host, depth): fleet.tasks(host, depth)
         for host in ("r580-h100", "r580-l4", "r535-t4")

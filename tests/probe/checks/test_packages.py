@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from validator.probe.check import Context, Result
-from validator.probe.checks import lock_match, packages
+from validator.probe.checks import packages
 from validator.probe.collectors.installed import import_names
 
 TENSORFLOW = """
@@ -62,7 +62,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 def run(facts: dict[str, Any], *added: str) -> Result:
     facts["tensorflow"] = {"version": "2.21.0"}
     facts["environment"]["packages"] = dict.fromkeys(added, "1.0")
-    return packages.CHECK.run(Context(facts, dict.fromkeys(added, "1.0"), added=added))
+    return packages.packages.run(Context(facts, dict.fromkeys(added, "1.0"), added=added))
 
 
 def test_nothing_runs_where_nothing_was_added(facts: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +145,7 @@ def test_without_a_tensorflow_that_works_there_is_nothing_to_ask(site: Site, fac
     site.add("good", {"good.py": ""})
     assert run(facts, "good").outcome == "skip"
     facts["tensorflow"] = None
-    assert packages.CHECK.run(Context(facts, {"good": "1.0"}, added=("good",))).outcome == "skip"
+    assert packages.packages.run(Context(facts, {"good": "1.0"}, added=("good",))).outcome == "skip"
 
 
 @pytest.mark.parametrize(
@@ -189,4 +189,4 @@ def test_the_lock_says_what_was_added() -> None:
 """
     names = ["tensorflow", "nvidia-cudnn-cu12", "pip", "pandas", "keras-hub", "nvidia-dali-cuda120", "ours"]
     lock += "".join(f"{name}==1.0\n" for name in (*names, "numpy", "nvidia-cuda-nvcc"))
-    assert lock_match.added(lock) == ["keras-hub", "nvidia-dali-cuda120", "ours", "pandas"]
+    assert packages.added(lock) == ["keras-hub", "nvidia-dali-cuda120", "ours", "pandas"]
