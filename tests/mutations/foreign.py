@@ -27,6 +27,8 @@ NOTEBOOK = {"cells": [_CELL], "metadata": {}, "nbformat": 4, "nbformat_minor": 5
 FLEET = """slurm:
   directory: /shared/x
   container: podman
+  host_classes:
+    r580-h100: {constraint: "r580&h100", gres: "gpu:h100:1", time_limit: 60}
 kubernetes: {namespace: gpu}
 """
 SLURM = "gpu:h100:4(S:0-1),tmp:1\n12_0|0|RUNNING|None|node1|tf-abc\ngpu:a100:2,gpu:t4\n"

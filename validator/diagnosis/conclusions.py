@@ -373,7 +373,7 @@ def little_of_the_card(observations: Observations) -> None:
     totals = [_gib(size) for size in sizes]
     total = max((size for size in totals if size), default=None)
     for device in observations.of("gpu_created"):
-        free = _number(device.values.get("memory", ""), _MIB_DIGITS)
+        free = whole_number(device.values.get("memory", ""), _MIB_DIGITS)
         if total and free and free * 4 < total << 10 and not observations.has("memory_limit_set"):
             values = {"free": str(free), "total": f"{total} GB", "name": device.values["name"]}
             observations.conclude("little_of_the_card", values, device)

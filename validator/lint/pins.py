@@ -327,8 +327,8 @@ def parse(source: Source) -> tuple[dict[str, Any], Places]:
     """Return the document, and its places. Raises InputError for a file that is not TOML."""
     try:
         document = toml.loads(source.text)
-    except (toml.TOMLDecodeError, RecursionError) as error:
-        raise InputError(f"{source.name} is not TOML: {str(error) or 'it nests too deep'}") from None
+    except toml.TOMLDecodeError as error:
+        raise InputError(f"{source.name} is not TOML: {error}") from None
     return document, _places(source)
 
 

@@ -26,7 +26,8 @@ from .._vendor.packaging.requirements import InvalidRequirement, Requirement
 from .._vendor.packaging.utils import canonicalize_name
 from ..errors import InputError
 from ..matrix.problems import quote_line
-from ..model.spec import Additions, ImageSpec, Lock, Wheel
+from ..model.lock import Lock, Wheel
+from ..model.spec import Additions, ImageSpec
 from ..system import processes
 from ..system.files import read_text, write_atomically
 

@@ -149,7 +149,7 @@ def _uv_configuration(files: tuple[Path, ...]) -> _Indexes:
     for path in files:
         try:
             found = msgspec.convert(toml.loads(read_text(path)), _UvFile)
-        except (OSError, toml.TOMLDecodeError, RecursionError, msgspec.ValidationError):
+        except (OSError, toml.TOMLDecodeError, msgspec.ValidationError):
             # uv itself rejects such a file, with a better message than ours would be.
             continue
         for table in (found, found.pip):
