@@ -19,6 +19,7 @@ from validator.compat.releases import Release, releases
 from validator.model.prediction import Outcome
 from validator.model.spec import AS_BUILT, RECOMMENDED, ImageSpec, Variant
 from validator.reports.terminal import driver_range
+from validator.versions import Version
 
 PAGE = Path(__file__).parent / "reference" / "releases.md"
 #: The number of releases next to each other in a table.
@@ -83,8 +84,8 @@ def _support(release: Release) -> tuple[ImageSupport, ImageSupport]:
 
 
 def _newest_patches() -> list[Release]:
-    """Return the newest release of each minor version, newest first."""
-    found = {release.minor: release for release in releases()}
+    """Return the newest release of each minor version, newest first, without nightlies."""
+    found = {known.minor: known for known in releases() if not Version(known.version).is_devrelease}
     return list(reversed(found.values()))
 
 

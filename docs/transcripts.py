@@ -26,6 +26,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 COLUMNS = 80
+#: Where the pages say that Python is. A copy of the checkout has a link there.
+PYTHON = ROOT / ".venv/bin/python"
 #: The last line of a transcript that was cut.
 CUT = "[...]"
 TRANSCRIPT = re.compile(
@@ -63,7 +65,7 @@ def terminal_output(arguments: Sequence[str], **environment: str) -> str:
     """Return what `python -m validator` writes to a terminal, with its control sequences."""
     ours, theirs = pty.openpty()
     child = subprocess.Popen(
-        [sys.executable, "-m", "validator", *arguments],
+        [str(PYTHON), "-m", "validator", *arguments],
         cwd=ROOT,
         stdout=theirs,
         stderr=subprocess.DEVNULL,

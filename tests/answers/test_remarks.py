@@ -64,7 +64,7 @@ def test_no_other_remark_where_the_newest_release_works() -> None:
         (
             {"gpu": "gtx 1080", "driver": "418"},
             "With driver 525.60.13 or newer, up to R580, the last branch for this GPU:"
-            " for eager operations, TensorFlow 2.21.0 should work in an image, and 2.19.1 with pip.",
+            " for eager operations, TensorFlow 2.21.0 should work in an image, and 2.20.0 with pip.",
         ),
         (
             {"gpu": "h100", "driver": "550"},
@@ -90,7 +90,7 @@ def test_no_other_remark_where_the_newest_release_works() -> None:
         ),
         (
             {"gpu": "k80", "driver": "550"},
-            "With driver R470, the last branch for this GPU: TensorFlow 2.14.1 should work.",
+            "With driver R470, the last branch for this GPU: TensorFlow 2.11.0 should work with pip.",
         ),
     ],
 )

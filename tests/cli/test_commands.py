@@ -88,7 +88,7 @@ def predict(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, An
         ("--tensorflow 2.21.0 --variant cpu", "works", None),
         ("--tensorflow 2.14.1 --driver 580 --gpu h100", "works", None),
         ("--tensorflow 2.21.0 --driver 999.10 --gpu a100", "unknown", None),
-        ("--tensorflow 2.21.0 --driver 620.70.06 --gpu a100", "unknown", None),
+        ("--tensorflow 2.21.0 --driver 630.10 --gpu a100", "unknown", None),
         (
             "--tensorflow 2.21.0 --cudnn 9.24 --driver 580 --gpu new-card --compute-capability 8.6",
             "works",
@@ -111,10 +111,10 @@ def test_predictions(
     ("arguments", "message"),
     [
         ("--tensorflow 3.0 --driver 580 --gpu a100", "3.0"),
-        ("--tensorflow 2.21.0 --driver 12.2 --gpu a100", '--driver: "12.2" is not a driver release'),
+        ("--tensorflow 2.21.0 --driver 13.9 --gpu a100", "no known driver branch shows CUDA 13.9"),
         ("--tensorflow 2.21.0 --driver 5355 --gpu a100", "no driver branch R5355; the newest are R6"),
         ("--tensorflow 2.21.0 --driver 580 --gpu h1000", 'GPU "h1000" is not known; the nearest'),
-        ("--tensorflow 2.21.0 --driver 580 --gpu 3060", "the nearest are RTX 3060, RTX 30 series"),
+        ("--tensorflow 2.21.0 --driver 580 --gpu 4000", "the nearest are Quadro RTX 4000, RTX A4000"),
         ("--tensorflow 2.21.0 --driver 580 --gpu a100 --compute-capability 9.0", "A100 has 8.0"),
         ("--tensorflow 2.21.0 --cudnn 9.99 --driver 580 --gpu a100", '"9.99" is not known; the nearest are'),
         ("--tensorflow 2.21.0 --python three --driver 580 --gpu a100", "is not a Python version"),

@@ -64,7 +64,29 @@ def test_a_pin_that_allows_several_releases_fails_only_if_all_do(
 def test_what_is_not_known_is_named(requirements: Path, capsys: pytest.CaptureFixture[str]) -> None:
     requirements.write_text("tensorflow==2.18.1\n")
     cli.run(["predict", "--requirements", str(requirements), "--host", "t4:570"])
-    assert "unknown\n  not known: the Python version, cuDNN" in capsys.readouterr().out
+    assert "unknown\n  not known: cuDNN" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("pins", "host", "release", "outcome"),
+    [
+        # pip takes the newest release of a range, whether it works or not.
+        (["tensorflow[and-cuda]>=2.16,<2.19"], "h100:535.183.01", "2.18.1", "fails"),
+        (["tensorflow[and-cuda]>=2.16,<2.17"], "h100:535.183.01", "2.16.2", "works"),
+        # Of the extra's libraries too.
+        (["tensorflow[and-cuda]==2.20.0"], "a100:580", "2.20.0", "works"),
+        (["tensorflow[and-cuda]==2.20.0"], "v100:580", "2.20.0", "fails"),
+        (["tensorflow[and-cuda]==2.20.0", "nvidia-cudnn-cu12<9.11"], "v100:580", "2.20.0", "works"),
+    ],
+)
+def test_it_is_predicted_what_pip_would_install_today(
+    pins: list[str], host: str, release: str, outcome: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "requirements.txt"
+    path.write_text("".join(f"{pin}\n" for pin in pins))
+    code = cli.run(["predict", "--requirements", str(path), "--host", host])
+    assert code == (1 if outcome == "fails" else 0)
+    assert f"tensorflow {release} on " in (out := capsys.readouterr().out) and f": {outcome}\n" in out
 
 
 def test_markdown_escapes_a_hostile_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,6 +84,19 @@ from validator.compat.gpus import CONSUMER, DATA_CENTER, EMBEDDED, PROFESSIONAL,
         ("Orin (nvgpu)", "Orin (nvgpu)", "8.7", EMBEDDED),
         ("Jetson AGX Orin", "Jetson AGX Orin", "8.7", EMBEDDED),
         ("NVIDIA Thor", "Thor", "11.0", EMBEDDED),
+        # What people write without the family.
+        ("4090", "RTX 4090", "8.9", CONSUMER),
+        ("NVIDIA 3060", "RTX 3060", "8.6", CONSUMER),
+        ("4070 ti super", "RTX 4070 Ti SUPER", "8.9", CONSUMER),
+        ("5070TI", "RTX 5070 Ti", "12.0", CONSUMER),
+        ("1080Ti", "GTX 1080 Ti", "6.1", CONSUMER),
+        ("a6000", "RTX A6000", "8.6", PROFESSIONAL),
+        ("A1000", "RTX A1000", "8.6", PROFESSIONAL),
+        ("K6000", "K6000", "3.5", PROFESSIONAL),
+        ("Ada generation mobile", "Ada mobile", "8.9", CONSUMER),
+        ("GTX 770", "GTX 770", "3.0", CONSUMER),
+        ("Quadro M1200", "Quadro M1200", "5.0", PROFESSIONAL),
+        ("T4G", "T4G", "7.5", DATA_CENTER),
         # A part of a GPU: MIG, and vGPU profiles.
         ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "A100", "8.0", DATA_CENTER),
         ("NVIDIA H100 80GB HBM3 MIG 1g.10gb+me", "H100", "9.0", DATA_CENTER),
@@ -115,15 +128,9 @@ def test_every_model_is_found_by_its_own_name_and_slug() -> None:
     ("asked", "nearest"),
     [
         ("h10", "H100"),
-        ("A1000", "RTX A1000"),
         ("RTX A600", "RTX A6000"),
-        # A number by itself, and a number that its series does not have: only models of its family.
-        ("3060", "RTX 3060"),
-        ("NVIDIA 3060", "RTX 3060"),
-        ("4070 ti super", "RTX 4070 Ti SUPER"),
-        ("1080 Ti", "GTX 1080 Ti"),
+        # A number that its series does not have: only models of its family.
         ("rtx 3065", "RTX 30 series"),
-        ("a6000", "RTX A6000"),
         ("4000", "Quadro RTX 4000"),
         ("rtx 6000", "RTX 6000 Ada"),
     ],
@@ -138,8 +145,13 @@ def test_an_unknown_name_gives_the_nearest(asked: str, nearest: str) -> None:
 
 def test_the_nearest_models_of_a_number_are_of_its_family() -> None:
     with pytest.raises(UnknownGpu) as caught:
-        gpu("3060")
-    assert caught.value.nearest == ("RTX 3060", "RTX 30 series")
+        gpu("4000")
+    assert caught.value.nearest == ("Quadro RTX 4000", "RTX A4000", "RTX 4000 Ada")
+
+
+def test_a_part_of_a_gpu_without_its_model_is_no_model() -> None:
+    with pytest.raises(UnknownGpu, match="names a part of a GPU, not its model"):
+        gpu("MIG 1g.10gb")
 
 
 @pytest.mark.parametrize(
@@ -160,7 +172,6 @@ def test_the_nearest_models_of_a_number_are_of_its_family() -> None:
         ("Gefroce RTX 4909", "RTX 4090"),
         ("Nvida H100", "H100"),
         ("GTX 4090", "RTX 4090"),
-        ("4090", "RTX 4090"),
     ],
 )
 def test_the_model_that_is_meant_is_suggested_first(asked: str, nearest: str) -> None:

@@ -173,7 +173,7 @@ def test_gpus_that_a_driver_supports(branch: int, capability: str, fact: str | N
         ("13.0", "580.65.06", WORKS, "toolkit-13.0.0"),
         ("13.0", "575.57.08", FAILS, "minor-version-13"),
         ("13.4", "615.31", WORKS, "minor-version-13"),
-        ("14.0", "700", UNKNOWN, "branch-615"),
+        ("14.0", "700", UNKNOWN, "branch-620"),
     ],
 )
 def test_toolkits(toolkit: str, driver: str, outcome: Outcome, fact: str) -> None:
@@ -195,8 +195,9 @@ def test_a_package_of_an_older_major_version_runs_nothing_newer() -> None:
         (581, 580),
         (475, 470),
         (619, 615),
-        (620, None),
-        (621, None),
+        (620, 620),
+        (625, 620),
+        (626, None),
         (476, None),
         (440, None),
     ],
@@ -206,7 +207,7 @@ def test_the_branch_of_a_number(number: int, branch: int | None) -> None:
     assert (found and found.number) == branch
 
 
-@pytest.mark.parametrize("driver", ["999.10", "620.70.06", "700", "605"])
+@pytest.mark.parametrize("driver", ["999.10", "630.10", "700", "605"])
 @pytest.mark.parametrize("toolkit", ["11.8", "12.5", "13.0"])
 def test_a_driver_in_no_table_is_not_judged(driver: str, toolkit: str) -> None:
     reason = drivers.runs_toolkit(CudaVersion.parse(toolkit), DriverRelease.parse(driver), None)
@@ -222,7 +223,7 @@ def test_a_driver_in_no_table_is_not_judged(driver: str, toolkit: str) -> None:
         (
             550,
             "2026-11",
-            "R550 has ended and gets no more fixes; R580 is a long-term support branch until June 2028",
+            "R550 has ended and gets no more fixes; R620 is a long-term support branch until September 2029",
         ),
         (580, "2028-06", None),
         (582, "2028-07", "R580, a long-term support branch, ended in June 2028 and gets no more fixes"),

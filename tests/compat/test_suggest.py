@@ -17,8 +17,10 @@ from validator.compat.offers import (
     same_or_newest,
     why_not,
 )
+from validator.compat.policies import allowed_cudnn
 from validator.compat.releases import releases
 from validator.model.prediction import AARCH64, LINUX, MACOS, WINDOWS, WSL2, X86_64, Host, Outcome
+from validator.versions import Version
 
 from .stated import Stated, changed, stated
 
@@ -43,10 +45,10 @@ def suggested(machine: Stated) -> Installation:
         # The driver: CUDA 12 needs 525. pip can't install 2.14.1 with the newest Python of its wheels.
         (changed(A100, driver="470.82.01"), "tensorflow[and-cuda]==2.14.1", "3.10"),
         (changed(A100, driver="470.82.01", python=None), "tensorflow[and-cuda]==2.14.1", "3.10"),
-        (changed(A100, driver="470.82.01", python="3.8"), "tensorflow==2.10.1", "3.8"),
+        (changed(A100, driver="470.82.01", python="3.8"), "tensorflow==2.11.0", "3.8"),
         # The GPU: later wheels have no kernels for Maxwell, and their cuDNN none for Pascal.
         (stated(gpu="gtx 980", driver="535.183.01"), "tensorflow[and-cuda]==2.16.2", "3.12"),
-        (stated(gpu="gtx 1080", driver="580.65.06"), "tensorflow[and-cuda]==2.19.1", "3.12"),
+        (stated(gpu="gtx 1080", driver="580.65.06"), "tensorflow[and-cuda]==2.20.0", "3.13"),
         # The system.
         (stated(system=WINDOWS, python="3.9"), "tensorflow==2.10.1", "3.9"),
         (stated(system=WSL2, python="3.12"), "tensorflow[and-cuda]==2.20.0", "3.12"),
@@ -120,17 +122,22 @@ def test_whatever_is_suggested_is_predicted_to_work() -> None:
         found = newest_that_works(host, python)
         if found is None:
             continue
-        made = installed(found.release, library_path=found.library_path)
-        prediction = judge(replace(made, python=found.python), host)
+        made = replace(installed(found.release, library_path=found.library_path), python=found.python)
+        if found.cudnn_below is not None:
+            # What pip takes for this bound.
+            older = [one for one in allowed_cudnn(found.release) if Version(one) < Version(found.cudnn_below)]
+            packages = tuple({**made.versions, "nvidia-cudnn": older[-1]}.items())
+            made = replace(made, cudnn=older[-1], packages=packages)
+        prediction = judge(made, host)
         assert prediction == found.prediction
         assert found.python in found.release.pythons
         assert (prediction.eager if found.eager_only else prediction.outcome) is Outcome.WORKS
 
 
 def test_nothing_newer_works_than_what_is_suggested() -> None:
-    newer = itertools.takewhile(lambda one: one.version != "2.19.1", reversed(releases()))
-    machine = stated(gpu="gtx 1080", driver="580.65.06", python="3.12", system=LINUX)
-    assert suggested(machine).release.version == "2.19.1"
+    newer = itertools.takewhile(lambda one: one.version != "2.16.2", reversed(releases()))
+    machine = stated(gpu="gtx 980", driver="535.183.01", python="3.12", system=LINUX)
+    assert suggested(machine).release.version == "2.16.2"
     host = replace(machine[1], machine=X86_64)
     for release in newer:
         if not release.prerelease:
@@ -138,6 +145,25 @@ def test_nothing_newer_works_than_what_is_suggested() -> None:
                 judge(replace(installed(release, library_path=True), python="3.12"), host).outcome
                 is Outcome.FAILS
             )
+
+
+@pytest.mark.parametrize(
+    ("gpu", "driver", "besides", "afterwards"),
+    [
+        # The newest cuDNN has no kernels for Pascal and Volta, and the extra allows older ones.
+        ("v100", "580", ("nvidia-cudnn-cu12<9.11",), ()),
+        ("p100", "580", ("nvidia-cudnn-cu12<9.11",), ()),
+        ("a100", "580", (), ()),
+        # The extra of 2.16.2 pins a ptxas that miscompiles code for Hopper.
+        ("h100", "535", (), ("nvidia-cuda-nvcc-cu12>=12.6.85",)),
+    ],
+)
+def test_what_the_metadata_does_not_say_is_installed_too(
+    gpu: str, driver: str, besides: tuple[str, ...], afterwards: tuple[str, ...]
+) -> None:
+    found = newest_that_works(Host(gpu=gpu, driver=driver, system=LINUX, machine=X86_64), None)
+    assert found is not None
+    assert (found.besides, found.afterwards) == (besides, afterwards)
 
 
 def test_the_extra_is_asked_for_where_there_is_one() -> None:

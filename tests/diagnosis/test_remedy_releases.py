@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from validator.compat import gpus, judge, offers
+from validator.compat import gpus, judge, offers, policies
+from validator.compat.releases import release as release_of
 from validator.compat.releases import releases
 from validator.diagnosis.causes import CauseEntry, RemedyEntry, causes
 from validator.diagnosis.observations import Observations
@@ -29,7 +30,7 @@ from validator.model.prediction import (
     Outcome,
     Software,
 )
-from validator.versions import Range, release_comparer
+from validator.versions import Range, Version, release_comparer
 
 from ..laws import subjects_to_try
 from . import shell
@@ -122,7 +123,8 @@ def installed(remedy: Remedy, host: Host, own: str | None) -> Iterator[tuple[Sof
                     (word for word in words if re.match(r"(tensorflow|tf-nightly)(?!-)", word)), ""
                 )
                 if requirement and alone:
-                    yield _from_pypi(requirement, python, library_path), on_x86(machine)
+                    made = _from_pypi(requirement, python, library_path)
+                    yield _with_bounds(made, remedy.commands), on_x86(machine)
             # The channel `defaults` is for processors without AVX.
             if (
                 call.name in ("conda install", "conda create")
@@ -133,6 +135,18 @@ def installed(remedy: Remedy, host: Host, own: str | None) -> Iterator[tuple[Sof
         image = re.search(r"\bnvcr\.io/nvidia/tensorflow:|\btensorflow/tensorflow:", command)
         if image and not (machine.machine in (AARCH64, JETSON) and image[0].startswith("nvcr.io")):
             raise AssertionError(f"an image that may not work for this reader: {command}")
+
+
+def _with_bounds(made: Software, commands: Sequence[str]) -> Software:
+    """Return the environment with the newest cuDNN below the bound that the commands give pip."""
+    bound = re.search(r'"nvidia-cudnn-cu\d+<([\d.]+)"', " ".join(commands))
+    if bound is None or made.tensorflow is None:
+        return made
+    allowed = policies.allowed_cudnn(release_of(made.tensorflow))
+    below = [version for version in allowed if Version(version) < Version(bound[1])]
+    return replace(
+        made, cudnn=below[-1], packages=tuple({**made.versions, "nvidia-cudnn": below[-1]}.items())
+    )
 
 
 def _python_of(command: str) -> str | None:

@@ -124,8 +124,43 @@ def codes(directory: Path, text: str, name: str = "Dockerfile") -> list[str]:
         ("FROM python:3.11-slim\nRUN pip install tensorflow==2.15.1\n", []),
         ("FROM python:3\nRUN pip install tensorflow==2.15.1\n", []),
         # Images of TensorFlow.
-        ("FROM tensorflow/tensorflow:2.15.0-gpu\nRUN pip install tensorflow==2.10.1\n", BOTH[:1]),
-        ("FROM tensorflow/tensorflow:2.15.0-gpu-jupyter\nRUN pip install tensorflow==2.15.1\n", []),
+        ("FROM tensorflow/tensorflow:2.15.0-gpu\n", [CUDA, "cudnn_older_than_built"]),
+        ("FROM tensorflow/tensorflow:2.18.0-gpu-jupyter\n", ["cudnn_of_another_major"]),
+        ("FROM tensorflow/tensorflow:2.17.0-gpu\n", []),
+        ("FROM tensorflow/tensorflow:2.18.0\n", []),
+        ("FROM tensorflow/tensorflow:latest-gpu\n", []),
+        ("FROM nvcr.io/nvidia/tensorflow:25.02-tf2-py3\n", []),
+        ("FROM tensorflow/tensorflow:2.18.0-gpu\nRUN pip install 'tensorflow[and-cuda]==2.18.0'\n", []),
+        (
+            "FROM tensorflow/tensorflow:2.15.0-gpu\nRUN pip install tensorflow==2.10.1\n",
+            ["python_without_wheel"],
+        ),
+        (
+            "FROM tensorflow/tensorflow:2.15.0-gpu-jupyter\nRUN pip install tensorflow==2.15.1\n",
+            [CUDA, "cudnn_older_than_built"],
+        ),
+        # The flavor `base` has no libraries.
+        (
+            "FROM nvidia/cuda:12.6.3-base-ubuntu22.04\nRUN pip install tensorflow==2.18.0\n",
+            ["cuda_libraries_not_installed"],
+        ),
+        ("FROM nvidia/cuda:12.6.3-base-ubuntu22.04\nRUN pip install 'tensorflow[and-cuda]==2.18.0'\n", []),
+        # Wheels that don't find all of NVIDIA's: nothing in the file tells the loader about them.
+        ("FROM python:3.12-slim\nRUN pip install 'tensorflow[and-cuda]==2.21.0'\n", ["library_path_not_set"]),
+        ("FROM python:3.11\nRUN pip install 'tensorflow[and-cuda]==2.16.1'\n", ["library_path_not_set"]),
+        ("FROM python:3.12\nRUN pip install 'tensorflow[and-cuda]==2.20.0'\n", []),
+        (
+            "FROM python:3.12\nRUN pip install 'tensorflow[and-cuda]==2.21.0'\nENV LD_LIBRARY_PATH=/opt\n",
+            [],
+        ),
+        (
+            "FROM python:3.12\nRUN pip install 'tensorflow[and-cuda]==2.21.0'\nRUN ldconfig\n",
+            [],
+        ),
+        (
+            "FROM python:3.12\nRUN pip install 'tensorflow[and-cuda]==2.21.0'\nENTRYPOINT ['/start.sh']\n",
+            [],
+        ),
         # Only on the CPU: a fault where the file speaks of a GPU.
         (f"FROM {OLD}\nRUN pip install tensorflow-cpu==2.14.1\n", ["cpu_package"]),
         (f"FROM {OLD}\nRUN pip install tensorflow-cpu\n", ["cpu_package"]),

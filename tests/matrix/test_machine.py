@@ -84,7 +84,6 @@ def test_the_default_image_is_built_where_nothing_works_better(gpu: str, driver:
         ("gtx 1080", "535.183.01", "has kernels for compute capability 7.5 and newer, not for 6.1"),
         ("h100", "535.183.01", "only PTX"),
         ("a100", "470.82.01", "needs driver 525.60.13 or newer"),
-        ("k80", "470.82.01", "needs driver 525.60.13 or newer"),
     ],
 )
 def test_another_image_is_built_where_the_default_does_not_work(gpu: str, driver: str, because: str) -> None:
@@ -158,7 +157,7 @@ def test_without_a_gpu_the_image_is_for_most_of_them_and_the_others_are_named() 
     assert "GPUs from T4 to H" in served and f"({EAGER_ONLY}: B100 to " in served
     # Newer releases with an older cuDNN work there too, but not with XLA.
     assert others[0].startswith("P100, P4, P40 and V100, which need TensorFlow 2.20.0 for XLA: ")
-    assert others[1].startswith("M40 and M60, which need TensorFlow 2.16.2: ")
+    assert others[1].startswith("M10, M40 and M60, which need TensorFlow 2.16.2: ")
     named = {image.identifier: image for image in shipped().images}
     for other in others:
         options = other.partition(": ")[2].split()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +16,7 @@ from validator import cli
 from validator.cli import project as command
 from validator.errors import InputError, MissingError
 from validator.supply import parts
+from validator.supply.checkout import copied
 from validator.supply.news import Asked
 from validator.supply.parts import Changes, Options, difference, pinned
 from validator.supply.remembered import recall
@@ -85,7 +88,7 @@ def test_nothing_is_written_on_request(root: Path, check: bool, code: int) -> No
 
 @pytest.mark.parametrize("check", [False, True])
 def test_nothing_to_do_is_a_success(root: Path, check: bool) -> None:
-    assert refresh(root, check=check, python=nothing) == Done(0, ["everything is up to date"])
+    assert refresh(root, check=check, python=nothing) == Done(0, ["up to date: python"])
 
 
 def test_other_hashes_of_the_same_versions_are_shown(root: Path) -> None:
@@ -210,7 +213,10 @@ def test_check_only_asks_and_remembers_what_is_new(
     assert datetime.datetime.fromisoformat(asked).date() == datetime.date.today()
     configured.files = {name: body for name, body in configured.files.items() if "99.1.0" not in name}
     assert cli.run(["refresh", "--check"]) == 0
-    assert capsys.readouterr().out == "everything is up to date\n"
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == "up to date: facts" and shown[1].startswith(
+        "not asked: what NVIDIA publishes about drivers"
+    )
     assert recall() == {}
 
 
@@ -231,3 +237,18 @@ def test_a_damaged_memory_is_as_good_as_none(configured: LocalIndex, content: by
     cache_directory().mkdir(parents=True)
     (cache_directory() / "refresh.json").write_bytes(content)
     assert recall() == {}
+
+
+def test_a_copy_of_the_checkout_names_the_python_as_the_pages_do() -> None:
+    with copied(parts.ROOT) as copy:
+        done = subprocess.run(
+            [".venv/bin/python", "-m", "validator", "predict", "--gpu", "a100", "--driver", "580"],
+            cwd=copy.path,
+            env={**os.environ, "PYTHONPATH": str(copy.path)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    assert done.returncode == 0, done.stderr
+    assert ".venv/bin/python -m validator build-matrix" in done.stdout
+    assert str(parts.ROOT) not in done.stdout

@@ -170,6 +170,13 @@ BOTH = "eager and XLA"
 _PIN = "pin_that_works"
 #: The command that installs a requirement.
 INSTALL = 'python -m pip install "{}"'
+
+
+def install(pip: Installation) -> str:
+    """Return the command that installs a release with what its metadata lacks."""
+    return INSTALL.format('" "'.join((pip.requirement, *pip.besides)))
+
+
 _BUILDS = "There is no such image to pull. This builds it; in a checkout, `python` is `.venv/bin/python`."
 #: The most reasons that are given for one release.
 _REASONS = 3
@@ -217,12 +224,12 @@ def pip_ways(found: Sequence[Option], host: Host, python: str | None) -> Iterato
     """Yield the newest release that works with pip, or, if none is certain to, the newest that may work."""
     suggested = newest_that_works(host, python)
     if suggested is not None:
-        install = INSTALL.format(suggested.requirement)
-        filled = filling("pip", {_PIN}, [install], host, Software(python=python))
+        command = install(suggested)
+        filled = filling("pip", {_PIN}, [command], host, Software(python=python))
         assert filled is not None
         option = next(option for option in found if option.release == suggested.release)
         modes = EAGER_ONLY if suggested.eager_only else BOTH
-        commands = [*filled.before, install, *filled.after]
+        commands = [*filled.before, command, *filled.after]
         against = of_pip if suggested.library_path else _alone
         way = _way("pip", option, modes, suggested.prediction, commands, filled.notes, found, against)
         yield way | {"python": suggested.python}
@@ -306,7 +313,7 @@ def release_of(way: Way) -> Version:
 def _uncertain_pip(option: Option, modes: str, found: Sequence[Option]) -> dict[str, Any]:
     """Return the installation of a release that `newest_that_works` does not suggest."""
     pip = replace(option.pip, eager_only=modes == EAGER_ONLY)
-    commands = [INSTALL.format(each) for each in (pip.requirement, *constraints(option.release.version))]
+    commands = [install(pip), *map(INSTALL.format, pip.afterwards)]
     notes = notes_about(pip)
     return _way("pip", option, modes, pip.prediction, commands, notes, found, _alone) | {"python": pip.python}
 

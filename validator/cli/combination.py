@@ -16,20 +16,23 @@ from ..compat.gpus import gpu
 from ..compat.judge import judge
 from ..compat.known_issues import required_cudnn
 from ..compat.loose_values import without_suffix
-from ..compat.machine import not_nvidia_text, other_vendor
+from ..compat.machine import not_nvidia_text, other_vendor, parse_driver
 from ..compat.offers import first_usable, requirement
 from ..compat.policies import allowed_cudnn, candidates, choose
 from ..compat.predict import host_of, software_of
-from ..compat.releases import Release, release
+from ..compat.releases import Release, driver_with, release
 from ..errors import InputError, MissingError
 from ..model.prediction import LINUX, PYPI, X86_64, Host, Outcome, Software
 from ..model.spec import AS_BUILT, LATEST, RECOMMENDED, HostClass, ImageSpec, Variant, host_identifier, slug
 from ..versions import ComputeCapability, CudaVersion, is_numbers, is_release_of
+from .options import print_status
 
 T = TypeVar("T")
 #: Packages that require a cuDNN of their own.
 _WITH_CUDNN = ("torch", "jax-cuda12-plugin")
 _CUDNN = "nvidia-cudnn"
+#: A CUDA version, which can't be a driver: their numbers begin at 100.
+_SHOWN_CUDA = re.compile(r"\d{1,2}\.\d{1,2}")
 
 
 @dataclass(frozen=True)
@@ -190,6 +193,19 @@ def host_class(asked: Question) -> HostClass | None:
         return None
     name = host_identifier(driver, model, capability, host.compat)
     return HostClass(name, driver, capability, model, (), host.compat)
+
+
+def with_driver_of(host: Host) -> Host:
+    """Return the host with a driver branch if its driver is the CUDA version that nvidia-smi shows.
+
+    Raises InputError for a CUDA version that no known driver shows.
+    """
+    if not host.driver or not _SHOWN_CUDA.fullmatch(host.driver):
+        return host
+    shown = _read(parse_driver, host.driver, "--driver").cuda or host.driver
+    driver = driver_with(CudaVersion.parse(shown), host.on_windows)
+    print_status(f"nvidia-smi shows CUDA {shown} with driver {driver}; a release would be more exact")
+    return replace(host, driver=str(driver))
 
 
 def gpu_of(host: Host) -> tuple[str | None, ComputeCapability | None]:

@@ -18,8 +18,9 @@ from ..compat.evidence import measured_on
 from ..compat.facts import UnknownGpu
 from ..compat.judge import judge, judge_uninspected
 from ..compat.machine import judge_host, parse_gpu
+from ..compat.official_images import software_in
 from ..compat.predict import image_support
-from ..compat.releases import Release, nearest_inspected, release_of_any_age, releases
+from ..compat.releases import Release, nearest_inspected, release, release_of_any_age, releases
 from ..errors import EXIT_FAILED, EXIT_OK, InputError
 from ..model.prediction import (
     JETSON,
@@ -52,6 +53,7 @@ from .combination import (
     image_of,
     read_package,
     software_for,
+    with_driver_of,
     with_this_host,
 )
 from .options import (
@@ -73,6 +75,12 @@ from .program import as_started
     "--tensorflow",
     metavar="VERSION",
     help="The TensorFlow release, such as 2.21.0; without it, the newest that works is named.",
+)
+@click.option(
+    "--image",
+    "reference",
+    metavar="NAME",
+    help="Predict for the TensorFlow in an official image, such as tensorflow/tensorflow:2.17.0-gpu.",
 )
 @click.option(
     "--requirements",
@@ -115,8 +123,8 @@ from .program import as_started
 @click.option(
     "--driver",
     metavar="RELEASE",
-    help="The machine's driver: a release such as 535.183.01 or a branch such as 535. Without --tensorflow,"
-    " also the CUDA version that nvidia-smi shows, such as 12.2.",
+    help="The machine's driver: a release such as 535.183.01, a branch such as 535, or the CUDA version that"
+    " nvidia-smi shows, such as 12.2.",
 )
 @click.option("--gpu", metavar="MODEL", help="The machine's GPU, such as h100 or 'RTX 4090'.")
 @click.option(
@@ -159,6 +167,7 @@ from .program import as_started
 @verbose_option
 def predict_command(
     tensorflow: str | None,
+    reference: str | None,
     files: tuple[Path, ...],
     hosts: tuple[str, ...],
     python: str | None,
@@ -196,6 +205,16 @@ def predict_command(
         return _for_project(files, hosts, format_)
     if format_ not in ("text", "json"):
         raise click.UsageError(f"--format {format_} is only for --requirements")
+    contents = None
+    if reference is not None:
+        reject_options(_IN_AN_IMAGE, "can't be combined with --image")
+        contents = software_in(reference)
+        if contents is None:
+            raise InputError(
+                f"--image: {reference} is no official image with TensorFlow",
+                hint="`doctor --image` examines any image that is in a local engine",
+            )
+        tensorflow = contents.tensorflow
     if tensorflow is None:
         reject_options(_ABOUT_ONE_RELEASE, "has no effect without --tensorflow")
     host = Host(driver, None, gpu, compute_capability, system, machine, kernel_modules, compat)
@@ -209,7 +228,9 @@ def predict_command(
         extra=extra,
         packages=tuple(dict(map(read_package, packages)).items()),
     )
-    asked = Question(host, software, policy, mode)
+    if contents is not None:
+        software = replace(contents, packages=software.packages)
+    asked = Question(with_driver_of(host) if tensorflow else host, software, policy, mode)
     if asked.on_cpu and (asked.says_more or mode or from_host):
         raise click.UsageError(
             "--system, --machine, --kernel-modules, --wheel, --extra, --package, --mode and --from-host have"
@@ -221,6 +242,8 @@ def predict_command(
     if tensorflow is None:
         return predict_newest(asked, format_)
     nearest = None if asked.on_cpu else nearest_inspected(tensorflow)
+    if contents is not None and not asked.names_host:
+        raise InputError("--image needs a machine", hint="add --driver and --gpu, or --from-host")
     if nearest is not None and not asked.names_host:
         raise InputError(
             f"no wheel of tensorflow {tensorflow} was inspected, so what it needs is not known;"
@@ -229,19 +252,22 @@ def predict_command(
         )
     if not (asked.on_cpu or asked.names_host or asked.says_more):
         return _show_support(image_of(asked), mode, format_)
-    return _predict_one(asked, nearest, format_)
+    return _predict_one(asked, nearest, format_, is_given=contents is not None)
 
 
-def _predict_one(asked: Question, nearest: Release | None, format_: str) -> int:
-    """Predict for one combination. nearest: None if a wheel of the release was inspected."""
+def _predict_one(asked: Question, nearest: Release | None, format_: str, *, is_given: bool) -> int:
+    """Predict for one combination.
+
+    nearest: None if a wheel of the release was inspected. is_given: True for an image that others have made.
+    """
     of_class, host = host_class(asked), host_for(asked)
-    if nearest is None:
+    if nearest is None and not is_given:
         image = image_for(asked)
         software = software_for(asked, image)
         prediction = judge(software, host, asked.mode)
     else:
-        image, software = _uninspected(asked, nearest)
-        if release_of_any_age(software.tensorflow or "") in (None, *releases()):
+        image, software = _as_stated(asked, nearest or release(asked.software.tensorflow or ""))
+        if nearest is not None and release_of_any_age(software.tensorflow or "") in (None, *releases()):
             prediction = judge_uninspected(software, host, nearest, asked.mode)
         else:
             prediction = judge(software, host, asked.mode)
@@ -256,13 +282,13 @@ def _predict_one(asked: Question, nearest: Release | None, format_: str) -> int:
         click.echo(json.dumps(document, indent=2))
     else:
         _show(identifier, image, host, prediction)
-        if nearest is None and (assumed := assumed_cudnn(asked, image, software)):
+        if nearest is None and not is_given and (assumed := assumed_cudnn(asked, image, software)):
             click.echo(assumed)
     return EXIT_FAILED if prediction.outcome is Outcome.FAILS else EXIT_OK
 
 
-def _uninspected(asked: Question, nearest: Release) -> tuple[ImageSpec, Software]:
-    """Return the image and the software of a release of which no wheel was inspected.
+def _as_stated(asked: Question, nearest: Release) -> tuple[ImageSpec, Software]:
+    """Return the image and the software of a release that was not inspected, or of an image that others made.
 
     What was not given is what an older release was built with, or for a candidate what the nearest one was.
     For another package, only given versions are known.
@@ -280,6 +306,8 @@ def _uninspected(asked: Question, nearest: Release) -> tuple[ImageSpec, Software
     return image, software
 
 
+#: Parameters that state what --image says.
+_IN_AN_IMAGE = ("tensorflow", "python", "policy", "cuda", "cudnn", "variant", "wheel", "extra")
 #: Parameters that describe a combination of one release, not a machine.
 _ABOUT_ONE_RELEASE = (
     "policy", "cuda", "cudnn", "variant", "compat", "kernel_modules", "wheel", "extra", "packages", "mode",

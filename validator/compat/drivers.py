@@ -83,10 +83,8 @@ def branches() -> tuple[Branch, ...]:
 def branch_of(number: int) -> Branch | None:
     """Return the branch with that number, or just below it, as on Windows: 581 is R580.
 
-    None if there is none, or if no page was read that says what a branch of that number supports.
+    None if there is none.
     """
-    if any(row["branch"] <= number for row in facts.rows("drivers", "unread")):
-        return None
     below = next((known for known in reversed(branches()) if known.number <= number), None)
     return below if below is not None and number - below.number <= _WINDOWS_NUMBERS else None
 

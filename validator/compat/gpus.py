@@ -28,6 +28,8 @@ _NOISE = re.compile(
 _CUT_NOISE = ("generation", "graphics", "edition", "workstation", "laptop", "nvidia")
 #: How nvidia-smi ends a name that is too long for its column.
 _CUT_SHORT = re.compile(r"(?:\.\.+|\u2026)\s*$")
+#: The number of a GeForce or RTX A model without its family.
+_BARE = r"a?\d{3,4}( ti)?( super)?( d)?"
 _GLUED = re.compile(r"(?<=\b[rg]tx)(?=\w)|(?<=\d)(?=(ti|super)\b)")
 #: The words before the number in the names of series.
 _FAMILIES = ("rtx", "gtx")
@@ -70,20 +72,28 @@ def gpu(model: str) -> Gpu:
     Raises UnknownGpu with the nearest known names.
     """
     wanted = _plain(model)
-    named = next((known for known in gpus() if _plain(known.name) == wanted), None)
-    named = named or _systems().get(wanted) or _in_series(wanted)
+    named = _known(wanted) or _systems().get(wanted)
+    if named is None and re.fullmatch(_BARE, wanted):
+        # 4090 is an RTX 4090 and A6000 an RTX A6000, but 4000 may be one of several.
+        meant = {known for family in _FAMILIES if (known := _known(f"{family} {wanted}"))}
+        named = meant.pop() if len(meant) == 1 else None
+    if named is None and _CUT_SHORT.search(model):
+        named = _whole(wanted)
     if named is not None:
         return named
-    whole = _whole(wanted) if _CUT_SHORT.search(model) else None
-    if whole is not None:
-        return whole
     nearest = _nearest(wanted)
+    part = "names a part of a GPU, not its model" if not wanted and "mig" in model.lower() else "is not known"
     raise UnknownGpu(
-        f'GPU "{model}" is not known{nearest_clause(nearest)}',
+        f'GPU "{model}" {part}{nearest_clause(nearest)}',
         nearest,
         hint="give its compute capability instead:"
         " `nvidia-smi --query-gpu=name,compute_cap --format=csv` shows it",
     )
+
+
+def _known(plain: str) -> Gpu | None:
+    """Return the GPU of a plain name, of one model or in a series."""
+    return next((known for known in gpus() if _plain(known.name) == plain), None) or _in_series(plain)
 
 
 def _whole(beginning: str) -> Gpu | None:

@@ -195,6 +195,13 @@ def targets_gpu(release: str, capability: ComputeCapability, ptxas: str | None) 
     if first is None or row is None:
         return None
     text = f"compute capability {capability} is a target from PTX ISA {_text(first)} on"
+    if isa(row["isa"]) < first <= isa(row.get("reaches") or row["isa"]):
+        return facts.fact(row).unknown(
+            f"tensorflow {release} was seen to write PTX ISA {row['isa']}, and its LLVM reaches"
+            f" {row['reaches']}; {text}, so it may work, which nobody has measured",
+            "xla_without_gpu_target",
+            mode=XLA,
+        )
     if isa(row["isa"]) < first:
         return facts.fact(row).fails(
             f"tensorflow {release} writes PTX ISA {row['isa']}, and {text}, so the process crashes",
@@ -239,6 +246,10 @@ def _range(text: str) -> Range:
 
 # Rules about cuDNN: the CUDA versions and GPUs that a release supports, what TensorFlow requires, and
 # which cuDNN NVIDIA's images have.
+
+
+#: The first cuDNN whose PTX NVIDIA supports on newer GPUs (support matrix of 9.0).
+_PTX_SUPPORTED = Version("9.0")
 
 
 @dataclass(frozen=True)
@@ -287,10 +298,16 @@ def fits_gpu(version: str, capability: ComputeCapability) -> Reason:
             " by binary compatibility"
         )
     if known.ptx is not None and capability > max(known.capabilities):
-        return known.fact.derived().works(
+        text = (
             f"cuDNN {version} has no machine code for compute capability {capability}: the driver compiles"
             f" its PTX for {known.ptx}, which does not have every engine"
         )
+        if known.first < _PTX_SUPPORTED:
+            return known.fact.unknown(
+                f"{text}, and it is not known which ones TensorFlow needs; NVIDIA supports it from"
+                f" {_PTX_SUPPORTED} on"
+            )
+        return known.fact.derived().works(text)
     return known.fact.unknown(
         f"it is not known whether cuDNN {version} has kernels for compute capability {capability}"
     )

@@ -28,7 +28,7 @@ from ..model.prediction import (
     Software,
 )
 from ..model.spec import AS_BUILT, LATEST, POLICIES, Choice, ImageSpec, Variant
-from ..versions import ComputeCapability, CudaVersion, DriverRelease, leading_numbers
+from ..versions import ComputeCapability, CudaVersion, DriverRelease, Version, leading_numbers
 from . import drivers, facts, gpus, loose_values, policies
 from .facts import PolicyError, UnknownGpu, UnknownNameError
 from .judge import judge
@@ -53,6 +53,7 @@ class Installation:
     python: the Python to install it with. library_path: True if the loader has to be told where NVIDIA's
         wheels are, because the release itself does not look there. alone: the prediction if it is not told.
     eager_only: True if it was chosen although functions that XLA compiles don't work.
+    cudnn_below: the cuDNN to stay below, because the newest that the extra allows has no kernels for the GPU.
     """
 
     release: Release
@@ -61,11 +62,32 @@ class Installation:
     prediction: Prediction
     alone: Prediction
     eager_only: bool = False
+    cudnn_below: str | None = None
 
     @property
     def requirement(self) -> str:
         """`tensorflow[and-cuda]==2.20.0`; without the extra for a release that has none."""
         return requirement(self.release)
+
+    @property
+    def besides(self) -> tuple[str, ...]:
+        """What to install in the same command: packages that the metadata of the release should name."""
+        cudnn = (f"nvidia-cudnn-{self.release.suffix}<{self.cudnn_below}",) if self.cudnn_below else ()
+        return (*cudnn, *policies.constraints(self.release.version))
+
+    @property
+    def afterwards(self) -> tuple[str, ...]:
+        """What to install in a command of its own, because the release's extra pins an older version.
+
+        These replace packages that have a known fault on the machine.
+        """
+        named = {reason.fact for reason in self.prediction.reasons if reason.advisory}
+        return tuple(
+            f"{name}-{self.release.suffix}{versions}"
+            for row in facts.rows("known_issues", "issues")
+            if row["id"] in named
+            for name, versions in row.get("installs", {}).items()
+        )
 
 
 @dataclass(frozen=True)
@@ -202,7 +224,7 @@ def why_not(host: Host, python: str | None, tensorflow: str | None = None) -> st
     if release not in releases():
         return ""
     wanted = _pythons_to_try(release, loose_values.minor(python))[0]
-    reasons = _installation(host, release, wanted, library_path=True).reasons
+    reasons = _installation(host, release, wanted, library_path=True)[0].reasons
     return next((reason.text for reason in reasons if reason.outcome is Outcome.FAILS), "")
 
 
@@ -214,22 +236,44 @@ def _works(
     python: the one to install it with; None for the newest one without a reason against it.
     """
     for wanted in _pythons_to_try(release, python):
-        prediction = _installation(host, release, wanted, library_path=library_path)
+        prediction, below = _installation(host, release, wanted, library_path=library_path)
         decides = prediction.eager if eager_only else prediction.outcome
         doubts = any(
             reason.outcome is Outcome.UNKNOWN and not (eager_only and reason.mode == XLA)
             for reason in prediction.reasons
         )
         if decides is Outcome.WORKS or (decides is Outcome.UNKNOWN and prediction.missing and not doubts):
-            alone = _installation(host, release, wanted, library_path=False)
-            return Installation(release, wanted, library_path, prediction, alone, eager_only)
+            alone, _ = _installation(host, release, wanted, library_path=False)
+            return Installation(release, wanted, library_path, prediction, alone, eager_only, below)
     return None
 
 
-def _installation(host: Host, release: Release, python: str, *, library_path: bool) -> Prediction:
-    """Predict for a release that pip installs. TensorFlow's wheels with CUDA are for Linux on x86_64."""
+def _installation(
+    host: Host, release: Release, python: str, *, library_path: bool
+) -> tuple[Prediction, str | None]:
+    """Predict for a release that pip installs. TensorFlow's wheels with CUDA are for Linux on x86_64.
+
+    Return the cuDNN to stay below too, if only an older one than pip chooses has kernels for the GPU.
+    """
     host = replace(host, system=host.system or LINUX, machine=host.machine or X86_64)
-    return judge(replace(installed(release, library_path=library_path), python=python), host)
+    software = replace(installed(release, library_path=library_path), python=python)
+    found = judge(software, host)
+    if release.extra_style == "range" and any(one.rule == "cudnn_without_gpu" for one in found.reasons):
+        for below, version in _older_cudnn(release):
+            packages = tuple({**software.versions, "nvidia-cudnn": version}.items())
+            other = judge(replace(software, cudnn=version, packages=packages), host)
+            if rank(other) < rank(found):
+                return other, below
+    return found, None
+
+
+@functools.cache
+def _older_cudnn(release: Release) -> tuple[tuple[str, str], ...]:
+    """Return the cuDNN releases where the GPUs with kernels change, and the newest wheel below each."""
+    allowed = [Version(version) for version in policies.allowed_cudnn(release)]
+    bounds = [Version(row["from"]) for row in facts.rows("cudnn", "cudnn")]
+    older = ((bound, max((one for one in allowed if one < bound), default=None)) for bound in bounds[::-1])
+    return tuple((str(bound), str(version)) for bound, version in older if version is not None)
 
 
 def _pythons_to_try(release: Release, python: str | None) -> tuple[str, ...]:
@@ -365,12 +409,14 @@ def offer(host: Host, python: str | None, release: Release, images: Mapping[str,
 
 def _either_way(host: Host, release: Release, python: str) -> Installation:
     """Return an installation in which the loader is told about NVIDIA's wheels only if that is better."""
-    alone, told = (_installation(host, release, python, library_path=path) for path in (False, True))
+    (alone, below), (told, told_below) = (
+        _installation(host, release, python, library_path=path) for path in (False, True)
+    )
     if rank(told) < rank(alone):
-        return Installation(release, python, True, told, alone)
+        return Installation(release, python, True, told, alone, cudnn_below=told_below)
     # If it fails either way, the missing library path is not the reason.
     prediction = told if alone.outcome is Outcome.FAILS and rank(told) == rank(alone) else alone
-    return Installation(release, python, False, prediction, prediction)
+    return Installation(release, python, False, prediction, prediction, cudnn_below=below)
 
 
 def _images(
@@ -614,7 +660,8 @@ def _conditions(chosen: Installation, host: Host) -> tuple[str, ...]:
     release, needs = chosen.release, []
 
     def works(machine: Host) -> bool:
-        return _works(machine, release, chosen.python, chosen.library_path, chosen.eager_only) is not None
+        found = _works(machine, release, chosen.python, chosen.library_path, chosen.eager_only)
+        return found is not None and found.besides == chosen.besides
 
     if not host.names_driver and host.system != MACOS:
         branches = (branch.number for branch in drivers.branches())
@@ -681,7 +728,8 @@ def _after(chosen: Installation, commands: Sequence[str], in_image: bool) -> Ite
     # They may already tell the loader about NVIDIA's wheels.
     named = any("/nvidia/*/lib" in command for command in commands)
     run = "RUN " if in_image else ""
-    for requirement in policies.constraints(chosen.release.version):
-        yield f'{run}{install} "{requirement}"'
+    for wanted in (*chosen.besides, *chosen.afterwards):
+        if not any(f'"{wanted}"' in command for command in commands):
+            yield f'{run}{install} "{wanted}"'
     if chosen.library_path and not named:
         yield _CONFIGURE_LOADER.format(python) if in_image else export_library_path(python.lstrip("!"))

@@ -333,6 +333,7 @@ def _software(
         cudnn=cudnn.value if cudnn and cudnn is not without else None,
         wheel=PYPI,
         extra=extra,
+        library_path=environment.library_path if extra else None,
         packages=tuple(installed.items()),
     )
 

@@ -13,7 +13,8 @@ from pathlib import Path, PurePosixPath
 from yaml import MappingNode, Node, ScalarNode
 
 from ..compat.kernels import cudnn_of_image
-from ..compat.releases import release_of_any_age
+from ..compat.official_images import software_in
+from ..errors import InputError
 from ..model.prediction import Place
 from .pins import (
     VISIBLE_DEVICES,
@@ -30,9 +31,10 @@ from .pins import (
 
 _REFERENCE = re.compile(r"(?:(?P<registry>(?=[^/]*[.:])[^/]*)/)?(?P<name>[^:@]+)(?::(?P<tag>[^@]+))?(?:@.*)?")
 _CUDA_TAG = re.compile(
-    r"(?P<release>(?P<cuda>\d+\.\d+)(?:\.\d+)?)(?:-(?P<cudnn>cudnn\d*))?-(?:base|runtime|devel)(?:-\S+)?"
+    r"(?P<release>(?P<cuda>\d+\.\d+)(?:\.\d+)?)(?:-(?P<cudnn>cudnn\d*))?-(?P<flavor>base|runtime|devel)(?:-\S+)?"
 )
-_TENSORFLOW_TAG = re.compile(r"(?P<version>\d+\.\d+\.\d+)(?P<gpu>-gpu)?(?:-(?:jupyter|py3))*")
+#: A tag that is not moved to another release, as `latest-gpu` is.
+_RELEASE = re.compile(r"\d+\.\d+\.\d+")
 _PYTHON_TAG = re.compile(r"(?P<python>\d\.\d+)(?:\.\d+)?(?:[-.]\S+)?")
 #: Images of distributions, which have no CUDA.
 _WITHOUT_CUDA = re.compile(
@@ -44,12 +46,13 @@ _WITHOUT_CUDA = re.compile(
 class BaseImage:
     """The software of a base image, as far as it is known. An empty value is not known.
 
-    without_cuda: True if it has no CUDA. for_gpu: True if it makes sense only with a GPU.
+    without_cuda: True if it has no libraries of CUDA. for_gpu: True if it makes sense only with a GPU.
     """
 
     cuda: str = ""
     cudnn: str = ""
     python: str = ""
+    tensorflow: str = ""
     without_cuda: bool = False
     for_gpu: bool = False
 
@@ -63,7 +66,9 @@ def base_image(reference: str) -> BaseImage:
     if name == "nvidia/cuda" or name.endswith("/nvidia/cuda"):
         return _cuda(tag)
     if name == "tensorflow/tensorflow" or name.endswith("/tensorflow/tensorflow"):
-        return _tensorflow(tag)
+        return _tensorflow(f"tensorflow/tensorflow:{tag}", tag)
+    if match["registry"] == "nvcr.io" and name == "nvidia/tensorflow":
+        return BaseImage(for_gpu=True)
     if name in ("python", "library/python"):
         python = _PYTHON_TAG.fullmatch(tag)
         return BaseImage(python=python["python"] if python else "", without_cuda=True)
@@ -74,17 +79,23 @@ def _cuda(tag: str) -> BaseImage:
     match = _CUDA_TAG.fullmatch(tag)
     if match is None:
         return BaseImage(for_gpu=True)
+    if match["flavor"] == "base":
+        # It has only the runtime library, and TensorFlow loads others.
+        return BaseImage(without_cuda=True, for_gpu=True)
     return BaseImage(
         cuda=match["cuda"], cudnn=cudnn_of_image(match["release"], match["cudnn"] or ""), for_gpu=True
     )
 
 
-def _tensorflow(tag: str) -> BaseImage:
-    match = _TENSORFLOW_TAG.fullmatch(tag)
-    release = release_of_any_age(match["version"]) if match else None
-    if match is None or release is None or not match["gpu"]:
+def _tensorflow(reference: str, tag: str) -> BaseImage:
+    try:
+        contents = software_in(reference)
+    except InputError:
+        contents = None
+    if contents is None or contents.cuda is None:
         return BaseImage(for_gpu="gpu" in tag.split("-"))
-    return BaseImage(cuda=release.cuda, cudnn=release.cudnn, for_gpu=True)
+    release = contents.tensorflow if _RELEASE.match(tag) else ""
+    return BaseImage(contents.cuda, contents.cudnn or "", contents.python or "", release or "", for_gpu=True)
 
 
 # Split a Dockerfile into instructions and commands, as BuildKit reads it, and substitute its variables.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
+from .._vendor.packaging.specifiers import SpecifierSet
 from ..compat import known_issues
 from ..compat.loose_values import numbers
 from ..diagnosis.commands import read_commands
@@ -263,6 +264,11 @@ _NAMED_FOR_GPU = re.compile(r"(?:^|[._-])(?:gpu|cuda)(?:$|[._-])", re.IGNORECASE
 _PACKAGES = re.compile(
     r"site-packages|dist-packages|venv|/env\b|/usr/local\b|\.local\b|conda|mamba|/opt/?$|^/$"
 )
+#: What tells the loader about directories, and scripts that may do so when the container starts.
+_TELLS_LOADER = re.compile(
+    r"LD_LIBRARY_PATH|ld\.so\.conf|ldconfig|^\s*(?:ENTRYPOINT|CMD)\b.*(?:\.sh\b|entrypoint)",
+    re.IGNORECASE | re.MULTILINE,
+)
 _SOMETHING_OF_CUDA = re.compile(r"cuda|cudnn|nvidia|libcu(?!rl)", re.IGNORECASE)
 _INSTALLS = re.compile(
     r"(?:apt|apt-get|yum|dnf|aptitude|microdnf|zypper)\b.*\binstall\b|\bwget\b|\bcurl\b|\bdpkg\b"
@@ -304,7 +310,7 @@ class Stage:
     extended: True if another stage is based on it. visible_devices: the value of CUDA_VISIBLE_DEVICES.
     cuda_unclear: True if a command may have installed a CUDA or a cuDNN that is not known.
     cuda_named: True if a command, a copied file or a variable names CUDA, so that the image may have one even
-    if its base has none.
+    if its base has none. tells_loader: True if the file may tell the loader about directories of libraries.
     """
 
     name: str
@@ -318,6 +324,7 @@ class Stage:
     for_gpu: bool = False
     cuda_unclear: bool = False
     cuda_named: bool = False
+    tells_loader: bool = False
     projects: dict[str, list[Environment]] = field(default_factory=dict)
     directory: PurePosixPath = _ROOT
     copied: list[str] = field(default_factory=list)
@@ -348,13 +355,15 @@ class Stage:
         """Yield what is installed together."""
         # What another stage copies runs on the base of that stage.
         alone = self.used
+        without_cuda = self.base.without_cuda and not (self.cuda_unclear or self.cuda_named or alone)
         system = Environment(
             (),
             cuda=None if alone or self.cuda_unclear else self.cuda,
             cudnn=None if alone or self.cuda_unclear else self.cudnn,
-            without_cuda=self.base.without_cuda and not (self.cuda_unclear or self.cuda_named or alone),
+            without_cuda=without_cuda,
             for_gpu=self.for_gpu,
             visible_devices=None if alone or self.extended else self.visible_devices,
+            library_path=False if without_cuda and not (self.extended or self.tells_loader) else None,
         )
         if not self.installed and not self.projects:
             yield system
@@ -385,6 +394,7 @@ class _Reader:
         self.arguments: dict[str, str | None] = {}
         self.stages: list[Stage] = []
         self.for_gpu = _NAMED_FOR_GPU.search(path.name) is not None
+        self.tells_loader = _TELLS_LOADER.search(source.text) is not None
 
     def read(self, instruction: Instruction) -> None:
         """Read one instruction."""
@@ -463,7 +473,13 @@ class _Reader:
             for version in (base.python, base.cuda, base.cudnn)
         )
         for_gpu = base.for_gpu or self.for_gpu
-        self.stages.append(Stage(name, base, python=python, cuda=cuda, cudnn=cudnn, for_gpu=for_gpu))
+        stage = Stage(
+            name, base, python=python, cuda=cuda, cudnn=cudnn, for_gpu=for_gpu, tells_loader=self.tells_loader
+        )
+        if base.tensorflow:
+            pin = Pin("tensorflow", SpecifierSet(f"=={base.tensorflow}"), place)
+            stage.installed.setdefault("", Collected()).add(pin)
+        self.stages.append(stage)
 
     def _copy(self, stage: Stage, rest: str) -> None:
         options, text = split_options(rest)

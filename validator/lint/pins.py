@@ -77,9 +77,10 @@ class Environment:
 
     pins: at most one for each name. python: versions that may run it. cuda, cudnn: libraries of the system or
     of conda. without_cuda: True if the system is known to have no CUDA. for_gpu: True if the file says that a
-    GPU will be used. visible_devices: the value of CUDA_VISIBLE_DEVICES where it runs. complete: True if the
-    pins are everything that is installed, as in a lock. name: the extra, the group or the environment of the
-    project; empty for what is installed without naming one.
+    GPU will be used. visible_devices: the value of CUDA_VISIBLE_DEVICES where it runs. library_path: False
+    if nothing tells the loader about the directories of NVIDIA's wheels, None if that is not known. complete:
+    True if the pins are everything that is installed, as in a lock. name: the extra, the group or the
+    environment of the project; empty for what is installed without naming one.
     """
 
     pins: tuple[Pin, ...]
@@ -89,6 +90,7 @@ class Environment:
     without_cuda: bool = False
     for_gpu: bool = False
     visible_devices: Stated | None = None
+    library_path: bool | None = None
     complete: bool = False
     name: str = ""
 

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from ..compat.facts import UnknownRelease
 from ..compat.judge import judge
-from ..compat.predict import host_of
+from ..compat.policies import choose
+from ..compat.predict import host_of, software_of
 from ..compat.releases import release_of_any_age
 from ..errors import InputError
 from ..model.prediction import Finding, Outcome, Place, Prediction, Reason, Software
-from ..model.spec import HostClass
+from ..model.spec import LATEST, HostClass, ImageSpec, Variant
 from . import dockerfile
 from .blame import allowed_software, findings, unknown_release
 from .dockerfile import Read, reader
@@ -93,8 +94,8 @@ _WORST_FIRST = (Outcome.FAILS, Outcome.UNKNOWN, Outcome.WORKS)
 class OnHost:
     """The prediction for one pin of TensorFlow on one machine.
 
-    place: where the pin is. tensorflow: the release, the newest one if the pin allows several. host: its
-    identifier.
+    place: where the pin is. tensorflow: the release that pip would install today, if the pin allows several.
+    host: its identifier.
     """
 
     place: Place
@@ -113,8 +114,8 @@ def on_hosts(paths: Iterable[Path], hosts: Sequence[HostClass]) -> list[OnHost]:
     """Return the predictions for each pin of TensorFlow in the files on each machine, sorted by place.
 
     A pin that is installed in several ways, such as with each extra of a project, has its worst prediction.
-    If a pin allows several releases, it fails only if each of them fails. Raises InputError for a file that
-    can't be read, or that pins no TensorFlow that the facts know.
+    If a pin allows several releases, the prediction is for the one that pip would install today. Raises
+    InputError for a file that can't be read, or that pins no TensorFlow that the facts know.
     """
     found: dict[tuple[Place, str], OnHost] = {}
     for path in paths:
@@ -146,14 +147,40 @@ def _on_host(pin: Pin, allowed: Sequence[Software], host: HostClass) -> OnHost:
     predictions = [
         (software.tensorflow or "", judge(_completed(software), host_of(host))) for software in allowed
     ]
-    works = [one for one in predictions if one[1].outcome is not Outcome.FAILS]
-    release, prediction = (works or predictions)[-1]
+    # pip takes the newest release that has a wheel for the Python. Which Python that is may not be stated.
+    installable = [one for one in predictions if not _without_wheel(one[1])] or predictions
+    newest = [one for one in installable if one[0] == installable[-1][0]]
+    release, prediction = ([one for one in newest if one[1].outcome is not Outcome.FAILS] or newest)[-1]
     return OnHost(pin.place, release, host.identifier, prediction)
 
 
+def _without_wheel(prediction: Prediction) -> bool:
+    return any(
+        reason.rule == "python_without_wheel" and reason.outcome is Outcome.FAILS
+        for reason in prediction.reasons
+    )
+
+
 def _completed(software: Software) -> Software:
-    """Return the software with the libraries that its wheel was built for and opens, if none are stated."""
-    release = release_of_any_age(software.tensorflow or "")
-    if software.cuda is None and software.extra is None and release is not None:
-        return replace(software, cuda=release.cuda)
-    return software
+    """Return the software with what pip would install today, where the file doesn't say it.
+
+    Without the extra, the libraries are those that the wheel was built for and opens.
+    """
+    known = release_of_any_age(software.tensorflow or "")
+    if known is None:
+        return software
+    python = software.python or known.pythons[-1]
+    if software.cuda is None and software.extra is None:
+        return replace(software, python=python, cuda=known.cuda)
+    if software.extra and known.extra_style == "range":
+        cuda, cudnn = choose(known, LATEST, LATEST)
+        usual = software_of(ImageSpec(known.version, python, Variant.GPU, cuda, cudnn))
+        given = software.versions
+        return replace(
+            software,
+            python=python,
+            cuda=software.cuda or usual.cuda,
+            cudnn=software.cudnn or usual.cudnn,
+            packages=tuple({**usual.versions, **given}.items()),
+        )
+    return replace(software, python=python)

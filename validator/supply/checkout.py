@@ -80,6 +80,8 @@ def copied(root: Path) -> Iterator[Copy]:
                 )
         except shutil.Error as error:
             raise MissingError(f"{root}: can't be copied: {error.args[0][0][2]}") from error
+        # The transcripts of the pages name the Python that ran them.
+        (path / ".venv").symlink_to(sys.prefix)
         for file in root.iterdir():
             if file.is_file() and not file.name.startswith("."):
                 shutil.copy2(file, path / file.name)

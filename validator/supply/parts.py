@@ -141,7 +141,9 @@ def refresh(
         for line in changes.lines:
             show(line)
     if not changed and not missing:
-        show("everything is up to date")
+        show(f"up to date: {', '.join(parts)}")
+        if FACTS in parts:
+            show("not asked: what NVIDIA publishes about drivers, GPUs and cuDNN, which people read")
     if missing:
         return EXIT_MISSING
     return EXIT_FAILED if changed and options.check else EXIT_OK
