@@ -44,13 +44,12 @@ from validator.fleet.protocol import (  # noqa: E402
     Unit,
 )
 from validator.fleet.run_store import Runs, Work  # noqa: E402
-from validator.fleet.settings import SlurmSettings  # noqa: E402
-from validator.fleet.settings_schema import SlurmPlace  # noqa: E402
+from validator.fleet.settings_schema import SlurmPlace, SlurmSection  # noqa: E402
 from validator.fleet.slurm import SlurmFleet  # noqa: E402
 from validator.fleet.submitter import Submitter  # noqa: E402
 from validator.model.measurement import Unread  # noqa: E402
 from validator.model.spec import HostClass, Variant  # noqa: E402
-from validator.pipeline.fleet import Asked, AskedHost, Recorder  # noqa: E402
+from validator.pipeline.fleet import Recorder, StoredCell, StoredHost  # noqa: E402
 from validator.pipeline.measuring import Question  # noqa: E402
 from validator.records.store import Store  # noqa: E402
 from validator.versions import ComputeCapability, DriverRelease  # noqa: E402
@@ -129,8 +128,8 @@ def _work(number: int) -> Work:
         one.image, Variant.GPU, one.lock_digest, one.probe_version, one.depth, f"{number:064}", "simulated",
         image_digest=one.image_digest, challenge=CHALLENGE,
     )  # fmt: skip
-    asked = msgspec.structs.replace(AskedHost.of(host), identifier=one.host_class)
-    return Work(one, fake(), msgspec.json.encode(Asked(question, asked)))
+    asked = msgspec.structs.replace(StoredHost.of(host), identifier=one.host_class)
+    return Work(one, fake(), msgspec.json.encode(StoredCell(question, asked)))
 
 
 def _output() -> bytes:
@@ -175,7 +174,14 @@ def on_slurm(place: Path, configuration: str) -> None:
 
 def _fleet(place: Path, in_flight: int) -> SlurmFleet:
     slurm_place = SlurmPlace(constraint="h100", in_flight=in_flight)
-    return SlurmFleet(SlurmSettings(place / "shared", "venv", sys.executable, "", {CLASSES[0]: slurm_place}))
+    return SlurmFleet(
+        SlurmSection(
+            directory=str(place / "shared"),
+            container="venv",
+            python=sys.executable,
+            host_classes={CLASSES[0]: slurm_place},
+        )
+    )
 
 
 def _report(cells: int) -> None:

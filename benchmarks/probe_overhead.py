@@ -25,7 +25,7 @@ BARE = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from validator.probe import training
-from validator.probe.checks.xla_train_step import STEPS
+from validator.probe.checks.compute import STEPS
 import tensorflow as tf
 images, labels = training.batch(tf)
 run = training.run(training.step(tf, compiled=True), images, labels, STEPS)

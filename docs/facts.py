@@ -1,6 +1,6 @@
-"""Write the lists of data files and of codes of rules, and make the site's index of all facts.
+"""Write the list of codes of rules, and make the site's index of all facts.
 
-In `docs/reference/facts.md`, only the tables between the comments of TABLE are replaced. `scripts/update-
+In `docs/reference/facts.md`, only the table between the comments of TABLE is replaced. `scripts/update-
 docs` runs this file. If a page is out of date, `tests/test_docs.py` fails.
 """
 
@@ -11,14 +11,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from docs.cited import as_markdown
 from validator.compat import releases
 from validator.compat.facts import DATA, MEASUREMENTS, Row, all_rows, source_line
 from validator.model.prediction import RULES
 
 REFERENCE = Path(__file__).parent / "reference"
 PAGE = REFERENCE / "facts.md"
-TABLE = re.compile(r"(<!-- generated: (files|rules) -->\n).*?(<!-- end -->\n)", re.DOTALL)
+TABLE = re.compile(r"(<!-- generated: rules -->\n).*?(<!-- end -->\n)", re.DOTALL)
 #: The file with the sources; every other one has facts.
 _SOURCES = "sources"
 #: The file whose rows were read in wheels.
@@ -41,15 +40,8 @@ This page is generated from the files when the site is built.
 
 
 def page(text: str) -> str:
-    """Return the text of facts.md with the current tables."""
-    tables = {"files": "".join(_files()), "rules": "".join(_rules())}
-    return TABLE.sub(lambda match: match[1] + tables[match[2]] + match[3], text)
-
-
-def _files() -> Iterator[str]:
-    yield "| file | content |\n|---|---|\n"
-    for name in _names():
-        yield f"| [`{name}.yaml`](../../validator/compat/data/{name}.yaml) | {content_of(name)} |\n"
+    """Return the text of facts.md with the current table."""
+    return TABLE.sub(lambda match: match[1] + "".join(_rules()) + match[2], text)
 
 
 def _rules() -> Iterator[str]:
@@ -113,6 +105,12 @@ def _said(value: Any) -> str:
             for key, inner in value.items()
         )
     return ", ".join(map(_said, value)) if isinstance(value, list) else " ".join(str(value).split())
+
+
+def as_markdown(text: str) -> str:
+    """Return a text as Markdown in a table: its addresses are links, and nothing else is markup."""
+    text = re.sub(r"([|<>*\[\]_`])", r"\\\1", text)
+    return re.sub(r"https://[^\s;)]+", lambda match: f"<{match[0].replace(chr(92), '')}>", text)
 
 
 def _source(key: str) -> str:

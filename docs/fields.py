@@ -1,18 +1,14 @@
-"""Write the tables of fields in the references of the report and of commands' JSON, from their types.
+"""Make the site's reference of the fields of the report and of commands' JSON, from their types.
 
-A page says with a comment where the table of a type belongs: `<!-- generated: fields Host -->`. The
-description of a field is with its type, in `Annotated`; a field without one is not a part of the JSON.
-`scripts/update-docs` runs this file. If a page is out of date, `tests/test_docs.py` fails.
+The description of a field is with its type, in `Annotated`; a field without one is not a part of the JSON.
 """
 
 from __future__ import annotations
 
-import re
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence, Set
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
 from msgspec import Meta
@@ -28,77 +24,106 @@ from validator.pipeline import publisher
 from validator.records import comparison
 from validator.reports import derived, findings, overview
 
-REFERENCE = Path(__file__).parent / "reference"
-TABLE = re.compile(r"(<!-- generated: fields (\w+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
-#: The types that a page describes, by page.
-TYPES: Mapping[Path, Sequence[type]] = {
-    REFERENCE / "report.md": (
-        report.Report,
-        report.Probe,
-        report.Logs,
-        report.Host,
-        report.Gpu,
-        report.DeviceNode,
-        report.Nvml,
-        report.CudaDriver,
-        report.Cpu,
-        report.Environment,
-        report.CheckResult,
-    ),
-    REFERENCE / "json.md": (
-        prediction.CellDocument,
-        prediction.PredictionDocument,
-        prediction.Attempt,
-        prediction.Limit,
-        prediction.Reason,
-        predict_command.AskedFields,
-        predict.SupportDocument,
-        predict.GpuSupportDocument,
-        record.Record,
-        comparison.DifferenceDocument,
-        comparison.RecordInShort,
-        comparison.Change,
-        comparison.CheckChange,
-        comparison.DeclineDocument,
-        records.CausesField,
-        building.ResultDocument,
-        publisher.PublishedImage,
-        pipeline_fleet.CellResultDocument,
-        fleet.RunDocument,
-        fleet.UnitDocument,
-        fleet.CapacityDocument,
-        overview.RowDocument,
-        overview.MeasuredDocument,
-        diagnosis.Diagnosis,
-        diagnosis.Cause,
-        diagnosis.Evidence,
-        diagnosis.Remedy,
-        diagnosis.FailingReason,
-        diagnosis.Harmless,
-        derived.Changes,
-        verify.VerificationDocument,
-        record.Certificate,
-        record.Failure,
-        verify.RefusedDocument,
-        promote.Move,
-        image.Compared,
-        images.RecommendationDocument,
-        images.HostDocument,
-        images.CandidateDocument,
-        prediction.FindingDocument,
-        findings.PinnedDocument,
-    ),
+#: The documents: title -> their types, each with where it is in the document. Titles are anchors.
+DOCUMENTS: Mapping[str, Mapping[str, type]] = {
+    "The probe's report": {
+        "The document": report.Report,
+        "`probe`": report.Probe,
+        "`logs`": report.Logs,
+        "`host`": report.Host,
+        "Each of `host.gpus`": report.Gpu,
+        "Each of `host.device_nodes`": report.DeviceNode,
+        "`host.driver_libraries.nvml`": report.Nvml,
+        "`host.driver_libraries.cuda`": report.CudaDriver,
+        "`host.cpu`": report.Cpu,
+        "`environment`": report.Environment,
+        "Each of the `checks`": report.CheckResult,
+    },
+    "A planned cell (`plan --json`, a list; `predict --json`, one)": {
+        "The cell": prediction.CellDocument,
+        "`prediction`": prediction.PredictionDocument,
+        "Each of the `evidence`": prediction.Attempt,
+        "Each of its `limits`": prediction.Limit,
+        "Each of the `reasons`": prediction.Reason,
+        "What `predict --json` adds": predict_command.AskedFields,
+    },
+    "What a release needs (`predict --json` with only `--tensorflow`)": {
+        "The document": predict.SupportDocument,
+        "Each of the `gpus`": predict.GpuSupportDocument,
+    },
+    "A record (`records show --json`; one on each line of `records export`)": {
+        "Its fields, besides its `id`": record.Record,
+    },
+    "A difference (`records compare --json`, a list)": {
+        "The document": comparison.DifferenceDocument,
+        "`before` and `after`": comparison.RecordInShort,
+        "Each of the `changes`": comparison.Change,
+        "Each of the `checks`": comparison.CheckChange,
+    },
+    "Where a cell turned bad (`records bisect --json`, one; `records regressions --json`, a list)": {
+        "The document": comparison.DeclineDocument,
+        "And in the end": records.CausesField,
+    },
+    "A result (`build-matrix --json`, a list)": {
+        "The document": building.ResultDocument,
+        "`published`": publisher.PublishedImage,
+    },
+    "A cell of a fleet (`build-matrix --on … --json` and `fleet resume --json`, a list)": {
+        "The document": pipeline_fleet.CellResultDocument,
+        "A run (`fleet status --json`, a list)": fleet.RunDocument,
+        "A cell of a run (`fleet status RUN --json`, a list)": fleet.UnitDocument,
+        "A host class (`fleet inventory --json`, a list)": fleet.CapacityDocument,
+    },
+    "A row of the report (`report --format json`, a list)": {
+        "The row": overview.RowDocument,
+        "`measured`": overview.MeasuredDocument,
+    },
+    "A diagnosis (`doctor --json`)": {
+        "The document": diagnosis.Diagnosis,
+        "Each of the `causes`": diagnosis.Cause,
+        "Each `evidence`, and each entry of `unknown`": diagnosis.Evidence,
+        "Each of the `remedies`": diagnosis.Remedy,
+        "Each of the `reasons`": diagnosis.FailingReason,
+        "Each of the `harmless`": diagnosis.Harmless,
+    },
+    "A derived image (`check --image NAME --json`)": {"`derived`": derived.Changes},
+    "Certificates (`verify --json`)": {
+        "The document": verify.VerificationDocument,
+        "Each of the `certificates`": record.Certificate,
+        "Each of the `failures`": record.Failure,
+        "Each of the `refused`": verify.RefusedDocument,
+        "An alias (`promote --json`, a list)": promote.Move,
+        "A layer (`verify --rebuild --json`, a list for each image)": image.Compared,
+    },
+    "What fits a host (`recommend --json`)": {
+        "The document": images.RecommendationDocument,
+        "`host`": images.HostDocument,
+        "Each of the `images`": images.CandidateDocument,
+    },
+    "Findings in a project (`lint --json`)": {"Each of the `findings`": prediction.FindingDocument},
+    "Predictions for a project (`predict --requirements FILE --json`)": {
+        "Each of the `predictions`": findings.PinnedDocument,
+    },
 }
+_HEAD = """\
+# Fields of the report and of commands' JSON
+
+Every field of the probe's [report](report.md) and of [the JSON that commands write](json.md), which also say
+how to read them. A `?` after a type means that the value may be null.
+
+This page is generated from the types in the code when the site is built.
+"""
 _WORDS = {str: "text", int: "integer", float: "number", bool: "boolean", types.NoneType: ""}
 
 
-def refreshed(page: Path) -> str:
-    """Return the text of a page with the current tables."""
-    known = {kind.__name__: kind for kind in TYPES[page]}
-    return TABLE.sub(
-        lambda match: f"{match[1]}{''.join(_table(known[match[2]]))}{match[3]}",
-        page.read_text(encoding="utf-8"),
-    )
+def page() -> str:
+    """Return the site's page of all fields."""
+    parts = [_HEAD]
+    for title, kinds in DOCUMENTS.items():
+        parts.append(f"\n## {title}\n")
+        for place, kind in kinds.items():
+            parts += [f"\n### {place}\n\n", *_table(kind)]
+    return "".join(parts)
 
 
 def fields(kind: type) -> dict[str, str]:
@@ -135,13 +160,3 @@ def _type(hint: Any) -> str:
         return _WORDS[kind]
     is_list = isinstance(kind, type) and issubclass(kind, Sequence | Set)
     return "list" if is_list else "object"
-
-
-def main() -> int:
-    for page in TYPES:
-        page.write_text(refreshed(page), encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -62,18 +62,33 @@ that the facts do not say. `eager: R525 or newer` means that eager operations wo
 XLA, the release fails with every driver or is not known to work. The tables are about the recommended CUDA
 and cuDNN. `(as built)` means that only the versions that the release was built with work. Other versions can
 change the answer: see `python -m validator predict` with `--cuda 12.8`. With `--mode eager`, it ignores XLA.
-To see what you have, run `nvidia-smi --query-gpu=name,compute_cap,driver_version --format=csv`.
+To see what you have, run `nvidia-smi --query-gpu=name,compute_cap,driver_version --format=csv`. The site has
+the table of older releases, too, and `predict --tensorflow 2.14.1` prints it for one of them.
+"""
+_OLDER = """\
+# Drivers for older releases
+
+Which drivers run older releases on which GPU; [TensorFlow releases](releases.md) explains the words and has
+the newer ones. This page is generated from `validator/compat/data/` when the site is built.
 """
 
 
 def text() -> str:
-    """Return the page."""
-    known = [_support(release) for release in _newest_patches()]
+    """Return the page, with the drivers for the newest releases."""
+    known = _known()
     newest = max(branch.number for branch in drivers.branches())
     parts = [_HEAD, *map(_needs, known), _GPUS, *_models(), _DRIVERS.format(newest=newest)]
-    for start in range(0, len(known), _COLUMNS):
-        parts += _table(known[start : start + _COLUMNS])
-    return "".join(parts)
+    return "".join([*parts, *_table(known[:_COLUMNS])])
+
+
+def older() -> str:
+    """Return the site's page with the drivers for the other releases."""
+    return "".join([_OLDER, *_table(_known()[_COLUMNS:])])
+
+
+@functools.cache
+def _known() -> list[tuple[ImageSupport, ImageSupport]]:
+    return [_support(release) for release in _newest_patches()]
 
 
 def _support(release: Release) -> tuple[ImageSupport, ImageSupport]:

@@ -1,7 +1,7 @@
-"""Write the examples of docs/how-to/start-an-image.md with what `run --format` writes now.
+"""Write the example of docs/how-to/start-an-image.md and the site's examples of what `run` writes.
 
 An example is a fenced block below a comment that names its format: `<!-- start: compose -->`. The image, the
-host and the directory are made up. `scripts/update-docs` runs this file. If an example is out of date,
+host and the directory are made up. `scripts/update-docs` runs this file. If the example is out of date,
 `tests/test_docs.py` fails.
 """
 
@@ -16,6 +16,16 @@ from validator.delivery.start import Devices, Image, Start, User
 
 PAGE = Path(__file__).parent / "how-to" / "start-an-image.md"
 EXAMPLE = re.compile(r"(?P<head><!-- start: (?P<format>\w+) -->\n```\w+\n).*?(?P<foot>```\n)", re.DOTALL)
+#: The languages of the files that are not shell scripts.
+_LANGUAGES = {"compose": "yaml", "devcontainer": "jsonc", "kubernetes": "yaml"}
+_HEAD = """\
+# Files that `run --format` writes
+
+[Start an image](../how-to/start-an-image.md) says how to get such a file for your own image. These are for
+a made-up image, a machine with two H100, and the command `python train.py --epochs 3`.
+
+This page is generated when the site is built.
+"""
 _IMAGE = Image(
     f"ghcr.io/team/tensorflow@sha256:{'0123456789abcdef' * 4}",
     "ghcr.io/team/tensorflow:2.21.0-cuda12.9-cudnn9.28-py3.12",
@@ -42,6 +52,14 @@ def example(format_: str) -> str:
             command,
         )
     )
+
+
+def page() -> str:
+    """Return the site's page with an example of each format."""
+    parts = [_HEAD]
+    for format_ in FORMATS:
+        parts.append(f"\n## {format_}\n\n```{_LANGUAGES.get(format_, 'sh')}\n{example(format_)}```\n")
+    return "".join(parts)
 
 
 def refreshed(text: str) -> str:

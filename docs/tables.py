@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from validator.dataset.formats import encoded
-from validator.dataset.tables import SCHEMA_VERSION, TABLES, Column, Kind, Table, columns_of
+from validator.dataset.tables import SCHEMA_VERSION, TABLES, Column, Kind, Table
 
 _HEAD = f"""\
 # The tables of `data export`
@@ -45,13 +45,13 @@ away from the start of each text that has one.
 
 def page() -> str:
     """Return the page. It ends with a newline."""
-    return _HEAD + "".join(line for table in TABLES for line in _section(table))
+    return _HEAD + "".join(line for table in TABLES.values() for line in _section(table))
 
 
 def _section(table: Table) -> Iterator[str]:
-    yield f"\n## {table.name}\n\n{' '.join((table.row.__doc__ or '').split())}\n\n"
+    yield f"\n## {table.name}\n\n{table.about}\n\n"
     yield "| column | type | meaning | example |\n|---|---|---|---|\n"
-    for column in columns_of(table.row):
+    for column in table.columns:
         meaning = column.description
         if column.choices:
             meaning += f" One of {_listed(column.choices)}."

@@ -21,7 +21,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Link, Navigation
 from mkdocs.structure.pages import Page
 
-from docs import causes, checks, commands, facts, tables
+from docs import causes, checks, commands, facts, fields, releases, starts, tables
 
 ROOT = Path(__file__).parents[2]
 BRANCH = "main"
@@ -49,7 +49,12 @@ def made() -> Mapping[str, str]:
     return {
         "reference/codes.md": checks.codes(),
         "reference/data.md": tables.page(),
+        "reference/evidence.md": checks.evidence(),
         "reference/fact-index.md": facts.index(),
+        "reference/fields.md": fields.page(),
+        "reference/lint.md": checks.lint(),
+        "reference/older-releases.md": releases.older(),
+        "reference/start-files.md": starts.page(),
         "reference/signs.md": causes.signs(),
         **{f"reference/commands/{name}": text for name, text in commands.pages().items()},
     }
@@ -138,7 +143,8 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 
     def target(match: re.Match[str]) -> str:
         path = (directory / match[1]).resolve()
-        if path.is_relative_to(docs) or not path.is_relative_to(ROOT) or not path.exists():
+        on_site = path.is_relative_to(docs) and not path.is_relative_to(docs / "site")
+        if on_site or not path.is_relative_to(ROOT) or not path.exists():
             return match[0]
         return f"{config.repo_url}/blob/{BRANCH}/{path.relative_to(ROOT)}{match[2] or ''}"
 

@@ -1,6 +1,6 @@
 """The definitions of the two custom resources that exported policies are.
 
-That of policy-controller is written down here, with the fields that a policy uses, from
+The definition for policy-controller is written down here, with the fields that a policy uses, from
 `config/300-clusterimagepolicy.yaml` (Apache-2.0) of https://github.com/sigstore/policy-controller
 (`signatureFormat` since 0.13). A cluster drops fields that are not defined, so nothing else is allowed.
 """

@@ -46,7 +46,7 @@ def test_this_machines_cache_is_in_ldconfigs_order_and_survives(tmp_path: Path) 
 def test_libraries_are_added_where_ldconfig_finds_them(tmp_path: Path, kept_first: bool) -> None:
     cache = parse(CACHE.read_bytes())
     added = [entry(name, "/opt/lib") for name in ("libcudnn.so.9", "libc.so.6", "libcudnn.so.10", "libA.so")]
-    # Those of the same name, such as libc.so.6, are in the order in which ldconfig reads the directories.
+    # Libraries of the same name, such as libc.so.6, are in the order in which ldconfig reads the directories.
     whole = cache.with_libraries(added, lambda _: kept_first)
     (tmp_path / "cache").write_bytes(render(whole))
     lines = listed(tmp_path / "cache")

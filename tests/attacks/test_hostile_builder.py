@@ -20,7 +20,8 @@ from validator.certify.trust import Signatory
 from validator.certify.trust_file import Party, TrustFile
 from validator.errors import InputError
 from validator.model.codec import now_utc
-from validator.model.spec import Choice, ImageSpec, Lock, Variant
+from validator.model.lock import Lock
+from validator.model.spec import Choice, ImageSpec, Variant
 from validator.pipeline.contents import rebuild_image
 from validator.registry.client import Registry
 from validator.registry.names import Repository

@@ -24,7 +24,8 @@ from validator.engines.protocol import ProbeRequest
 from validator.engines.venv import VenvEngine
 from validator.errors import InputError, MissingError
 from validator.locks import lock_files
-from validator.model.spec import ImageSpec, Lock, Variant
+from validator.model.lock import Lock
+from validator.model.spec import ImageSpec, Variant
 from validator.system import runs
 from validator.system.files import machine_directory
 from validator.system.package_sources import PackageSources
@@ -199,11 +200,11 @@ def test_a_run_killed_between_creation_and_note_leaves_no_container(endpoint: En
     program = PROBE_IMAGE.replace(
         "engine = ",
         "import os, signal\n"
-        "from validator.engines.docker import ledger\n"
+        "from validator.engines.docker import containers\n"
         "def die(*_):\n"
         "    print(runs.current().directory.name, flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "ledger.created = die\n"
+        "containers.created = die\n"
         "engine = ",
     )
     with running(sys.executable, "-c", program, image, SAY_AND_WAIT.hex()) as process:
@@ -214,6 +215,7 @@ def test_a_run_killed_between_creation_and_note_leaves_no_container(endpoint: En
         assert containers_of(endpoint, run) == []
 
 
+@pytest.mark.slow
 def test_a_killed_probe_without_a_container_dies_with_its_children(machine: Path) -> None:
     """Protects: the machine from probes that nobody waits for, and from directories that nobody removes."""
     probe = archive(
@@ -324,6 +326,7 @@ Wheelhouse(PackageSources(index_url=sys.argv[1]), Path(sys.argv[2])).path(wheel)
 """
 
 
+@pytest.mark.slow
 def test_the_credentials_of_the_index_are_in_no_file(
     machine: Path, silent_server: tuple[str, Callable[[], socket.socket]]
 ) -> None:
@@ -405,6 +408,7 @@ def test_the_proxies_of_docker_s_client_configuration_do_not_reach_the_probe(
     assert "proxy" not in answer.decode().lower()
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_not_confused_by_a_process_with_the_same_number() -> None:
     """Protects: other people's processes. Numbers are used again; the random identifier of a run is not."""
     with running(sys.executable, "-c", "import time; print(flush=True); time.sleep(600)") as bystander:
@@ -419,6 +423,7 @@ def test_a_killed_run_is_not_confused_by_a_process_with_the_same_number() -> Non
         assert not gone(bystander.pid)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planted", ["site", "site/data", "site/index.html"])
 def test_the_page_is_not_written_through_planted_links(machine: Path, planted: str) -> None:
     """Protects: the files of whoever publishes the page, in a directory that others can write to."""

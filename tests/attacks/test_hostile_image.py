@@ -22,9 +22,10 @@ from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.protocol import Built, ProbeRequest
 from validator.errors import MissingError
 from validator.locks.lock_files import LockDirectory
+from validator.model.lock import Lock
 from validator.model.measurement import GpuIdentity, Measurement, Outside, Unread, measurement_of
 from validator.model.record import Record, Verdict
-from validator.model.spec import Choice, ImageSpec, Lock, Variant
+from validator.model.spec import Choice, ImageSpec, Variant
 from validator.pipeline.measuring import Probing, measure
 from validator.pipeline.recording import targets
 from validator.pipeline.run import Options, Run, Runner

@@ -28,7 +28,7 @@ from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, Inp
 from validator.locks import lock_files
 from validator.locks.resolve import PLATFORM
 from validator.matrix.load import load_matrix
-from validator.model.spec import Lock
+from validator.model.lock import Lock
 from validator.pipeline import opened_engine
 from validator.pipeline.publisher import PublishedImage, TagTaken
 from validator.pipeline.run import Result, Status
@@ -217,6 +217,7 @@ def typed_host(driver: str, *models: str) -> Host:
     return Host(parse_driver(driver), parse_gpus(models))
 
 
+@pytest.mark.slow
 def test_without_options_the_image_fits_this_machine(
     on_machine: Callable[..., tuple[building.Prepared, str]],
 ) -> None:

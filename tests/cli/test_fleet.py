@@ -21,7 +21,7 @@ from tests.pipeline.fakes import H100, NO_GPU, FakeEngine, outside_of, report
 from tests.pipeline.test_build_matrix import OTHER, SPEC, write_lock
 from validator.cli.build_matrix import build_matrix_command
 from validator.cli.fleet import CapacityDocument, RunDocument, UnitDocument
-from validator.cli.fleet_run import FleetRequest, measure
+from validator.cli.fleet_run import measure
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, MissingError
 from validator.fleet.protocol import Answer, Capacity, Fault
 from validator.fleet.run_store import Runs
@@ -32,7 +32,7 @@ from validator.model.measurement import Outside, Unread, measurement_of
 from validator.model.prediction import PlannedCell
 from validator.model.record import Record, Verdict
 from validator.model.spec import Cell, HostClass, ImageSpec
-from validator.pipeline.fleet import AskedHost
+from validator.pipeline.fleet import StoredHost
 from validator.pipeline.publisher import PublishedImage
 from validator.pipeline.run import Options, Result, Run, Runner, Status
 from validator.records.store import Store
@@ -94,7 +94,7 @@ class Site:
             Options(validate=False, **options), lambda _: None, runner=runner,
         )  # fmt: skip
         plan = Plan(tuple(PlannedCell(cell, None) for cell in cells), ())  # type: ignore[arg-type]
-        return measure(FleetRequest(plan, images, run, self.fleet, "registry.test/ours", dry_run, as_json))
+        return measure(plan, images, run, self.fleet, "registry.test/ours", dry_run, as_json)
 
     def records(self) -> list[Record]:
         return list(self.store.all())
@@ -397,4 +397,4 @@ def test_contradicting_options_change_nothing(arguments: list[str], says: str) -
 
 @pytest.mark.parametrize("host", [H100_CLASS, T4_CLASS, HostClass.without_gpu()])
 def test_the_run_store_keeps_what_a_host_class_is(host: HostClass) -> None:
-    assert AskedHost.of(host).host_class() == host
+    assert StoredHost.of(host).host_class() == host

@@ -20,7 +20,7 @@ from validator.model.measurement import PREDICATE, Outside, Unread, labelled, me
 from validator.model.record import Verdict
 from validator.model.spec import Variant
 from validator.model.verdict import PROBE_VERSION
-from validator.pipeline.measuring import Found, Question, record_of
+from validator.pipeline.measuring import ProbeRun, Question, record_of
 from validator.system.files import machine_directory
 
 from ..loop import tiers
@@ -86,7 +86,7 @@ def test_the_runner_of_a_fleet_relies_on_labels_only_if_the_trust_file_says_so(m
             image_digest=MEASUREMENT.image_digest, challenge="ab" * 32,
         )  # fmt: skip
         labels = labelled(DRIVER, made["host"]["gpus"][0]["name"].replace(" ", "-"), "9.0", 1)
-        found = Found(
+        found = ProbeRun(
             json.dumps(made).encode(), "", labels, dict, lambda report: "r580-h100", None,
             MEASUREMENT.started, MEASUREMENT.started,
         )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from validator.cli import next_steps
+from validator.cli import building
 from validator.delivery.choose import Gpu, Host
 from validator.errors import MissingError
 from validator.model.record import Verdict
@@ -60,7 +60,7 @@ def measured(spec: ImageSpec, host: str = NO_GPU, verdict: Verdict = Verdict.UNP
 
 
 def said(capsys: pytest.CaptureFixture[str], *results: Result, repository: str | None = None) -> list[str]:
-    next_steps.say_next_steps(results, repository, "quick")
+    building.say_next_steps(results, repository, "quick")
     return capsys.readouterr().err.splitlines()
 
 
@@ -109,7 +109,7 @@ def test_an_image_that_was_only_built_has_its_digest(capsys: pytest.CaptureFixtu
 
 
 def test_an_image_in_an_oci_layout_is_loaded_first(capsys: pytest.CaptureFixture[str]) -> None:
-    next_steps.say_next_steps([Result(CPU, Status.BUILT, digest=DIGEST)], None, None, Path("my images"))
+    building.say_next_steps([Result(CPU, Status.BUILT, digest=DIGEST)], None, None, Path("my images"))
     assert capsys.readouterr().err.splitlines() == [
         "Images:",
         f"  my images:2.21.0-cpu-py3.12 ({DIGEST})",
@@ -143,7 +143,7 @@ def test_nothing_is_said_where_there_is_no_image(capsys: pytest.CaptureFixture[s
 
 
 def test_the_estimate(capsys: pytest.CaptureFixture[str]) -> None:
-    next_steps.say_estimate(Estimate(2, 1, 3_000_000_000, 1_000_000_000, 8_000_000_000))
+    building.say_estimate(Estimate(2, 1, 3_000_000_000, 1_000_000_000, 8_000_000_000))
     assert capsys.readouterr().err.splitlines() == [
         "2 images: 1.0 GB of wheels to download (2.0 GB of wheels are in the cache);"
         " the largest image takes about 8.0 GB.",
@@ -152,7 +152,7 @@ def test_the_estimate(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_estimate_without_a_download(capsys: pytest.CaptureFixture[str]) -> None:
-    next_steps.say_estimate(Estimate(1, 0, 2_600_000_000, 0, 8_000_000_000))
+    building.say_estimate(Estimate(1, 0, 2_600_000_000, 0, 8_000_000_000))
     assert capsys.readouterr().err.splitlines() == [
         "1 image: nothing to download (2.6 GB of wheels are in the cache);"
         " the largest image takes about 8.0 GB."

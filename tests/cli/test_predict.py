@@ -199,7 +199,7 @@ def test_the_default_image_is_the_recommended_one_and_says_why(capsys: pytest.Ca
         printed = capsys.readouterr()
         assert printed.out.startswith("tf2.21.0-cuda12.5-cudnn9.3-py313")
         assert "Recommended" not in printed.err
-    # Of the two, only the one that is not given is that of the build.
+    # CUDA, which is not given, is the version that the release was built with.
     assert predict(capsys, "--tensorflow 2.21.0 --cudnn 9.10 --driver 580 --gpu l4")["cuda"] == "12.5"
     assert cli.run(["plan"]) == 0
     assert why in capsys.readouterr().err

@@ -108,7 +108,7 @@ def test_a_contradiction_is_shown_with_its_explanation_and_decides_nothing() -> 
 
 
 def test_every_statement_that_can_be_asked_is_shown_where_it_is_asked() -> None:
-    """Those of another system than the one that was asked, or without a GPU, would be missing otherwise."""
+    """Otherwise, statements about another system, or without a GPU, would be missing."""
     missing = []
     for row in ROWS:
         answer = ask(row)

@@ -12,14 +12,13 @@ from typing import Any
 from validator.cli.planning import load_cells
 from validator.dataset.export import Exported, Inputs, export
 from validator.dataset.formats import FORMATS
-from validator.dataset.tables import TABLES, Column, Kind, Table, columns_of
+from validator.dataset.tables import TABLES, Column, Kind, Table
 from validator.model.prediction import PlannedCell
 from validator.model.record import Record
 from validator.resources import shipped_matrix
 
 #: Every kind of cell: with and without CUDA, all outcomes, several versions.
 SELECT = ("tensorflow=2.21.0", "python=3.12")
-BY_NAME = {table.name: table for table in TABLES}
 
 
 def cells(*selectors: str) -> Iterator[PlannedCell]:
@@ -47,7 +46,7 @@ def read_csv(directory: Path, name: str) -> list[dict[str, Any]]:
     """Return the rows as the page docs/reference/data.md says that they are read."""
     with open(directory / f"{name}.csv", encoding="utf-8", newline="") as stream:
         rows = list(csv.DictReader(stream, strict=True))
-    columns = {column.name: column for column in columns_of(BY_NAME[name].row)}
+    columns = {column.name: column for column in TABLES[name].columns}
     return [{field: _value(columns[field], text) for field, text in row.items()} for row in rows]
 
 
@@ -56,7 +55,7 @@ def read_parquet(directory: Path, name: str) -> list[dict[str, Any]]:
     import pyarrow.parquet
 
     rows: list[dict[str, Any]] = pyarrow.parquet.read_table(directory / f"{name}.parquet").to_pylist()
-    kinds = {column.name: column.kind for column in columns_of(BY_NAME[name].row)}
+    kinds = {column.name: column.kind for column in TABLES[name].columns}
     for row in rows:
         for field, value in row.items():
             if kinds[field] is Kind.JSON:
@@ -84,7 +83,7 @@ def files(directory: Path) -> dict[str, bytes]:
 
 
 def table_names() -> list[str]:
-    return [table.name for table in TABLES]
+    return list(TABLES)
 
 
 def refers(table: Table) -> dict[str, str]:
@@ -95,4 +94,4 @@ def refers(table: Table) -> dict[str, str]:
         "messages": {"causes": "causes"},
         "causes": {"explains": "causes"},
     }
-    return table.refers | lists.get(table.name, {})
+    return {**table.refers, **lists.get(table.name, {})}

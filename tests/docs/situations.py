@@ -173,7 +173,6 @@ SCRIPTS: Mapping[str, StandIn] = {
         "it writes into the checkout; tests/compat/test_compile.py checks the same", "true"
     ),
     "environment": StandIn("it changes the environment that the tests run in", "true"),
-    "inspect-wheel": StandIn("it downloads a wheel of 600 MB", "true"),
     "test": StandIn("it would run the tests inside of the tests", _TESTS),
     "update-docs": StandIn("it writes into the checkout; tests/test_docs.py checks the same", "true"),
 }

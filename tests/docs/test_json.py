@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from docs import fields
 from docs.transcripts import ROOT
 from validator.cli.building import ResultDocument
 from validator.cli.predict import AskedFields
@@ -93,8 +94,8 @@ def test_what_works_on_a_machine(place: Path) -> None:
     ]
     found = printed(place, "predict", "--gpu", "RTX 4090", "--driver", "570")
     assert found.keys() == tables[0]
-    for part, fields in zip(("modes", "ways", "releases"), tables[1:], strict=True):
-        assert {name for one in found[part] for name in one} == fields, part
+    for part, wanted_fields in zip(("modes", "ways", "releases"), tables[1:], strict=True):
+        assert {name for one in found[part] for name in one} == wanted_fields, part
     reasons = [reason for way in found["ways"] for reason in way["reasons"]]
     assert reasons
     wanted = set(re.findall(r"`(\w+)`", section.partition("\nA reason has ")[2].partition(". ")[0]))
@@ -116,9 +117,7 @@ def test_records(place: Path) -> None:
 
 #: The fields of a check in a record, as the page lists them.
 CHECK_OF_A_RECORD = set(
-    re.findall(
-        r"`(\w+)`", PAGE.partition("| `checks` | list | The report's checks: ")[2].partition(" |\n")[0]
-    )
+    re.findall(r"`(\w+)`", PAGE.partition("with the\nfields ")[2].partition(". `report`")[0])
 )
 
 
@@ -160,11 +159,23 @@ def test_a_project(place: Path) -> None:
     assert list(misfits(found["predictions"], list[PinnedDocument])) == []
 
 
+@pytest.mark.slow
 def test_the_list_of_checks(place: Path) -> None:
-    section = PAGE.partition("\n## A check ")[2].partition("\n## ")[0].partition(", as described")[0]
+    section = PAGE.partition("\n## Checks ")[2].partition(", as described")[0]
     named = set(re.findall(r"`(\w+)`", section.partition("\n\n")[2]))
     assert named < set(CheckResult.__struct_fields__)
     assert all(check.keys() == named for check in printed(place, "check", "--list"))
+
+
+def test_the_types_that_the_page_names_are_in_the_files_that_it_links() -> None:
+    known = {kind.__name__ for kinds in fields.DOCUMENTS.values() for kind in kinds.values()}
+    links = re.findall(r"\[`([\w`, ]+)`\]\(../../(validator/[\w/]+\.py)\)", PAGE)
+    links += re.findall(r"`(\w+)` in \[`[\w/]+\.py`\]\(../../(validator/[\w/]+\.py)\)", PAGE)
+    assert len(links) > 10
+    for names, path in links:
+        text = (ROOT / path).read_text(encoding="utf-8")
+        for name in names.split("`, `"):
+            assert name in known and re.search(rf"^class {name}\b", text, re.MULTILINE), name
 
 
 def test_what_does_not_fit_is_found() -> None:

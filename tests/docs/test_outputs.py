@@ -40,7 +40,7 @@ def test_what_build_matrix_prints_without_a_gpu(page: str, index: LocalIndex, tm
         again = run("build-matrix", cwd=tmp_path, environment=environment)
     assert done.returncode == 0, done.stderr
     printed = {plain(line) for line in (done.stdout + done.stderr).splitlines()}
-    # The README says that py311 is the Python of the machine's base.
+    # The README says that py311 is the Python of its machine.
     assert {plain(line).replace("py311", "py312") for line in shown(page, "unproven  no GPU")} <= printed
     assert again.stdout.splitlines()[-1] == "0 built, 0 validated, 1 unchanged"
 

@@ -156,7 +156,7 @@ def test_the_line_of_a_failure_that_the_page_shows(run: Run, tmp_path: Path) -> 
     document = json.loads(hidden())
     libraries = {"nvml": {"answered": True}, "cuda": {"path": "/usr/lib/libcuda.so.1", "gpus": []}}
     host = document["host"] | {"device_nodes": [], "driver_libraries": libraries}
-    found = environment.CHECK.run(
+    found = environment.environment.run(
         Context({"host": host, "environment": document["environment"], "tensorflow": None})
     )
     for check in document["checks"]:

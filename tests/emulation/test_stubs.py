@@ -74,7 +74,7 @@ def test_the_variables_set_the_answers_of_the_driver(stubs: Stubs) -> None:
 
 
 def test_a_report_with_a_driver_has_the_fields_of_the_reference(stubs: Stubs) -> None:
-    """The tables of docs/reference/report.md are made from these types."""
+    """The reference of the fields is made from these types."""
     inherited = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
     done = subprocess.run(
         [sys.executable, "-m", "validator.probe", "--host-facts"],

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from validator.probe.check import Context, Result
-from validator.probe.checks import gpu_health
+from validator.probe.checks import devices
 
 from .stubs import Stubs
 
@@ -63,7 +63,7 @@ def watched(
 
 
 def judged(seen: dict[str, Any]) -> Result:
-    return gpu_health.CHECK.run(
+    return devices.gpu_health.run(
         Context({"health": seen, "host": {"driver_libraries": {"cuda": {"gpus": None}}}})
     )
 

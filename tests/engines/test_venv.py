@@ -16,8 +16,9 @@ from validator.engines.protocol import ProbeRequest
 from validator.engines.venv import VenvEngine, library_path, remove_leftovers
 from validator.errors import InputError, MissingError, ValidatorError
 from validator.locks.resolve import resolve
+from validator.model.lock import Lock, Wheel
 from validator.model.report import read_report
-from validator.model.spec import ImageSpec, Lock, Variant, Wheel
+from validator.model.spec import ImageSpec, Variant
 from validator.system.package_sources import PackageSources, host_sources
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -131,6 +132,7 @@ def request(program: str, timeout_s: float = 20) -> ProbeRequest:
     return ProbeRequest(program.encode(), timeout_s=timeout_s)
 
 
+@pytest.mark.slow
 def test_the_callers_environment_does_not_leak_into_the_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/somewhere")
     monkeypatch.setenv("LD_LIBRARY_PATH", "/given")
@@ -139,6 +141,7 @@ def test_the_callers_environment_does_not_leak_into_the_probe(monkeypatch: pytes
     assert answer == b"None /ours:/given\n"
 
 
+@pytest.mark.slow
 def test_a_probe_that_hangs_is_stopped() -> None:
     sleep = "import time; time.sleep(3600)"
     program = f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {sleep!r}])\n{sleep}"
@@ -146,17 +149,20 @@ def test_a_probe_that_hangs_is_stopped() -> None:
         run_probe(Path(sys.executable), request(program, timeout_s=1), quiet)
 
 
+@pytest.mark.slow
 def test_the_error_for_a_crashed_probe_contains_its_last_line() -> None:
     program = "import os, sys; print('last words', file=sys.stderr, flush=True); os.abort()"
     with pytest.raises(ValidatorError, match=r"status -6 without a report: last words"):
         run_probe(Path(sys.executable), request(program), quiet)
 
 
+@pytest.mark.slow
 def test_a_program_that_is_not_a_python_is_named(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match="can't be run"):
         run_probe(tmp_path / "python", request(""), quiet)
 
 
+@pytest.mark.slow
 def test_the_engine_describes_itself(tmp_path: Path) -> None:
     engine = VenvEngine(PackageSources(), tmp_path)
     assert engine.name == "venv"

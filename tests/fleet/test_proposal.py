@@ -47,7 +47,7 @@ def places(directory: Path, text: str) -> dict[str, SlurmPlace]:
     path.write_text(text, encoding="utf-8")
     slurm = read_settings(path).slurm
     assert slurm is not None
-    return dict(slurm.places)
+    return dict(slurm.host_classes)
 
 
 NODES = [

@@ -42,7 +42,7 @@ def kubernetes(**keys: str) -> str:
 def test_the_example_of_the_page_is_read(tmp_path: Path) -> None:
     found = read(tmp_path, example())
     assert found.slurm is not None
-    assert found.slurm.directory == Path("/shared/tensorflow-gpu-matrix")
+    assert found.slurm.directory == "/shared/tensorflow-gpu-matrix"
     assert (found.slurm.container, found.slurm.python, found.slurm.setup) == ("auto", "python3", "")
     assert found.slurm.place("r580-h100") == SlurmPlace(
         constraint="r580&h100", gres="gpu:h100:1", partition="gpu", account="ml", in_flight=40
@@ -68,18 +68,19 @@ def test_a_host_class_overrides_what_the_section_says_for_all(tmp_path: Path) ->
     text = slurm("{r580-t4: {gres: gpu, qos: high, memory: 8}, r580-l4: {gres: gpu}}", qos="low", memory="64")
     cluster = read(tmp_path, text).slurm
     assert cluster is not None
-    seen = [(place.qos, place.memory) for place in map(cluster.places.__getitem__, ("r580-t4", "r580-l4"))]
+    named = [cluster.host_classes[name] for name in ("r580-t4", "r580-l4")]
+    seen = [(place.qos, place.memory) for place in named]
     assert seen == [("high", 8), ("low", 64)]
     text = slurm("{r580-t4: {gres: gpu, workers: 1}, r580-l4: {gres: gpu}}", workers="2")
     cluster = read(tmp_path, text).slurm
     assert cluster is not None
-    assert [cluster.places[name].workers for name in ("r580-t4", "r580-l4")] == [1, 2]
+    assert [cluster.host_classes[name].workers for name in ("r580-t4", "r580-l4")] == [1, 2]
     text = kubernetes(
         tolerations="[{key: a}]",
         resource="nvidia.com/mig-1g.10gb",
         host_classes="{r580-t4: {tolerations: [], resource: nvidia.com/gpu}, r580-l4: {cpus: 2}}",
     )
-    places = read(tmp_path, text).kubernetes.places
+    places = read(tmp_path, text).kubernetes.host_classes
     assert [(len(place.tolerations), place.resource, place.cpus) for place in places.values()] == [
         (0, "nvidia.com/gpu", 0),
         (1, "nvidia.com/mig-1g.10gb", 2),

@@ -52,6 +52,7 @@ from validator.reports.terminal import checks_table, record_text, records_table
 from ..certify import fixtures
 from ..corpus.reader import REPORTS
 from ..records.values import record
+from . import http_targets as servers
 from .mutators import Mutator, mutate_json, mutate_text, spliced
 
 ROOT = Path(__file__).parents[2]
@@ -408,4 +409,13 @@ TARGETS: dict[str, Target] = {
     "small": Target(_small_seeds, mutate_json, _read_small, share=2),
     "statement": Target(_statement_seeds, mutate_json, _read_statement, share=12),
     "trust": Target(_trust_seeds, mutate_text, _read_trust, share=3, suffix=".yaml"),
+    "apt": Target(servers.apt_seeds, mutate_text, servers.read_apt, share=4, suffix=".txt"),
+    "config": Target(servers.config_seeds, mutate_json, servers.read_configuration, share=6),
+    "header": Target(
+        servers.header_seeds, servers.mutate_page, servers.read_headers, share=10, suffix=".txt"
+    ),
+    "page": Target(servers.page_seeds, servers.mutate_page, servers.read_page, share=8, suffix=".txt"),
+    "token": Target(servers.token_seeds, mutate_json, servers.read_token, share=8),
+    "wheel-name": Target(servers.name_seeds, mutate_text, servers.read_name, share=8, suffix=".txt"),
+    "wheel-record": Target(servers.record_seeds, mutate_text, servers.read_record, share=4, suffix=".txt"),
 }  # fmt: skip

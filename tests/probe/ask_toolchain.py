@@ -14,11 +14,11 @@ sys.path.insert(0, sys.argv[1])
 import tensorflow as tf
 
 from validator.probe.check import Context
-from validator.probe.checks.xla_toolchain import CHECK
+from validator.probe.checks.libraries import xla_toolchain
 
 found = []
 for variables in json.loads(sys.argv[2]):
     os.environ.update(variables)
-    result = CHECK.run(Context({"host": {"gpus": []}}, None, tf))
+    result = xla_toolchain.run(Context({"host": {"gpus": []}}, None, tf))
     found.append({"outcome": result.outcome, "sentence": result.sentence, "evidence": result.evidence})
 print(json.dumps(found))

@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 
-from validator.probe.checks import lock_match
+from validator.probe.checks import packages
 from validator.probe.child import Capture, forked
 from validator.probe.cli import shareable
 from validator.probe.collectors import collect, host, installed, loader
 
 
+@pytest.mark.slow
 def test_facts_of_this_machine_are_json_without_personal_names() -> None:
     facts = collect()
     text = json.dumps(facts["host"])
@@ -32,6 +33,7 @@ def test_facts_of_this_machine_are_json_without_personal_names() -> None:
     assert facts["environment"]["packages"]["pytest"]
 
 
+@pytest.mark.slow
 def test_missing_driver_libraries_are_reported_as_not_answering() -> None:
     libraries = host.host_facts()["driver_libraries"]
     for library in libraries.values():
@@ -128,11 +130,11 @@ def test_gpus_on_the_pci_bus_are_counted_with_or_without_a_driver(tmp_path: Path
 
 def test_a_plain_file_is_not_a_device(tmp_path: Path) -> None:
     (tmp_path / "nvidia0").write_text("")
-    assert host._node(str(tmp_path / "nvidia0"))["device"] is False
+    assert host.device_node(str(tmp_path / "nvidia0"))["device"] is False
 
 
 def test_a_device_of_another_driver_is_not_nvidias() -> None:
-    node = host._node("/dev/null")
+    node = host.device_node("/dev/null")
     assert node["device"] and node["opens"]
     assert node["registered"] is False
 
@@ -166,7 +168,7 @@ def test_the_kernel_decides_if_a_major_number_is_nvidias(
     text: str, major: int, expected: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host, "_read", lambda path: text)
-    assert host._registered(major) is expected
+    assert host.registered(major) is expected
 
 
 @pytest.mark.service
@@ -202,6 +204,7 @@ def _leaves() -> Iterator[str]:
     os._exit(7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "arguments", "limit_s", "failure"),
     [
@@ -219,6 +222,7 @@ def test_values_from_before_a_failure_of_the_child_are_kept(
     assert str(answer.failure) == failure
 
 
+@pytest.mark.slow
 def test_the_output_of_a_dying_child_is_kept() -> None:
     assert forked(_yields_and_dies, signal.SIGABRT, limit_s=30).stderr == "about to die\n"
 
@@ -227,6 +231,7 @@ def _environment() -> Iterator[str]:
     yield os.environ["PROBE_TEST"]
 
 
+@pytest.mark.slow
 def test_a_child_has_its_own_environment() -> None:
     assert forked(_environment, limit_s=30, environment={"PROBE_TEST": "here"}).values == ["here"]
     assert "PROBE_TEST" not in os.environ
@@ -265,7 +270,7 @@ six==1.17.0 ; python_version >= "3.9" \\
 
 
 def test_a_lock_is_read_by_normalized_name() -> None:
-    assert lock_match.pins(LOCK) == {
+    assert packages.pins(LOCK) == {
         "absl-py": "2.5.1",
         "numpy": "2.4.6",
         "nvidia-cudnn-cu12": "9.3.0.75",
@@ -284,8 +289,8 @@ def test_a_lock_is_read_by_normalized_name() -> None:
     ],
 )
 def test_other_text_is_rejected_as_a_lock(text: str, said: str) -> None:
-    with pytest.raises(lock_match.LockError, match=said):
-        lock_match.pins(text)
+    with pytest.raises(packages.LockError, match=said):
+        packages.pins(text)
 
 
 @pytest.mark.parametrize(

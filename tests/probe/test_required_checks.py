@@ -3,7 +3,6 @@ certified."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,33 +14,16 @@ from validator.model.record import Verdict
 from validator.model.report import report_of
 from validator.model.verdict import HEALTH, PROBE_VERSION, REQUIRED_CHECKS, Reason, judge
 from validator.probe import cli as probe_report
-from validator.probe.check import Context, Result, judged
-from validator.probe.checks import (
-    CHECKS,
-    compute_capability,
-    cuda_libraries,
-    cudnn_load,
-    driver,
-    environment,
-    gpu_compute,
-    gpu_device_nodes,
-    gpu_health,
-    gpu_visible,
-    library_conflicts,
-    lock_match,
-    python_stack,
-    silent_cpu,
-    tensorflow_build,
-    xla_toolchain,
-    xla_train_step,
-)
+from validator.probe.check import Context, Result
+from validator.probe.checks import CHECKS, compute, devices, environment, libraries, packages
 from validator.probe.child import Answer
-from validator.probe.collectors import installed, kernels, loader
+from validator.probe.collectors import installed, loader
+from validator.probe.collectors.xla import Search
 from validator.probe.stages import Entry, Progress, Stage
 
 from ..records.values import OUTSIDE, document
 from .checks.test_silent_cpu import seen
-from .passing import CPU, evidence, result
+from .passing import CPU, evidence, judged, result
 from .test_checks import XLA, imported
 
 
@@ -71,43 +53,43 @@ class Machine:
 
 def _driver(machine: Machine) -> Result:
     machine.facts["host"]["kernel_driver"] = "550.54.14"
-    return driver.CHECK.run(Context(machine.facts))
+    return devices.driver.run(Context(machine.facts))
 
 
 def _gpu_device_nodes(machine: Machine) -> Result:
     machine.facts["host"]["device_nodes"][0].update(opens=False, error="Permission denied")
-    return gpu_device_nodes.CHECK.run(Context(machine.facts))
+    return devices.gpu_device_nodes.run(Context(machine.facts))
 
 
 def _environment(machine: Machine) -> Result:
     machine.facts["environment"]["variables"] = {"CUDA_VISIBLE_DEVICES": "-1"}
-    return environment.CHECK.run(Context(machine.facts))
+    return environment.environment.run(Context(machine.facts))
 
 
 def _python_stack(machine: Machine) -> Result:
-    machine.patch.setattr(python_stack, "_origin", lambda package: f"/site/{package}")
-    machine.patch.setattr(python_stack, "_beside_metadata", lambda origin, names: True)
+    machine.patch.setattr(packages, "_origin", lambda package: f"/site/{package}")
+    machine.patch.setattr(packages, "_beside_metadata", lambda origin, names: True)
     machine.tensorflow(requires=["numpy>=1.26.0"], distribution="tensorflow")
     machine.facts["environment"]["packages"] = {"tensorflow": "2.21.0", "numpy": "1.20.0"}
-    return python_stack.CHECK.run(Context(machine.facts))
+    return packages.python_stack.run(Context(machine.facts))
 
 
 def _lock_match(machine: Machine) -> Result:
     machine.facts["environment"]["packages"] = {"numpy": "2.0.0"}
-    return lock_match.CHECK.run(Context(machine.facts, {"numpy": "2.0.1"}))
+    return packages.lock_match.run(Context(machine.facts, {"numpy": "2.0.1"}))
 
 
 def _cuda_libraries(machine: Machine) -> Result:
     machine.tensorflow()
     attempts = {"libcudnn.so.9": "libcudnn.so.9: cannot open shared object file"}
     machine.opens({"phase": "gate", "attempts": attempts})
-    return cuda_libraries.CHECK.run(Context(machine.facts))
+    return libraries.cuda_libraries.run(Context(machine.facts))
 
 
 def _cudnn_load(machine: Machine) -> Result:
     machine.tensorflow()
     machine.opens({"soname": "libcudnn.so.9", "path": "/lib/libcudnn.so.9", "version": "9.1.0"})
-    return cudnn_load.CHECK.run(Context(machine.facts))
+    return libraries.cudnn_load.run(Context(machine.facts))
 
 
 def _library_conflicts(machine: Machine) -> Result:
@@ -126,7 +108,7 @@ def _library_conflicts(machine: Machine) -> Result:
         {"soname": "libcudnn.so.9", "path": str(older), "version": "9.1.0"},
     )
     machine.facts["environment"]["variables"] = {"LD_LIBRARY_PATH": str(older.parent)}
-    return library_conflicts.CHECK.run(Context(machine.facts))
+    return libraries.library_conflicts.run(Context(machine.facts))
 
 
 def _compute_capability(machine: Machine) -> Result:
@@ -139,19 +121,19 @@ def _compute_capability(machine: Machine) -> Result:
     )
     machine.opens({"soname": "libcudnn.so.9", "path": "/lib/libcudnn.so.9", "version": "9.3.0"})
     machine.facts["host"]["gpus"][0]["compute_capability"] = "5.2"
-    return compute_capability.CHECK.run(Context(machine.facts))
+    return libraries.compute_capability.run(Context(machine.facts))
 
 
 def _tensorflow_build(machine: Machine) -> Result:
     machine.tensorflow(version="2.20.0")
-    return tensorflow_build.CHECK.run(Context(machine.facts, tensorflow=imported("2.21.0")))
+    return libraries.tensorflow_build.run(Context(machine.facts, tensorflow=imported("2.21.0")))
 
 
 def _xla_toolchain(machine: Machine) -> Result:
     """Neither ptxas nor libdevice in the only place where XLA looks."""
     machine.patch.chdir(machine.directory)
-    search = kernels.Search((str(machine.directory / "nothing"),), True)
-    return xla_toolchain.judge(search, "./cuda_sdk_lib", str(machine.directory / "path"), ["9.0"])
+    search = Search((str(machine.directory / "nothing"),), True)
+    return libraries.judge_xla_toolchain(search, "./cuda_sdk_lib", str(machine.directory / "path"), ["9.0"])
 
 
 class NoGpus:
@@ -164,38 +146,31 @@ class NoGpus:
 
 
 def _gpu_visible(machine: Machine) -> Result:
-    return gpu_visible.CHECK.run(Context(machine.facts, tensorflow=NoGpus))
+    return compute.gpu_visible.run(Context(machine.facts, tensorflow=NoGpus))
 
 
 def _gpu_compute(machine: Machine) -> Result:
-    return gpu_compute._judged(
+    return compute.judge_gpu_compute(
         {"tolerance": 1e-2, "results": [result("matmul", difference=0.3)], "gpu_peak_bytes": 4096}
     )
 
 
 def _xla_train_step(machine: Machine) -> Result:
-    problems = xla_train_step._problems({**XLA, "device": CPU})
-    return judged(problems, dict, {"device_type": "GPU"})
+    return compute.judge_xla_train_step({**XLA, "device": CPU})
 
 
 def _silent_cpu(machine: Machine) -> Result:
-    return judged(silent_cpu._problems(seen(allocated_bytes=0)), dict, {})
+    return compute.judge_silent_cpu(seen(allocated_bytes=0))
 
 
 def _of(check: str, *path: str | int, **changes: Any) -> Callable[[Machine], Result]:
     """Return the case of a check that judges its evidence."""
-
-    def run(machine: Machine) -> Result:
-        module = importlib.import_module(f"validator.probe.checks.{check}")
-        judged: Result = module._judged(evidence(check, *path, **changes))
-        return judged
-
-    return run
+    return lambda machine: judged(check, *path, **changes)
 
 
 def _gpu_health(machine: Machine) -> Result:
     machine.facts["health"] = evidence("gpu_health", "gpus", 0, xids=[79])
-    return gpu_health.CHECK.run(Context(machine.facts))
+    return devices.gpu_health.run(Context(machine.facts))
 
 
 AUTOTUNING = (
@@ -260,5 +235,5 @@ def _report_with(name: str, found: Result) -> dict[str, Any]:
     made = document(None, **{name: "missing"})
     for entry in made["checks"]:
         entry.update(statement=None, problems=[])
-    made["checks"].append(probe_report._check(check, stage))
+    made["checks"].append(probe_report.reported(check, stage))
     return {**made, "format": 2, "probe": {"version": f"{PROBE_VERSION}+test"}}

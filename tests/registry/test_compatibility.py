@@ -18,7 +18,7 @@ def test_it_is_found_among_what_refers_to_the_image(repository: Repository) -> N
     digest, registry = push_image(repository, "one"), Registry(repository)
     attach_compatibility(registry, digest, GPU)
     (entry,) = referrers(repository, digest)
-    # Of several, the newest by this time counts.
+    # If there are several, the newest by this time counts.
     assert entry["annotations"]["org.opencontainers.image.created"]
     manifest = registry.manifest(entry["digest"])
     assert manifest is not None and manifest.layers is not None

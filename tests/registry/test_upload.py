@@ -276,7 +276,7 @@ def test_no_password_goes_to_a_token_server_without_tls_elsewhere(
     strict.login = ("me", "secret")
     docker_config({"auths": {strict.address: {"auth": encoded("me", "secret")}}})
     strict.realm = "ftp://somewhere/token"
-    with pytest.raises(MissingError, match="a token server without TLS"):
+    with pytest.raises(MissingError, match="a token server that can't be used"):
         blobs(strict).has(DIGEST, 1)
 
 

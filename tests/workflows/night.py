@@ -1,8 +1,8 @@
 """Runs the steps of a workflow on this machine, in the order and with the values that its file gives.
 
 Each job has a fresh copy of the working tree, as a runner has, so that nothing passes from one job to another
-but outputs and artifacts. Of the actions, those that carry files are done by copying; the ones that install
-programs are not, since the programs are here.
+but outputs and artifacts. Actions that carry files are replaced by copying, and actions that install programs
+are left out, since the programs are here.
 """
 
 from __future__ import annotations

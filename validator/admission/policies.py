@@ -183,7 +183,7 @@ def _conditions(demands: Demands) -> list[dict[str, Any]]:
         (f"{{{{ regex_match('^({branches})[.]', {part('host', 'driver')}) }}}}", "Equals", True),
         (f"{{{{ length({gpus}) }}}}", "GreaterThan", 0),
         (f"{{{{ {gpus} }}}}", "AllIn", [str(one) for one in demands.capabilities]),
-        # A certificate is about one compute capability. Those of all GPUs are the same if these two are.
+        # A certificate is about one compute capability. All GPUs have the same one if these two are equal.
         (f"{{{{ min({gpus}) == max({gpus}) }}}}", "Equals", True),
         (list(REQUIRED_CHECKS), "AllIn", "{{ passedTests }}"),
         (f"{{{{ !contains({spec}, '_') || contains(passedTests, '{PACKAGES}') }}}}", "Equals", True),

@@ -15,8 +15,10 @@ import msgspec
 import zstandard
 
 from ..errors import InputError, MissingError, ValidatorError
+from ..model import codec
+from ..model.codec import DocumentError
 from ..registry.blobs import Blobs
-from ..registry.client import LARGEST_CONFIG, PLATFORM, Manifest, Registry
+from ..registry.client import LARGEST_CONFIG, PLATFORM, ImageConfig, Manifest, Registry, parse
 from ..registry.names import Repository, is_digest
 from ..system.files import cache_directory
 from . import base_files
@@ -378,10 +380,11 @@ def read_config(registry: Registry, manifest: Manifest, what: str) -> tuple[dict
     if manifest.config is None or manifest.layers is None or manifest.config.size > LARGEST_CONFIG:
         raise InputError(f"{what} is not an image of one platform")
     content = registry.blob(manifest.config.digest, LARGEST_CONFIG)
+    parse(content, ImageConfig, f"the configuration of {what}")
     try:
-        config = msgspec.json.decode(content, type=dict[str, Any])
+        config = codec.parse_unique(content)
         diff_ids = [str(diff_id) for diff_id in config["rootfs"]["diff_ids"]]
-    except (msgspec.DecodeError, KeyError, TypeError) as error:
+    except (DocumentError, KeyError, TypeError) as error:
         raise InputError(f"the configuration of {what} is not valid: {error}") from error
     if len(manifest.layers) != len(diff_ids) or not all(map(is_digest, diff_ids)):
         raise InputError(

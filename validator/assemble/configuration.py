@@ -16,7 +16,8 @@ from ..compat import drivers, gpus
 from ..compat.facts import UnknownRelease
 from ..compat.kernels import kernels
 from ..compat.releases import Target
-from ..model.spec import ImageSpec, Lock, Variant
+from ..model.lock import Lock
+from ..model.spec import ImageSpec, Variant
 from ..versions import ComputeCapability, CudaVersion, DriverRelease
 from . import image_names
 from .base import Base
@@ -86,8 +87,7 @@ def _device_code(tensorflow: str) -> tuple[tuple[Target, ...], tuple[Target, ...
 def tables() -> str:
     """Return the facts about drivers and GPUs for the entry point (`images/entrypoint/start`), one per line.
 
-    Of the GPUs, only data-center products with one-word names are included; the entry point treats all others
-    as unknown.
+    Only data-center GPUs with one-word names are included; the entry point treats all others as unknown.
     """
     lines = [f"branch {branch.number} {branch.cuda}" for branch in drivers.branches()]
     lines += [

@@ -15,7 +15,8 @@ from typing import Annotated, Any, Protocol
 import msgspec
 
 from ..errors import BuildError, MissingError
-from ..model.spec import ImageSpec, Lock, Wheel
+from ..model.lock import Lock, Wheel
+from ..model.spec import ImageSpec
 from ..registry.client import Registry
 from ..registry.names import Repository
 from ..system.pools import Meter, map_in_threads, share_arenas
@@ -91,8 +92,8 @@ def assemble(
         *((0, partial(work.base_layer, layer, plan.base.name)) for layer in plan.base.layers),
         *((source.size, partial(work.layer, source)) for source in plan.layers),
     ]
-    # The largest first, so that none of them is left to make on its own at the end. Byte code comes before
-    # them: nobody knows its size, and it is mostly other processes that make it.
+    # The largest come first, so that none of them is left to make on its own at the end. Byte code comes
+    # before them: its size is not known, and other processes do most of its work.
     order = sorted(range(len(tasks)), key=lambda number: -(tasks[number][0] or math.inf))
 
     def make(number: int) -> ImageLayer:

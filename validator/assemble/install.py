@@ -15,10 +15,10 @@ from email.parser import BytesHeaderParser
 from functools import cached_property, lru_cache
 
 from .._vendor.packaging.tags import Tag
-from .._vendor.packaging.utils import parse_wheel_filename
+from ..compat.inspect import wheel_name
 from ..errors import InputError
 from ..locks.resolve import target_tags
-from ..model.spec import Wheel
+from ..model.lock import Wheel
 from .layers import Content, Entry, InMemory, directories_of, path_problem
 from .wheel import InstallableWheel, Member, RecordRow, refusal, render_record
 
@@ -164,7 +164,7 @@ def entries(
 
 def check_compatible(wheel: Wheel, environment: Environment) -> None:
     """Raise InputError if the tags of the wheel's name don't fit the environment."""
-    tags = parse_wheel_filename(wheel.filename)[3]
+    tags = wheel_name(wheel.filename)[2]
     if tags & _accepted_tags(environment.python, environment.glibc):
         return
     glibc = ".".join(map(str, environment.glibc))

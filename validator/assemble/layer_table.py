@@ -1,7 +1,7 @@
-"""The layer table: what became of a layer that was made before, so that it need not be made again.
+"""The layer table: the digest and size of each layer that was made, so that it need not be made again.
 
 There are two tables. This machine's own is a database in the cache directory, written as layers are made. The
-other is shared: see `shared_rows`. A row of either is enough to publish an image whose layers the registry
+other is shared: see `SharedRow`. A row of either is enough to publish an image whose layers the registry
 has. Only the own table shows that this machine made a layer itself.
 """
 

@@ -21,14 +21,11 @@ from typing import NamedTuple, Protocol, cast
 from isal import igzip_lib
 from isal.isal_zlib import crc32 as crc32_of
 
-from .._vendor.packaging.utils import (
-    InvalidWheelFilename,
-    canonicalize_name,
-    parse_wheel_filename,
-)
+from .._vendor.packaging.utils import canonicalize_name
 from .._vendor.packaging.version import Version
+from ..compat.inspect import wheel_name
 from ..errors import InputError, MissingError, ValidatorError
-from ..model.spec import Wheel
+from ..model.lock import Wheel
 from .layers import directories_of, path_problem
 from .zip_directory import BZIP2, DEFLATED, LZMA, Item, ZipError, read_directory
 
@@ -458,10 +455,11 @@ def check_filename(wheel: Wheel) -> None:
             "build a wheel of it first (`uv build --wheel`), and name that file in the matrix",
         )
     try:
-        name, version, _, _ = parse_wheel_filename(wheel.filename)
-    except InvalidWheelFilename as error:
+        name, version, _ = wheel_name(wheel.filename)
+        locked = Version(wheel.version)
+    except ValueError as error:
         raise refusal(wheel.filename, f"its name is not that of a wheel: {error}") from None
-    if name != wheel.name or str(version) != str(Version(wheel.version)):
+    if name != wheel.name or str(version) != str(locked):
         raise refusal(wheel.filename, f"the lock says that it is {wheel}")
 
 

@@ -21,7 +21,8 @@ from functools import partial
 from typing import Protocol
 
 from ..errors import BuildError
-from ..model.spec import ImageSpec, Lock, Variant, Wheel
+from ..model.lock import Lock, Wheel
+from ..model.spec import ImageSpec, Variant
 from . import bytecode, configuration, host_files, install
 from .base import Base
 from .bytecode import CompiledWheels, Runner, SourceWheel

@@ -1,7 +1,4 @@
-"""`certify`: sign certificates for measured images; `certify keygen`: make a key pair to sign them.
-
-The other subcommands are in `certify_trust`.
-"""
+"""`certify`: sign certificates for measured images, make keys and challenges; `runner`: set up a runner."""
 
 from __future__ import annotations
 
@@ -52,64 +49,6 @@ from .program import SuggestingGroup
 if TYPE_CHECKING:
     from ..certify.acceptance import Certifier
     from ..records.store import Store
-
-
-# `certify challenges`: ask for measurements; `certify revoke`: revoke a runner or a builder.
-
-
-@click.command("challenges")
-@matrix_option
-@profile_option
-@select_option
-@verbose_option
-def challenges_command(matrix_path: Path, profile: str | None, selectors: tuple[str, ...]) -> int:
-    """Make a challenge for each selected cell, which exactly one measurement can answer.
-
-    Prints the cells as `plan --format github` does, but always in one object, and each with its challenge.
-    Give that file to `build-matrix --challenges` on the machines that measure. This machine remembers what
-    it asked for; on another one, give the file to `certify --challenges` as well.
-    """
-    from ..certify.challenges import Ledger
-    from ..matrix.plan import github_rows
-    from .planning import load_plan
-
-    ledger = Ledger()
-    rows = github_rows(load_plan(matrix_path, profile, selectors).cells)
-    for row in rows:
-        challenge = ledger.issue(str(row["id"]))
-        row |= {"challenge": challenge.value, "issued": format_timestamp(challenge.issued)}
-    click.echo(json.dumps({"include": rows}))
-    return EXIT_OK
-
-
-@click.command("revoke")
-@click.argument("name", metavar="RUNNER")
-@click.option(
-    "--at",
-    callback=parse_moment,
-    metavar="TIME",
-    help="From this time on, such as 2026-11-01T06:30, or 36h for 36 hours ago.  [default: now]",
-)
-@matrix_option
-@trust_file_option
-@verbose_option
-def revoke_command(name: str, at: datetime | None, matrix_path: Path, trust_path: Path | None) -> int:
-    """Revoke a runner or a builder from a given time on.
-
-    Changes the trust file. After that time, nothing that the runner signed is accepted any more,
-    whatever time it claims: whoever has the key could write an earlier one.
-    """
-    from ..certify.registration import revoke
-
-    path = trust_path_for(matrix_path, trust_path)
-    party = revoke(path, name, at or now_utc())
-    assert party.revoked is not None
-    print_status(f"{name} is revoked from {format_timestamp(party.revoked)} on, in {path}. Commit this file.")
-    print_status(
-        "Certificates that were made from its measurements since then are valid until they expire. A newer"
-        " measurement by another runner replaces them: measure these host classes again, then `certify`."
-    )
-    return EXIT_OK
 
 
 _PASSWORD = "COSIGN_PASSWORD"
@@ -222,8 +161,61 @@ def certify_command(
     return EXIT_OK if all(results) else EXIT_FAILED
 
 
-certify_command.add_command(challenges_command)
-certify_command.add_command(revoke_command)
+# `certify challenges`: ask for measurements; `certify revoke`: revoke a runner or a builder.
+
+
+@certify_command.command("challenges")
+@matrix_option
+@profile_option
+@select_option
+@verbose_option
+def challenges_command(matrix_path: Path, profile: str | None, selectors: tuple[str, ...]) -> int:
+    """Make a challenge for each selected cell, which exactly one measurement can answer.
+
+    Prints the cells as `plan --format github` does, but always in one object, and each with its challenge.
+    Give that file to `build-matrix --challenges` on the machines that measure. This machine remembers what
+    it asked for; on another one, give the file to `certify --challenges` as well.
+    """
+    from ..matrix.plan import github_rows
+    from .planning import load_plan
+
+    ledger = Ledger()
+    rows = github_rows(load_plan(matrix_path, profile, selectors).cells)
+    for row in rows:
+        challenge = ledger.issue(str(row["id"]))
+        row |= {"challenge": challenge.value, "issued": format_timestamp(challenge.issued)}
+    click.echo(json.dumps({"include": rows}))
+    return EXIT_OK
+
+
+@certify_command.command("revoke")
+@click.argument("name", metavar="RUNNER")
+@click.option(
+    "--at",
+    callback=parse_moment,
+    metavar="TIME",
+    help="From this time on, such as 2026-11-01T06:30, or 36h for 36 hours ago.  [default: now]",
+)
+@matrix_option
+@trust_file_option
+@verbose_option
+def revoke_command(name: str, at: datetime | None, matrix_path: Path, trust_path: Path | None) -> int:
+    """Revoke a runner or a builder from a given time on.
+
+    Changes the trust file. After that time, nothing that the runner signed is accepted any more,
+    whatever time it claims: whoever has the key could write an earlier one.
+    """
+    from ..certify.registration import revoke
+
+    path = trust_path_for(matrix_path, trust_path)
+    party = revoke(path, name, at or now_utc())
+    assert party.revoked is not None
+    print_status(f"{name} is revoked from {format_timestamp(party.revoked)} on, in {path}. Commit this file.")
+    print_status(
+        "Certificates that were made from its measurements since then are valid until they expire. A newer"
+        " measurement by another runner replaces them: measure these host classes again, then `certify`."
+    )
+    return EXIT_OK
 
 
 @certify_command.command("keygen")

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -17,14 +16,14 @@ import click
 from ..engines import changed_files
 from ..engines.host_reading import read_host
 from ..engines.local_probe import refuse_other_program, run_probe
-from ..engines.probe_archive import PackedCheck, probe_checks, probe_request, read_files
+from ..engines.probe_archive import PackedCheck, probe_archive, probe_checks, probe_request, read_files
 from ..engines.protocol import ProbeRequest
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, ValidatorError
 from ..model import codec
 from ..model.codec import DocumentError, encode
 from ..model.measurement import Outside, Unread
 from ..model.report import Report, ReportError, read_report
-from ..model.spec import Lock, Variant
+from ..model.spec import Variant
 from ..model.verdict import failed_checks, judge
 from ..registry.names import tag_of
 from ..reports.derived import Changes, derived_text, packages_changed
@@ -43,12 +42,13 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from ..engines.docker import DockerEngine
     from ..engines.docker.images import Derivation
     from ..model.diagnosis import Diagnosis
 
 
 _SOURCES = ("a log", "--report", "--image", "--python")
+#: Seconds for reading every file of an image's packages, which is needed only if all of them have new times.
+_LIMIT_S = 600.0
 #: How many bytes at each end of a text are searched for names, in addition to the lines that are shown. This
 #: takes a second or two.
 _NAMES_LIMIT = 1 << 20
@@ -106,11 +106,19 @@ def doctor_command(
         diagnosis, read = _diagnose_log(log_path)
     else:
         report = _read_report(report_path) if report_path else _run_probe(image, python, depth, save_report)
-        diagnosis, read = _diagnose_report(report, image), json.dumps(report.raw, indent=0)
+        from ..diagnosis import diagnose_report
+
+        diagnosis, read = diagnose_report(report, image or ""), json.dumps(report.raw, indent=0)
     if format_ == "text":
         _show(diagnosis)
+    elif format_ == "json":
+        click.echo(json_text(encode(diagnosis)))
     else:
-        click.echo(_rendered(diagnosis, format_, read), nl=False)
+        from ..redaction.redact import names_in
+        from ..reports.issue import markdown
+
+        # What the diagnosis was made from reveals names that the lines that are shown do not.
+        click.echo(markdown(diagnosis, names_in(read)), nl=False)
     say_if_stale()
     return EXIT_FAILED if diagnosis.causes or diagnosis.unknown else EXIT_OK
 
@@ -149,33 +157,23 @@ def _diagnose_log(path: Path) -> tuple[Diagnosis, str]:
             raise InputError(f"{_name(path)} can't be read: {error.strerror}") from error
 
 
-def _diagnose_report(report: Report, image: str | None) -> Diagnosis:
-    from ..diagnosis import diagnose_report
-
-    return diagnose_report(report, image or "")
-
-
 def _is_report(path: Path) -> bool:
     """Return whether a file is a report by its name and its content, so that it needs no `--report`."""
-    from ..model import codec
-
     if path.suffix != ".json" or path.stat().st_size > codec.LARGEST:
         return False
     try:
         document = codec.parse(path.read_bytes())
-    except (codec.DocumentError, OSError):
+    except (DocumentError, OSError):
         return False
     return isinstance(document, dict) and {"format", "probe", "checks"} <= document.keys()
 
 
 def _read_report(path: Path) -> Report:
     from ..diagnosis.text import refuse_compressed
-    from ..model.codec import LARGEST
-    from ..model.report import ReportError, read_report
 
     name = _name(path)
     with click.open_file(str(path), "rb") as stream:
-        content = stream.read(LARGEST + 1)
+        content = stream.read(codec.LARGEST + 1)
     refuse_compressed(content, name)
     try:
         return read_report(content)
@@ -191,11 +189,8 @@ def _name(path: Path) -> str:
 
 
 def _run_probe(image: str | None, python: Path | None, depth: str, save_report: Path | None) -> Report:
-
     report = probe(image, python, depth).report
     if save_report:
-        from ..system.files import write_atomically
-
         write_atomically(save_report, json.dumps(report.raw, indent=1).encode() + b"\n")
     return report
 
@@ -212,21 +207,6 @@ def _show(diagnosis: Diagnosis) -> None:
     plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     columns = shutil.get_terminal_size().columns if terminal else None
     click.echo(as_started(text(diagnosis, columns)), nl=False, color=terminal and not plain)
-
-
-def _rendered(diagnosis: Diagnosis, format_: str, read: str) -> str:
-    """Return the diagnosis as JSON or Markdown.
-
-    read: what the diagnosis was made from. It reveals names that the shown lines do not.
-    """
-    if format_ == "json":
-        from ..model.codec import encode
-
-        return json_text(encode(diagnosis)) + "\n"
-    from ..redaction.redact import names_in
-    from ..reports.issue import markdown
-
-    return markdown(diagnosis, names_in(read))
 
 
 # `check`: run the probe once.
@@ -296,7 +276,9 @@ def check_command(
         return _list(format_)
     if save_probe:
         reject_options((*_RUN_PARAMETERS, "format_", "as_json"), "has no effect with --save-probe")
-        return _save(save_probe, own_checks)
+        write_atomically(save_probe, probe_archive(read_files(own_checks)))
+        print_status(f"Wrote {save_probe}. Run it with: python3 {save_probe.name} > report.json")
+        return EXIT_OK
 
     own = read_files(own_checks)
     probed = probe(image, python, depth, lock_path, select_checks(only, skip, own), challenge, own)
@@ -305,8 +287,6 @@ def check_command(
 
 
 def _list(format_: str) -> int:
-    from ..engines.probe_archive import probe_checks
-
     if format_ == "junit":
         raise click.UsageError("--list cannot be written as JUnit")
     checks = probe_checks()
@@ -316,14 +296,6 @@ def _list(format_: str) -> int:
         from ..reports.terminal import check_list, show
 
         show(check_list(checks))
-    return EXIT_OK
-
-
-def _save(path: Path, own_checks: tuple[Path, ...]) -> int:
-    from ..engines.probe_archive import probe_archive
-
-    write_atomically(path, probe_archive(read_files(own_checks)))
-    print_status(f"Wrote {path}. Run it with: python3 {path.name} > report.json")
     return EXIT_OK
 
 
@@ -385,14 +357,18 @@ def probe(
     request = probe_request(
         depth, lock.read_bytes() if lock else None, selection, challenge=challenge, own=own
     )
-    derived: Derived | None = None
+    derived: tuple[Derivation, dict[str, list[str]]] | None = None
     if image is not None:
         outside, answer, derived = _in_image(image, request)
     else:
-        outside, answer = _with_python(python, request)
+        # Make it absolute without resolving it: a virtual environment's Python is a link that must be kept.
+        program = (python or Path(sys.executable)).absolute()
+        if python is not None:
+            refuse_other_program(program)
+        outside, answer = read_host(), run_probe(program, request, print_status)
     try:
         report = read_report(answer)
-        return Probed(report, outside, changes_in(derived, report) if derived else None)
+        return Probed(report, outside, _changes_in(*derived, report) if derived else None)
     except ReportError as error:
         raise ValidatorError(f"the probe's report can't be read: {error}") from error
 
@@ -412,7 +388,10 @@ def select_checks(
     return tuple(word for pair in pairs for word in pair)
 
 
-def _in_image(image: str, request: ProbeRequest) -> tuple[Outside | Unread, bytes, Derived | None]:
+def _in_image(
+    image: str, request: ProbeRequest
+) -> tuple[Outside | Unread, bytes, tuple[Derivation, dict[str, list[str]]] | None]:
+    """Run the probe in an image. The last value is what the image was derived from, and its changed files."""
     from ..engines.docker import DockerEngine, connect
 
     if not image or image.startswith("-"):
@@ -421,73 +400,34 @@ def _in_image(image: str, request: ProbeRequest) -> tuple[Outside | Unread, byte
         )
     engine = DockerEngine(connect())
     try:
-        answer = engine.probe_image(image, request, print_status)
-        return engine.outside(), answer, find_derived(engine, image, print_status)
+        answer, outside = engine.probe_image(image, request, print_status), engine.outside()
+        origin = engine.derivation(image)
+        try:
+            # A label may hold anything.
+            tag_of(origin.image if origin else "")
+        except ValueError:
+            origin = None
+        if origin is None:
+            return outside, answer, None
+        script = ProbeRequest(Path(changed_files.__file__).read_bytes(), timeout_s=_LIMIT_S)
+        files = engine.probe_image(image, script, print_status)
     finally:
         engine.close()
-
-
-def _with_python(python: Path | None, request: ProbeRequest) -> tuple[Outside | Unread, bytes]:
-    if python is None:
-        return read_host(), run_probe(Path(sys.executable), request, print_status)
-    # Make it absolute without resolving it: a virtual environment's Python is a link that must be kept.
-    refuse_other_program(python.absolute())
-    return read_host(), run_probe(python.absolute(), request, print_status)
-
-
-# Find out what an image that was derived from one of this project changed, for `check --image`.
-
-
-#: Seconds for reading every file of the packages, which is needed only if all of them have new times.
-_LIMIT_S = 600.0
-
-
-@dataclass(frozen=True)
-class Derived:
-    """The origin of a derived image, and the changed files of its packages, by package."""
-
-    origin: Derivation
-    files: dict[str, list[str]]
-
-
-def find_derived(engine: DockerEngine, image: str, progress: Callable[[str], None]) -> Derived | None:
-    """Return what an image was derived from, or None.
-
-    Raises ValidatorError if its files can't be compared.
-    """
-    origin = engine.derivation(image)
-    if origin is None or not _is_identifier(origin.image):
-        return None
-    script = Path(changed_files.__file__).read_bytes()
-    answer = engine.probe_image(image, ProbeRequest(script, timeout_s=_LIMIT_S), progress)
     try:
-        return Derived(origin, codec.convert(codec.parse(answer), dict[str, list[str]]))
+        return outside, answer, (origin, codec.convert(codec.parse(files), dict[str, list[str]]))
     except DocumentError as error:
         raise ValidatorError(f"{image}: the comparison of its files can't be read: {error}") from error
 
 
-def changes_in(derived: Derived, report: Report) -> Changes:
-    """Return the comparison with the lock of the other image, if that is here."""
-    origin = derived.origin
-    lock = _lock_of(origin)
-    added, removed, upgraded = packages_changed(lock, report.environment.packages) if lock else ({}, {}, {})
-    return Changes(
-        origin.image, origin.lock_digest, origin.base, origin.commands, lock is not None,
-        added, removed, upgraded, derived.files,
-    )  # fmt: skip
-
-
-def _lock_of(origin: Derivation) -> Lock | None:
+def _changes_in(origin: Derivation, files: dict[str, list[str]], report: Report) -> Changes:
+    """Return the comparison with the lock of the image that this one was derived from, if that is here."""
     from .planning import locks_of
 
     lock = locks_of(default_matrix()).read(origin.image)
-    return lock if lock is not None and lock.digest == origin.lock_digest else None
-
-
-def _is_identifier(text: str) -> bool:
-    """Return True for the identifier of an image spec: a label may hold anything."""
-    try:
-        tag_of(text)
-    except ValueError:
-        return False
-    return True
+    if lock is not None and lock.digest != origin.lock_digest:
+        lock = None
+    added, removed, upgraded = packages_changed(lock, report.environment.packages) if lock else ({}, {}, {})
+    return Changes(
+        origin.image, origin.lock_digest, origin.base, origin.commands, lock is not None,
+        added, removed, upgraded, files,
+    )  # fmt: skip

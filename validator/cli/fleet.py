@@ -11,7 +11,7 @@ import click
 from ..errors import EXIT_MISSING, EXIT_OK, InputError
 from ..reports.printable import json_text, printable
 from . import fleet_run
-from .fleet_settings import fleet_file_option, fleet_path_for, open_named_fleet, write_proposal
+from .fleet_run import fleet_file_option, fleet_path_for, open_named_fleet, write_proposal
 from .options import (
     format_option,
     matrix_option,

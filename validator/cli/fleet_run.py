@@ -5,14 +5,15 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK, InputError
 from ..reports.printable import counted, json_text
-from .options import print_status
+from ..system.files import write_atomically
+from .options import print_status, working_directory
 
 if TYPE_CHECKING:
     from ..fleet.protocol import Fleet
@@ -24,62 +25,54 @@ if TYPE_CHECKING:
     from ..records.store import Store
 
 
-@dataclass(frozen=True)
-class FleetRequest:
-    """The cells that `build-matrix --on` measures, and how.
+def measure(
+    plan: Plan,
+    images: Sequence[Result],
+    run: Run,
+    fleet: Fleet,
+    repository: str,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Submit the cells, wait for their answers, print the results and return the exit code.
 
     images: the results of building. repository: where the images are. as_json: print the results as JSON.
     """
-
-    plan: Plan
-    images: Sequence[Result]
-    run: Run
-    fleet: Fleet
-    repository: str
-    dry_run: bool
-    as_json: bool
-
-
-def measure(asked: FleetRequest) -> int:
-    """Submit the cells, wait for their answers, print the results and return the exit code."""
     from ..fleet.run_store import Runs
     from ..pipeline.fleet import command_key, plan_units, preview, results_of
 
-    cells = [planned.cell for planned in asked.plan.cells]
-    name = asked.fleet.name
+    cells = [planned.cell for planned in plan.cells]
     published = {
-        result.spec.identifier: result.published for result in asked.images if result.published is not None
+        result.spec.identifier: result.published for result in images if result.published is not None
     }
-    not_built = [result for result in asked.images if result.published is None]
-    key = command_key(name, asked.repository, cells, asked.run)
-    if asked.dry_run:
+    not_built = [result for result in images if result.published is None]
+    key = command_key(fleet.name, repository, cells, run)
+    if dry_run:
         with Runs() as runs:
-            planned = plan_units(cells, asked.images, asked.run, asked.fleet, runs.owner)
-        click.echo(preview(planned.works, asked.fleet), nl=False)
+            planned = plan_units(cells, images, run, fleet, runs.owner)
+        click.echo(preview(planned.works, fleet), nl=False)
         for result in not_built:
             print_status(f"{result.spec}: not submitted: {result.detail or result.status.value}")
         if not_built:
-            print_status(
-                f"`build-matrix --push {asked.repository} --no-validate` builds and pushes images only."
-            )
+            print_status(f"`build-matrix --push {repository} --no-validate` builds and pushes images only.")
         _say_going(planned.going, None)
         return _exit_code([], not_built)
     with Runs() as runs, runs.submitting(key):
-        planned = plan_units(cells, asked.images, asked.run, asked.fleet, runs.owner)
-        current = runs.open_run(key, name, _command(), {"store": asked.run.store.location})
+        planned = plan_units(cells, images, run, fleet, runs.owner)
+        current = runs.open_run(key, fleet.name, _command(), {"store": run.store.location})
         _say_going(planned.going, current)
         runs.add(current, planned.works)
         print_status(
             f"{current.id}: {counted(len(planned.works) + planned.going.get(current.id, 0), 'cell')} for"
-            f" {name}, {len(planned.unchanged)} unchanged."
+            f" {fleet.name}, {len(planned.unchanged)} unchanged."
         )
         try:
-            tried = submit(asked.fleet, runs, current, asked.run.store, asked.run.runner)
+            tried = submit(fleet, runs, current, run.store, run.runner)
         except KeyboardInterrupt:
             _say_stopped(current)
             return EXIT_INTERRUPTED
     results = [*_unchanged(planned.unchanged, published), *results_of(tried, published)]
-    _print(results, not_built, asked.run.store, as_json=asked.as_json)
+    _print(results, not_built, run.store, as_json=as_json)
     return _exit_code(results, not_built)
 
 
@@ -238,3 +231,57 @@ def _exit_code(results: Sequence[CellResult], not_built: Sequence[Result]) -> in
 def described(run: FleetRun) -> str:
     """Return the command of a run in one line."""
     return shlex.join(run.command) if run.command else run.fleet
+
+
+# Open the fleet that a command names, with the settings next to the matrix.
+
+
+#: The default of `--on`: this machine, which is not a fleet.
+LOCAL = "local"
+
+fleet_file_option = click.option(
+    "--fleet",
+    "fleet_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The names of this site's nodes, partitions and queues.  [default: fleet.yaml next to the matrix]",
+)
+
+
+def fleet_path_for(matrix_path: Path, given: Path | None) -> Path:
+    """Return the fleet file that was given, or the one next to the matrix."""
+    from ..fleet.settings import NAME
+
+    return given or working_directory(matrix_path) / NAME
+
+
+def open_named_fleet(name: str, path: Path) -> Fleet:
+    """Return a fleet. path: of its settings, which need not exist for a fleet that needs none.
+
+    Raises InputError for an unknown name or wrong settings, MissingError if the fleet can't be used here.
+    """
+    from ..fleet.protocol import opener_of
+    from ..fleet.settings import FleetSettings, read_settings
+
+    opener = opener_of(name)
+    try:
+        return opener(read_settings(path) if path.exists() else FleetSettings())
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"--on {name} needs the Python package {error.name}",
+            hint=f'install this tool with its extra: pip install "tensorflow-gpu-matrix[{name}]"',
+        ) from error
+
+
+def write_proposal(name: str, path: Path) -> None:
+    """Write the fleet file that a fleet's nodes suggest. Raises InputError if the file is there."""
+    from ..fleet.protocol import surveyor_of
+    from ..fleet.settings import FleetSettings, propose
+
+    if path.exists():
+        raise InputError(
+            f"{path} already exists", hint="write to another file with --fleet, then copy what you need"
+        )
+    text = propose(surveyor_of(name)(FleetSettings()))
+    write_atomically(path, text.encode())
+    print_status(f"Wrote {path}. Check it, especially the lines marked CHECK.")

@@ -35,7 +35,6 @@ from ..model.prediction import (
     Host,
     HostFields,
     Outcome,
-    Prediction,
     Rank,
     Software,
     image_json,
@@ -281,7 +280,14 @@ def _predict_one(asked: Question, nearest: Release | None, format_: str, *, is_g
         document = {"id": identifier, **image_json(image), **stated, "prediction": prediction.as_json()}
         click.echo(json.dumps(document, indent=2))
     else:
-        _show(identifier, image, host, prediction)
+        from ..reports.terminal import prediction_text, show
+
+        click.echo(identifier)
+        show(prediction_text(prediction))
+        say_recommended([image])
+        if not any(attempt.rank is Rank.MEASURED for attempt in prediction.evidence):
+            for sentence in measured_on(judge_host(host)):
+                print_status(sentence)
         if nearest is None and not is_given and (assumed := assumed_cudnn(asked, image, software)):
             click.echo(assumed)
     return EXIT_FAILED if prediction.outcome is Outcome.FAILS else EXIT_OK
@@ -323,17 +329,6 @@ def _for_project(files: tuple[Path, ...], hosts: tuple[str, ...], format_: str) 
         raise click.UsageError("--requirements and --host need each other")
     say_if_stale()
     return predict_project(files, hosts, format_)
-
-
-def _show(identifier: str, image: ImageSpec, host: Host, prediction: Prediction) -> None:
-    from ..reports.terminal import prediction_text, show
-
-    click.echo(identifier)
-    show(prediction_text(prediction))
-    say_recommended([image])
-    if not any(attempt.rank is Rank.MEASURED for attempt in prediction.evidence):
-        for sentence in measured_on(judge_host(host)):
-            print_status(sentence)
 
 
 class AskedFields(TypedDict):

@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
-from datetime import date, datetime, timezone
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +14,10 @@ import click
 
 from ..assemble.layer_table import FILE, read_rows
 from ..errors import EXIT_INPUT, EXIT_OK, InputError, MissingError
+from ..model.codec import now_utc
+from ..model.lock import Lock
 from ..model.prediction import Outcome
-from ..model.spec import ImageSpec, Lock
+from ..model.spec import ImageSpec
 from ..reports.printable import counted
 from ..resources import manual, shipped_matrix
 from ..system import processes
@@ -80,11 +82,13 @@ def init_command(directory: Path, force: bool) -> int:
     ready = [image for image in images if not stale(locks, image)]
     contents: dict[Path, str] = {
         **{
-            lock_files.path_of(lock_files.DIRECTORY, str(image)): _lock_text(locks.own, image)
+            lock_files.path_of(lock_files.DIRECTORY, str(image)): lock_files.path_of(
+                locks.own, str(image)
+            ).read_text(encoding="utf-8")
             for image in ready
         },
         **({} if isinstance(repository, GitlabRepository) else {WORKFLOW: workflow_text(github)}),
-        **({Path("trust.yaml"): trust_text(github, _today())} if github else {}),
+        **({Path("trust.yaml"): trust_text(github, now_utc().date())} if github else {}),
         # Last, because the commands look for it.
         OWN_MATRIX: text,
     }
@@ -130,12 +134,6 @@ def _git(directory: Path, *arguments: str) -> str | None:
         return None
     done = processes.run(["git", "-C", str(directory), *arguments], timeout_s=_TIMEOUT_S)
     return done.stdout.decode("utf-8", "replace").strip() if done.ok else None
-
-
-def _lock_text(directory: Path, image: ImageSpec) -> str:
-    from ..locks import lock_files
-
-    return lock_files.path_of(directory, image.identifier).read_text(encoding="utf-8")
 
 
 def _write(directory: Path, contents: Mapping[Path, str], force: bool) -> None:
@@ -187,10 +185,6 @@ def _say_what_is_next(
         print_status("No workflow was written, because `init` has one only for GitHub.")
         build += f" --push {repository.registry}"
     print_status(f"Next: {change}{started} plan, then {build}")
-
-
-def _today() -> date:
-    return datetime.now(timezone.utc).date()
 
 
 # `lock`: resolve image specs and write their locks, or check the existing locks.
@@ -315,7 +309,7 @@ def _warnings(spec: ImageSpec, lock: Lock) -> list[str]:
 
 
 ALL = "all"
-#: Those of validator.supply.parts, which takes long to load.
+#: The parts that validator.supply.parts knows, written here because that module takes long to load.
 PARTS = ("facts", "python", "bases", "debian", "layers")
 
 

@@ -1,4 +1,4 @@
-"""`records`: list, show, export and import records. `records_changes` has the commands that compare them."""
+"""`records`: list, show, export, import, merge, compare, salvage and publish records."""
 
 from __future__ import annotations
 
@@ -41,13 +41,18 @@ from .options import (
 from .program import SuggestingGroup
 
 if TYPE_CHECKING:
-    from ..records.artifacts import Merged, Refused
+    from ..records.artifacts import Refused
+
+
+@click.group("records", cls=SuggestingGroup)
+def records_command() -> None:
+    """List, show, export, import, merge, compare and salvage records; find regressions; publish reports."""
 
 
 # `records compare`, `regressions` and `bisect`: show which cells changed, and what changed with them.
 
 
-@click.command("compare")
+@records_command.command("compare")
 @click.argument("before", metavar="A")
 @click.argument("after", metavar="B")
 @matrix_option
@@ -78,7 +83,7 @@ def compare_command(before: str, after: str, matrix_path: Path, store_url: str |
         print_status(f"{a} in A, {b} in B, {len(found)} different")
 
 
-@click.command("regressions")
+@records_command.command("regressions")
 @click.option(
     "--since",
     metavar="TIME",
@@ -152,7 +157,7 @@ def regressions_command(
     return EXIT_FAILED if found or refused else EXIT_OK
 
 
-@click.command("bisect")
+@records_command.command("bisect")
 @click.argument("cell")
 @matrix_option
 @store_option
@@ -223,13 +228,10 @@ def _causes_as_json(causes: tuple[Cause, ...]) -> CausesField:
     return {"causes": [{"code": cause.code, "title": cause.title} for cause in causes]}
 
 
-COMMANDS = (compare_command, regressions_command, bisect_command)
-
-
 # `records merge` and `records salvage`: get the good records of many machines, or of a damaged store.
 
 
-@click.command("merge")
+@records_command.command("merge")
 @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option(
     "--cells",
@@ -273,7 +275,9 @@ def merge_command(
         merged = merge(directory, store, now_utc(), planned)
     for each in merged.refused:
         print_status(f"Refused {one_line(each.artifact)}: {one_line(each.reason)}")
-    print_status(_result(merged))
+    refused = f"; {len(merged.refused)} refused" if merged.refused else ""
+    artifacts = counted(merged.artifacts, "artifact")
+    print_status(f"{counted(merged.added, 'new record')} of {artifacts} merged{refused}")
     if summary_path is not None:
         from ..reports.changes import summary
 
@@ -316,12 +320,7 @@ def _planned(path: Path) -> tuple[str, ...]:
     return tuple(cell.id for matrix in matrices for cell in matrix.include)
 
 
-def _result(merged: Merged) -> str:
-    refused = f"; {len(merged.refused)} refused" if merged.refused else ""
-    return f"{counted(merged.added, 'new record')} of {counted(merged.artifacts, 'artifact')} merged{refused}"
-
-
-@click.command("salvage")
+@records_command.command("salvage")
 @matrix_option
 @store_option
 @click.option(
@@ -362,7 +361,7 @@ def salvage_command(matrix_path: Path, store_url: str | None, output: Path) -> i
     return EXIT_FAILED if found.lost else EXIT_OK
 
 
-@click.command("list")
+@records_command.command("list")
 @matrix_option
 @store_option
 @click.option("--cell", help="Only list records of this cell.")
@@ -401,7 +400,7 @@ def list_command(
                 print_status(f"Does not count as the newest: {problem}")
 
 
-@click.command("show")
+@records_command.command("show")
 @click.argument("identifier")
 @matrix_option
 @store_option
@@ -421,7 +420,7 @@ def show_command(identifier: str, matrix_path: Path, store_url: str | None, form
             print_status(f"Does not count as the newest of its cell: {problem}")
 
 
-@click.command("export")
+@records_command.command("export")
 @matrix_option
 @store_option
 @click.option(
@@ -442,7 +441,7 @@ def export_command(matrix_path: Path, store_url: str | None, output: Path | None
     print_status(f"{counted(count, 'record')} exported")
 
 
-@click.command("import")
+@records_command.command("import")
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
 @click.option(
     "--any-time",
@@ -502,7 +501,7 @@ def _record_of_report(path: Path, now: datetime | None) -> Record:
     return record
 
 
-@click.command("publish")
+@records_command.command("publish")
 @click.argument("report", type=click.Path(path_type=Path))
 @click.option("--how", required=True, metavar="TEXT", help="How the report was made: 'in a container'.")
 @click.option("--imported", is_flag=True, help="Say that a person sent the report.")
@@ -542,7 +541,8 @@ def publish_command(
             " give --directory"
         )
     by_default = tuple(
-        measurements.ByDefault(check, program, _text(Path(log))) for check, program, log in programs
+        measurements.ByDefault(check, program, _bytes(Path(log)).decode("utf-8", "replace"))
+        for check, program, log in programs
     )
     try:
         read = read_report(_bytes(report))
@@ -575,10 +575,6 @@ def _bytes(path: Path) -> bytes:
         raise InputError(f"{path}: {error.strerror}") from error
 
 
-def _text(path: Path) -> str:
-    return _bytes(path).decode("utf-8", "replace")
-
-
 def _texts(value: Any) -> Iterator[str]:
     """Yield every text in parsed JSON."""
     if isinstance(value, str):
@@ -607,21 +603,3 @@ def _redacted(value: Any, redaction: Callable[[str], str], known: Collection[str
 
 def _is_digest(value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
-
-
-@click.group("records", cls=SuggestingGroup)
-def records_command() -> None:
-    """List, show, export, import, merge, compare and salvage records; find regressions; publish reports."""
-
-
-for _command in (
-    list_command,
-    show_command,
-    export_command,
-    import_command,
-    publish_command,
-    merge_command,
-    salvage_command,
-    *COMMANDS,
-):
-    records_command.add_command(_command)

@@ -41,7 +41,7 @@ from ..reports.printable import json_text, one_line
 from ..reports.terminal import show
 from ..system.package_sources import host_sources
 from ..system.runs import temporary_directory
-from .build_request import Request
+from .build_matrix import Request
 from .options import print_status
 from .planning import available_on, load_plan, locks_of
 from .progress import Progress

@@ -191,25 +191,23 @@ def _locked_wheels(matrix_path: Path) -> Callable[[ImageSpec], Mapping[str, str]
 def _certificates(files: Sequence[Path]) -> dict[str, list[Certificate]]:
     """Return the certificates by image digest, newest measurement first. `verify` has verified them."""
     by_digest: dict[str, list[Certificate]] = {}
-    for certificate in [certificate for path in files for certificate in _certificates_in(path)]:
-        known = by_digest.setdefault(certificate.image_digest, [])
-        if certificate not in known:
-            known.append(certificate)
+    for path in files:
+        try:
+            certificates = read_verification(path.read_bytes()).certificates
+        except OSError as error:
+            raise InputError(f"{path}: {error.strerror}") from error
+        except DocumentError as error:
+            raise InputError(
+                f"{path}: not a file with certificates ({error})",
+                hint="write it with `python -m validator verify --format json`",
+            ) from error
+        for certificate in certificates:
+            known = by_digest.setdefault(certificate.image_digest, [])
+            if certificate not in known:
+                known.append(certificate)
     for known in by_digest.values():
         known.sort(key=lambda each: (each.measured, each.issued, each.signer), reverse=True)
     return by_digest
-
-
-def _certificates_in(path: Path) -> list[Certificate]:
-    try:
-        return list(read_verification(path.read_bytes()).certificates)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
-    except DocumentError as error:
-        raise InputError(
-            f"{path}: not a file with certificates ({error})",
-            hint="write it with `python -m validator verify --format json`",
-        ) from error
 
 
 def _diagnose(record: Record) -> Diagnosis | None:
@@ -432,7 +430,12 @@ def _formats(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ..
     return tuple(name for name in _FORMATS if name in named)
 
 
-@click.command("export")
+@click.group("data", cls=SuggestingGroup)
+def data_command() -> None:
+    """Write the facts, predictions, records and messages as tables for other programs."""
+
+
+@data_command.command("export")
 @click.argument("directory", type=click.Path(path_type=Path))
 @matrix_option
 @profile_option
@@ -486,11 +489,3 @@ def export_command(
     rows = ", ".join(f"{written.rows} {written.table.name}" for written in done.tables)
     print_status(f"Wrote {directory}: {rows}")
     print_status(f"{counted(len(done.tables), 'table')} as {', '.join(formats)}; data {done.digest}")
-
-
-@click.group("data", cls=SuggestingGroup)
-def data_command() -> None:
-    """Write the facts, predictions, records and messages as tables for other programs."""
-
-
-data_command.add_command(export_command)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -28,14 +26,9 @@ from .options import (
 
 if TYPE_CHECKING:
     from ..assemble.base_finder import BaseContents
-    from ..model.spec import ImageSpec, Lock
+    from ..model.lock import Lock
+    from ..model.spec import ImageSpec
     from ..registry.client import Registry
-
-
-# Read what is in an image, from what its builder signed or from its lock.
-
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -49,44 +42,6 @@ class NamedImage:
     plain_http: bool
 
 
-def contents_options(function: F) -> F:
-    """Add the argument IMAGE_OR_LOCK and its options. The command receives them as `asked`."""
-
-    @functools.wraps(function)
-    def command(
-        *arguments: Any,
-        name: str,
-        matrix_path: Path,
-        trust_path: Path | None,
-        base: str,
-        plain_http: bool,
-        **options: Any,
-    ) -> Any:
-        asked = NamedImage(name, matrix_path, trust_path, base, plain_http)
-        return function(*arguments, asked=asked, **options)
-
-    decorated: Any = command
-    for option in reversed(
-        (
-            click.argument("name", metavar="IMAGE_OR_LOCK"),
-            click.option(
-                "--base",
-                type=click.Choice(("auto", "registry", "bootstrap", "unlisted")),
-                default="auto",
-                show_default=True,
-                help="For a lock: where its base comes from, as with `build-matrix`. unlisted: name the base"
-                " without its packages, which needs no network.",
-            ),
-            matrix_option,
-            trust_file_option,
-            plain_http_option,
-            verbose_option,
-        )
-    ):
-        decorated = option(decorated)
-    return cast(F, decorated)
-
-
 def read_sbom(asked: NamedImage) -> dict[str, Any]:
     """Return the list of what is in an image, as CycloneDX.
 
@@ -94,7 +49,19 @@ def read_sbom(asked: NamedImage) -> dict[str, Any]:
     trust file did.
     """
     if (place := in_a_registry(asked.name)) is not None:
-        return _signed(asked, *place)
+        from ..certify.provenance import Refusal, sbom_of
+        from ..certify.trust_file import read_trust_file
+
+        trust = read_trust_file(trust_path_for(asked.matrix_path, asked.trust_path))
+        registry = open_registry(place[0], asked.plain_http)
+        signed = sbom_of(registry, digest_in(registry, place[1]), trust)
+        if isinstance(signed, Refusal):
+            raise ValidatorError(
+                f"{asked.name}: {signed.why}",
+                hint="pass --trust with the trust file that lists the image's builder, or name the image's"
+                " lock instead",
+            )
+        return signed
     from ..sbom.document import document_of_lock
 
     spec, lock = _locked(asked)
@@ -112,22 +79,6 @@ def in_a_registry(name: str) -> tuple[str, str] | None:
     if colon and "/" in repository and "/" not in tag:
         return repository, tag
     return None
-
-
-def _signed(asked: NamedImage, repository: str, reference: str) -> dict[str, Any]:
-    from ..certify.provenance import Refusal, sbom_of
-    from ..certify.trust_file import read_trust_file
-
-    trust = read_trust_file(trust_path_for(asked.matrix_path, asked.trust_path))
-    registry = open_registry(repository, asked.plain_http)
-    found = sbom_of(registry, digest_in(registry, reference), trust)
-    if isinstance(found, Refusal):
-        raise ValidatorError(
-            f"{asked.name}: {found.why}",
-            hint="pass --trust with the trust file that lists the image's builder, or name the image's lock"
-            " instead",
-        )
-    return found
 
 
 def digest_in(registry: Registry, reference: str) -> str:
@@ -208,7 +159,19 @@ def _base(asked: NamedImage, spec: ImageSpec) -> BaseContents:
 
 
 @click.command("sbom")
-@contents_options
+@click.argument("name", metavar="IMAGE_OR_LOCK")
+@click.option(
+    "--base",
+    type=click.Choice(("auto", "registry", "bootstrap", "unlisted")),
+    default="auto",
+    show_default=True,
+    help="For a lock: where its base comes from, as with `build-matrix`. unlisted: name the base without its"
+    " packages, which needs no network.",
+)
+@matrix_option
+@trust_file_option
+@plain_http_option
+@verbose_option
 @click.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -222,7 +185,11 @@ def _base(asked: NamedImage, spec: ImageSpec) -> BaseContents:
 )
 @builder_options("--attach", "the list")
 def sbom_command(
-    asked: NamedImage,
+    name: str,
+    base: str,
+    matrix_path: Path,
+    trust_path: Path | None,
+    plain_http: bool,
     output: Path | None,
     attach: bool,
     builder_key: str | None,
@@ -241,6 +208,7 @@ def sbom_command(
     With --attach, the builder's provenance has to say that the image was made from the lock, and the signer
     has to be a builder in the trust file. An image that has its list already is left as it is.
     """
+    asked = NamedImage(name, matrix_path, trust_path, base, plain_http)
     if (identity is None) != (issuer is None):
         raise click.UsageError("--identity and --issuer belong together")
     if attach:

@@ -39,7 +39,7 @@ from .rows import (
     record_rows,
     source_rows,
 )
-from .tables import SCHEMA_VERSION, TABLES, Column, Kind, Table, columns_of
+from .tables import SCHEMA_VERSION, TABLES, Column, Kind, Table
 
 SUMS = "SHA256SUMS"
 #: Bytes that are read at once.
@@ -107,7 +107,7 @@ def export(directory: Path, inputs: Inputs, formats: Sequence[str]) -> Exported:
         in_tables = [file for written in tables for file in written.files.values()]
         files = list(in_tables)
         (place / DIRECTORY).mkdir()
-        for table in TABLES:
+        for table in TABLES.values():
             schema = json_text(json_schema(table))
             files.append(_write_file(place, schema_path(table), schema))
         for name in _COPIED:
@@ -123,19 +123,18 @@ def export(directory: Path, inputs: Inputs, formats: Sequence[str]) -> Exported:
 
 def _tables(inputs: Inputs) -> Iterator[tuple[Table, Iterable[msgspec.Struct]]]:
     """Yield each table with its rows. They have to be read in this order: some tables follow from others."""
-    tables = {table.name: table for table in TABLES}
     predictions = Predictions()
-    yield tables["facts"], fact_rows()
-    yield tables["sources"], source_rows()
-    yield tables["predictions"], predictions.rows(inputs.cells)
-    yield tables["reasons"], predictions.reasons()
+    yield TABLES["facts"], fact_rows()
+    yield TABLES["sources"], source_rows()
+    yield TABLES["predictions"], predictions.rows(inputs.cells)
+    yield TABLES["reasons"], predictions.reasons()
     known = predictions.names
     cleaner = Cleaner(names_of(exported(inputs.records()), known) if inputs.redact else None, known)
-    yield tables["records"], record_rows(exported(inputs.records()), cleaner)
-    yield tables["checks"], check_rows(exported(inputs.records()), cleaner)
-    yield tables["messages"], message_rows()
-    yield tables["causes"], cause_rows()
-    yield tables["fixes"], fix_rows()
+    yield TABLES["records"], record_rows(exported(inputs.records()), cleaner)
+    yield TABLES["checks"], check_rows(exported(inputs.records()), cleaner)
+    yield TABLES["messages"], message_rows()
+    yield TABLES["causes"], cause_rows()
+    yield TABLES["fixes"], fix_rows()
 
 
 def _write_table(
@@ -244,7 +243,7 @@ def json_schema(table: Table) -> dict[str, Any]:
 def table_schema(table: Table, resource: str) -> dict[str, Any]:
     """Return the Table Schema of a table. resource: the name of a table's resource, with `{}` for its own."""
     schema: dict[str, Any] = {
-        "fields": [_field(column) for column in columns_of(table.row)],
+        "fields": [_field(column) for column in table.columns],
         "primaryKey": "id",
         "missingValues": [""],
     }
@@ -333,7 +332,7 @@ def _resource(written: TableWritten, format_: str) -> dict[str, Any]:
         "name": f"{table.name}-{format_}",
         "path": file.path,
         "title": table.name,
-        "description": " ".join((table.row.__doc__ or "").split()),
+        "description": table.about,
         "format": format_,
         "mediatype": FORMATS[format_],
         "bytes": file.size,
@@ -363,10 +362,7 @@ def card(done: Exported, inputs: Inputs) -> str:
         profile=inputs.profile,
         selectors=inputs.selectors,
         redacted=inputs.redact,
-        tables=[
-            (written.table.name, written.rows, " ".join((written.table.row.__doc__ or "").split()))
-            for written in done.tables
-        ],
+        tables=[(written.table.name, written.rows, written.table.about) for written in done.tables],
         formats=list(done.tables[0].files),
         reference=manual("how-to/use-the-data.md"),
         how_to=manual("how-to/use-the-data.md"),

@@ -10,7 +10,7 @@ import msgspec
 
 from ..errors import MissingError
 from ..resources import install_hint
-from .tables import SCHEMA_VERSION, Column, Kind, Table, columns_of
+from .tables import SCHEMA_VERSION, Column, Kind, Table
 
 if TYPE_CHECKING:
     import pyarrow
@@ -64,9 +64,8 @@ class CsvWriter:
 
     def __init__(self, stream: IO[bytes], table: Table) -> None:
         self._stream = stream
-        columns = columns_of(table.row)
-        self._fields = [(column.name, _csv_of(column)) for column in columns]
-        self._write(column.name for column in columns)
+        self._fields = [(column.name, _csv_of(column)) for column in table.columns]
+        self._write(column.name for column in table.columns)
 
     def add(self, row: msgspec.Struct, row_json: bytes) -> None:
         self._write(
@@ -109,7 +108,7 @@ class ParquetWriter:
         import pyarrow
         import pyarrow.parquet
 
-        self._columns = columns_of(table.row)
+        self._columns = table.columns
         about = {"table": table.name, "schema_version": str(SCHEMA_VERSION)}
         self._schema = pyarrow.schema([_field(column) for column in self._columns], metadata=about)
         self._writer = pyarrow.parquet.ParquetWriter(stream, self._schema, compression="zstd")

@@ -1,11 +1,11 @@
-"""Digests of values, for identifiers of rows that have no other."""
+"""The rows of all tables, made from the facts, the cells, the records and the catalogue of messages."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, cast
+from typing import Any
 
 from ..compat import facts, releases
 from ..conditions import AllOf, AnyOf, Comparison, Condition, Named
@@ -19,27 +19,12 @@ from ..model.record import Origin, Record
 from ..model.spec import cell_identifier
 from ..redaction.redact import Redaction, names_in
 from ..reports.printable import printable
-from .tables import (
-    CauseRow,
-    CheckRow,
-    Fact,
-    FixRow,
-    MessageRow,
-    Mode,
-    PredictionRow,
-    ReasonRow,
-    RecordRow,
-    Source,
-    Status,
-)
-
-#: The hex digits of a digest in an identifier.
-_LENGTH = 12
+from .tables import TABLES
 
 
 def digest_of(*values: object) -> str:
     """Return 12 hex digits of a digest of values that JSON can express: the same for the same values."""
-    return hashlib.sha256(codec.canonical(list(values))).hexdigest()[:_LENGTH]
+    return hashlib.sha256(codec.canonical(list(values))).hexdigest()[:12]
 
 
 # The facts with their sources, and the predictions with their reasons, as rows.
@@ -51,11 +36,11 @@ _COLUMNS = ("id", "status", "sources")
 _BUILDS = "builds"
 
 
-def fact_rows() -> Iterator[Fact]:
+def fact_rows() -> Iterator[Any]:
     """Yield every fact, in the order of the data files."""
     for file, section, row in facts.all_rows():
         known = releases.fact_of(row) if file == _BUILDS else facts.fact(row)
-        yield Fact(
+        yield TABLES["facts"].row(
             id=known.id,
             file=file,
             section=section,
@@ -65,7 +50,7 @@ def fact_rows() -> Iterator[Fact]:
         )
 
 
-def source_rows() -> Iterator[Source]:
+def source_rows() -> Iterator[Any]:
     """Yield every source that a fact names, sorted by id."""
     texts: dict[str, str] = {}
     for file, _, row in facts.all_rows():
@@ -76,7 +61,7 @@ def source_rows() -> Iterator[Source]:
             texts |= {source: facts.source_line(source) for source in row["sources"]}
     for source, text in sorted(texts.items()):
         is_address = text.startswith("https://") and " " not in text
-        yield Source(source, text, text if is_address else None)
+        yield TABLES["sources"].row(source, text, text if is_address else None)
 
 
 class Predictions:
@@ -89,50 +74,33 @@ class Predictions:
         self.names: set[str] = set()
         self._reasons: dict[Reason, str] = {}
 
-    def rows(self, cells: Iterable[PlannedCell]) -> Iterator[PredictionRow]:
+    def rows(self, cells: Iterable[PlannedCell]) -> Iterator[Any]:
         """Yield the row of each cell, in the order of the cells."""
         for planned in cells:
-            image, host = planned.cell.image, planned.cell.host
+            document: dict[str, Any] = {**planned.as_json()}
+            self.names.update((document["image"], document["host"]))
+            # The labels of runners are about the machines of the owner of the matrix.
+            del document["runner"]
             predicted = planned.prediction
-            identifiers = image.identifier, host.identifier
-            self.names.update(identifiers)
-            yield PredictionRow(
-                id=planned.cell.identifier,
-                image=identifiers[0],
-                host=identifiers[1],
-                tensorflow=image.tensorflow,
-                python=image.python,
-                variant=image.variant,
-                cuda=image.cuda.version if image.cuda else None,
-                cuda_policy=image.cuda.policy if image.cuda else None,
-                cudnn=image.cudnn.version if image.cudnn else None,
-                cudnn_policy=image.cudnn.policy if image.cudnn else None,
-                base=image.base,
-                driver=str(host.driver) if host.has_gpu else None,
-                gpu=host.gpu,
-                compute_capability=str(host.compute_capability) if host.has_gpu else None,
-                outcome=predicted.outcome,
-                eager=predicted.eager,
-                xla=predicted.xla,
-                rank=predicted.rank,
-                evidence=tuple(one.id for one in predicted.evidence),
-                missing=predicted.missing,
-                reasons=tuple(map(self._identifier, predicted.reasons)),
-            )
+            changed = {
+                "evidence": [attempt.id for attempt in predicted.evidence],
+                "reasons": list(map(self._identifier, predicted.reasons)),
+            }
+            yield TABLES["predictions"].row(**document | document.pop("prediction") | changed)
 
-    def reasons(self) -> Iterator[ReasonRow]:
+    def reasons(self) -> Iterator[Any]:
         """Yield each reason of the cells that were read once, sorted by id."""
         for reason, identifier in sorted(self._reasons.items(), key=lambda entry: entry[1]):
-            yield ReasonRow(
+            yield TABLES["reasons"].row(
                 id=identifier,
                 outcome=reason.outcome,
                 text=reason.text,
                 fact=reason.fact,
                 source=reason.source,
-                status=cast(Status, reason.status),
+                status=reason.status,
                 advisory=reason.advisory,
                 rule=reason.rule,
-                mode=cast(Mode | None, reason.mode),
+                mode=reason.mode,
             )
 
     def _identifier(self, reason: Reason) -> str:
@@ -219,47 +187,40 @@ class Cleaner:
         return value
 
 
-def record_rows(records: Iterable[Record], clean: Cleaner) -> Iterator[RecordRow]:
+#: The texts of a record that are columns under the same name.
+_TEXTS = ("reason", "engine", "image_digest", "lock_digest", "base", "probe_version")
+
+
+def record_rows(records: Iterable[Record], clean: Cleaner) -> Iterator[Any]:
     """Yield the row of each record, in their order."""
     for record in records:
         clean.start()
         image, host = clean.text(record.image), clean.text(record.host_class)
-        versions, facts = record.versions, record.facts
-        yield RecordRow(
+        facts = record.facts
+        texts = {
+            **{name: record.versions.get(name) for name in ("tensorflow", "python", "cuda", "cudnn")},
+            **{name: getattr(facts, name) for name in ("driver", "driver_cuda", "os", "kernel", "container")},
+            **{name: getattr(record, name) for name in _TEXTS},
+            "gpus": tuple(facts.gpu_names),
+            "compute_capabilities": tuple(gpu.compute_capability or "unknown" for gpu in facts.gpus),
+            "limits": encode(list(record.limits)),
+        }
+        yield TABLES["records"].row(
             id=record.id,
             cell=cell_identifier(image, host),
             image=image,
             host=host,
             verdict=record.verdict,
-            reason=clean.text(record.reason),
             origin=record.origin,
             fixture=(record.report or {}).get("fixture") is True,
             signed=record.measurement is not None,
-            engine=clean.text(record.engine),
-            tensorflow=clean.value(versions.get("tensorflow")),
-            python=clean.value(versions.get("python")),
-            cuda=clean.value(versions.get("cuda")),
-            cudnn=clean.value(versions.get("cudnn")),
-            driver=clean.value(facts.driver),
-            driver_cuda=clean.value(facts.driver_cuda),
-            gpus=clean.value(tuple(facts.gpu_names)),
-            compute_capabilities=clean.value(
-                tuple(gpu.compute_capability or "unknown" for gpu in facts.gpus)
-            ),
-            os=clean.value(facts.os),
-            kernel=clean.value(facts.kernel),
-            container=clean.value(facts.container),
             started=parse_timestamp(record.started),
             finished=parse_timestamp(record.finished),
-            image_digest=clean.value(record.image_digest),
-            lock_digest=clean.value(record.lock_digest),
-            base=clean.value(record.base),
-            probe_version=clean.value(record.probe_version),
-            limits=clean.value(encode(list(record.limits))),
+            **{name: clean.value(value) for name, value in texts.items()},
         )
 
 
-def check_rows(records: Iterable[Record], clean: Cleaner) -> Iterator[CheckRow]:
+def check_rows(records: Iterable[Record], clean: Cleaner) -> Iterator[Any]:
     """Yield the row of each check of each record, in their order."""
     for record in records:
         clean.start()
@@ -268,7 +229,7 @@ def check_rows(records: Iterable[Record], clean: Cleaner) -> Iterator[CheckRow]:
             name = clean.text(check.id)
             seen[name] = seen.get(name, 0) + 1
             repeated = f"/{seen[name]}" if seen[name] > 1 else ""
-            yield CheckRow(
+            yield TABLES["checks"].row(
                 id=f"{record.id}/{name}{repeated}",
                 record=record.id,
                 check=name,
@@ -296,10 +257,10 @@ def _texts(value: Any) -> Iterator[str]:
 # The catalogue of the diagnosis as rows: messages, the causes that they show, and the fixes.
 
 
-def message_rows() -> Iterator[MessageRow]:
+def message_rows() -> Iterator[Any]:
     """Yield every message, in the order in which they are tried."""
     for message in catalogue().messages:
-        yield MessageRow(
+        yield TABLES["messages"].row(
             id=f"{message.kind}/{digest_of(message.pattern)}",
             kind=message.kind,
             pattern=message.pattern,
@@ -311,10 +272,10 @@ def message_rows() -> Iterator[MessageRow]:
         )
 
 
-def cause_rows() -> Iterator[CauseRow]:
+def cause_rows() -> Iterator[Any]:
     """Yield every cause, in the order of the causal chain."""
     for position, (entry, row) in enumerate(_entries(), start=1):
-        yield CauseRow(
+        yield TABLES["causes"].row(
             id=entry.code,
             position=position,
             title=entry.title,
@@ -327,14 +288,14 @@ def cause_rows() -> Iterator[CauseRow]:
         )
 
 
-def fix_rows() -> Iterator[FixRow]:
+def fix_rows() -> Iterator[Any]:
     """Yield the fixes of every cause, in the order of the data."""
     for entry, row in _entries():
         for position, (remedy, written) in enumerate(
             zip(entry.remedies, row["remedies"], strict=True), start=1
         ):
             when = [written["when"]] if "when" in written else []
-            yield FixRow(
+            yield TABLES["fixes"].row(
                 id=f"{entry.code}/{remedy.way}/{digest_of(remedy.says, remedy.commands, when)}",
                 cause=entry.code,
                 position=position,

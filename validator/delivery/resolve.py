@@ -96,7 +96,10 @@ def resolve(request: Request, engine: Engine | None, host: Callable[[], Host], t
         image = start_image(request.registry, selected)
     else:
         image, known = find(request.registry, request.wanted, host, request.terms, engine, tell)
-        _warn(image, tell)
+        if not image.certified:
+            tell(f"WARNING: NOT CERTIFIED: {image.name}")
+        for text in image.standing:
+            tell(f"{image.name}: {text}")
         devices = _devices(request.devices, engine) if known is not None else None
     docker = engine if request.devices is not None else None
     start = Start(
@@ -109,13 +112,6 @@ def resolve(request: Request, engine: Engine | None, host: Callable[[], Host], t
 def _devices(asked: Devices | None, engine: Engine | None) -> Devices | None:
     """Return how a Docker Engine gives GPUs: as was asked for, or else as the local one offers them."""
     return devices_of(engine.info) if asked is Devices.AUTO and engine is not None else asked
-
-
-def _warn(image: Image, tell: Tell) -> None:
-    if not image.certified:
-        tell(f"WARNING: NOT CERTIFIED: {image.name}")
-    for text in image.standing:
-        tell(f"{image.name}: {text}")
 
 
 def _user(docker: Engine | None) -> User:

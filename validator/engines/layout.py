@@ -9,9 +9,10 @@ from ..assemble.destinations import OciLayout
 from ..assemble.image import ImageMaker
 from ..assemble.progress import Progress
 from ..errors import MissingError
+from ..model.lock import Lock
 from ..model.measurement import Outside, Unread
 from ..model.record import Layer
-from ..model.spec import ImageSpec, Lock
+from ..model.spec import ImageSpec
 from ..registry.names import image_tag
 from .probe_archive import local_host_facts
 from .protocol import Built, ProbeRequest

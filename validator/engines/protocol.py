@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from ..assemble.progress import Progress
+from ..model.lock import Lock
 from ..model.measurement import Outside, Unread
 from ..model.record import Layer
-from ..model.spec import ImageSpec, Lock
+from ..model.spec import ImageSpec
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,9 @@ from ..assemble.progress import Progress
 from ..errors import InputError, MissingError
 from ..locks.lock_files import render
 from ..locks.resolve import explain
+from ..model.lock import Lock
 from ..model.measurement import Outside, Unread
-from ..model.spec import ImageSpec, Lock
+from ..model.spec import ImageSpec
 from ..system import processes
 from ..system.files import cache_directory, full_disk_named, symbolic_link, write_atomically
 from ..system.package_sources import PackageSources

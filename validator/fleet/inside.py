@@ -101,13 +101,6 @@ class Probe:
         self._end(signal.SIGKILL)
         for reader in readers:
             reader.join(_GRACE_S)
-        return self._ending(status)
-
-    def stop(self) -> None:
-        """End the probe and its children at once."""
-        self._end(signal.SIGKILL)
-
-    def _ending(self, status: int) -> dict[str, Any]:
         if self.timed_out or self.overflow:
             # A report that was written after the limit would be one of an unknown part of the checks.
             self.report.clear()
@@ -124,6 +117,10 @@ class Probe:
             "started": self.started,
             "finished": _now(),
         }
+
+    def stop(self) -> None:
+        """End the probe and its children at once."""
+        self._end(signal.SIGKILL)
 
     def _collect(self, stream: IO[bytes]) -> None:
         # read1 returns what is there, without waiting for a full block.

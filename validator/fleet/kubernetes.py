@@ -41,7 +41,8 @@ from .kubernetes_nodes import (
     terms_of,
 )
 from .protocol import Answer, Capacity, Fault, FleetDown, Handle, Phase, Refused, State, Unit
-from .settings import FleetSettings, KubernetesSettings, NodeKind, Seen
+from .settings import FleetSettings, NodeKind, Seen
+from .settings_schema import KubernetesSection
 
 #: Names in one selector: with 21 bytes each, the address of a call stays below 4 KiB.
 _NAMES = 100
@@ -62,7 +63,7 @@ class Kubernetes:
     name = "kubernetes"
     batch = 50
 
-    def __init__(self, settings: KubernetesSettings, api: Api) -> None:
+    def __init__(self, settings: KubernetesSection, api: Api) -> None:
         self._settings, self._api = settings, api
         self._nodes: tuple[Node, ...] = ()
         self._nodes_until = 0.0
@@ -80,7 +81,11 @@ class Kubernetes:
         """Return the host classes that the settings name, and those of the nodes with the labels of a GPU."""
         self._nodes_until = 0.0
         nodes = self._all_nodes()
-        names = {NO_GPU, *self._settings.places, *(name for node in nodes for name in node.host_classes())}
+        names = {
+            NO_GPU,
+            *self._settings.host_classes,
+            *(name for node in nodes for name in node.host_classes()),
+        }
         return tuple(capacity(name, self._settings.place(name), nodes) for name in sorted(names))
 
     def submit(
@@ -156,30 +161,27 @@ class Kubernetes:
         ]
         for pod in sorted(pods, key=lambda pod: terminated(pod).get("finishedAt", "")):
             try:
-                return self._answer_of(pod)
+                log = self._log_of(pod)
+                container = container_of(pod)
+                image_id = str(container.get("imageID") or "")
+                found = _REPOSITORY_DIGEST.search(image_id)
+                answer = read_answer(
+                    log,
+                    self._outside(pod),
+                    engine=str(terminated(pod).get("containerID") or "").partition("://")[0] or "kubernetes",
+                    isolates=True,
+                    # An id that is not a digest in a repository is not the one that was asked for either.
+                    image_digest=found[1] if found else image_id or "unknown",
+                    node=node_of(pod),
+                )
+                message = str(terminated(pod).get("message") or "")
+                digest = hashlib.sha256(answer.report).hexdigest() if answer.report is not None else None
+                if message and read_ending(message.encode()).report != digest:
+                    raise CutError("the report in the log is not the one that the termination message names")
+                return answer
             except CutError as error:
                 reasons.append(str(error))
         raise CutError(reasons[0] if reasons else "there is no pod that ended")
-
-    def _answer_of(self, pod: Mapping[str, Any]) -> Answer:
-        log = self._log_of(pod)
-        container = container_of(pod)
-        image_id = str(container.get("imageID") or "")
-        found = _REPOSITORY_DIGEST.search(image_id)
-        answer = read_answer(
-            log,
-            self._outside(pod),
-            engine=str(terminated(pod).get("containerID") or "").partition("://")[0] or "kubernetes",
-            isolates=True,
-            # An id that is not a digest in a repository is not the one that was asked for either.
-            image_digest=found[1] if found else image_id or "unknown",
-            node=node_of(pod),
-        )
-        message = str(terminated(pod).get("message") or "")
-        digest = hashlib.sha256(answer.report).hexdigest() if answer.report is not None else None
-        if message and read_ending(message.encode()).report != digest:
-            raise CutError("the report in the log is not the one that the termination message names")
-        return answer
 
     def _log_of(self, pod: Mapping[str, Any]) -> bytes:
         try:

@@ -173,9 +173,22 @@ class Api:
                 *arguments, **options, _preload_content=False, _request_timeout=(_CONNECT_S, self._limit_s)
             )
             try:
-                self._read_clock(answer.headers.get("Date"))
+                date = answer.headers.get("Date")
+                if date:
+                    self.now = email.utils.parsedate_to_datetime(date)
                 self._forbidden_since = None
-                return _body(answer, deadline, what)
+                content = bytearray()
+                # `read` waits for a whole chunk. Before urllib3 2.2 there is nothing else.
+                read = getattr(answer, "read1", answer.read)
+                while chunk := read(_CHUNK):
+                    content += chunk
+                    if time.monotonic() > deadline:
+                        raise TimeoutError(f"its answer to {what} was not complete in time")
+                    if len(content) > LARGEST:
+                        raise InputError(
+                            f"the API server's answer to {what} has more than {LARGEST >> 20} MiB"
+                        )
+                return bytes(content)
             finally:
                 answer.release_conn()
         except self._rejected as error:
@@ -190,10 +203,6 @@ class Api:
                 f"the API server {self.server} does not answer: {_short(error)}",
                 hint="`kubectl get nodes` shows if it can be reached",
             ) from None
-
-    def _read_clock(self, date: str | None) -> None:
-        if date:
-            self.now = email.utils.parsedate_to_datetime(date)
 
     def _explain(self, error: Any, what: str) -> ValidatorError:
         status, text = int(error.status or 0), _message(error.body)
@@ -237,19 +246,6 @@ def _configure(config: Any, context: str, settings: Any) -> str:
     config.load_kube_config(file, context=context or None, client_configuration=settings)
     chosen = next((each for each in contexts if each["name"] == context), current)
     return str(chosen["context"].get("namespace") or "default")
-
-
-def _body(answer: Any, deadline: float, what: str) -> bytes:
-    content = bytearray()
-    # `read` waits for a whole chunk. Before urllib3 2.2 there is nothing else.
-    read = getattr(answer, "read1", answer.read)
-    while chunk := read(_CHUNK):
-        content += chunk
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"its answer to {what} was not complete in time")
-        if len(content) > LARGEST:
-            raise InputError(f"the API server's answer to {what} has more than {LARGEST >> 20} MiB")
-    return bytes(content)
 
 
 def _parsed(content: bytes) -> Json:

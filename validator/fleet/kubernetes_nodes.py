@@ -2,8 +2,7 @@
 
 The labels are described in
 https://github.com/NVIDIA/k8s-device-plugin/blob/main/docs/gpu-feature-discovery/README.md.
-Those of the
-driver were renamed in 2024; the old ones (`nvidia.com/cuda.driver.major`) are on nodes of older operators.
+The labels of the driver were renamed in 2024; nodes of older operators have `nvidia.com/cuda.driver.major`.
 """
 
 from __future__ import annotations

@@ -51,53 +51,15 @@ _DNS_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?")
 _LABEL_KEY = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?")
 
-_Place = TypeVar("_Place", SlurmPlace, KubernetesPlace)
-
-
-@dataclass(frozen=True)
-class SlurmSettings:
-    """A Slurm cluster.
-
-    directory: absolute; this machine and all nodes see it. container: one of CONTAINERS. python: that of the
-    nodes. setup: shell commands that a job runs first. places: by host class; others have no node here.
-    """
-
-    directory: Path
-    container: str
-    python: str
-    setup: str
-    places: Mapping[str, SlurmPlace]
-
-    def place(self, host_class: str) -> SlurmPlace | None:
-        """Return how a job gets a node of a host class, or None if no node here belongs to it."""
-        return self.places.get(host_class)
-
-
-@dataclass(frozen=True)
-class KubernetesSettings:
-    """A Kubernetes cluster.
-
-    context, namespace: empty for those of the kubeconfig. pull_secret: empty if images need none.
-    places: those of the host classes that the file names. default: for the others.
-    """
-
-    context: str = ""
-    namespace: str = ""
-    pull_secret: str = ""
-    places: Mapping[str, KubernetesPlace] = field(default_factory=dict)
-    default: KubernetesPlace = field(default_factory=KubernetesPlace)
-
-    def place(self, host_class: str) -> KubernetesPlace:
-        """Return how a pod gets a node of a host class."""
-        return self.places.get(host_class, self.default)
+_Section = TypeVar("_Section", SlurmSection, KubernetesSection)
 
 
 @dataclass(frozen=True)
 class FleetSettings:
     """The clusters of a site. slurm: None if the file has no such section, because it needs a directory."""
 
-    slurm: SlurmSettings | None = None
-    kubernetes: KubernetesSettings = field(default_factory=KubernetesSettings)
+    slurm: SlurmSection | None = None
+    kubernetes: KubernetesSection = field(default_factory=KubernetesSection)
 
 
 def read_settings(path: Path) -> FleetSettings:
@@ -114,56 +76,48 @@ def settings_of(document: Document) -> FleetSettings:
     document.raise_problems()
     content = plain_value(document.root)
     assert isinstance(document.root, MappingNode)
-    slurm = _slurm(content["slurm"], document) if "slurm" in content else None
-    kubernetes = _kubernetes(content.get("kubernetes", {}), document)
+    for entry in content.get("kubernetes", {}).get("host_classes", {}).values():
+        # A file may give a single value for a label.
+        for label, values in entry.get("node_selector", {}).items():
+            entry["node_selector"][label] = [values] if isinstance(values, str) else values
+    slurm = None
+    if "slurm" in content:
+        slurm = _section(content["slurm"], "slurm", SlurmSection, SlurmPlace, document)
+        if not slurm.directory.startswith("/") or "\n" in slurm.directory:
+            message = (
+                f"{quote(slurm.directory)} is not an absolute path; all nodes have to see it under this path"
+            )
+            document.report(("slurm", "directory"), message)
+        if slurm.container not in CONTAINERS:
+            document.report(("slurm", "container"), unknown_name(slurm.container, CONTAINERS))
+        for name, place in slurm.host_classes.items():
+            if name != NO_GPU and not (
+                place.constraint or place.gres or place.partition or place.reservation
+            ):
+                message = (
+                    "needs a constraint, a gres, a partition or a reservation; without one, any node would do"
+                )
+                document.report(("slurm", "host_classes", name), message)
+    given = content.get("kubernetes", {})
+    kubernetes = _section(given, "kubernetes", KubernetesSection, KubernetesPlace, document)
     document.raise_problems()
     return FleetSettings(slurm, kubernetes)
 
 
-def _slurm(given: dict[str, Any], document: Document) -> SlurmSettings:
-    section = msgspec.convert(given, SlurmSection, strict=False)
-    if not section.directory.startswith("/") or "\n" in section.directory:
-        message = (
-            f"{quote(section.directory)} is not an absolute path; all nodes have to see it under this path"
-        )
-        document.report(("slurm", "directory"), message)
-    if section.container not in CONTAINERS:
-        document.report(("slurm", "container"), unknown_name(section.container, CONTAINERS))
-    places, _ = _places(given, "slurm", SlurmPlace, document)
-    for name, place in places.items():
-        if name != NO_GPU and not (place.constraint or place.gres or place.partition or place.reservation):
-            message = (
-                "needs a constraint, a gres, a partition or a reservation; without one, any node would do"
-            )
-            document.report(("slurm", "host_classes", name), message)
-    return SlurmSettings(Path(section.directory), section.container, section.python, section.setup, places)
-
-
-def _kubernetes(given: dict[str, Any], document: Document) -> KubernetesSettings:
-    for entry in given.get("host_classes", {}).values():
-        # A file may give a single value for a label.
-        for label, values in entry.get("node_selector", {}).items():
-            entry["node_selector"][label] = [values] if isinstance(values, str) else values
-    section = msgspec.convert(given, KubernetesSection, strict=False)
-    places, default = _places(given, "kubernetes", KubernetesPlace, document)
-    return KubernetesSettings(section.context, section.namespace, section.pull_secret, places, default)
-
-
-def _places(
-    given: dict[str, Any], section: str, kind: type[_Place], document: Document
-) -> tuple[dict[str, _Place], _Place]:
-    """Return the places of a section, each with only what the section says for all host classes."""
-    _check_values(given, (section,), document)
-    shared = {name: value for name, value in given.items() if name in kind.__struct_fields__}
-    found = {}
-    for name, entry in given.get("host_classes", {}).items():
-        path = (section, "host_classes", name)
-        if name != NO_GPU and not _HOST_CLASS.fullmatch(name):
-            message = f'{quote(name)} is not a host class (such as "r580-h100", or "{NO_GPU}")'
+def _section(
+    given: dict[str, Any], name: str, kind: type[_Section], place: type[msgspec.Struct], document: Document
+) -> _Section:
+    """Return a section whose host classes also have what it says for all of them."""
+    _check_values(given, (name,), document)
+    shared = {key: value for key, value in given.items() if key in place.__struct_fields__}
+    for host_class, entry in given.get("host_classes", {}).items():
+        path = (name, "host_classes", host_class)
+        if host_class != NO_GPU and not _HOST_CLASS.fullmatch(host_class):
+            message = f'{quote(host_class)} is not a host class (such as "r580-h100", or "{NO_GPU}")'
             document.report(path, message, at_key=True)
         _check_values(entry, path, document)
-        found[name] = msgspec.convert({**shared, **entry}, kind, strict=False)
-    return found, msgspec.convert(shared, kind, strict=False)
+        given["host_classes"][host_class] = {**shared, **entry}
+    return msgspec.convert(given, kind, strict=False)
 
 
 #: What a value may look like, by its key. All of them end in a command line, a batch script or a manifest.
@@ -277,21 +231,9 @@ def propose(surveyor: Surveyor) -> str:
 
     Nodes whose driver or model could not be found out are in it as comments.
     """
-    kinds = [_completed(kind, surveyor) for kind in surveyor.survey()]
-    return settings_text(surveyor.section, surveyor.keys, kinds)
-
-
-def settings_text(
-    section: str,
-    keys: Mapping[str, tuple[str, str]],
-    kinds: Iterable[tuple[NodeKind, str]],
-) -> str:
-    """Return the text of a fleet file.
-
-    keys: the value and a comment of each key of the section. kinds: each with what was found out by a job.
-    """
+    section = surveyor.section
     groups: dict[str | None, list[tuple[NodeKind, str]]] = {}
-    for kind, said in kinds:
+    for kind, said in (_completed(kind, surveyor) for kind in surveyor.survey()):
         groups.setdefault(kind.host_class, []).append((kind, said))
     unknown = groups.pop(None, [])
     total = sum(kind.nodes for group in [*groups.values(), unknown] for kind, _ in group)
@@ -301,7 +243,7 @@ def settings_text(
         f"# the lines with CHECK. All keys: {manual('reference/fleet.md')}",
         f"{section}:",
     ]
-    for name, (value, comment) in keys.items():
+    for name, (value, comment) in surveyor.keys.items():
         lines += [f"  # {comment}", f"  {name}: {json.dumps(value)}"]
     if groups:
         lines.append("  host_classes:")
@@ -359,7 +301,7 @@ def model_in(words: Iterable[str]) -> str:
 
 
 def _described(kind: NodeKind) -> str:
-    return f"{_counted(kind.nodes)}, such as {kind.sample}" if kind.nodes > 1 else f"{kind.sample}"
+    return f"{_counted(kind.nodes)}, such as {kind.sample}" if kind.nodes > 1 else kind.sample
 
 
 def _counted(nodes: int) -> str:

@@ -129,6 +129,10 @@ class SlurmSection(_Slurm, frozen=True, kw_only=True, forbid_unknown_fields=True
         ),
     ]
 
+    def place(self, host_class: str) -> SlurmPlace | None:
+        """Return how a job gets a node of a host class, or None if no node here belongs to it."""
+        return self.host_classes.get(host_class)
+
 
 class Toleration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A taint of nodes that pods tolerate."""
@@ -201,6 +205,14 @@ class KubernetesSection(_Kubernetes, frozen=True, kw_only=True, forbid_unknown_f
         dict[str, KubernetesPlace],
         Meta(min_length=1, description="The host classes that differ from the others."),
     ] = {}
+
+    def place(self, host_class: str) -> KubernetesPlace:
+        """Return how a pod gets a node of a host class: as the section says if the file does not name it."""
+        if host_class in self.host_classes:
+            return self.host_classes[host_class]
+        given = msgspec.structs.asdict(self)
+        fields = KubernetesPlace.__struct_fields__
+        return KubernetesPlace(**{name: value for name, value in given.items() if name in fields})
 
 
 class FleetFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

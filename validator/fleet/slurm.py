@@ -30,8 +30,8 @@ from . import inside, slurm_client, slurm_job
 from .job_output import CutError, read_fault, read_result
 from .protocol import Answer, Capacity, Fault, FleetDown, Handle, Phase, Refused, State, Unit, array_name
 from .settings import NAME as SETTINGS
-from .settings import FleetSettings, NodeKind, Seen, SlurmSettings, driver_of, model_in
-from .settings_schema import UNSIGNED, SlurmPlace
+from .settings import FleetSettings, NodeKind, Seen, driver_of, model_in
+from .settings_schema import UNSIGNED, SlurmPlace, SlurmSection
 from .slurm_client import Node, QueueEntry, Refusal
 
 # The directory that a Slurm cluster's nodes share with this machine.
@@ -54,9 +54,9 @@ _LOCK_S = 120.0
 class SlurmDirectory:
     """The directory that the settings of the cluster name."""
 
-    def __init__(self, settings: SlurmSettings) -> None:
+    def __init__(self, settings: SlurmSection) -> None:
         self._settings = settings
-        self.path = settings.directory
+        self.path = Path(settings.directory)
 
     def write(
         self, name: str, units: Sequence[Unit], requests: Mapping[str, ProbeRequest], place: SlurmPlace
@@ -238,9 +238,9 @@ class SlurmFleet:
     #: Slurm's default MaxArraySize is 1001.
     batch = 500
 
-    def __init__(self, settings: SlurmSettings, settle_s: float = SETTLE_S) -> None:
+    def __init__(self, settings: SlurmSection, settle_s: float = SETTLE_S) -> None:
         self._settings = settings
-        self.directory = settings.directory
+        self.directory = Path(settings.directory)
         self._shared = SlurmDirectory(settings)
         self._settle_s = settle_s
         #: When a unit without a result was first seen outside the queue, by the monotonic clock.
@@ -256,7 +256,9 @@ class SlurmFleet:
 
     def inventory(self) -> tuple[Capacity, ...]:
         nodes = slurm_client.nodes()
-        return tuple(_capacity(name, place, nodes) for name, place in sorted(self._settings.places.items()))
+        return tuple(
+            _capacity(name, place, nodes) for name, place in sorted(self._settings.host_classes.items())
+        )
 
     def submit(
         self, units: Sequence[Unit], requests: Mapping[str, ProbeRequest]
@@ -389,7 +391,7 @@ class SlurmFleet:
             str(directory / "job.sh"),
         ]
 
-    # --- what became of a unit ----------------------------------------------------------------------------
+    # --- how a unit ended ---------------------------------------------------------------------------------
 
     def _state(
         self, handle: Handle, entries: list[QueueEntry], results: list[Path], in_queue: bool
@@ -413,7 +415,7 @@ class SlurmFleet:
         if time.monotonic() - since < self._settle_s:
             return State(Phase.RUNNING, "it left the queue; waiting for its result", node)
         if ended is None:
-            # Of a task that is cancelled while it waits, Slurm keeps nothing but the rest of its array.
+            # Slurm forgets a task that is cancelled while it waits, and keeps only the rest of its array.
             if in_queue and not self._shared.outputs(*parts_of(handle)[:2]):
                 return State(Phase.LOST, "it was taken out of the queue", "", Fault.CANCELLED)
             return None

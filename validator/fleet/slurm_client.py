@@ -197,7 +197,8 @@ def _run(command: Sequence[str]) -> str:
         ) from None
     if done.ok:
         return done.stdout.decode("utf-8", "replace")
-    message = _message(done.stderr_tail)
+    line = next((line for line in reversed(done.stderr_tail.splitlines()) if line.strip()), "no message")
+    message = re.sub(r"^\w+( error)?: (error: |fatal: )*(Batch job submission failed: )?", "", line.strip())
     if done.timed_out:
         raise FleetDown(f"Slurm's controller does not answer: {command[0]} took more than {LIMIT_S:.0f} s")
     if _UNUSABLE.search(done.stderr_tail):
@@ -208,9 +209,3 @@ def _run(command: Sequence[str]) -> str:
     if _DOWN.search(done.stderr_tail):
         raise FleetDown(f"Slurm's controller does not answer: {message}")
     raise Refusal(message)
-
-
-def _message(stderr: str) -> str:
-    """Return the last line of an error, without what comes before the reason."""
-    line = next((line for line in reversed(stderr.splitlines()) if line.strip()), "no message")
-    return re.sub(r"^\w+( error)?: (error: |fatal: )*(Batch job submission failed: )?", "", line.strip())

@@ -43,7 +43,7 @@ PLACE = "/tfm"
 RESERVE_S = 150.0
 #: The first of the ports at which the tasks of a unit meet, and how many there are.
 _PORTS = (20_000, 10_000)
-#: Seconds between two looks at what became of the other tasks.
+#: Seconds between two looks at whether the other tasks have ended.
 _LOOK_S = 2.0
 #: Open files and processes of a container; Podman can't give more processes than this.
 _MOST = 32768

@@ -257,7 +257,7 @@ class Submitter:
         return sorted(batch, key=lambda tried: tried.position)
 
     def _submit(self, batch: Sequence[Tried]) -> None:
-        """Submit a batch that was stored, and note in one transaction what became of its units."""
+        """Submit a batch that was stored, and note in one transaction which of its units were accepted."""
         requests = {tried.name: self.runs.request(tried.name) for tried in batch}
         became = self.fleet.submit([tried.unit for tried in batch], requests)
         now = format_timestamp(now_utc(), "milliseconds")

@@ -62,7 +62,7 @@ class Read:
     other_index: bool = False
 
     def pins(self) -> tuple[Pin, ...]:
-        """Return the pins. Those of frameworks are unknown if another index may have other builds."""
+        """Return the pins. Versions of frameworks are unknown if another index may have other builds."""
         return tuple(from_other_index(pin) if self.other_index else pin for pin in self.collected.all())
 
 

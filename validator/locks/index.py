@@ -9,36 +9,43 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
-from urllib.parse import unquote, urljoin, urlsplit
+from typing import TYPE_CHECKING, Annotated, TypeVar
+from urllib.parse import unquote, urlsplit
 
 import msgspec
-import requests
-from requests.adapters import HTTPAdapter
-from urllib3.util.retry import Retry
+from msgspec import Meta
 
 from .._vendor.packaging.tags import Tag
-from .._vendor.packaging.utils import InvalidWheelFilename, parse_wheel_filename
-from .._vendor.packaging.version import InvalidVersion, Version
+from .._vendor.packaging.version import Version
+from ..compat.inspect import InvalidWheelName, wheel_name
 from ..errors import MissingError
-from ..model.spec import Wheel
+from ..model.lock import Wheel
+from ..system import http
 from ..system.files import full_disk_named
+from ..system.http import HttpFailure, Kind
 from ..system.package_sources import PackageSources
+
+if TYPE_CHECKING:
+    import requests
 
 DEFAULT_INDEX = "https://pypi.org/simple"
 _ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.2"
-#: Seconds to connect, and seconds without a byte.
-_TIMEOUT_S = (15.0, 60.0)
-#: A page of the largest projects has about 2 MB. Anything beyond this is not one.
-_LARGEST_PAGE = 64 << 20
+#: Seconds for a page, for the answer to a question about a file, and without a byte.
+_PAGE_S, _QUESTION_S, _SILENCE_S = 180.0, 60.0, 60.0
+#: A page of the largest projects has about 6 MB and 10,000 files. Anything beyond this is not one.
+_LARGEST_PAGE = 32 << 20
+_MOST_FILES = 100_000
+#: Bytes of a file whose size nobody says. No wheel is larger.
+_LARGEST_FILE = 16 << 30
 _BLOCK = 1 << 20
+#: Characters of a page in HTML that are parsed at a time, and those that may be one tag.
+_SHARE, _LONGEST_TAG = 64 << 10, 256 << 10
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-#: Seconds before each retry of a download that was cut.
+#: Seconds before each retry.
 _PAUSES = (0.5, 2.0, 5.0)
 _HINT = "check the index, the proxy and the CA bundle in uv's or pip's configuration, and try again"
 
@@ -52,11 +59,15 @@ class IndexFile:
 
     filename: str
     version: Version
-    tags: frozenset[Tag]
     url: str
     sha256: str | None
     size: int | None
     yanked: bool
+
+    @property
+    def tags(self) -> frozenset[Tag]:
+        """The tags of its name. They are not kept, because a page may have many files with many tags."""
+        return wheel_name(self.filename)[2]
 
     @property
     def on_linux(self) -> bool:
@@ -67,16 +78,20 @@ class IndexFile:
         )
 
 
-class _JsonFile(msgspec.Struct, rename="kebab"):
+class _Hashes(msgspec.Struct, frozen=True):
+    sha256: str | None = None
+
+
+class _File(msgspec.Struct, rename="kebab"):
     filename: str
     url: str
-    hashes: dict[str, str] = {}
-    size: int | None = None
+    hashes: _Hashes = _Hashes()
+    size: Annotated[int, Meta(ge=0, lt=1 << 60)] | None = None
     yanked: bool | str = False
 
 
-class _JsonPage(msgspec.Struct):
-    files: list[_JsonFile]
+class _Page(msgspec.Struct):
+    files: list[_File]
 
 
 class _Links(HTMLParser):
@@ -84,15 +99,20 @@ class _Links(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.files: list[_JsonFile] = []
+        self.files: list[_File] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)
         if tag == "a" and (address := given.get("href")):
+            if len(self.files) >= _MOST_FILES:
+                raise ValueError(f"more than {_MOST_FILES:,} files")
             name = unquote(urlsplit(address).path.rpartition("/")[2])
             found = re.search(r"#(?:.*&)?sha256=([0-9a-f]{64})", address)
-            hashes = {"sha256": found[1]} if found else {}
-            self.files.append(_JsonFile(name, address, hashes, yanked="data-yanked" in given))
+            hashes = _Hashes(found[1] if found else None)
+            self.files.append(_File(name, address, hashes, yanked="data-yanked" in given))
+
+
+T = TypeVar("T")
 
 
 class PackageIndex:
@@ -100,12 +120,21 @@ class PackageIndex:
 
     def __init__(self, sources: PackageSources) -> None:
         self._sources = sources
-        self._session = requests.Session()
-        if sources.ca_bundle:
-            self._session.verify = str(sources.ca_bundle)
-        retries = Retry(total=3, backoff_factor=0.3, status_forcelist=(500, 502, 503, 504))
-        for scheme in ("http://", "https://"):
-            self._session.mount(scheme, HTTPAdapter(max_retries=retries))
+        self._http = http.Http(sources.ca_bundle)
+        given = (*sources.extra_index_urls, sources.index_url or DEFAULT_INDEX)
+        self._indexes: list[str] = []
+        #: Logins that the configured addresses contain, by the server that they are for.
+        self._logins: dict[object, str] = {}
+        for index in given:
+            try:
+                address, login = http.without_login(index)
+                self._indexes.append(http.joined("", address))
+            except (ValueError, HttpFailure):
+                raise MissingError(
+                    "the configured address of a package index is not an address of HTTP", hint=_HINT
+                ) from None
+            if login is not None:
+                self._logins[http.origin(address)] = login
         self._projects: dict[str, dict[str, IndexFile] | None] = {}
 
     def wheels(self, project: str) -> tuple[IndexFile, ...]:
@@ -147,10 +176,16 @@ class PackageIndex:
         """Return the bytes of a file, asking its server if the index does not say; None if nobody does."""
         if file.size is not None:
             return file.size
-        with self._network(file.filename):
-            answer = self._session.head(file.url, allow_redirects=True, timeout=_TIMEOUT_S)
-        length = answer.headers.get("Content-Length", "")
-        return int(length) if answer.ok and length.isdigit() else None
+        return self.size_at(file.url)
+
+    def size_at(self, url: str, within_s: float = _QUESTION_S) -> int | None:
+        """Return the bytes of a file according to its server, None if it does not say. It is asked once."""
+        try:
+            address = http.joined("", http.without_login(url)[0])
+            with self._answer("HEAD", address, time.monotonic() + within_s) as answer:
+                return http.number(answer.headers.get("Content-Length")) if answer.ok else None
+        except (HttpFailure, ValueError):
+            return None
 
     def download(
         self, file: IndexFile, path: Path, received: Callable[[int], object] = lambda size: None
@@ -162,15 +197,8 @@ class PackageIndex:
         """
         partial = path.with_name(f"{path.name}.partial")
         received(partial.stat().st_size if partial.exists() else 0)
-        for pause in (*_PAUSES, None):
-            with full_disk_named(path), self._network(file.filename):
-                try:
-                    self._receive(file, partial, received)
-                    break
-                except (requests.ConnectionError, requests.exceptions.ChunkedEncodingError):
-                    if pause is None:
-                        raise
-            time.sleep(pause)
+        with full_disk_named(path):
+            self._tried(file.filename, lambda: self._receive(file, partial, received))
         found = sha256_of(partial)
         if file.sha256 is not None and found != file.sha256:
             size = partial.stat().st_size
@@ -183,65 +211,109 @@ class PackageIndex:
         partial.replace(path)
 
     def _receive(self, file: IndexFile, partial: Path, received: Callable[[int], object]) -> None:
-        """Append to a partial download."""
+        """Append to a partial download, up to the size of the file."""
         there = partial.stat().st_size if partial.exists() else 0
+        most = _LARGEST_FILE if file.size is None else file.size
+        if there > most:
+            received(-there)
+            partial.unlink()
+            there = 0
         headers = {"Range": f"bytes={there}-"} if there else {}
-        with self._session.get(file.url, headers=headers, stream=True, timeout=_TIMEOUT_S) as answer:
+        with self._answer("GET", file.url, http.deadline_for(most - there), headers) as answer:
             # 416: the file was already complete. 200: the server can't continue, and starts again.
-            if answer.status_code == 416:
+            if answer.status_code == 416 and there:
                 return
             if answer.status_code in (404, 410):
                 raise MissingError(
                     f"{file.filename}: the package index lists this file, but its server no longer has it",
                     hint="try again later, or tell the index's operator",
                 )
-            answer.raise_for_status()
+            if answer.status_code not in (200, 206):
+                raise http.failure_of(answer)
+            if answer.status_code == 206 and http.first_byte(answer) not in (None, there):
+                raise HttpFailure(Kind.LOST, "it sends another part than the one that was asked for")
             if answer.status_code != 206:
                 received(-there)
-            with open(partial, "ab" if answer.status_code == 206 else "wb") as stream:
-                for block in answer.iter_content(_BLOCK):
+                there = 0
+            with open(partial, "ab" if there else "wb") as stream:
+                for block in http.body(answer, _BLOCK):
+                    there += len(block)
+                    if there > most:
+                        raise MissingError(
+                            f"{file.filename}: its server sends more than its {most:,} bytes",
+                            hint="run the same command again; if this stays so, tell the index's operator",
+                        )
                     stream.write(block)
                     received(len(block))
 
     def _files(self, project: str) -> dict[str, IndexFile] | None:
         """Return the wheels of a project by their names, or None if no index has the project."""
         if project not in self._projects:
-            indexes = (*self._sources.extra_index_urls, self._sources.index_url or DEFAULT_INDEX)
-            pages = [page for index in indexes if (page := self._page(index, project)) is not None]
+            pages = [page for index in self._indexes if (page := self._page(index, project)) is not None]
             found: dict[str, IndexFile] = {}
-            for address, content in pages:
-                for listed in content.files:
-                    file = _wheel(listed, address)
+            for address, files in pages:
+                for listed in files:
+                    file = _wheel(listed, address, project)
                     if file is not None:
                         found.setdefault(file.filename, file)
             self._projects[project] = found if pages else None
         return self._projects[project]
 
-    def _page(self, index: str, project: str) -> tuple[str, _JsonPage] | None:
-        """Return the address and the content of a project's page, None if the index does not have it."""
-        address = f"{index.rstrip('/')}/{project}/"
-        with self._network(project):
-            with self._session.get(
-                address, headers={"Accept": _ACCEPT}, stream=True, timeout=_TIMEOUT_S
-            ) as answer:
+    def _page(self, index: str, project: str) -> tuple[str, list[_File]] | None:
+        """Return the address and the files of a project's page, None if the index does not have it."""
+
+        def read() -> tuple[str, bytes, str] | None:
+            deadline = time.monotonic() + _PAGE_S
+            headers = {"Accept": _ACCEPT, "Accept-Encoding": "gzip"}
+            with self._answer("GET", f"{index.rstrip('/')}/{project}/", deadline, headers) as answer:
                 if answer.status_code in (404, 410):
                     return None
-                answer.raise_for_status()
-                content = answer.raw.read(_LARGEST_PAGE + 1, decode_content=True)
-                kind = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-            if len(content) > _LARGEST_PAGE:
-                raise _nonsense(project, f"more than {_LARGEST_PAGE >> 20} MiB")
-            return answer.url, _parsed(content, kind, project)
+                if answer.status_code != 200:
+                    raise http.failure_of(answer)
+                content = http.content(answer, _LARGEST_PAGE, decode=True)
+                return answer.url, content, http.media_type(answer)
 
-    @contextmanager
-    def _network(self, what: str) -> Iterator[None]:
-        try:
-            yield
-        except (requests.RequestException, OSError) as error:
-            if isinstance(error, OSError) and error.errno is not None and error.errno in (28, 122):
-                raise
-            reason = self._sources.redact(" ".join(str(error).split()))[:200]
-            raise MissingError(f"{what}: the package index can't be reached: {reason}", hint=_HINT) from None
+        page = self._tried(project, read)
+        return None if page is None else (page[0], _parsed(page[1], page[2], project))
+
+    def _answer(
+        self, method: str, address: str, deadline: float, headers: Mapping[str, str] | None = None
+    ) -> requests.Response:
+        """Return the answer to a request, after redirections. A login is only for the server that has it."""
+        from requests.utils import get_netrc_auth
+
+        for _ in range(http.MOST_REDIRECTIONS):
+            login = self._logins.get(http.origin(address))
+            if login is None and (found := get_netrc_auth(address)):
+                login = http.basic(":".join(found))
+            answer = self._http.send(
+                method,
+                address,
+                headers={**(headers or {}), **({"Authorization": login} if login else {})},
+                silence_s=_SILENCE_S,
+                deadline=deadline,
+            )
+            following = http.redirection(answer, method, address)
+            if following is None:
+                return answer
+            address = following
+        raise HttpFailure(Kind.ADDRESS, f"it redirects more than {http.MOST_REDIRECTIONS} times")
+
+    def _tried(self, what: str, attempt: Callable[[], T]) -> T:
+        """Return the result of a request, with repetitions. Raises MissingError."""
+        for pause in (*_PAUSES, None):
+            try:
+                return attempt()
+            except HttpFailure as failure:
+                if failure.kind is Kind.LARGE:
+                    raise _nonsense(what, str(failure)) from None
+                if pause is None or not failure.is_temporary:
+                    reason = self._sources.redact(" ".join(f"{failure}".split()))[:200]
+                    raise MissingError(
+                        f"{what}: the package index can't be reached: {reason}", hint=_HINT
+                    ) from None
+                http.wait(max(pause, failure.pause_s))
+        raise AssertionError("the last attempt returns or raises")
 
 
 def sha256_of(path: Path) -> str:
@@ -254,16 +326,26 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _parsed(content: bytes, kind: str, project: str) -> _JsonPage:
+def _parsed(content: bytes, kind: str, project: str) -> list[_File]:
     if kind.endswith("json"):
         try:
-            return msgspec.json.decode(content, type=_JsonPage)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            files = msgspec.json.decode(content, type=_Page).files
+        except (ValueError, RecursionError) as error:
             raise _nonsense(project, str(error)) from None
+        if len(files) > _MOST_FILES:
+            raise _nonsense(project, f"more than {_MOST_FILES:,} files")
+        return files
     if kind == "text/html" or kind.endswith("v1+html"):
         links = _Links()
-        links.feed(content.decode("utf-8", "replace"))
-        return _JsonPage(links.files)
+        try:
+            text = content.decode("utf-8", "replace")
+            for at in range(0, len(text), _SHARE):
+                links.feed(text[at : at + _SHARE])
+                if len(links.rawdata) > _LONGEST_TAG:
+                    raise ValueError(f"a tag of more than {_LONGEST_TAG >> 10} KiB")
+        except (ValueError, AssertionError) as error:
+            raise _nonsense(project, str(error)) from None
+        return links.files
     raise _nonsense(project, f"content of the type {kind[:60] or 'unknown'}")
 
 
@@ -273,19 +355,21 @@ def _nonsense(project: str, what: str) -> MissingError:
     )
 
 
-def _wheel(listed: _JsonFile, address: str) -> IndexFile | None:
-    """Return a listed file, or None if it is not a wheel with a valid name."""
+def _wheel(listed: _File, address: str, project: str) -> IndexFile | None:
+    """Return a listed file, or None if it is not a wheel with a valid name. Raises MissingError."""
     try:
-        _, version, _, tags = parse_wheel_filename(listed.filename)
-    except (InvalidWheelFilename, InvalidVersion):
+        _, version, _ = wheel_name(listed.filename)
+        url = http.joined(address, listed.url)
+    except InvalidWheelName:
         return None
-    sha256: Any = listed.hashes.get("sha256")
+    except HttpFailure as failure:
+        raise _nonsense(project, f"for {listed.filename}, {failure}") from None
+    sha256 = listed.hashes.sha256
     return IndexFile(
         filename=listed.filename,
         version=version,
-        tags=tags,
-        url=urljoin(address, listed.url),
-        sha256=sha256 if isinstance(sha256, str) and _SHA256.fullmatch(sha256) else None,
+        url=url,
+        sha256=sha256 if sha256 and _SHA256.fullmatch(sha256) else None,
         size=listed.size,
         yanked=bool(listed.yanked),
     )

@@ -24,7 +24,8 @@ from pathlib import Path
 from .._vendor.packaging.requirements import InvalidRequirement, Requirement
 from .._vendor.packaging.utils import canonicalize_name
 from ..errors import InputError
-from ..model.spec import Additions, ImageSpec, Lock, Wheel
+from ..model.lock import Lock, Wheel
+from ..model.spec import Additions, ImageSpec
 from ..system import processes
 from ..system.files import write_atomically
 

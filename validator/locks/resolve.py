@@ -15,19 +15,21 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import requests
 from uv import find_uv_bin
 
 from .._vendor.packaging.tags import Tag, compatible_tags, cpython_tags
-from .._vendor.packaging.utils import canonicalize_name, parse_wheel_filename
+from .._vendor.packaging.utils import canonicalize_name
+from ..compat.inspect import InvalidWheelName, wheel_name
 from ..errors import BuildError, InputError, MissingError, ValidatorError
-from ..model.spec import Additions, ImageSpec, LocalWheel, Lock, Wheel
+from ..model.lock import Lock, Wheel
+from ..model.spec import Additions, ImageSpec, LocalWheel
 from ..system import processes, toml
 from ..system.files import says_full_disk
 from ..system.package_sources import PackageSources
 from ..system.pools import map_in_threads
 from ..system.runs import temporary_directory
 from ..versions import leading_numbers
+from .index import PackageIndex
 
 # Turn the output of a failed uv into an error that says what is wrong: the input, the network or the disk.
 #
@@ -262,7 +264,7 @@ def _accepted(
 def _local(wheel: LocalWheel, tags: Mapping[Tag, int], spec: ImageSpec) -> Wheel:
     """Return a wheel of this machine. Raises InputError if the target can't install it."""
     filename = wheel.path.rsplit("/", 1)[-1]
-    if not any(tag in tags for tag in parse_wheel_filename(filename)[3]):
+    if not any(tag in tags for tag in wheel_name(filename)[2]):
         raise InputError(
             f"{spec}: {wheel.path} is not for Python {spec.python} on {PLATFORM}",
             hint="build it for this Python and platform, with a glibc that is not newer",
@@ -292,7 +294,10 @@ def pick(package: dict[str, Any], tags: dict[Tag, int], spec: ImageSpec) -> tupl
     ranked = []
     for entry in package.get("wheels", []):
         filename = entry.get("name") or entry["url"].rsplit("/", 1)[-1].split("#", 1)[0].split("?", 1)[0]
-        fitting = [tags[tag] for tag in parse_wheel_filename(filename)[3] if tag in tags]
+        try:
+            fitting = [tags[tag] for tag in wheel_name(filename)[2] if tag in tags]
+        except InvalidWheelName:
+            continue
         if fitting:
             ranked.append((min(fitting), filename, entry))
     if not ranked:
@@ -318,17 +323,10 @@ _known_sizes: dict[str, int | None] = {}
 def _sizes(urls: list[str], sources: PackageSources) -> list[int | None]:
     """Return the size of each file in bytes according to the index's server, None if it does not say."""
     wanted = [url for url in urls if url not in _known_sizes]
-    with requests.Session() as session:
-        if sources.ca_bundle:
-            session.verify = str(sources.ca_bundle)
+    index = PackageIndex(sources)
 
-        def ask(url: str) -> int | None:
-            try:
-                answer = session.head(url, allow_redirects=True, timeout=_SIZE_TIMEOUT_S)
-            except requests.RequestException:
-                return None
-            length = answer.headers.get("Content-Length", "")
-            return int(length) if answer.ok and length.isdigit() else None
+    def ask(url: str) -> int | None:
+        return index.size_at(url, _SIZE_TIMEOUT_S)
 
-        _known_sizes.update(zip(wanted, map_in_threads(ask, wanted, at_once=8), strict=True))
+    _known_sizes.update(zip(wanted, map_in_threads(ask, wanted, at_once=8), strict=True))
     return [_known_sizes[url] for url in urls]

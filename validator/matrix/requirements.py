@@ -15,7 +15,8 @@ from uv import find_uv_bin
 
 from .._vendor.packaging.markers import InvalidMarker, Marker
 from .._vendor.packaging.requirements import InvalidRequirement, Requirement
-from .._vendor.packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from .._vendor.packaging.utils import canonicalize_name
+from ..compat.inspect import InvalidWheelName, wheel_name
 from ..model.spec import LocalWheel, Requirements
 from ..system import processes, toml
 from ..versions import is_release_of
@@ -228,8 +229,8 @@ def _wheel(text: str, directory: Path, root: Path) -> LocalWheel:
         what = "is a source distribution" if text.lower().endswith(_ARCHIVES) else "is not a wheel"
         raise ValueError(_from_source(what, text))
     try:
-        name, version, _, tags = parse_wheel_filename(path.name)
-    except InvalidWheelFilename as error:
+        name, version, tags = wheel_name(path.name)
+    except InvalidWheelName as error:
         raise ValueError(f"is not the name of a wheel: {error}") from None
     platforms = sorted({tag.platform for tag in tags})
     if not any(_PLATFORM.fullmatch(platform) for platform in platforms):

@@ -72,8 +72,8 @@ REQUIRED_CHECKS = (
     "save_load",
     "gpu_health",
 )
-#: Those of CUDA, the driver and GPUs, which mean nothing for an image without CUDA. A test compares them with
-#: what the probe's checks require.
+#: The checks of CUDA, the driver and GPUs, which mean nothing for an image without CUDA. A test compares them
+#: with what the probe's checks require.
 OF_THE_GPU = frozenset(
     {
         "driver",

@@ -14,9 +14,10 @@ from dataclasses import replace
 from ..assemble.progress import Progress
 from ..engines.protocol import Built, Engine
 from ..errors import MissingError, ValidatorError
+from ..model.lock import Lock
 from ..model.record import Record, Verdict
 from ..model.report import host_of
-from ..model.spec import ImageSpec, Lock, cell_identifier
+from ..model.spec import ImageSpec, cell_identifier
 from ..system import processes
 from ..system.pools import THREAD_NAME, as_completed
 from .locking import ensure_lock
@@ -171,7 +172,25 @@ class _ImageWork:
         except (MissingError, RefusedError):
             raise
         except ValidatorError as error:
-            record = _broken_record(self.spec, self.lock, self.run, self.started, error)
+            run = self.run
+            host = run.engine.host_facts()
+            host_class = host_class_of(host_of(host), run.hosts)
+            record = Record(
+                cell=cell_identifier(self.spec.identifier, host_class),
+                image=self.spec.identifier,
+                host_class=host_class,
+                verdict=Verdict.BROKEN,
+                reason=reason_for(run.options.origin, str(error)),
+                origin=run.options.origin,
+                engine=run.engine.name,
+                lock_digest=self.lock.digest if self.lock else None,
+                image_digest=None,
+                probe_version=None,
+                started=self.started,
+                finished=now(),
+                key="",
+                host=host,
+            )
             self.run.store.add(record)
             self.records.append(record)
             raise _BrokenImage(error) from error
@@ -186,29 +205,6 @@ def _refused() -> Iterator[None]:
         raise
     except ValidatorError as error:
         raise RefusedError(str(error), hint=error.hint) from error
-
-
-def _broken_record(
-    spec: ImageSpec, lock: Lock | None, run: Run, started: str, error: ValidatorError
-) -> Record:
-    host = run.engine.host_facts()
-    host_class = host_class_of(host_of(host), run.hosts)
-    return Record(
-        cell=cell_identifier(spec.identifier, host_class),
-        image=spec.identifier,
-        host_class=host_class,
-        verdict=Verdict.BROKEN,
-        reason=reason_for(run.options.origin, str(error)),
-        origin=run.options.origin,
-        engine=run.engine.name,
-        lock_digest=lock.digest if lock else None,
-        image_digest=None,
-        probe_version=None,
-        started=started,
-        finished=now(),
-        key="",
-        host=host,
-    )
 
 
 #: Seconds after Ctrl-C for engines to remove containers. Don't wait longer for an engine that has stopped

@@ -19,8 +19,9 @@ from ..certify.trust_file import TrustFile
 from ..engines.docker import Endpoint, connect
 from ..engines.docker.base_container import EngineImages
 from ..errors import InputError, MissingError, ValidatorError
+from ..model.lock import Lock
 from ..model.record import BaseOrigin
-from ..model.spec import ImageSpec, Lock
+from ..model.spec import ImageSpec
 from ..registry.client import Registry
 from ..sbom.document import document_of_lock
 from ..system.package_sources import PackageSources

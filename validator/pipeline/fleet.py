@@ -24,13 +24,13 @@ from ..model.report import Report, ReportError, read_report
 from ..model.spec import NO_GPU, Cell, HostClass, ImageSpec, slug
 from ..records.store import Store
 from ..versions import ComputeCapability, DriverRelease, is_release_of
-from .measuring import Found, Question, names_of, own_checks, record_of
+from .measuring import ProbeRun, Question, names_of, own_checks, record_of
 from .publisher import PublishedImage
 from .recording import host_class_of
 from .run import Result, Run, Runner
 
 
-class AskedHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StoredHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A host class of the matrix, as the run store keeps it. capability: `9.0`."""
 
     identifier: str
@@ -39,7 +39,7 @@ class AskedHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gpu: str | None
 
     @classmethod
-    def of(cls, host: HostClass) -> AskedHost:
+    def of(cls, host: HostClass) -> StoredHost:
         return cls(host.identifier, str(host.driver), str(host.compute_capability), host.gpu)
 
     def host_class(self) -> HostClass:
@@ -54,11 +54,11 @@ class AskedHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StoredCell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The facts about a cell in the run store; they suffice to make a record without the matrix."""
 
     question: Question
-    host: AskedHost
+    host: StoredHost
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def plan_units(
     for cell in cells:
         name = cell.image.identifier
         found = published.get(name)
-        if found is None or (run.challenges is not None and _asked(cell, run) is None):
+        if found is None or (run.challenges is not None and _challenge_for(cell, run) is None):
             continue
         if name not in made:
             made[name] = _Image.of(cell.image, found, run)
@@ -139,7 +139,7 @@ class _Image:
         )
 
     def work(self, cell: Cell, unit: Unit, run: Run, fleet: str) -> Work:
-        challenge = _asked(cell, run)
+        challenge = _challenge_for(cell, run)
         if challenge is None and run.runner is not None:
             challenge = run.runner.challenge(cell.identifier)
         entries = run.store.entries(cell.identifier)
@@ -158,7 +158,7 @@ class _Image:
             origin=run.options.origin,
         )
         request = probe_request(unit.depth, self.lock_text, challenge=challenge, own=self.own)
-        asked = msgspec.json.encode(Asked(question, AskedHost.of(cell.host)))
+        asked = msgspec.json.encode(StoredCell(question, StoredHost.of(cell.host)))
         after = entries[-1].id if entries else ""
         return Work(msgspec.structs.replace(unit, after=after), request, asked)
 
@@ -178,7 +178,7 @@ def _earlier(unit: Unit, run: Run, fleet: str) -> Record | None:
     return None if unsigned and run.runner is not None else found
 
 
-def _asked(cell: Cell, run: Run) -> str | None:
+def _challenge_for(cell: Cell, run: Run) -> str | None:
     """Return the challenge that somebody gave for a cell, or for its image."""
     challenges: Mapping[str, str] = run.challenges or {}
     return challenges.get(cell.identifier) or challenges.get(cell.image.identifier)
@@ -232,14 +232,14 @@ class Recorder:
         Raises WrongAnswer if it answers another challenge, and if neither the node nor a report says that it
         is about the cell.
         """
-        asked = msgspec.json.decode(tried.question, type=Asked)
+        asked = msgspec.json.decode(tried.question, type=StoredCell)
         question = msgspec.structs.replace(asked.question, engine=f"{asked.question.engine}/{answer.engine}")
         if not answer.isolates:
             # An environment on the node was measured, not the image.
             question = msgspec.structs.replace(question, image_digest=None)
         if _is_of_another_class(answer.outside, asked.host.host_class()):
             _require_readable(answer.report, asked)
-        found = Found(
+        ran = ProbeRun(
             report=answer.report,
             failure=answer.failure,
             outside=answer.outside,
@@ -249,7 +249,7 @@ class Recorder:
             started=tried.submitted,
             began=tried.submitted,
         )
-        record = record_of(question, found, self.runner if answer.isolates else None, self.say)
+        record = record_of(question, ran, self.runner if answer.isolates else None, self.say)
         failed = record.verdict in (Verdict.FAILED, Verdict.BROKEN)
         return Settled(codec.canonical(record.document()), record.id, failed)
 
@@ -258,7 +258,7 @@ class Recorder:
         self.store.add(read_record(record))
 
 
-def _host_class(report: Report, asked: Asked, challenge: str | None) -> str:
+def _host_class(report: Report, asked: StoredCell, challenge: str | None) -> str:
     """Return the host class of the machine that made a report.
 
     A machine that shows no GPU is taken for what it should be, since its record proves nothing. One that
@@ -287,7 +287,7 @@ def _is_of_another_class(outside: Outside | Unread, host: HostClass) -> bool:
     return any(model_of(name) != slug(host.gpu) for name in names)
 
 
-def _require_readable(report: bytes | None, asked: Asked) -> None:
+def _require_readable(report: bytes | None, asked: StoredCell) -> None:
     """Raise WrongAnswer unless a report says on which host it was made."""
     try:
         if report is not None:
@@ -357,20 +357,20 @@ def results_of(
     tried: Iterable[Tried], published: Mapping[str, PublishedImage] | None = None
 ) -> list[CellResult]:
     """Return one result for each cell of a run: that of its last attempt."""
-    last: dict[str, Tried] = {one.unit.cell: one for one in tried}
+    last: dict[str, Tried] = {attempt.unit.cell: attempt for attempt in tried}
     return [
         CellResult(
             cell=cell,
-            image=one.unit.image,
-            host_class=one.unit.host_class,
-            status="measured" if one.record_id else one.stage.value,
-            detail=_detail(one),
-            record_id=one.record_id,
-            published=(published or {}).get(one.unit.image),
-            failed=one.failed,
-            attempts=one.unit.attempt,
+            image=attempt.unit.image,
+            host_class=attempt.unit.host_class,
+            status="measured" if attempt.record_id else attempt.stage.value,
+            detail=_detail(attempt),
+            record_id=attempt.record_id,
+            published=(published or {}).get(attempt.unit.image),
+            failed=attempt.failed,
+            attempts=attempt.unit.attempt,
         )
-        for cell, one in last.items()
+        for cell, attempt in last.items()
     ]
 
 

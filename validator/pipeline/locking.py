@@ -10,7 +10,8 @@ from ..compat.policies import requirements
 from ..errors import InputError
 from ..locks.lock_files import LockDirectory, mismatches
 from ..locks.resolve import resolve
-from ..model.spec import ImageSpec, Lock
+from ..model.lock import Lock
+from ..model.spec import ImageSpec
 from ..system.package_sources import PackageSources
 
 

@@ -14,6 +14,7 @@ from ..engines.protocol import Built
 from ..errors import InputError, MissingError, ValidatorError
 from ..locks.lock_files import render
 from ..model.codec import format_timestamp, now_utc
+from ..model.lock import Lock
 from ..model.measurement import (
     Measurement,
     MeasurementError,
@@ -34,7 +35,7 @@ from ..model.record import (
     own_check,
 )
 from ..model.report import Report, ReportError, read_report, versions_of
-from ..model.spec import NO_GPU, ImageSpec, Lock, Variant, cell_identifier
+from ..model.spec import NO_GPU, ImageSpec, Variant, cell_identifier
 from ..model.verdict import judge
 from .recording import Target, asked_for, host_class_of, measurement_key, targets
 from .run import Run, Runner
@@ -67,7 +68,7 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True)
-class Found:
+class ProbeRun:
     """The result of one run of the probe.
 
     report: its standard output; None if there is none, and `failure` is the sentence that says why.
@@ -88,24 +89,24 @@ class Found:
     began: str
 
 
-def record_of(question: Question, found: Found, runner: Runner | None, say: Callable[[str], None]) -> Record:
-    """Judge what was found, and return the record.
+def record_of(question: Question, ran: ProbeRun, runner: Runner | None, say: Callable[[str], None]) -> Record:
+    """Judge what the probe brought, and return the record.
 
     runner: signs it if the machine could be read outside the environment; None if nobody may sign it.
     say: gets the reason if it could not be signed.
     """
     report: Report | None = None
-    host_class = found.unreported
+    host_class = ran.unreported
     try:
-        if found.report is None:
-            raise ValidatorError(found.failure)
-        read = read_report(found.report)
-        host_class = found.host_class(read)
+        if ran.report is None:
+            raise ValidatorError(ran.failure)
+        read = read_report(ran.report)
+        host_class = ran.host_class(read)
         report = read
         judgement = judge(
             report,
             question.origin,
-            found.outside,
+            ran.outside,
             challenge=question.challenge,
             variant=question.variant,
             also_required=also_required(question.added, question.own),
@@ -128,26 +129,26 @@ def record_of(question: Question, found: Found, runner: Runner | None, say: Call
         lock_digest=question.lock_digest,
         image_digest=question.image_digest,
         probe_version=question.probe_version,
-        started=found.started,
+        started=ran.started,
         finished=now(),
         key=question.key,
         base=question.base,
         versions=versions_of(report) if report else {},
         layers=question.layers,
-        **(contents_of(report) if report else {"host": dict(found.host())}),
+        **(contents_of(report) if report else {"host": dict(ran.host())}),
     )
-    if runner is None or isinstance(found.outside, Unread):
+    if runner is None or isinstance(ran.outside, Unread):
         return record
     try:
-        return msgspec.structs.replace(record, measurement=_signed(record, question, found, report, runner))
+        return msgspec.structs.replace(record, measurement=_signed(record, question, ran, report, runner))
     except (ValidatorError, MeasurementError) as error:
         # The record is kept without a signature; measuring again can sign it.
         say(f"not signed: {error}")
         return record
 
 
-def _signed(record: Record, question: Question, found: Found, report: Report | None, runner: Runner) -> str:
-    assert isinstance(found.outside, Outside)
+def _signed(record: Record, question: Question, ran: ProbeRun, report: Report | None, runner: Runner) -> str:
+    assert isinstance(ran.outside, Outside)
     measurement = Measurement(
         image_digest=str(record.image_digest),
         image=record.image,
@@ -156,9 +157,9 @@ def _signed(record: Record, question: Question, found: Found, report: Report | N
         lock_digest=question.lock_digest,
         report_digest=report_digest(report.raw) if report else None,
         challenge=question.challenge,
-        outside=found.outside,
+        outside=ran.outside,
         probe_version=question.probe_version,
-        started=found.began,
+        started=ran.began,
         finished=record.finished,
         depth=question.depth,
         fixture=report is not None and report.fixture,
@@ -275,7 +276,7 @@ def measure(probing: Probing, built: Built, lock: Lock, run: Run, started: str, 
         challenge=challenge,
         origin=run.options.origin,
     )
-    found = Found(
+    ran = ProbeRun(
         report=report,
         failure=failure,
         outside=outside,
@@ -285,7 +286,7 @@ def measure(probing: Probing, built: Built, lock: Lock, run: Run, started: str, 
         started=started,
         began=began,
     )
-    return record_of(question, found, runner, progress)
+    return record_of(question, ran, runner, progress)
 
 
 def names_of(own: Iterable[PackedCheck]) -> tuple[OwnCheck, ...]:

@@ -22,7 +22,8 @@ from ..engines.protocol import Engine
 from ..engines.venv import VenvEngine
 from ..errors import BuildError, MissingError
 from ..locks.lock_files import LockDirectory, previous
-from ..model.spec import ImageSpec, Lock, Wheel
+from ..model.lock import Lock, Wheel
+from ..model.spec import ImageSpec
 from ..resources import images_directory
 from ..system.package_sources import PackageSources
 

@@ -13,20 +13,11 @@ from ..compat import loose_values
 from ..compat.gpus import model_of
 from ..engines.protocol import Engine
 from ..errors import InputError, MissingError
+from ..model.lock import Lock
 from ..model.measurement import GpuIdentity, Outside, Unread
 from ..model.record import Origin, Record, contents_of
 from ..model.report import Gpu, Host, Report, ReportError, versions_of
-from ..model.spec import (
-    NO_GPU,
-    Choice,
-    HostClass,
-    ImageSpec,
-    Lock,
-    Variant,
-    cell_identifier,
-    host_identifier,
-    slug,
-)
+from ..model.spec import NO_GPU, Choice, HostClass, ImageSpec, Variant, cell_identifier, host_identifier, slug
 from ..model.verdict import judge
 from ..versions import ComputeCapability, DriverRelease
 

@@ -225,7 +225,12 @@ class ProgressFile:
         )
 
     def __enter__(self) -> ProgressFile:
-        _remove_old(self._path.parent)
+        ended = [
+            path for path in _files(self._path.parent) if (found := _read(path)) and found.state != RUNNING
+        ]
+        for path in sorted(ended)[: -(_KEPT - 1)]:
+            with contextlib.suppress(OSError):
+                path.unlink()
         self._write()
         self._thread.start()
         return self
@@ -319,14 +324,6 @@ def _own_run() -> str:
     except ValidatorError as error:
         logger.info("other processes can't see whether this one is alive: %s", error)
         return ""
-
-
-def _remove_old(directory: Path) -> None:
-    """Remove the files of ended runs but the newest."""
-    ended = [path for path in _files(directory) if (found := _read(path)) and found.state != RUNNING]
-    for path in sorted(ended)[: -(_KEPT - 1)]:
-        with contextlib.suppress(OSError):
-            path.unlink()
 
 
 def _files(directory: Path) -> Iterator[Path]:

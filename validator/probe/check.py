@@ -1,8 +1,10 @@
 """A check: one question with an id, a stage, requirements, a time limit, and a function that answers it."""
 
+from __future__ import annotations
+
 import re
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable
 
 from ..problems import FAULT, statement, summary
 
@@ -29,9 +31,9 @@ class Result:
     """
 
     outcome: str
-    statement: Optional[Dict[str, Any]] = None
-    problems: List[Dict[str, Any]] = field(default_factory=list)
-    evidence: Dict[str, Any] = field(default_factory=dict)
+    statement: dict[str, Any] | None = None
+    problems: list[dict[str, Any]] = field(default_factory=list)
+    evidence: dict[str, Any] = field(default_factory=dict)
 
     @property
     def sentence(self) -> str:
@@ -40,7 +42,7 @@ class Result:
 
 
 def judged(
-    problems: List[Dict[str, Any]], passed: Callable[[], Dict[str, Any]], evidence: Dict[str, Any]
+    problems: list[dict[str, Any]], passed: Callable[[], dict[str, Any]], evidence: dict[str, Any]
 ) -> Result:
     """Return `fail` if there is a fault, otherwise `pass` with the statement that `passed` returns."""
     if any(problem["severity"] == FAULT for problem in problems):
@@ -48,7 +50,7 @@ def judged(
     return Result(PASS, passed(), problems, evidence)
 
 
-def skipped(reason: Dict[str, Any], evidence: Optional[Dict[str, Any]] = None) -> Result:
+def skipped(reason: dict[str, Any], evidence: dict[str, Any] | None = None) -> Result:
     """Return `skip` for a reason, which is a statement."""
     return Result(SKIP, reason, [], evidence or {})
 
@@ -64,10 +66,10 @@ class Context:
     tell: sends an event of `child` with fields, while the check runs.
     """
 
-    facts: Dict[str, Any]
-    lock: Optional[Dict[str, str]] = None
+    facts: dict[str, Any]
+    lock: dict[str, str] | None = None
     tensorflow: Any = None
-    added: Tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
     tell: Callable[..., None] = field(default=lambda event, **fields: None, compare=False)
 
 
@@ -87,17 +89,33 @@ class Check:
     stage: str
     run: Callable[[Context], Result]
     limit_s: float
-    requires: Tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
     required: bool = True
     depth: str = QUICK
 
-    def unmet(self, context: Context) -> Optional[Dict[str, Any]]:
+    def unmet(self, context: Context) -> dict[str, Any] | None:
         """Return the reason (a statement) why this check makes no sense here, or None."""
         reasons = (NEEDS[need](context) for need in self.requires)
         return next((reason for reason in reasons if reason), None)
 
 
-def gpu_count(facts: Dict[str, Any]) -> int:
+def check(
+    title: str,
+    stage: str,
+    limit_s: float,
+    requires: tuple[str, ...] = (),
+    required: bool = True,
+    depth: str = QUICK,
+) -> Callable[[Callable[[Context], Result]], Check]:
+    """Make a check of the function below, whose name is the check's id; the fields are those of `Check`."""
+
+    def make(run: Callable[[Context], Result]) -> Check:
+        return Check(run.__name__, title, stage, run, limit_s, requires, required, depth)
+
+    return make
+
+
+def gpu_count(facts: dict[str, Any]) -> int:
     """Return the number of GPUs that NVML, the CUDA driver or the device files show, whichever is highest.
 
     A GPU that only one of them shows does exist: if the others don't see it, that is a fault to find,
@@ -109,11 +127,11 @@ def gpu_count(facts: Dict[str, Any]) -> int:
     return max(len(host["gpus"]), cuda.get("count") or 0, len(nodes))
 
 
-def _needs_gpu(context: Context) -> Optional[Dict[str, Any]]:
+def _needs_gpu(context: Context) -> dict[str, Any] | None:
     return None if gpu_count(context.facts) else statement("no_gpu")
 
 
-def _needs_cuda_build(context: Context) -> Optional[Dict[str, Any]]:
+def _needs_cuda_build(context: Context) -> dict[str, Any] | None:
     tensorflow = context.facts["tensorflow"]
     if tensorflow is None:
         return statement("tensorflow_not_installed", check=None)
@@ -123,21 +141,17 @@ def _needs_cuda_build(context: Context) -> Optional[Dict[str, Any]]:
     return None
 
 
-def _needs_device(context: Context) -> Optional[Dict[str, Any]]:
+def _needs_device(context: Context) -> dict[str, Any] | None:
     """A GPU. In an environment whose lock has the TensorFlow without CUDA, the CPU does."""
     if "tensorflow-cpu" in (context.lock or {}):
         return None
     return _needs_cuda_build(context) or _needs_gpu(context)
 
 
-def _needs_lock(context: Context) -> Optional[Dict[str, Any]]:
-    return None if context.lock is not None else statement("no_lock")
-
-
 #: What a check may require, each with the function that says why it isn't there.
-NEEDS: Dict[str, Callable[[Context], Optional[Dict[str, Any]]]] = {
+NEEDS: dict[str, Callable[[Context], dict[str, Any] | None]] = {
     "gpu": _needs_gpu,
     "cuda-build": _needs_cuda_build,
     "device": _needs_device,
-    "lock": _needs_lock,
+    "lock": lambda context: None if context.lock is not None else statement("no_lock"),
 }

@@ -19,6 +19,8 @@ settled, outcome, statement, problems, evidence, limit}`: its result whatever ha
 limit that the end of the process would be.
 """
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import faulthandler
@@ -33,8 +35,9 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable
 
 from ..problems import problem, statement
 from .check import CRASH, ERROR, FAIL, TIMEOUT, Result
@@ -78,25 +81,25 @@ class Failure:
 class Answer:
     """A child's answer: what its function yielded, in order; its failure, or None; the end of its output."""
 
-    values: List[Any]
-    failure: Optional[Failure]
+    values: list[Any]
+    failure: Failure | None
     stderr: str
 
     @property
-    def last_lines(self) -> List[str]:
+    def last_lines(self) -> list[str]:
         """Return what the child printed last, for the evidence."""
         return tail(self.stderr, lines=LAST_LINES).splitlines()
 
 
 #: Takes the values that a child has given so far; True ends the child.
-Attend = Callable[[List[Any]], bool]
+Attend = Callable[[list[Any]], bool]
 
 
 def forked(
     function: Callable[..., Iterator[Any]],
     *arguments: Any,
     limit_s: float,
-    environment: Optional[Dict[str, str]] = None,
+    environment: dict[str, str] | None = None,
 ) -> Answer:
     """Run the generator `function(*arguments)` in a forked child; each value it yields must be JSON.
 
@@ -137,8 +140,8 @@ def fresh(
     function: Callable[..., Iterator[Any]],
     *arguments: Any,
     limit_s: float,
-    environment: Optional[Dict[str, Optional[str]]] = None,
-    attend: Optional[Attend] = None,
+    environment: dict[str, str | None] | None = None,
+    attend: Attend | None = None,
 ) -> Answer:
     """Run the generator `function(tensorflow, *arguments)` in a fresh interpreter.
 
@@ -152,7 +155,7 @@ def fresh(
     attend: called several times a second with the values so far; True ends the interpreter (`STOPPED`).
     """
 
-    def command(writer: int) -> List[str]:
+    def command(writer: int) -> list[str]:
         called = (function.__module__, function.__name__, json.dumps(arguments))
         return interpreter("child", writer, os.getpid(), *called)
 
@@ -160,11 +163,11 @@ def fresh(
 
 
 def ask(
-    command: Callable[[int], List[str]],
+    command: Callable[[int], list[str]],
     *,
     limit_s: float,
-    environment: Optional[Dict[str, Optional[str]]] = None,
-    attend: Optional[Attend] = None,
+    environment: dict[str, str | None] | None = None,
+    attend: Attend | None = None,
 ) -> Answer:
     """Run a command that sends its values as `main` does. It takes the descriptor of the pipe.
 
@@ -178,8 +181,8 @@ def ask(
 
 
 def started(
-    command: Callable[[int], List[str]], output: int, environment: Optional[Dict[str, str]], stdin: int
-) -> Tuple["subprocess.Popen[bytes]", int]:
+    command: Callable[[int], list[str]], output: int, environment: dict[str, str] | None, stdin: int
+) -> tuple[subprocess.Popen[bytes], int]:
     """Start a command with a pipe for its messages; return the process and the descriptor to read from."""
     reader, writer = os.pipe()
     try:
@@ -209,22 +212,15 @@ def _answer(
     reader: int,
     log: int,
     limit_s: float,
-    attend: Optional[Attend],
+    attend: Attend | None,
     last_words_s: float,
 ) -> Answer:
     """Read what a child sends until it ends or its time is up, and end whatever it left running."""
-    stopped = False
-
-    def attended(text: bytes) -> bool:
-        nonlocal stopped
-        stopped = attend is not None and attend(_values(Lines().feed(text)))
-        return stopped
-
     try:
-        text, cut_off = _read(reader, limit_s, attended if attend is not None else None)
+        text, cut_off, stopped = _read(reader, limit_s, attend)
         if cut_off and not stopped and last_words_s:
             signal_group(child, signal.SIGABRT)
-            text += _read(reader, last_words_s)[0]
+            text += _read(reader, last_words_s, None)[0]
     finally:
         os.close(reader)
         signal_group(child, signal.SIGKILL)
@@ -246,28 +242,31 @@ def _answer(
     return Answer(_values(messages), failure, printed)
 
 
-def _read(
-    reader: int, limit_s: float, attend: Optional[Callable[[bytes], bool]] = None
-) -> Tuple[bytes, bool]:
-    """Return what comes through the pipe until it ends, and whether the limit or `attend` cut that off."""
+def _read(reader: int, limit_s: float, attend: Attend | None) -> tuple[bytes, bool, bool]:
+    """Return what comes through the pipe until it ends, whether the limit or `attend` cut that off, and
+    whether it was `attend`."""
     deadline = time.monotonic() + limit_s
     text = b""
     while True:
         remaining = deadline - time.monotonic()
-        if remaining <= 0 or (attend is not None and attend(text)):
-            return text, True
-        if select.select([reader], [], [], remaining if attend is None else min(remaining, _ATTEND_S))[0]:
+        if remaining <= 0:
+            return text, True, False
+        if attend is not None:
+            if attend(_values(Lines().feed(text))):
+                return text, True, True
+            remaining = min(remaining, _ATTEND_S)
+        if select.select([reader], [], [], remaining)[0]:
             chunk = os.read(reader, 65536)
             if not chunk:
-                return text, False
+                return text, False, False
             text += chunk
 
 
-def _values(messages: List[Dict[str, Any]]) -> List[Any]:
+def _values(messages: list[dict[str, Any]]) -> list[Any]:
     return [message["value"] for message in messages if message["event"] == _VALUE]
 
 
-def broken_off(trial: str, answer: Answer, evidence: Dict[str, Any]) -> Result:
+def broken_off(trial: str, answer: Answer, evidence: dict[str, Any]) -> Result:
     """Return the result of a check whose child failed. trial: a word of the vocabulary `trial`."""
     ended = answer.failure
     assert ended is not None
@@ -294,17 +293,17 @@ def section(name: str) -> Iterator[None]:
     written around Python's buffer, as those of TensorFlow's libraries are. `docs/reference/report.md`
     describes them, and `doctor` leaves out what was provoked.
     """
-    _mark(f"begin: {name}")
+
+    def mark(text: str) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.write(2, f"[probe {text}: {name}]\n".encode())
+
+    mark("begin")
     try:
         yield
     finally:
-        _mark(f"end: {name}")
-
-
-def _mark(text: str) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os.write(2, f"[probe {text}]\n".encode())
+        mark("end")
 
 
 def anonymous_file() -> int:
@@ -317,7 +316,7 @@ def anonymous_file() -> int:
 
 def tail(text: str, lines: int = 1, width: int = 600) -> str:
     """Return the last `lines` lines that are not empty, each cut at `width` characters."""
-    kept: List[str] = [line.rstrip()[:width] for line in text.splitlines() if line.strip()]
+    kept: list[str] = [line.rstrip()[:width] for line in text.splitlines() if line.strip()]
     return "\n".join(kept[-lines:])
 
 
@@ -371,10 +370,10 @@ class Lines:
     def __init__(self) -> None:
         self._rest = b""
 
-    def feed(self, data: bytes) -> List[Dict[str, Any]]:
+    def feed(self, data: bytes) -> list[dict[str, Any]]:
         """Return the messages that are complete now. Drop any line that is not a message."""
         *whole, self._rest = (self._rest + data).split(b"\n")
-        messages: List[Dict[str, Any]] = []
+        messages: list[dict[str, Any]] = []
         for line in whole:
             with contextlib.suppress(ValueError):
                 message = json.loads(line)
@@ -435,19 +434,18 @@ def load_tensorflow() -> Any:
 
 
 def from_tensorflow(error: BaseException, tensorflow: Any) -> bool:
-    """Return whether TensorFlow raised it, or Keras, which is part of it, however it is packaged."""
+    """Return whether the frame that raised belongs to TensorFlow, or to Keras, which is part of it, however
+    it is packaged."""
     keras = (sys.modules[name] for name in ("keras", "tf_keras") if name in sys.modules)
-    return any(raised_by(error, module) for module in (tensorflow, *keras))
-
-
-def raised_by(error: BaseException, module: Any) -> bool:
-    """Return whether the frame that raised belongs to the package `module`."""
-    directory = os.path.dirname(getattr(module, "__file__", None) or "")
     frames = traceback.extract_tb(error.__traceback__)
-    return bool(directory and frames and frames[-1].filename.startswith(directory + os.sep))
+    for module in (tensorflow, *keras):
+        directory = os.path.dirname(getattr(module, "__file__", None) or "")
+        if directory and frames and frames[-1].filename.startswith(directory + os.sep):
+            return True
+    return False
 
 
-def interpreter(module: str, *arguments: Any) -> List[str]:
+def interpreter(module: str, *arguments: Any) -> list[str]:
     """Return the command line that calls `main(*arguments)` of a module of this package.
 
     It uses the same interpreter, and works from the archive and from a source tree. The arguments are strings

@@ -5,9 +5,12 @@ float32 products round their factors to TensorFloat-32. What fails there is a fa
 the same programs again with TensorFloat-32 off; what fails only there is a limit.
 """
 
+from __future__ import annotations
+
 import math
 import os
-from typing import Any, Callable, Dict, List, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any, Callable
 
 from ..problems import FAULT, clause, problem
 from . import child
@@ -15,7 +18,7 @@ from .check import ERROR, PASS, Context, Result
 from .tensorflow_devices import full_float32, gpus, telling_line
 
 #: Names of tensors with their values.
-Results = Dict[str, Any]
+Results = dict[str, Any]
 
 #: Precisions: what a type computes in. FLOAT32 is that of devices without TensorFloat-32, FULL_FLOAT32 that
 #: of devices on which it was turned off.
@@ -62,23 +65,20 @@ def tolerance(precision: str, roundings: int, length: int, *, sums_only: bool = 
     return max(_LAMBDA * spread, least)
 
 
-def has_tf32(tf: Any) -> bool:
-    """Return whether the first GPU computes float32 products in TensorFloat-32 unless told otherwise.
-
-    GPUs of compute capability 8.0 and later do (CUDA C++ Programming Guide, "Compute Capabilities");
-    `NVIDIA_TF32_OVERRIDE=0` turns it off for every library.
-    """
+def capability(tf: Any) -> tuple[int, int] | None:
+    """Return the compute capability of the first GPU; None where there is no GPU, or it is not known."""
     found = gpus(tf)
-    return (
-        bool(found)
-        and (_capability(tf, found) or (0, 0)) >= (8, 0)
-        and os.environ.get("NVIDIA_TF32_OVERRIDE") != "0"
-    )
+    known = tf.config.experimental.get_device_details(found[0]).get("compute_capability") if found else None
+    return tuple(known) if known is not None else None
 
 
 def precision(tf: Any) -> str:
-    """Return what float32 products are computed in at present on the device that the checks use."""
-    if not has_tf32(tf):
+    """Return what float32 products are computed in at present on the device that the checks use.
+
+    GPUs of compute capability 8.0 and later compute them in TensorFloat-32 unless told otherwise (CUDA C++
+    Programming Guide, "Compute Capabilities"); `NVIDIA_TF32_OVERRIDE=0` turns it off for every library.
+    """
+    if (capability(tf) or (0, 0)) < (8, 0) or os.environ.get("NVIDIA_TF32_OVERRIDE") == "0":
         return FLOAT32
     return TF32 if tf.config.experimental.tensor_float_32_execution_enabled() else FULL_FLOAT32
 
@@ -105,7 +105,7 @@ def also_in_float32(context: Context, code: str, result: Result, again: Callable
         limit={"code": code, "gpu": gpu},
     )
     error, out_of_memory = None, False
-    evidence: Dict[str, Any] = {}
+    evidence: dict[str, Any] = {}
     with full_float32(tf):
         try:
             found = again()
@@ -123,34 +123,26 @@ def also_in_float32(context: Context, code: str, result: Result, again: Callable
                 error = str(faults[0].get("error") or clause(faults[0]))
             elif found.outcome != PASS:
                 error = found.sentence
+    problems = list(result.problems)
+    if out_of_memory:
+        # A GPU without enough memory for both runs says nothing about full float32.
+        problems.append(problem("full_float32_not_measured", error=error))
+    elif error is not None:
+        problems.append(problem(code, gpu=gpu, error=error))
     evidence = {**result.evidence, FULL_FLOAT32: {"error": error, **evidence}}
-    if error is None:
-        return Result(result.outcome, result.statement, result.problems, evidence)
-    # A GPU without enough memory for both runs says nothing about full float32.
-    remark = (
-        problem("full_float32_not_measured", error=error)
-        if out_of_memory
-        else problem(code, gpu=gpu, error=error)
-    )
-    return Result(result.outcome, result.statement, [*result.problems, remark], evidence)
+    return Result(result.outcome, result.statement, problems, evidence)
 
 
-def _capability(tf: Any, found: Sequence[Any]) -> Any:
-    capability = tf.config.experimental.get_device_details(found[0]).get("compute_capability")
-    return tuple(capability) if capability is not None else None
-
-
-def half_types(tf: Any, found: Sequence[Any]) -> Tuple[str, ...]:
+def half_types(tf: Any) -> tuple[str, ...]:
     """Return the half-precision types of the first GPU; both where there is no GPU, since a CPU has both.
 
     GPUs of compute capability 8.0 and later have bfloat16 (CUDA C++ Programming Guide, "Compute
     Capabilities").
     """
-    capability = _capability(tf, found) if found else None
-    return ("float16",) if capability is not None and capability < (8, 0) else ("float16", "bfloat16")
+    return ("float16",) if (capability(tf) or (8, 0)) < (8, 0) else ("float16", "bfloat16")
 
 
-def compare(tf: Any, name: str, found: Any, expected: Any) -> Dict[str, Any]:
+def compare(tf: Any, name: str, found: Any, expected: Any) -> dict[str, Any]:
     """Return `{name, device, difference, finite}`.
 
     difference: the largest, as a share of the largest magnitude in the reference. The comparison runs on
@@ -170,33 +162,12 @@ def compare(tf: Any, name: str, found: Any, expected: Any) -> Dict[str, Any]:
     }
 
 
-def compare_all(tf: Any, found: Results, expected: Results) -> List[Dict[str, Any]]:
+def compare_all(tf: Any, found: Results, expected: Results) -> list[dict[str, Any]]:
     """Compare each result of `expected` with the one of that name in `found`."""
     return [compare(tf, name, found[name], expected[name]) for name in expected]
 
 
-def differing(
-    results: Sequence[Dict[str, Any]], largest: float, reference: str, mode: str
-) -> List[Dict[str, Any]]:
-    """Return a problem for each result that is above the largest difference allowed, or not finite.
-
-    reference: a word of the vocabulary `result_reference`. mode: the way in which the results were computed.
-    """
-    return [
-        problem(
-            "result_differs",
-            operation=entry["name"],
-            mode=mode,
-            reference=reference,
-            difference=entry["difference"],
-            tolerance=largest,
-        )
-        for entry in results
-        if not (entry["finite"] and entry["difference"] <= largest)
-    ]
-
-
-def computed_elsewhere(results: Sequence[Dict[str, Any]], wanted: str) -> List[Dict[str, Any]]:
+def computed_elsewhere(results: Sequence[dict[str, Any]], wanted: str) -> list[dict[str, Any]]:
     """Return a problem for each result that is not on the wanted kind of device (`GPU`, `CPU`)."""
     return [
         problem("operation_ran_elsewhere", operation=entry["name"], devices=[entry["device"]])
@@ -205,6 +176,22 @@ def computed_elsewhere(results: Sequence[Dict[str, Any]], wanted: str) -> List[D
     ]
 
 
-def worst(results: Sequence[Dict[str, Any]]) -> float:
+def wrong_results(
+    results: Sequence[dict[str, Any]], wanted: str, tolerance: float, reference: str, mode: str
+) -> list[dict[str, Any]]:
+    """Return a problem for each result that is on another kind of device, above the tolerance, or not finite.
+
+    reference: a word of the vocabulary `result_reference`. mode: the way in which the results were computed.
+    """
+    found = computed_elsewhere(results, wanted)
+    for entry in results:
+        if not (entry["finite"] and entry["difference"] <= tolerance):
+            named = {"operation": entry["name"], "mode": mode, "reference": reference}
+            told = {"difference": entry["difference"], "tolerance": tolerance}
+            found.append(problem("result_differs", **named, **told))
+    return found
+
+
+def worst(results: Sequence[dict[str, Any]]) -> float:
     """Return the largest difference."""
     return max(float(entry["difference"]) for entry in results)

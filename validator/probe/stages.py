@@ -6,6 +6,8 @@ all workers, within one time limit. In the `tensorflow` stage a worker imports T
 told what to do: the import takes seconds, and `collect` finds the facts in the meantime.
 """
 
+from __future__ import annotations
+
 import functools
 import importlib
 import json
@@ -17,8 +19,9 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable
 
 from ..problems import LIMIT, problem, sentence, statement, summary
 from . import child
@@ -49,13 +52,13 @@ class Progress:
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
-        self._skipped: Dict[str, List[str]] = {}
+        self._skipped: dict[str, list[str]] = {}
 
     def imported(self, duration_s: float) -> None:
         """Say how long the import of TensorFlow took."""
         self._write(f"TensorFlow imported in {duration_s:.1f} s")
 
-    def doing(self, check: Check, stated: Dict[str, Any]) -> None:
+    def doing(self, check: Check, stated: dict[str, Any]) -> None:
         """Say what a check is doing that may take long."""
         self._write(f"{check.id}: {sentence(stated)}")
 
@@ -96,15 +99,15 @@ class Stage:
     checks: Sequence[Check]
     progress: Progress
     registry: str = REGISTRY
-    environment: Optional[Dict[str, str]] = None
+    environment: dict[str, str] | None = None
     import_limit_s: float = IMPORT_LIMIT_S
-    message: Optional[Dict[str, Any]] = None
-    results: Dict[str, Entry] = field(default_factory=dict)
+    message: dict[str, Any] | None = None
+    results: dict[str, Entry] = field(default_factory=dict)
     log: Capture = field(default_factory=lambda: Capture(LOG_BYTES))
-    process: Optional["subprocess.Popen[bytes]"] = None
+    process: subprocess.Popen[bytes] | None = None
     deadline: float = 0.0
-    _current: Optional[Check] = None
-    _settled: Optional[Dict[str, Any]] = None
+    _current: Check | None = None
+    _settled: dict[str, Any] | None = None
     _began: float = 0.0
     _ready: bool = False
     _told: bool = False
@@ -116,7 +119,7 @@ class Stage:
     _errors_open: bool = False
 
     @property
-    def remaining(self) -> List[Check]:
+    def remaining(self) -> list[Check]:
         """Return the checks without a result."""
         return [check for check in self.checks if check.id not in self.results]
 
@@ -129,7 +132,7 @@ class Stage:
         """Start a worker for the remaining checks. Its standard output joins its standard error."""
         self._errors, errors = os.pipe()
 
-        def command(events: int) -> List[str]:
+        def command(events: int) -> list[str]:
             return child.interpreter("stages", self.name, events, self.registry)
 
         self.process, self._events = child.started(command, errors, self.environment, subprocess.PIPE)
@@ -177,7 +180,7 @@ class Stage:
         if not data:
             self._ended()
 
-    def _take(self, message: Dict[str, Any]) -> None:
+    def _take(self, message: dict[str, Any]) -> None:
         now, event = time.monotonic(), message["event"]
         self.deadline = now + BETWEEN_LIMIT_S
         if event == child.IMPORTED:
@@ -233,7 +236,7 @@ class Stage:
             ended = statement("process_exited", status=status, phase=self._phase)
         self._blame(CRASH, ended, {"status": status, "signal": name})
 
-    def overdue(self, own_limit_s: Optional[float] = None) -> None:
+    def overdue(self, own_limit_s: float | None = None) -> None:
         """Ask the worker where it hangs, kill its process group, and record a timeout.
 
         own_limit_s: the probe's own limit, if that and not the check's was reached.
@@ -248,7 +251,7 @@ class Stage:
         self._close(LAST_WORDS_S)
         self._blame(TIMEOUT, late, {"limit_s": limit})
 
-    def _blame(self, outcome: str, ended: Dict[str, Any], evidence: Dict[str, Any]) -> None:
+    def _blame(self, outcome: str, ended: dict[str, Any], evidence: dict[str, Any]) -> None:
         """Record the worker's end for the check that it was running, or had to run next."""
         if not self.remaining:
             return
@@ -304,7 +307,7 @@ class Stage:
             self._close(0.0)
 
 
-def _limited(settled: Dict[str, Any], outcome: str, ended: Dict[str, Any], seen: Dict[str, Any]) -> Result:
+def _limited(settled: dict[str, Any], outcome: str, ended: dict[str, Any], seen: dict[str, Any]) -> Result:
     """Return the result that a check had settled before its process ended in full float32.
 
     A crash there is a limit. A time limit, or a signal that only other processes send, is none: it says that
@@ -319,7 +322,7 @@ def _limited(settled: Dict[str, Any], outcome: str, ended: Dict[str, Any], seen:
     return Result(settled["outcome"], settled["statement"], [*settled["problems"], remark], evidence)
 
 
-def run(stages: Sequence[Stage], collect: Callable[[], Dict[str, Any]], limit_s: float) -> None:
+def run(stages: Sequence[Stage], collect: Callable[[], dict[str, Any]], limit_s: float) -> None:
     """Run the stages side by side.
 
     collect: returns the message for the workers. It runs while the first workers start.

@@ -1,4 +1,6 @@
-"""TensorFlow's devices, as the checks use them."""
+"""TensorFlow's devices: where it computes and on which kernels, what XLA compiled, and what it prints."""
+
+from __future__ import annotations
 
 import contextlib
 import glob
@@ -9,29 +11,44 @@ import re
 import tempfile
 import time
 from collections import Counter
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Union
+from typing import Any, Callable
 
 
-def gpus(tf: Any) -> List[Any]:
+def gpus(tf: Any) -> list[Any]:
     """Return the GPUs that TensorFlow sees, after setting them to take memory as they need it.
 
     By default TensorFlow takes almost all of every GPU's memory, which a probe must not do on a machine that
     others use. Growth can be set only before the first operation runs, so every check gets its GPUs here.
     """
-    found: List[Any] = tf.config.list_physical_devices("GPU")
+    found: list[Any] = tf.config.list_physical_devices("GPU")
     for gpu in found:
         tf.config.experimental.set_memory_growth(gpu, True)
     return found
 
 
-#: What graph optimization appends to the name of a function that it adapts to its call. The optimized graph
-#: has lost the bodies of its functions, so they are those before optimization.
-_SPECIALIZED = "_specialized_for_"
+def device_type(tf: Any) -> str:
+    """Return the kind of device that the checks use: `GPU`, or `CPU` where TensorFlow sees no GPU."""
+    return "GPU" if gpus(tf) else "CPU"
 
 
-@contextmanager
+def allocated(tf: Any, reset: bool = False) -> dict[str, int] | None:
+    """Return the bytes that the first GPU's allocator has handed out: `current` and `peak`.
+
+    reset: start a new peak before. None where TensorFlow made no such device, or the allocator keeps no
+    counts, as cudaMallocAsync's in some releases.
+    """
+    try:
+        if reset:
+            tf.config.experimental.reset_memory_stats("GPU:0")
+        info: dict[str, int] = tf.config.experimental.get_memory_info("GPU:0")
+        return info
+    except (ValueError, tf.errors.OpError):
+        return None
+
+
+@contextlib.contextmanager
 def full_float32(tf: Any) -> Iterator[None]:
     """Turn TensorFloat-32 off, which nothing that a verdict requires may do: users compute with it."""
     before = tf.config.experimental.tensor_float_32_execution_enabled()
@@ -42,7 +59,7 @@ def full_float32(tf: Any) -> Iterator[None]:
         tf.config.experimental.enable_tensor_float_32_execution(before)
 
 
-def operations(call: Callable[[], Any], nested: bool = False) -> Tuple[List[Dict[str, Any]], Any]:
+def operations(call: Callable[[], Any], nested: bool = False) -> tuple[list[dict[str, Any]], Any]:
     """Return each executed `op` with its `device` (`GPU:0`) and `count`, and what the call returned.
 
     call: the first call of a `tf.function`, when TensorFlow makes the graphs that it will execute. The public
@@ -56,36 +73,34 @@ def operations(call: Callable[[], Any], nested: bool = False) -> Tuple[List[Dict
         metadata = context.export_run_metadata()
     finally:
         context.disable_graph_collection()
+    # The optimized graph has lost the bodies of its functions, so they are those before optimization.
     bodies = {
         function.signature.name: function.node_def
         for graphs in (metadata.function_graphs if nested else ())
         for function in graphs.pre_optimization_graph.library.function
     }
-    counts: "Counter[Tuple[str, str]]" = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
     for graph in metadata.partition_graphs:
         counts.update(_nodes(graph.node, bodies, ""))
     found = [{"op": op, "device": device, "count": count} for (op, device), count in sorted(counts.items())]
     return found, returned
 
 
-def _nodes(nodes: Iterable[Any], bodies: Dict[str, Any], device: str) -> Iterator[Tuple[str, str]]:
+def _nodes(nodes: Iterable[Any], bodies: dict[str, Any], device: str) -> Iterator[tuple[str, str]]:
     """Yield operation and device of each node and of the functions it calls; these run where their caller
     does."""
     for node in nodes:
-        own = _device(node.device) or device
+        # `GPU:0` of `/job:localhost/replica:0/task:0/device:GPU:0`.
+        own = node.device.rpartition("device:")[2] or device
         yield node.op, own
         for value in node.attr.values():
             for called in (value.func, *value.list.func):
-                name = called.name.partition(_SPECIALIZED)[0]
+                # Graph optimization appends that to the name of a function that it adapts to its call.
+                name = called.name.partition("_specialized_for_")[0]
                 if name in bodies:
                     # Visit each function once, because it may call itself.
                     rest = {other: body for other, body in bodies.items() if other != name}
                     yield from _nodes(bodies[name], rest, own)
-
-
-def _device(name: str) -> str:
-    """Return `GPU:0` for `/job:localhost/replica:0/task:0/device:GPU:0`."""
-    return name.rpartition("device:")[2]
 
 
 # Find out with TensorFlow's profiler which kernels a GPU ran.
@@ -96,13 +111,10 @@ def _device(name: str) -> str:
 # "Encoding").
 
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 #: XSpace.planes; XPlane.name, .lines, .event_metadata; an entry of a map; XLine.name, .events;
 #: XEvent.metadata_id, .duration_ps; XEventMetadata.name.
-_PLANES, _PLANE_NAME, _LINES, _METADATA, _KEY, _VALUE, _LINE_NAME, _EVENTS, _EVENT_ID, _DURATION, _NAME = (
-    *(1, 2, 3, 4, 1, 2, 2, 4),
-    *(1, 3, 2),
-)
+_PLANES, _PLANE_NAME, _LINES, _METADATA, _KEY, _VALUE = 1, 2, 3, 4, 1, 2
+_LINE_NAME, _EVENTS, _EVENT_ID, _DURATION, _NAME = 2, 4, 1, 3, 2
 #: The lines of a GPU's plane with the events; other lines are derived from these.
 _STREAM = re.compile(r"Stream #")
 _COPY = re.compile(r"mem(cpy|set)", re.IGNORECASE)
@@ -124,13 +136,9 @@ class Event:
         return bool(on_gpu and not _COPY.match(self.name))
 
 
-def record(tf: Any, work: Callable[[], None]) -> List[Event]:
-    """Return what the profiler sees while `work` runs.
-
-    The profiler can only write files. They go to a directory in memory where there is one, removed at once.
-    """
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="probe-", dir=memory) as directory:
+def record(tf: Any, work: Callable[[], None]) -> list[Event]:
+    """Return what the profiler sees while `work` runs. The profiler can only write files."""
+    with dump() as directory:
         # Only the devices: events of the host are not needed, and would be most of the file.
         options = tf.profiler.experimental.ProfilerOptions(
             host_tracer_level=0, python_tracer_level=0, device_tracer_level=1
@@ -140,87 +148,70 @@ def record(tf: Any, work: Callable[[], None]) -> List[Event]:
             work()
         finally:
             tf.profiler.experimental.stop()
-        paths = glob.glob(os.path.join(directory, "**", "*.xplane.pb"), recursive=True)
-        found: List[Event] = []
-        for path in paths:
+        found: list[Event] = []
+        for path in glob.glob(os.path.join(directory, "**", "*.xplane.pb"), recursive=True):
             with open(path, "rb") as file:
                 found += events(file.read())
         return found
 
 
-def events(space: bytes) -> List[Event]:
+def events(space: bytes) -> list[Event]:
     """Return every event of a serialized XSpace. Raises ValueError for other data."""
     found = []
-    for plane in _all(space, _PLANES):
-        fields = list(_fields(plane))
-        plane_name = _text(fields, _PLANE_NAME)
-        names = dict(_metadata(entry) for entry in _messages(fields, _METADATA))
-        for line in _messages(fields, _LINES):
-            line_fields = list(_fields(line))
-            line_name = _text(line_fields, _LINE_NAME)
-            for event in _messages(line_fields, _EVENTS):
-                numbers = _numbers(event)
-                name = names.get(numbers.get(_EVENT_ID, 0), "")
-                found.append(Event(plane_name, line_name, name, numbers.get(_DURATION, 0) / 1e12))
+    for plane in _fields(space)[1].get(_PLANES, []):
+        _, parts = _fields(plane)
+        names = {}
+        for entry in parts.get(_METADATA, []):
+            # An entry of the map from an event's id to its metadata.
+            key, value = _fields(entry)
+            names[key.get(_KEY, 0)] = _text(_fields(value.get(_VALUE, [b""])[0])[1], _NAME)
+        for line in parts.get(_LINES, []):
+            _, of_line = _fields(line)
+            for event in of_line.get(_EVENTS, []):
+                numbers, _ = _fields(event)
+                name, seconds = names.get(numbers.get(_EVENT_ID, 0), ""), numbers.get(_DURATION, 0) / 1e12
+                found.append(Event(_text(parts, _PLANE_NAME), _text(of_line, _LINE_NAME), name, seconds))
     return found
 
 
-Field = Tuple[int, Union[int, bytes]]
+def _text(parts: dict[int, list[bytes]], number: int) -> str:
+    return parts.get(number, [b""])[0].decode(errors="replace")
 
 
-def _metadata(entry: bytes) -> Tuple[int, str]:
-    """Return an entry of the map from an event's id to its name."""
-    value = next(_messages(list(_fields(entry)), _VALUE), b"")
-    return _numbers(entry).get(_KEY, 0), _text(list(_fields(value)), _NAME)
-
-
-def _all(message: bytes, number: int) -> Iterator[bytes]:
-    return _messages(list(_fields(message)), number)
-
-
-def _messages(fields: List[Field], number: int) -> Iterator[bytes]:
-    return (value for found, value in fields if found == number and isinstance(value, bytes))
-
-
-def _text(fields: List[Field], number: int) -> str:
-    return next(_messages(fields, number), b"").decode(errors="replace")
-
-
-def _numbers(message: bytes) -> Dict[int, int]:
-    return {number: value for number, value in _fields(message) if isinstance(value, int)}
-
-
-def _fields(message: bytes) -> Iterator[Field]:
+def _fields(message: bytes) -> tuple[dict[int, int], dict[int, list[bytes]]]:
+    """Return the last number, and all bytes (text and messages), of each field of a message."""
+    numbers: dict[int, int] = {}
+    parts: dict[int, list[bytes]] = {}
     position = 0
     while position < len(message):
         key, position = _varint(message, position)
         number, kind = key >> 3, key & 7
-        value: Union[int, bytes]
-        if kind == _VARINT:
-            value, position = _varint(message, position)
-        elif kind in (_BYTES, _FIXED64, _FIXED32):
-            size: Optional[int] = {_FIXED64: 8, _FIXED32: 4}.get(kind)
-            if size is None:
-                size, position = _varint(message, position)
-            value, position = message[position : position + size], position + size
-            if position > len(message):
-                raise ValueError("a field of the profile is cut short")
+        if kind == 0:
+            numbers[number], position = _varint(message, position)
+            continue
+        if kind == 2:
+            size, position = _varint(message, position)
+        elif kind in (1, 5):
+            size = 8 if kind == 1 else 4
         else:
             raise ValueError(f"the profile has a field of the unknown wire type {kind}")
-        yield number, value
+        value, position = message[position : position + size], position + size
+        if position > len(message):
+            raise ValueError("a field of the profile is cut short")
+        parts.setdefault(number, []).append(value)
+    return numbers, parts
 
 
-def _varint(message: bytes, position: int) -> Tuple[int, int]:
+def _varint(message: bytes, position: int) -> tuple[int, int]:
     value = shift = 0
-    while True:
-        if position >= len(message):
-            raise ValueError("a number in the profile is cut short")
+    while position < len(message):
         byte = message[position]
         position += 1
         value |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
             return value, position
+    raise ValueError("a number in the profile is cut short")
 
 
 # Identifies the modules that XLA compiled.
@@ -236,7 +227,7 @@ _PROOF_LINES, _WIDTH = 12, 200
 _OPTIMIZED = re.compile(r"module_\d+\..*(cpu|gpu)_after_optimizations\.txt")
 
 
-def timed(call: Callable[..., Dict[str, Any]], *arguments: Any) -> Tuple[Dict[str, Any], float]:
+def timed(call: Callable[..., dict[str, Any]], *arguments: Any) -> tuple[dict[str, Any], float]:
     """Return the named tensors that a call returns, and the seconds until all of them were read back.
 
     `compile_s` in the evidence is the first call of a compiled program minus a later one: tracing,
@@ -249,7 +240,18 @@ def timed(call: Callable[..., Dict[str, Any]], *arguments: Any) -> Tuple[Dict[st
     return results, time.perf_counter() - start
 
 
-def proof(module: str) -> Dict[str, Any]:
+def compiled(function: Any, *given: Any) -> tuple[dict[str, Any], float, dict[str, Any]]:
+    """Call a compiled function; return its results, `compile_s`, and the summary of its module."""
+    results, first = timed(function, *given)
+    _, again = timed(function, *given)
+    return (
+        results,
+        first - again,
+        summary(function.experimental_get_compiler_ir(*given)(stage="optimized_hlo")),
+    )
+
+
+def proof(module: str) -> dict[str, Any]:
     """Return what identifies a compiled module: its name, size, digest and first lines.
 
     The metadata of each instruction is left out: it names source files, which differ between installations.
@@ -266,7 +268,7 @@ def proof(module: str) -> Dict[str, Any]:
     }
 
 
-def summary(module: str) -> Dict[str, Any]:
+def summary(module: str) -> dict[str, Any]:
     """Return the name, size and digest of a compiled module, and the functions of libraries that it calls.
 
     targets: such as `__cudnn$convBiasActivationForward` and `__cublas$gemm`; of a custom call, or of a fusion
@@ -277,14 +279,14 @@ def summary(module: str) -> Dict[str, Any]:
     return {**kept, "targets": sorted(set(re.findall(r"__[a-z]\w*\$[\w$]+", module)))}
 
 
-def calls_cudnn(summarized: Dict[str, Any]) -> bool:
+def calls_cudnn(summarized: dict[str, Any]) -> bool:
     """Return whether a module calls cuDNN for a convolution, by a custom call or a fusion."""
     return any(target.startswith(("__cudnn$conv", "__cudnn$fusion")) for target in summarized["targets"])
 
 
 @contextlib.contextmanager
 def dump() -> Iterator[str]:
-    """Make a directory for XLA to write to, in memory where possible, and remove it at the end."""
+    """Make a directory for TensorFlow to write to, in memory where possible, and remove it at the end."""
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="probe-", dir=memory) as directory:
         yield directory
@@ -295,17 +297,16 @@ def flags(directory: str) -> str:
     return f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_to={directory} --xla_dump_hlo_as_text".strip()
 
 
-def modules(directory: str) -> List[Dict[str, Any]]:
+def modules(directory: str) -> list[dict[str, Any]]:
     """Return the dumped modules: each with `module`, `device_type`, `instructions`, `fusions`."""
     found = []
     for name in sorted(os.listdir(directory)):
         match = _OPTIMIZED.fullmatch(name)
-        if match is None:
-            continue
-        with open(os.path.join(directory, name), encoding="utf-8", errors="replace") as file:
-            seen = proof(file.read())
-        kept = {key: seen[key] for key in ("module", "instructions", "fusions")}
-        found.append({**kept, "device_type": match[1].upper()})
+        if match is not None:
+            with open(os.path.join(directory, name), encoding="utf-8", errors="replace") as file:
+                seen = proof(file.read())
+            kept = {key: seen[key] for key in ("module", "instructions", "fusions")}
+            found.append({**kept, "device_type": match[1].upper()})
     return found
 
 

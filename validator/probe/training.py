@@ -3,11 +3,14 @@
 No Keras: it would take seconds to import, and the probe must work the same with Keras 2 and 3.
 """
 
+from __future__ import annotations
+
 import math
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any
 
 from ..problems import problem
 from ..version_numbers import leading_numbers
@@ -24,13 +27,13 @@ ROUNDINGS, LENGTH = 3 * 3 * 2, BATCH * 8 * 8
 class Run:
     """The loss of each step, its gradient by the last layer, and its seconds (with reading the result)."""
 
-    losses: List[float]
-    gradients: List[Any]
-    seconds: List[float]
+    losses: list[float]
+    gradients: list[Any]
+    seconds: list[float]
     device: str
 
 
-def batch(tf: Any) -> Tuple[Any, Any]:
+def batch(tf: Any) -> tuple[Any, Any]:
     """Return images `[BATCH, 16, 16, 3]` that can be told apart, and their labels; the same on every call."""
     labels = tf.range(BATCH, dtype=tf.int32) % CLASSES
     prototypes = tf.random.stateless_normal((CLASSES, 16, 16, 3), seed=(1, 0))
@@ -88,8 +91,13 @@ def apart(found: Sequence[Any], expected: Sequence[Any]) -> float:
     gradients by the other layers are left out: rounding turns single ReLUs of theirs on or off, and a batch
     normalization makes their sums cancel, which no tolerance derived from the sums allows for.
     """
-    differences = [float(abs(one - other).max() / abs(other).max()) for one, other in zip(found, expected)]
+    differences = [largest_share(left, right) for left, right in zip(found, expected)]
     return max(differences) if all(map(math.isfinite, differences)) else math.inf
+
+
+def largest_share(found: Any, expected: Any) -> float:
+    """Return the largest difference of two arrays, as a share of the largest value of the expected one."""
+    return float(abs(found - expected).max() / abs(expected).max())
 
 
 def difference(left: Sequence[float], right: Sequence[float]) -> float:
@@ -102,14 +110,14 @@ def difference(left: Sequence[float], right: Sequence[float]) -> float:
 # Problems of a training run that several checks report. mode: the way it ran, if a check tries several.
 
 
-def ran_elsewhere(device: str, wanted: str, mode: Optional[str] = None) -> List[Dict[str, Any]]:
+def ran_elsewhere(device: str, wanted: str, mode: str | None = None) -> list[dict[str, Any]]:
     """Return the problem that a step ran on another kind of device (`GPU`, `CPU`) than it should have."""
     if f"{wanted}:" in device:
         return []
     return [problem("step_ran_elsewhere", mode=mode, device=device, wanted=wanted)]
 
 
-def not_falling(losses: Sequence[float], mode: Optional[str] = None) -> List[Dict[str, Any]]:
+def not_falling(losses: Sequence[float], mode: str | None = None) -> list[dict[str, Any]]:
     """Return the problem that the loss doesn't fall, or isn't finite."""
     if all(map(math.isfinite, losses)) and losses[-1] < losses[0]:
         return []
@@ -117,8 +125,8 @@ def not_falling(losses: Sequence[float], mode: Optional[str] = None) -> List[Dic
 
 
 def losses_differ(
-    reference: str, found: Dict[str, Any], mode: Optional[str] = None, code: str = "losses_differ"
-) -> List[Dict[str, Any]]:
+    reference: str, found: dict[str, Any], mode: str | None = None, code: str = "losses_differ"
+) -> list[dict[str, Any]]:
     """Return the problem that `largest_difference` is above `tolerance`, or isn't a number.
 
     reference: a word of the vocabulary `reference`, for what they were compared with.
@@ -130,11 +138,36 @@ def losses_differ(
     return [problem(code, **fields)]
 
 
-def gradients_differ(
-    reference: str, found: Dict[str, Any], mode: Optional[str] = None
-) -> List[Dict[str, Any]]:
+def gradients_differ(reference: str, found: dict[str, Any], mode: str | None = None) -> list[dict[str, Any]]:
     """Return the problem that the gradients or updates differ, as `losses_differ` does."""
     return losses_differ(reference, found, mode, "step_gradients_differ")
+
+
+# A smaller model, with weights that several replicas share.
+
+
+def two_layers(tf: Any, inputs: Any, labels: Any, weights: Any, examples: int) -> tuple[Any, Any]:
+    """Return the loss of two dense layers, as its share of a batch of `examples`, and its gradients."""
+    with tf.GradientTape() as tape:
+        tape.watch(weights)
+        logits = tf.linalg.matmul(tf.nn.relu(tf.linalg.matmul(inputs, weights[0])), weights[1])
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+        loss = tf.reduce_sum(losses) / examples
+    return loss, tape.gradient(loss, weights)
+
+
+def shared_weights(tf: Any, strategy: Any, starts: Sequence[Any]) -> list[Any]:
+    """Return variables on all replicas, to which updates add up."""
+    with strategy.scope():
+        return [tf.Variable(start, aggregation=tf.VariableAggregation.SUM) for start in starts]
+
+
+def shares(strategy: Any, whole: Any, examples: int) -> Any:
+    """Return the parts of a batch of `examples` for the replicas."""
+    share = examples // strategy.num_replicas_in_sync
+    return strategy.experimental_distribute_values_from_function(
+        lambda replica: whole[replica.replica_id_in_sync_group * share :][:share]
+    )
 
 
 # The same classifier as a user of Keras would write it, for Keras 2, Keras 3 and tf_keras.
@@ -143,13 +176,13 @@ def gradients_differ(
 KERAS_LEARNING_RATE = 0.1
 
 
-def describe(tf: Any) -> Dict[str, Any]:
+def describe(tf: Any) -> dict[str, Any]:
     """Return which Keras `tf.keras` is: `package` (`tf_keras` with `TF_USE_LEGACY_KERAS`) and `version`."""
     package = tf.keras.Model.__module__.partition(".")[0]
     return {"package": package, "version": getattr(sys.modules[package], "__version__", None)}
 
 
-def major(description: Dict[str, Any]) -> Optional[int]:
+def major(description: dict[str, Any]) -> int | None:
     """Return 2 or 3; None where the version is unknown."""
     numbers = leading_numbers(str(description["version"]))
     return numbers[0] if numbers else None
@@ -172,7 +205,7 @@ def classifier(tf: Any, image: int = 16, width: int = 8) -> Any:
     return keras.Model(inputs, keras.layers.Dense(CLASSES, dtype="float32")(hidden))
 
 
-def compile_model(tf: Any, model: Any, loss: Optional[Any] = None, **settings: Any) -> Any:
+def compile_model(tf: Any, model: Any, loss: Any | None = None, **settings: Any) -> Any:
     """Compile the model for gradient descent on the cross entropy; `settings` go to `Model.compile`."""
     keras = tf.keras
     model.compile(
@@ -183,7 +216,7 @@ def compile_model(tf: Any, model: Any, loss: Optional[Any] = None, **settings: A
     return model
 
 
-def fit(model: Any, images: Any, labels: Any, steps: int) -> Tuple[List[float], List[Any]]:
+def fit(model: Any, images: Any, labels: Any, steps: int) -> tuple[list[float], list[Any]]:
     """Train a Keras model; return each step's loss, and what all steps so far added to the last layer."""
     kernel = model.layers[-1].kernel
     before, losses, updates = kernel.numpy(), [], []

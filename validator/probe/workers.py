@@ -7,6 +7,8 @@ connections stay open. Over them, the workers say every two seconds how far they
 one it waits for, and which one has gone.
 """
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import json
@@ -14,8 +16,9 @@ import re
 import socket
 import struct
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any
 
 from ..problems import problem
 from .child import Lines, tail
@@ -41,12 +44,12 @@ class Settings:
     addresses: `host:port` by rank. rank: of this worker. wait_s: seconds to wait for the others to begin.
     """
 
-    addresses: Tuple[str, ...]
+    addresses: tuple[str, ...]
     rank: int
     wait_s: float = WAIT_S
 
 
-def settings(variables: Mapping[str, str]) -> Optional[Settings]:
+def settings(variables: Mapping[str, str]) -> Settings | None:
     """Return the workers, or None if there is only one. Raise ValueError for values that make no sense."""
     listed = variables.get(WORKERS, "").strip()
     if not listed:
@@ -70,7 +73,7 @@ def settings(variables: Mapping[str, str]) -> Optional[Settings]:
     return Settings(addresses, int(rank), wait_s)
 
 
-def _endpoint(address: str) -> Tuple[str, int]:
+def _endpoint(address: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     if not (host and colon and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
         raise ValueError(f"{WORKERS} has {address!r}, which is not HOST:PORT")
@@ -87,14 +90,14 @@ class Peer:
 
     rank: int
     address: str
-    error: Optional[OSError] = None
-    hello: Optional[Dict[str, Any]] = None
-    stage: Optional[str] = None
-    said: Dict[str, Any] = field(default_factory=dict)
-    left: Optional[str] = None
-    lost: Optional[str] = None
+    error: OSError | None = None
+    hello: dict[str, Any] | None = None
+    stage: str | None = None
+    said: dict[str, Any] = field(default_factory=dict)
+    left: str | None = None
+    lost: str | None = None
     heard: float = 0.0
-    to: Optional[socket.socket] = None
+    to: socket.socket | None = None
 
     @property
     def here(self) -> bool:
@@ -106,7 +109,7 @@ class Peer:
 class _Incoming:
     connection: socket.socket
     lines: Lines = field(default_factory=Lines)
-    peer: Optional[Peer] = None
+    peer: Peer | None = None
     pending: int = 0
 
 
@@ -118,10 +121,10 @@ class Group:
         self.peers = [
             Peer(rank, address) for rank, address in enumerate(chosen.addresses) if rank != chosen.rank
         ]
-        self.same_rank: List[str] = []
-        self._state: Dict[str, Any] = {"event": "stage"}
+        self.same_rank: list[str] = []
+        self._state: dict[str, Any] = {"event": "stage"}
         self._hello = {"event": "hello", "rank": chosen.rank, **hello}
-        self._incoming: List[_Incoming] = []
+        self._incoming: list[_Incoming] = []
         self._told = 0.0
         _, port = _endpoint(chosen.addresses[chosen.rank])
         # As TensorFlow's server does, on all addresses: the name may be that of a service in front of it.
@@ -143,7 +146,7 @@ class Group:
                 peer.to.close()
 
     @property
-    def stage(self) -> Optional[str]:
+    def stage(self) -> str | None:
         """Return how far this worker said that it is."""
         return self._state.get("stage")
 
@@ -154,7 +157,11 @@ class Group:
             for peer in self.peers:
                 if peer.to is None:
                     self._connect(peer)
-                self._accept()
+                with contextlib.suppress(BlockingIOError):
+                    while True:
+                        connection, _ = self._listener.accept()
+                        connection.setblocking(False)
+                        self._incoming.append(_Incoming(connection))
             self.attend()
             if all(peer.here for peer in self.peers):
                 # The connections stay, and don't keep TensorFlow's server from the port.
@@ -177,13 +184,6 @@ class Group:
             return
         peer.to, peer.error = connection, None
         self._send(peer, self._hello)
-
-    def _accept(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                connection, _ = self._listener.accept()
-                connection.setblocking(False)
-                self._incoming.append(_Incoming(connection))
 
     def tell(self, **said: Any) -> None:
         """Say how far this worker is: to all others, now and again with each beat."""
@@ -231,7 +231,7 @@ class Group:
             if entry.peer is not None and not entry.peer.lost:
                 entry.peer.lost = CLOSED
 
-    def _take(self, entry: _Incoming, message: Dict[str, Any], now: float) -> None:
+    def _take(self, entry: _Incoming, message: dict[str, Any], now: float) -> None:
         if message["event"] == "hello" and entry.peer is None:
             rank = message.get("rank")
             if rank == self.settings.rank:
@@ -248,33 +248,29 @@ class Group:
             entry.peer.stage = message.get("stage", entry.peer.stage)
             entry.peer.left = message.get("left", entry.peer.left)
 
-    def own_address(self, peer: Peer) -> Optional[str]:
+    def own_address(self, peer: Peer) -> str | None:
         """Return the address of this machine from which it reaches that worker."""
-        if peer.to is None:
-            return None
-        return _plain(peer.to.getsockname()[0])
+        return None if peer.to is None else _plain(peer.to.getsockname()[0])
 
-    def absent(self) -> List[Dict[str, Any]]:
+    def absent(self) -> list[dict[str, Any]]:
         """Return a problem for each worker that did not join, by how far it got."""
+        chosen, found = self.settings, []
         if self.same_rank:
-            return [
-                problem(
-                    "workers_with_same_rank", rank=self.settings.rank, addresses=sorted(set(self.same_rank))
-                )
-            ]
-        return [self._absent(peer) for peer in self.peers if not peer.here]
-
-    def _absent(self, peer: Peer) -> Dict[str, Any]:
-        named: Dict[str, Any] = {"rank": peer.rank, "address": peer.address}
-        if peer.to is not None:
-            own = self.settings.addresses[self.settings.rank]
-            return problem("worker_does_not_connect", **named, own=own, wait_s=self.settings.wait_s)
-        error = tail(str(peer.error.strerror or peer.error)) if peer.error else ""
-        if isinstance(peer.error, socket.gaierror):
-            return problem("worker_name_unknown", **named, error=error)
-        if peer.hello is not None:
-            return problem("worker_port_closed", **named, error=error)
-        return problem("worker_not_answering", **named, error=error, wait_s=self.settings.wait_s)
+            addresses = sorted(set(self.same_rank))
+            return [problem("workers_with_same_rank", rank=chosen.rank, addresses=addresses)]
+        for peer in (peer for peer in self.peers if not peer.here):
+            named: dict[str, Any] = {"rank": peer.rank, "address": peer.address}
+            error = tail(str(peer.error.strerror or peer.error)) if peer.error else ""
+            if peer.to is not None:
+                named["own"] = chosen.addresses[chosen.rank]
+                found.append(problem("worker_does_not_connect", **named, wait_s=chosen.wait_s))
+            elif isinstance(peer.error, socket.gaierror):
+                found.append(problem("worker_name_unknown", **named, error=error))
+            elif peer.hello is not None:
+                found.append(problem("worker_port_closed", **named, error=error))
+            else:
+                found.append(problem("worker_not_answering", **named, error=error, wait_s=chosen.wait_s))
+        return found
 
 
 def _plain(address: str) -> str:
@@ -295,13 +291,13 @@ _CHOSEN = re.compile(
 _SIOCGIFADDR = 0x8915
 
 
-def nccl(log: str) -> Optional[Dict[str, str]]:
+def nccl(log: str) -> dict[str, str] | None:
     """Return `interface` and `address` over which NCCL connects, from its log at the level INFO."""
     found = _CHOSEN.search(log)
     return found.groupdict() if found else None
 
 
-def with_address(address: str) -> Optional[str]:
+def with_address(address: str) -> str | None:
     """Return the name of this machine's interface with that IPv4 address, or None."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         for _, name in socket.if_nameindex():

@@ -7,16 +7,19 @@ Implements the OCI distribution specification
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 from urllib.parse import quote
 
 from ..errors import ValidatorError
+from ..system import http
+from ..system.http import HttpFailure, Kind
 from ..system.pools import Produced
-from .errors import INTERNAL, AlteredError
+from .errors import INTERNAL, LOST, AlteredError
 from .names import Repository
-from .session import FailedRequest, Retries, Session, body, lost
+from .session import FailedRequest, Retries, Session, explained
 
 if TYPE_CHECKING:
     import requests
@@ -31,8 +34,9 @@ if TYPE_CHECKING:
 
 Write = Callable[[bytes], object]
 
-#: The size of a chunk, unless the registry wants larger ones. One is in memory at a time.
-_CHUNK = 8 << 20
+#: The size of a chunk, unless the registry wants larger ones, and the largest that it gets. One is in memory
+#: at a time.
+_CHUNK, _LARGEST_CHUNK = 8 << 20, 256 << 20
 #: The responses of a registry that does not accept a request without a length or without a range.
 _NO_STREAM = (400, 405, 411, 413, 416, 501)
 _BINARY = {"Content-Type": "application/octet-stream"}
@@ -126,9 +130,14 @@ class Upload(Generic[T]):
         answer = self._session.send(
             "POST", f"{self._blobs}/uploads/", expect=(202,), headers={"Content-Length": "0"}
         )
-        least = answer.headers.get("OCI-Chunk-Min-Length", "")
-        chunk = max(_CHUNK, int(least)) if least.isdigit() else _CHUNK
-        return _Place(self._location(answer, ""), chunk=chunk)
+        least = http.number(answer.headers.get("OCI-Chunk-Min-Length")) or 0
+        if least > _LARGEST_CHUNK:
+            raise ValidatorError(
+                f"{self._what}: the registry only takes chunks of at least {least:,} bytes, and none has more"
+                f" than {_LARGEST_CHUNK >> 20} MiB",
+                hint="tell the registry's operator",
+            )
+        return _Place(self._location(answer, ""), chunk=max(_CHUNK, least))
 
     def _send_whole(self, place: _Place, known: Known) -> T:
         with Produced(self._produce) as made:
@@ -185,7 +194,7 @@ class Upload(Generic[T]):
             if made.error is not None:
                 raise made.error
             result = made.result
-        place.offset = _received(answer, sent)
+        place.offset = http.received(answer, sent)
         if place.offset != sent:
             self._session.accepts_streams = False
             raise _Repeat(self._recovered(place))
@@ -226,7 +235,10 @@ class Upload(Generic[T]):
                     "PATCH", place.location, expect=(202,), headers=headers, data=part
                 )
                 place.location = self._location(answer, place.location)
-                place.offset = _received(answer, end)
+                taken = http.received(answer, end)
+                if not place.offset < taken <= end:
+                    raise FailedRequest(INTERNAL, f"it took {taken} bytes instead of {end}", 500)
+                place.offset = taken
             except FailedRequest as failure:
                 self._wait(failure, started=True)
                 found = self._recovered(place)
@@ -252,7 +264,9 @@ class Upload(Generic[T]):
             answer = self._session.request("GET", place.location, what=self._what, expect=(204,))
         except ValidatorError:
             return None
-        return _Place(self._location(answer, place.location), _received(answer, 0), place.chunk, resumed=True)
+        return _Place(
+            self._location(answer, place.location), http.received(answer, 0), place.chunk, resumed=True
+        )
 
     def _is_there(self, digest: str) -> bool:
         """Return True if the registry finished an upload, but its response was lost."""
@@ -294,18 +308,6 @@ class _Body(Generic[T]):
         self.complete = True
 
 
-def _received(answer: requests.Response, usual: int) -> int:
-    """Return the number of bytes that the registry has, from the header `Range`.
-
-    usual: the number if there is no such header.
-    """
-    first, _, last = answer.headers.get("Range", "").removeprefix("bytes=").partition("-")
-    if first != "0" or not last.isdigit():
-        return usual
-    # `0-0` means nothing for most registries, because the header can't say that. No chunk has one byte.
-    return int(last) + 1 if int(last) else 0
-
-
 def _with_digest(location: str, digest: str) -> str:
     return f"{location}{'&' if '?' in location else '?'}digest={quote(digest)}"
 
@@ -339,8 +341,8 @@ class Blobs:
         what = f"{self._repository.at(digest)} can't be looked up"
         answer = self.session.request("HEAD", self._path(digest), what=what, expect=(200, 404))
         if answer.status_code == 200:
-            found = answer.headers.get("Content-Length")
-            if found is not None and found != str(size):
+            found = http.number(answer.headers.get("Content-Length"))
+            if found not in (None, size):
                 raise AlteredError(
                     f"{self._repository.at(digest)}: the registry has {found} of its {size} bytes",
                     hint="tell the registry's operator",
@@ -390,7 +392,8 @@ class Blobs:
         stored = answer.headers.get("Docker-Content-Digest", digest)
         if stored != digest:
             raise ValidatorError(
-                f"{reference}: the registry stored the manifest with the digest {stored} instead of {digest}",
+                f"{reference}: the registry stored the manifest with the digest {stored[:80]} instead of"
+                f" {digest}",
                 hint="tell the registry's operator",
             )
         return digest, "OCI-Subject" in answer.headers
@@ -403,10 +406,10 @@ class Blobs:
         """
         what = f"{self._repository.at(digest)} can't be read"
         retries = Retries(self.session.host, what)
-        found, done = hashlib.sha256(), 0
+        found, done, deadline = hashlib.sha256(), 0, http.deadline_for(size)
         while done < size:
             try:
-                for part in self._from(digest, done):
+                for part in self._from(digest, done, deadline):
                     done += len(part)
                     found.update(part)
                     if done > size:
@@ -414,8 +417,10 @@ class Blobs:
                     retries.progressed()
                     yield part
                 if done < size:
-                    raise lost(EOFError("too short"))
+                    raise FailedRequest(LOST, "it ends too early", kind=Kind.LOST)
             except FailedRequest as failure:
+                if time.monotonic() > deadline:
+                    raise failure.error(self.session.host, what) from failure
                 retries.wait(failure)
         if done != size or f"sha256:{found.hexdigest()}" != digest:
             raise AlteredError(
@@ -423,15 +428,22 @@ class Blobs:
                 hint="do not use it, and tell the registry's operator",
             )
 
-    def _from(self, digest: str, start: int) -> Iterator[bytes]:
+    def _from(self, digest: str, start: int, deadline: float) -> Iterator[bytes]:
         """Return the content of a blob from an offset on."""
         headers = {"Range": f"bytes={start}-"} if start else {}
-        with self.session.send(
-            "GET", self._path(digest), expect=(200, 206), headers=headers, stream=True
-        ) as answer:
+        address = self._path(digest)
+        with (
+            self.session.send(
+                "GET", address, expect=(200, 206), headers=headers, stream=True, deadline=deadline
+            ) as answer,
+            explained(),
+        ):
             left_out = start if answer.status_code == 200 else 0
-            for part in body(answer):
-                yield part[left_out:]
+            if answer.status_code == 206 and http.first_byte(answer) not in (None, start):
+                raise HttpFailure(Kind.LOST, "it sends another part than the one that was asked for")
+            for part in http.body(answer):
+                if part[left_out:]:
+                    yield part[left_out:]
                 left_out = max(0, left_out - len(part))
 
     def _mounted(self, digest: str, other: Repository) -> bool:

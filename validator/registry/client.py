@@ -92,6 +92,7 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
 class _Settings(msgspec.Struct, frozen=True):
     labels: dict[str, str] | None = msgspec.field(name="Labels", default=None)
     exposed_ports: dict[str, object] | None = msgspec.field(name="ExposedPorts", default=None)
+    environment: tuple[str, ...] | None = msgspec.field(name="Env", default=None)
 
 
 class ImageConfig(msgspec.Struct, frozen=True):
@@ -135,6 +136,8 @@ _SHOWN_TAGS = 20
 _SETTLE_S = 0.6
 #: The configuration of an artifact that needs none (OCI image specification, 1.1).
 _EMPTY, _EMPTY_TYPE = b"{}", "application/vnd.oci.empty.v1+json"
+#: What clients write for an artifact whose type is only in its manifest, and how many of these are read.
+_UNTYPED, _MOST_UNTYPED = (None, "", _EMPTY_TYPE), 1000
 _TITLE, _CREATED = "org.opencontainers.image.title", "org.opencontainers.image.created"
 
 
@@ -257,6 +260,12 @@ class Registry:
             entry for page in pages for entry in parse(page.content, Manifest, listed_as).manifests or ()
         ]
         # Without the referrers API, the list in the fallback tag may lack types. The manifests have them.
+        untyped = sum(entry.artifact_type in _UNTYPED for entry in entries)
+        if untyped > _MOST_UNTYPED:
+            raise ValidatorError(
+                f"{listed_as} has {untyped:,} entries without a type, of which {_MOST_UNTYPED:,} are read",
+                hint="remove what nobody needs from it",
+            )
         return [entry for entry in map(self._described, entries) if entry.artifact_type == artifact_type]
 
     def attach(
@@ -344,7 +353,7 @@ class Registry:
 
     def _described(self, entry: Descriptor) -> Attached:
         found = Attached(entry.digest, entry.artifact_type or "", entry.annotations or {})
-        if found.artifact_type not in ("", _EMPTY_TYPE):
+        if entry.artifact_type not in _UNTYPED:
             return found
         manifest = self.manifest(entry.digest)
         if manifest is None:

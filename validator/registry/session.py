@@ -1,32 +1,27 @@
 """Send requests to one registry: logins, certificates, proxies, redirections, retries and clear errors.
 
-Everything that a registry sends is read here: each body up to a limit, headers, and the addresses in them.
+`system.http` reads what a registry sends, and this module says what it means.
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import datetime
-import email.utils
 import hashlib
-import os
 import re
-import ssl
 import threading
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlencode, urlsplit
 from urllib.request import parse_http_list
 
 import msgspec
 
 from ..errors import MissingError, ValidatorError
-from ..system import processes
+from ..system import http
+from ..system.http import HttpFailure, Kind
 from .errors import (
     DENIED,
     FULL,
@@ -57,6 +52,8 @@ _CLIENT = "tensorflow-gpu-matrix"
 _USUAL_LIFE_S = 60
 #: A token is renewed this many seconds before it expires: a request may take that long to arrive.
 _MARGIN_S = 10
+#: What a header can carry.
+_TOKEN = re.compile(r"[\x21-\x7e]{1,65536}")
 _CHALLENGE = re.compile(r"\s*(?P<scheme>bearer|basic)\s+(?P<values>.*)", re.IGNORECASE | re.DOTALL)
 
 #: Sends a request and returns the body of a successful response: method, address, headers, form.
@@ -76,7 +73,7 @@ class Login:
         """The value of a header for Basic authentication, or None without a password."""
         if not self.user:
             return None
-        return "Basic " + base64.b64encode(f"{self.user}:{self.password}".encode()).decode("ascii")
+        return http.basic(f"{self.user}:{self.password}")
 
 
 def stored_login(host: str) -> Login:
@@ -153,9 +150,14 @@ class Authorization:
 
     def _renew(self, challenge: Mapping[str, str]) -> None:
         realm, login = challenge.get("realm", ""), self._stored()
-        address = urlsplit(realm)
-        allowed = ("https", "http") if self._plain_http else ("https",)
-        if not address.hostname or address.scheme not in allowed:
+        try:
+            address = urlsplit(http.joined("", realm))
+        except HttpFailure as failure:
+            raise MissingError(
+                f"the registry {self._host} names a token server that can't be used: {failure}",
+                hint="tell the registry's operator; no password was sent",
+            ) from failure
+        if address.scheme != "https" and not self._plain_http:
             raise MissingError(
                 f"the registry {self._host} names a token server without TLS",
                 hint="tell the registry's operator; no password was sent",
@@ -166,23 +168,24 @@ class Authorization:
             form = {**wanted, "scope": " ".join(self._scopes), "grant_type": "refresh_token"}
             answer = self._ask("POST", realm, {}, {**form, "refresh_token": login.identity})
         else:
-            from requests import Request
-
             query = [(name, value) for name, value in wanted.items() if value]
             query += [("scope", scope) for scope in self._scopes]
-            prepared = Request("GET", realm, params=query).prepare()
+            asked = f"{realm}{'&' if address.query else '?'}{urlencode(query)}"
             headers = {"Authorization": login.basic} if login.basic else {}
-            answer = self._ask("GET", str(prepared.url), headers, None)
+            answer = self._ask("GET", asked, headers, None)
         try:
-            token = msgspec.json.decode(answer, type=_Token)
-        except msgspec.DecodeError as error:
+            found = msgspec.json.decode(answer, type=_Token)
+        except (msgspec.DecodeError, RecursionError, ValueError):
+            found = _Token()
+        token = found.token or found.access_token
+        if not _TOKEN.fullmatch(token):
             raise MissingError(
                 f"{self._host}: the token server {address.hostname} does not answer with a token",
                 hint="tell the registry's operator",
-            ) from error
-        self._header = f"Bearer {token.token or token.access_token}"
+            )
+        self._header = f"Bearer {token}"
         self._challenge = challenge
-        self._expires = started + max(token.expires_in, _USUAL_LIFE_S) - _MARGIN_S
+        self._expires = started + max(found.expires_in, _USUAL_LIFE_S) - _MARGIN_S
 
 
 def _values(text: str) -> dict[str, str]:
@@ -191,27 +194,14 @@ def _values(text: str) -> dict[str, str]:
     return {name.strip().lower(): value.strip().strip('"') for name, _, value in pairs}
 
 
-# requests takes long to load, and most commands read nothing from a registry.
-
-#: Seconds to connect, and without a byte. Committing a large blob takes a registry a while.
-_TIMEOUT_S = (15.0, 300.0)
 #: Seconds for a small document with all its pages, and without a byte of it.
 DOCUMENT_S, SILENCE_S = 120.0, 30.0
+#: The pages of a list. Registries send from 50 to 1,000 tags on each.
+MOST_PAGES = 1000
 #: Seconds before each retry, unless the registry asks for more.
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 #: The number of retries for a small document: after answers of the registry, and after lost connections.
 _RETRIES, _LOST_RETRIES = 5, 2
-#: A registry that asks for more seconds than this is not waited for.
-_LONGEST_PAUSE_S = 120.0
-_POLL_S = 0.2
-_REDIRECTED = (301, 302, 303, 307, 308)
-_MOST_REDIRECTIONS = 5
-_BLOCK = 1 << 20
-_SMALL_BLOCK = 64 << 10
-#: Bytes of an answer that is only about a request: an error, or the token of a login.
-_LARGEST_ANSWER = 1 << 20
-#: Seconds for such an answer, once its headers are there.
-_ANSWER_S = 60.0
 #: Docker Hub's name for people, and the host of its registry.
 _API_HOSTS = {"docker.io": "registry-1.docker.io"}
 _FAULTS: Mapping[int, Fault] = {
@@ -226,15 +216,20 @@ _FAULTS: Mapping[int, Fault] = {
     507: FULL,
 }
 _NO_SPACE = ("no space left", '"Err":28', "disk quota")
-_CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+_KINDS: Mapping[Kind, Fault] = {
+    Kind.LOST: LOST,
+    Kind.SILENT: LOST,
+    Kind.UNKNOWN_HOST: UNKNOWN_HOST,
+    Kind.NO_TLS: NO_TLS,
+    Kind.UNTRUSTED: UNTRUSTED,
+}
 
 
 class FailedRequest(Exception):
     """A request without a usable response.
 
     fault: its kind, or None if it is unknown. status: 0 if there was no response. code: the registry's own,
-    such as `BLOB_UPLOAD_UNKNOWN`. pause_s: the seconds that the registry asks to wait. is_silence: True if
-    nothing came for too long.
+    such as `BLOB_UPLOAD_UNKNOWN`. pause_s: the seconds that the registry asks to wait.
     """
 
     def __init__(
@@ -244,15 +239,15 @@ class FailedRequest(Exception):
         status: int = 0,
         code: str = "",
         pause_s: float = 0.0,
-        is_silence: bool = False,
+        kind: Kind = Kind.STATUS,
     ) -> None:
         super().__init__(message)
         self.fault, self.status, self.code, self.pause_s = fault, status, code, pause_s
-        self.is_silence = is_silence
+        self.kind = kind
 
     @property
     def is_temporary(self) -> bool:
-        return self.fault is not None and self.fault.temporary and self.pause_s <= _LONGEST_PAUSE_S
+        return self.fault is not None and self.fault.temporary and self.pause_s <= http.LONGEST_PAUSE_S
 
     def error(self, host: str, what: str) -> ValidatorError:
         """Return the error to show. what: the failed action, which begins the message."""
@@ -277,10 +272,7 @@ class Retries:
         self._lost_left -= not failure.status
         if not failure.is_temporary or not self._pauses or self._lost_left < 0:
             raise failure.error(self._host, self._what) from failure
-        deadline = time.monotonic() + max(self._pauses.pop(0), failure.pause_s)
-        while (left := deadline - time.monotonic()) > 0:
-            processes.check_stopping()
-            time.sleep(min(left, _POLL_S))
+        http.wait(max(self._pauses.pop(0), failure.pause_s))
 
     def progressed(self) -> None:
         """Begin to count again, because the last attempt came further."""
@@ -321,14 +313,8 @@ class Session:
         scopes = [f"repository:{repository.path}:{'pull,push' if push else 'pull'}"]
         scopes += [f"repository:{other.path}:pull" for other in also]
         self._authorization = Authorization(self.host, scopes, self._ask, plain_http=plain)
-        import requests
-
-        self._http = requests.Session()
-        # Without this, requests would take logins from ~/.netrc and replace ours with them.
-        self._http.trust_env = False
-        self._http.headers["User-Agent"] = "tensorflow-gpu-matrix"
-        if bundle := _ca_bundle():
-            self._http.verify = str(bundle)
+        # As other clients do, nothing on this machine is reached through a proxy.
+        self._http = http.Http(http.ca_bundle(), use_proxies=not repository.is_loopback)
 
     def document(
         self,
@@ -364,17 +350,24 @@ class Session:
         The limits of `document` are for all pages together.
         """
         deadline, read, next_page = time.monotonic() + DOCUMENT_S, 0, address
-        while page := self._document("GET", next_page, "*/*", what, most, read, deadline):
+        for _ in range(MOST_PAGES):
+            page = self._document("GET", next_page, "*/*", what, most, read, deadline)
+            if page is None:
+                return
             yield page
             read += len(page.content)
             if page.next_page is None:
                 return
             next_page = page.next_page
-            if _origin(next_page) != _origin(self._base):
+            if http.origin(next_page) != http.origin(self._base):
                 raise ValidatorError(
                     f"{what}: the registry {self.host} continues the list on another server",
                     hint="tell the registry's operator; nothing was sent to it",
                 )
+        raise ValidatorError(
+            f"{what}: the registry {self.host} sends more than {MOST_PAGES:,} pages",
+            hint="tell the registry's operator",
+        )
 
     def _document(
         self, method: str, address: str, accept: str, what: str, most: int, read: int, deadline: float
@@ -383,33 +376,34 @@ class Session:
         retries = Retries(self.host, what, few=True)
         while True:
             try:
-                with self.send(
-                    method,
-                    address,
-                    expect=(200, 404),
-                    headers={"Accept": accept},
-                    stream=True,
-                    silence_s=max(0.01, min(SILENCE_S, deadline - time.monotonic())),
-                ) as answer:
-                    content = bytearray()
-                    for part in body(answer, _SMALL_BLOCK, deadline):
-                        content += part
-                        if read + len(content) > most:
-                            raise ValidatorError(
-                                f"{what}: the registry sends more than {most >> 20} MiB",
-                                hint="do not use it, and tell the registry's operator",
-                            )
+                with (
+                    self.send(
+                        method,
+                        address,
+                        expect=(200, 404),
+                        headers={"Accept": accept},
+                        stream=True,
+                        silence_s=SILENCE_S,
+                        deadline=deadline,
+                    ) as answer,
+                    explained(),
+                ):
+                    found = http.content(answer, most - read)
                     if answer.status_code == 404:
                         return None
-                    link = answer.links.get("next", {}).get("url")
                     return Document(
-                        bytes(content),
-                        answer.headers.get("Content-Type", "").partition(";")[0].strip(),
+                        found,
+                        http.media_type(answer),
                         answer.headers.get("Docker-Content-Digest", ""),
-                        urljoin(answer.url, link) if link else None,
+                        http.next_page(answer, answer.url),
                     )
             except FailedRequest as failure:
-                if failure.is_silence or time.monotonic() > deadline:
+                if failure.kind is Kind.LARGE:
+                    raise ValidatorError(
+                        f"{what}: the registry sends more than {most >> 20} MiB",
+                        hint="do not use it, and tell the registry's operator",
+                    ) from failure
+                if failure.kind is Kind.SILENT or time.monotonic() > deadline:
                     raise MissingError(
                         f"{what}: the registry {self.host} stopped answering",
                         hint="check the network, or try again later",
@@ -446,26 +440,27 @@ class Session:
         headers: Mapping[str, str] | None = None,
         data: Any = None,
         stream: bool = False,
-        silence_s: float = _TIMEOUT_S[1],
+        silence_s: float = http.SILENCE_S,
+        deadline: float | None = None,
     ) -> requests.Response:
         """Send a request once. Raises FailedRequest if there is no response, or its status is not expected.
 
         address: absolute, or relative to the registry. data: bytes, or an iterable, sent as it comes.
-        If it has no length, then neither has the request. stream: the caller reads the body, with `body`,
-        and closes the response; otherwise nobody can. silence_s: the longest wait for a byte.
+        If it has no length, then neither has the request. stream: the caller reads the body
+        and closes the response; otherwise nobody can. silence_s, deadline: those of `Http.send`.
         """
-        address = self.absolute(address)
-        for _ in range(_MOST_REDIRECTIONS):
-            answer = self._authorized(method, address, headers or {}, data, silence_s)
-            if answer.status_code not in _REDIRECTED or method not in ("GET", "HEAD"):
-                break
-            address = urljoin(address, answer.headers.get("Location", ""))
-            answer.close()
-            self._refuse_unsafe(address)
-        if answer.status_code not in expect:
-            raise _failure(answer)
+        with explained():
+            address = self.absolute(address)
+            for _ in range(http.MOST_REDIRECTIONS):
+                answer = self._authorized(method, address, headers or {}, data, silence_s, deadline)
+                following = http.redirection(answer, method, address)
+                if following is None:
+                    break
+                address = following
+            if answer.status_code not in expect:
+                raise http.failure_of(answer)
         if not stream:
-            small_body(answer)
+            http.small_body(answer)
         return answer
 
     def forget(self, location: str) -> None:
@@ -475,15 +470,34 @@ class Session:
 
     def absolute(self, address: str) -> str:
         """Return an address that may be relative to the registry, as in the header `Location`."""
-        return urljoin(f"{self._base}/", address)
+        with explained():
+            return http.joined(f"{self._base}/", address)
 
     def _authorized(
-        self, method: str, address: str, headers: Mapping[str, str], data: Any, silence_s: float
+        self,
+        method: str,
+        address: str,
+        headers: Mapping[str, str],
+        data: Any,
+        silence_s: float,
+        deadline: float | None,
     ) -> requests.Response:
         # A login is only for the registry. Blobs are often redirected to a server of another owner.
-        ours = _origin(address) == _origin(self._base)
+        ours = http.origin(address) == http.origin(self._base)
+
+        def sent(value: str | None) -> requests.Response:
+            login = {"Authorization": value} if value else {}
+            return self._http.send(
+                method,
+                address,
+                headers={**headers, **login},
+                data=data,
+                silence_s=silence_s,
+                deadline=deadline,
+            )
+
         value = self._authorization.header() if ours else None
-        answer = self._raw(method, address, _with(headers, value), data, silence_s)
+        answer = sent(value)
         if answer.status_code != 401 or not ours:
             return answer
         challenge = answer.headers.get("WWW-Authenticate", "")
@@ -497,88 +511,16 @@ class Session:
         answer.close()
         if not isinstance(data, bytes | None):
             raise FailedRequest(replace(UNAUTHORIZED, temporary=True), "the token expired", 401)
-        return self._raw(method, address, _with(headers, self._authorization.header()), data, silence_s)
+        return sent(self._authorization.header())
 
     def _ask(
         self, method: str, address: str, headers: Mapping[str, str], form: Mapping[str, str] | None
     ) -> bytes:
-        answer = self._raw(method, address, headers, form, _TIMEOUT_S[1])
-        if answer.status_code != 200:
-            raise _failure(answer)
-        return small_body(answer)
-
-    def _raw(
-        self, method: str, address: str, headers: Mapping[str, str], data: Any, silence_s: float
-    ) -> requests.Response:
-        import requests
-        from requests.utils import get_environ_proxies
-
-        # As other clients do, nothing on this machine is reached through a proxy.
-        proxies = {} if self.repository.is_loopback else get_environ_proxies(address)
-        try:
-            return self._http.request(
-                method,
-                address,
-                headers={"Accept-Encoding": "identity", **headers},
-                data=data,
-                stream=True,
-                proxies=proxies,
-                timeout=(_TIMEOUT_S[0], silence_s),
-                allow_redirects=False,
-            )
-        except (requests.RequestException, OSError) as error:
-            raise lost(error) from error
-
-    def _refuse_unsafe(self, address: str) -> None:
-        if urlsplit(address).scheme != "https" and not self._plain:
-            raise MissingError(
-                f"the registry {self.host} redirects to a server without TLS",
-                hint="tell the registry's operator; nothing was sent to it",
-            )
-
-
-def body(answer: requests.Response, block: int = _BLOCK, deadline: float | None = None) -> Iterator[bytes]:
-    """Return the body of a response in parts, as they were sent. Raises FailedRequest.
-
-    deadline: of `time.monotonic`; what comes later is not read.
-    """
-    import urllib3
-
-    # `read` waits for a whole block. Before urllib3 2.2 there is nothing else.
-    read = answer.raw.read if deadline is None else getattr(answer.raw, "read1", answer.raw.read)
-    try:
-        while part := read(block, decode_content=False):
-            if deadline is not None and time.monotonic() > deadline:
-                raise FailedRequest(LOST, "its answer was not complete in time", is_silence=True)
-            yield part
-    except (urllib3.exceptions.HTTPError, OSError) as error:
-        raise lost(error) from error
-
-
-def small_body(answer: requests.Response) -> bytes:
-    """Return what a response to a request says, of which only the first MiB counts, and end the response."""
-    content = bytearray()
-    with answer, contextlib.suppress(FailedRequest):
-        for part in body(answer, _SMALL_BLOCK, time.monotonic() + _ANSWER_S):
-            content += part
-            if len(content) > _LARGEST_ANSWER:
-                break
-    return bytes(content[:_LARGEST_ANSWER])
-
-
-def lost(error: Exception) -> FailedRequest:
-    """Return the failure of a connection."""
-    import requests
-    import urllib3
-
-    text = str(error)
-    fault = LOST
-    if isinstance(error, requests.exceptions.SSLError):
-        fault = UNTRUSTED if "CERTIFICATE_VERIFY_FAILED" in text or "match" in text else NO_TLS
-    elif "Failed to resolve" in text or "Name or service not known" in text:
-        fault = UNKNOWN_HOST
-    is_silence = isinstance(error, requests.ReadTimeout | urllib3.exceptions.ReadTimeoutError)
-    return FailedRequest(fault, type(error).__name__, is_silence=is_silence)
+        with explained():
+            answer = self._http.send(method, address, headers=headers, data=form)
+            if answer.status_code != 200:
+                raise http.failure_of(answer)
+        return http.small_body(answer)
 
 
 class _Listed(msgspec.Struct):
@@ -590,43 +532,24 @@ class _Errors(msgspec.Struct):
     errors: list[_Listed] = []
 
 
-def _failure(answer: requests.Response) -> FailedRequest:
-    """Return the failure that a response is about, and end the response."""
-    status, content = answer.status_code, small_body(answer)
+@contextlib.contextmanager
+def explained() -> Iterator[None]:
+    """Turn HttpFailure into FailedRequest, which says what the failure means for a registry."""
     try:
-        listed = msgspec.json.decode(content, type=_Errors).errors
-    except msgspec.DecodeError:
-        listed = []
-    first = listed[0] if listed else _Listed()
-    fault = _FAULTS.get(status)
-    if fault is INTERNAL and any(mark in content.decode("utf-8", "replace") for mark in _NO_SPACE):
-        fault = FULL
-    message = " ".join(f"{status} {first.code} {first.message}".split())[:300]
-    return FailedRequest(fault, message, status, first.code, _pause(answer.headers.get("Retry-After", "")))
-
-
-def _pause(header: str) -> float:
-    """Return the seconds of a header `Retry-After`, which has seconds or a date."""
-    if header.strip().isdigit():
-        return float(header)
-    try:
-        date = email.utils.parsedate_to_datetime(header)
-    except ValueError:
-        return 0.0
-    return max(0.0, (date - datetime.datetime.now(datetime.timezone.utc)).total_seconds())
-
-
-def _with(headers: Mapping[str, str], authorization: str | None) -> dict[str, str]:
-    return {**headers, **({"Authorization": authorization} if authorization else {})}
-
-
-def _origin(address: str) -> tuple[str, str | None, int | None]:
-    parts = urlsplit(address)
-    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
-
-
-def _ca_bundle() -> Path | None:
-    """Return the certificates that other clients of registries trust, or None for those of requests."""
-    found = next((value for name in _CA_VARIABLES if (value := os.environ.get(name))), None)
-    bundle = found or ssl.get_default_verify_paths().cafile
-    return Path(bundle) if bundle and Path(bundle).is_file() else None
+        yield
+    except HttpFailure as failure:
+        if failure.kind is not Kind.STATUS:
+            message = str(failure)
+            raise FailedRequest(_KINDS.get(failure.kind), message, kind=failure.kind) from failure
+        try:
+            listed = msgspec.json.decode(failure.content, type=_Errors).errors
+        except (msgspec.DecodeError, RecursionError, ValueError):
+            listed = []
+        first = listed[0] if listed else _Listed()
+        fault = _FAULTS.get(failure.status)
+        if fault is INTERNAL and any(
+            mark in failure.content.decode("utf-8", "replace") for mark in _NO_SPACE
+        ):
+            fault = FULL
+        message = " ".join(f"{failure.status} {first.code} {first.message}".split())[:300]
+        raise FailedRequest(fault, message, failure.status, first.code, failure.pause_s) from failure

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
-from ..model.spec import Lock
+from ..model.lock import Lock
 
 #: Files that the text names for a package.
 _SHOWN = 3

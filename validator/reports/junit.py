@@ -48,7 +48,7 @@ def junit(report: Report) -> str:
 
 
 def _suite(report: Report, stage: str, checks: tuple[CheckResult, ...]) -> ElementTree.Element:
-    when = _timestamp(report.started)
+    when = _xml(report.started.removesuffix("Z")[:19])
     suite = ElementTree.Element("testsuite", {"name": stage, "timestamp": when, **_counts(checks)})
     properties = ElementTree.SubElement(suite, "properties")
     known = {
@@ -91,11 +91,6 @@ def _counts(checks: tuple[CheckResult, ...]) -> dict[str, str]:
         "skipped": str(elements.count("skipped")),
         "time": f"{sum(check.duration_s for check in checks):.3f}",
     }
-
-
-def _timestamp(started: str) -> str:
-    """Return the time as ISO 8601 without a zone, as the schema requires."""
-    return _xml(started.removesuffix("Z")[:19])
 
 
 def _xml(text: str) -> str:

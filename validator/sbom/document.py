@@ -36,7 +36,7 @@ from .. import __version__
 from ..assemble.base_finder import BaseContents, SystemPackage
 from ..assemble.wheels import cached_wheel
 from ..errors import InputError
-from ..model.spec import Lock, Wheel
+from ..model.lock import Lock, Wheel
 
 # Read the licence that a wheel declares, as an SPDX expression.
 #

@@ -32,7 +32,7 @@ _TIMEOUT_S = 600.0
 #: Superseded files stay in the archive for longer than this.
 _SNAPSHOT_AFTER = timedelta(hours=12)
 _URI = re.compile(
-    r"'(?P<uri>[^']+)' (?P<file>\S+)_[a-z0-9]+\.deb (?P<size>\d+) SHA256:(?P<sha256>[0-9a-f]{64})"
+    r"'(?P<uri>[^']+)' (?P<file>\S+)_[a-z0-9]+\.deb (?P<size>[0-9]{1,15}) SHA256:(?P<sha256>[0-9a-f]{64})"
 )
 _FIELD = re.compile(r"^(Package|Version|Source): (.+)$", re.MULTILINE)
 #: `util-linux (2.38.1-5)`; the version is there only if it is not the package's.
@@ -155,7 +155,8 @@ def _source_versions(stanzas: str) -> dict[tuple[str, str], str]:
     found = {}
     for stanza in stanzas.split("\n\n"):
         fields = dict(_FIELD.findall(stanza))
-        if named := _SOURCE_VERSION.search(fields.get("Source", "")):
+        named = _SOURCE_VERSION.search(fields.get("Source", ""))
+        if named and {"Package", "Version"} <= fields.keys():
             found[fields["Package"], fields["Version"]] = named[1]
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ CUDNN_PROJECTS = {"cu12": "nvidia-cudnn-cu12", "cu13": "nvidia-cudnn-cu13"}
 CUDA_PROJECT = "cuda-toolkit"
 #: The Python whose wheel is inspected, if there is one for it, so that releases are compared like with like.
 _MEASURED_PYTHON = "3.11"
+_CPYTHON = re.compile(r"cp3([0-9]{1,2})")
 
 
 @dataclass(frozen=True)
@@ -159,8 +161,8 @@ def _python(file: IndexFile) -> str | None:
         return None
     for tag in file.tags:
         # A free-threaded Python (cp313t) has the same interpreter tag, but another ABI.
-        if tag.interpreter == tag.abi and tag.interpreter.startswith("cp3"):
-            return f"3.{tag.interpreter[3:]}"
+        if tag.interpreter == tag.abi and (found := _CPYTHON.fullmatch(tag.interpreter)):
+            return f"3.{found[1]}"
     return None
 
 

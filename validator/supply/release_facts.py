@@ -152,12 +152,10 @@ _CONFIRMED_AFTER = datetime.timedelta(days=30)
 DOCUMENTATION = (
     "docs.causes",
     "docs.checks",
-    "docs.fields",
     "docs.keys",
     "docs.facts",
     "docs.commands",
     "docs.releases",
-    "docs.cited",
     "docs.starts",
     "docs.transcripts",
 )

@@ -7,7 +7,7 @@ from typing import Any
 from validator.engines.docker.images import layers_of
 from validator.model.record import Layer
 
-#: Of an image that BuildKit made on a bootstrapped base, in an engine with the containerd image store.
+#: The layers of an image that BuildKit made on a bootstrapped base, in an engine with the containerd store.
 BUILDKIT = [
     (184459264, "Imported from -"),
     (0, "ARG SOURCE_DATE_EPOCH=0"),

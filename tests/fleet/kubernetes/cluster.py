@@ -157,7 +157,7 @@ class Cluster:
 
     @property
     def kubeconfig(self) -> Path:
-        """That of the user `fleet`, who has only the rights that `fleet manifests` gives."""
+        """Return the file of the user `fleet`, who has only the rights that `fleet manifests` gives."""
         return self.directory / "kubeconfig-fleet"
 
     # -- processes -----------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 
 from validator.fleet.kubernetes import Kubernetes
 from validator.fleet.kubernetes_client import Api
-from validator.fleet.settings import KubernetesSettings
+from validator.fleet.settings_schema import KubernetesSection
 
 from ...loop import tiers
 from .cluster import BUILD, Cluster, ClusterError, programs, running_cluster
@@ -71,10 +71,10 @@ def open_fleet(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Op
     opened = []
 
     def open_(
-        user: str = "fleet", settings: KubernetesSettings | None = None, *, limit_s: float = 20.0
+        user: str = "fleet", settings: KubernetesSection | None = None, *, limit_s: float = 20.0
     ) -> Kubernetes:
         monkeypatch.setenv("KUBECONFIG", str(cluster.directory / f"kubeconfig-{user}"))
-        opened.append(Kubernetes(settings or KubernetesSettings(), Api(limit_s=limit_s)))
+        opened.append(Kubernetes(settings or KubernetesSection(), Api(limit_s=limit_s)))
         return opened[-1]
 
     yield open_

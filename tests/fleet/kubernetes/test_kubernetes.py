@@ -18,8 +18,7 @@ from validator.fleet import kubernetes_manifests, kubernetes_nodes
 from validator.fleet.job_output import CutError
 from validator.fleet.kubernetes import Kubernetes
 from validator.fleet.protocol import Fault, FleetDown, Handle, Phase, Refused, State, Unit
-from validator.fleet.settings import KubernetesSettings
-from validator.fleet.settings_schema import KubernetesPlace
+from validator.fleet.settings_schema import KubernetesPlace, KubernetesSection
 from validator.model.measurement import labelled
 
 from ..making import unit
@@ -117,7 +116,7 @@ def test_the_tasks_of_a_unit_run_on_a_node_each_and_are_deleted_together(
 ) -> None:
     cluster.behave(".", seconds=None)
     branch = KubernetesPlace(node_selector={"nvidia.com/cuda.driver-version.major": ["580"]}, workers=2)
-    fleet = open_fleet(settings=KubernetesSettings(places={"r580-h100": branch}))
+    fleet = open_fleet(settings=KubernetesSection(host_classes={"r580-h100": branch}))
     assert (fleet.tasks("r580-h100", "full"), fleet.tasks("r580-h100", "quick")) == (2, 1)
     two = unit(0, tasks=2)
     assert submitted(fleet, two) == [two.name]
@@ -216,7 +215,7 @@ def test_the_site_may_name_its_own_labels_and_a_selector_nobody_meets_is_missing
         "r580-h100": KubernetesPlace(node_selector={"kubernetes.io/hostname": ["r580-l4"]}),
         "r580-l4": KubernetesPlace(node_selector={"team": ["ml"]}),
     }
-    fleet = open_fleet(settings=KubernetesSettings(places=places))
+    fleet = open_fleet(settings=KubernetesSection(host_classes=places))
     found = {each.host_class: each for each in fleet.inventory()}
     assert (found["r580-l4"].nodes, found["r580-l4"].detail) == (0, "none of 4 nodes has team=ml")
     [handle] = submitted(fleet, unit(host_class="r580-h100"))
@@ -255,7 +254,6 @@ def test_a_slow_pull_is_waited_for(
     assert state.phase is Phase.ENDED
 
 
-@pytest.mark.weekly
 def test_a_lost_node_ends_the_attempt_and_the_next_one_runs_once(cluster: Cluster, open_fleet: Open) -> None:
     fleet = open_fleet()
     cluster.behave(".", seconds=None)
@@ -473,7 +471,6 @@ def _seconds(call: Callable[[], object]) -> float:
     return time.monotonic() - began
 
 
-@pytest.mark.weekly
 def test_a_stopped_api_server_is_an_outage_and_nothing_is_lost(cluster: Cluster, open_fleet: Open) -> None:
     fleet = open_fleet()
     [handle] = submitted(fleet, unit())
@@ -488,7 +485,6 @@ def test_a_stopped_api_server_is_an_outage_and_nothing_is_lost(cluster: Cluster,
 
 
 @pytest.mark.parametrize("part", ["kube-apiserver", "etcd"])
-@pytest.mark.weekly
 def test_the_time_limit_holds_while_a_part_hangs(cluster: Cluster, open_fleet: Open, part: str) -> None:
     """The client would try a list four times, and with etcd stopped wait for two minutes."""
     fleet = open_fleet(limit_s=3.0)
@@ -506,7 +502,6 @@ def test_the_time_limit_holds_while_a_part_hangs(cluster: Cluster, open_fleet: O
     assert names == sorted([unit(1).name, unit(2).name])
 
 
-@pytest.mark.weekly
 def test_a_stopped_etcd_is_an_outage_and_nothing_is_lost(cluster: Cluster, open_fleet: Open) -> None:
     fleet = open_fleet(limit_s=3.0)
     [handle] = submitted(fleet, unit())

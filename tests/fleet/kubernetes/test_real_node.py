@@ -15,7 +15,7 @@ from validator.fleet import kubernetes_manifests, kubernetes_nodes
 from validator.fleet.kubernetes import Kubernetes
 from validator.fleet.kubernetes_client import Api
 from validator.fleet.protocol import Fault, Handle, Phase, State, Unit
-from validator.fleet.settings import KubernetesSettings
+from validator.fleet.settings_schema import KubernetesSection
 from validator.model.measurement import labelled
 from validator.model.report import read_report
 
@@ -24,8 +24,6 @@ from ..making import digest, unit
 from .cluster import NAMESPACE, Cluster
 from .conftest import kubernetes
 from .images import push_rootfs
-
-pytestmark = pytest.mark.weekly
 
 CHALLENGE = "ab" * 32
 HOST_CLASS = "r570-a10"
@@ -42,7 +40,7 @@ def image(with_kubelet: Cluster, server: RunningRegistry) -> str:
 @kubernetes
 def fleet(with_kubelet: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kubernetes]:
     monkeypatch.setenv("KUBECONFIG", str(with_kubelet.kubeconfig))
-    opened = Kubernetes(KubernetesSettings(), Api())
+    opened = Kubernetes(KubernetesSection(), Api())
     yield opened
     opened.close()
     with_kubelet.start()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
 import pytest
 
 from validator.fleet.kubernetes import kinds_of, open_surveyor
-from validator.fleet.settings import FleetSettings, propose, settings_of, settings_text
+from validator.fleet.kubernetes_nodes import Node
+from validator.fleet.settings import FleetSettings, NodeKind, Seen, propose, settings_of
 from validator.fleet.settings_schema import Toleration
 from validator.matrix.document import parse_document
 
@@ -15,9 +19,23 @@ from .test_nodes import H100, NEW, node
 TEAM = {"key": "team", "value": "ml", "effect": "NoSchedule"}
 
 
-def proposed(*nodes: object) -> str:
-    kinds = kinds_of(nodes)  # type: ignore[arg-type]
-    return settings_text("kubernetes", {}, [(kind, "") for kind in kinds])
+@dataclass
+class Nodes:
+    """A cluster with these nodes, none of which is asked."""
+
+    nodes: Sequence[Node]
+    section: str = "kubernetes"
+    keys: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+    def survey(self) -> list[NodeKind]:
+        return kinds_of(self.nodes)
+
+    def ask(self, kind: NodeKind) -> Seen | None:
+        return None
+
+
+def proposed(*nodes: Node) -> str:
+    return propose(Nodes(nodes))
 
 
 def test_a_host_class_is_proposed_for_each_kind_of_node() -> None:
@@ -28,7 +46,7 @@ def test_a_host_class_is_proposed_for_each_kind_of_node() -> None:
         node(NODES[3].labels, name="c", taints=[TEAM, {"key": "nvidia.com/gpu", "effect": "NoSchedule"}]),
         node({}, name="d", gpus=0),
     )
-    places = settings_of(parse_document(text.encode(), "fleet.yaml")).kubernetes.places
+    places = settings_of(parse_document(text.encode(), "fleet.yaml")).kubernetes.host_classes
     assert sorted(places) == ["no-gpu", "r580-h100", "r580-l4"]
     assert places["r580-h100"].node_selector == {
         "nvidia.com/gpu.product": ["NVIDIA-H100-80GB-HBM3", "NVIDIA-H100-PCIe"],
@@ -53,7 +71,7 @@ def test_nodes_with_old_and_new_labels_are_found_by_the_defaults() -> None:
 
 def test_a_node_whose_labels_say_nothing_is_a_comment() -> None:
     text = proposed(node({}, name="bare"), node(name="a"))
-    assert "# CHECK: bare: its driver or its model is not known" in text
+    assert "# CHECK: bare: a job on bare could not find out its driver" in text
 
 
 def test_a_proposal_for_a_real_cluster_can_be_read(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,4 +79,4 @@ def test_a_proposal_for_a_real_cluster_can_be_read(cluster: Cluster, monkeypatch
     text = propose(open_surveyor(FleetSettings()))
     found = settings_of(parse_document(text.encode(), "fleet.yaml")).kubernetes
     assert found.namespace == "fleet"
-    assert sorted(found.places) == ["r535-t4", "r550-a100", "r580-h100", "r580-l4"]
+    assert sorted(found.host_classes) == ["r535-t4", "r550-a100", "r580-h100", "r580-l4"]

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.loop import tiers
-from validator.fleet.settings import SlurmSettings
-from validator.fleet.settings_schema import SlurmPlace
+from validator.fleet.settings_schema import SlurmPlace, SlurmSection
 from validator.fleet.slurm import SlurmFleet
 
 from .cluster import Cluster, running_cluster
@@ -45,7 +44,13 @@ def site(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Site:
         # The Python of the tests is that of the nodes.
         path = f"export PATH={Path(sys.base_prefix, 'bin')}:$PATH\n"
         return SlurmFleet(
-            SlurmSettings(directory, container, "python3", path + setup, {**PLACES, **places}), settle_s=2.0
+            SlurmSection(
+                directory=str(directory),
+                container=container,
+                setup=path + setup,
+                host_classes={**PLACES, **places},
+            ),
+            settle_s=2.0,
         )
 
     return make

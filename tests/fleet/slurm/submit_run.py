@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.fleet.making import unit
 from validator.fleet.protocol import Answer
 from validator.fleet.run_store import Runs, Tried, Work
-from validator.fleet.settings import SlurmSettings
+from validator.fleet.settings_schema import SlurmSection
 from validator.fleet.slurm import SlurmFleet
 from validator.fleet.submitter import Settled, Submitter
 from validator.system.files import write_atomically
@@ -51,7 +51,9 @@ class Recorder:
 
 
 def main(directory: Path, setup: str, cells: int, number: int) -> None:
-    settings = SlurmSettings(directory / "shared", "venv", "python3", setup, PLACES)
+    settings = SlurmSection(
+        directory=str(directory / "shared"), container="venv", setup=setup, host_classes=PLACES
+    )
     # On a busy machine, many seconds can pass before the result of a job that left the queue is visible.
     fleet = SlurmFleet(settings, settle_s=60.0)
     prepare(fleet)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.cli.fleet_settings import write_proposal
+from validator.cli.fleet_run import write_proposal
 from validator.errors import InputError
 from validator.fleet.settings import NodeKind, Seen, propose, read_settings
 from validator.fleet.slurm import SlurmSurveyor
@@ -21,7 +21,9 @@ def test_a_proposal_names_the_nodes_of_the_cluster(cluster: Cluster, tmp_path: P
     write_proposal("slurm", path)
     slurm = read_settings(path).slurm
     assert slurm is not None
-    found = {name: (set(place.constraint.split("&")), place.gres) for name, place in slurm.places.items()}
+    found = {
+        name: (set(place.constraint.split("&")), place.gres) for name, place in slurm.host_classes.items()
+    }
     assert found["r580-h100"] == ({"r580", "h100"}, "gpu:h100:1")
     assert found["r535-t4"] == ({"r535", "t4"}, "gpu:t4:1")
     with pytest.raises(InputError, match="already exists"):

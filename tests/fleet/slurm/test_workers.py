@@ -13,8 +13,7 @@ from tests.probe.environments import AS_BUILT_2_21, tensorflow_environment
 from validator.engines.probe_archive import probe_archive
 from validator.engines.protocol import ProbeRequest
 from validator.fleet.protocol import Phase, State
-from validator.fleet.settings import SlurmSettings
-from validator.fleet.settings_schema import SlurmPlace
+from validator.fleet.settings_schema import SlurmPlace, SlurmSection
 from validator.fleet.slurm import SlurmFleet
 from validator.fleet.slurm_job import Failed, Tasks
 from validator.model.report import CheckOutcome, MultiWorker, read_report
@@ -34,7 +33,7 @@ def test_two_nodes_train_together(site: Site, cluster: Cluster) -> None:
     environment.symlink_to(tensorflow_environment(AS_BUILT_2_21).parents[1])
     request = ProbeRequest(probe_archive(), ("--only", "multi_worker"), {"lock.txt": LOCK}, 200.0)
     (handle,) = submitted(fleet, [(unit(0, tasks=2), request)])
-    assert ended(fleet, [handle], limit_s=150.0) == [State(Phase.ENDED)]
+    assert ended(fleet, [handle]) == [State(Phase.ENDED)]
     answer = fleet.collect(handle)
     assert answer.node == "node1" and answer.report is not None
     check = read_report(answer.report.decode()).check("multi_worker")
@@ -64,7 +63,7 @@ def test_the_script_of_several_tasks_starts_one_on_each_node(site: Site) -> None
 
 def test_the_fleet_file_says_where_a_cell_is_measured_on_two_nodes(tmp_path: Path) -> None:
     places = {"r580-h100": SlurmPlace(gres="gpu:h100:1", workers=2), "r580-l4": SlurmPlace(gres="gpu:l4:1")}
-    fleet = SlurmFleet(SlurmSettings(tmp_path, "auto", "python3", "", places))
+    fleet = SlurmFleet(SlurmSection(directory=str(tmp_path), host_classes=places))
     found = {
         (host, depth): fleet.tasks(host, depth)
         for host in ("r580-h100", "r580-l4", "r535-t4")

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
-from validator.model.spec import ImageSpec, Lock, Wheel
+from validator.model.lock import Lock, Wheel
+from validator.model.spec import ImageSpec
 
 #: How often the server checks if it should stop.
 _POLL_S = 0.02

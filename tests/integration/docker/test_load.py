@@ -25,8 +25,8 @@ from validator.assemble.image_names import LABEL_SPEC, image_reference
 from validator.assemble.layer_table import LayerTable
 from validator.assemble.layers import Encoded, Write
 from validator.assemble.wheel_layers import plan_image
-from validator.cli.next_steps import say_next_steps
-from validator.engines.docker import ledger
+from validator.cli.building import say_next_steps
+from validator.engines.docker import containers
 from validator.engines.docker import load as load_module
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.docker.images import list_images
@@ -255,7 +255,7 @@ def test_names_of_killed_runs_are_removed(
 ) -> None:
     other = made(next(_seeds))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ledger, "remove_image_name", lambda *_: None)
+        patch.setattr(containers, "remove_image_name", lambda *_: None)
         load(endpoint, "loaded:other", other.send)
     [stray] = [name for name in names(endpoint) if ":loading-" in name]
     notes = runs.current()

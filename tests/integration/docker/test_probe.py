@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from validator.engines.docker import DockerEngine, ledger
-from validator.engines.docker.containers import new_name
+from validator.engines.docker import DockerEngine
+from validator.engines.docker.containers import CONTAINER, created, intend, new_name, remove_container
 from validator.engines.docker.endpoint import Endpoint
 from validator.engines.protocol import Built, ProbeRequest
 from validator.errors import InputError, MissingError, ValidatorError
@@ -199,9 +199,9 @@ def test_leftovers_of_a_killed_run_are_removed_but_not_those_of_a_live_one(
     endpoint: Endpoint, cpu_image: Built
 ) -> None:
     def container() -> tuple[runs.Note, Any]:
-        note = ledger.intend(endpoint, ledger.CONTAINER, new_name())
+        note = intend(endpoint, CONTAINER, new_name())
         made = endpoint.client.containers.create(cpu_image.reference, name=note.content["name"])
-        ledger.created(note, str(made.id))
+        created(note, str(made.id))
         return note, made
 
     run = runs.current()
@@ -218,5 +218,5 @@ def test_leftovers_of_a_killed_run_are_removed_but_not_those_of_a_live_one(
         assert elsewhere.path.exists()
     finally:
         run._inherited.clear()
-        assert ledger.remove_container(endpoint.client, alive)
-        assert ledger.remove_container(endpoint.client, elsewhere)
+        assert remove_container(endpoint.client, alive)
+        assert remove_container(endpoint.client, elsewhere)

@@ -9,7 +9,7 @@ import pytest
 
 from validator.probe import child
 from validator.probe.check import Context
-from validator.probe.checks import auto_clustering
+from validator.probe.checks import xla_programs
 from validator.probe.child import Answer
 
 LOSSES = [2.44, 2.33, 2.22, 2.12, 2.03]
@@ -43,7 +43,7 @@ def seen(*changed: tuple[int, dict[str, Any]], **changes: Any) -> dict[str, Any]
         runs[number].update(change)
     return {
         "device_type": "CPU",
-        "cpu_flag": auto_clustering.CPU_FLAG,
+        "cpu_flag": xla_programs.CPU_FLAG,
         "flags": None,
         "runs": runs,
         "without_cpu_flag": [run(True, 0)],
@@ -54,7 +54,7 @@ def seen(*changed: tuple[int, dict[str, Any]], **changes: Any) -> dict[str, Any]
 
 
 def test_clusters_that_are_compiled_pass() -> None:
-    result = auto_clustering._judged(seen())
+    result = xla_programs.judge_auto_clustering(seen())
     assert result.outcome == "pass"
     assert "puts 41 operations into 1 cluster(s)" in result.sentence
     assert "and into 0 without that flag" in result.sentence
@@ -71,7 +71,7 @@ def test_on_a_gpu_the_flag_is_not_mentioned() -> None:
         without_cpu_flag=None,
         tolerance=0.02,
     )
-    result = auto_clustering._judged(evidence)
+    result = xla_programs.judge_auto_clustering(evidence)
     assert result.outcome == "pass"
     assert "13 operations remain" in result.sentence
 
@@ -88,14 +88,14 @@ def test_on_a_gpu_the_flag_is_not_mentioned() -> None:
     ],
 )
 def test_no_effect_or_a_wrong_result_fails(number: int, change: dict[str, Any], said: str) -> None:
-    result = auto_clustering._judged(seen((number, change)))
+    result = xla_programs.judge_auto_clustering(seen((number, change)))
     assert result.outcome == "fail"
     assert said in result.sentence
 
 
 def test_clusters_because_of_a_variable_are_reported() -> None:
     flags = "--tf_xla_auto_jit=2"
-    result = auto_clustering._judged(seen((0, {"clusters": 1}), (3, {"clusters": 1}), flags=flags))
+    result = xla_programs.judge_auto_clustering(seen((0, {"clusters": 1}), (3, {"clusters": 1}), flags=flags))
     assert result.outcome == "pass"
     assert result.statement == {"code": "clusters_always", "flags": flags, "clusters": 1}
 
@@ -122,7 +122,7 @@ def test_the_flag_is_only_added_on_the_cpu(
         get_device_details=lambda gpu: {"compute_capability": (7, 5)},
     )
     config = SimpleNamespace(list_physical_devices=lambda kind: gpus, experimental=growth)
-    auto_clustering.CHECK.run(Context(facts, None, SimpleNamespace(config=config)))
+    xla_programs.auto_clustering.run(Context(facts, None, SimpleNamespace(config=config)))
     assert given == flags
 
 
@@ -141,6 +141,6 @@ def test_the_flag_is_only_added_on_the_cpu(
     ],
 )
 def test_a_keras_model_is_compiled_after_set_jit_too(change: dict[str, Any], said: str) -> None:
-    result = auto_clustering._judged(seen(keras_jit={**KERAS, **change}))
+    result = xla_programs.judge_auto_clustering(seen(keras_jit={**KERAS, **change}))
     assert result.outcome == "fail"
     assert said in result.sentence

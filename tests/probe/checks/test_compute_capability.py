@@ -13,7 +13,7 @@ from validator.compat.releases import release as find_release
 from validator.model.prediction import Outcome
 from validator.model.spec import AS_BUILT, LATEST
 from validator.probe.check import Context, Result
-from validator.probe.checks import compute_capability
+from validator.probe.checks import libraries
 from validator.probe.child import Answer
 from validator.probe.collectors import kernels, loader
 
@@ -41,7 +41,7 @@ def run(gpu_facts: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Any:
         gpu_facts["host"]["driver_cuda"] = driver_cuda
         gpu_facts["host"]["gpus"][0]["compute_capability"] = capability
         gpu_facts["tensorflow"] = {"version": version, "directory": "/site/tensorflow", "build": BUILD}
-        return compute_capability.CHECK.run(Context(gpu_facts))
+        return libraries.compute_capability.run(Context(gpu_facts))
 
     return _run
 
@@ -185,4 +185,4 @@ def test_a_gpu_of_unknown_capability_proves_nothing(run: Any) -> None:
 
 def test_the_check_needs_a_gpu(facts: dict[str, Any]) -> None:
     facts["tensorflow"] = {"build": BUILD}
-    assert compute_capability.CHECK.unmet(Context(facts)) == {"code": "no_gpu"}
+    assert libraries.compute_capability.unmet(Context(facts)) == {"code": "no_gpu"}

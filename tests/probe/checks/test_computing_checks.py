@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from typing import Any
 
 import pytest
 
-from validator.probe.check import Result
-
-from ..passing import CPU, evidence, program, result
+from ..passing import CPU, judged, program, result
 
 REFUSED = (
     "InternalError: Autotuner could not find any supported configs for HLO: %cudnn-conv-bias-activation.7"
 )
-
-
-def judge(check: str, *path: str | int, **changes: Any) -> Result:
-    module = importlib.import_module(f"validator.probe.checks.{check}")
-    judged: Result = module._judged(evidence(check, *path, **changes))
-    return judged
 
 
 @pytest.mark.parametrize(
@@ -45,9 +36,9 @@ def judge(check: str, *path: str | int, **changes: Any) -> Result:
     ],
 )
 def test_a_check_that_finds_nothing_wrong_passes(check: str, said: str) -> None:
-    judged = judge(check)
-    assert (judged.outcome, judged.problems) == ("pass", [])
-    assert said in judged.sentence
+    found = judged(check)
+    assert (found.outcome, found.problems) == ("pass", [])
+    assert said in found.sentence
 
 
 CONVOLUTION = ("xla_convolution", "programs", 0)
@@ -92,30 +83,30 @@ ON_CPU = [{"op": "CudnnRNNV3", "device": "CPU:0", "count": 1}]
     ],
 )
 def test_each_sign_against_it_fails(place: tuple[str, ...], changes: dict[str, Any], code: str) -> None:
-    judged = judge(*place, **changes)
-    assert judged.outcome == "fail"
-    assert [problem["code"] for problem in judged.problems] == [code]
+    found = judged(*place, **changes)
+    assert found.outcome == "fail"
+    assert [problem["code"] for problem in found.problems] == [code]
 
 
 def test_the_failed_autotuning_of_tensorflow_2_21_is_named() -> None:
-    judged = judge(*CONVOLUTION, error=REFUSED, hlo=None, results=[])
+    found = judged(*CONVOLUTION, error=REFUSED, hlo=None, results=[])
     assert (
         "XLA can't compile or run a convolution with bias and activation (forward and gradient, float32)"
-        in judged.sentence
+        in found.sentence
     )
-    assert "Autotuner could not find any supported configs" in judged.sentence
+    assert "Autotuner could not find any supported configs" in found.sentence
 
 
 def test_no_batch_at_all() -> None:
-    judged = judge("data_feed", batches={"count": 4, "read": 0, "right": 0}, devices=[], losses=[])
-    assert [problem["code"] for problem in judged.problems] == ["batches_wrong"]
+    found = judged("data_feed", batches={"count": 4, "read": 0, "right": 0}, devices=[], losses=[])
+    assert [problem["code"] for problem in found.problems] == ["batches_wrong"]
 
 
 def test_a_convolution_may_be_a_fusion_that_cudnn_runs() -> None:
-    assert judge(*CONVOLUTION, hlo=program("__cudnn$fusion")).outcome == "pass"
+    assert judged(*CONVOLUTION, hlo=program("__cudnn$fusion")).outcome == "pass"
 
 
 def test_a_format_that_the_release_does_not_have_is_named_and_no_fault() -> None:
-    judged = judge(*SAVED, offered=False, result=None)
-    assert judged.outcome == "pass"
-    assert judged.sentence.endswith("weights in HDF5; this release has no .keras")
+    found = judged(*SAVED, offered=False, result=None)
+    assert found.outcome == "pass"
+    assert found.sentence.endswith("weights in HDF5; this release has no .keras")

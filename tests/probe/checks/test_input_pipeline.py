@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from validator import problems
-from validator.probe.checks import input_pipeline
-from validator.probe.checks.input_pipeline import Feed, filled_from
+from validator.probe.checks import data
+from validator.probe.checks.data import Feed, filled_from
 
 
 def throughput(*rates: tuple[int, float]) -> list[dict[str, Any]]:
@@ -31,8 +30,8 @@ def feed(source: str, waited: float, turn: float) -> Feed:
 
 
 def test_waiting_is_a_share_of_time_and_the_ratio_compares_speeds() -> None:
-    steps = input_pipeline._STEPS
-    entry = input_pipeline._batches([feed("memory", 0.0, 1.0), feed("pipeline", 1.5, 2.0)])[0]
+    steps = data.STEPS
+    entry = data.measured_batches([feed("memory", 0.0, 1.0), feed("pipeline", 1.5, 2.0)])[0]
     assert entry["memory"]["steps_per_s"]["median"] == steps
     assert entry["memory"]["examples_per_s"] == 8 * steps
     assert entry["pipeline"]["steps_per_s"]["median"] == steps / 2
@@ -53,8 +52,8 @@ def test_batches_made_in_advance_do_not_count_as_pipeline_speed() -> None:
         return None, None
 
     found = Feed("pipeline", 8, take)
-    input_pipeline._turn(found, lambda images, labels: 1.0)
-    assert found.waited_s[0] >= input_pipeline._STEPS * 0.005
+    data.take_turn(found, lambda images, labels: 1.0)
+    assert found.waited_s[0] >= data.STEPS * 0.005
     assert found.turn_s[0] >= found.waited_s[0]
 
 
@@ -74,18 +73,17 @@ EVIDENCE = {
     ],
 )
 def test_lost_records_and_steps_on_another_device_fail(change: dict[str, Any], code: str) -> None:
-    assert input_pipeline._problems(EVIDENCE) == []
-    (problem,) = input_pipeline._problems({**EVIDENCE, **change})
+    (problem,) = data.judge_input_pipeline({**EVIDENCE, **change}).problems
     assert (problem["code"], problem["severity"]) == (code, "fault")
 
 
 def test_the_summary_names_the_share_and_the_batch_that_fills() -> None:
     small, large = ([feed("memory", 0.0, 1.0), feed("pipeline", 0.5, 1.5)] for _ in range(2))
-    batches = [input_pipeline._batches(pair)[0] for pair in (small, large)]
-    evidence = {"device_type": "GPU", "cpus": 4, "batches": batches, "filled_from": 8}
-    said = problems.sentence(input_pipeline._passed(evidence))
+    batches = [data.measured_batches(pair)[0] for pair in (small, large)]
+    evidence = {**EVIDENCE, "cpus": 4, "batches": batches, "filled_from": 8}
+    said = data.judge_input_pipeline(evidence).sentence
     assert "with tf.data on 4 CPUs, the GPU waits 33% of the time in steps of 8 examples" in said
     assert "batches of 8 keep it busy" in said
-    unfilled = problems.sentence(input_pipeline._passed({**evidence, "filled_from": None}))
+    unfilled = data.judge_input_pipeline({**evidence, "filled_from": None}).sentence
     assert "keep it busy" not in unfilled
     assert math.isclose(batches[1]["pipeline"]["waiting_share"]["median"], 1 / 3)

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from validator.probe.checks import keras_jit
+from validator.probe.checks import xla_programs
 
 from ..passing import CPU, LOSSES, evidence, program
 
 
 def judge(*path: str, **changes: Any) -> Any:
-    return keras_jit._judged(evidence("keras_jit", *path, **changes))
+    return xla_programs.judge_keras_jit(evidence("keras_jit", *path, **changes))
 
 
 def test_compiled_with_the_same_result_passes() -> None:
@@ -74,5 +74,5 @@ def test_a_loss_that_does_not_fall() -> None:
     made = evidence("keras_jit")
     for mode in ("off", "on", "auto"):
         made[mode]["losses"] = [LOSSES[0]] * 5
-    result = keras_jit._judged(made)
+    result = xla_programs.judge_keras_jit(made)
     assert "the loss of on doesn't fall: 2.3000 to 2.3000" in result.sentence

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from validator.probe.check import Context, Result
-from validator.probe.checks import library_conflicts
+from validator.probe.checks import libraries
 from validator.probe.child import Answer
 from validator.probe.collectors import installed, loader
 
@@ -55,7 +55,7 @@ class Machine:
         self._monkeypatch.setattr(loader, "open_libraries", lambda directory: Answer(values, None, ""))
         directories = ":".join(str(self.root / entry) for entry in library_path)
         self.facts["environment"]["variables"] = {"LD_LIBRARY_PATH": directories}
-        return library_conflicts.CHECK.run(Context(self.facts))
+        return libraries.library_conflicts.run(Context(self.facts))
 
 
 @pytest.fixture

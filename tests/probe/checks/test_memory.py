@@ -75,7 +75,7 @@ class Trials:
 
 def run(monkeypatch: pytest.MonkeyPatch, trials: Trials, gpus: int = 1) -> Result:
     monkeypatch.setattr(child, "fresh", trials.call)
-    return memory.CHECK.run(Context({}, tensorflow=tensorflow(gpus)))
+    return memory.memory.run(Context({}, tensorflow=tensorflow(gpus)))
 
 
 def test_correct_handling_of_memory_passes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,11 +158,11 @@ def test_a_crashed_trial_is_named_with_the_earlier_findings(monkeypatch: pytest.
 
 def test_the_smallest_leak_is_above_the_tolerance() -> None:
     """The smallest leak is that of the weights, or of the batch, once a step."""
-    from validator.probe.speed import SIZES, Model
+    from validator.probe.checks.speed import SIZES, Model
 
     size = SIZES["CPU"]
     weights = Model.weight_bytes.fget(SimpleNamespace(size=size))  # type: ignore[attr-defined]
-    images = 4 * memory._EXAMPLES * 3 * size.image**2
+    images = 4 * memory.EXAMPLES * 3 * size.image**2
     assert memory.STEPS * min(weights, images) > 3 * memory.TOLERANCE
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from validator.probe import child
 from validator.probe.check import Context
-from validator.probe.checks import mixed_precision
+from validator.probe.checks import layers
+from validator.probe.checks.speed import spread
 from validator.probe.child import Answer
-from validator.probe.speed import spread
 
 from ..children import ended
 
@@ -45,7 +45,7 @@ def seen(**changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_policies_that_agree_pass_whatever_their_speed() -> None:
-    result = mixed_precision._judged(seen(mixed_float16={"speedup": spread([0.1])}))
+    result = layers.judge_mixed_precision(seen(mixed_float16={"speedup": spread([0.1])}))
     assert result.outcome == "pass"
     assert "float16 0.10 (0.10 to 0.10)" in result.sentence
     assert result.evidence["policies"][1]["largest_difference"] == 0.0
@@ -72,14 +72,14 @@ def test_policies_that_agree_pass_whatever_their_speed() -> None:
     ],
 )
 def test_no_mixed_precision_or_another_result_fails(name: str, change: dict[str, Any], said: str) -> None:
-    result = mixed_precision._judged(seen(**{name: change}))
+    result = layers.judge_mixed_precision(seen(**{name: change}))
     assert result.outcome == "fail"
     assert said in result.sentence
 
 
 def test_bfloat16_has_a_wider_tolerance_than_float16() -> None:
     further = {"losses": [loss * 1.05 for loss in LOSSES]}
-    assert mixed_precision._judged(seen(mixed_bfloat16=further)).outcome == "pass"
+    assert layers.judge_mixed_precision(seen(mixed_bfloat16=further)).outcome == "pass"
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_bfloat16_has_a_wider_tolerance_than_float16() -> None:
     ],
 )
 def test_tensor_cores_by_capability(capability: str, float16: bool, bfloat16: bool) -> None:
-    found = mixed_precision.tensor_cores([{"compute_capability": capability}], "GPU")
+    found = layers.tensor_cores([{"compute_capability": capability}], "GPU")
     assert found == {"float16": float16, "bfloat16": bfloat16}
 
 
@@ -102,7 +102,7 @@ def test_tensor_cores_by_capability(capability: str, float16: bool, bfloat16: bo
     [([], "CPU"), ([{"compute_capability": "9.0"}], "CPU"), ([{"compute_capability": None}], "GPU")],
 )
 def test_without_a_gpu_tensor_cores_are_not_mentioned(found: list[Any], device_type: str) -> None:
-    assert mixed_precision.tensor_cores(found, device_type) == {"float16": None, "bfloat16": None}
+    assert layers.tensor_cores(found, device_type) == {"float16": None, "bfloat16": None}
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_without_a_gpu_tensor_cores_are_not_mentioned(found: list[Any], device_t
     ],
 )
 def test_kernels_for_tensor_cores_are_recognized_by_name(name: str, uses: bool) -> None:
-    assert bool(mixed_precision._TENSOR_CORES.search(name)) is uses
+    assert bool(layers.TENSOR_CORES.search(name)) is uses
 
 
 def test_a_gpu_that_is_too_small_is_not_a_fault(
@@ -126,6 +126,6 @@ def test_a_gpu_that_is_too_small_is_not_a_fault(
     full = ended("ResourceExhaustedError: OOM when allocating tensor", in_tensorflow=True)
     answer = Answer([{"device_type": "GPU"}], full, "")
     monkeypatch.setattr(child, "fresh", lambda *arguments, **settings: answer)
-    result = mixed_precision.CHECK.run(Context(facts))
+    result = layers.mixed_precision.run(Context(facts))
     assert result.outcome == "skip"
     assert "OOM" in result.sentence

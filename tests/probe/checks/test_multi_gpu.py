@@ -56,7 +56,7 @@ def run(
     monkeypatch.setattr(child, "fresh", call)
     size = shared and {"bytes": shared, "free_bytes": shared, "above_docker_default": shared > 64 * MIB}
     monkeypatch.setattr(multi_gpu, "shared_memory", lambda: size)
-    result = multi_gpu.CHECK.run(Context({}, tensorflow=tf))
+    result = multi_gpu.multi_gpu.run(Context({}, tensorflow=tf))
     assert asked == [{0: ("logical CPU", 2), 1: ("logical GPU", 2)}.get(gpus, ("GPU", gpus))]
     return result
 

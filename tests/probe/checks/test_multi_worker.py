@@ -16,8 +16,8 @@ import pytest
 from validator.probe import child, workers
 from validator.probe.check import Context, Result
 from validator.probe.checks import multi_worker
+from validator.probe.checks.multi_worker import batch_of, digest_of
 from validator.probe.child import EXCEPTION, SIGNAL, STOPPED, TIMED_OUT, Answer, Failure
-from validator.probe.joint_training import batch_of, digest_of
 from validator.probe.workers import Settings
 
 from ..test_workers import free_ports
@@ -94,7 +94,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Result]]:
             config = SimpleNamespace(list_physical_devices=lambda kind: gpus, experimental=grow)
             tf = SimpleNamespace(__version__=scripts[rank].tensorflow, config=config)
             with contextlib.suppress(Gone):
-                results[rank] = multi_worker._measured(Settings(addresses, rank, 20.0), tf)
+                results[rank] = multi_worker.train_with(Settings(addresses, rank, 20.0), tf)
 
         monkeypatch.setattr(child, "fresh", call)
         threads = [threading.Thread(target=measure, args=(rank,)) for rank in range(len(scripts))]
@@ -118,21 +118,21 @@ def test_without_a_second_worker_the_check_is_skipped_with_its_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv(workers.WORKERS, raising=False)
-    result = multi_worker.CHECK.run(Context({}))
+    result = multi_worker.multi_worker.run(Context({}))
     assert (result.outcome, result.statement) == ("skip", {"code": "no_other_worker"})
 
 
 def test_wrong_settings_fail_and_say_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(workers.WORKERS, "a:1,b:2")
     monkeypatch.delenv(workers.RANK, raising=False)
-    result = multi_worker.CHECK.run(Context({}))
+    result = multi_worker.multi_worker.run(Context({}))
     assert (result.outcome, codes(result)) == ("fail", ["worker_settings_wrong"])
     assert "VALIDATOR_WORKER_RANK is '', not a number from 0 to 1" in result.sentence
 
 
 def test_no_certificate_requires_it() -> None:
-    assert not multi_worker.CHECK.required
-    assert multi_worker.CHECK.depth == "full"
+    assert not multi_worker.multi_worker.required
+    assert multi_worker.multi_worker.depth == "full"
 
 
 @pytest.mark.parametrize("count", [2, 3])

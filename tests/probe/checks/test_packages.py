@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from validator.probe.check import Context, Result
-from validator.probe.checks import lock_match, packages
+from validator.probe.checks import packages
 from validator.probe.collectors.installed import import_names
 
 TENSORFLOW = """
@@ -62,7 +62,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 def run(facts: dict[str, Any], *added: str) -> Result:
     facts["tensorflow"] = {"version": "2.21.0"}
     facts["environment"]["packages"] = dict.fromkeys(added, "1.0")
-    return packages.CHECK.run(Context(facts, dict.fromkeys(added, "1.0"), added=added))
+    return packages.packages.run(Context(facts, dict.fromkeys(added, "1.0"), added=added))
 
 
 def test_nothing_runs_where_nothing_was_added(facts: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,6 +71,7 @@ def test_nothing_runs_where_nothing_was_added(facts: dict[str, Any], monkeypatch
     assert (result.outcome, result.sentence) == ("pass", "the lock adds no packages to TensorFlow's")
 
 
+@pytest.mark.slow
 def test_packages_that_leave_tensorflow_alone_pass(site: Site, facts: dict[str, Any]) -> None:
     site.add("good", {"good/__init__.py": "import os"})
     site.add("no-modules", {"bin/tool": ""})
@@ -85,6 +86,7 @@ def test_packages_that_leave_tensorflow_alone_pass(site: Site, facts: dict[str, 
     assert (empty["modules"], empty["before"]) == ([], None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [
@@ -110,17 +112,20 @@ def test_an_import_that_fails_is_told_with_its_end(
     assert {problem["package"] for problem in result.problems} == {"odd"}
 
 
+@pytest.mark.slow
 def test_a_package_that_hides_a_gpu_fails(site: Site, facts: dict[str, Any]) -> None:
     site.add("hides", {"hides.py": ""})
     assert run(facts, "hides").sentence == "hides: imported, it leaves TensorFlow 1 of 2 GPUs"
 
 
+@pytest.mark.slow
 def test_the_order_matters(site: Site, facts: dict[str, Any]) -> None:
     site.add("sooner", {"sooner.py": ""})
     result = run(facts, "sooner")
     assert result.sentence == "sooner: imported before TensorFlow, it leaves TensorFlow 1 of 2 GPUs"
 
 
+@pytest.mark.slow
 def test_a_package_that_breaks_tensorflows_import_is_named(site: Site, facts: dict[str, Any]) -> None:
     site.add("breaks", {"breaks.py": ""})
     assert run(facts, "breaks").sentence == (
@@ -129,23 +134,26 @@ def test_a_package_that_breaks_tensorflows_import_is_named(site: Site, facts: di
     )
 
 
+@pytest.mark.slow
 def test_a_package_may_have_the_name_of_the_probes_own(site: Site, facts: dict[str, Any]) -> None:
     site.add("validator", {"validator/__init__.py": "raise ImportError('the right one')"})
     assert run(facts, "validator").sentence == "validator: import validator fails: ImportError: the right one"
 
 
+@pytest.mark.slow
 def test_a_locked_package_that_is_not_installed_fails(site: Site, facts: dict[str, Any]) -> None:
     assert run(facts, "absent").problems == [
         {"code": "locked_package_missing", "severity": "fault", "package": "absent", "locked": "1.0"}
     ]
 
 
+@pytest.mark.slow
 def test_without_a_tensorflow_that_works_there_is_nothing_to_ask(site: Site, facts: dict[str, Any]) -> None:
     (site.path / "tensorflow/__init__.py").write_text("raise ImportError('broken')")
     site.add("good", {"good.py": ""})
     assert run(facts, "good").outcome == "skip"
     facts["tensorflow"] = None
-    assert packages.CHECK.run(Context(facts, {"good": "1.0"}, added=("good",))).outcome == "skip"
+    assert packages.packages.run(Context(facts, {"good": "1.0"}, added=("good",))).outcome == "skip"
 
 
 @pytest.mark.parametrize(
@@ -189,4 +197,4 @@ def test_the_lock_says_what_was_added() -> None:
 """
     names = ["tensorflow", "nvidia-cudnn-cu12", "pip", "pandas", "keras-hub", "nvidia-dali-cuda120", "ours"]
     lock += "".join(f"{name}==1.0\n" for name in (*names, "numpy", "nvidia-cuda-nvcc"))
-    assert lock_match.added(lock) == ["keras-hub", "nvidia-dali-cuda120", "ours", "pandas"]
+    assert packages.added(lock) == ["keras-hub", "nvidia-dali-cuda120", "ours", "pandas"]

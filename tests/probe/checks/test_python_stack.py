@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from validator.probe.check import Context, Result
-from validator.probe.checks import python_stack
+from validator.probe.checks import packages
 from validator.probe.collectors import installed
 
 REQUIRES = {
@@ -65,15 +65,15 @@ FITTING = {
 @pytest.fixture
 def everything_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each package is where its metadata is."""
-    monkeypatch.setattr(python_stack, "_origin", lambda package: f"/site/{package}")
-    monkeypatch.setattr(python_stack, "_beside_metadata", lambda origin, names: True)
+    monkeypatch.setattr(packages, "_origin", lambda package: f"/site/{package}")
+    monkeypatch.setattr(packages, "_beside_metadata", lambda origin, names: True)
 
 
 def run(
-    facts: dict[str, Any], version: str, variables: dict[str, str] | None = None, **packages: Any
+    facts: dict[str, Any], version: str, variables: dict[str, str] | None = None, **others: Any
 ) -> Result:
     """Run the check on a TensorFlow with packages that fit it, except these; None: not installed."""
-    changed = {name.replace("_", "-"): version for name, version in packages.items()}
+    changed = {name.replace("_", "-"): version for name, version in others.items()}
     everything = {"tensorflow": version, **FITTING[version], **changed}
     facts["environment"]["packages"] = {name: found for name, found in everything.items() if found}
     facts["environment"]["variables"] = variables or {}
@@ -83,7 +83,7 @@ def run(
         "directory": "/site/tensorflow",
         "requires": REQUIRES[version],
     }
-    return python_stack.CHECK.run(Context(facts))
+    return packages.python_stack.run(Context(facts))
 
 
 def problems(result: Result) -> list[tuple[str, str]]:
@@ -183,14 +183,14 @@ def test_legacy_keras(facts: dict[str, Any]) -> None:
 
 
 def test_without_tensorflow_it_is_skipped(facts: dict[str, Any]) -> None:
-    assert python_stack.CHECK.run(Context(facts)).outcome == "skip"
+    assert packages.python_stack.run(Context(facts)).outcome == "skip"
 
 
 @pytest.mark.usefixtures("everything_in_place")
 def test_without_metadata_nothing_is_claimed(facts: dict[str, Any]) -> None:
     run(facts, "2.21.0")
     facts["tensorflow"]["requires"] = None
-    assert python_stack.CHECK.run(Context(facts)).outcome == "skip"
+    assert packages.python_stack.run(Context(facts)).outcome == "skip"
 
 
 @pytest.fixture
@@ -222,7 +222,7 @@ def collected(facts: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("site")
 def test_the_installed_tensorflow_is_imported(facts: dict[str, Any]) -> None:
-    result = python_stack.CHECK.run(Context(collected(facts)))
+    result = packages.python_stack.run(Context(collected(facts)))
     assert result.outcome == "pass", result.sentence
 
 
@@ -238,7 +238,7 @@ def test_another_tensorflow_that_comes_first(
         first.mkdir()
         (first / "tensorflow.py").touch()
     monkeypatch.syspath_prepend(str(first))
-    result = python_stack.CHECK.run(Context(collected(facts)))
+    result = packages.python_stack.run(Context(collected(facts)))
     assert result.outcome == "fail"
     assert problems(result) == [("package_shadowed", "tensorflow")]
     assert (
@@ -250,15 +250,17 @@ def test_another_tensorflow_that_comes_first(
 def test_a_missing_package_directory(site: Path, facts: dict[str, Any]) -> None:
     (site / "tensorflow" / "__init__.py").unlink()
     (site / "tensorflow").rmdir()
-    assert problems(python_stack.CHECK.run(Context(collected(facts)))) == [("package_missing", "tensorflow")]
+    assert problems(packages.python_stack.run(Context(collected(facts)))) == [
+        ("package_missing", "tensorflow")
+    ]
 
 
 @pytest.mark.usefixtures("site")
 def test_a_file_in_the_current_directory_is_an_advisory(facts: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "tensorflow").mkdir()  # without __init__.py it shadows nothing
-    assert problems(python_stack.CHECK.run(Context(collected(facts)))) == []
+    assert problems(packages.python_stack.run(Context(collected(facts)))) == []
     (tmp_path / "tensorflow.py").touch()
-    result = python_stack.CHECK.run(Context(collected(facts)))
+    result = packages.python_stack.run(Context(collected(facts)))
     assert result.outcome == "pass"
     assert problems(result) == [("package_shadowed_in_current_directory", "tensorflow")]
 
@@ -270,5 +272,5 @@ def test_packages_from_the_user_site(
     monkeypatch.setattr("site.ENABLE_USER_SITE", True)
     monkeypatch.setattr("site.getusersitepackages", lambda: str(tmp_path / "user"))
     (tmp_path / "user" / "six-1.16.0.dist-info").mkdir(parents=True)
-    result = python_stack.CHECK.run(Context(collected(facts)))
+    result = packages.python_stack.run(Context(collected(facts)))
     assert (result.outcome, problems(result)) == ("pass", [("packages_from_user_site", "six")])

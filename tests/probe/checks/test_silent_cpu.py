@@ -10,7 +10,7 @@ import pytest
 from validator import problems
 from validator.probe import tensorflow_devices
 from validator.probe.check import Context
-from validator.probe.checks import silent_cpu
+from validator.probe.checks import compute
 
 #: The step's operations as TensorFlow names them after it has optimized the graph for a GPU.
 OPS = (
@@ -47,12 +47,16 @@ def seen(**changes: Any) -> dict[str, Any]:
     }
 
 
+def wrong(evidence: dict[str, Any]) -> list[dict[str, Any]]:
+    return compute.judge_silent_cpu(evidence).problems
+
+
 def test_all_witnesses_agree_on_the_gpu() -> None:
-    assert silent_cpu._problems(seen()) == []
+    assert wrong(seen()) == []
 
 
 def test_auxiliary_operations_may_be_on_the_cpu() -> None:
-    assert silent_cpu._problems(seen(placement=placement(_Arg="CPU:0"))) == []
+    assert wrong(seen(placement=placement(_Arg="CPU:0"))) == []
 
 
 @pytest.mark.parametrize(
@@ -74,25 +78,25 @@ def test_auxiliary_operations_may_be_on_the_cpu() -> None:
     ],
 )
 def test_one_witness_against_it_is_enough(change: dict[str, Any], said: str) -> None:
-    (problem,) = silent_cpu._problems(seen(**change))
+    (problem,) = wrong(seen(**change))
     assert problem["severity"] == "fault"
     assert said in problems.sentence(problem)
 
 
 def test_a_cluster_counts_as_its_operations() -> None:
     clustered = [{"op": "_XlaRun", "device": "GPU:0", "count": 1}]
-    assert silent_cpu._problems(seen(placement=clustered, kernels=9)) == []
+    assert wrong(seen(placement=clustered, kernels=9)) == []
     clustered[0]["device"] = "CPU:0"
-    (problem,) = silent_cpu._problems(seen(placement=clustered))
+    (problem,) = wrong(seen(placement=clustered))
     assert problems.sentence(problem) == "_XlaRun ran on CPU:0"
 
 
 def test_without_the_profiler_the_others_decide() -> None:
     blind = {"kernels": None, "gpu_time_s": None, "gpu_time_unknown": {"code": "profiler_saw_nothing"}}
-    assert silent_cpu._problems(seen(**blind)) == []
-    said = problems.sentence(silent_cpu._passed(seen(**blind)))
+    assert wrong(seen(**blind)) == []
+    said = compute.judge_silent_cpu(seen(**blind)).sentence
     assert "its GPU time is unknown: the profiler saw no kernel" in said
-    assert silent_cpu._problems(seen(**blind, placement=placement(MatMul="CPU:0")))
+    assert wrong(seen(**blind, placement=placement(MatMul="CPU:0")))
 
 
 class FakeTensorflow:
@@ -103,7 +107,7 @@ class FakeTensorflow:
 
 
 def test_no_visible_gpu_is_a_failure_and_not_a_skip(gpu_facts: dict[str, Any]) -> None:
-    result = silent_cpu.CHECK.run(Context(gpu_facts, None, FakeTensorflow()))
+    result = compute.silent_cpu.run(Context(gpu_facts, None, FakeTensorflow()))
     assert result.outcome == "fail"
     assert "sees no GPU" in result.sentence
 
@@ -115,7 +119,7 @@ def event(name: str, plane: str = "/device:GPU:0") -> tensorflow_devices.Event:
 def test_copies_and_host_events_are_not_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     recorded = [event("implicit_gemm"), event("MemcpyH2D"), event("MatMul", plane="/host:CPU")]
     monkeypatch.setattr(tensorflow_devices, "record", lambda tf, work: (work(), recorded)[1])
-    found = silent_cpu._kernels(FakeTensorflow(), lambda: None)
+    found = compute.profiled(FakeTensorflow(), lambda: None)
     assert found == {"kernels": 1, "gpu_time_s": 1e-5, "gpu_time_unknown": None}
 
 
@@ -131,7 +135,7 @@ def test_the_steps_are_taken_once_whatever_the_profiler_does(
         raise RuntimeError("CUPTI error: insufficient privileges")
 
     monkeypatch.setattr(tensorflow_devices, "record", record)
-    found = silent_cpu._kernels(FakeTensorflow(), lambda: taken.append(1))
+    found = compute.profiled(FakeTensorflow(), lambda: taken.append(1))
     assert taken == [1]
     assert found["kernels"] is None
     assert "insufficient privileges" in found["gpu_time_unknown"]["message"]
@@ -139,6 +143,6 @@ def test_the_steps_are_taken_once_whatever_the_profiler_does(
 
 def test_a_profiler_that_sees_nothing_is_not_a_witness(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensorflow_devices, "record", lambda tf, work: (work(), [])[1])
-    found = silent_cpu._kernels(FakeTensorflow(), lambda: None)
+    found = compute.profiled(FakeTensorflow(), lambda: None)
     assert found["kernels"] is None
     assert found["gpu_time_unknown"] == {"code": "profiler_saw_nothing"}

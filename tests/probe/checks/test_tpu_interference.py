@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from validator import problems as problems_catalogue
+from validator.probe import table
 from validator.probe.check import Context, Result
-from validator.probe.checks import tpu_interference
+from validator.probe.checks import packages
 from validator.probe.collectors import installed
-from validator.probe.tables import table
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def site(gpu_facts: dict[str, Any], facts: dict[str, Any], tmp_path: Path) -> Pa
 
 def run(facts: dict[str, Any], **found: dict[str, str]) -> Result:
     facts["environment"].update({"variables": {}, "packages": {}, **found})
-    return tpu_interference.CHECK.run(Context(facts))
+    return packages.tpu_interference.run(Context(facts))
 
 
 def problems(result: Result) -> list[tuple[str, str, str]]:

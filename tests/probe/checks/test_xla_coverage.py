@@ -11,8 +11,8 @@ import pytest
 from validator.probe import child
 from validator.probe.check import Context
 from validator.probe.checks import xla_coverage
+from validator.probe.checks.xla_coverage import BY_NAME, CASES, Case
 from validator.probe.child import Answer
-from validator.probe.xla_cases import BY_NAME, CASES
 
 from ..children import ended
 
@@ -44,7 +44,7 @@ class Interpreters:
 
 def run(monkeypatch: pytest.MonkeyPatch, interpreters: Interpreters) -> Any:
     monkeypatch.setattr(child, "fresh", interpreters.call)
-    return xla_coverage.CHECK.run(Context({}, None, NO_GPU))
+    return xla_coverage.xla_coverage.run(Context({}, None, NO_GPU))
 
 
 def test_a_refusal_is_a_fact_and_not_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ def test_nothing_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_interpreter_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "fresh", lambda *arguments, **settings: Answer([], ended("SIGSEGV"), "gone"))
-    result = xla_coverage.CHECK.run(Context({}, None, NO_GPU))
+    result = xla_coverage.xla_coverage.run(Context({}, None, NO_GPU))
     assert result.outcome == "crash"
     assert result.evidence["last_lines"] == ["gone"]
 
@@ -176,11 +176,7 @@ class Tensorflow:
         ),
     ],
 )
-def test_the_outcome_of_a_case(
-    tf: Tensorflow, outcome: str, error: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(xla_coverage, "inputs", lambda tf, case: [])
-    monkeypatch.setattr(xla_coverage, "step", lambda tf, case: None)
-    found = xla_coverage._compile(tf, "matmul")
+def test_the_outcome_of_a_case(tf: Tensorflow, outcome: str, error: str | None) -> None:
+    found = xla_coverage.compile_case(tf, Case("nothing", lambda tf: lambda: None, ()))
     assert (found["outcome"], found["error"]) == (outcome, error)
     assert (found["seconds"] is not None) == (outcome == "compiled")

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from validator.probe import table
 from validator.probe.check import Context, Result
-from validator.probe.checks import xla_toolchain
-from validator.probe.collectors import kernels
-from validator.probe.tables import table
+from validator.probe.checks import libraries
+from validator.probe.collectors.xla import Search
 from validator.problems import CATALOGUE
 
 pytestmark = pytest.mark.service
@@ -47,7 +47,7 @@ def judge(
     tmp_path: Path, *, new: bool = True, preferred: str = "./cuda_sdk_lib", gpus: tuple[str, ...] = ()
 ) -> Result:
     roots = (str(tmp_path / "toolkit"), str(tmp_path / "nvidia" / "cuda_nvcc"))
-    return xla_toolchain.judge(kernels.Search(roots, new), preferred, str(tmp_path / "path"), list(gpus))
+    return libraries.judge_xla_toolchain(Search(roots, new), preferred, str(tmp_path / "path"), list(gpus))
 
 
 def test_the_wheel_is_found(wheel: Path, tmp_path: Path) -> None:
@@ -168,4 +168,4 @@ def test_a_tensorflow_without_the_search_functions(facts: dict[str, Any], tmp_pa
     class TensorFlow:
         __file__ = str(tmp_path / "tensorflow" / "__init__.py")
 
-    assert xla_toolchain.CHECK.run(Context(facts, tensorflow=TensorFlow)).outcome == "error"
+    assert libraries.xla_toolchain.run(Context(facts, tensorflow=TensorFlow)).outcome == "error"

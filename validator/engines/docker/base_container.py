@@ -23,7 +23,7 @@ from ...resources import images_directory
 from ...system import processes
 from ...system.files import full_disk, full_disk_named, says_full_disk
 from ...system.runs import temporary_directory
-from . import ledger
+from . import containers
 from .containers import new_name
 from .endpoint import Endpoint, disk_full, engine_gone
 from .load import load
@@ -197,7 +197,7 @@ class BaseContainer:
                 client.images.get(self._image)
             except ImageNotFound:
                 load(self._endpoint, self._image, self._put)
-        note = ledger.intend(self._endpoint, ledger.CONTAINER, new_name())
+        note = containers.intend(self._endpoint, containers.CONTAINER, new_name())
         # With its default log driver, Docker would also write the byte code to a JSON log.
         try:
             yield [
@@ -218,5 +218,5 @@ class BaseContainer:
             raise
         finally:
             # Usually, the engine has removed it when the program ended.
-            if not ledger.remove_container(client, note):
+            if not containers.remove_container(client, note):
                 note.erase()

@@ -13,8 +13,9 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import docker
 import requests
-from docker.errors import APIError, DockerException, ImageNotFound
+from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.models.containers import Container
 from docker.types import CancellableStream, DeviceRequest, LogConfig
 
@@ -26,7 +27,6 @@ from ...system.files import says_full_disk
 from ...system.runs import Note
 from ..probe_archive import NO_PYTHON, START
 from ..protocol import ProbeRequest
-from . import ledger
 from .endpoint import Endpoint, disk_full, engine_gone
 
 # Find out whether an engine offers GPUs, and request them for a container.
@@ -87,7 +87,7 @@ def run_probe(endpoint: Endpoint, image: str, request: ProbeRequest, progress: P
     ValidatorError if there is no report within the time limit.
     """
     what = f"the probe in {image}"
-    note = ledger.intend(endpoint, ledger.CONTAINER, new_name())
+    note = intend(endpoint, CONTAINER, new_name())
     try:
         container = _create(endpoint, image, request, note)
         container.put_archive("/", _archive(request))
@@ -99,13 +99,13 @@ def run_probe(endpoint: Endpoint, image: str, request: ProbeRequest, progress: P
     except (DockerException, requests.RequestException) as error:
         raise engine_gone(what) from error
     finally:
-        ledger.remove_container(endpoint.client, note)
+        remove_container(endpoint.client, note)
 
 
 def remove_leftovers(endpoint: Endpoint) -> int:
     """Remove the probe containers of runs that were killed. Return how many there were."""
-    found = ledger.leftovers(endpoint, ledger.CONTAINER)
-    return sum(ledger.remove_container(endpoint.client, note) for note in found)
+    found = leftovers(endpoint, CONTAINER)
+    return sum(remove_container(endpoint.client, note) for note in found)
 
 
 def new_name() -> str:
@@ -154,7 +154,7 @@ def _create(endpoint: Endpoint, image: str, request: ProbeRequest, note: Note) -
     except APIError:
         note.erase()
         raise
-    ledger.created(note, str(container.id))
+    created(note, str(container.id))
     return container
 
 
@@ -216,7 +216,11 @@ def _follow(container: Container, request: ProbeRequest, what: str, progress: Pr
         container.start()
         output = _listen(stream, request, what, progress)
     finally:
-        _close(stream)
+        # Ends a pending read. The engine may have closed the stream first; over SSH, the SDK can't close it.
+        with contextlib.suppress(OSError, DockerException):
+            stream.close()
+        # close() shuts the socket down but leaks its descriptor (docker 7.2). No public method releases it.
+        stream._response.close()  # type: ignore[attr-defined]
     if output.overflow:
         raise ValidatorError(f"{what} wrote more than {_LARGEST_REPORT // 2**20} MB, which can't be a report")
     status = _exit_status(container, what)
@@ -233,14 +237,6 @@ def _follow(container: Container, request: ProbeRequest, what: str, progress: Pr
         last = next((line for line in reversed(output.stderr) if line.strip()), "no message")
         raise ValidatorError(f"{what} exited with status {status} without a report: {last}")
     return bytes(output.stdout)
-
-
-def _close(stream: CancellableStream[Frame]) -> None:
-    # Ends a pending read. The engine may have closed the stream first; over SSH, the SDK can't close it.
-    with contextlib.suppress(OSError, DockerException):
-        stream.close()
-    # close() shuts the socket down but leaks its descriptor (docker 7.2), and no public method releases it.
-    stream._response.close()  # type: ignore[attr-defined]
 
 
 def _listen(
@@ -286,3 +282,70 @@ def _explain(what: str, reason: str) -> ValidatorError:
             f"{what}: the image has no /bin/sh, which the probe needs", hint="choose an image with a shell"
         )
     return ValidatorError(f"{what} could not be started: {' '.join(reason.split())[:400]}")
+
+
+# Note what this machine's runs create in an engine, before it is created, in the notes of `system.runs`.
+#
+# Only containers and names of images that have a note are ever removed. A label, a name or an image does not
+# prove who created something: anybody can copy them.
+
+
+CONTAINER, LOADING = "container", "loading"
+#: Seconds that an engine may take to create a container, even if nobody waits for it any more.
+_CREATION_LIMIT_S = 600.0
+
+
+def intend(endpoint: Endpoint, kind: str, name: str) -> Note:
+    """Note that something will be created under this name, which nothing else has.
+
+    Raises MissingError if the note can't be written.
+    """
+    return runs.current().note(kind, engine=_engine(endpoint), name=name)
+
+
+def leftovers(endpoint: Endpoint, kind: str) -> list[Note]:
+    """Return the notes of runs that were killed, about this engine."""
+    return [
+        note
+        for note in runs.current().inherited(kind)
+        if note.content.get("engine") == _engine(endpoint) and "name" in note.content
+    ]
+
+
+def created(note: Note, container: str) -> None:
+    """Note the engine's id of a container. Call this before starting it."""
+    note.write(container=container)
+
+
+def remove_container(client: docker.DockerClient, note: Note) -> bool:
+    """Remove a container, running or not, with its volumes. Return True if it was there.
+
+    If the engine does not respond, the note stays for the next run.
+    """
+    identifier = note.content.get("container")
+    try:
+        client.api.remove_container(identifier or note.content["name"], force=True, v=True)
+    except NotFound:
+        if identifier is not None or note.age_s > _CREATION_LIMIT_S:
+            note.erase()
+        return False
+    except (DockerException, requests.RequestException):
+        return False
+    note.erase()
+    return True
+
+
+def remove_image_name(client: docker.DockerClient, note: Note) -> None:
+    """Remove the name of an image. If the engine does not respond, the note stays for the next run."""
+    try:
+        client.images.remove(note.content["name"], noprune=False)
+    except ImageNotFound:
+        pass
+    except (DockerException, requests.RequestException):
+        return
+    note.erase()
+
+
+def _engine(endpoint: Endpoint) -> str:
+    """Return the engine's own id, however it is reached, or its address if it has no id."""
+    return str(endpoint.info.get("ID") or endpoint.client.api.base_url)

@@ -18,8 +18,9 @@ from ...assemble import image_names
 from ...assemble.image import ImageMaker
 from ...assemble.progress import Progress
 from ...errors import BuildError
+from ...model.lock import Lock
 from ...model.measurement import Outside, Unread
-from ...model.spec import ImageSpec, Lock
+from ...model.spec import ImageSpec
 from ..host_reading import read_host
 from ..protocol import Built, ProbeRequest
 from . import containers

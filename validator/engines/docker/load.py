@@ -28,7 +28,7 @@ from ...errors import ValidatorError
 from ...system import runs
 from ...system.files import cache_directory, full_disk_named, says_full_disk, writing
 from ...system.pools import BLOCK, Abandoned, CutError, Pipe
-from . import ledger
+from . import containers
 from .endpoint import Endpoint, disk_full, engine_gone
 from .images import list_images
 
@@ -53,8 +53,8 @@ def load(endpoint: Endpoint, reference: str, send: Callable[[Destination], T]) -
     to be missing that the engine seemed to have.
     Raises MissingError if the engine stops responding or its disk is full; the name is then unchanged.
     """
-    for note in ledger.leftovers(endpoint, ledger.LOADING):
-        ledger.remove_image_name(endpoint.client, note)
+    for note in containers.leftovers(endpoint, containers.LOADING):
+        containers.remove_image_name(endpoint.client, note)
     if endpoint.has_image_store:
         try:
             with _Loading(endpoint, reference, _diff_ids(endpoint, reference)) as loading:
@@ -87,7 +87,7 @@ class _Loading:
         # An image that can't be unpacked keeps its name with containerd's image store, so the engine gets
         # the image under this name first.
         self._name = f"{PROJECT}:loading-{secrets.token_hex(8)}"
-        self._note = ledger.intend(endpoint, ledger.LOADING, self._name)
+        self._note = containers.intend(endpoint, containers.LOADING, self._name)
 
     def __enter__(self) -> _Loading:
         self._thread.start()
@@ -99,7 +99,7 @@ class _Loading:
         if self._thread.is_alive():
             self._pipe.cut()
         self._thread.join()
-        ledger.remove_image_name(self._client, self._note)
+        containers.remove_image_name(self._client, self._note)
 
     def has(self, blob: Encoded) -> bool:
         """Return True if the engine seems to have a layer."""

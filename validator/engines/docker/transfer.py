@@ -52,7 +52,10 @@ def pull(docker: str, reference: str, progress: Progress, answers: Callable[[], 
         if pause is None or not is_temporary:
             raise error
         progress(f"retrying in {pause:.0f} s: {error}")
-        _wait(pause)
+        deadline = time.monotonic() + pause
+        while time.monotonic() < deadline:
+            processes.check_stopping()
+            time.sleep(0.1)
 
 
 def _explain(reference: str, said: str, answers: Callable[[], bool]) -> tuple[ValidatorError, bool]:
@@ -93,10 +96,3 @@ class _Layers:
             if _LAYER_DONE.search(line):
                 self._done.add(match[1])
             self._progress(f"{len(self._done)} of {len(self._seen)} layers")
-
-
-def _wait(seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        processes.check_stopping()
-        time.sleep(0.1)

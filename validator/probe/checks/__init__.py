@@ -1,78 +1,37 @@
-"""The checks: one module each, holding one `CHECK`."""
+"""The checks. A module holds a family of them: each is a function with the decorator `check`."""
 
-from typing import Tuple
+from __future__ import annotations
 
-from ..check import Check
+from ..check import END, FULL, HOST, OWN, QUICK, TENSORFLOW, Check
 from . import (
-    attention,
-    auto_clustering,
-    compute_capability,
-    cuda_libraries,
-    cudnn_load,
-    cudnn_rnn,
-    data_feed,
-    driver,
-    embedding,
+    compute,
+    data,
+    devices,
     environment,
-    gpu_compute,
-    gpu_device_nodes,
-    gpu_health,
-    gpu_visible,
-    input_pipeline,
-    keras_jit,
-    library_conflicts,
-    lock_match,
+    layers,
+    libraries,
     memory,
-    mixed_precision,
     multi_gpu,
     multi_worker,
     packages,
-    python_stack,
-    save_load,
-    silent_cpu,
-    tensorflow_build,
-    tpu_interference,
-    xla_convolution,
+    speed,
     xla_coverage,
-    xla_speedup,
-    xla_toolchain,
-    xla_train_step,
+    xla_programs,
 )
 
-#: In the order in which they run within their stage.
-CHECKS: Tuple[Check, ...] = (
-    driver.CHECK,
-    gpu_device_nodes.CHECK,
-    environment.CHECK,
-    python_stack.CHECK,
-    tpu_interference.CHECK,
-    lock_match.CHECK,
-    cuda_libraries.CHECK,
-    cudnn_load.CHECK,
-    library_conflicts.CHECK,
-    compute_capability.CHECK,
-    tensorflow_build.CHECK,
-    xla_toolchain.CHECK,
-    gpu_visible.CHECK,
-    gpu_compute.CHECK,
-    xla_train_step.CHECK,
-    silent_cpu.CHECK,
-    xla_convolution.CHECK,
-    keras_jit.CHECK,
-    attention.CHECK,
-    embedding.CHECK,
-    cudnn_rnn.CHECK,
-    data_feed.CHECK,
-    save_load.CHECK,
-    # The first measurement, because the other workers wait for this one.
-    multi_worker.CHECK,
-    auto_clustering.CHECK,
-    xla_coverage.CHECK,
-    xla_speedup.CHECK,
-    mixed_precision.CHECK,
-    memory.CHECK,
-    multi_gpu.CHECK,
-    input_pipeline.CHECK,
-    packages.CHECK,
-    gpu_health.CHECK,
+#: Families come in this order, and the checks of one in the order of its module.
+_FAMILIES = (
+    *(devices, environment, packages, libraries),
+    # Its check is the first measurement, because the other workers wait for this one.
+    multi_worker,
+    *(compute, xla_programs, xla_coverage, speed, layers, memory, multi_gpu, data),
+)
+_STAGES, _DEPTHS = (HOST, TENSORFLOW, OWN, END), (QUICK, FULL)
+
+#: In the order in which they run: by stage; within it, first those that a verdict needs.
+CHECKS: tuple[Check, ...] = tuple(
+    sorted(
+        (value for family in _FAMILIES for value in vars(family).values() if isinstance(value, Check)),
+        key=lambda check: (_STAGES.index(check.stage), _DEPTHS.index(check.depth)),
+    )
 )

@@ -6,22 +6,25 @@ something here, and an advisory when it would break something elsewhere, costs t
 lines.
 """
 
+from __future__ import annotations
+
 import os
 import re
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from collections.abc import Iterator
+from typing import Any, Callable
 
 from ...problems import ADVISORY, FAULT, problem, statement
-from ..check import HOST, Check, Context, Result, gpu_count, judged
+from .. import table
+from ..check import HOST, Context, Result, check, gpu_count, judged
 from ..collectors import installed
-from ..collectors.kernels import JIT, coverage
-from ..tables import table
-from ..xla_flags import Flags, parse, unknown_flags
-from .cuda_libraries import too_old
+from ..collectors.kernels import JIT, Coverage, coverage
+from ..collectors.xla import parse, unknown_flags
+from .libraries import too_old
 
 #: Characters of a value in the report, and entries of a list.
 _VALUE_LIMIT, _ENTRIES = 2000, 200
-Facts = Dict[str, Any]
-Problems = Iterator[Dict[str, Any]]
+Facts = dict[str, Any]
+Problems = Iterator[dict[str, Any]]
 
 #: Results of `cuInit` where a cuda-compat library doesn't fit the machine (CUDA Driver API).
 _COMPAT_ERRORS = (803, 804)
@@ -86,33 +89,26 @@ def requirement_disabled(value: str, facts: Facts) -> Problems:
 def ptx_jit_forced(value: str, facts: Facts) -> Problems:
     """Find GPUs without PTX: a wheel has it only for its newest compute capability, which older GPUs can't
     run."""
-    if value != "1":
-        return
-    stranded = [gpu for gpu, found in _coverage(facts) if found and not found.has_ptx]
-    yield problem("ptx_jit_forced", FAULT if stranded else ADVISORY, gpus=_named(stranded))
+    if value == "1":
+        stranded = _gpus(facts, lambda found: not found.has_ptx)
+        yield problem("ptx_jit_forced", FAULT if stranded else ADVISORY, gpus=stranded)
 
 
 def ptx_jit_disabled(value: str, facts: Facts) -> Problems:
     """Find GPUs for which the wheel holds kernels only as PTX."""
-    if value != "1":
-        return
-    stranded = [gpu for gpu, found in _coverage(facts) if found and found.kernels == JIT]
-    yield problem("ptx_jit_disabled", FAULT if stranded else ADVISORY, gpus=_named(stranded))
+    if value == "1":
+        stranded = _gpus(facts, lambda found: found.kernels == JIT)
+        yield problem("ptx_jit_disabled", FAULT if stranded else ADVISORY, gpus=stranded)
 
 
-def _coverage(facts: Facts) -> List[Tuple[Dict[str, Any], Any]]:
-    tensorflow = facts["tensorflow"]
-    if tensorflow is None:
-        return []
-    return [
-        (gpu, coverage(tensorflow["version"], tensorflow["build"], gpu["compute_capability"]))
-        for gpu in facts["host"]["gpus"]
-        if gpu["compute_capability"]
-    ]
-
-
-def _named(gpus: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    named = {(str(gpu["name"]), gpu["compute_capability"]) for gpu in gpus}
+def _gpus(facts: Facts, stranded: Callable[[Coverage], bool]) -> list[dict[str, Any]]:
+    """Return the kinds of GPUs that the installed TensorFlow's kernels reach in the given way."""
+    named, tensorflow = set(), facts["tensorflow"]
+    for gpu in facts["host"]["gpus"] if tensorflow else []:
+        if gpu["compute_capability"]:
+            found = coverage(tensorflow["version"], tensorflow["build"], gpu["compute_capability"])
+            if found and stranded(found):
+                named.add((str(gpu["name"]), gpu["compute_capability"]))
     return [{"name": name, "compute_capability": capability} for name, capability in sorted(named)]
 
 
@@ -170,9 +166,9 @@ def keras_backend(value: str, facts: Facts) -> Problems:
 
 def xla_flags(value: str, facts: Facts) -> Problems:
     """Judge flags of XLA itself."""
-    read = parse(value)
-    yield from _flag_problems(_XLA_FLAGS, read, "xla_", facts)
-    directory = read.value("xla_gpu_cuda_data_dir")
+    codes = ("xla_flags_file_name", "xla_flags_from_file", "xla_flags_unknown_flag")
+    yield from _flag_problems(codes, value, "xla_", facts)
+    directory = parse(value).value("xla_gpu_cuda_data_dir")
     if directory is None:
         return
     if not os.path.isdir(directory):
@@ -183,8 +179,9 @@ def xla_flags(value: str, facts: Facts) -> Problems:
 
 def tf_xla_flags(value: str, facts: Facts) -> Problems:
     """Judge flags of TensorFlow's bridge to XLA."""
+    codes = ("tf_xla_flags_file_name", "tf_xla_flags_from_file", "tf_xla_flags_unknown_flag")
+    yield from _flag_problems(codes, value, "tf_xla_", facts)
     read = parse(value)
-    yield from _flag_problems(_TF_XLA_FLAGS, read, "tf_xla_", facts)
     level = read.value("tf_xla_auto_jit")
     if level is not None and not re.fullmatch(r"-?\d+|fusible|single-gpu\(-?\d+\)", level):
         yield problem("tf_xla_auto_jit_unread", level=level)
@@ -193,13 +190,10 @@ def tf_xla_flags(value: str, facts: Facts) -> Problems:
         yield problem("xla_devices_retired")
 
 
-#: Codes for a missing file, flags from a file, and an unknown flag.
-_XLA_FLAGS = ("xla_flags_file_name", "xla_flags_from_file", "xla_flags_unknown_flag")
-_TF_XLA_FLAGS = ("tf_xla_flags_file_name", "tf_xla_flags_from_file", "tf_xla_flags_unknown_flag")
-
-
-def _flag_problems(codes: Tuple[str, str, str], read: Flags, prefix: str, facts: Facts) -> Problems:
+def _flag_problems(codes: tuple[str, str, str], value: str, prefix: str, facts: Facts) -> Problems:
+    """Judge flags. codes: for a missing file, flags from a file, and an unknown flag."""
     missing, from_file, unknown = codes
+    read = parse(value)
     if read.missing:
         yield problem(missing)
     elif read.file is not None:
@@ -222,80 +216,50 @@ def library_path(value: str, facts: Facts) -> Problems:
         elif holds_driver and "compat" in parts:
             refused = there and cuda.get("code") in _COMPAT_ERRORS
             yield problem("compat_on_library_path", FAULT if refused else ADVISORY, directory=directory)
-    yield from _old_cudnn(directories, facts)
-
-
-def _old_cudnn(directories: List[str], facts: Facts) -> Problems:
-    tensorflow = facts["tensorflow"]
-    wheels = tensorflow["built_with"] if tensorflow else {}
+    wheels = facts["tensorflow"]["built_with"] if facts["tensorflow"] else {}
     floor = next((version for name, version in wheels.items() if name.startswith("nvidia-cudnn-cu")), None)
-    if floor is None:
-        return
-    soname = f"libcudnn.so.{floor.partition('.')[0]}"
-    first = next(iter(installed.copies(soname, directories, (), {})), None)
-    if first is None or first.found_by != installed.LIBRARY_PATH:
-        return
-    version = installed.version_of(first.path, soname)
-    if too_old(version, floor):
-        yield problem("old_cudnn_on_library_path", path=first.path, version=version, built_with=floor)
+    if floor is not None:
+        soname = f"libcudnn.so.{floor.partition('.')[0]}"
+        first = next(iter(installed.copies(soname, directories, (), {})), None)
+        if first is not None and first.found_by == installed.LIBRARY_PATH:
+            version = installed.version_of(first.path, soname)
+            if too_old(version, floor):
+                yield problem("old_cudnn_on_library_path", path=first.path, version=version, built_with=floor)
 
 
 #: The rules, by the name in the table.
-RULES: Dict[str, Callable[[str, Facts], Problems]] = {
-    function.__name__: function
-    for function in (
-        cache_path,
-        container_devices,
-        driver_capabilities,
-        keras_backend,
-        library_path,
-        log_level,
-        min_multiprocessors,
-        number,
-        ptx_jit_disabled,
-        ptx_jit_forced,
-        requirement_disabled,
-        tf_xla_flags,
-        visible_devices,
-        xla_flags,
+RULES: dict[str, Callable[[str, Facts], Problems]] = {
+    rule.__name__: rule
+    for rule in (
+        *(cache_path, container_devices, driver_capabilities, keras_backend, library_path, log_level),
+        *(min_multiprocessors, number, ptx_jit_disabled, ptx_jit_forced, requirement_disabled),
+        *(tf_xla_flags, visible_devices, xla_flags),
     )
 }
 
 
-def problems(row: Dict[str, Any], value: str, facts: Facts) -> Problems:
+def problems(row: dict[str, Any], value: str, facts: Facts) -> Problems:
     """Yield what is wrong with the value of the variable that a row of the table describes."""
     if "accepts" in row and value not in row["accepts"]:
         yield problem(row["otherwise"])
-    notice: Optional[Dict[str, Any]] = row.get("notice")
+    notice: dict[str, Any] | None = row.get("notice")
     if notice is not None and value in notice["values"]:
         yield problem(notice["code"])
     if "rule" in row:
         yield from RULES[row["rule"]](value, facts)
 
 
-def _run(context: Context) -> Result:
+@check("Does a variable hide the GPU, or break XLA, Keras or the loader?", HOST, limit_s=60)
+def environment(context: Context) -> Result:
     variables = context.facts["environment"]["variables"]
     rows = {row["name"]: row for row in table("variables")["variables"]}
     known = {name: value[:_VALUE_LIMIT] for name, value in sorted(variables.items()) if name in rows}
-    evidence = {
-        "variables": [
-            {"name": name, "value": value, "kind": rows[name]["kind"]} for name, value in known.items()
-        ][:_ENTRIES],
-        "others": sorted(name for name in variables if name not in rows)[:_ENTRIES],
-    }
+    described = [{"name": name, "value": value, "kind": rows[name]["kind"]} for name, value in known.items()]
+    others = sorted(name for name in variables if name not in rows)
     found = [
         {**entry, "variable": name, "value": value}
         for name, value in known.items()
         for entry in problems(rows[name], variables[name], context.facts)
     ]
-    harmless = statement("variables_harmless", count=len(known))
-    return judged(found, lambda: harmless if known else statement("variables_unset"), evidence)
-
-
-CHECK = Check(
-    id="environment",
-    title="Does a variable hide the GPU, or break XLA, Keras or the loader?",
-    stage=HOST,
-    run=_run,
-    limit_s=60,
-)
+    passed = statement("variables_harmless", count=len(known)) if known else statement("variables_unset")
+    return judged(found, lambda: passed, {"variables": described[:_ENTRIES], "others": others[:_ENTRIES]})

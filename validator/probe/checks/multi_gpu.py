@@ -5,20 +5,22 @@ run the same code of `tf.distribute`, and the evidence shows the result. NCCL re
 on one device, so the replicas are then reduced on one of them.
 """
 
+from __future__ import annotations
+
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any
 
 from ...problems import problem, statement
 from .. import child, training
-from ..check import FULL, PASS, SKIP, TENSORFLOW, Check, Context, Result, judged
+from ..check import FULL, PASS, SKIP, TENSORFLOW, Context, Result, check, judged
 from ..comparison import precision, tolerance
-from ..speed import spread
 from ..tensorflow_devices import gpus
+from .speed import spread
 
 _MIB = 1 << 20
-_SHARED = "/dev/shm"
 #: The size that Docker gives it by default. NCCL exchanges data through it wherever GPUs can't reach each
 #: other directly (NCCL documentation, "Troubleshooting", shared memory).
 DOCKER_DEFAULT = 64 * _MIB
@@ -33,80 +35,61 @@ _ROUNDINGS = 2 * 4 * 2
 _LENGTH, _REDUCTIONS = 4 * _MIB, 5
 #: MiB for each of two logical GPUs on one card.
 _LOGICAL_GPU = 1024
-_LIMIT_S = 240.0
 
 
-def _run(context: Context) -> Result:
+@check(
+    "Do NCCL's reductions work, and do several GPUs train with the same results as one?",
+    TENSORFLOW,
+    limit_s=270,
+    required=False,
+    depth=FULL,
+)
+def multi_gpu(context: Context) -> Result:
     found = len(gpus(context.tensorflow))
     kind = "GPU" if found >= 2 else "logical GPU" if found else "logical CPU"
     count = found if found >= 2 else 2
-    evidence: Dict[str, Any] = {
+    shared = shared_memory()
+    evidence: dict[str, Any] = {
         "device_type": "CPU" if kind == "logical CPU" else "GPU",
         "gpus": found,
         "devices": {"count": count, "kind": kind},
-        "shared_memory": shared_memory(),
+        "shared_memory": shared,
         "all_reduce": None,
         "step": None,
     }
-    answer = child.fresh(_mirror, kind, count, limit_s=_LIMIT_S)
+    answer = child.fresh(_mirror, kind, count, limit_s=240.0)
     for value in answer.values:
         evidence.update(value)
-    advisories = _small_shared_memory(evidence)
+    advisories = []
+    if found >= 2 and not (shared and shared["above_docker_default"]):
+        # NCCL's own error doesn't always say so.
+        advisories = [problem("shared_memory_small", bytes=shared["bytes"] if shared else None)]
     if answer.failure is not None:
         broken = child.broken_off("distribution", answer, evidence)
         return replace(broken, problems=[*broken.problems, *advisories])
-    devices = _named(evidence["devices"])
-    result = judged(
-        _problems(evidence) + advisories, lambda: statement("gpus_agree", devices=devices), evidence
-    )
+    devices = f"{count} {kind}s"
+    problems = _problems(evidence, devices) + advisories
+    result = judged(problems, lambda: statement("gpus_agree", devices=devices), evidence)
     if result.outcome == PASS and found < 2:
         few = statement("logical_devices_agree", found=found, devices=devices)
         return replace(result, outcome=SKIP, statement=few)
     return result
 
 
-def _named(devices: Dict[str, Any]) -> str:
-    """Return a name such as `2 logical CPUs`."""
-    return f"{devices['count']} {devices['kind']}s"
-
-
-def shared_memory(path: str = _SHARED) -> Optional[Dict[str, Any]]:
+def shared_memory(path: str = "/dev/shm") -> dict[str, Any] | None:
     """Return the size of `/dev/shm` and how much of it is free; None where there is none."""
     try:
         system = os.statvfs(path)
     except OSError:
         return None
     size = system.f_blocks * system.f_frsize
-    return {
-        "bytes": size,
-        "free_bytes": system.f_bavail * system.f_frsize,
-        "above_docker_default": size > DOCKER_DEFAULT,
-    }
+    free = system.f_bavail * system.f_frsize
+    return {"bytes": size, "free_bytes": free, "above_docker_default": size > DOCKER_DEFAULT}
 
 
-def _small_shared_memory(evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
-    """Return the advisory that /dev/shm is small; NCCL's own error doesn't always say so."""
-    shared = evidence["shared_memory"]
-    if evidence["gpus"] < 2 or (shared and shared["above_docker_default"]):
-        return []
-    return [problem("shared_memory_small", bytes=shared["bytes"] if shared else None)]
-
-
-def _mirror(tf: Any, kind: str, count: int) -> Iterator[Dict[str, Any]]:
+def _mirror(tf: Any, kind: str, count: int) -> Iterator[dict[str, Any]]:
     """Reduce over all devices, then train with the strategy and on a single device. Runs in a fresh
     interpreter."""
-    devices = _devices(tf, kind, count)
-    operations = tf.distribute.NcclAllReduce() if kind == "GPU" else tf.distribute.ReductionToOneDevice()
-    strategy = tf.distribute.MirroredStrategy(devices, cross_device_ops=operations)
-    name = type(operations).__name__
-    yield {"all_reduce": {"implementation": name, **_reduce(tf, strategy)}}
-    single = _train(tf, tf.distribute.OneDeviceStrategy(devices[0]), count)
-    mirrored = _train(tf, strategy, count)
-    allowed = tolerance(precision(tf), _ROUNDINGS, count * _EXAMPLES, sums_only=True)
-    yield {"step": {**_compared(single, mirrored, strategy.num_replicas_in_sync), "tolerance": allowed}}
-
-
-def _devices(tf: Any, kind: str, count: int) -> List[str]:
     device_type = kind.split()[-1]
     physical = tf.config.list_physical_devices(device_type)
     if kind == "GPU":
@@ -116,10 +99,30 @@ def _devices(tf: Any, kind: str, count: int) -> List[str]:
         limit = _LOGICAL_GPU if device_type == "GPU" else None
         one = tf.config.LogicalDeviceConfiguration(memory_limit=limit)
         tf.config.set_logical_device_configuration(physical[0], [one] * count)
-    return [device.name for device in tf.config.list_logical_devices(device_type)][:count]
+    devices = [device.name for device in tf.config.list_logical_devices(device_type)][:count]
+    operations = tf.distribute.NcclAllReduce() if kind == "GPU" else tf.distribute.ReductionToOneDevice()
+    strategy = tf.distribute.MirroredStrategy(devices, cross_device_ops=operations)
+    name = type(operations).__name__
+    yield {"all_reduce": {"implementation": name, **_reduce(tf, strategy)}}
+    losses_single, alone = _train(tf, tf.distribute.OneDeviceStrategy(devices[0]), count)
+    losses, copies = _train(tf, strategy, count)
+    by_loss = max(abs(a - b) / max(abs(a), 1e-6) for a, b in zip(losses_single, losses))
+    by_weight = max(
+        training.largest_share(copy, each[0]) for each, many in zip(alone, copies) for copy in many
+    )
+    step = {
+        "replicas": strategy.num_replicas_in_sync,
+        "losses": losses,
+        "losses_single": losses_single,
+        "largest_difference": by_loss,
+        "largest_weight_difference": by_weight,
+        "replicas_equal": all((copy == many[0]).all().item() for many in copies for copy in many),
+        "tolerance": tolerance(precision(tf), _ROUNDINGS, count * _EXAMPLES, sums_only=True),
+    }
+    yield {"step": step}
 
 
-def _reduce(tf: Any, strategy: Any) -> Dict[str, Any]:
+def _reduce(tf: Any, strategy: Any) -> dict[str, Any]:
     """Sum a long vector of `replica + 1` over the replicas, which is exact in float32."""
     replicas = strategy.num_replicas_in_sync
 
@@ -146,36 +149,23 @@ def _reduce(tf: Any, strategy: Any) -> Dict[str, Any]:
     }
 
 
-def _train(tf: Any, strategy: Any, count: int) -> Tuple[List[float], List[List[Any]]]:
+def _train(tf: Any, strategy: Any, count: int) -> tuple[list[float], list[list[Any]]]:
     """Return the losses, and the weights on each replica, from the same start and the same global batch."""
     examples = _EXAMPLES * count
     labels = tf.range(examples, dtype=tf.int32) % _CLASSES
     prototypes = tf.random.stateless_normal((_CLASSES, _FEATURES), seed=(1, 0))
-    features = tf.gather(prototypes, labels) + 0.1 * tf.random.stateless_normal(
-        (examples, _FEATURES), seed=(2, 0)
-    )
-    share = examples // strategy.num_replicas_in_sync
-
-    def part(whole: Any) -> Any:
-        return strategy.experimental_distribute_values_from_function(
-            lambda replica: whole[replica.replica_id_in_sync_group * share :][:share]
-        )
-
-    with strategy.scope():
-        weights = [
-            tf.Variable(
-                0.1 * tf.random.stateless_normal(shape, seed=(3, number)),
-                aggregation=tf.VariableAggregation.SUM,
-            )
-            for number, shape in enumerate(((_FEATURES, _HIDDEN), (_HIDDEN, _CLASSES)))
-        ]
+    noise = tf.random.stateless_normal((examples, _FEATURES), seed=(2, 0))
+    features = tf.gather(prototypes, labels) + 0.1 * noise
+    shapes = ((_FEATURES, _HIDDEN), (_HIDDEN, _CLASSES))
+    starts = [
+        0.1 * tf.random.stateless_normal(shape, seed=(3, number)) for number, shape in enumerate(shapes)
+    ]
+    weights = training.shared_weights(tf, strategy, starts)
 
     def on_each(inputs: Any, wanted: Any) -> Any:
-        with tf.GradientTape() as tape:
-            logits = tf.linalg.matmul(tf.nn.relu(tf.linalg.matmul(inputs, weights[0])), weights[1])
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=wanted, logits=logits)
-            loss = tf.reduce_sum(losses) / examples
-        for weight, gradient in zip(weights, tape.gradient(loss, weights)):
+        values = [tf.identity(weight) for weight in weights]
+        loss, gradients = training.two_layers(tf, inputs, wanted, values, examples)
+        for weight, gradient in zip(weights, gradients):
             # They are summed over the replicas, as the variable's aggregation says.
             weight.assign_sub(_LEARNING_RATE * gradient)
         return loss
@@ -185,55 +175,27 @@ def _train(tf: Any, strategy: Any, count: int) -> Tuple[List[float], List[List[A
         return strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
 
     step = tf.function(on_all, autograph=False)
-    inputs, wanted = part(features), part(labels)
+    inputs, wanted = (training.shares(strategy, whole, examples) for whole in (features, labels))
     losses = [float(step(inputs, wanted)) for _ in range(_STEPS)]
     return losses, [[copy.numpy() for copy in strategy.experimental_local_results(w)] for w in weights]
 
 
-def _compared(single: Any, mirrored: Any, replicas: int) -> Dict[str, Any]:
-    (losses, alone), (mirrored_losses, copies) = single, mirrored
-    by_loss = max(abs(a - b) / max(abs(a), 1e-6) for a, b in zip(losses, mirrored_losses))
-    by_weight = max(
-        float(abs(copy - one[0]).max() / abs(one[0]).max())
-        for one, each in zip(alone, copies)
-        for copy in each
-    )
-    return {
-        "replicas": replicas,
-        "losses": mirrored_losses,
-        "losses_single": losses,
-        "largest_difference": by_loss,
-        "largest_weight_difference": by_weight,
-        "replicas_equal": all((copy == each[0]).all().item() for each in copies for copy in each),
-    }
-
-
-def _problems(evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
-    reduced, step, devices = evidence["all_reduce"], evidence["step"], _named(evidence["devices"])
-    found = []
+def _problems(evidence: dict[str, Any], devices: str) -> list[dict[str, Any]]:
+    reduced, step = evidence["all_reduce"], evidence["step"]
+    problems = []
     if reduced["wrong"]:
         told = {name: reduced[name] for name in ("wrong", "implementation")}
-        found.append(problem("sums_wrong", devices=devices, **told))
+        problems.append(problem("sums_wrong", devices=devices, **told))
     if evidence["gpus"] >= 2 and not reduced["nccl_operations"]:
-        found.append(problem("nccl_not_used", devices=devices))
+        problems.append(problem("nccl_not_used", devices=devices))
     wanted = evidence["devices"]["count"]
     if not reduced["replicas"] == step["replicas"] == wanted:
-        found.append(problem("replicas_missing", replicas=step["replicas"], wanted=wanted, devices=devices))
-    found += training.losses_differ("single_device", step, f"MirroredStrategy on {devices}")
+        counts = {"replicas": step["replicas"], "wanted": wanted}
+        problems.append(problem("replicas_missing", **counts, devices=devices))
+    problems += training.losses_differ("single_device", step, f"MirroredStrategy on {devices}")
     weights = step["largest_weight_difference"]
     if not weights <= step["tolerance"]:
-        found.append(problem("weights_differ", difference=weights, devices=devices))
+        problems.append(problem("weights_differ", difference=weights, devices=devices))
     if not step["replicas_equal"]:
-        found.append(problem("replicas_differ", devices=devices))
-    return found + training.not_falling(step["losses"], f"MirroredStrategy on {devices}")
-
-
-CHECK = Check(
-    id="multi_gpu",
-    title="Do NCCL's reductions work, and do several GPUs train with the same results as one?",
-    stage=TENSORFLOW,
-    run=_run,
-    limit_s=270,
-    required=False,
-    depth=FULL,
-)
+        problems.append(problem("replicas_differ", devices=devices))
+    return problems + training.not_falling(step["losses"], f"MirroredStrategy on {devices}")

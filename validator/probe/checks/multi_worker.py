@@ -9,21 +9,29 @@ second machine, on the network between the two and on whoever starts them; most 
 second worker the check is skipped.
 """
 
+from __future__ import annotations
+
+import hashlib
 import json
 import os
+import random
 import re
+import struct
 import time
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from collections.abc import Iterator
+from typing import Any
 
 from ...problems import problem, statement
 from .. import child, training, workers
-from ..check import FAIL, FULL, TENSORFLOW, Check, Context, Result, judged, skipped
+from ..check import FAIL, FULL, TENSORFLOW, Context, Result, check, judged, skipped
 from ..child import EXCEPTION, SIGNAL, STOPPED, TIMED_OUT, Answer, Failure
-from ..joint_training import END, EXAMPLES, STAGES, START, batch_of, digest_of, train
+from ..comparison import precision, tolerance
 from ..tensorflow_devices import gpus
 from ..workers import Group, Peer, Settings
 
-Problems = List[Dict[str, Any]]
+Problems = list[dict[str, Any]]
+#: How far a worker is, in this order (the vocabulary `worker_stage`).
+START, CONNECT, TRAIN, END = STAGES = ("start", "connect", "train", "end")
 #: Seconds for TensorFlow's import, its connections and the steps.
 _TRAIN_S = 240.0
 #: Seconds in which TensorFlow may report by itself that a worker has gone (it notices after ten), and seconds
@@ -31,19 +39,34 @@ _TRAIN_S = 240.0
 _GRACE_S, _PARTING_S = 15.0, 5.0
 #: Exceptions that TensorFlow raises because of another worker. Other exceptions are a worker's own.
 _CAUSED_ELSEWHERE = re.compile(r"(Unavailable|Aborted|Cancelled|DeadlineExceeded)Error\b|.*\b(NCCL|nccl)\b")
+#: The steps that are compared, and the examples for each replica in a global batch.
+_STEPS, EXAMPLES = 3, 16
+_FEATURES, _HIDDEN, _CLASSES = 64, 32, 10
+_LEARNING_RATE = 0.1
+#: For the tolerance of a gradient, as a share of the largest in the same tensor: two products, and in the
+#: gradient two more, together and alone. Sums over workers are sums in another order.
+_ROUNDINGS = 2 * 4 * 2
 
 
-def _run(context: Context) -> Result:
+@check(
+    "Can several machines train together, and get the same gradients as one?",
+    TENSORFLOW,
+    limit_s=900,
+    required=False,
+    depth=FULL,
+)
+def multi_worker(context: Context) -> Result:
     try:
         chosen = workers.settings(os.environ)
     except ValueError as error:
         return Result(FAIL, None, [problem("worker_settings_wrong", error=str(error))])
     if chosen is None:
         return skipped(statement("no_other_worker"))
-    return _measured(chosen, context.tensorflow)
+    return train_with(chosen, context.tensorflow)
 
 
-def _measured(chosen: Settings, tf: Any) -> Result:
+def train_with(chosen: Settings, tf: Any) -> Result:
+    """Meet the other workers, train with them, and judge that."""
     found = len(gpus(tf))
     hello = {
         "workers": list(chosen.addresses),
@@ -51,7 +74,7 @@ def _measured(chosen: Settings, tf: Any) -> Result:
         "devices": f"{found} GPU" if found else "CPU",
         "data": digest_of(batch_of(EXAMPLES)),
     }
-    evidence: Dict[str, Any] = {
+    evidence: dict[str, Any] = {
         "device_type": "GPU" if found else "CPU",
         "workers": len(chosen.addresses),
         "rank": chosen.rank,
@@ -70,55 +93,55 @@ def _measured(chosen: Settings, tf: Any) -> Result:
         began = time.monotonic()
         joined = group.join()
         evidence["seconds"]["join"] = time.monotonic() - began
-        result = _together(group, hello, evidence) if joined else None
-        evidence["ranks"] = [_told(peer) for peer in group.peers]
+        result = _together(group, hello, evidence, max(found, 1)) if joined else None
+        evidence["ranks"] = [
+            {
+                "rank": peer.rank,
+                "address": peer.address,
+                **{name: (peer.hello or {}).get(name) for name in ("tensorflow", "devices")},
+                "stage": peer.stage,
+                # Whoever has finished closes its connections.
+                "lost": None if peer.stage == END else peer.lost,
+            }
+            for peer in group.peers
+        ]
         return result or Result(FAIL, None, group.absent(), evidence)
 
 
-def _told(peer: Peer) -> Dict[str, Any]:
-    hello = peer.hello or {}
-    told = {name: hello.get(name) for name in ("tensorflow", "devices")}
-    # Whoever has finished closes its connections.
-    lost = None if peer.stage == END else peer.lost
-    return {"rank": peer.rank, "address": peer.address, **told, "stage": peer.stage, "lost": lost}
-
-
-def _together(group: Group, hello: Dict[str, Any], evidence: Dict[str, Any]) -> Result:
+def _together(group: Group, hello: dict[str, Any], evidence: dict[str, Any], replicas: int) -> Result:
     different = _different(group, hello)
     if different:
         return Result(FAIL, None, different, evidence)
-    each = int(hello["devices"].split()[0]) if evidence["device_type"] == "GPU" else 1
     began = time.monotonic()
-    answer, ended = _train_with(group, each * evidence["workers"], evidence["device_type"])
+    answer, ended = _attended(group, replicas * evidence["workers"], evidence["device_type"])
     evidence["seconds"]["train"] = time.monotonic() - began
     evidence["step"] = _last(answer.values, "step")
     if evidence["device_type"] == "GPU":
         evidence["nccl_interface"] = workers.nccl(answer.stderr)
     if ended is not None:
         group.tell(left=ended.kind, error=ended.detail)
-    _part(group)
+    # Wait a little for the others to say how they ended.
+    end = time.monotonic() + _PARTING_S
+    while time.monotonic() < end:
+        group.attend()
+        if all(peer.lost or peer.left or peer.stage == END for peer in group.peers):
+            break
+        time.sleep(0.05)
     faults = _faults(group, ended, evidence)
     if faults:
         seen = {**evidence, "failure": ended and str(ended), "last_lines": answer.last_lines}
         return Result(FAIL, None, faults, seen)
     if ended is not None:
         return child.broken_off("multi_worker", answer, evidence)
-    step = evidence["step"]
-    return judged(
-        _problems(group, evidence),
-        lambda: statement(
-            "workers_agree",
-            workers=evidence["workers"],
-            replicas=step["replicas"],
-            communication=evidence["communication"],
-            difference=step["largest_difference"],
-        ),
-        evidence,
-    )
+    return _judged_step(group, evidence)
 
 
-def _different(group: Group, hello: Dict[str, Any]) -> List[Dict[str, Any]]:
+def _different(group: Group, hello: dict[str, Any]) -> Problems:
     """Return at most one problem: the first difference between workers in what must be equal."""
+
+    def short(value: Any) -> str:
+        return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
     for name, code in (
         ("workers", "workers_with_different_lists"),
         ("tensorflow", "workers_with_different_tensorflow"),
@@ -128,35 +151,32 @@ def _different(group: Group, hello: Dict[str, Any]) -> List[Dict[str, Any]]:
         found = {group.settings.rank: hello[name]}
         found.update({peer.rank: (peer.hello or {}).get(name) for peer in group.peers})
         if any(value != hello[name] for value in found.values()):
-            each = [{"rank": rank, "value": _short(found[rank])} for rank in sorted(found)]
-            return [problem(code, found=each)]
+            return [
+                problem(code, found=[{"rank": rank, "value": short(found[rank])} for rank in sorted(found)])
+            ]
     return []
 
 
-def _short(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _last(values: List[Dict[str, Any]], name: str) -> Any:
+def _last(values: list[dict[str, Any]], name: str) -> Any:
     return next((value[name] for value in reversed(values) if name in value), None)
 
 
-def _train_with(group: Group, replicas: int, device_type: str) -> Tuple[Answer, Optional[Failure]]:
+def _attended(group: Group, replicas: int, device_type: str) -> tuple[Answer, Failure | None]:
     """Train in a fresh interpreter while attending to the others. Return its answer, and its failure."""
     chosen = group.settings
     cluster = {
         "cluster": {"worker": list(chosen.addresses)},
         "task": {"type": "worker", "index": chosen.rank},
     }
-    environment: Dict[str, Optional[str]] = {"TF_CONFIG": json.dumps(cluster)}
+    environment: dict[str, str | None] = {"TF_CONFIG": json.dumps(cluster)}
     if device_type == "GPU":
         # Its log says which network interface it chose.
         environment.update(NCCL_DEBUG="INFO", NCCL_DEBUG_FILE=None)
     group.tell(stage=START)
-    said: List[str] = [START]
-    missed: List[float] = []
+    said: list[str] = [START]
+    missed: list[float] = []
 
-    def attend(values: List[Dict[str, Any]]) -> bool:
+    def attend(values: list[dict[str, Any]]) -> bool:
         stage = _last(values, "stage") or START
         if stage != said[-1]:
             said.append(stage)
@@ -173,99 +193,38 @@ def _train_with(group: Group, replicas: int, device_type: str) -> Tuple[Answer, 
     return answer, None if trained else answer.failure
 
 
-def _part(group: Group) -> None:
-    """Wait a little for the others to say how they ended."""
-    end = time.monotonic() + _PARTING_S
-    while time.monotonic() < end:
-        group.attend()
-        if all(peer.lost or peer.left or peer.stage == END for peer in group.peers):
-            return
-        time.sleep(0.05)
-
-
-class _Outcome:
-    """The end of the joint training. ended: how this worker failed, if it did."""
-
-    def __init__(self, group: Group, ended: Optional[Failure], evidence: Dict[str, Any]) -> None:
-        self.group, self.ended, self.evidence = group, ended, evidence
-        #: The other workers that did not finish, and why, as far as they said.
-        self.absent = [peer for peer in group.peers if peer.stage != END]
-        self.left = {
-            peer.rank: Failure(peer.left, str(peer.said.get("error", "")))
-            for peer in self.absent
-            if peer.left
-        }
-        self.failures = [failure for failure in (ended, *self.left.values()) if failure is not None]
-
-    @property
-    def hung(self) -> bool:
-        """Return whether workers waited for each other until the time was up."""
-        waited = any(failure.kind in (TIMED_OUT, STOPPED) for failure in self.failures)
-        return waited or not self.failures
-
-
-def _all_finished(outcome: _Outcome) -> Optional[Problems]:
-    return [] if outcome.ended is None and not outcome.absent else None
-
-
-def _lost(outcome: _Outcome) -> Optional[Problems]:
-    ended = outcome.ended
-    said = ended.detail if ended is not None and ended.kind == EXCEPTION else ""
-    lost = [peer for peer in outcome.absent if peer.lost and not peer.left]
-    return [problem("worker_lost", **_named(peer), how=peer.lost, error=said) for peer in lost] or None
-
-
-def _others_failed(outcome: _Outcome) -> Optional[Problems]:
-    left = outcome.left
-    own = [peer for peer in outcome.absent if peer.rank in left and not _caused_elsewhere(left[peer.rank])]
-    return [problem("worker_failed", **_named(peer), error=str(left[peer.rank])) for peer in own] or None
-
-
-def _failed_itself(outcome: _Outcome) -> Optional[Problems]:
-    return [] if outcome.ended is not None and not _caused_elsewhere(outcome.ended) else None
-
-
-def _some_are_behind(outcome: _Outcome) -> Optional[Problems]:
-    if not outcome.hung:
-        return None
-    return _behind(outcome.group, END if outcome.ended is None else outcome.group.stage or START) or None
-
-
-def _other_interface(outcome: _Outcome) -> Optional[Problems]:
-    return _wrong_interface(outcome.group, outcome.evidence) or None
-
-
-def _collective(outcome: _Outcome) -> Optional[Problems]:
-    shared = {name: outcome.evidence[name] for name in ("workers", "communication")}
-    if outcome.hung:
-        return [problem("collective_hangs", **shared, seconds=_TRAIN_S)]
-    return [problem("collective_failed", **shared, error=str(outcome.failures[0]))]
-
-
-#: What may have kept the workers from training together, in the order in which it is looked for. The first
-#: rule that does not return None decides; an empty list means that nothing did, or only this worker itself.
-_RULES: Tuple[Callable[[_Outcome], Optional[Problems]], ...] = (
-    _all_finished,
-    _lost,
-    _others_failed,
-    _failed_itself,
-    _some_are_behind,
-    _other_interface,
-    _collective,
-)
-
-
-def _faults(group: Group, ended: Optional[Failure], evidence: Dict[str, Any]) -> Problems:
+def _faults(group: Group, ended: Failure | None, evidence: dict[str, Any]) -> Problems:
     """Return what kept the workers from training together; empty if nothing did, or only this worker itself.
 
-    ended: how this worker's training failed, if it did.
+    ended: how this worker's training failed, if it did. The first reason that applies decides: a worker that
+    was lost, one that failed by itself, one for which the others wait, the network.
     """
-    outcome = _Outcome(group, ended, evidence)
-    found = (rule(outcome) for rule in _RULES)
-    return next(problems for problems in found if problems is not None)
+    absent = [peer for peer in group.peers if peer.stage != END]
+    if ended is None and not absent:
+        return []
+    lost = [peer for peer in absent if peer.lost and not peer.left]
+    if lost:
+        error = ended.detail if ended is not None and ended.kind == EXCEPTION else ""
+        return [problem("worker_lost", **_named(peer), how=peer.lost, error=error) for peer in lost]
+    left = [(peer, Failure(peer.left, str(peer.said.get("error", "")))) for peer in absent if peer.left]
+    own = [(peer, failure) for peer, failure in left if not _caused_elsewhere(failure)]
+    if own:
+        return [problem("worker_failed", **_named(peer), error=str(failure)) for peer, failure in own]
+    if ended is not None and not _caused_elsewhere(ended):
+        return []
+    failures = [failure for failure in (ended, *(failure for _, failure in left)) if failure is not None]
+    hung = not failures or any(failure.kind in (TIMED_OUT, STOPPED) for failure in failures)
+    found = _behind(group, END if ended is None else group.stage or START) if hung else []
+    found = found or _wrong_interface(group, evidence)
+    if found:
+        return found
+    shared = {name: evidence[name] for name in ("workers", "communication")}
+    if hung:
+        return [problem("collective_hangs", **shared, seconds=_TRAIN_S)]
+    return [problem("collective_failed", **shared, error=str(failures[0]))]
 
 
-def _named(peer: Peer) -> Dict[str, Any]:
+def _named(peer: Peer) -> dict[str, Any]:
     return {"rank": peer.rank, "address": peer.address, "stage": peer.stage or START}
 
 
@@ -279,69 +238,140 @@ def _caused_elsewhere(failure: Failure) -> bool:
     return failure.kind in (TIMED_OUT, STOPPED)
 
 
-def _behind(group: Group, stage: str) -> List[Dict[str, Any]]:
+def _behind(group: Group, stage: str) -> Problems:
     """Return a problem for each worker for which the others wait; empty if all are equally far."""
-    rank = group.settings.rank
     stages = {peer.rank: peer.stage or START for peer in group.peers}
-    stages[rank] = stage
+    stages[group.settings.rank] = stage
     least = min(stages.values(), key=STAGES.index)
     if set(stages.values()) == {least}:
         return []
-    return [
-        problem(
-            "worker_hangs",
-            rank=number,
-            address=group.settings.addresses[number],
-            stage=least,
-            seconds=_TRAIN_S,
-        )
-        for number in sorted(stages)
-        if stages[number] == least
-    ]
+    found = []
+    for rank in sorted(stages):
+        if stages[rank] == least:
+            address = group.settings.addresses[rank]
+            found.append(problem("worker_hangs", rank=rank, address=address, stage=least, seconds=_TRAIN_S))
+    return found
 
 
-def _wrong_interface(group: Group, evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
+def _wrong_interface(group: Group, evidence: dict[str, Any]) -> Problems:
     """Return a problem if NCCL used another interface than the one over which the workers have met."""
     chosen = evidence["nccl_interface"]
     used = {group.own_address(peer) for peer in group.peers} - {None}
     if chosen is None or not used or chosen["address"] in used:
         return []
     address = sorted(map(str, used))[0]
+    told = {"interface": chosen["interface"], "address": chosen["address"]}
+    wanted = {"wanted": workers.with_address(address), "wanted_address": address}
+    return [problem("nccl_wrong_interface", rank=group.settings.rank, **told, **wanted)]
+
+
+def _judged_step(group: Group, evidence: dict[str, Any]) -> Result:
+    step, count, communication = (evidence[name] for name in ("step", "workers", "communication"))
+    devices, difference = f"{count} workers", step["largest_difference"]
+    problems = []
+    if not difference <= step["tolerance"]:
+        compared = {"difference": difference, "tolerance": step["tolerance"]}
+        problems.append(problem("gradients_differ", workers=count, **compared))
+    if any(peer.said.get("weights") != step["weights"] for peer in group.peers) or not step["replicas_equal"]:
+        problems.append(problem("replicas_differ", devices=devices))
+    over_nccl = step["collectives"] == ["nccl"] and evidence["nccl_interface"]
+    if communication == "NCCL" and not over_nccl:
+        problems.append(problem("nccl_not_used", devices=devices))
+    problems += training.not_falling(step["losses"], f"MultiWorkerMirroredStrategy on {devices}")
+    passed = statement(
+        "workers_agree",
+        workers=count,
+        replicas=step["replicas"],
+        communication=communication,
+        difference=difference,
+    )
+    return judged(problems, lambda: passed, evidence)
+
+
+# In the fresh interpreter of each worker, all at the same time.
+
+
+def train(tf: Any, replicas: int) -> Iterator[dict[str, Any]]:
+    """Train together, and compute the same steps alone. Runs in a fresh interpreter with `TF_CONFIG`."""
+    yield {"stage": CONNECT}
+    kinds = tf.distribute.experimental.CommunicationImplementation
+    options = tf.distribute.experimental.CommunicationOptions(
+        implementation=kinds.NCCL if gpus(tf) else kinds.RING
+    )
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+    yield {"stage": TRAIN}
+    step = _steps(tf, strategy, batch_of(EXAMPLES * replicas))
+    yield {"step": step}
+    yield {"stage": END}
+    # The others may still need what this process holds. Whoever started it knows when they are done.
+    while True:
+        time.sleep(1)
+
+
+def batch_of(examples: int) -> list[tuple[int, list[float]]]:
+    """Return labels with features. Made without TensorFlow and without functions whose last bit depends on
+    the machine, so that every worker has the same; a longer batch begins with the shorter one."""
+    numbers = random.Random(1)
+    prototypes = [[numbers.random() - 0.5 for _ in range(_FEATURES)] for _ in range(_CLASSES)]
     return [
-        problem(
-            "nccl_wrong_interface",
-            rank=group.settings.rank,
-            interface=chosen["interface"],
-            address=chosen["address"],
-            wanted=workers.with_address(address),
-            wanted_address=address,
-        )
+        (row % _CLASSES, [value + 0.1 * numbers.random() for value in prototypes[row % _CLASSES]])
+        for row in range(examples)
     ]
 
 
-def _problems(group: Group, evidence: Dict[str, Any]) -> List[Dict[str, Any]]:
-    step = evidence["step"]
-    devices = f"{evidence['workers']} workers"
-    found = []
-    difference = step["largest_difference"]
-    if not difference <= step["tolerance"]:
-        compared = {"difference": difference, "tolerance": step["tolerance"]}
-        found.append(problem("gradients_differ", workers=evidence["workers"], **compared))
-    if any(peer.said.get("weights") != step["weights"] for peer in group.peers) or not step["replicas_equal"]:
-        found.append(problem("replicas_differ", devices=devices))
-    if evidence["communication"] == "NCCL" and not (
-        step["collectives"] == ["nccl"] and evidence["nccl_interface"]
-    ):
-        found.append(problem("nccl_not_used", devices=devices))
-    return found + training.not_falling(step["losses"], f"MultiWorkerMirroredStrategy on {devices}")
+def digest_of(batch: list[tuple[int, list[float]]]) -> str:
+    packed = b"".join(struct.pack(f"<i{_FEATURES}f", label, *features) for label, features in batch)
+    return hashlib.sha256(packed).hexdigest()
 
 
-CHECK = Check(
-    id="multi_worker",
-    title="Can several machines train together, and get the same gradients as one?",
-    stage=TENSORFLOW,
-    run=_run,
-    limit_s=900,
-    required=False,
-    depth=FULL,
-)
+def _steps(tf: Any, strategy: Any, batch: list[tuple[int, list[float]]]) -> dict[str, Any]:
+    labels, features = tf.constant([label for label, _ in batch]), tf.constant([row for _, row in batch])
+    numbers = random.Random(2)
+    starts = [
+        [[0.5 * (numbers.random() - 0.5) for _ in range(columns)] for _ in range(rows)]
+        for rows, columns in ((_FEATURES, _HIDDEN), (_HIDDEN, _CLASSES))
+    ]
+    weights = training.shared_weights(tf, strategy, starts)
+    copies: Any = strategy.experimental_local_results
+
+    def on_each(inputs: Any, wanted: Any) -> Any:
+        values = [tf.identity(weight) for weight in weights]
+        loss, found = training.two_layers(tf, inputs, wanted, values, len(batch))
+        total = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, [loss, *found])
+        for weight, gradient in zip(weights, found):
+            # They are summed over the replicas, as the variable's aggregation says.
+            weight.assign_sub(_LEARNING_RATE * gradient)
+        return total
+
+    def gradients(values: Any) -> Any:
+        return training.two_layers(tf, features, labels, values, len(batch))[1]
+
+    step = tf.function(lambda inputs, wanted: strategy.run(on_each, args=(inputs, wanted)), autograph=False)
+    alone = tf.function(gradients, autograph=False)
+    inputs, wanted = (training.shares(strategy, whole, len(batch)) for whole in (features, labels))
+    losses, differences, seconds = [], [], []
+    for _ in range(_STEPS):
+        expected = alone([tf.identity(copies(weight)[0]) for weight in weights])
+        start = time.perf_counter()
+        loss, *found = (copies(value)[0].numpy() for value in step(inputs, wanted))
+        seconds.append(time.perf_counter() - start)
+        losses.append(float(loss))
+        differences += [training.largest_share(left, right.numpy()) for left, right in zip(found, expected)]
+    final = [[copy.numpy() for copy in copies(weight)] for weight in weights]
+    operations = step.get_concrete_function(inputs, wanted).graph.get_operations()
+    # How the graph's reductions are to communicate, such as `ring` or `nccl`.
+    hints = {
+        operation.get_attr("communication_hint").decode()
+        for operation in operations
+        if operation.type.startswith("CollectiveReduce")
+    }
+    return {
+        "replicas": strategy.num_replicas_in_sync,
+        "losses": losses,
+        "largest_difference": max(differences),
+        "tolerance": tolerance(precision(tf), _ROUNDINGS, len(batch), sums_only=True),
+        "replicas_equal": all(bool((copy == each[0]).all()) for each in final for copy in each),
+        "weights": hashlib.sha256(b"".join(each[0].tobytes() for each in final)).hexdigest(),
+        "collectives": sorted(hints),
+        "step_s": min(seconds),
+    }

@@ -1,23 +1,319 @@
-"""Can the packages that were added to the image be imported, and does TensorFlow still see the GPUs then?
+"""The Python packages: do they fit TensorFlow and the lock, and do those that were added work with it?"""
 
-Each package is imported before TensorFlow and after it, each time in a fresh interpreter: the one that comes
-first decides which copies of the shared libraries are loaded.
-"""
+from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import re
+import site
 import sys
-from typing import Any, Dict, List, Optional, Tuple
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-from ...problems import problem, statement
-from .. import child
-from ..check import OWN, Check, Context, Result, judged, skipped
-from ..child import SIGNAL, TIMED_OUT, Answer, tail
-from ..collectors.installed import import_names
+from ...problems import ADVISORY, FAULT, problem, statement
+from ...version_numbers import leading_numbers
+from .. import child, table
+from ..check import HOST, OWN, PASS, SKIP, Context, Result, check, gpu_count, judged, skipped
+from ..child import SIGNAL, TIMED_OUT, tail
+from ..collectors.installed import import_names, normalized
+
+Facts = dict[str, Any]
+#: Packages for which a file or package with the same name that comes first on the path would be imported
+#: instead.
+_IMPORTED = ("tensorflow", "keras", "numpy")
+#: Values that turn the use of tf_keras on (the loader of `tf.keras` in tensorflow/__init__.py).
+_LEGACY = ("1", "true", "True")
+
+
+@check(
+    "Do the Python packages fit this TensorFlow, and is the installed TensorFlow imported?",
+    HOST,
+    limit_s=20,
+)
+def python_stack(context: Context) -> Result:
+    """Judge the metadata. Nothing is imported, so the check also answers where TensorFlow can't be."""
+    facts = context.facts
+    tensorflow, packages = facts["tensorflow"], facts["environment"]["packages"]
+    distributions = table("stack")["same_package"]["tensorflow"]
+    present = {name: packages[name] for name in distributions if name in packages}
+    if tensorflow is None and not present:
+        return skipped(statement("tensorflow_not_installed", check=None))
+    required = requirements(facts)
+    kept = ("distribution", "version", "directory")
+    evidence = {
+        "tensorflow": {key: tensorflow[key] for key in kept} if tensorflow else None,
+        "distributions": present,
+        "requirements": required,
+    }
+    names = {entry["name"] for entry in required}
+    problems = [
+        *_unmet(facts, required),
+        *_installed_twice(facts, names),
+        *_legacy_keras(facts),
+        *_shadowed(facts),
+        *_from_user_site(facts, names),
+    ]
+    shown = [
+        {"name": name, "version": packages[name]} for name in table("stack")["shown"] if name in packages
+    ]
+    met = statement("requirements_met", count=len(required), shown=shown)
+    result = judged(problems, lambda: met, evidence)
+    if result.outcome == PASS and not required:
+        return replace(result, outcome=SKIP, statement=statement("no_requirements"))
+    return result
+
+
+def requirements(facts: Facts) -> list[dict[str, Any]]:
+    """Return what the metadata of the installed TensorFlow requires here, without extras.
+
+    Each entry is `{name, required, installed, fits}`; the last two are None where it is not installed.
+    """
+    # Imported here: the archive holds no compiled modules, and only this check needs it (0.1 s).
+    from ..._vendor.packaging.requirements import Requirement
+
+    tensorflow, packages = facts["tensorflow"], facts["environment"]["packages"]
+    found = []
+    for line in (tensorflow["requires"] or []) if tensorflow else []:
+        requirement = Requirement(line)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            name = normalized(requirement.name)
+            version, wanted = packages.get(name), str(requirement.specifier)
+            fits = _fits(version, wanted) if version is not None else None
+            found.append({"name": name, "required": wanted, "installed": version, "fits": fits})
+    return found
+
+
+def _fits(versions: str, specifiers: str) -> bool:
+    """Return whether the first of the installed versions meets the specifiers.
+
+    A pre-release counts as any other version: it is installed already. So does text that is not a version.
+    """
+    # Imported here as in `requirements`.
+    from ..._vendor.packaging.specifiers import SpecifierSet
+    from ..._vendor.packaging.version import InvalidVersion
+
+    try:
+        return SpecifierSet(specifiers).contains(versions.partition(", ")[0], prereleases=True)
+    except InvalidVersion:
+        return True
+
+
+def _unmet(facts: Facts, required: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield unmet requirements, then what the metadata allows but is known not to work."""
+    for entry in required:
+        told = {"package": entry["name"], "required": entry["required"]}
+        if entry["installed"] is None:
+            yield problem("requirement_missing", **told)
+        elif entry["fits"] is False:
+            yield problem("requirement_unmet", **told, installed=entry["installed"])
+    packages = facts["environment"]["packages"]
+    version = facts["tensorflow"]["version"] if facts["tensorflow"] else None
+    unmet = {entry["name"] for entry in required if entry["fits"] is False}
+    for rule in table("stack")["rules"]:
+        name = rule["package"]
+        installed = packages.get(name)
+        if name in unmet:
+            continue
+        if "tensorflow" in rule and not (version and _fits(version, rule["tensorflow"])):
+            continue
+        others: dict[str, str] = rule.get("with", {})
+        if all(other in packages and _fits(packages[other], wanted) for other, wanted in others.items()):
+            there = installed is not None and _fits(installed, rule["versions"])
+            if there or (installed is None and rule.get("absent")):
+                yield problem(rule["code"], package=name, installed=installed)
+
+
+def _installed_twice(facts: Facts, names: set[str]) -> Iterator[dict[str, Any]]:
+    """Yield packages from several distributions, and names with two versions: after an update that left the
+    old one, or in two directories."""
+    packages, tensorflow = facts["environment"]["packages"], facts["tensorflow"]
+    for package, distributions in table("stack")["same_package"].items():
+        found = [{"name": name, "version": packages[name]} for name in distributions if name in packages]
+        if len(found) > 1:
+            yield problem("several_distributions", package=package, distributions=found)
+    own = {tensorflow["distribution"]} if tensorflow else set()
+    for name, versions in packages.items():
+        if name in names | own and ", " in versions:
+            yield problem("several_versions", package=name, versions=versions.split(", "))
+
+
+def _legacy_keras(facts: Facts) -> Iterator[dict[str, Any]]:
+    if facts["environment"]["variables"].get("TF_USE_LEGACY_KERAS") not in _LEGACY:
+        return
+    installed = facts["environment"]["packages"].get("tf-keras")
+    version = facts["tensorflow"]["version"] if facts["tensorflow"] else None
+    if installed is None:
+        yield problem("legacy_keras_missing", package="tf-keras")
+    elif version and leading_numbers(installed)[:2] != leading_numbers(version)[:2]:
+        versions = {"installed": installed, "tensorflow": version}
+        yield problem("legacy_keras_of_another_release", package="tf-keras", **versions)
+
+
+def _shadowed(facts: Facts) -> Iterator[dict[str, Any]]:
+    """Yield each file or directory that is imported instead of what is installed."""
+    packages = facts["environment"]["packages"]
+    same = table("stack")["same_package"]
+    for module in _IMPORTED:
+        installed = [name for name in same.get(module, [module]) if name in packages]
+        if not installed:
+            continue
+        name, version = installed[0], packages[installed[0]]
+        origin, shadows = _origin(module), _shadow(module, os.getcwd())
+        if origin is None:
+            yield problem("package_missing", package=name, installed=version, module=module)
+        elif not _beside_metadata(origin, installed):
+            yield problem("package_shadowed", package=name, installed=version, module=module, path=origin)
+        elif shadows is not None and os.path.realpath(shadows) != os.path.realpath(origin):
+            yield problem("package_shadowed_in_current_directory", package=name, module=module, path=shadows)
+
+
+def _origin(package: str) -> str | None:
+    """Return what `import` would take: the directory of a package or the file of a module."""
+    spec = importlib.util.find_spec(package)
+    if spec is None:
+        return None
+    locations = list(spec.submodule_search_locations or [])
+    return str(locations[0]) if locations else spec.origin
+
+
+def _shadow(package: str, directory: str) -> str | None:
+    """Return the file or package that code started in a directory would import first, or None."""
+    path = os.path.join(directory, package)
+    if os.path.isfile(os.path.join(path, "__init__.py")):
+        return path
+    return f"{path}.py" if os.path.isfile(f"{path}.py") else None
+
+
+def _beside_metadata(origin: str, names: list[str]) -> bool:
+    """Return whether the metadata of one of the distributions is in the same directory as the package."""
+    entries = (
+        entry.name
+        for entry in Path(origin).parent.glob("*-info")
+        if entry.suffix in (".dist-info", ".egg-info")
+    )
+    return any(normalized(entry.partition("-")[0]) in names for entry in entries)
+
+
+def _from_user_site(facts: Facts, names: set[str]) -> Iterator[dict[str, Any]]:
+    """Yield packages in the user's own site-packages, which come before those of the environment."""
+    directory = site.getusersitepackages() if site.ENABLE_USER_SITE else None
+    tensorflow = facts["tensorflow"]
+    if directory is None or not os.path.isdir(directory) or tensorflow is None:
+        return
+    if os.path.realpath(tensorflow["directory"]).startswith(os.path.realpath(directory) + os.sep):
+        return
+    entries = (re.match(r"([^-]+)-.*\.dist-info$", name) for name in os.listdir(directory))
+    mixed = sorted({normalized(match[1]) for match in entries if match} & names)
+    if mixed:
+        yield problem("packages_from_user_site", package=mixed[0], packages=mixed, directory=directory)
+
+
+@check(
+    "Does a TPU or another accelerator's plugin change which devices TensorFlow chooses?",
+    HOST,
+    limit_s=10,
+    required=False,
+)
+def tpu_interference(context: Context) -> Result:
+    tensorflow, environment = context.facts["tensorflow"], context.facts["environment"]
+    if tensorflow is None:
+        return skipped(statement("tensorflow_not_installed", check=None))
+    known = table("accelerators")
+    variables = {
+        name: environment["variables"][name]
+        for name in known["variables"]
+        if name in environment["variables"]
+    }
+    packages = {
+        row["name"]: environment["packages"][row["name"]]
+        for row in known["packages"]
+        if row["name"] in environment["packages"]
+    }
+    # TensorFlow loads the libraries of PluggableDevices from there when it is imported.
+    directory = Path(tensorflow["directory"]).parent / "tensorflow-plugins"
+    plugins = sorted(file.name for file in directory.glob("*") if re.search(r"\.so(\.\d+)*$", file.name))
+    problems = [problem("tpu_variable", subject=name) for name in variables]
+    for row in known["packages"]:
+        if row["name"] in packages:
+            # Replacing CUDA's devices is a fault only where a GPU is.
+            severity = FAULT if row["severity"] == FAULT and gpu_count(context.facts) > 0 else ADVISORY
+            told = {"subject": row["name"], "version": packages[row["name"]]}
+            problems.append(problem(row["code"], severity, **told))
+    if plugins:
+        problems.append(problem("device_plugin_files", subject=plugins[0], files=plugins))
+    passed = statement("nothing_replaces_cuda" if problems else "no_other_accelerator")
+    evidence = {"variables": variables, "packages": packages, "plugins": plugins}
+    return judged(problems, lambda: passed, evidence)
+
+
+#: Packages that are accepted without being locked, because an interpreter's distribution or `python -m venv`
+#: installs them. None of them is used in a training run.
+BOOTSTRAP = frozenset({"pip", "setuptools", "wheel"})
+#: The lock is requirements text as `uv pip compile --generate-hashes` writes it.
+_NAME = r"([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?"
+_PIN = re.compile(rf"^{_NAME}\s*==\s*([^\s;\\]+)\s*(?:;[^\\]*)?\s*(?:\\|--hash|#|$)")
+_REQUIRES = re.compile(rf"^# requires: {_NAME}", re.MULTILINE)
+#: What the project itself asks for: TensorFlow, pip, and NVIDIA's libraries.
+_OURS = re.compile(
+    r"tensorflow(-cpu)?|pip"
+    r"|nvidia-(cublas|cuda-[a-z]+|cudnn|cufft|curand|cusolver|cusparse|nccl|nvjitlink|nvshmem)(-cu\d+)?"
+)
+
+
+class LockError(ValueError):
+    """The text is not a lock."""
+
+
+def pins(text: str) -> dict[str, str]:
+    """Return a lock's versions by normalized name. Raises LockError with the line of anything that is not a
+    pin."""
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if not stripped or stripped.startswith(("#", "--hash=")):
+            continue
+        match = _PIN.match(stripped)
+        if not match:
+            raise LockError(f'line {number}: "{stripped[:80]}" is not a pin (expected name==version)')
+        name = normalized(match[1])
+        if name in found:
+            raise LockError(f"line {number}: {name} is pinned twice")
+        found[name] = match[2]
+    if not found:
+        raise LockError("the lock has no pins")
+    return found
+
+
+def added(text: str) -> list[str]:
+    """Return the normalized names of the packages that the lock was resolved with and TensorFlow does not
+    need, sorted; a package whose marker did not apply is not pinned, and not returned."""
+    pinned = pins(text)
+    names = {normalized(match[1]) for match in _REQUIRES.finditer(text)}
+    return sorted(name for name in names if name in pinned and not _OURS.fullmatch(name))
+
+
+@check("Is what is installed exactly what the lock says?", HOST, limit_s=10, requires=("lock",))
+def lock_match(context: Context) -> Result:
+    packages, lock = context.facts["environment"]["packages"], context.lock or {}
+    tolerated = BOOTSTRAP - lock.keys()
+    problems = []
+    for name in sorted((lock.keys() | packages.keys()) - tolerated):
+        locked, there = lock.get(name), packages.get(name)
+        if there is None:
+            problems.append(problem("locked_package_missing", package=name, locked=locked))
+        elif locked is None:
+            problems.append(problem("package_not_locked", package=name, installed=there))
+        elif locked != there:
+            problems.append(problem("package_version_differs", package=name, locked=locked, installed=there))
+    evidence = {"locked": len(lock), "tolerated": sorted(tolerated & packages.keys())}
+    return judged(problems, lambda: statement("packages_as_locked", count=len(lock)), evidence)
+
 
 #: Seconds for one interpreter: TensorFlow's import from a cold disk takes a minute.
 _LIMIT_S = 180.0
-_LAST_LINES = 20
 #: The orders of the imports, by their names in the vocabulary `import_order`.
 _BEFORE, _AFTER, _BOTH = "before", "after", "both"
 _TENSORFLOW = "tensorflow"
@@ -52,7 +348,18 @@ os._exit(0)
 """
 
 
-def _run(context: Context) -> Result:
+@check(
+    "Can the added packages be imported, and are the GPUs still visible then?",
+    OWN,
+    limit_s=1500,
+    requires=("lock",),
+    required=False,
+)
+def packages(context: Context) -> Result:
+    """Import each package before TensorFlow and after it, each time in a fresh interpreter.
+
+    The one that comes first decides which copies of the shared libraries are loaded.
+    """
     if not context.added:
         return judged([], lambda: statement("no_packages_added"), {"packages": []})
     if context.facts["tensorflow"] is None:
@@ -60,97 +367,68 @@ def _run(context: Context) -> Result:
     alone = _imports([_TENSORFLOW])
     if alone["failure"] is not None:
         return skipped(statement("tensorflow_not_importable", check="tensorflow_build"), {"alone": alone})
-    versions = context.facts["environment"]["packages"]
-    found = [_looked_at(name, versions.get(name)) for name in context.added]
-    evidence = {"gpus": alone["gpus"], "limit_s": _LIMIT_S, "packages": found}
-    return judged(_problems(evidence, context.lock or {}), lambda: _passed(evidence), evidence)
+    tried: list[dict[str, Any]] = []
+    problems = []
+    for name in context.added:
+        modules = import_names(name)
+        seen: dict[str, Any] = {_BEFORE: None, _AFTER: None}
+        if modules:
+            seen = {_BEFORE: _imports([*modules, _TENSORFLOW]), _AFTER: _imports([_TENSORFLOW, *modules])}
+            problems += _import_problems(name, seen, alone["gpus"])
+        elif modules is None:
+            locked = (context.lock or {})[name]
+            problems.append(problem("locked_package_missing", package=name, locked=locked))
+        version = context.facts["environment"]["packages"].get(name)
+        tried.append({"package": name, "version": version, "modules": modules, **seen})
+    evidence = {"gpus": alone["gpus"], "limit_s": _LIMIT_S, "packages": tried}
+    passed = statement("packages_imported", count=len(tried), gpus=alone["gpus"])
+    return judged(problems, lambda: passed, evidence)
 
 
-def _looked_at(name: str, version: Optional[str]) -> Dict[str, Any]:
-    """Return `{package, version, modules, before, after}`; the last two are None without modules."""
-    modules = import_names(name)
-    found: Dict[str, Any] = {"package": name, "version": version, "modules": modules}
-    return {
-        **found,
-        _BEFORE: _imports([*modules, _TENSORFLOW]) if modules else None,
-        _AFTER: _imports([_TENSORFLOW, *modules]) if modules else None,
-    }
-
-
-def _imports(modules: List[str]) -> Dict[str, Any]:
+def _imports(modules: list[str]) -> dict[str, Any]:
     """Import modules in this order, then ask TensorFlow for the GPUs.
 
     Return `{gpus, module, failure, detail, last_lines}`: how many there are, or which module's import failed
     (None for the question itself), and how (`failure` is a kind of `child`).
     """
 
-    def command(writer: int) -> List[str]:
+    def command(writer: int) -> list[str]:
         return [sys.executable, "-u", "-c", _PROGRAM, str(writer), str(os.getpid()), json.dumps(modules)]
 
     answer = child.ask(command, limit_s=_LIMIT_S)
-    module, gpus = _reached(answer)
+    begun = [value["begun"] for value in answer.values if "begun" in value]
+    gpus = [value["gpus"] for value in answer.values if "gpus" in value]
     failure = answer.failure
     return {
-        "gpus": gpus,
-        "module": module if failure else None,
+        "gpus": gpus[0] if gpus else None,
+        "module": begun[-1] if failure and begun else None,
         "failure": failure.kind if failure else None,
         "detail": str(failure) if failure else None,
-        "last_lines": tail(answer.stderr, lines=_LAST_LINES).splitlines() if failure else [],
+        "last_lines": tail(answer.stderr, lines=20).splitlines() if failure else [],
     }
 
 
-def _reached(answer: Answer) -> Tuple[Optional[str], Optional[int]]:
-    begun = [value["begun"] for value in answer.values if "begun" in value]
-    gpus = [value["gpus"] for value in answer.values if "gpus" in value]
-    return (begun[-1] if begun else None), (gpus[0] if gpus else None)
-
-
-def _problems(evidence: Dict[str, Any], lock: Dict[str, str]) -> List[Dict[str, Any]]:
-    found = []
-    for entry in evidence["packages"]:
-        if entry["modules"] is None:
-            found.append(
-                problem("locked_package_missing", package=entry["package"], locked=lock[entry["package"]])
-            )
-        elif entry["modules"]:
-            found += _problems_of(entry, evidence["gpus"])
-    return found
-
-
-def _problems_of(entry: Dict[str, Any], gpus: int) -> List[Dict[str, Any]]:
+def _import_problems(package: str, seen: dict[str, Any], gpus: int) -> list[dict[str, Any]]:
     """Return what is wrong with a package: one problem for each order, or for both the same."""
-    before, after = (_problem(entry["package"], order, entry[order], gpus) for order in (_BEFORE, _AFTER))
+
+    def wrong(order: str) -> dict[str, Any] | None:
+        failure, module, detail = (seen[order][name] for name in ("failure", "module", "detail"))
+        told = {"package": package, "order": order}
+        if failure is None:
+            visible = seen[order]["gpus"]
+            return (
+                problem("package_hides_gpus", visible=visible, gpus=gpus, **told) if visible < gpus else None
+            )
+        if module in (None, _TENSORFLOW):
+            return problem("package_breaks_tensorflow", error=detail, **told)
+        told["module"] = module
+        if failure == TIMED_OUT:
+            return problem("package_import_hangs", limit_s=_LIMIT_S, **told)
+        if failure == SIGNAL:
+            return problem("package_import_crashes", signal=detail, **told)
+        return problem("package_import_fails", error=detail, **told)
+
+    before, after = wrong(_BEFORE), wrong(_AFTER)
     if before is not None and after is not None and {**before, "order": _AFTER} == after:
         return [{**before, "order": _BOTH}]
-    return [one for one in (before, after) if one is not None]
-
-
-def _problem(package: str, order: str, seen: Dict[str, Any], gpus: int) -> Optional[Dict[str, Any]]:
-    failure, module = seen["failure"], seen["module"]
-    told = {"package": package, "order": order}
-    if failure is None:
-        lost = seen["gpus"] < gpus
-        return problem("package_hides_gpus", visible=seen["gpus"], gpus=gpus, **told) if lost else None
-    if module in (None, _TENSORFLOW):
-        return problem("package_breaks_tensorflow", error=seen["detail"], **told)
-    told["module"] = module
-    if failure == TIMED_OUT:
-        return problem("package_import_hangs", limit_s=_LIMIT_S, **told)
-    if failure == SIGNAL:
-        return problem("package_import_crashes", signal=seen["detail"], **told)
-    return problem("package_import_fails", error=seen["detail"], **told)
-
-
-def _passed(evidence: Dict[str, Any]) -> Dict[str, Any]:
-    return statement("packages_imported", count=len(evidence["packages"]), gpus=evidence["gpus"])
-
-
-CHECK = Check(
-    id="packages",
-    title="Can the added packages be imported, and are the GPUs still visible then?",
-    stage=OWN,
-    run=_run,
-    limit_s=1500,
-    requires=("lock",),
-    required=False,
-)
+    return [entry for entry in (before, after) if entry is not None]

@@ -1,5 +1,7 @@
 """Describe the Python environment: interpreter, distributions, variables, and TensorFlow (not imported)."""
 
+from __future__ import annotations
+
 import ast
 import importlib.util
 import mmap
@@ -8,12 +10,13 @@ import platform
 import re
 import struct
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Any
 
-from ..tables import table
+from .. import table
 
 #: Variables that change what TensorFlow, XLA, CUDA or the loader do.
 VARIABLES = re.compile(
@@ -32,9 +35,9 @@ def normalized(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def packages() -> Dict[str, List[str]]:
+def packages() -> dict[str, list[str]]:
     """Return versions by normalized name. A broken upgrade can leave two for one name."""
-    found: Dict[str, List[str]] = {}
+    found: dict[str, list[str]] = {}
     for distribution in metadata.distributions():
         # A dist-info directory without METADATA, left by an interrupted uninstall, has no name.
         name = distribution.metadata["Name"]
@@ -49,17 +52,28 @@ def packages() -> Dict[str, List[str]]:
 _STRAY = frozenset({"benchmarks", "docs", "examples", "scripts", "test", "tests"})
 
 
-def import_names(package: str) -> Optional[List[str]]:
+def import_names(package: str) -> list[str] | None:
     """Return the names that a distribution's packages and modules are imported by, sorted.
 
-    Of a namespace package, the first packages within it that belong to the distribution. Empty for a
-    distribution without modules, None for one that is not installed.
+    For a namespace package, these are the first packages within it that belong to the distribution. Empty for
+    a distribution without modules, None for one that is not installed.
     """
     try:
         distribution = metadata.distribution(package)
     except metadata.PackageNotFoundError:
         return None
-    names = _names_in([file.parts for file in distribution.files or []])
+    files = [file.parts for file in distribution.files or []]
+    packages = {
+        parts[:-1]
+        for parts in files
+        if parts[-1] == "__init__.py" and parts[1:] and all(part.isidentifier() for part in parts[:-1])
+    }
+    outermost = {
+        parts for parts in packages if not any(parts[:size] in packages for size in range(len(parts)))
+    }
+    modules = {parts[0] for parts in files if len(parts) == 1 and parts[0].endswith((".py", ".so"))}
+    stems = (name.partition(".")[0] for name in modules)
+    names = {".".join(parts) for parts in outermost} | {name for name in stems if name.isidentifier()}
     if not names:
         # An editable installation lists none of its modules.
         names = set((distribution.read_text("top_level.txt") or "").split())
@@ -67,25 +81,7 @@ def import_names(package: str) -> Optional[List[str]]:
     return sorted(usual or names)
 
 
-def _names_in(files: List[Tuple[str, ...]]) -> Set[str]:
-    """Return the names of the outermost packages and modules among a distribution's files."""
-    packages = {parts[:-1] for parts in files if parts[-1] == "__init__.py" and _importable(parts[:-1])}
-    outermost = {
-        parts for parts in packages if not any(parts[:size] in packages for size in range(len(parts)))
-    }
-    modules = {parts[0].partition(".")[0] for parts in files if len(parts) == 1 and _is_module(parts[0])}
-    return {".".join(parts) for parts in outermost} | {name for name in modules if name.isidentifier()}
-
-
-def _importable(parts: Tuple[str, ...]) -> bool:
-    return bool(parts) and all(part.isidentifier() for part in parts)
-
-
-def _is_module(name: str) -> bool:
-    return name.endswith((".py", ".so"))
-
-
-def environment(found: Dict[str, List[str]], tensorflow: Optional[Dict[str, Any]]) -> Dict[str, Any]:
+def environment(found: dict[str, list[str]], tensorflow: dict[str, Any] | None) -> dict[str, Any]:
     """Return the report's `environment`."""
     return {
         "python": platform.python_version(),
@@ -100,7 +96,7 @@ def environment(found: Dict[str, List[str]], tensorflow: Optional[Dict[str, Any]
     }
 
 
-def tensorflow(found: Dict[str, List[str]]) -> Optional[Dict[str, Any]]:
+def tensorflow(found: dict[str, list[str]]) -> dict[str, Any] | None:
     """Return the TensorFlow that `import tensorflow` would take, or None.
 
     requires: the lines of its metadata that say what it requires; None without metadata.
@@ -113,29 +109,32 @@ def tensorflow(found: Dict[str, List[str]]) -> Optional[Dict[str, Any]]:
     if spec is None or not spec.submodule_search_locations:
         return None
     directory = Path(next(iter(spec.submodule_search_locations)))
-    distribution = _owner(directory, found)
-    built_with = _built_with(distribution.requires or []) if distribution else {}
+    distribution = None
+    # Any of several names may have installed it.
+    for name in (name for name in table("stack")["same_package"]["tensorflow"] if name in found):
+        candidate = metadata.distribution(name)
+        if Path(str(candidate.locate_file("tensorflow"))).resolve() == directory.resolve():
+            distribution = candidate
+            break
+    requirements = distribution.requires if distribution else None
+    built_with: dict[str, str] = {}
+    for requirement in requirements or []:
+        match = re.match(r"(nvidia-[a-z0-9-]+)\s*\(?([^;)]*)\)?\s*;.*and-cuda", requirement)
+        bound = re.search(r"(?:==|>=)\s*([0-9.]+)", match[2]) if match else None
+        if match and bound:
+            built_with[match[1]] = bound[1]
     return {
         "version": distribution.version if distribution else None,
         "distribution": normalized(distribution.metadata["Name"]) if distribution else None,
         "directory": str(directory),
-        "requires": distribution.requires if distribution else None,
+        "requires": requirements,
         "build": _build_information(directory / "python" / "platform" / "build_info.py"),
         "built_with": built_with,
         "built_with_source": "and-cuda" if built_with else None,
     }
 
 
-def _owner(directory: Path, found: Dict[str, List[str]]) -> Optional[metadata.Distribution]:
-    """Return the distribution next to the package; any of several names may have installed it."""
-    for name in (name for name in table("stack")["same_package"]["tensorflow"] if name in found):
-        distribution = metadata.distribution(name)
-        if Path(str(distribution.locate_file("tensorflow"))).resolve() == directory.resolve():
-            return distribution
-    return None
-
-
-def _build_information(path: Path) -> Optional[Dict[str, Any]]:
+def _build_information(path: Path) -> dict[str, Any] | None:
     """Read `build_info = collections.OrderedDict([...])` out of the generated module without running it."""
     try:
         module = ast.parse(path.read_text(encoding="utf-8"))
@@ -147,16 +146,6 @@ def _build_information(path: Path) -> Optional[Dict[str, Any]]:
     return None
 
 
-def _built_with(requirements: List[str]) -> Dict[str, str]:
-    floors: Dict[str, str] = {}
-    for requirement in requirements:
-        match = re.match(r"(nvidia-[a-z0-9-]+)\s*\(?([^;)]*)\)?\s*;.*and-cuda", requirement)
-        bound = re.search(r"(?:==|>=)\s*([0-9.]+)", match[2]) if match else None
-        if match and bound:
-            floors[match[1]] = bound[1]
-    return floors
-
-
 # Lists the copies of a library that could load, with their versions, without opening any of them.
 #
 # The order in which glibc looks for a library that another one opens (ld.so(8), dlopen(3)):
@@ -165,7 +154,6 @@ def _built_with(requirements: List[str]) -> Dict[str, str]:
 
 LIBRARY_PATH, RUNPATH, CACHE, DEFAULT = "LD_LIBRARY_PATH", "RUNPATH", "ld.so.cache", "default directory"
 _DEFAULTS = ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib")
-_CACHE_FILE = "/etc/ld.so.cache"
 #: The format glibc-ld.so.cache1.1 (sysdeps/generic/dl-cache.h): the header's size, and the fields of an entry
 #: (flags, name, path, version of the operating system, capabilities).
 _CACHE_MAGIC, _CACHE_HEADER, _CACHE_ENTRY = b"glibc-ld.so.cache1.1", 48, struct.Struct("<iIIIQ")
@@ -183,63 +171,54 @@ class Copy:
     found_by: str
 
 
-def library_path(variables: Dict[str, str]) -> List[str]:
+def library_path(variables: dict[str, str]) -> list[str]:
     """Return the directories of `LD_LIBRARY_PATH`, in order."""
     return [entry for entry in variables.get("LD_LIBRARY_PATH", "").split(":") if entry]
 
 
 def copies(
-    soname: str, directories: Sequence[str], runpath: Sequence[str], cache: Dict[str, List[str]]
-) -> List[Copy]:
+    soname: str, directories: Sequence[str], runpath: Sequence[str], cache: dict[str, list[str]]
+) -> list[Copy]:
     """Return every copy of a library, in the order in which the loader would find it; each file once.
 
     directories: of `LD_LIBRARY_PATH`. runpath: of the object that opens it. cache: as `cached` gives it.
     """
-    found: Dict[str, Copy] = {}
-    for place, path in _places(soname, directories, runpath, cache):
+    places = [
+        *((LIBRARY_PATH, os.path.join(directory, soname)) for directory in directories),
+        *((RUNPATH, os.path.join(directory, soname)) for directory in runpath),
+        *((CACHE, path) for path in cache.get(soname, [])),
+        *((DEFAULT, os.path.join(directory, soname)) for directory in _DEFAULTS),
+    ]
+    found: dict[str, Copy] = {}
+    for place, path in places:
         real = os.path.realpath(path)
         if real not in found and os.path.isfile(real):
             found[real] = Copy(real, place)
     return list(found.values())
 
 
-def _places(
-    soname: str, directories: Sequence[str], runpath: Sequence[str], cache: Dict[str, List[str]]
-) -> Iterator[Tuple[str, str]]:
-    for place, searched in ((LIBRARY_PATH, directories), (RUNPATH, runpath)):
-        for directory in searched:
-            yield place, os.path.join(directory, soname)
-    for path in cache.get(soname, []):
-        yield CACHE, path
-    for directory in _DEFAULTS:
-        yield DEFAULT, os.path.join(directory, soname)
-
-
-def cached(file: str = _CACHE_FILE) -> Dict[str, List[str]]:
+def cached(file: str = "/etc/ld.so.cache") -> dict[str, list[str]]:
     """Read `/etc/ld.so.cache`: paths by soname for this machine; empty where there is no such file."""
+    found: dict[str, list[str]] = {}
     try:
         content = Path(file).read_bytes()
         # An older table may come first; offsets of this one count from its own beginning.
-        return _entries(content[content.index(_CACHE_MAGIC) :])
+        content = content[content.index(_CACHE_MAGIC) :]
+
+        def text(offset: int) -> str:
+            return os.fsdecode(content[offset : content.index(b"\0", offset)])
+
+        (count,) = struct.unpack_from("<I", content, len(_CACHE_MAGIC))
+        entries = content[_CACHE_HEADER : _CACHE_HEADER + count * _CACHE_ENTRY.size]
+        for flags, name, path, _, _ in _CACHE_ENTRY.iter_unpack(entries):
+            if flags & _MACHINE_MASK == _X86_64:
+                found.setdefault(text(name), []).append(text(path))
     except (OSError, ValueError, struct.error):
         return {}
-
-
-def _entries(content: bytes) -> Dict[str, List[str]]:
-    (count,) = struct.unpack_from("<I", content, len(_CACHE_MAGIC))
-    found: Dict[str, List[str]] = {}
-    entries = content[_CACHE_HEADER : _CACHE_HEADER + count * _CACHE_ENTRY.size]
-    for flags, name, path, _, _ in _CACHE_ENTRY.iter_unpack(entries):
-        if flags & _MACHINE_MASK == _X86_64:
-            found.setdefault(_text(content, name), []).append(_text(content, path))
     return found
 
 
-def _text(content: bytes, offset: int) -> str:
-    return os.fsdecode(content[offset : content.index(b"\0", offset)])
-
-
-def runpath(library: str) -> List[str]:
+def runpath(library: str) -> list[str]:
     """Return the directories that an ELF file (64 bits, little-endian) has the loader search, each once.
 
     DT_RUNPATH, or DT_RPATH where there is only that, with `$ORIGIN` put in; empty where it names none.
@@ -264,7 +243,7 @@ def _search_path(content: mmap.mmap) -> str:
     table, size, count = *struct.unpack_from("<Q", content, 32), *struct.unpack_from("<HH", content, 54)
     # For each: type, offset in the file, address in memory, size in the file (elf(5), Elf64_Phdr).
     headers = [struct.unpack_from("<I4xQQ8xQ", content, table + number * size) for number in range(count)]
-    entries: Dict[int, int] = {}
+    entries: dict[int, int] = {}
     for kind, offset, _, length in headers:
         if kind == _PT_DYNAMIC:
             for tag, value in struct.iter_unpack("<qQ", content[offset : offset + length]):
@@ -280,7 +259,7 @@ def _search_path(content: mmap.mmap) -> str:
     return ""
 
 
-def version_of(path: str, soname: str) -> Optional[str]:
+def version_of(path: str, soname: str) -> str | None:
     """Return the version of a library's file from its name or its wheel; else None.
 
     `libcublas.so.12.5.3.2` names its version; `nvidia/cudnn/lib/libcudnn.so.9` of a wheel does not, but the

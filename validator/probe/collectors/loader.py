@@ -7,12 +7,15 @@ of that object, `LD_LIBRARY_PATH`, ld.so.cache) and dlopen's errors are exactly 
 nothing has to be guessed from the file. Its log lines show what it tried.
 """
 
+from __future__ import annotations
+
 import ctypes
 import functools
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any
 
 from ..child import Answer, forked
 
@@ -42,9 +45,9 @@ def open_libraries(tensorflow_directory: str) -> Answer:
     return forked(_open_libraries, tensorflow_directory, limit_s=LIMIT_S, environment=ENVIRONMENT)
 
 
-def _open_libraries(directory: str) -> Iterator[Dict[str, Any]]:
+def _open_libraries(directory: str) -> Iterator[dict[str, Any]]:
     framework = ctypes.CDLL(os.path.join(directory, FRAMEWORK))
-    opened: List[str] = []
+    opened: list[str] = []
     for phase, functions in ((GATE_PHASE, (_GATE,)), (LATER_PHASE, _LATER)):
         before = os.fstat(2).st_size
         for function in functions:
@@ -56,9 +59,9 @@ def _open_libraries(directory: str) -> Iterator[Dict[str, Any]]:
         yield describe(soname)
 
 
-def parse_attempts(log: str) -> Dict[str, Any]:
+def parse_attempts(log: str) -> dict[str, Any]:
     """Read the loader's log lines: dlopen's error by soname, None for a library that opened."""
-    attempts: Dict[str, Any] = {}
+    attempts: dict[str, Any] = {}
     for line in log.splitlines():
         for soname in _OPENED.findall(line):
             attempts[soname] = None
@@ -67,12 +70,12 @@ def parse_attempts(log: str) -> Dict[str, Any]:
     return attempts
 
 
-def describe(soname: str) -> Dict[str, Any]:
+def describe(soname: str) -> dict[str, Any]:
     """Return the path of an open library and the version that it reports."""
     library = loaded(soname)
     if library is None:
         return {"soname": soname, "path": None, "version": None}
-    return {"soname": soname, "path": path_of(library), "version": ask(short_name(soname), library)}
+    return {"soname": soname, "path": path_of(library), "version": version_of(soname, library)}
 
 
 def short_name(soname: str) -> str:
@@ -80,7 +83,7 @@ def short_name(soname: str) -> str:
     return soname[len("lib") :].partition(".so")[0]
 
 
-def neighbours(tensorflow_directory: str, soname: str) -> List[str]:
+def neighbours(tensorflow_directory: str, soname: str) -> list[str]:
     """Return the versions of a library in the NVIDIA wheels next to TensorFlow."""
     wheels = Path(tensorflow_directory).parent / "nvidia"
     return sorted(str(path) for path in wheels.glob(f"*/lib/lib{short_name(soname)}.so*"))
@@ -125,34 +128,30 @@ _PARTS = [
 _VERSION_CHECKS = tuple(f"cudnn{part}VersionCheck" for part in _PARTS)
 
 
-def _open_cudnn(directory: str) -> Iterator[Dict[str, Any]]:
+def _open_cudnn(directory: str) -> Iterator[dict[str, Any]]:
     framework = ctypes.CDLL(os.path.join(directory, FRAMEWORK))
     # With all the others, as TensorFlow opens it: parts of cuDNN rely on libraries that are open already, and
     # cuDNN 8.7 opened by itself ends the process.
     _call_loader(framework, _GATE, must_exist=True)
     attempts = parse_attempts(os.pread(2, os.fstat(2).st_size, 0).decode(errors="replace"))
-    for soname in (soname for soname in attempts if soname.startswith("libcudnn.")):
-        if attempts[soname] is not None:
-            yield {"soname": soname, "path": None, "version": None, "error": attempts[soname]}
-            return
-        found = describe(soname)
-        yield found
-        for name, path in _sub_libraries(found["path"], soname):
-            try:
-                ctypes.CDLL(path)
-                yield {"sub_library": name, "error": None}
-            except OSError as error:
-                yield {"sub_library": name, "error": str(error)}
-        library = loaded(soname)
-        for check in (check for check in _VERSION_CHECKS if hasattr(library, check)):
-            yield {"check": check, "status": getattr(library, check)()}
+    soname = next((soname for soname in attempts if soname.startswith("libcudnn.")), None)
+    if soname is None:
         return
-
-
-def _sub_libraries(path: str, soname: str) -> List[Tuple[str, str]]:
-    """Return the libraries `libcudnn_*.so.N` in cuDNN's directory, where it looks for them itself."""
-    pattern = f"libcudnn_*.so.{soname.rpartition('.')[2]}"
-    return [(found.name, str(found)) for found in sorted(Path(path).parent.glob(pattern))]
+    if attempts[soname] is not None:
+        yield {"soname": soname, "path": None, "version": None, "error": attempts[soname]}
+        return
+    found = describe(soname)
+    yield found
+    # The sub-libraries in cuDNN's directory, where it looks for them itself.
+    for part in sorted(Path(found["path"]).parent.glob(f"libcudnn_*.so.{soname.rpartition('.')[2]}")):
+        try:
+            ctypes.CDLL(str(part))
+            yield {"sub_library": part.name, "error": None}
+        except OSError as error:
+            yield {"sub_library": part.name, "error": str(error)}
+    library = loaded(soname)
+    for check in (check for check in _VERSION_CHECKS if hasattr(library, check)):
+        yield {"check": check, "status": getattr(library, check)()}
 
 
 # Versions that open CUDA libraries report. Functions and encodings are from each library's public header.
@@ -161,65 +160,37 @@ def _sub_libraries(path: str, soname: str) -> List[Tuple[str, str]]:
 _PROPERTIES = (0, 1, 2)
 
 
-def decode(number: int, base: int) -> str:
-    """Decode a version packed as `base * major + 100 * minor + patch`."""
-    return f"{number // base}.{number % base // 100}.{number % 100}"
-
-
 def cudnn_version(number: int) -> str:
     """Decode `cudnnGetVersion`: 8907 is 8.9.7, 90300 is 9.3.0; 9.0 changed the factor (cudnn_version.h)."""
-    return decode(number, 10000 if number >= 90000 else 1000)
+    return _decoded(number, 10000 if number >= 90000 else 1000)
 
 
 def nccl_version(number: int) -> str:
     """Decode `ncclGetVersion`: 2807 is 2.8.7, 22707 is 2.27.7; 2.9 changed the factor (nccl.h)."""
-    return decode(number, 10000 if number >= 10000 else 1000)
+    return _decoded(number, 10000 if number >= 10000 else 1000)
 
 
-def _properties(function: str) -> Callable[[ctypes.CDLL], Optional[str]]:
-    def ask(library: ctypes.CDLL) -> Optional[str]:
-        values = [ctypes.c_int() for _ in _PROPERTIES]
-        statuses = [getattr(library, function)(which, ctypes.byref(values[which])) for which in _PROPERTIES]
-        return None if any(statuses) else ".".join(str(value.value) for value in values)
-
-    return ask
+def _decoded(number: int, base: int) -> str:
+    return f"{number // base}.{number % base // 100}.{number % 100}"
 
 
-def _cudart(library: ctypes.CDLL) -> Optional[str]:
-    number = ctypes.c_int()
-    if library.cudaRuntimeGetVersion(ctypes.byref(number)) != 0:
+def version_of(soname: str, library: Any) -> str | None:
+    """Return the version that an open library itself reports, or None for one that can't be asked."""
+    name, number = short_name(soname), ctypes.c_int()
+    if name == "cudnn":
+        library.cudnnGetVersion.restype = ctypes.c_size_t
+        return cudnn_version(library.cudnnGetVersion())
+    if name == "nccl":
+        return nccl_version(number.value) if library.ncclGetVersion(ctypes.byref(number)) == 0 else None
+    if name == "cudart":
+        status = library.cudaRuntimeGetVersion(ctypes.byref(number))
+        return f"{number.value // 1000}.{number.value % 1000 // 10}" if status == 0 else None
+    if name not in ("cublas", "cublasLt", "cufft", "curand", "cusolver", "cusparse"):
         return None
-    return f"{number.value // 1000}.{number.value % 1000 // 10}"
-
-
-def _cudnn(library: ctypes.CDLL) -> Optional[str]:
-    library.cudnnGetVersion.restype = ctypes.c_size_t
-    return cudnn_version(library.cudnnGetVersion())
-
-
-def _nccl(library: ctypes.CDLL) -> Optional[str]:
-    number = ctypes.c_int()
-    return nccl_version(number.value) if library.ncclGetVersion(ctypes.byref(number)) == 0 else None
-
-
-#: By the name between `lib` and `.so`.
-_ASK: Dict[str, Callable[[ctypes.CDLL], Optional[str]]] = {
-    "cudart": _cudart,
-    "cublas": _properties("cublasGetProperty"),
-    "cublasLt": _properties("cublasLtGetProperty"),
-    "cufft": _properties("cufftGetProperty"),
-    "curand": _properties("curandGetProperty"),
-    "cusolver": _properties("cusolverGetProperty"),
-    "cusparse": _properties("cusparseGetProperty"),
-    "cudnn": _cudnn,
-    "nccl": _nccl,
-}
-
-
-def ask(name: str, library: Any) -> Optional[str]:
-    """Return the version that the library itself reports, or None for one that can't be asked."""
-    function = _ASK.get(name)
-    return function(library) if function else None
+    # `libraryPropertyType` (library_types.h): major, minor, patch level.
+    function, numbers = getattr(library, f"{name}GetProperty"), [ctypes.c_int() for _ in range(3)]
+    statuses = [function(which, ctypes.byref(value)) for which, value in enumerate(numbers)]
+    return None if any(statuses) else ".".join(str(value.value) for value in numbers)
 
 
 # Shared objects that this process has open.
@@ -234,7 +205,7 @@ class _LinkMap(ctypes.Structure):
     _fields_ = [("address", ctypes.c_void_p), ("name", ctypes.c_char_p)]
 
 
-def loaded(name: str) -> Optional[ctypes.CDLL]:
+def loaded(name: str) -> ctypes.CDLL | None:
     """Return the library of that soname if this process has it open, else None."""
     try:
         return ctypes.CDLL(name, mode=_RTLD_NOLOAD | os.RTLD_NOW)
@@ -242,7 +213,7 @@ def loaded(name: str) -> Optional[ctypes.CDLL]:
         return None
 
 
-def path_of(library: ctypes.CDLL) -> Optional[str]:
+def path_of(library: ctypes.CDLL) -> str | None:
     """Return the real path of the file that a library was loaded from (dlinfo(3), RTLD_DI_LINKMAP)."""
     link_map = ctypes.POINTER(_LinkMap)()
     status = ctypes.CDLL(None).dlinfo(

@@ -3,12 +3,14 @@
 docs/how-to/write-a-check.md describes how a check is written. A source tree has none.
 """
 
+from __future__ import annotations
+
 import functools
 import importlib
 import json
 import pkgutil
 from dataclasses import dataclass
-from typing import Any, Dict, Tuple
+from typing import Any
 
 from ...problems import problem, statement
 from ..check import ERROR, FAIL, OWN, PASS, SKIP, Check, Context, Result, gpu_count
@@ -26,41 +28,31 @@ class Given:
     """
 
     gpus: int
-    host: Dict[str, Any]
-    environment: Dict[str, Any]
+    host: dict[str, Any]
+    environment: dict[str, Any]
 
 
-def _packed() -> Tuple[Check, ...]:
+def _packed() -> tuple[Check, ...]:
     try:
         content = pkgutil.get_data(__name__, FILE)
     except OSError:
         content = None
-    return tuple(_check(entry) for entry in json.loads(content or b"[]"))
-
-
-def _check(entry: Dict[str, Any]) -> Check:
-    return Check(
-        id=entry["id"],
-        title=entry["title"],
-        stage=OWN,
-        run=functools.partial(_run, entry["module"]),
-        limit_s=entry["limit_s"],
-        required=entry["required"],
-    )
+    found = []
+    for entry in json.loads(content or b"[]"):
+        run = functools.partial(_run, entry["module"])
+        limit_s, required = entry["limit_s"], entry["required"]
+        found.append(Check(entry["id"], entry["title"], OWN, run, limit_s, required=required))
+    return tuple(found)
 
 
 def _run(module: str, context: Context) -> Result:
+    """Run a check, which describes its result as `{"outcome": …, "summary": …, "evidence": {…}}`."""
     given = Given(gpu_count(context.facts), context.facts["host"], context.facts["environment"])
     check = importlib.import_module(f"{__name__}.{module}").check
     try:
         returned = check(given)
     except AssertionError as error:
         return Result(FAIL, None, [problem("own_check_failed", summary=str(error) or "an assertion failed")])
-    return _result(returned)
-
-
-def _result(returned: Any) -> Result:
-    """Return the result that a check described as `{"outcome": …, "summary": …, "evidence": {…}}`."""
     wrong = _wrong(returned)
     if wrong is not None:
         return Result(ERROR, statement("own_check_answer", error=wrong))

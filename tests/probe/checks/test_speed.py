@@ -11,9 +11,8 @@ import pytest
 from validator import problems
 from validator.probe import tensorflow_devices
 from validator.probe.check import Context
-from validator.probe.checks import xla_speedup
-from validator.probe.checks.xla_speedup import Mode
-from validator.probe.speed import SIZES, shapes
+from validator.probe.checks import speed
+from validator.probe.checks.speed import SIZES, Mode, ratios, shapes, spread
 
 GPU = "/job:localhost/replica:0/task:0/device:GPU:0"
 WEIGHTS, HELD = 100, 5000
@@ -36,18 +35,17 @@ def modes() -> list[Mode]:
 
 
 def evidence(found: list[Mode], held: int | None = HELD) -> dict[str, Any]:
-    others = 2 * WEIGHTS
+    others = None if held is None else held + 2 * WEIGHTS
     return {
         "device_type": "GPU",
-        "modes": [xla_speedup._seen(entry, held, others) for entry in found],
-        "ratios": xla_speedup._ratios({entry.name: entry for entry in found}, held, others),
+        **speed.described(found, others),
         "tolerance": 0.05,
-        "largest_difference": xla_speedup._difference(found),
+        "largest_difference": speed.difference(found),
     }
 
 
 def test_the_ratios_come_from_the_measurements() -> None:
-    result = xla_speedup._judged(evidence(modes()))
+    result = speed.judge_xla_speedup(evidence(modes()))
     assert result.outcome == "pass"
     ratio = result.evidence["ratios"]["xla/graph"]
     assert (ratio["step_time"]["median"], ratio["peak_bytes"], ratio["kernels"]) == (0.5, 0.75, 1.0)
@@ -60,13 +58,13 @@ def test_the_ratios_come_from_the_measurements() -> None:
 def test_a_slower_xla_is_not_a_fault() -> None:
     found = modes()
     found[2].step_s = [1.0, 1.0, 1.0]
-    result = xla_speedup._judged(evidence(found))
+    result = speed.judge_xla_speedup(evidence(found))
     assert result.outcome == "pass"
     assert "takes 5.00 (" in result.sentence
 
 
 def test_memory_without_counts_is_unknown() -> None:
-    result = xla_speedup._judged(evidence(modes(), held=None))
+    result = speed.judge_xla_speedup(evidence(modes(), held=None))
     assert result.outcome == "pass"
     assert {entry["peak_bytes"] for entry in result.evidence["modes"]} == {None}
     assert {entry["peak_bytes"] for entry in result.evidence["ratios"].values()} == {None}
@@ -77,7 +75,7 @@ def test_memory_without_counts_is_unknown() -> None:
 def test_a_mode_with_another_result_fails(number: int) -> None:
     found = modes()
     found[number].losses[1] = 1.2
-    result = xla_speedup._judged(evidence(found))
+    result = speed.judge_xla_speedup(evidence(found))
     assert (result.outcome, result.sentence) == (
         "fail",
         "eager, graph and XLA disagree: their losses differ by 2.0e-01 (tolerance 0.05)",
@@ -87,7 +85,7 @@ def test_a_mode_with_another_result_fails(number: int) -> None:
 def test_a_loss_that_is_not_a_number_fails() -> None:
     found = modes()
     found[2].losses[1] = math.nan
-    result = xla_speedup._judged(evidence(found))
+    result = speed.judge_xla_speedup(evidence(found))
     assert (result.outcome, result.sentence) == ("fail", "a loss is not finite")
     assert result.evidence["largest_difference"] == math.inf
 
@@ -95,7 +93,7 @@ def test_a_loss_that_is_not_a_number_fails() -> None:
 def test_a_mode_on_another_device_fails() -> None:
     found = modes()
     found[2].device = GPU.replace("GPU", "CPU")
-    result = xla_speedup._judged(evidence(found))
+    result = speed.judge_xla_speedup(evidence(found))
     assert result.outcome == "fail"
     assert result.sentence.startswith("the xla step ran on ")
 
@@ -112,7 +110,7 @@ def test_kernels_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     copy = tensorflow_devices.Event("/device:GPU:0", "Stream #1", "MemcpyH2D", 1e-6)
     monkeypatch.setattr(tensorflow_devices, "record", lambda tf, work: [kernel] * 60 + [copy] * 9)
     found = modes()
-    assert xla_speedup._count_kernels(FAKE, "GPU", found, None, None) is None
+    assert speed.count_kernels(FAKE, "GPU", found, None, None) is None
     assert [entry.kernels for entry in found] == [20.0] * 3
 
 
@@ -126,10 +124,10 @@ def test_kernels_that_cannot_be_counted(error: Exception | None, monkeypatch: py
     monkeypatch.setattr(tensorflow_devices, "record", record)
     found = modes()
     found[0].kernels = None
-    reason = xla_speedup._count_kernels(FAKE, "GPU", found, None, None)
+    reason = speed.count_kernels(FAKE, "GPU", found, None, None)
     assert reason is not None and (str(error) if error else "CUPTI") in problems.sentence(reason)
     assert found[0].kernels is None
-    assert xla_speedup._count_kernels(FAKE, "CPU", found, None, None) == {"code": "kernels_only_on_gpu"}
+    assert speed.count_kernels(FAKE, "CPU", found, None, None) == {"code": "kernels_only_on_gpu"}
 
 
 class Exhausted(Exception):
@@ -153,12 +151,12 @@ def test_a_batch_that_does_not_fit_is_reduced_and_then_given_up(monkeypatch: pyt
         device=lambda name: pytest.MonkeyPatch.context(),
         errors=SimpleNamespace(ResourceExhaustedError=Exhausted),
     )
-    monkeypatch.setattr(xla_speedup, "_measure", measure)
+    monkeypatch.setattr(speed, "_measure", measure)
     fits = 32
-    assert xla_speedup.CHECK.run(Context({}, tensorflow=gpu)).outcome == "pass"
+    assert speed.xla_speedup.run(Context({}, tensorflow=gpu)).outcome == "pass"
     assert tried == [128, 32]
     fits = 0
-    result = xla_speedup.CHECK.run(Context({}, tensorflow=gpu))
+    result = speed.xla_speedup.run(Context({}, tensorflow=gpu))
     assert result.outcome == "skip"
     assert (
         result.sentence == "the model with a batch of 32 doesn't fit in the GPU's memory: OOM when allocating"
@@ -170,3 +168,27 @@ def test_the_large_model_is_resnet_18() -> None:
     found = shapes(SIZES["GPU"])
     assert len([shape for shape in found if len(shape) == 4]) == 20
     assert sum(math.prod(shape) for shape in found) == 11_173_952
+
+
+# Figures with their spread.
+
+
+def test_the_spread_of_samples() -> None:
+    figure = spread([4.0, 1.0, 3.0, 2.0, 100.0])
+    assert figure == {"median": 3.0, "q1": 2.0, "q3": 4.0, "min": 1.0, "max": 100.0, "samples": 5}
+
+
+def test_one_sample_has_no_spread_and_no_samples_give_no_figure() -> None:
+    assert spread([2.0]) == {"median": 2.0, "q1": 2.0, "q3": 2.0, "min": 2.0, "max": 2.0, "samples": 1}
+    assert spread([]) is None
+
+
+def test_ratios_are_taken_pair_by_pair() -> None:
+    """A disturbance that slows both samples of a round leaves the ratio as it is."""
+    figure = ratios([1.0, 50.0, 2.0], [2.0, 100.0, 4.0])
+    assert figure is not None
+    assert figure["min"] == figure["max"] == 0.5
+
+
+def test_a_ratio_to_zero_is_left_out() -> None:
+    assert ratios([1.0], [0.0]) is None

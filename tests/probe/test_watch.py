@@ -8,8 +8,7 @@ import sys
 
 import pytest
 
-from validator.probe.collectors import health
-from validator.probe.collectors.health import Health
+from validator.probe.watch import Health, logged
 
 #: As the driver writes them to the kernel's log.
 LOG = (
@@ -24,36 +23,37 @@ def test_xid_messages_of_the_kernel_log_are_read_with_the_address_of_their_gpu()
     os.set_blocking(reader, False)
     os.write(writer, LOG)
     try:
-        assert list(health._logged(reader)) == [((0, 0x3B, 0), 79), ((1, 0xAF, 0x1F), 31)]
+        assert list(logged(reader)) == [((0, 0x3B, 0), 79), ((1, 0xAF, 0x1F), 31)]
         # Nothing new, and then the end of it.
-        assert list(health._logged(reader)) == []
+        assert list(logged(reader)) == []
         os.close(writer)
-        assert list(health._logged(reader)) == []
+        assert list(logged(reader)) == []
     finally:
         os.close(reader)
 
 
 def test_without_a_kernel_log_nothing_is_read() -> None:
-    assert list(health._logged(None)) == []
+    assert list(logged(None)) == []
 
 
+@pytest.mark.slow
 def test_only_a_process_that_exists_and_does_not_descend_from_the_probe_is_another() -> None:
     watch = Health(os.getpid())
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        assert not watch._is_other(os.getpid())
-        assert not watch._is_other(child.pid)
-        assert watch._is_other(os.getppid())
-        assert watch._is_other(1)
-        assert Health(child.pid)._is_other(os.getpid())
+        assert not watch.is_other(os.getpid())
+        assert not watch.is_other(child.pid)
+        assert watch.is_other(os.getppid())
+        assert watch.is_other(1)
+        assert Health(child.pid).is_other(os.getpid())
     finally:
         child.communicate()
-    assert not watch._is_other(child.pid)
-    assert not watch._is_other(4_000_001)
+    assert not watch.is_other(child.pid)
+    assert not watch.is_other(4_000_001)
 
 
 def test_without_nvml_there_is_an_error_and_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("validator.probe.collectors.driver.NVML_NAMES", ("libno-such-nvml.so.1",))
+    monkeypatch.setattr("validator.probe.collectors.host.NVML_NAMES", ("libno-such-nvml.so.1",))
     watch = Health(os.getpid())
     assert watch.error is not None and "libno-such-nvml" in watch.error
     assert (watch.snapshot(), watch.xid_sources) == ([], [])

@@ -1,0 +1,460 @@
+"""The CUDA libraries, the kernels and the tools of this TensorFlow: are they found, and do they fit?"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from dataclasses import asdict
+from typing import Any
+
+from ...problems import problem, statement
+from ...version_numbers import leading_numbers
+from .. import table
+from ..check import ERROR, FAIL, HOST, TENSORFLOW, Context, Result, check, judged, skipped
+from ..child import tail
+from ..collectors import installed, kernels, loader, xla
+from ..collectors.host import CUDA_NAME
+from ..collectors.kernels import JIT, NONE, Coverage, older
+
+#: The wheel of each library, without the suffix that names its CUDA major.
+_WHEELS = {
+    "cudart": "nvidia-cuda-runtime",
+    "cublas": "nvidia-cublas",
+    "cublasLt": "nvidia-cublas",
+    "cufft": "nvidia-cufft",
+    "cusolver": "nvidia-cusolver",
+    "cusparse": "nvidia-cusparse",
+    "cudnn": "nvidia-cudnn",
+    "nccl": "nvidia-nccl",
+    "cupti": "nvidia-cuda-cupti",
+}
+#: Files that a problem or statement lists.
+_SHOWN = 3
+
+
+def built_with(soname: str, wheels: dict[str, str]) -> str | None:
+    """Return the version of a library that TensorFlow was built with, according to its metadata."""
+    stem = _WHEELS.get(loader.short_name(soname))
+    return next((version for name, version in wheels.items() if re.fullmatch(f"{stem}-cu\\d+", name)), None)
+
+
+def too_old(version: str | None, floor: str | None) -> bool:
+    """Return whether a version is below the lowest allowed one, by major and minor.
+
+    The patch level doesn't count in TensorFlow's own rule for cuDNN (cuda_dnn.cc,
+    IsSourceCompatibleWithCudnnLibrary).
+    """
+    if version is None or floor is None:
+        return False
+    return leading_numbers(version)[:2] < leading_numbers(floor)[:2]
+
+
+@check(
+    "Is every CUDA library that TensorFlow opens found, in a version that fits?",
+    HOST,
+    limit_s=loader.LIMIT_S + 10,
+    requires=("cuda-build",),
+)
+def cuda_libraries(context: Context) -> Result:
+    tensorflow = context.facts["tensorflow"]
+    answer = loader.open_libraries(tensorflow["directory"])
+    phases = {value["phase"]: value["attempts"] for value in answer.values if "phase" in value}
+    opened = {value["soname"]: value for value in answer.values if "soname" in value}
+    libraries = [
+        {
+            "soname": soname,
+            "phase": phase,
+            "path": opened[soname]["path"] if soname in opened else None,
+            "version": opened[soname]["version"] if soname in opened else None,
+            "built_with": built_with(soname, tensorflow["built_with"]),
+            "error": error,
+            "others": loader.neighbours(tensorflow["directory"], soname) if error else [],
+        }
+        for phase, attempts in phases.items()
+        for soname, error in attempts.items()
+    ]
+    evidence = {
+        "opened_by": loader.FRAMEWORK,
+        "libraries": libraries,
+        "built_with_source": tensorflow["built_with_source"],
+    }
+    if answer.failure is not None:
+        failure = str(answer.failure)
+        evidence["last_lines"] = tail(answer.stderr, lines=20).splitlines()
+        if "undefined symbol" in failure:
+            return Result(ERROR, statement("loader_unknown", error=failure), [], evidence)
+        return Result(FAIL, None, [problem("loading_ended_process", error=failure)], evidence)
+    if not phases[loader.GATE_PHASE]:
+        return Result(ERROR, statement("loader_silent", error=None), [], evidence)
+    needed = [entry for entry in libraries if entry["phase"] == loader.GATE_PHASE]
+    old = [entry for entry in needed if too_old(entry["version"], entry["built_with"])]
+    problems = [_missing(entry) for entry in needed if entry["error"]]
+    for entry in old:
+        if entry["soname"].startswith("libcudnn."):
+            told = {name: entry[name] for name in ("version", "built_with", "path")}
+            problems.append(problem("cudnn_too_old", **told))
+    passed = statement("libraries_found", count=len(needed), older=[entry["soname"] for entry in old])
+    return judged(problems, lambda: passed, evidence)
+
+
+def _missing(entry: dict[str, Any]) -> dict[str, Any]:
+    soname, error = entry["soname"], entry["error"]
+    same = [path for path in entry["others"] if path.rpartition("/")[2] == soname]
+    if same:
+        return problem("library_installed_not_found", soname=soname, path=same[0])
+    if error.partition(":")[0] != soname:
+        return problem("library_not_opened", soname=soname, error=error)
+    others = sorted({path.rpartition("/")[2] for path in entry["others"]})
+    return problem("library_not_found", soname=soname, others=others)
+
+
+@check(
+    "Does cuDNN load with all its parts, in the locked version?",
+    HOST,
+    limit_s=loader.LIMIT_S + 10,
+    requires=("cuda-build",),
+)
+def cudnn_load(context: Context) -> Result:
+    tensorflow = context.facts["tensorflow"]
+    answer = loader.open_cudnn(tensorflow["directory"])
+    main = next((value for value in answer.values if "soname" in value), None)
+    pins = (context.lock or {}).items()
+    locked = next((pin for name, pin in pins if re.fullmatch(r"nvidia-cudnn-cu\d+", name)), None)
+    major = (tensorflow["build"] or {}).get("cudnn_version")
+    floor = built_with("libcudnn.so", tensorflow["built_with"])
+    parts = [value for value in answer.values if "sub_library" in value]
+    version_checks = {value["check"]: value["status"] for value in answer.values if "check" in value}
+    evidence: dict[str, Any] = {
+        "library": main,
+        "sub_libraries": parts,
+        "version_checks": version_checks,
+        "locked": locked,
+        "built_for_major": major,
+        "built_with": floor,
+        "built_with_source": tensorflow["built_with_source"],
+    }
+    if answer.failure is not None:
+        evidence["last_lines"] = tail(answer.stderr, lines=20).splitlines()
+        ended = problem("cudnn_load_ended_process", error=str(answer.failure))
+        return Result(FAIL, None, [ended], evidence)
+    if main is None:
+        return Result(FAIL, None, [problem("cudnn_not_tried")], evidence)
+    if main["path"] is None:
+        return Result(FAIL, None, [problem("cudnn_not_loaded", error=main["error"])], evidence)
+    version, path = main["version"], main["path"]
+    problems = []
+    if locked is not None and leading_numbers(version) != leading_numbers(locked)[:3]:
+        problems.append(problem("cudnn_not_as_locked", version=version, locked=locked, path=path))
+    if major is not None and leading_numbers(version)[:1] != leading_numbers(major)[:1]:
+        problems.append(problem("cudnn_of_another_major", version=version, built_for=major))
+    elif too_old(version, floor):
+        problems.append(problem("cudnn_too_old", version=version, built_with=floor, path=path))
+    problems += [
+        problem("cudnn_part_not_loaded", part=entry["sub_library"], error=entry["error"])
+        for entry in parts
+        # From 9.28 on, a part needs the driver's library. If there is none, the check `driver` reports it.
+        if entry["error"] and not entry["error"].startswith(f"{CUDA_NAME}:")
+    ]
+    problems += [
+        problem("cudnn_part_of_another_version", function=name, status=status)
+        for name, status in version_checks.items()
+        if status != 0
+    ]
+    good = sum(not entry["error"] for entry in parts)
+    return judged(problems, lambda: statement("cudnn_loaded", version=version, parts=good), evidence)
+
+
+@check(
+    "Does another copy of a CUDA library load before the one that fits?",
+    HOST,
+    limit_s=loader.LIMIT_S + 10,
+    requires=("cuda-build",),
+)
+def library_conflicts(context: Context) -> Result:
+    tensorflow = context.facts["tensorflow"]
+    answer = loader.open_libraries(tensorflow["directory"])
+    opened = {value["soname"]: value for value in answer.values if "soname" in value}
+    sonames = dict.fromkeys(
+        soname for value in answer.values if "phase" in value for soname in value["attempts"] if soname
+    )
+    if not sonames:
+        error = str(answer.failure) if answer.failure else None
+        return Result(ERROR, statement("loader_silent", error=error))
+    directories = installed.library_path(context.facts["environment"]["variables"])
+    framework = os.path.join(tensorflow["directory"], loader.FRAMEWORK)
+    runpath = [path for path in installed.runpath(framework) if os.path.isdir(path)]
+    cache = installed.cached()
+    libraries = []
+    for soname in sonames:
+        winner = opened[soname]["path"] if soname in opened else None
+        found = [
+            {
+                "path": copy.path,
+                "found_by": copy.found_by,
+                "version": installed.version_of(copy.path, soname),
+            }
+            for copy in installed.copies(soname, directories, runpath, cache)
+        ]
+        libraries.append(
+            {
+                "soname": soname,
+                "path": winner,
+                "version": opened[soname]["version"] if soname in opened else None,
+                "built_with": built_with(soname, tensorflow["built_with"]),
+                # None if it is not among the copies, because a library that was loaded earlier opened it.
+                "found_by": next((copy["found_by"] for copy in found if copy["path"] == winner), None),
+                "others": [copy for copy in found if copy["path"] != winner],
+            }
+        )
+    main = next((entry for entry in libraries if entry["soname"].startswith("libcudnn.")), None)
+    parts = _cudnn_parts(main, directories, cache) if main and main["path"] else []
+    evidence = {
+        "search_path": {installed.LIBRARY_PATH: directories, installed.RUNPATH: runpath},
+        "libraries": libraries,
+        "cudnn_parts": parts,
+    }
+    problems = [entry for library in libraries for entry in _older_copy(library)] + _mixed_cublas(libraries)
+    if main and parts:
+        problems += _strayed_cudnn(main, parts)
+    return judged(problems, lambda: _other_copies(libraries), evidence)
+
+
+def _cudnn_parts(
+    main: dict[str, Any], directories: list[str], cache: dict[str, list[str]]
+) -> list[dict[str, Any]]:
+    """Return cuDNN's sub-libraries, which its main library opens by name, with the place of each."""
+    suffix = f".so.{main['soname'].rpartition('.')[2]}"
+    names = {
+        os.path.basename(path)
+        for directory in (os.path.dirname(main["path"]), *directories)
+        for path in glob.glob(os.path.join(glob.escape(directory), f"libcudnn_*{suffix}"))
+    }
+    runpath = installed.runpath(main["path"])
+    found = []
+    for name in sorted(names):
+        first = next(iter(installed.copies(name, directories, runpath, cache)), None)
+        place = (
+            {"path": first.path, "found_by": first.found_by} if first else {"path": None, "found_by": None}
+        )
+        version = installed.version_of(first.path, name) if first else None
+        found.append({"soname": name, **place, "version": version})
+    return found
+
+
+def _older_copy(entry: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the problem that an older copy comes before one that fits."""
+    fitting = [
+        copy
+        for copy in entry["others"]
+        if copy["version"] is not None and not too_old(copy["version"], entry["built_with"])
+    ]
+    if not fitting or not too_old(entry["version"], entry["built_with"]):
+        return []
+    told = {name: entry[name] for name in ("soname", "path", "version", "found_by", "built_with")}
+    other = {"other_path": fitting[0]["path"], "other_version": fitting[0]["version"]}
+    return [problem("older_copy_wins", **told, **other)]
+
+
+def _mixed_cublas(libraries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the problem that cuBLAS's libraries, which only work together, have different versions."""
+    together = [
+        entry for entry in libraries if entry["soname"].startswith(("libcublas.so.", "libcublasLt.so."))
+    ]
+    if len({entry["version"] for entry in together if entry["version"]}) < 2:
+        return []
+    told = [{name: entry[name] for name in ("soname", "version", "path")} for entry in together]
+    return [problem("cublas_versions_differ", soname=together[0]["soname"], libraries=told)]
+
+
+def _strayed_cudnn(main: dict[str, Any], parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the problem that parts of cuDNN come from elsewhere, or have different versions."""
+    home, soname = os.path.dirname(main["path"]), main["soname"]
+    elsewhere = [part for part in parts if part["path"] and os.path.dirname(part["path"]) != home]
+    if elsewhere:
+        shown = [{name: part[name] for name in ("path", "found_by")} for part in elsewhere[:_SHOWN]]
+        told = {"soname": soname, "path": main["path"], "count": len(elsewhere), "parts": shown}
+        return [problem("cudnn_parts_from_elsewhere", **told)]
+    versions = sorted({part["version"] for part in parts if part["version"]})
+    if len(versions) > 1:
+        told = {"soname": soname, "directory": home, "versions": versions}
+        return [problem("cudnn_part_versions_differ", **told)]
+    return []
+
+
+def _other_copies(libraries: list[dict[str, Any]]) -> dict[str, Any]:
+    shadowed = [entry for entry in libraries if entry["others"]]
+    opened = sum(entry["path"] is not None for entry in libraries)
+    if not shadowed:
+        return statement("one_copy_each", count=opened)
+    told = [{name: entry[name] for name in ("soname", "path", "found_by")} for entry in shadowed[:_SHOWN]]
+    return statement("other_copies_harmless", count=len(shadowed), opened=opened, copies=told)
+
+
+@check(
+    "Do the kernels of TensorFlow and cuDNN run on these GPUs with this driver?",
+    HOST,
+    limit_s=loader.LIMIT_S + 10,
+    requires=("cuda-build", "gpu"),
+)
+def compute_capability(context: Context) -> Result:
+    host, tensorflow = context.facts["host"], context.facts["tensorflow"]
+    opened = loader.open_libraries(tensorflow["directory"]).values
+    versions = (value["version"] for value in opened if str(value.get("soname")).startswith("libcudnn."))
+    cudnn, driver_cuda = next(versions, None), host["driver_cuda"]
+    minimum = kernels.cudnn_minimum(cudnn) if cudnn else None
+    gpus: list[dict[str, Any]] = []
+    for gpu in host["gpus"]:
+        capability = gpu["compute_capability"]
+        if capability:
+            found = kernels.coverage(tensorflow["version"], tensorflow["build"], capability)
+            gpus.append(
+                {
+                    "name": gpu["name"],
+                    "compute_capability": capability,
+                    **(asdict(found) if found else dict.fromkeys(Coverage.__dataclass_fields__)),
+                    "cudnn": None if minimum is None else not older(capability, minimum),
+                }
+            )
+    evidence = {"driver_cuda": driver_cuda, "cudnn": cudnn, "cudnn_minimum": minimum, "gpus": gpus}
+    if not gpus:
+        return skipped(statement("compute_capability_unknown"), evidence)
+    if any(gpu["kernels"] is None for gpu in gpus):
+        return skipped(statement("kernels_unknown"), evidence)
+    problems = [entry for gpu in gpus for entry in _without_kernels(gpu, driver_cuda)]
+    for gpu in gpus:
+        if gpu["cudnn"] is False:
+            named = {"gpu": gpu["name"], "compute_capability": gpu["compute_capability"]}
+            problems.append(problem("cudnn_has_no_kernels", **named, cudnn=cudnn, minimum=minimum))
+
+    def passed() -> dict[str, Any]:
+        told = ("name", "compute_capability", "kernels", "isa", "compiled", "without", "units")
+        shown = []
+        for gpu in gpus:
+            # Whether the driver is known to compile the PTX.
+            known = bool(driver_cuda and gpu["cuda"] and not older(driver_cuda, gpu["cuda"]))
+            shown.append({**{key: gpu[key] for key in told}, "certain": known or gpu["kernels"] != JIT})
+        return statement("kernels_run", gpus=shown)
+
+    return judged(problems, passed, evidence)
+
+
+def _without_kernels(gpu: dict[str, Any], driver_cuda: str | None) -> list[dict[str, Any]]:
+    named = {"gpu": gpu["name"], "compute_capability": gpu["compute_capability"]}
+    if gpu["kernels"] == NONE and gpu["without"] == gpu["units"]:
+        return [problem("no_kernels_for_gpu", **named)]
+    if gpu["kernels"] == NONE:
+        told = {key: gpu[key] for key in ("without", "units")}
+        return [problem("some_kernels_not_for_gpu", **named, **told)]
+    if gpu["isa"] and gpu["cuda"] and driver_cuda and older(driver_cuda, gpu["cuda"]):
+        told = {key: gpu[key] for key in ("compiled", "units", "isa", "cuda")}
+        return [problem("driver_lacks_ptx", **named, **told, driver_cuda=driver_cuda)]
+    return []
+
+
+@check(
+    "Is the imported TensorFlow built with CUDA, and is it the installed one?",
+    TENSORFLOW,
+    limit_s=30,
+    requires=("cuda-build",),
+)
+def tensorflow_build(context: Context) -> Result:
+    tf, installed_version = context.tensorflow, context.facts["tensorflow"]["version"]
+    build = dict(tf.sysconfig.get_build_info())
+    version = tf.version.VERSION
+    evidence = {
+        "version": version,
+        "git_version": tf.version.GIT_VERSION,
+        "compiler_version": tf.version.COMPILER_VERSION,
+        "build": build,
+    }
+
+    def plain(version: str) -> str:
+        """Return the version without dashes and `.post1`, which differ between the wheel and the library."""
+        return re.sub(r"\.post\d+$", "", version.replace("-", ""))
+
+    problems = []
+    if installed_version is not None and plain(installed_version) != plain(version):
+        problems.append(problem("tensorflow_shadowed", imported=version, installed=installed_version))
+    cuda, cudnn = build.get("cuda_version"), build.get("cudnn_version")
+    passed = statement("tensorflow_built_for", version=version, cuda=cuda, cudnn=cudnn)
+    return judged(problems, lambda: passed, evidence)
+
+
+@check(
+    "Does XLA find ptxas and libdevice, and is their version free of known bugs?",
+    TENSORFLOW,
+    limit_s=60,
+    requires=("cuda-build",),
+)
+def xla_toolchain(context: Context) -> Result:
+    search = xla.search(os.path.dirname(context.tensorflow.__file__))
+    if search is None:
+        return Result(ERROR, statement("toolchain_search_unknown"))
+    preferred = xla.parse(os.environ.get("XLA_FLAGS", "")).value("xla_gpu_cuda_data_dir")
+    gpus = context.facts["host"]["gpus"]
+    capabilities = sorted({gpu["compute_capability"] for gpu in gpus if gpu["compute_capability"]})
+    path = os.environ.get("PATH", "")
+    return judge_xla_toolchain(search, preferred or xla.DEFAULT_DIRECTORY, path, capabilities)
+
+
+def judge_xla_toolchain(search: xla.Search, preferred: str, path: str, capabilities: list[str]) -> Result:
+    """Return the result for a search, the preferred directory, PATH, and the GPUs here."""
+    looked_at = [
+        {"path": candidate, "version": xla.ptxas_version(candidate)}
+        for candidate in xla.ptxas_candidates(search, preferred, path)
+        if os.path.exists(candidate)
+    ]
+    runs = (entry for entry in looked_at if entry["version"] and xla.usable(search, entry["version"]))
+    ptxas = next(runs, None)
+    libdevices = xla.libdevice_candidates(search, preferred)
+    libdevice = next((candidate for candidate in libdevices if os.path.isfile(candidate)), None)
+    advisories = _ptxas_advisories(str(ptxas["version"]), capabilities) if ptxas else []
+    evidence = {
+        "preferred": preferred,
+        "roots": list(search.roots),
+        "path_comes_first": not search.preferred_first,
+        "ptxas": ptxas,
+        "ptxas_found": looked_at,
+        "libdevice": libdevice,
+        "capabilities": capabilities,
+        "advisories": advisories,
+    }
+    problems = [
+        problem(entry["code"], version=str(ptxas["version"]))
+        for entry in advisories
+        if ptxas and entry["applies"]
+    ]
+    if ptxas is None and looked_at:
+        problems.append(problem("ptxas_unusable", found=looked_at))
+    elif ptxas is None:
+        problems.append(problem("ptxas_missing"))
+    if libdevice is None:
+        problems.append(problem("libdevice_missing"))
+
+    def passed() -> dict[str, Any]:
+        found = ptxas or {}
+        others = sorted({entry["version"] for entry in looked_at if entry["version"]} - {found["version"]})
+        place = os.path.dirname(str(libdevice))
+        tool = {"version": found["version"], "path": found["path"]}
+        return statement("toolchain_found", **tool, libdevice=place, others=others)
+
+    return judged(problems, passed, evidence)
+
+
+def _ptxas_advisories(version: str, capabilities: list[str]) -> list[dict[str, Any]]:
+    """Return the advisories that cover the version, and whether each affects a GPU of this machine."""
+
+    def within(version: str, bounds: dict[str, str]) -> bool:
+        number = leading_numbers(version)
+        above = "from" not in bounds or number >= leading_numbers(bounds["from"])
+        return above and ("below" not in bounds or number < leading_numbers(bounds["below"]))
+
+    found = []
+    for row in table("advisories")["advisories"]:
+        if row["affects"]["tool"] == "ptxas" and within(version, row["affects"]):
+            about = row.get("capabilities", {})
+            told = {key: row[key] for key in ("code", "fixed", "source")}
+            applies = any(within(capability, about) for capability in capabilities)
+            found.append({**told, "capabilities": about, "applies": applies})
+    return found

@@ -1,0 +1,360 @@
+"""The speed of a training step, eager, as a graph and compiled, on a model that others measure with too.
+
+The model is a residual convolutional classifier from plain operations. `training` has the smallest model that
+shows that a step works; this one has what makes real models fast or slow: many convolutions, batch
+normalization, elementwise operations between them. The shape is that of ResNet-18 (He et al. 2015,
+arXiv:1512.03385), without its first pooling.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Callable
+
+from ...problems import problem, statement
+from .. import comparison, tensorflow_devices, training
+from ..check import FULL, TENSORFLOW, Context, Result, check, judged, skipped
+from ..tensorflow_devices import device_type
+
+LEARNING_RATE = 0.01
+EAGER, GRAPH, XLA = "eager", "graph", "xla"
+
+
+@dataclass(frozen=True)
+class Size:
+    """image: edge in pixels; width: channels of the first stage; blocks: residual blocks of each stage, of
+    which each has twice the channels and half the edge of the one before."""
+
+    image: int
+    width: int
+    blocks: tuple[int, ...]
+    classes: int = 10
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """Return what the evidence says about the model."""
+        return {"image": self.image, "width": self.width, "blocks": list(self.blocks)}
+
+
+#: A step must take long enough that what the host does around it is small: on a GPU a few milliseconds, at
+#: a batch of 128. On two cores of a CPU it takes about 0.1 s at a batch of 32.
+SIZES: dict[str, Size] = {
+    "CPU": Size(image=32, width=16, blocks=(1, 1, 1)),
+    "GPU": Size(image=112, width=64, blocks=(2, 2, 2, 2)),
+}
+
+
+def batch(tf: Any, size: Size, examples: int) -> tuple[Any, Any]:
+    """Return images `[examples, image, image, 3]` that can be told apart, and labels; the same each time."""
+    labels = tf.range(examples, dtype=tf.int32) % size.classes
+    prototypes = tf.random.stateless_normal((size.classes, 8, 8, 3), seed=(1, 0))
+    images = tf.image.resize(tf.gather(prototypes, labels), (size.image, size.image), method="nearest")
+    return images + 0.1 * tf.random.stateless_normal(images.shape, seed=(2, 0)), labels
+
+
+def _strides(size: Size) -> Iterator[tuple[int, int]]:
+    """Yield each block's strides and channels: each stage but the first begins by halving the edge."""
+    for stage, blocks in enumerate(size.blocks):
+        for block in range(blocks):
+            yield 2 if stage and not block else 1, size.width * 2**stage
+
+
+def shapes(size: Size) -> list[tuple[int, ...]]:
+    """Return the shapes of the weights, in the order in which the forward pass uses them."""
+    convolutions, channels = [(3, 3, size.width)], size.width
+    for strides, wider in _strides(size):
+        if strides > 1:
+            convolutions.append((1, channels, wider))
+        convolutions += [(3, channels, wider), (3, wider, wider)]
+        channels = wider
+    found: list[tuple[int, ...]] = []
+    for edge, before, after in convolutions:
+        # The kernel, and the scale and offset of the normalization that follows.
+        found += [(edge, edge, before, after), (after,), (after,)]
+    return [*found, (channels, size.classes)]
+
+
+class Model:
+    """The weights, and the step that trains them. Two models of one size start equal."""
+
+    def __init__(self, tf: Any, size: Size) -> None:
+        """Make the weights: kernels as in He et al. 2015 (arXiv:1502.01852), scales of 1, offsets of 0."""
+        self.tf = tf
+        self.size = size
+        self.weights = []
+        for number, shape in enumerate(shapes(size)):
+            if len(shape) > 1:
+                deviation = math.sqrt(2.0 / math.prod(shape[:-1]))
+                start = deviation * tf.random.stateless_normal(shape, seed=(3, number))
+            else:
+                start = tf.ones(shape) if number % 3 == 1 else tf.zeros(shape)
+            self.weights.append(tf.Variable(start))
+
+    @property
+    def weight_bytes(self) -> int:
+        """Return the bytes of the weights in float32."""
+        return 4 * sum(math.prod(shape) for shape in shapes(self.size))
+
+    def step(self, mode: str) -> Callable[[Any, Any], Any]:
+        """Return one step of gradient descent, `(images, labels) -> loss`, run as `mode` says."""
+        tf = self.tf
+
+        def train(images: Any, labels: Any) -> Any:
+            with tf.GradientTape() as tape:
+                logits = self._logits(images)
+                losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+                loss = tf.reduce_mean(losses)
+            for weight, gradient in zip(self.weights, tape.gradient(loss, self.weights)):
+                weight.assign_sub(LEARNING_RATE * gradient)
+            return loss
+
+        if mode == EAGER:
+            return train
+        function: Callable[[Any, Any], Any] = tf.function(train, jit_compile=mode == XLA, autograph=False)
+        return function
+
+    def _logits(self, images: Any) -> Any:
+        tf, weights = self.tf, iter(self.weights)
+
+        def convolve(values: Any, strides: int) -> Any:
+            values = tf.nn.conv2d(values, next(weights), strides=strides, padding="SAME")
+            # As Keras calls it: one kernel of cuDNN, and not the operations it is made of.
+            return tf.compat.v1.nn.fused_batch_norm(values, next(weights), next(weights))[0]
+
+        hidden = tf.nn.relu(convolve(images, 2))
+        for strides, _ in _strides(self.size):
+            shortcut = convolve(hidden, strides) if strides > 1 else hidden
+            inner = tf.nn.relu(convolve(hidden, strides))
+            hidden = tf.nn.relu(shortcut + convolve(inner, 1))
+        return tf.linalg.matmul(tf.reduce_mean(hidden, axis=(1, 2)), next(weights))
+
+
+def spread(samples: Sequence[float]) -> dict[str, float] | None:
+    """Return median, quartiles, extremes and number of the samples; None where there are none.
+
+    A single measurement on a busy machine says little.
+    """
+    if not samples:
+        return None
+    first, median, third = (
+        statistics.quantiles(samples, n=4, method="inclusive") if len(samples) > 1 else [samples[0]] * 3
+    )
+    extremes = {"min": min(samples), "max": max(samples)}
+    return {"median": median, "q1": first, "q3": third, **extremes, "samples": len(samples)}
+
+
+def ratios(above: Sequence[float], below: Sequence[float]) -> dict[str, float] | None:
+    """Return the spread of `above / below`, pair by pair: both samples of a pair share their disturbances."""
+    return spread([left / right for left, right in zip(above, below) if right > 0])
+
+
+def rounds(most: int, enough_s: float) -> Iterator[int]:
+    """Yield the numbers of rounds: three, and up to `most` until `enough_s` seconds are over.
+
+    So a slow machine does fewer rounds instead of timing out.
+    """
+    started = time.monotonic()
+    for number in range(most):
+        if number >= 3 and time.monotonic() - started > enough_s:
+            return
+        yield number
+
+
+MODES = (EAGER, GRAPH, XLA)
+#: Examples in a batch; the next size is tried when the GPU's memory doesn't hold one.
+BATCHES = {"CPU": (32,), "GPU": (128, 32)}
+#: Steps whose losses must agree, the first ones of a fresh model.
+COMPARED = 5
+#: For the tolerance of the losses, count the successive products in the larger model: two convolutions in
+#: each of its eight blocks, and one before and one after them. Double that for the backward pass, and again
+#: for the two modes that are compared. The difference was 4e-5 on a CPU and 1.5e-3 on an H200.
+_ROUNDINGS = 2 * 2 * 2 * (2 * 8 + 2)
+#: A round is a turn of each mode; a turn is this many steps, whose last loss is read back.
+ROUNDS, STEPS = 15, 5
+_PROFILED = 3
+
+
+@dataclass
+class Mode:
+    """One way to run the step, with its measurements."""
+
+    name: str
+    step: Callable[[Any, Any], Any]
+    losses: list[float] = field(default_factory=list)
+    first_step_s: float = 0.0
+    step_s: list[float] = field(default_factory=list)
+    peak_bytes: list[int] = field(default_factory=list)
+    kernels: float | None = None
+    device: str = ""
+
+
+@check(
+    "How does XLA change the time, memory and kernels of a training step?",
+    TENSORFLOW,
+    limit_s=600,
+    required=False,
+    depth=FULL,
+)
+def xla_speedup(context: Context) -> Result:
+    """Train one classifier eagerly, as a graph and compiled by XLA, in turns within one run.
+
+    Anything else that disturbs the machine then disturbs all three. XLA does not have to be faster: the
+    ratios are only measured. But all three must give the same results.
+    """
+    tf = context.tensorflow
+    kind = device_type(tf)
+    with tf.device(f"/{kind}:0"):
+        for examples in BATCHES[kind]:
+            try:
+                return judge_xla_speedup(_measure(tf, kind, examples))
+            except tf.errors.ResourceExhaustedError as error:
+                full = str(error).splitlines()[0]
+    # The GPU is too small or in use, which is not a fault.
+    return skipped(statement("memory_too_small", batch=examples, error=full[:200]))
+
+
+def _measure(tf: Any, kind: str, examples: int) -> dict[str, Any]:
+    size = SIZES[kind]
+    images, labels = batch(tf, size, examples)
+    # The first convolution loads cuDNN, so run one before anything is timed.
+    float(Model(tf, size).step(EAGER)(images, labels))
+    held = tensorflow_devices.allocated(tf) if kind == "GPU" else None
+    modes = [Mode(name, Model(tf, size).step(name)) for name in MODES]
+    for mode in modes:
+        for number in range(COMPARED):
+            start = time.perf_counter()
+            loss = mode.step(images, labels)
+            mode.losses.append(float(loss))
+            if number == 0:
+                # With tracing and compiling.
+                mode.first_step_s = time.perf_counter() - start
+            mode.device = loss.device
+    for number in rounds(ROUNDS, 30.0):
+        # Each mode goes first in turn.
+        for mode in modes[number % 3 :] + modes[: number % 3]:
+            _turn(tf, kind, mode, images, labels)
+    # A model's own share is what its steps took, without what was held before and the other models' weights.
+    others = None if held is None else held["current"] + (len(modes) - 1) * Model(tf, size).weight_bytes
+    kernels_unknown = count_kernels(tf, kind, modes, images, labels)
+    unknown = statement("allocator_keeps_no_count", device_type=kind) if held is None else None
+    precision = comparison.precision(tf)
+    return {
+        "device_type": kind,
+        "model": {**size.described, "batch": examples},
+        "tensor_float_32": bool(tf.config.experimental.tensor_float_32_execution_enabled()),
+        "steps_a_turn": STEPS,
+        **described(modes, others),
+        "kernels_unknown": kernels_unknown,
+        "memory_unknown": unknown,
+        "tolerance": comparison.tolerance(precision, _ROUNDINGS, examples * size.image * size.image),
+        "largest_difference": difference(modes),
+    }
+
+
+def _turn(tf: Any, kind: str, mode: Mode, images: Any, labels: Any) -> None:
+    counted = tensorflow_devices.allocated(tf, reset=True) if kind == "GPU" else None
+    start = time.perf_counter()
+    for _ in range(STEPS):
+        loss = mode.step(images, labels)
+    float(loss)
+    mode.step_s.append((time.perf_counter() - start) / STEPS)
+    if counted is not None:
+        mode.peak_bytes.append(tf.config.experimental.get_memory_info("GPU:0")["peak"])
+
+
+def count_kernels(tf: Any, kind: str, modes: list[Mode], images: Any, labels: Any) -> dict[str, Any] | None:
+    """Set the kernels of a step in each mode, or return the reason why they are unknown."""
+    if kind != "GPU":
+        return statement("kernels_only_on_gpu")
+
+    def steps() -> None:
+        for _ in range(_PROFILED):
+            loss = mode.step(images, labels)
+        float(loss)
+
+    for mode in modes:
+        try:
+            seen = tensorflow_devices.record(tf, steps)
+        except (OSError, ValueError, tf.errors.OpError) as error:
+            return statement("profiler_failed", exception=type(error).__name__, message=str(error)[:200])
+        kernels = sum(event.is_kernel for event in seen)
+        if not kernels:
+            return statement("profiler_saw_nothing")
+        mode.kernels = kernels / _PROFILED
+    return None
+
+
+def described(modes: list[Mode], others: int | None) -> dict[str, Any]:
+    """Return `modes` and `ratios` of the evidence.
+
+    others: bytes that were held beside a mode's own; None where the allocator doesn't count.
+    """
+    peaks = {
+        mode.name: max(mode.peak_bytes) - others if others is not None and mode.peak_bytes else None
+        for mode in modes
+    }
+    seen = []
+    for mode in modes:
+        usual = spread(mode.step_s)
+        assert usual is not None
+        compile_s = None if mode.name == EAGER else max(0.0, mode.first_step_s - usual["median"])
+        seen.append(
+            {
+                "mode": mode.name,
+                "device": mode.device,
+                "step_s": usual,
+                "first_step_s": mode.first_step_s,
+                "compile_s": compile_s,
+                "peak_bytes": peaks[mode.name],
+                "kernels_per_step": mode.kernels,
+                "losses": mode.losses,
+            }
+        )
+    by_name = {mode.name: mode for mode in modes}
+
+    def over(above: float | None, below: float | None) -> float | None:
+        return above / below if above is not None and below else None
+
+    compared = {
+        f"{above}/{below}": {
+            "step_time": ratios(by_name[above].step_s, by_name[below].step_s),
+            "peak_bytes": over(peaks[above], peaks[below]),
+            "kernels": over(by_name[above].kernels, by_name[below].kernels),
+        }
+        for above, below in ((GRAPH, EAGER), (XLA, GRAPH), (XLA, EAGER))
+    }
+    return {"modes": seen, "ratios": compared}
+
+
+def difference(modes: list[Mode]) -> float:
+    """Return the largest relative difference between any two modes' losses of one step."""
+    worst = 0.0
+    for losses in zip(*(mode.losses for mode in modes)):
+        if not all(map(math.isfinite, losses)):
+            return math.inf
+        worst = max(worst, (max(losses) - min(losses)) / max(abs(min(losses)), 1e-6))
+    return worst
+
+
+def judge_xla_speedup(evidence: dict[str, Any]) -> Result:
+    problems = []
+    for mode in evidence["modes"]:
+        problems += training.ran_elsewhere(mode["device"], evidence["device_type"], mode["mode"])
+    found, tolerance = evidence["largest_difference"], evidence["tolerance"]
+    if not math.isfinite(found):
+        problems.append(problem("loss_not_finite"))
+    elif found > tolerance:
+        problems.append(problem("modes_disagree", difference=found, tolerance=tolerance))
+    xla, graph = (evidence["ratios"][name] for name in (f"{XLA}/{GRAPH}", f"{GRAPH}/{EAGER}"))
+    passed = statement(
+        "xla_step_times",
+        device_type=evidence["device_type"],
+        xla_graph=xla["step_time"],
+        memory=xla["peak_bytes"],
+        graph_eager=graph["step_time"],
+    )
+    return judged(problems, lambda: passed, evidence)
