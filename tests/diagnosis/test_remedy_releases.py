@@ -207,6 +207,7 @@ def wrong(case: Case, found: Observations, cause: CauseEntry, who: Reader) -> It
                 yield f"{cause.code} ({remedy.way}), {made.tensorflow} with Python {made.python}: {why}"
 
 
+@pytest.mark.slow
 def test_the_cases_are_read_as_they_are_meant() -> None:
     for case in CASES:
         read = facts_read(observed(case.text))
@@ -219,6 +220,7 @@ def test_the_cases_are_read_as_they_are_meant() -> None:
         assert bool(read.gpu) == bool(case.gpu)
 
 
+@pytest.mark.slow
 def test_every_remedy_installs_what_works() -> None:
     installing = [cause for cause in causes() if any(_installs(entry) for entry in cause.remedies)]
     assert len(installing) >= 10

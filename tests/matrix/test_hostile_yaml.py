@@ -66,6 +66,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "expected"), HOSTILE.values(), ids=HOSTILE.keys())
 def test_bomb(text: str, expected: str) -> None:
     assert problems(text) == [expected]
@@ -110,6 +111,7 @@ profiles: {{all: {{description: All.}}}}
     assert found.endswith("images on 900 host classes are more than 1,000,000 cells")
 
 
+@pytest.mark.slow
 def test_reading_a_list_of_wrong_values_ends_early() -> None:
     pins = ", ".join(f'"{number}.99"' for number in range(300))
     found = problems(GOOD.replace("hosts:", f"    cudnn: [{pins}]\nhosts:"))
@@ -159,6 +161,7 @@ def test_any_text_is_a_matrix_or_a_matrix_error(text: str | bytes) -> None:
             assert str(problem).isprintable()
 
 
+@pytest.mark.slow
 def test_the_bombs_fit_in_little_memory() -> None:
     """All of them run one after another, in a process that is limited to 1 GB."""
     script = """

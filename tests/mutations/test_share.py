@@ -21,9 +21,10 @@ from .targets import DOCUMENTED, ROOT, TARGETS, Target
 
 #: Inputs of the share for each example of a property, of which `--fast` has fewer; and one of so many inputs
 #: that goes through the command line too.
-PER_EXAMPLE, EVERY = 80, 100
+PER_EXAMPLE, EVERY = 80, 40
 
 
+@pytest.mark.slow
 def test_a_share_of_mutated_inputs_ends_as_documented(tmp_path: Path) -> None:
     count = PER_EXAMPLE * settings().max_examples
     arguments = ["--count", str(count), "--every", str(EVERY), "--first", "0", "--failures", str(tmp_path)]
@@ -37,6 +38,7 @@ def test_a_share_of_mutated_inputs_ends_as_documented(tmp_path: Path) -> None:
     assert re.search(r", [1-9]\d* through the command line", done.stdout), done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TARGETS)
 def test_every_seed_is_valid_and_most_mutations_are_not_the_seed(kind: str, tmp_path: Path) -> None:
     target = TARGETS[kind]
@@ -64,6 +66,7 @@ def ends_badly(data: bytes, _: Path) -> None:
         raise InputError("x" * 30_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "problem"),
     [
@@ -95,6 +98,7 @@ def test_the_harness_notices_what_does_not_end_as_documented(
     assert found in (tmp_path / "failures" / "test-0.why.txt").read_text()
 
 
+@pytest.mark.slow
 def test_the_command_line_is_judged_by_its_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands = ("records list --store {}", "--help")
     target = Target(lambda: [b"no store"], lambda chance, data: data, lambda data, place: None, commands)

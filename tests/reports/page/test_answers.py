@@ -86,6 +86,7 @@ def run_alone(program: str, directory: Path) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_the_files_answer_with_nothing_but_the_standard_library(tmp_path: Path) -> None:
     done = run_alone(PROGRAM, written(tmp_path))
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "works cause_found\n")
@@ -98,11 +99,13 @@ def test_nothing_that_the_answers_import_is_left_out() -> None:
     assert {file for file in files if file.startswith(answers._UNUSED)} == set()
 
 
+@pytest.mark.slow
 def test_no_file_needs_a_package() -> None:
     names = {name.partition(".")[0] for text in modules().values() for name in imported(text)}
     assert names <= {*sys.stdlib_module_names, "validator"}
 
 
+@pytest.mark.slow
 def test_an_answer_about_a_machine_imports_nothing_that_reads_logs(tmp_path: Path) -> None:
     done = run_alone(IMPORTED, written(tmp_path))
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "[]\n")
