@@ -22,7 +22,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from playwright.sync_api import Browser, Page, sync_playwright
+try:
+    from playwright.sync_api import Browser, Page, sync_playwright
+except ImportError as error:
+    print(f"{error}. Run scripts/environment test, then .venv/bin/python {sys.argv[0]}", file=sys.stderr)
+    raise SystemExit(3) from None
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -32,6 +36,7 @@ from tests.integration.page.asking import REMEMBER, ask, start, why, works  # no
 from tests.reports.page.values import sources  # noqa: E402
 from validator.answers.browser import ask as native  # noqa: E402
 from validator.diagnosis import diagnose_file  # noqa: E402
+from validator.errors import MissingError  # noqa: E402
 from validator.matrix.load import load_matrix  # noqa: E402
 from validator.matrix.plan import plan  # noqa: E402
 from validator.reports.page.answers import make_answers, pinned  # noqa: E402
@@ -66,8 +71,12 @@ def main() -> int:
     if chromium is None:
         print("no Chromium here", file=sys.stderr)
         return 3
-    with tempfile.TemporaryDirectory() as directory, sync_playwright() as playwright:
+    try:
         made = make_answers(pyodide_package(pinned().version, pinned().integrity), MARK)
+    except MissingError as error:
+        print(error, file=sys.stderr)
+        return 3
+    with tempfile.TemporaryDirectory() as directory, sync_playwright() as playwright:
         files = site(sources(answers=made))
         update_directory(Path(directory), files, entry=ENTRY, mark=MARK.encode(), folders=FOLDERS)
         address = f"{Path(directory).as_uri()}/{ENTRY}"

@@ -24,7 +24,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from playwright.sync_api import Browser, Page, sync_playwright
+try:
+    from playwright.sync_api import Browser, Page, sync_playwright
+except ImportError as error:
+    print(f"{error}. Run scripts/environment test, then .venv/bin/python {sys.argv[0]}", file=sys.stderr)
+    raise SystemExit(3) from None
 
 from validator.compat.releases import releases
 from validator.model.codec import now_utc

@@ -109,6 +109,14 @@ def pull(endpoint: Endpoint, reference: str, base: str) -> float:
         return time.perf_counter() - begin
 
 
+def refuse_known(endpoint: Endpoint, reference: str) -> None:
+    """End the program if Docker has an image: there would be nothing to measure."""
+    if _words(endpoint, "image", "ls", "--quiet", reference):
+        raise SystemExit(
+            f"Docker has {reference} already: remove it with docker image rm, then run this again"
+        )
+
+
 @contextmanager
 def new_layers(endpoint: Endpoint, reference: str, base: str) -> Iterator[None]:
     """Remove an image that Docker gets in this context.
