@@ -76,6 +76,7 @@ def test_the_exercise_changes_at_most_three_files() -> None:
     assert len({CHECK, PROBLEMS, TEST}) == 3
 
 
+@pytest.mark.slow
 def test_the_check_of_the_exercise_runs(changed: Path) -> None:
     [command] = re.findall(r"^\$ \.venv/bin/python -m (validator check .*)$", EXERCISE, re.MULTILINE)
     done = run(changed, *command.split())

@@ -26,6 +26,7 @@ FILE = re.compile(r"`((?:\.ci|\.github|benchmarks|docs|images|scripts|tests|vali
 EXTERNAL = re.compile(r"[a-z][a-z+]*:")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("page", "match"), TRANSCRIPTS)
 def test_a_transcript_matches_the_output_of_the_command(page: str, match: re.Match[str]) -> None:
     assert refreshed(match[0], on_a_terminal) == match[0], f"{page} is out of date: run scripts/update-docs"

@@ -141,6 +141,7 @@ def patterns_on_sentences(text: str) -> list[str]:
     return [field for field in fields if SENTENCES & set(field.split("."))]
 
 
+@pytest.mark.slow
 def test_no_room_parses_the_sentences_of_another() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}: {code}"
@@ -152,6 +153,7 @@ def test_no_room_parses_the_sentences_of_another() -> None:
     assert found == []
 
 
+@pytest.mark.slow
 def test_no_code_outside_the_probe_reads_its_progress() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}: {code}"

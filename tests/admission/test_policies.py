@@ -36,6 +36,7 @@ def wanted(signatory: Signatory = KEY, **changes: Any) -> Demands:
     return demands(trust, ("580.65.06", "535", "R580"), ("H100", "sm_80", "9.0"), **changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signatory", [KEY, IDENTITY], ids=["key", "identity"])
 @pytest.mark.parametrize("format_", RESOURCES)
 @pytest.mark.parametrize("max_age", [None, timedelta(days=2)])

@@ -135,6 +135,7 @@ def test_an_image_for_another_python_is_pulled_if_any_will_do() -> None:
     assert way(asked, "image")["commands"] == [f"docker pull registry.example.org/tf@{DIGEST}"]
 
 
+@pytest.mark.slow
 def test_an_image_that_is_suggested_is_in_the_matrix() -> None:
     built = {image.identifier for image in plan(load_matrix(shipped_matrix()), "full").images}
     suggested = {

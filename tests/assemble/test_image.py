@@ -242,6 +242,7 @@ def test_the_same_input_gives_the_same_image(shelf: Shelf, tmp_path: Path) -> No
     assert len(digests) == 1
 
 
+@pytest.mark.slow
 def test_a_known_image_needs_no_wheels(shelf: Shelf, table: LayerTable, tmp_path: Path) -> None:
     lock = gpu_lock(shelf)
     first = put(planned(shelf, table, lock=lock, compiled=True), table, tmp_path / "image")
@@ -315,6 +316,7 @@ def this_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("validator.assemble.bytecode.MAGIC", {})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("this_python")
 def test_modules_are_compiled(shelf: Shelf, table: LayerTable, tmp_path: Path) -> None:
     image = put(planned(shelf, table, compiled=True), table, tmp_path / "image")
@@ -335,6 +337,7 @@ def test_modules_are_compiled(shelf: Shelf, table: LayerTable, tmp_path: Path) -
     assert code.co_filename == "/opt/venv/lib/python3.11/site-packages/six.py"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("this_python")
 def test_byte_code_is_begun_before_the_large_layers(
     shelf: Shelf, table: LayerTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -357,6 +360,7 @@ def test_byte_code_is_begun_before_the_large_layers(
     assert order.index("nvidia-cublas-cu12 1.0") < order.index("2 small wheels (Python)")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("this_python")
 def test_byte_code_does_not_depend_on_the_order(shelf: Shelf, tmp_path: Path) -> None:
     # Each module has strings in common with the others, which is what makes marshalled code depend on them.
@@ -378,6 +382,7 @@ def test_byte_code_does_not_depend_on_the_order(shelf: Shelf, tmp_path: Path) ->
     assert len(found[0]) == 21 and found[0] == found[1]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("this_python")
 def test_a_wheel_is_compiled_once_for_several_images(shelf: Shelf, table: LayerTable, tmp_path: Path) -> None:
     module = b"def f(a): return 'shared', {'x', 'y'}\n"
@@ -401,6 +406,7 @@ def test_a_wheel_is_compiled_once_for_several_images(shelf: Shelf, table: LayerT
     assert found == assembled(CompiledWheels(), 2, "other")
 
 
+@pytest.mark.slow
 def test_the_files_of_two_wheels_are_never_in_one_batch(
     shelf: Shelf, table: LayerTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -420,6 +426,7 @@ def test_the_files_of_two_wheels_are_never_in_one_batch(
     assert [[source for _, _, source in batch] for batch in batches] == [[b"1", b"2"], [b"3"]]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("this_python")
 def test_wheels_of_several_layers_must_agree(shelf: Shelf, table: LayerTable, tmp_path: Path) -> None:
     last = shelf.wheel("tensorflow", {"tensorflow/__init__.py": b""})
@@ -437,6 +444,7 @@ def test_the_byte_code_that_was_not_used_for_longest_is_dropped() -> None:
     assert compiled.find("abc").keys() == {"a", "c"}
 
 
+@pytest.mark.slow
 def test_byte_code_of_another_python_is_rejected(
     shelf: Shelf, table: LayerTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -455,6 +463,7 @@ class _OtherProgram(ThisPython):
         return super().command([argv[0], "-c", self._program])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "message"),
     [
@@ -498,6 +507,7 @@ def findings(made: ImagePlan, image: PublishedImage, table: LayerTable) -> list[
     return [(one.name, one.finding) for one in rebuild(image, made, table, lambda _: None)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("this_python")
 def test_an_image_that_is_its_lock(shelf: Shelf, table: LayerTable, tmp_path: Path) -> None:
     image = published(put(planned(shelf, table, compiled=True), table, tmp_path / "image"))

@@ -69,6 +69,7 @@ def test_the_extension_works_with_what_is_in_the_image(unpacked: Path, tmp_path:
     assert place["text/plain"] == repr(str(python / "validator/__init__.py"))
 
 
+@pytest.mark.slow
 def test_every_module_of_this_project_that_they_import_is_there(unpacked: Path) -> None:
     """Also what is imported only if TensorFlow is installed, which the cells above don't reach."""
     python = unpacked / "opt/tensorflow-gpu-matrix/python"

@@ -231,6 +231,7 @@ def test_files_that_are_not_what_the_wheel_says(name: str, tmp_path: Path) -> No
         assert list(wheel.members["example/data.bin"].chunks()) == [BODY["example/data.bin"]]
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_is_found(tmp_path: Path) -> None:
     """A bit that was flipped before the wheel was locked is found too, unless it decides nothing."""
     good = Archive(wheels.with_metadata({INIT: b"x = 1\n"})).render()

@@ -200,6 +200,7 @@ def test_the_least_recently_used_wheels_are_evicted_beyond_the_limit(
     assert cached(tmp_path) == {f"{wheel.sha256}.whl" for wheel in (one, three, four)}
 
 
+@pytest.mark.slow
 def test_wheels_in_use_by_another_process_are_not_evicted(index: LocalIndex, tmp_path: Path) -> None:
     one, two, three = (added(index, name, name.encode() * 1000) for name in ("w1", "w2", "w3"))
     with user(index, tmp_path, one) as other:
@@ -215,6 +216,7 @@ def test_wheels_in_use_by_another_process_are_not_evicted(index: LocalIndex, tmp
     assert cached(tmp_path) == {f"{two.sha256}.whl"}
 
 
+@pytest.mark.slow
 def test_several_processes_download_a_wheel_once(index: LocalIndex, tmp_path: Path) -> None:
     wheel = added(index, "demo", b"x" * 20_000_000)
     users = [user(index, tmp_path, wheel) for _ in range(3)]
@@ -224,6 +226,7 @@ def test_several_processes_download_a_wheel_once(index: LocalIndex, tmp_path: Pa
     assert cached(tmp_path) == {f"{wheel.sha256}.whl"}
 
 
+@pytest.mark.slow
 def test_a_wheel_that_another_process_finished_and_uses_is_not_waited_for(
     index: LocalIndex, tmp_path: Path
 ) -> None:
@@ -241,6 +244,7 @@ def test_a_wheel_that_another_process_finished_and_uses_is_not_waited_for(
     assert index.downloads() == []
 
 
+@pytest.mark.slow
 def test_a_download_goes_on_after_its_process_was_killed(index: LocalIndex, tmp_path: Path) -> None:
     wheel = added(index, "demo", bytes(range(256)) * 40_000)
     index.stall = 4_000_000

@@ -215,6 +215,7 @@ def test_a_run_killed_between_creation_and_note_leaves_no_container(endpoint: En
         assert containers_of(endpoint, run) == []
 
 
+@pytest.mark.slow
 def test_a_killed_probe_without_a_container_dies_with_its_children(machine: Path) -> None:
     """Protects: the machine from probes that nobody waits for, and from directories that nobody removes."""
     probe = archive(
@@ -325,6 +326,7 @@ Wheelhouse(PackageSources(index_url=sys.argv[1]), Path(sys.argv[2])).path(wheel)
 """
 
 
+@pytest.mark.slow
 def test_the_credentials_of_the_index_are_in_no_file(
     machine: Path, silent_server: tuple[str, Callable[[], socket.socket]]
 ) -> None:
@@ -406,6 +408,7 @@ def test_the_proxies_of_docker_s_client_configuration_do_not_reach_the_probe(
     assert "proxy" not in answer.decode().lower()
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_not_confused_by_a_process_with_the_same_number() -> None:
     """Protects: other people's processes. Numbers are used again; the random identifier of a run is not."""
     with running(sys.executable, "-c", "import time; print(flush=True); time.sleep(600)") as bystander:

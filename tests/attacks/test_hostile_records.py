@@ -178,6 +178,7 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_artifact_is_refused_by_name_and_the_others_are_merged(directory: Path, name: str) -> None:
     """Protected: the night, which one runner could stop, and the memory of the machine that merges."""
@@ -200,6 +201,7 @@ def test_an_artifact_is_merged_completely_or_not_at_all(directory: Path) -> None
     assert stored() == set()
 
 
+@pytest.mark.slow
 def test_a_bomb_needs_little_memory(directory: Path) -> None:
     """Protected: the memory of the machine that merges."""
     artifact("records-a", gzip.compress(b"x" * (200 << 20)), "records.jsonl.gz")
@@ -255,6 +257,7 @@ def test_a_wrong_list_of_cells_is_an_error(directory: Path, cells: str) -> None:
         merge("--cells", "cells.json")
 
 
+@pytest.mark.slow
 def test_nothing_in_a_record_is_a_command_in_the_log_of_a_workflow(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,6 +303,7 @@ def with_records_that_say(text: str) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_nothing_in_a_report_or_a_log_is_a_command_in_the_log_of_a_workflow(directory: Path) -> None:
     """Protected: the same runner, from what a program printed while it was measured."""
     report = json.loads(REPORT.read_bytes())

@@ -158,6 +158,7 @@ def test_plan_writes_json_and_a_github_matrix(project: Path, capsys: pytest.Capt
     assert [row["id"] for row in rows] == [cell["id"] for cell in cells]
 
 
+@pytest.mark.slow
 def test_a_long_plan_is_one_github_matrix_per_line(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["plan", "--profile", "full", "--select", "tensorflow=2.21.0", "--json"]) == 0
     cells = json.loads(capsys.readouterr().out)
@@ -308,6 +309,7 @@ def test_report_writes_every_format(project: Path, capsys: pytest.CaptureFixture
     assert {row["image"] for row in rows} == {image}
 
 
+@pytest.mark.slow
 def test_check_with_a_python_that_has_no_tensorflow_fails(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["check", "--python", sys.executable, "--json"]) == 1
     captured = capsys.readouterr()
@@ -316,6 +318,7 @@ def test_check_with_a_python_that_has_no_tensorflow_fails(capsys: pytest.Capture
     assert [problem["code"] for problem in build["problems"]] == ["tensorflow_missing"]
 
 
+@pytest.mark.slow
 def test_check_lists_the_checks_of_the_probe(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["check", "--list", "--json"]) == 0
     checks = json.loads(capsys.readouterr().out)
@@ -330,6 +333,7 @@ def test_check_lists_the_checks_of_the_probe(capsys: pytest.CaptureFixture[str])
     assert row.split()[:7] == ["lock_match", "host", "quick", "yes", "lock", "10", "s"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -345,6 +349,7 @@ def test_checks_are_selected_by_name(
     assert {check["id"] for check in json.loads(capsys.readouterr().out)["checks"]} == expected
 
 
+@pytest.mark.slow
 def test_the_depth_selects_checks_and_skip_removes_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["check", "--list", "--json"]) == 0
     depths = {check["id"]: check["depth"] for check in json.loads(capsys.readouterr().out)}
@@ -354,6 +359,7 @@ def test_the_depth_selects_checks_and_skip_removes_them(capsys: pytest.CaptureFi
         assert found == {name for name in depths if depths[name] in ("quick", depth)} - {"driver"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["--only", "--skip"])
 def test_an_unknown_check_is_reported_with_the_known_ones(option: str) -> None:
     with pytest.raises(InputError, match='there is no check "drivers"') as caught:
@@ -361,11 +367,13 @@ def test_an_unknown_check_is_reported_with_the_known_ones(option: str) -> None:
     assert "driver, gpu_device_nodes, " in (caught.value.hint or "")
 
 
+@pytest.mark.slow
 def test_selecting_and_skipping_the_same_check_is_an_error() -> None:
     with pytest.raises(InputError, match="there is no check left to run"):
         cli.run(["check", "--only", "driver", "--skip", "driver"])
 
 
+@pytest.mark.slow
 def test_check_writes_junit(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["check", "--python", sys.executable, "--only", "driver", "--only", "tensorflow_build"]
     assert cli.run([*arguments, "--format", "junit"]) == 1
@@ -375,6 +383,7 @@ def test_check_writes_junit(capsys: pytest.CaptureFixture[str]) -> None:
     assert "TensorFlow is not installed" in failure.attrib["message"]
 
 
+@pytest.mark.slow
 def test_the_probe_can_be_saved_for_another_machine(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -384,6 +393,7 @@ def test_the_probe_can_be_saved_for_another_machine(
     assert "kernel" in json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_errors_go_to_stderr_with_a_hint_and_an_exit_code(tmp_path: Path) -> None:
     done = run_process("plan", "--matrix", str(tmp_path / "absent.yaml"))
     assert (done.returncode, done.stdout) == (2, "")
@@ -391,6 +401,7 @@ def test_errors_go_to_stderr_with_a_hint_and_an_exit_code(tmp_path: Path) -> Non
     assert "  hint: " in done.stderr
 
 
+@pytest.mark.slow
 def test_stdout_has_only_the_json() -> None:
     done = run_process("plan", "--select", "gpu=t4", "--json", "-v")
     assert done.returncode == 0

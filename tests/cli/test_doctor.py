@@ -58,6 +58,7 @@ def whole(
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_log_with_a_cause_exits_with_1(log: Path) -> None:
     done = whole(str(log))
     out = done.stdout.decode()
@@ -70,6 +71,7 @@ def test_a_log_with_a_cause_exits_with_1(log: Path) -> None:
     assert done.stderr == b""
 
 
+@pytest.mark.slow
 def test_text_from_stdin_with_colours_and_quotes_gives_the_same_answer(
     log: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,6 +122,7 @@ def report_with_hidden_gpus() -> bytes:
     return json.dumps(document).encode()
 
 
+@pytest.mark.slow
 def test_a_report_names_its_cause(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "report.json"
     path.write_bytes(report_with_hidden_gpus())
@@ -164,6 +167,7 @@ def test_a_report_with_surrogates_is_read(tmp_path: Path, capsys: pytest.Capture
         assert capsys.readouterr().out.encode()
 
 
+@pytest.mark.slow
 def test_it_runs_the_probe_here_and_saves_the_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,6 +345,7 @@ def test_an_image_needs_an_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         cli.run(["doctor", "--image", "tensorflow/tensorflow:2.18.0-gpu"])
 
 
+@pytest.mark.slow
 def test_reading_a_log_imports_nothing_heavy(log: Path) -> None:
     program = (
         "import sys\nfrom validator import cli\n"
@@ -354,6 +359,7 @@ def test_reading_a_log_imports_nothing_heavy(log: Path) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.slow
 def test_one_endless_line_of_a_pipe_needs_little_memory(tmp_path: Path) -> None:
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
@@ -379,6 +385,7 @@ def on_a_terminal(*arguments: str, **environment: str) -> str:
     return terminal_output(["doctor", *arguments], COLUMNS="80", **{"TERM": "xterm", **environment})
 
 
+@pytest.mark.slow
 def test_only_terminals_that_want_colours_get_them(log: Path) -> None:
     coloured = on_a_terminal(str(log), NO_COLOR="")
     assert coloured.startswith("\x1b[")
@@ -386,6 +393,7 @@ def test_only_terminals_that_want_colours_get_them(log: Path) -> None:
     assert "\x1b" not in on_a_terminal(str(log), TERM="dumb")
 
 
+@pytest.mark.slow
 def test_a_pasted_log_does_not_control_the_terminal(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(
@@ -396,6 +404,7 @@ def test_a_pasted_log_does_not_control_the_terminal(tmp_path: Path) -> None:
     assert not set("\x1b\x07\x9b\u202e") & set(shown)
 
 
+@pytest.mark.slow
 def test_a_terminal_of_another_encoding_gets_an_answer(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("failed call to cuInit: CUDA_ERROR_UNKNOWN: größer → 日本\n", encoding="utf-8")

@@ -21,6 +21,7 @@ from ..certify.test_verify import certificate_for
 CHECK = '"""Is it so?"""\n\ndef check(context):\n    return {"outcome": "%s", "summary": "it is so"}\n'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("outcome", "status"), [("pass", 0), ("fail", 1)])
 def test_a_check_of_ones_own_can_be_tried(tmp_path: Path, outcome: str, status: int) -> None:
     path = tmp_path / "our_check.py"
@@ -39,6 +40,7 @@ def test_a_file_that_is_not_a_check_is_an_error(tmp_path: Path) -> None:
     assert "has no function `check`" in str(done.exception)
 
 
+@pytest.mark.slow
 def test_the_saved_probe_holds_the_check(tmp_path: Path) -> None:
     (tmp_path / "our_check.py").write_text(CHECK % "pass")
     saved = tmp_path / "probe.pyz"

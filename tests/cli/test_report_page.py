@@ -46,6 +46,7 @@ def details(project: Path) -> list[dict[str, object]]:
     return [detail_of(path.read_bytes()) for path in sorted((project / "site" / "data").glob("*.js"))]
 
 
+@pytest.mark.slow
 def test_the_page_is_written_and_updated(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     add(measured(NEWEST, H100, Verdict.FAILED, 1))
     assert html() == 0

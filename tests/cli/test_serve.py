@@ -52,6 +52,7 @@ def serving(project: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
             process.kill()
 
 
+@pytest.mark.slow
 def test_it_shows_new_records_and_ends_cleanly(project: Path) -> None:
     with serving(project) as (address, process):
         with urllib.request.urlopen(address) as answer:

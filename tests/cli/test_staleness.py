@@ -53,6 +53,7 @@ def test_what_the_last_check_saw_is_said_until_the_facts_know_it(capsys: pytest.
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("terminal", [True, False])
 @pytest.mark.parametrize(
     "words",

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from validator import cli
 
 ROOT = Path(__file__).parents[2]
@@ -28,12 +30,14 @@ def heavy_modules_after(*commands: list[str], heavy: tuple[str, ...] = HEAVY) ->
     return last.split()[1:], output
 
 
+@pytest.mark.slow
 def test_help_loads_nothing_heavy_and_lists_every_command() -> None:
     heavy, output = heavy_modules_after(["--help"], heavy=(*HEAVY, "msgspec"))
     assert heavy == []
     assert all(command in output for command in cli.COMMANDS)
 
 
+@pytest.mark.slow
 def test_the_help_of_every_command_loads_nothing_heavy() -> None:
     heavy, output = heavy_modules_after(*([command, "--help"] for command in cli.COMMANDS))
     assert heavy == []

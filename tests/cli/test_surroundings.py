@@ -84,6 +84,7 @@ def test_a_file_opened_later_does_not_replace_a_closed_stream() -> None:
     assert subprocess.run(["bash", "-c", command], cwd=ROOT, timeout=60).returncode == 10 + 3
 
 
+@pytest.mark.slow
 def test_a_python_without_the_packages_gets_instructions() -> None:
     # -S: without the directories of installed packages.
     done = subprocess.run(
@@ -98,6 +99,7 @@ def test_a_python_without_the_packages_gets_instructions() -> None:
     assert f"--python {sys.executable}" in second
 
 
+@pytest.mark.slow
 def test_an_old_python_gets_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
     program = "import sys\nfrom validator import __main__\nsys.version_info = (3, 9, 18)\n__main__.main()"
     done = subprocess.run(
@@ -132,6 +134,7 @@ def test_a_closed_pipe_gives_the_exit_code_of_shells(format_: str) -> None:
     assert not NOISE.search(done.stderr)
 
 
+@pytest.mark.slow
 def test_an_error_that_an_interrupt_caused_is_an_interrupt() -> None:
     program = """
 import threading

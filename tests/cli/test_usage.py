@@ -143,6 +143,7 @@ def test_a_program_that_is_not_python_is_rejected(tmp_path: Path, command: str, 
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.slow
 def test_a_file_that_is_not_executable_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "activate"
     path.write_text("text")
@@ -156,6 +157,7 @@ def test_another_program_is_rejected() -> None:
         cli.run(["check", "--python", shutil.which("ls") or "/bin/ls"])
 
 
+@pytest.mark.slow
 def test_a_python_is_run_through_its_link(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,7 @@ def matrix(tmp_path: Path) -> Path:
     return Path(shutil.copy(ROOT / "matrix.yaml", tmp_path / "project"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -51,6 +52,7 @@ def test_a_full_disk_behind_stdout_is_an_error(arguments: list[str]) -> None:
     assert "Exception" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_a_command_cleanly(tmp_path: Path, matrix: Path, number: signal.Signals) -> None:
     pipe = tmp_path / "records.jsonl"

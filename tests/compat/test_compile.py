@@ -34,6 +34,7 @@ def test_a_stale_file_is_detected_and_rewritten(
     assert path.read_text(encoding="utf-8") == facts.COMPILED.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_what_is_recommended_follows_from_the_facts_as_they_are_now(tmp_path: Path) -> None:
     root = Path(compile.__file__).parents[2]
     for part in ("validator", "measurements"):
@@ -56,6 +57,7 @@ def test_what_is_recommended_follows_from_the_facts_as_they_are_now(tmp_path: Pa
     assert found["2.21.0"]["why"].endswith("XLA: it breaks (KB-A)")
 
 
+@pytest.mark.slow
 def test_a_matrix_with_recommended_images_judges_nothing_to_be_read() -> None:
     code = (
         "from validator.compat import judge, policies, releases\n"
@@ -128,6 +130,7 @@ print(prediction.outcome.value, prediction.reasons[0].fact)
 """
 
 
+@pytest.mark.slow
 def test_a_cell_is_predicted_with_only_the_standard_library() -> None:
     done = subprocess.run([sys.executable, "-c", PREDICT], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -26,6 +26,7 @@ def newest(host: Host) -> Version:
     return Version("0")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gpu", ["k80", "gtx 1080", "t4", "h100", "rtx 5090"])
 @pytest.mark.parametrize("driver", ["418.56", "525.53", "550"])
 @pytest.mark.parametrize("system", ["linux", "wsl2"])

@@ -74,6 +74,7 @@ def check(prediction: Prediction) -> None:
             assert reason.outcome is Outcome.UNKNOWN
 
 
+@pytest.mark.slow
 def test_no_listed_cell_raises() -> None:
     """Every listed image on every branch and capability; the properties above sample the rest."""
     for image in IMAGES:

@@ -67,6 +67,7 @@ def differences(
     return list(compare.differences(name, [1, ANSWER, ""], [code, new, ""], wording=wording))
 
 
+@pytest.mark.slow
 def test_two_checkouts_of_one_answer_do_not_differ(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -75,6 +76,7 @@ def test_two_checkouts_of_one_answer_do_not_differ(
     assert capsys.readouterr().out == f"{len(NAMES)} answers compared: no difference\n"
 
 
+@pytest.mark.slow
 def test_a_difference_is_reported_for_each_entry(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = changed(lambda answer: answer["causes"][0].update(title="Too old.", code="driver_not_loaded"))
     old, new = checkout(tmp_path / "old", json.dumps(ANSWER)), checkout(tmp_path / "new", json.dumps(other))
@@ -90,23 +92,27 @@ def test_a_difference_is_reported_for_each_entry(tmp_path: Path, capsys: pytest.
     assert "title" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_two_errors_are_a_difference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     places = [checkout(tmp_path / name, "", code=2) for name in ("old", "new")]
     assert compared(*places) == 1
     assert "  no answer: " in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_doctor_of_this_checkout_is_understood(capsys: pytest.CaptureFixture[str]) -> None:
     for name in (NAMES[0], next(entry.name for entry in reader.entries("reports"))):
         assert compare.main([str(ROOT), str(ROOT), "--only", name]) == 0
         assert capsys.readouterr().out.endswith(" answers compared: no difference\n")
 
 
+@pytest.mark.slow
 def test_no_entry_shows_nothing(tmp_path: Path) -> None:
     place = checkout(tmp_path / "old", json.dumps(ANSWER))
     assert compare.main([str(place), str(place), "--only", "nothing"]) == 1
 
 
+@pytest.mark.slow
 def test_the_package_of_another_place_is_refused(tmp_path: Path) -> None:
     old, new = tmp_path / "old", checkout(tmp_path / "new", json.dumps(ANSWER))
     old.mkdir()

@@ -43,6 +43,7 @@ def published(name: str) -> jsonschema.Draft4Validator:
     return jsonschema.Draft4Validator(json.loads((PUBLISHED / name).read_bytes()))
 
 
+@pytest.mark.slow
 def test_the_description_is_a_data_package(exported: Path) -> None:
     package = package_of(exported)
     published("data-package-1.json").validate(package)
@@ -115,6 +116,7 @@ def test_the_card_names_every_table_with_its_rows(exported: Path) -> None:
     assert "{{" not in card and "{%" not in card
 
 
+@pytest.mark.slow
 def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     records = list(jsonl.read_file(RECORDS))
     for name in ("a", "b"):
@@ -246,6 +248,7 @@ def test_a_store_that_is_missing_is_an_error(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.slow
 def test_a_program_that_is_killed_leaves_no_export(tmp_path: Path) -> None:
     program = (
         "import os, signal, sys\n"
@@ -305,6 +308,7 @@ def test_it_is_about_this_version_of_this_project(citation: dict[str, Any]) -> N
 # The examples in docs/how-to/use-the-data.md print what the page says.
 
 
+@pytest.mark.slow
 def test_the_examples_print_what_the_page_shows(tmp_path: Path) -> None:
     page = PAGE.read_text(encoding="utf-8")
     found = list(EXAMPLE.finditer(page))

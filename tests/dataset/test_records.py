@@ -61,6 +61,7 @@ def everything(directory: Path) -> str:
     return "".join([*texts, *(json.dumps(exports.read_parquet(directory, name)) for name in names)])
 
 
+@pytest.mark.slow
 def test_names_are_taken_out_of_every_text(tmp_path: Path) -> None:
     revealing = list(SECRETS.values())
     kept = measured(

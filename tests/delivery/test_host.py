@@ -108,6 +108,7 @@ def test_a_broken_driver_is_explained(stubs: Stubs, stub: dict[str, str], says: 
     assert "--driver 535.183.01 --gpu a100" in answer["hint"]
 
 
+@pytest.mark.slow
 def test_a_machine_without_a_driver(tmp_path: Path) -> None:
     # The loader finds this file before any real library and rejects it.
     (tmp_path / "libnvidia-ml.so.1").write_bytes(b"")

@@ -219,6 +219,7 @@ def test_the_cases_are_read_as_they_are_meant() -> None:
         assert bool(read.gpu) == bool(case.gpu)
 
 
+@pytest.mark.slow
 def test_every_remedy_installs_what_works() -> None:
     installing = [cause for cause in causes() if any(_installs(entry) for entry in cause.remedies)]
     assert len(installing) >= 10

@@ -52,6 +52,7 @@ def plain(diagnosis: Diagnosis) -> Any:
     return json.loads(json.dumps(dataclasses.asdict(diagnosis)))
 
 
+@pytest.mark.slow
 def test_text_is_diagnosed_with_nothing_but_the_standard_library() -> None:
     names = [entry.name for entry in reader.entries() if entry.kind != "reports"][::SHARE]
     texts = [reader.entry(name).content().decode(errors="surrogateescape") for name in names]

@@ -157,6 +157,7 @@ class Pipe(io.RawIOBase):
         return len(taken)
 
 
+@pytest.mark.slow
 def test_only_the_first_and_last_part_of_a_huge_pipe_are_read() -> None:
     filling = b"x" * 99 + b"\n"
     stream = io.BufferedReader(Pipe(b"first\n", filling * 10_000, 100, b"last\n"), 1 << 20)
@@ -169,6 +170,7 @@ def test_only_the_first_and_last_part_of_a_huge_pipe_are_read() -> None:
     assert sum(len(line.text) for line in found) < text.LIMIT
 
 
+@pytest.mark.slow
 def test_a_huge_pipe_is_never_completely_in_memory() -> None:
     filling = (b"x" * 99 + b"\n") * 10_000
     stream = io.BufferedReader(Pipe(b"first\n", filling, 300, b"last\n"), 1 << 20)

@@ -159,6 +159,7 @@ def test_a_project(place: Path) -> None:
     assert list(misfits(found["predictions"], list[PinnedDocument])) == []
 
 
+@pytest.mark.slow
 def test_the_list_of_checks(place: Path) -> None:
     section = PAGE.partition("\n## Checks ")[2].partition(", as described")[0]
     named = set(re.findall(r"`(\w+)`", section.partition("\n\n")[2]))

@@ -47,6 +47,7 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Done]:
     return found
 
 
+@pytest.mark.slow
 def test_the_steps_without_an_engine_do_what_the_page_says(typed: dict[str, Done], tmp_path: Path) -> None:
     asked = typed.pop("predict")
     if asked.returncode != EXIT_OK:
@@ -57,6 +58,7 @@ def test_the_steps_without_an_engine_do_what_the_page_says(typed: dict[str, Done
     assert (tmp_path / "page/index.html").is_file()
 
 
+@pytest.mark.slow
 def test_init_writes_what_the_table_lists(typed: dict[str, Done], tmp_path: Path) -> None:
     rows = re.findall(r"^\| `(\S+?)`(?:, in `(\S+)`)? \|", TEXT, re.MULTILINE)
     listed = {Path(directory, name) for name, directory in rows}
@@ -64,6 +66,7 @@ def test_init_writes_what_the_table_lists(typed: dict[str, Done], tmp_path: Path
     assert typed["init"].returncode == EXIT_OK
 
 
+@pytest.mark.slow
 def test_the_image_with_packages_is_the_one_of_init_with_two_more_lines(
     typed: dict[str, Done], tmp_path: Path
 ) -> None:

@@ -43,12 +43,14 @@ def found(directory: Path) -> dict[str, list[str]]:
     return answer
 
 
+@pytest.mark.slow
 def test_nothing_changed(tmp_path: Path) -> None:
     for name in ("tensorflow", "nvidia-cudnn-cu12"):
         installed(tmp_path, name)
     assert found(tmp_path) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -66,6 +68,7 @@ def test_a_changed_file_is_named(tmp_path: Path, change: Callable[[Path], object
     assert found(tmp_path) == {"nvidia-cudnn-cu12": ["nvidia_cudnn_cu12/core.py"]}
 
 
+@pytest.mark.slow
 def test_a_file_that_was_written_again_with_its_content_is_unchanged(tmp_path: Path) -> None:
     path = installed(tmp_path, "tensorflow")
     path.write_bytes(path.read_bytes())

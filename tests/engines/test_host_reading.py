@@ -142,6 +142,7 @@ def test_the_script_answers_what_the_reading_needs(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_this_machine_is_read_or_there_is_a_reason() -> None:
     found = read_host()
     if Path("/proc/driver/nvidia/version").exists():
@@ -181,6 +182,7 @@ def test_no_variable_puts_another_library_in_front_of_the_drivers(
     assert read_host() is Unread.NVML_SILENT
 
 
+@pytest.mark.slow
 def test_an_answer_that_can_not_be_read_is_no_reading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -132,6 +132,7 @@ def request(program: str, timeout_s: float = 20) -> ProbeRequest:
     return ProbeRequest(program.encode(), timeout_s=timeout_s)
 
 
+@pytest.mark.slow
 def test_the_callers_environment_does_not_leak_into_the_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/somewhere")
     monkeypatch.setenv("LD_LIBRARY_PATH", "/given")
@@ -140,6 +141,7 @@ def test_the_callers_environment_does_not_leak_into_the_probe(monkeypatch: pytes
     assert answer == b"None /ours:/given\n"
 
 
+@pytest.mark.slow
 def test_a_probe_that_hangs_is_stopped() -> None:
     sleep = "import time; time.sleep(3600)"
     program = f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {sleep!r}])\n{sleep}"
@@ -147,17 +149,20 @@ def test_a_probe_that_hangs_is_stopped() -> None:
         run_probe(Path(sys.executable), request(program, timeout_s=1), quiet)
 
 
+@pytest.mark.slow
 def test_the_error_for_a_crashed_probe_contains_its_last_line() -> None:
     program = "import os, sys; print('last words', file=sys.stderr, flush=True); os.abort()"
     with pytest.raises(ValidatorError, match=r"status -6 without a report: last words"):
         run_probe(Path(sys.executable), request(program), quiet)
 
 
+@pytest.mark.slow
 def test_a_program_that_is_not_a_python_is_named(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match="can't be run"):
         run_probe(tmp_path / "python", request(""), quiet)
 
 
+@pytest.mark.slow
 def test_the_engine_describes_itself(tmp_path: Path) -> None:
     engine = VenvEngine(PackageSources(), tmp_path)
     assert engine.name == "venv"

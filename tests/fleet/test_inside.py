@@ -39,6 +39,7 @@ def ending(done: subprocess.CompletedProcess[bytes]) -> Ending:
     return read_ending(read_frames(done.stdout, "ending")["ending"])
 
 
+@pytest.mark.slow
 def test_a_report_comes_back_whole(place: Path) -> None:
     done = run(place, f"print({REPORT!r}); print('progress', file=sys.stderr)")
     assert done.returncode == 0
@@ -49,12 +50,14 @@ def test_a_report_comes_back_whole(place: Path) -> None:
     assert done.stderr == b"progress\n"
 
 
+@pytest.mark.slow
 def test_a_report_of_megabytes_comes_back_whole(place: Path) -> None:
     done = run(place, "sys.stdout.write('x' * 5_000_000)")
     assert read_frames(done.stdout, "report")["report"] == b"x" * 5_000_000
     assert max(map(len, done.stdout.splitlines(keepends=True))) <= 4096
 
 
+@pytest.mark.slow
 def test_the_probe_gets_its_arguments_and_its_files(place: Path) -> None:
     (place / "lock.txt").write_text("numpy==2.0.0")
     done = run(
@@ -70,6 +73,7 @@ def test_the_probe_gets_its_arguments_and_its_files(place: Path) -> None:
     assert read_frames(done.stdout)["report"] == b"['--lock', 'lock.txt', '--'] numpy==2.0.0\n"
 
 
+@pytest.mark.slow
 def test_the_termination_message_survives_the_log(place: Path, tmp_path: Path) -> None:
     message = tmp_path / "termination-log"
     done = run(place, f"print({REPORT!r})", "--termination", str(message))
@@ -79,18 +83,21 @@ def test_the_termination_message_survives_the_log(place: Path, tmp_path: Path) -
     assert len(message.read_bytes()) <= inside.LARGEST_MESSAGE
 
 
+@pytest.mark.slow
 def test_a_termination_message_fits_whatever_the_probe_writes(place: Path, tmp_path: Path) -> None:
     message = tmp_path / "termination-log"
     run(place, "print('x' * 99_000); sys.stderr.write('\\u00e9' * 9000)", "--termination", str(message))
     assert read_ending(message.read_bytes()).length > 9000
 
 
+@pytest.mark.slow
 def test_a_termination_message_that_can_not_be_written_costs_nothing(place: Path) -> None:
     done = run(place, f"print({REPORT!r})", "--termination", "/nowhere/message")
     assert done.returncode == 0
     assert "report" in read_frames(done.stdout)
 
 
+@pytest.mark.slow
 def test_no_report_is_an_answer_too(place: Path) -> None:
     done = run(place, "print('no TensorFlow', file=sys.stderr); sys.exit(3)")
     assert done.returncode == 1
@@ -99,6 +106,7 @@ def test_no_report_is_an_answer_too(place: Path) -> None:
     assert answer.failure == "the probe exited with status 3 without a report: no TensorFlow"
 
 
+@pytest.mark.slow
 def test_the_limit_ends_the_probe_and_its_children(place: Path, tmp_path: Path) -> None:
     pid = tmp_path / "child"
     child = f"import time, os; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
@@ -129,6 +137,7 @@ def _has_ended(pid: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_a_probe_that_was_told_to_stop_frames_nothing(place: Path) -> None:
     (place / "probe.pyz").write_text("import time\nprint('x', flush=True)\ntime.sleep(60)\n")
     with subprocess.Popen([sys.executable, "-I", place / "inside.py"], stdout=subprocess.PIPE) as process:
@@ -140,6 +149,7 @@ def test_a_probe_that_was_told_to_stop_frames_nothing(place: Path) -> None:
         read_frames(output, "ending")
 
 
+@pytest.mark.slow
 def test_more_output_than_a_report_is_cut_off(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = place / "inside.py"
     script.write_text(script.read_text().replace("LARGEST = 64 << 20", "LARGEST = 1000"))
@@ -149,6 +159,7 @@ def test_more_output_than_a_report_is_cut_off(place: Path, monkeypatch: pytest.M
     assert answer.failure == "the probe's output is too large for a report"
 
 
+@pytest.mark.slow
 def test_other_tasks_have_frames_of_their_own(place: Path) -> None:
     first = run(place, "print('first')")
     second = run(place, "print('second')", "--task", "1")
@@ -156,6 +167,7 @@ def test_other_tasks_have_frames_of_their_own(place: Path) -> None:
     assert (frames["report"], frames["report.1"]) == (b"first\n", b"second\n")
 
 
+@pytest.mark.slow
 def test_the_tasks_of_a_unit_find_each_other_and_only_the_first_measures(place: Path) -> None:
     addresses = ("node1:29500", "node2:29500")
     shown = (
@@ -177,17 +189,20 @@ def test_the_tasks_of_a_unit_find_each_other_and_only_the_first_measures(place: 
         assert ast.literal_eval(environment) == variables
 
 
+@pytest.mark.slow
 def test_a_unit_of_one_task_has_no_workers(place: Path) -> None:
     done = run(place, "print([name for name in os.environ if name.startswith('VALIDATOR_')])")
     assert read_frames(done.stdout)["report"] == b"[]\n"
 
 
+@pytest.mark.slow
 def test_it_frames_other_files(place: Path) -> None:
     command = [sys.executable, "-I", str(place / "inside.py"), "--frame", "outside"]
     done = subprocess.run(command, input=b'{"driver": null}', capture_output=True, check=True)
     assert read_frames(done.stdout) == {"outside": b'{"driver": null}'}
 
 
+@pytest.mark.slow
 def test_a_report_that_is_not_the_one_of_the_ending_is_refused(place: Path) -> None:
     first, second = run(place, "print('first')"), run(place, "print('second')")
     ends = first.stdout.index(b"tfm-frame ending")

@@ -363,6 +363,7 @@ def raise_killed() -> None:
     raise Killed
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_and_started_again(tmp_path: Path) -> None:
     total = steps_of_a_run(tmp_path / "whole")
     assert total > 150
@@ -395,6 +396,7 @@ def kill_this_process() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_kill_9_at_20_moments_between_two_statements_or_calls(tmp_path: Path) -> None:
     total = steps_of_a_run(tmp_path / "whole", each_statement=True)
     assert total > 600

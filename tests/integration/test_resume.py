@@ -75,6 +75,7 @@ def index() -> Iterator[Index]:
     zeros = {"tensorflow/__init__.py": b"raise ImportError\n", "tensorflow/zeros": bytes(16 * 2**20)}
     wheels = (
         TinyWheel.make("tensorflow-cpu", "2.21.0", zeros),
+        TinyWheel.make("tensorflow-cpu", "2.20.0", zeros),
         TinyWheel.make("pip", "25.0", {"pip/__init__.py": b""}),
     )
     with running_index(*wheels) as index:
@@ -109,47 +110,68 @@ def wait_for_a_record(process: subprocess.Popen[bytes], project: Path) -> None:
         time.sleep(0.02)
 
 
-def test_an_ended_run_continues_where_it_stopped(project: Path, caches: Path) -> None:
-    def end(number: signal.Signals, wait: Callable[[subprocess.Popen[bytes]], None]) -> bytes:
-        """Start a run, end it while it works on the second image, and return what it said after that."""
-        with subprocess.Popen(
-            command(project),
-            env=environment(caches),
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        ) as run:
-            wait(run)
-            run.send_signal(number)
-            printed, said = run.communicate(timeout=60)
-        output = f"{printed.decode()}\n{said.decode()}"
-        assert run.returncode == (-number if number == signal.SIGKILL else 130), output
-        # What was measured is kept, and not measured again.
-        assert recorded(project) == 1
-        return said
+def ended(
+    project: Path,
+    variables: dict[str, str],
+    number: signal.Signals,
+    wait: Callable[[subprocess.Popen[bytes]], None],
+) -> None:
+    """Start a run, and end it while it works on the second image."""
+    with subprocess.Popen(
+        command(project), env=variables, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as run:
+        wait(run)
+        run.send_signal(number)
+        printed, said = run.communicate(timeout=60)
+    output = f"{printed.decode()}\n{said.decode()}"
+    assert run.returncode == (-number if number == signal.SIGKILL else 130), output
+    # What was measured is kept, and not measured again.
+    assert recorded(project) == 1
+    if number != signal.SIGKILL:
+        assert "1 of 2 images not finished. Finished images are kept." in output
+        assert "python -m validator build-matrix" in output
 
-    end(signal.SIGKILL, lambda run: wait_for_a_record(run, project))
-    for number, step in ((signal.SIGINT, b"build"), (signal.SIGTERM, b"probe")):
-        said = end(number, lambda run, step=step: wait_for_the_step(run, step))  # type: ignore[misc]
-        assert b"1 of 2 images not finished. Finished images are kept." in said
-        assert b"python -m validator build-matrix" in said
 
-    last = run(project, environment(caches), "--json")
+def continued(project: Path, variables: dict[str, str]) -> None:
+    """Run to the end, and then again, when nothing is left to do."""
+    last = run(project, variables, "--json")
     assert last.returncode == 0, last.stderr
     assert sorted(result["status"] for result in json.loads(last.stdout)) == ["measured", "unchanged"]
     assert recorded(project) == 2
-    assert [path.name for path in (caches / "environments").glob(".partial*")] == []
-
-    again = run(project, environment(caches))
+    again = run(project, variables)
     assert again.stdout.splitlines()[-1] == "0 built, 0 validated, 2 unchanged"
 
 
-def wait_for_the_step(process: subprocess.Popen[bytes], step: bytes) -> None:
-    """Read the progress of a run until this step of an image that is not recorded yet."""
+def test_an_ended_run_continues_where_it_stopped(project: Path, caches: Path) -> None:
+    variables = environment(caches)
+    ended(project, variables, signal.SIGKILL, lambda run: wait_for_a_record(run, project))
+    for number, step in ((signal.SIGINT, b"build"), (signal.SIGTERM, b"probe")):
+        ended(project, variables, number, lambda run, step=step: wait_for_the_step(run, step))  # type: ignore[misc]
+    continued(project, variables)
+    assert [path.name for path in (caches / "environments").glob(".partial*")] == []
+
+
+def test_a_run_that_is_ended_while_it_waits_for_the_index_is_continued(
+    project: Path, index: Index, tmp_path: Path
+) -> None:
+    caches = tmp_path / "caches"
+    variables, second = tiny(caches, index), f"tf2.20.0-cpu-py{PYTHON.replace('.', '')}"
+    first = run(project, variables, "--select", "tensorflow=2.21.0")
+    assert recorded(project) == 1, first.stderr
+    index.open.clear()
+    for number in (signal.SIGKILL, signal.SIGINT, signal.SIGTERM):
+        ended(project, variables, number, lambda run: wait_for_the_step(run, b"lock", of=second.encode()))
+    index.open.set()
+    continued(project, variables)
+    assert [path.name for path in (caches / "environments").glob(".partial*")] == []
+
+
+def wait_for_the_step(process: subprocess.Popen[bytes], step: bytes, of: bytes = b"") -> None:
+    """Read the progress of a run until this step of an image that is not recorded yet, or of this image."""
     assert process.stderr is not None
     for line in process.stderr:
         # "[00:02] tf2.20.0-cpu-py311: probe"
-        if line.rstrip().endswith(b": " + step):
+        if line.rstrip().endswith(of + b": " + step):
             return
     pytest.fail(f"build-matrix ended before the step {step.decode()}")
 

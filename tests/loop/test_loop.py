@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from .plan import Plan, Test
+from .weekly import WEEKLY
 
 ROOT = Path(__file__).parents[2]
 ENDS = ("PASSED ", "FAILED ", "ERROR ", "SKIPPED ", "XFAIL ")
@@ -16,7 +17,7 @@ CONFTEST = """
 from tests.loop.tiers import Guard
 
 def pytest_configure(config):
-    for tier in ("unit", "service", "engine"):
+    for tier in ("unit", "slow", "service", "engine"):
         config.addinivalue_line("markers", f"{tier}: a tier")
     config.pluginmanager.register(Guard())
 """
@@ -50,18 +51,22 @@ def run_test(directory: Path, tier: str, body: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("tier", "body", "needed"),
     [
+        ("unit", PYTHON, "slow"),
         ("unit", SHELL, "service"),
         ("unit", SWALLOWED, "service"),
         ("unit", PYTEST, "service"),
         ("unit", ELSEWHERE, "engine"),
+        ("slow", PYTEST, "service"),
         ("service", DOCKER, "engine"),
         ("service", ELSEWHERE, "engine"),
     ],
     ids=[
+        "another Python",
         "a shell",
         "a shell whose error is swallowed",
         "pytest",
         "the network",
+        "pytest in a slow one",
         "Docker",
         "the network as a service",
     ],
@@ -76,7 +81,22 @@ def test_a_test_that_uses_more_than_its_tier_has_fails(
 
 
 @pytest.mark.service
-@pytest.mark.parametrize(("tier", "body"), [("unit", PYTHON), ("service", SHELL)])
+def test_every_row_of_the_weekly_list_names_tests_and_the_parameters_that_stay() -> None:
+    files = sorted({row.name.partition("::")[0] for row in WEEKLY})
+    options = ["--collect-only", "-q", "-p", "no:cacheprovider", "-m", "not weekly"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *files], cwd=ROOT, capture_output=True, text=True
+    )
+    collected = done.stdout.splitlines()
+    for row in WEEKLY:
+        module, _, function = row.name.partition("::")
+        assert f"def {function}" in (ROOT / module).read_text(encoding="utf-8"), row.name
+        stay = [line for line in collected if line.startswith((f"{row.name}[", f"{row.name}::"))]
+        assert {line.partition("[")[2].removesuffix("]") for line in stay} == set(row.kept), row.name
+
+
+@pytest.mark.service
+@pytest.mark.parametrize(("tier", "body"), [("slow", PYTHON), ("service", SHELL)])
 def test_a_test_may_use_what_its_tier_has(tmp_path: Path, tier: str, body: str) -> None:
     assert run_test(tmp_path, tier, body)[0] == 0
 
@@ -108,7 +128,7 @@ LOOP = """
 from tests.conftest import pytest_configure
 
 def pytest_collection_modifyitems(config, items):
-    for tier in ("unit", "service", "engine"):
+    for tier in ("unit", "slow", "service", "engine"):
         config.addinivalue_line("markers", f"{tier}: a tier")
 """
 

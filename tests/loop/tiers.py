@@ -1,8 +1,8 @@
-"""The three tiers of the tests, and the guard that holds every test to its own.
+"""The four tiers of the tests, and the guard that holds every test to its own.
 
-A test that is marked with neither `service` nor `engine` belongs to the unit tier. Fixtures that need more
-say so with `carries`, and every test that uses them gets their marks. The guard fails a test that starts a
-program or connects to a machine that its tier does not have, so a forgotten mark is found by the first run.
+A test that is marked with none of `slow`, `service` and `engine` belongs to the unit tier. Fixtures that need
+more say so with `carries`, and every test that uses them gets their marks. The guard fails a test that starts
+a program or connects to a machine that its tier does not have, so a forgotten mark is found by the first run.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ from uv import find_uv_bin
 
 from validator.system.files import cache_directory
 
+from . import weekly
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 #: What each tier may use, besides everything that the tiers before it may use.
 TIERS = {
-    "unit": "no process but Python, nothing outside this machine",
+    "unit": "this process, for less than half a second",
+    "slow": "Pythons that it starts, or more time",
     "service": "programs of this machine: a shell, gcc, pytest, mkdocs, a registry, PostgreSQL, Chromium",
     "engine": "Docker, TensorFlow, a package index",
 }
@@ -47,6 +50,7 @@ def carries(*marks: pytest.MarkDecorator) -> Callable[[Function], Function]:
     return remember
 
 
+slow = carries(pytest.mark.slow)
 service = carries(pytest.mark.service)
 engine = carries(pytest.mark.engine)
 #: Tests with the machine's Docker engine see each other's images and devices, so one worker runs them all.
@@ -61,8 +65,8 @@ def tier_of(item: pytest.Item) -> str:
 class Guard:
     """Fails tests that use what their tier does not have. There is one per process: an audit hook stays.
 
-    It sees what this process does. It does not see what a child does, but the PATH of the unit tier has no
-    programs except those of this environment.
+    It sees what this process does. It does not see what a child does, but the PATH of the first two tiers has
+    no programs except those of this environment.
     """
 
     def __init__(self) -> None:
@@ -80,12 +84,13 @@ class Guard:
                     item.add_marker(mark)
             if tier_of(item) == "unit":
                 item.add_marker("unit")
+        weekly.mark(items)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         self.tier = tier_of(item)
         with pytest.MonkeyPatch.context() as patch:
-            if self.tier == "unit":
+            if self.tier in ("unit", "slow"):
                 patch.setenv("PATH", str(Path(sys.executable).parent))
             try:
                 return (yield)
@@ -146,7 +151,7 @@ def _of_program(program: Any, words: Sequence[Any] = ()) -> tuple[str, str]:
         return str(words[2]), "service"
     if path.is_absolute() and not os.access(path, os.X_OK):
         return what, "unit"  # it can't be started
-    return what, "unit" if _PYTHON.fullmatch(path.name) else "service"
+    return what, "slow" if _PYTHON.fullmatch(path.name) else "service"
 
 
 def _of_address(address: Any) -> tuple[str, str]:

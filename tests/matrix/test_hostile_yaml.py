@@ -66,6 +66,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "expected"), HOSTILE.values(), ids=HOSTILE.keys())
 def test_bomb(text: str, expected: str) -> None:
     assert problems(text) == [expected]
@@ -159,6 +160,7 @@ def test_any_text_is_a_matrix_or_a_matrix_error(text: str | bytes) -> None:
             assert str(problem).isprintable()
 
 
+@pytest.mark.slow
 def test_the_bombs_fit_in_little_memory() -> None:
     """All of them run one after another, in a process that is limited to 1 GB."""
     script = """

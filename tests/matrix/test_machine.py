@@ -147,6 +147,7 @@ def test_only_what_differs_in_release_and_libraries_is_taken_instead() -> None:
     assert found.profile == "others"
 
 
+@pytest.mark.slow
 def test_without_a_gpu_the_image_is_for_most_of_them_and_the_others_are_named() -> None:
     found = for_machine(shipped(), (), "there is no driver")
     assert found is not None and (found.image, found.profile) == (usual(), DEFAULT_PROFILE)

@@ -102,6 +102,7 @@ def test_the_github_form_for_builds_has_every_image_once(small: Matrix) -> None:
         github_image_matrix(found.images[:1] * (MAX_JOBS + 1))
 
 
+@pytest.mark.slow
 def test_more_cells_than_github_allows_in_a_matrix_are_several_matrices() -> None:
     cells = plan(load_matrix(FILE), "full").cells
     for count in (0, 1, MAX_JOBS, MAX_JOBS + 1, len(cells)):

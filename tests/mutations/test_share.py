@@ -24,6 +24,7 @@ from .targets import DOCUMENTED, ROOT, TARGETS, Target
 PER_EXAMPLE, EVERY = 80, 100
 
 
+@pytest.mark.slow
 def test_a_share_of_mutated_inputs_ends_as_documented(tmp_path: Path) -> None:
     count = PER_EXAMPLE * settings().max_examples
     arguments = ["--count", str(count), "--every", str(EVERY), "--first", "0", "--failures", str(tmp_path)]
@@ -95,6 +96,7 @@ def test_the_harness_notices_what_does_not_end_as_documented(
     assert found in (tmp_path / "failures" / "test-0.why.txt").read_text()
 
 
+@pytest.mark.slow
 def test_the_command_line_is_judged_by_its_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands = ("records list --store {}", "--help")
     target = Target(lambda: [b"no store"], lambda chance, data: data, lambda data, place: None, commands)

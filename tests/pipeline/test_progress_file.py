@@ -61,6 +61,7 @@ def test_images_that_were_stopped_make_a_stopped_run(tmp_path: Path) -> None:
     assert only(tmp_path).state == "stopped"
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_not_shown_as_running(tmp_path: Path) -> None:
     program = (
         "import sys, time; from pathlib import Path\n"

@@ -56,6 +56,7 @@ def maker_at(directory: Path, shelf: Shelf, *images: Image) -> LayerMaker:
     return LayerMaker(house, LayerTable(directory / "table"), lambda line: None)
 
 
+@pytest.mark.slow
 def test_the_rows_are_those_of_an_assembled_image(
     maker: LayerMaker, image: Image, shelf: Shelf, tmp_path: Path
 ) -> None:

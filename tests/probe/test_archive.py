@@ -24,6 +24,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_same_bytes_in_another_process_time_zone_and_locale() -> None:
     program = (
         "import sys; from validator.engines.probe_archive import probe_archive;"
@@ -68,6 +69,7 @@ def test_a_changed_source_changes_the_version(name: str, monkeypatch: pytest.Mon
     assert probe_version().partition("+")[0] == before.partition("+")[0]
 
 
+@pytest.mark.slow
 def test_the_report_has_the_version_that_the_host_side_computes(archive: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(archive), "--only", "driver"],
@@ -79,6 +81,7 @@ def test_the_report_has_the_version_that_the_host_side_computes(archive: Path) -
     assert read_report(done.stdout).probe.version == probe_version()
 
 
+@pytest.mark.slow
 def test_the_archive_runs_by_a_relative_path_next_to_other_modules(archive: Path, tmp_path: Path) -> None:
     """The current folder must not be on the path: a `tensorflow.py` in it is not TensorFlow."""
     (tmp_path / "tensorflow.py").write_text("raise SystemExit('the wrong one')")
@@ -95,6 +98,7 @@ def test_the_archive_runs_by_a_relative_path_next_to_other_modules(archive: Path
     assert check.sentence.startswith("TensorFlow is not installed")
 
 
+@pytest.mark.slow
 def test_this_machine_is_asked_about_next_to_other_modules(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +110,7 @@ def test_this_machine_is_asked_about_next_to_other_modules(
     assert {"driver", "environment"} <= {check.id for check in probe_checks()}
 
 
+@pytest.mark.slow
 def test_the_archive_writes_no_files_next_to_itself(archive: Path) -> None:
     subprocess.run([sys.executable, str(archive), "--list"], capture_output=True, check=True)
     assert list(archive.parent.iterdir()) == [archive]

@@ -45,6 +45,7 @@ def gone(pid: int, within_s: float = 10) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_the_function_gets_tensorflow_and_its_arguments_in_another_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -64,6 +65,7 @@ def test_the_function_gets_tensorflow_and_its_arguments_in_another_process(
     assert "ADDED" not in os.environ
 
 
+@pytest.mark.slow
 def test_at_its_limit_the_child_is_ended_and_says_where_it_was() -> None:
     answer = child.fresh(fake_trials.print_and_hang, limit_s=2)
     assert str(answer.failure) == "timeout"
@@ -75,6 +77,7 @@ def test_at_its_limit_the_child_is_ended_and_says_where_it_was() -> None:
     assert result.evidence["failure"] == "timeout"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "failure", "outcome", "said"),
     [
@@ -104,6 +107,7 @@ def test_the_way_a_child_ends_is_reported_with_its_earlier_values(
     assert (result.evidence["steps"], result.evidence["failure"]) == (5, failure)
 
 
+@pytest.mark.slow
 def test_the_caller_sees_the_values_as_they_come_and_can_end_the_child() -> None:
     seen: list[list[Any]] = []
 
@@ -121,6 +125,7 @@ def test_the_caller_sees_the_values_as_they_come_and_can_end_the_child() -> None
     assert "in print_and_hang" not in answer.stderr
 
 
+@pytest.mark.slow
 def test_a_caller_that_attends_gets_all_values_of_a_child_that_ends() -> None:
     answer = child.fresh(fake_trials.segfault, limit_s=60, attend=lambda values: False)
     assert (answer.values, str(answer.failure)) == (["begun"], "SIGSEGV")
@@ -135,6 +140,7 @@ def test_the_error_of_a_graph_is_described_by_its_message() -> None:
     assert telling_line(RuntimeError("Graph execution error:")) == "Graph execution error:"
 
 
+@pytest.mark.slow
 def test_an_import_that_fails_is_tensorflows_fault(fake_tensorflow: Path) -> None:
     (fake_tensorflow / "__init__.py").write_text("raise ImportError('libx.so: undefined symbol')")
     answer = child.fresh(fake_trials.report, limit_s=60)
@@ -142,18 +148,21 @@ def test_an_import_that_fails_is_tensorflows_fault(fake_tensorflow: Path) -> Non
     assert child.broken_off("keras", answer, {}).outcome == "fail"
 
 
+@pytest.mark.slow
 def test_an_import_that_hangs_is_ended(fake_tensorflow: Path) -> None:
     (fake_tensorflow / "__init__.py").write_text("import time; time.sleep(3600)")
     answer = child.fresh(fake_trials.report, limit_s=1)
     assert (answer.values, str(answer.failure)) == ([], "timeout")
 
 
+@pytest.mark.slow
 def test_its_child_processes_are_ended_too() -> None:
     answer = child.fresh(fake_trials.leave_a_child, limit_s=60)
     assert answer.failure is None
     assert gone(answer.values[0])
 
 
+@pytest.mark.slow
 def test_the_child_dies_with_its_parent(tmp_path: Path) -> None:
     """The process is a worker that the supervisor kills at a check's limit."""
     begun = tmp_path / "begun"
@@ -170,6 +179,7 @@ def test_the_child_dies_with_its_parent(tmp_path: Path) -> None:
     assert gone(child)
 
 
+@pytest.mark.slow
 def test_calling_a_function_works_from_the_archive(tmp_path: Path) -> None:
     archive = tmp_path / "probe.pyz"
     archive.write_bytes(probe_archive())

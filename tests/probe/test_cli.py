@@ -24,6 +24,7 @@ def probe(*arguments: str, status: int = 0) -> subprocess.CompletedProcess[str]:
     return done
 
 
+@pytest.mark.slow
 def test_list_describes_every_check() -> None:
     listed = json.loads(probe("--list").stdout)
     assert [entry["id"] for entry in listed] == [check.id for check in CHECKS]
@@ -36,6 +37,7 @@ def test_identifiers_are_unique_and_stages_known() -> None:
     assert {check.stage for check in CHECKS} == {"host", "tensorflow", "own", "end"}
 
 
+@pytest.mark.slow
 def test_without_tensorflow_there_is_a_report_and_no_traceback() -> None:
     done = probe()
     report = read_report(done.stdout)
@@ -47,11 +49,13 @@ def test_without_tensorflow_there_is_a_report_and_no_traceback() -> None:
     assert "not installed" in build.sentence
 
 
+@pytest.mark.slow
 def test_only_and_skip_select_checks() -> None:
     chosen = read_report(probe("--only", "driver", "--only", "lock_match", "--skip", "driver").stdout)
     assert [check.id for check in chosen.checks] == ["lock_match"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [(), ("--challenge", "ab" * 32)])
 def test_the_challenge_is_repeated_in_the_report(arguments: tuple[str, ...]) -> None:
     report = read_report(probe("--only", "lock_match", *arguments).stdout)
@@ -71,12 +75,14 @@ def test_a_check_that_is_named_runs_at_any_depth() -> None:
         assert cli.selected([check.id], [], "quick") == [check]
 
 
+@pytest.mark.slow
 def test_progress_goes_only_to_standard_error() -> None:
     done = probe("--only", "lock_match")
     assert done.stderr.startswith("lock_match: skip: no lock was given")
     assert "lock_match: skip" not in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -91,17 +97,20 @@ def test_wrong_usage_exits_with_2_and_writes_no_report(arguments: tuple[str, ...
     assert done.stdout == ""
 
 
+@pytest.mark.slow
 def test_the_error_for_an_invalid_lock_names_the_line(tmp_path: Path) -> None:
     lock = tmp_path / "lock.txt"
     lock.write_text("numpy==2.0.0\ntensorflow>=2.0\n")
     assert "line 2" in probe("--lock", str(lock), status=2).stderr
 
 
+@pytest.mark.slow
 def test_host_facts_are_the_host_of_a_report() -> None:
     facts = json.loads(probe("--host-facts").stdout)
     assert set(facts) == set(read_report(probe("--only", "driver").stdout).raw["host"])
 
 
+@pytest.mark.slow
 def test_a_report_without_checks_is_still_a_report(capsys: pytest.CaptureFixture[str]) -> None:
     names = [argument for check in CHECKS for argument in ("--skip", check.id)]
     assert cli.main(names) == 0

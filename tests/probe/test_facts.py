@@ -22,6 +22,7 @@ from validator.probe.cli import shareable
 from validator.probe.collectors import collect, host, installed, loader
 
 
+@pytest.mark.slow
 def test_facts_of_this_machine_are_json_without_personal_names() -> None:
     facts = collect()
     text = json.dumps(facts["host"])
@@ -32,6 +33,7 @@ def test_facts_of_this_machine_are_json_without_personal_names() -> None:
     assert facts["environment"]["packages"]["pytest"]
 
 
+@pytest.mark.slow
 def test_missing_driver_libraries_are_reported_as_not_answering() -> None:
     libraries = host.host_facts()["driver_libraries"]
     for library in libraries.values():
@@ -202,6 +204,7 @@ def _leaves() -> Iterator[str]:
     os._exit(7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "arguments", "limit_s", "failure"),
     [
@@ -219,6 +222,7 @@ def test_values_from_before_a_failure_of_the_child_are_kept(
     assert str(answer.failure) == failure
 
 
+@pytest.mark.slow
 def test_the_output_of_a_dying_child_is_kept() -> None:
     assert forked(_yields_and_dies, signal.SIGABRT, limit_s=30).stderr == "about to die\n"
 
@@ -227,6 +231,7 @@ def _environment() -> Iterator[str]:
     yield os.environ["PROBE_TEST"]
 
 
+@pytest.mark.slow
 def test_a_child_has_its_own_environment() -> None:
     assert forked(_environment, limit_s=30, environment={"PROBE_TEST": "here"}).values == ["here"]
     assert "PROBE_TEST" not in os.environ

@@ -36,6 +36,7 @@ def test_without_a_kernel_log_nothing_is_read() -> None:
     assert list(logged(None)) == []
 
 
+@pytest.mark.slow
 def test_only_a_process_that_exists_and_does_not_descend_from_the_probe_is_another() -> None:
     watch = Health(os.getpid())
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)

@@ -67,6 +67,7 @@ PASSING = textwrap.dedent('''
 ''')
 
 
+@pytest.mark.slow
 def test_a_check_is_reported_under_its_own_id(tmp_path: Path) -> None:
     written(tmp_path, "checks/our_check.py", PASSING)
     report = run(tmp_path, file_of(tmp_path, "checks/our_check.py", timeout_s=60.0))
@@ -110,6 +111,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Report:
     return run(directory, *(file_of(directory, name, timeout_s=1.0) for name in names))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "end"), [*enumerate(ENDS)], ids=[body for body, _, _ in ENDS])
 def test_every_way_to_end(ended: Report, number: int, end: tuple[str, str, str]) -> None:
     check = found(ended, f"ours/odd{number}")
@@ -117,6 +119,7 @@ def test_every_way_to_end(ended: Report, number: int, end: tuple[str, str, str])
     assert check.document["title"] == f"odd{number}.py"
 
 
+@pytest.mark.slow
 def test_each_check_has_a_process_of_its_own_and_runs_after_ours(tmp_path: Path) -> None:
     tell_pid = """
         import builtins
@@ -147,6 +150,7 @@ def test_each_check_has_a_process_of_its_own_and_runs_after_ours(tmp_path: Path)
     assert [(c.id, c.outcome) for c in plain.checks] == [(c.id, c.outcome) for c in report.checks[:-3]]
 
 
+@pytest.mark.slow
 def test_a_hostile_check_cant_answer_for_another(tmp_path: Path) -> None:
     """It writes the end of `driver` on every descriptor that it has."""
     written(

@@ -167,6 +167,7 @@ def test_a_captured_report_has_the_fields_of_the_reference(path: Path) -> None:
     assert document["checks"][0].keys() == fields(CheckResult).keys()
 
 
+@pytest.mark.slow
 def test_the_current_probe_writes_the_fields_of_the_reference() -> None:
     stages = [Stage(name, [], Progress(print)) for name in (HOST, TENSORFLOW, OWN, END)]
     document = report([], stages, collect(), "2026-11-24T01:00:00Z", "2026-11-24T01:00:09Z", 9.0, None)

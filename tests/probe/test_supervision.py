@@ -56,11 +56,13 @@ def outcomes(stages: dict[str, Stage]) -> dict[str, str]:
     return {name: result.outcome for name, result in results(stages).items()}
 
 
+@pytest.mark.slow
 def test_a_check_gets_facts_and_lock(facts: dict[str, Any]) -> None:
     found = results(run(facts, "fine"))
     assert found["fine"] == Result("pass", {"code": "fine"}, [], {"lock": {"numpy": "2.0"}})
 
 
+@pytest.mark.slow
 def test_a_crash_is_reported_with_signal_and_last_lines_and_the_rest_continues(facts: dict[str, Any]) -> None:
     found = results(run(facts, "fine", "segfault", "after"))
     assert found["segfault"].outcome == "crash"
@@ -73,6 +75,7 @@ def test_a_crash_is_reported_with_signal_and_last_lines_and_the_rest_continues(f
     assert found["fine"].outcome == found["after"].outcome == "pass"
 
 
+@pytest.mark.slow
 def test_exiting_in_the_middle_is_a_crash_with_the_exit_status(facts: dict[str, Any]) -> None:
     found = results(run(facts, "leave", "after"))
     assert found["leave"].outcome == "crash"
@@ -81,6 +84,7 @@ def test_exiting_in_the_middle_is_a_crash_with_the_exit_status(facts: dict[str, 
     assert found["after"].outcome == "pass"
 
 
+@pytest.mark.slow
 def test_a_check_that_hangs_is_ended_at_its_limit_and_says_where(facts: dict[str, Any]) -> None:
     found = results(run(facts, "hang", "after"))
     assert found["hang"].outcome == "timeout"
@@ -89,6 +93,7 @@ def test_a_check_that_hangs_is_ended_at_its_limit_and_says_where(facts: dict[str
     assert found["after"].outcome == "pass"
 
 
+@pytest.mark.slow
 def test_an_exception_in_a_check_is_an_error_of_the_check(facts: dict[str, Any]) -> None:
     found = results(run(facts, "raise", "after"))
     assert found["raise"].outcome == "error"
@@ -100,6 +105,7 @@ def test_an_exception_in_a_check_is_an_error_of_the_check(facts: dict[str, Any])
     assert found["after"].outcome == "pass"
 
 
+@pytest.mark.slow
 def test_a_flood_is_cut_and_counted(facts: dict[str, Any]) -> None:
     stages = run(facts, "flood", "after")
     log = stages[HOST].log
@@ -113,6 +119,7 @@ def test_a_flood_is_cut_and_counted(facts: dict[str, Any]) -> None:
     assert f"{log.total - LOG_BYTES} bytes left out" in log.text
 
 
+@pytest.mark.slow
 def test_printed_output_is_never_read_as_a_message(facts: dict[str, Any]) -> None:
     stages = run(facts, "garbage", "fine")
     assert outcomes(stages) == {"garbage": "pass", "fine": "pass"}
@@ -120,27 +127,33 @@ def test_printed_output_is_never_read_as_a_message(facts: dict[str, Any]) -> Non
     assert "garbage without a line end" in stages[HOST].log.text
 
 
+@pytest.mark.slow
 def test_a_truncated_message_is_a_crash_and_not_a_result(facts: dict[str, Any]) -> None:
     assert outcomes(run(facts, "cut", "after")) == {"cut": "crash", "after": "pass"}
 
 
+@pytest.mark.slow
 def test_children_that_a_check_leaves_behind_do_not_hold_up_the_rest(facts: dict[str, Any]) -> None:
     assert outcomes(run(facts, "children", "after")) == {"children": "crash", "after": "pass"}
 
 
+@pytest.mark.slow
 def test_evidence_that_is_not_json_is_kept_as_text(facts: dict[str, Any]) -> None:
     evidence = results(run(facts, "not_json"))["not_json"].evidence
     assert evidence["object"].startswith("<object object")
 
 
+@pytest.mark.slow
 def test_a_check_whose_needs_are_not_met_is_skipped_with_the_reason(facts: dict[str, Any]) -> None:
     assert results(run(facts, "needs_gpu"))["needs_gpu"] == Result("skip", {"code": "no_gpu"})
 
 
+@pytest.mark.slow
 def test_a_check_whose_needs_are_met_runs(gpu_facts: dict[str, Any]) -> None:
     assert results(run(gpu_facts, "needs_gpu"))["needs_gpu"].outcome == "pass"
 
 
+@pytest.mark.slow
 def test_the_overall_limit_ends_running_and_waiting_checks(facts: dict[str, Any]) -> None:
     found = results(run(facts, "pid", "after", limit_s=1))
     assert found["pid"].outcome == found["after"].outcome == "timeout"
@@ -154,6 +167,7 @@ def fake_tensorflow(path: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_an_exception_of_tensorflow_is_a_failure(facts: dict[str, Any], tmp_path: Path) -> None:
     package = fake_tensorflow(tmp_path, "def fail():\n    raise RuntimeError('cuDNN is not what it was')\n")
     found = results(run(facts, "tf_fail", "tf_raise", tensorflow=package))
@@ -164,6 +178,7 @@ def test_an_exception_of_tensorflow_is_a_failure(facts: dict[str, Any], tmp_path
     assert found["tf_raise"].outcome == "error"
 
 
+@pytest.mark.slow
 def test_tensorflow_is_imported_again_after_a_crash(facts: dict[str, Any], tmp_path: Path) -> None:
     package = fake_tensorflow(tmp_path, "print('imported')\n")
     stages = run(facts, "tf_fine", "tf_segfault", "tf_after", tensorflow=package)
@@ -171,6 +186,7 @@ def test_tensorflow_is_imported_again_after_a_crash(facts: dict[str, Any], tmp_p
     assert stages[TENSORFLOW].log.text.count("imported") == 2
 
 
+@pytest.mark.slow
 def test_a_failed_import_is_reported_once_with_its_last_line(facts: dict[str, Any], tmp_path: Path) -> None:
     package = fake_tensorflow(tmp_path, "raise ImportError('first\\nlibx.so: undefined symbol: y')\n")
     found = results(run(facts, "tf_fine", "tf_after", tensorflow=package))
@@ -179,6 +195,7 @@ def test_a_failed_import_is_reported_once_with_its_last_line(facts: dict[str, An
     assert found["tf_after"].sentence == "TensorFlow can't be imported (see tf_fine)"
 
 
+@pytest.mark.slow
 def test_an_import_that_crashes_is_not_tried_again(facts: dict[str, Any], tmp_path: Path) -> None:
     package = fake_tensorflow(
         tmp_path, "import os\nprint('imported', flush=True)\nos.kill(os.getpid(), 11)\n"
@@ -189,12 +206,14 @@ def test_an_import_that_crashes_is_not_tried_again(facts: dict[str, Any], tmp_pa
     assert stages[TENSORFLOW].log.text.count("imported") == 1
 
 
+@pytest.mark.slow
 def test_an_import_that_hangs_is_a_timeout(facts: dict[str, Any], tmp_path: Path) -> None:
     package = fake_tensorflow(tmp_path, "import time\ntime.sleep(3600)\n")
     stages = run(facts, "tf_fine", "tf_after", tensorflow=package, import_limit_s=1)
     assert outcomes(stages) == {"tf_fine": "timeout", "tf_after": "skip"}
 
 
+@pytest.mark.slow
 def test_a_missing_tensorflow_is_a_failure_of_only_the_first_check(facts: dict[str, Any]) -> None:
     stages = run(facts, "tf_fine", "tf_after")
     found = results(stages)
@@ -202,6 +221,7 @@ def test_a_missing_tensorflow_is_a_failure_of_only_the_first_check(facts: dict[s
     assert found["tf_fine"].sentence.startswith("TensorFlow is not installed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_no_worker_outlives_the_supervisor(number: int, facts: dict[str, Any]) -> None:
     program = f"""
@@ -241,6 +261,7 @@ def test_no_garbage_is_collected_while_tensorflow_is_imported(monkeypatch: pytes
     assert gc.isenabled()
 
 
+@pytest.mark.slow
 def test_a_crash_after_the_result_was_settled_is_a_limit(facts: dict[str, Any]) -> None:
     stages = run(facts, "settled", "after")
     assert outcomes(stages) == {"settled": "pass", "after": "pass"}
@@ -257,6 +278,7 @@ def test_a_crash_after_the_result_was_settled_is_a_limit(facts: dict[str, Any]) 
     assert "the last words of a library" in settled.evidence["full_float32"]["last_lines"]
 
 
+@pytest.mark.slow
 def test_what_ends_the_process_from_outside_in_full_float32_is_no_limit(facts: dict[str, Any]) -> None:
     stages = run(facts, "settled_killed", "settled_hangs", "after")
     assert outcomes(stages) == {"settled_killed": "pass", "settled_hangs": "pass", "after": "pass"}
@@ -266,6 +288,7 @@ def test_what_ends_the_process_from_outside_in_full_float32_is_no_limit(facts: d
         assert error in remark["error"]
 
 
+@pytest.mark.slow
 def test_the_log_says_which_check_wrote_a_line(facts: dict[str, Any]) -> None:
     log = run(facts, "talk", "settled", "after")[HOST].log.text
     lines = [line for line in log.splitlines() if line]

@@ -289,6 +289,7 @@ def test_reading_leaves_no_files(tmp_path: Path) -> None:
         assert [file.name for file in tmp_path.iterdir()] == ["records.db"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["nonsense", "c"])
 def test_a_client_for_postgresql_that_cannot_be_loaded_is_explained(name: str) -> None:
     done = subprocess.run(

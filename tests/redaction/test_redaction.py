@@ -541,6 +541,7 @@ def test_a_pattern_with_a_longer_time_is_found() -> None:
     assert not is_linear(lambda text: deque(pattern.finditer(text), maxlen=0), "serial", " ", shortest=750)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "unit"),
     [

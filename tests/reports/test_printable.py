@@ -78,6 +78,7 @@ def test_no_text_of_a_record_controls_the_terminal(
     assert re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\udc80]", text) is None
 
 
+@pytest.mark.slow
 def test_an_error_does_not_control_the_terminal() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "validator", "records", "import", "\x1b[31mabsent"], capture_output=True

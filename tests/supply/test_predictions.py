@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from validator.supply.release_facts import Answer, answers, difference
 
 WORKS, FAILS, UNKNOWN = (
@@ -50,6 +52,7 @@ def test_new_cells_have_reasons_unless_they_work_and_missing_cells_are_named() -
     ]
 
 
+@pytest.mark.slow
 def test_the_predictions_of_a_checkout_are_those_of_plan() -> None:
     found = answers(Path(__file__).resolve().parents[2])
     assert len(found) > 3000

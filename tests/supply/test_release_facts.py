@@ -100,6 +100,7 @@ def state() -> dict[Path, bytes]:
     return {path: path.read_bytes() for pattern in WRITTEN for path in ROOT.glob(pattern) if path.is_file()}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("whole")
 def test_a_new_release_is_measured_and_written_everywhere(index: LocalIndex) -> None:
     index.add_tensorflow("2.99.0", "3.11", "3.12")
@@ -303,6 +304,7 @@ def test_locks_that_cannot_be_resolved_are_left_to_a_person_but_not_for_want_of_
         assert lines.count("  no such wheel") == 3
 
 
+@pytest.mark.slow
 def test_a_nightly_build_takes_the_place_of_the_one_before_it(
     index: LocalIndex, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -116,6 +116,7 @@ def test_a_link_that_takes_the_place_of_the_file_at_the_last_moment_is_replaced(
     assert (path.is_symlink(), path.read_bytes(), target.read_bytes()) == (False, b"new", b"old")
 
 
+@pytest.mark.slow
 def test_standard_output_is_written_to_by_its_name(tmp_path: Path) -> None:
     program = "from pathlib import Path; from validator.system.files import write_atomically as write"
     program += "; write(Path('/dev/stdout'), b'content')"

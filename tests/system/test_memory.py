@@ -42,6 +42,7 @@ def arenas(mode: str, file: Path) -> int:
     return file.read_text(encoding="utf-8").count("<heap nr=")
 
 
+@pytest.mark.slow
 def test_threads_share_arenas(tmp_path: Path) -> None:
     if not hasattr(ctypes.CDLL(None), "malloc_info"):
         pytest.skip("the C library is not glibc")

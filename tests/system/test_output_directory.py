@@ -163,6 +163,7 @@ output_directory.update_directory(
 """
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_the_old_page_and_the_next_one_cleans_up(tmp_path: Path) -> None:
     write(tmp_path, "1", "data/a.js")
     process = subprocess.Popen([sys.executable, "-c", _KILLED, str(tmp_path)], stdout=subprocess.PIPE)

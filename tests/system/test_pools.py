@@ -97,6 +97,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "stuck"), [("flat", 2), ("nested", 2)])
 def test_ctrl_c_does_not_wait_for_threads_that_are_stuck(form: str, stuck: int) -> None:
     child = subprocess.Popen([sys.executable, "-c", PROGRAM, form], stdout=subprocess.PIPE, text=True)

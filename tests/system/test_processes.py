@@ -35,6 +35,7 @@ def wait_until_gone(pid: int) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_output_and_status_are_returned() -> None:
     lines: list[str] = []
     program = "import sys; print('out'); print('one\\ntwo', file=sys.stderr); sys.exit(3)"
@@ -44,12 +45,14 @@ def test_output_and_status_are_returned() -> None:
     assert not done.ok
 
 
+@pytest.mark.slow
 def test_the_child_gets_the_input_and_only_the_given_environment() -> None:
     program = "import os, sys; print(sys.stdin.read(), dict(os.environ).get('ONLY'), 'HOME' in os.environ)"
     done = processes.run(python(program), input=b"given", env={"ONLY": "this"})
     assert done.stdout == b"given this False\n"
 
 
+@pytest.mark.slow
 def test_output_is_passed_on_as_it_arrives() -> None:
     parts: list[bytes] = []
     program = "import sys; sys.stdout.write('x' * 300_000); print('end', file=sys.stderr)"
@@ -58,6 +61,7 @@ def test_output_is_passed_on_as_it_arrives() -> None:
     assert (done.ok, done.stdout, done.stderr_tail) == (True, b"", "end")
 
 
+@pytest.mark.slow
 def test_an_error_about_the_output_ends_the_child() -> None:
     """The child writes without an end; only a little is taken."""
     taken = 0
@@ -75,6 +79,7 @@ def test_an_error_about_the_output_ends_the_child() -> None:
     assert time.monotonic() - started < 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "limits"),
     [
@@ -94,6 +99,7 @@ def test_a_child_that_is_silent_or_slow_is_ended(program: str, limits: dict[str,
     assert time.monotonic() - started < 20
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory of a running process")
 def test_the_memory_of_a_child_has_a_limit() -> None:
     program = "import time; time.sleep(0.5); x = bytearray(400 << 20); print(len(x))"
@@ -102,6 +108,7 @@ def test_the_memory_of_a_child_has_a_limit() -> None:
     assert processes.run(python(program), memory_bytes=800 << 20).ok
 
 
+@pytest.mark.slow
 def test_flooding_both_pipes_causes_no_deadlock_and_the_tail_is_bounded() -> None:
     program = (
         "import sys\n"
@@ -122,6 +129,7 @@ GRANDCHILD = (
 )
 
 
+@pytest.mark.slow
 def test_the_time_limit_ends_the_whole_group() -> None:
     done = processes.run(python(GRANDCHILD + "time.sleep(600)"), timeout_s=2)
     assert done.timed_out
@@ -129,6 +137,7 @@ def test_the_time_limit_ends_the_whole_group() -> None:
     wait_until_gone(int(done.stdout))
 
 
+@pytest.mark.slow
 def test_a_child_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "GRACE_S", 0.5)
     program = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
@@ -136,11 +145,13 @@ def test_a_child_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch)
     assert (done.timed_out, done.returncode) == (True, -9)
 
 
+@pytest.mark.slow
 def test_a_command_that_can_not_be_started_raises(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         processes.run([tmp_path / "absent"])
 
 
+@pytest.mark.slow
 def test_a_long_line_is_split() -> None:
     lines: list[str] = []
     size = 2 * processes.LINE_LIMIT + 10
@@ -149,6 +160,7 @@ def test_a_long_line_is_split() -> None:
     assert [len(line) for line in lines] == [processes.LINE_LIMIT, processes.LINE_LIMIT, 10, 4]
 
 
+@pytest.mark.slow
 def test_a_child_that_closes_its_output_early_is_still_waited_for() -> None:
     program = "import os, sys; os.write(1, b'said'); os.close(1); os.close(2); {}"
     done = processes.run(python(program.format("os._exit(7)")), timeout_s=60)
@@ -157,6 +169,7 @@ def test_a_child_that_closes_its_output_early_is_still_waited_for() -> None:
     assert (done.timed_out, done.stdout) == (True, b"said")
 
 
+@pytest.mark.slow
 def test_a_grandchild_that_left_the_group_and_holds_the_pipes_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -201,6 +214,7 @@ except KeyboardInterrupt:
 """  # noqa: E501
 
 
+@pytest.mark.slow
 def test_stop_all_ends_the_children_of_all_threads_and_no_more_can_start() -> None:
     done = subprocess.run(python(STOPPED), capture_output=True, text=True, timeout=60, check=True)
     count, *pids = done.stdout.split()
@@ -209,6 +223,7 @@ def test_stop_all_ends_the_children_of_all_threads_and_no_more_can_start() -> No
         wait_until_gone(int(pid))
 
 
+@pytest.mark.slow
 def test_a_child_that_starts_during_stop_all_is_ended_too() -> None:
     program = """
 import subprocess, sys
@@ -232,6 +247,7 @@ except KeyboardInterrupt:
     assert gone(int(pid))
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_a_child_starts_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     children: list[subprocess.Popen[bytes]] = []
     start = subprocess.Popen
@@ -258,6 +274,7 @@ def test_ctrl_c_while_a_child_starts_ends_it(monkeypatch: pytest.MonkeyPatch) ->
     assert ended
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_running_child() -> None:
     program = f"""
 import os, signal, sys

@@ -84,6 +84,7 @@ def kill_watcher_of(process: subprocess.Popen[str]) -> None:
     os.kill(watchers[0], signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_all_descendants_of_a_killed_run_die_with_it(state: Path) -> None:
     with busy_run() as (process, _, pids):
         assert not any(map(gone, pids))
@@ -93,6 +94,7 @@ def test_all_descendants_of_a_killed_run_die_with_it(state: Path) -> None:
             wait_until_gone(pid)
 
 
+@pytest.mark.slow
 def test_the_next_run_removes_what_a_killed_one_left(state: Path) -> None:
     with busy_run() as (process, directory, pids):
         kill_watcher_of(process)
@@ -106,6 +108,7 @@ def test_the_next_run_removes_what_a_killed_one_left(state: Path) -> None:
         assert list(state.glob("[!.]*")) == []
 
 
+@pytest.mark.slow
 def test_a_run_that_is_alive_keeps_everything(state: Path) -> None:
     with busy_run() as (_, directory, pids):
         start()
@@ -114,6 +117,7 @@ def test_a_run_that_is_alive_keeps_everything(state: Path) -> None:
         assert len(list(state.glob("*/lock"))) == 1
 
 
+@pytest.mark.slow
 def test_a_run_that_ends_by_itself_leaves_nothing(state: Path) -> None:
     program = (
         "import sys; from validator.system import processes, runs\n"
@@ -126,6 +130,7 @@ def test_a_run_that_ends_by_itself_leaves_nothing(state: Path) -> None:
     assert list(state.glob("[!.]*")) == []
 
 
+@pytest.mark.slow
 def test_a_process_that_a_finished_run_started_on_purpose_is_not_ended(state: Path) -> None:
     program = (
         "import sys; from validator.system import processes\n"
@@ -152,18 +157,21 @@ def dead_run(state: Path, **owner: str) -> Path:
     return directory
 
 
+@pytest.mark.slow
 def test_a_lock_that_the_file_system_does_not_keep_does_not_make_a_living_run_dead(state: Path) -> None:
     directory = dead_run(state, **runs._owner(os.getpid()))
     start()
     assert directory.exists()
 
 
+@pytest.mark.slow
 def test_the_same_process_id_with_another_start_time_is_another_process(state: Path) -> None:
     directory = dead_run(state, **{**runs._owner(os.getpid()), "started": "1"})
     start()
     assert not directory.exists()
 
 
+@pytest.mark.slow
 def test_a_run_in_another_pid_namespace_lives_as_long_as_its_lock(state: Path) -> None:
     directory = dead_run(state, **{**runs._owner(1), "pid_namespace": "pid:[1]"})
     with open(directory / "lock", "rb") as lock:
@@ -174,6 +182,7 @@ def test_a_run_in_another_pid_namespace_lives_as_long_as_its_lock(state: Path) -
     assert not directory.exists()
 
 
+@pytest.mark.slow
 def test_a_note_that_names_something_else_removes_nothing(state: Path, tmp_path: Path) -> None:
     directory = dead_run(state)
     target = tmp_path / "precious"
@@ -189,6 +198,7 @@ def test_a_note_that_names_something_else_removes_nothing(state: Path, tmp_path:
     assert not directory.exists()
 
 
+@pytest.mark.slow
 def test_notes_that_are_not_dealt_with_are_handed_on(state: Path) -> None:
     directory = dead_run(state)
     (directory / "container-1.json").write_text(json.dumps({"container": "abc", "engine": "elsewhere"}))
@@ -218,6 +228,7 @@ def test_a_place_that_somebody_else_prepared_is_rejected(
         runs._runs_directory()
 
 
+@pytest.mark.slow
 def test_only_marked_processes_are_found() -> None:
     sleep = [sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"]
     plain = subprocess.Popen(sleep, start_new_session=True, stdout=subprocess.PIPE)

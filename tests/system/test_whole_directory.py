@@ -123,6 +123,7 @@ def test_a_failed_rename_brings_the_older_one_back(tmp_path: Path, monkeypatch: 
     assert (path / "file").read_text() == "old"
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_nothing_at_the_path_and_the_next_one_cleans_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

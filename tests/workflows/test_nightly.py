@@ -6,9 +6,12 @@ by records that a fixture made up; they are marked as such and signed by a key t
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -38,6 +41,7 @@ from ..certify.building import Builder, make_builder
 from ..certify.fixtures import PASSWORD, record, report
 from ..certify.measuring import Runner, make_runner, measured, trust_yaml
 from ..integration.docker.conftest import PYTHON
+from ..integration.docker.private_engine import dockerd, private_engine
 from ..loop import tiers
 from ..registry.images import push_image
 from ..registry.server import RunningRegistry, running_registry
@@ -74,17 +78,23 @@ def repository(registry: RunningRegistry) -> Repository:
 
 
 @pytest.fixture(scope="module")
-@tiers.docker
+@(tiers.engine if dockerd() else tiers.docker)
 def endpoint() -> Iterator[Endpoint]:
-    try:
-        endpoint = connect()
-    except MissingError as error:
-        pytest.skip(str(error))
-    if reason := assembler(host_sources(), ImageSettings(), endpoint).provides(PYTHON):
-        pytest.skip(reason)
-    yield endpoint
-    endpoint.client.close()
-    endpoint.quick.close()
+    """Yield an engine of these tests' own, while others use the machine's; without root, it is that one."""
+    with contextlib.ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
+        if dockerd():
+            root = Path(tempfile.mkdtemp(prefix="own-engine-"))
+            stack.callback(shutil.rmtree, root, ignore_errors=True)
+            patch.setenv("DOCKER_HOST", stack.enter_context(private_engine(root, root / "data")).url)
+        try:
+            endpoint = connect()
+        except MissingError as error:
+            pytest.skip(str(error))
+        if reason := assembler(host_sources(), ImageSettings(), endpoint).provides(PYTHON):
+            pytest.skip(reason)
+        yield endpoint
+        endpoint.client.close()
+        endpoint.quick.close()
 
 
 @pytest.fixture(scope="module")

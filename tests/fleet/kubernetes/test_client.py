@@ -44,6 +44,7 @@ def test_without_a_usable_kubeconfig_there_is_no_access(
     assert raised.value.hint is not None and "KUBECONFIG" in raised.value.hint
 
 
+@pytest.mark.slow
 def test_the_namespace_is_that_of_the_context_unless_the_settings_name_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

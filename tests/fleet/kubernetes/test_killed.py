@@ -12,8 +12,6 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from validator.engines.protocol import ProbeRequest
 from validator.fleet import kubernetes_manifests
 from validator.fleet.protocol import Unit
@@ -24,8 +22,6 @@ from ..fake import FakeCaller
 from ..making import unit
 from .cluster import Cluster
 from .conftest import Open
-
-pytestmark = pytest.mark.weekly
 
 CLASSES = ("r535-t4", "r550-a100", "r580-h100", "r580-l4")
 UNITS = [unit(number, host_class) for number in range(5) for host_class in CLASSES]

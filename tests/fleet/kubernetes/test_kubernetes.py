@@ -254,7 +254,6 @@ def test_a_slow_pull_is_waited_for(
     assert state.phase is Phase.ENDED
 
 
-@pytest.mark.weekly
 def test_a_lost_node_ends_the_attempt_and_the_next_one_runs_once(cluster: Cluster, open_fleet: Open) -> None:
     fleet = open_fleet()
     cluster.behave(".", seconds=None)
@@ -472,7 +471,6 @@ def _seconds(call: Callable[[], object]) -> float:
     return time.monotonic() - began
 
 
-@pytest.mark.weekly
 def test_a_stopped_api_server_is_an_outage_and_nothing_is_lost(cluster: Cluster, open_fleet: Open) -> None:
     fleet = open_fleet()
     [handle] = submitted(fleet, unit())
@@ -487,7 +485,6 @@ def test_a_stopped_api_server_is_an_outage_and_nothing_is_lost(cluster: Cluster,
 
 
 @pytest.mark.parametrize("part", ["kube-apiserver", "etcd"])
-@pytest.mark.weekly
 def test_the_time_limit_holds_while_a_part_hangs(cluster: Cluster, open_fleet: Open, part: str) -> None:
     """The client would try a list four times, and with etcd stopped wait for two minutes."""
     fleet = open_fleet(limit_s=3.0)
@@ -505,7 +502,6 @@ def test_the_time_limit_holds_while_a_part_hangs(cluster: Cluster, open_fleet: O
     assert names == sorted([unit(1).name, unit(2).name])
 
 
-@pytest.mark.weekly
 def test_a_stopped_etcd_is_an_outage_and_nothing_is_lost(cluster: Cluster, open_fleet: Open) -> None:
     fleet = open_fleet(limit_s=3.0)
     [handle] = submitted(fleet, unit())

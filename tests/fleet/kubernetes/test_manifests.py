@@ -45,6 +45,7 @@ def test_a_pod_meets_the_restricted_pod_security_standard() -> None:
     assert violations(pod(pull_secret="registry", place=KubernetesPlace(cpus=4, memory=16))) == []
 
 
+@pytest.mark.slow
 def test_kubernetes_knows_each_field() -> None:
     place = KubernetesPlace(cpus=4, memory=16, queue="gpus", tolerations=[Toleration(key="spot")])
     made = [

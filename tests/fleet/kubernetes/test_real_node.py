@@ -25,8 +25,6 @@ from .cluster import NAMESPACE, Cluster
 from .conftest import kubernetes
 from .images import push_rootfs
 
-pytestmark = pytest.mark.weekly
-
 CHALLENGE = "ab" * 32
 HOST_CLASS = "r570-a10"
 

@@ -11,21 +11,23 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from .cluster import Cluster, until
 
 #: In one run. When it ends before the last kill, another run of other cells follows.
 CELLS = 12
-KILLS = 20
 
 
-def test_every_cell_has_one_record_after_twenty_kills(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("wanted", [5, 20])
+def test_every_cell_has_one_record_after_so_many_kills(cluster: Cluster, tmp_path: Path, wanted: int) -> None:
     setup = f"export PATH={Path(sys.base_prefix, 'bin')}:$PATH\n"
     command = [sys.executable, "-m", "tests.fleet.slurm.submit_run", str(tmp_path), setup, str(CELLS)]
     seed = random.randrange(1 << 32)
     moments = random.Random(seed)
     kills = rounds = 0
-    while kills < KILLS or rounds == 0:
-        while not _ended([*command, str(rounds)], moments, last=kills == KILLS):
+    while kills < wanted or rounds == 0:
+        while not _ended([*command, str(rounds)], moments, last=kills == wanted):
             kills += 1
         rounds += 1
     print(f"seed {seed}: {kills} kills in {rounds} runs")

@@ -21,6 +21,12 @@ from ...support import unmount_below
 _ANSWER_WITHIN_S = 60
 
 
+def dockerd() -> str | None:
+    """Return the daemon with which this process can start an engine, if there is one."""
+    found = shutil.which("dockerd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    return found if os.geteuid() == 0 else None
+
+
 @dataclass(frozen=True)
 class PrivateEngine:
     """A running engine: its address, its log, its process."""
@@ -45,8 +51,8 @@ def private_engine(
     image_store: whether it keeps images with containerd, or in the older way.
     environment: of its processes (None: that of the tests).
     """
-    dockerd = shutil.which("dockerd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
-    if dockerd is None or os.geteuid() != 0:
+    daemon = dockerd()
+    if daemon is None:
         pytest.skip("starting an engine of one's own needs root and dockerd")
     configuration = root / "daemon.json"
     configuration.write_text(
@@ -54,7 +60,7 @@ def private_engine(
     )
     url, log = f"unix://{root}/docker.sock", root / "log"
     command = [
-        dockerd, f"--config-file={configuration}", f"--host={url}", f"--pidfile={root}/pid",
+        daemon, f"--config-file={configuration}", f"--host={url}", f"--pidfile={root}/pid",
         f"--exec-root={root}/exec", f"--data-root={data}", "--iptables=false", "--ip6tables=false",
         # The machine's own bridge: an engine that is configured without one deletes it.
         f"--bridge={'docker0' if Path('/sys/class/net/docker0').exists() else 'none'}",

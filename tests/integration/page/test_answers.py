@@ -92,10 +92,11 @@ def fill(page: Page, gpu: str, driver: str = "", python: str = "") -> None:
     page.locator("#works [name=python]").select_option(python)
 
 
-def test_the_answers_to_the_corpus_are_those_of_doctor(page: Page) -> None:
+@pytest.mark.parametrize("step", [10, 1], ids=["every tenth", "all"])
+def test_the_answers_to_the_corpus_are_those_of_doctor(page: Page, step: int) -> None:
     # `doctor --report` reads the reports of the corpus. The page takes no reports: it names that command.
-    entries = [entry for entry in reader.entries() if entry.kind != "reports"]
-    assert len(entries) > 1000
+    entries = [entry for entry in reader.entries() if entry.kind != "reports"][::step]
+    assert len(entries) > 1000 // step
     answers = ask(page, [(why(entry.name), entry.content()) for entry in entries])
     for entry, (answer, _) in zip(entries, answers, strict=True):
         wanted = cleaned(dataclasses.asdict(diagnose_file(io.BytesIO(entry.content()), entry.name)))

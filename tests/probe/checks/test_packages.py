@@ -71,6 +71,7 @@ def test_nothing_runs_where_nothing_was_added(facts: dict[str, Any], monkeypatch
     assert (result.outcome, result.sentence) == ("pass", "the lock adds no packages to TensorFlow's")
 
 
+@pytest.mark.slow
 def test_packages_that_leave_tensorflow_alone_pass(site: Site, facts: dict[str, Any]) -> None:
     site.add("good", {"good/__init__.py": "import os"})
     site.add("no-modules", {"bin/tool": ""})
@@ -85,6 +86,7 @@ def test_packages_that_leave_tensorflow_alone_pass(site: Site, facts: dict[str, 
     assert (empty["modules"], empty["before"]) == ([], None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [
@@ -110,17 +112,20 @@ def test_an_import_that_fails_is_told_with_its_end(
     assert {problem["package"] for problem in result.problems} == {"odd"}
 
 
+@pytest.mark.slow
 def test_a_package_that_hides_a_gpu_fails(site: Site, facts: dict[str, Any]) -> None:
     site.add("hides", {"hides.py": ""})
     assert run(facts, "hides").sentence == "hides: imported, it leaves TensorFlow 1 of 2 GPUs"
 
 
+@pytest.mark.slow
 def test_the_order_matters(site: Site, facts: dict[str, Any]) -> None:
     site.add("sooner", {"sooner.py": ""})
     result = run(facts, "sooner")
     assert result.sentence == "sooner: imported before TensorFlow, it leaves TensorFlow 1 of 2 GPUs"
 
 
+@pytest.mark.slow
 def test_a_package_that_breaks_tensorflows_import_is_named(site: Site, facts: dict[str, Any]) -> None:
     site.add("breaks", {"breaks.py": ""})
     assert run(facts, "breaks").sentence == (
@@ -129,17 +134,20 @@ def test_a_package_that_breaks_tensorflows_import_is_named(site: Site, facts: di
     )
 
 
+@pytest.mark.slow
 def test_a_package_may_have_the_name_of_the_probes_own(site: Site, facts: dict[str, Any]) -> None:
     site.add("validator", {"validator/__init__.py": "raise ImportError('the right one')"})
     assert run(facts, "validator").sentence == "validator: import validator fails: ImportError: the right one"
 
 
+@pytest.mark.slow
 def test_a_locked_package_that_is_not_installed_fails(site: Site, facts: dict[str, Any]) -> None:
     assert run(facts, "absent").problems == [
         {"code": "locked_package_missing", "severity": "fault", "package": "absent", "locked": "1.0"}
     ]
 
 
+@pytest.mark.slow
 def test_without_a_tensorflow_that_works_there_is_nothing_to_ask(site: Site, facts: dict[str, Any]) -> None:
     (site.path / "tensorflow/__init__.py").write_text("raise ImportError('broken')")
     site.add("good", {"good.py": ""})

@@ -86,6 +86,7 @@ def run_alone(program: str, directory: Path) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_the_files_answer_with_nothing_but_the_standard_library(tmp_path: Path) -> None:
     done = run_alone(PROGRAM, written(tmp_path))
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "works cause_found\n")
@@ -103,6 +104,7 @@ def test_no_file_needs_a_package() -> None:
     assert names <= {*sys.stdlib_module_names, "validator"}
 
 
+@pytest.mark.slow
 def test_an_answer_about_a_machine_imports_nothing_that_reads_logs(tmp_path: Path) -> None:
     done = run_alone(IMPORTED, written(tmp_path))
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "[]\n")
