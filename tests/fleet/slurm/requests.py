@@ -15,6 +15,8 @@ from .cluster import until
 
 _PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 LOCK = f"# python: {_PYTHON}\n".encode()
+#: Seconds within which the jobs of a test end, also on a machine with much to do.
+_ENDED_S = 180.0
 #: What the fake probe reports. It is no report, so nothing can be certified by it.
 REPORT = b'{"fake": true}'
 
@@ -49,7 +51,7 @@ def state(fleet: SlurmFleet, handle: Handle) -> State | None:
     return fleet.poll([handle]).get(handle)
 
 
-def ended(fleet: SlurmFleet, handles: Sequence[Handle], limit_s: float = 60.0) -> list[State | None]:
+def ended(fleet: SlurmFleet, handles: Sequence[Handle]) -> list[State | None]:
     """Wait until all units have ended, and return their states."""
     found: dict[Handle, State] = {}
 
@@ -58,7 +60,7 @@ def ended(fleet: SlurmFleet, handles: Sequence[Handle], limit_s: float = 60.0) -
         found.update(fleet.poll(handles))
         return all(handle not in found or not _goes_on(found[handle]) for handle in handles)
 
-    until(over, "the end of the units", limit_s)
+    until(over, "the end of the units", _ENDED_S)
     return [found.get(handle) for handle in handles]
 
 

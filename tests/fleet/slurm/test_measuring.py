@@ -170,7 +170,7 @@ def test_the_real_probe_reports_from_a_container_and_is_unproven(
         (of_image(44, image), fake(seconds=600, timeout_s=2)),
     ]
     handles = submitted(fleet, units)
-    states = ended(fleet, handles, 120)
+    states = ended(fleet, handles)
     assert [state.phase if state else None for state in states] == [
         Phase.ENDED, Phase.ENDED, Phase.LOST, Phase.ENDED, Phase.ENDED,
     ]  # fmt: skip

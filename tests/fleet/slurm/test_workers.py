@@ -33,7 +33,7 @@ def test_two_nodes_train_together(site: Site, cluster: Cluster) -> None:
     environment.symlink_to(tensorflow_environment(AS_BUILT_2_21).parents[1])
     request = ProbeRequest(probe_archive(), ("--only", "multi_worker"), {"lock.txt": LOCK}, 200.0)
     (handle,) = submitted(fleet, [(unit(0, tasks=2), request)])
-    assert ended(fleet, [handle], limit_s=150.0) == [State(Phase.ENDED)]
+    assert ended(fleet, [handle]) == [State(Phase.ENDED)]
     answer = fleet.collect(handle)
     assert answer.node == "node1" and answer.report is not None
     check = read_report(answer.report.decode()).check("multi_worker")
