@@ -58,6 +58,7 @@ def pages() -> Iterator[tuple[str, str]]:
                 yield name, str(argument.value)
 
 
+@pytest.mark.slow
 def test_no_message_names_a_file_that_is_not_installed() -> None:
     found = [
         f"{name}:{line}: {match[0]}"

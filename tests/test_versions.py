@@ -293,6 +293,7 @@ def split_at_dots(source: str) -> Iterator[str]:
                 yield ast.unparse(node.func.value)
 
 
+@pytest.mark.slow
 def test_no_other_module_takes_versions_apart() -> None:
     found = {
         (str(path.relative_to(ROOT)), what)

@@ -71,6 +71,7 @@ def test_an_image_is_read_from_its_identifier(identifier: str, same: bool | None
     assert (spec.identifier == identifier if spec else None) == same
 
 
+@pytest.mark.slow
 def test_uncertain_is_what_no_fact_rules_out() -> None:
     machine = {"gpu": "h100", "driver": "525", "system": "windows"}
     answer = works(**machine)
@@ -104,6 +105,7 @@ def test_newer_releases_are_left_out_with_their_reasons() -> None:
     assert first["source"]
 
 
+@pytest.mark.slow
 def test_every_way_says_why_there_is_no_newer_release() -> None:
     for gpu in ("a100", "gtx 1080", "rtx 3060", "v100", "h100"):
         for driver in ("470.82.01", "535.183.01", "580.65.06"):
@@ -258,6 +260,7 @@ def test_an_old_driver_leaves_an_old_release(
     assert all("LD_LIBRARY_PATH" not in group["reasons"][0]["text"] for group in pip["newer"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cuda", "release"),
     [("8.0", "1.4"), ("9.0", "1.12"), ("9.1", "1.12"), ("9.2", "1.12"), ("10.0", "2.0"), ("10.1", "2.3")],
@@ -328,6 +331,7 @@ def test_names_that_people_write(written: str, understood: str) -> None:
     assert works(gpu=written, driver="580")["machine"][0] == understood
 
 
+@pytest.mark.slow
 def test_a_jetson_is_judged_as_one_whatever_was_chosen() -> None:
     chosen, left = (
         works(gpu="Jetson Orin Nano", driver="540", machine=each) for each in ("jetson", "x86_64")

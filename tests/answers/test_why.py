@@ -28,6 +28,7 @@ def why(
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pasted", "captured"])
 def test_the_answer_is_that_of_doctor(kind: str) -> None:
     for entry in list(reader.entries(kind))[::60]:
@@ -44,6 +45,7 @@ def test_the_answer_is_that_of_doctor(kind: str) -> None:
             assert " ".join(line.split()) in shown
 
 
+@pytest.mark.slow
 def test_a_long_text_is_read_at_both_ends() -> None:
     for content in (FAULT + b"nothing\n" * (5 << 18), b"nothing\n" * (5 << 18) + FAULT):
         diagnosis = why(content, "big.log")["diagnosis"]

@@ -121,6 +121,7 @@ def _add_many(directory: Path, start: int) -> None:
         table.add(layer_key("r", [str(number)]), str(number), ENCODED)
 
 
+@pytest.mark.slow
 def test_processes_write_at_the_same_time(tmp_path: Path) -> None:
     context = get_context("spawn")
     children = [context.Process(target=_add_many, args=(tmp_path, start)) for start in (0, 25)]

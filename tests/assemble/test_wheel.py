@@ -75,6 +75,7 @@ def test_a_wheel_is_read_as_python_reads_it(tmp_path: Path) -> None:
         assert wheel.info == INFO
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(
         st.text(

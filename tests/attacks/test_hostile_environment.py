@@ -423,6 +423,7 @@ def test_a_killed_run_is_not_confused_by_a_process_with_the_same_number() -> Non
         assert not gone(bystander.pid)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planted", ["site", "site/data", "site/index.html"])
 def test_the_page_is_not_written_through_planted_links(machine: Path, planted: str) -> None:
     """Protects: the files of whoever publishes the page, in a directory that others can write to."""

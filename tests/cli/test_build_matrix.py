@@ -217,6 +217,7 @@ def typed_host(driver: str, *models: str) -> Host:
     return Host(parse_driver(driver), parse_gpus(models))
 
 
+@pytest.mark.slow
 def test_without_options_the_image_fits_this_machine(
     on_machine: Callable[..., tuple[building.Prepared, str]],
 ) -> None:

@@ -85,6 +85,7 @@ def test_without_a_selection_the_recorded_images_of_other_profiles_are_shown(
     assert shown("--select", "tensorflow=2.21") == {newest: []}
 
 
+@pytest.mark.slow
 def test_other_files_and_other_pages_are_left_alone(project: Path) -> None:
     (project / "site").mkdir()
     (project / "site" / "CNAME").write_text("mine")
@@ -109,6 +110,7 @@ def test_contradicting_options_are_rejected(project: Path, arguments: list[str])
     assert not (project / "site").exists()
 
 
+@pytest.mark.slow
 def test_a_report_shows_its_cause_and_remedy(project: Path) -> None:
     report = next(REPORTS.glob("*library-path-unset.json"))
     assert cli.run(["records", "import", "--report", str(report)]) == 0
@@ -120,6 +122,7 @@ def test_a_report_shows_its_cause_and_remedy(project: Path) -> None:
     assert any(cause["remedies"] for cause in causes)
 
 
+@pytest.mark.slow
 def test_the_page_shows_the_given_certificates_and_registry(project: Path) -> None:
     record = measured(NEWEST, H100, Verdict.CERTIFIED, 1)
     add(record)
@@ -132,6 +135,7 @@ def test_the_page_shows_the_given_certificates_and_registry(project: Path) -> No
     assert '"registry":"registry.example.org/team/tf"' in (project / "site" / "index.html").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "content",
     [b"", b"[]", b"7", b"{}", b'{"certificates": 7}', b'{"certificates": [{}]}', b"\xff", b"[" * 100_000],
@@ -143,6 +147,7 @@ def test_a_file_without_certificates_is_rejected(project: Path, content: bytes) 
     assert not (project / "site").exists()
 
 
+@pytest.mark.slow
 def test_a_missing_file_of_certificates_is_rejected(project: Path) -> None:
     with pytest.raises(InputError, match=r"verified\.json: No such file"):
         html("--certificates", "verified.json")

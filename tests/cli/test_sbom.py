@@ -12,6 +12,7 @@ from ..commands import ROOT, run
 NAME = "tf2.21.0-cuda12.5-cudnn9.3-py312"
 
 
+@pytest.mark.slow
 def test_a_lock_is_named_by_its_image_or_by_its_file(tmp_path: Path) -> None:
     by_name = run("sbom", NAME, "--base", "unlisted")
     assert by_name.returncode == 0, by_name.stderr

@@ -109,6 +109,7 @@ def test_an_old_python_gets_instructions(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "is Python 3.9, but Python 3.10 or newer is needed" in done.stderr
 
 
+@pytest.mark.slow
 def test_needed_lists_every_dependency() -> None:
     """The dependencies in pyproject.toml are compared by their import names."""
     # On Python 3.10, packages_distributions() leaves out a distribution without top_level.txt.

@@ -21,6 +21,7 @@ def test_the_compiled_files_are_current() -> None:
     assert compile.stale() == [], "run scripts/compile-data"
 
 
+@pytest.mark.slow
 def test_a_stale_file_is_detected_and_rewritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -228,6 +228,7 @@ def publish(tmp_path: Path, made: dict[str, Any], *options: str) -> int:
     return cli.run(["records", "publish", str(report), "--how", "in a test", *where, *options])
 
 
+@pytest.mark.slow
 def test_one_command_writes_one_file_without_names(tmp_path: Path) -> None:
     made = document()["report"]
     made["logs"]["host_stderr"] = "/home/jsmith/run.py on 203.0.113.9\ngpubox is done"

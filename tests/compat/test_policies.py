@@ -335,6 +335,7 @@ def test_what_is_recommended_is_a_pin_that_the_metadata_allows(known: Release) -
         assert "the only versions" in policies.why_recommended(known)
 
 
+@pytest.mark.slow
 def test_a_fault_of_the_newest_versions_is_avoided_and_named(add_faults: Faults) -> None:
     add_faults({"when": {"all": [{"nvidia-cudnn": ">=9.27"}, {"tensorflow": "==2.21"}]}})
     assert recommended() == ("12.9", "9.26")
@@ -367,6 +368,7 @@ def test_what_is_unknown_counts_as_a_fault_and_an_advisory_does_not(add_faults: 
     assert recommended() == ("12.9", "9.27")
 
 
+@pytest.mark.slow
 def test_a_fault_on_every_version_makes_no_difference(add_faults: Faults) -> None:
     add_faults({"when": {"tensorflow": "==2.21"}, "mode": "eager"})
     assert recommended() == ("12.9", "9.28")

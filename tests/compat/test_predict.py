@@ -415,6 +415,7 @@ def image(version: str) -> ImageSpec:
     return ImageSpec(version, found.pythons[-1], Variant.GPU, cuda, cudnn)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_branch_is_listed_if_works_is_predicted(version: str) -> None:
     spec = image(version)

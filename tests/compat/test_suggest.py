@@ -113,6 +113,7 @@ def test_a_release_that_works_is_kept(own: str | None, wanted: str) -> None:
     assert found.library_path == (own == "2.21.0")
 
 
+@pytest.mark.slow
 def test_whatever_is_suggested_is_predicted_to_work() -> None:
     names = ("k80", "gtx 1080", "v100", "rtx 4090", "h100", "b200")
     for gpu, driver, python in itertools.product(

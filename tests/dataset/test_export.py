@@ -124,6 +124,7 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     assert exports.files(tmp_path / "a") == exports.files(tmp_path / "b")
 
 
+@pytest.mark.slow
 def test_the_same_rows_have_the_same_digest_in_other_formats(tmp_path: Path) -> None:
     whole = exports.write(tmp_path / "whole", selectors=FEW)
     part = exports.write(tmp_path / "part", selectors=FEW, formats=["csv"])
@@ -226,6 +227,7 @@ def test_wrong_input_is_named_before_anything_is_written(
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_the_command_exports_the_records_of_a_store(tmp_path: Path) -> None:
     kept = list(jsonl.read_file(RECORDS))
     with Store(str(tmp_path / "records.db")) as store:

@@ -222,6 +222,7 @@ def test_names_of_fields_that_become_the_same_are_all_kept() -> None:
     assert clean.value({"wintermute": 1, "neuromancer": 2}) == {"<name>": 1, "<name>_": 2}
 
 
+@pytest.mark.slow
 def test_many_records_are_read_one_by_one() -> None:
     """Nothing holds all records, and a new redaction is made now and then."""
     alive = 0

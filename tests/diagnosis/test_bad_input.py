@@ -58,6 +58,7 @@ def test_a_zip_archive_is_an_error_that_says_what_to_do() -> None:
     assert raised.value.hint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", ["x", "docker run ", "pip install numpy ", "kind: Pod ", "| a | 1 ", "\\"])
 def test_one_long_line_is_read(word: str) -> None:
     """The time is in proportion to the length. The benchmark measures a hundred megabytes."""
@@ -66,6 +67,7 @@ def test_one_long_line_is_read(word: str) -> None:
     assert time.process_time() - begin < 5
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_a_text_that_is_cut_anywhere_gets_an_answer_or_a_clear_error(data: st.DataObject) -> None:

@@ -75,6 +75,7 @@ NVIDIA_SMI = """\
 """
 
 
+@pytest.mark.slow
 def test_nvidia_smi_alone_is_answered_with_what_works_and_what_to_paste() -> None:
     found = diagnose_log(NVIDIA_SMI.format(driver="550.54.15", gpu="RTX 3060"))
     assert found.answer == "not_shown" and found.facts["gpu"].endswith("RTX 3060")

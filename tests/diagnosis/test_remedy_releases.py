@@ -207,6 +207,7 @@ def wrong(case: Case, found: Observations, cause: CauseEntry, who: Reader) -> It
                 yield f"{cause.code} ({remedy.way}), {made.tensorflow} with Python {made.python}: {why}"
 
 
+@pytest.mark.slow
 def test_the_cases_are_read_as_they_are_meant() -> None:
     for case in CASES:
         read = facts_read(observed(case.text))

@@ -182,6 +182,7 @@ def test_a_huge_pipe_is_never_completely_in_memory() -> None:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_only_the_first_and_last_part_of_a_huge_file_are_read(tmp_path: os.PathLike[str]) -> None:
     path = os.path.join(tmp_path, "log")
     with open(path, "wb") as file:
@@ -353,6 +354,7 @@ CELL = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(CELL | JSON, max_size=4), JSON, st.integers(0, 400))
 def test_any_notebook_has_an_answer_or_a_clear_error(cells: list[Any], metadata: Any, cut: int) -> None:
     content = json.dumps({"cells": [*cells, {"cell_type": "raw"}], "metadata": metadata}).encode()

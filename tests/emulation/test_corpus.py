@@ -23,6 +23,7 @@ def test_every_fault_has_a_log_for_each_of_its_releases() -> None:
     assert not missing
 
 
+@pytest.mark.slow
 def test_the_index_agrees_with_the_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = tmp_path / "index.yaml"
     index.write_bytes(reader.INDEX.read_bytes())

@@ -66,6 +66,7 @@ LENGTH, FACTOR = 6000, 4
 LITTLE = 0.04
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "head"),
     [

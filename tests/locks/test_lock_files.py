@@ -41,6 +41,7 @@ locks = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(locks)
 def test_a_written_lock_can_be_read_again(lock: Lock) -> None:
     assert lock_files.parse(lock_files.render(lock)) == lock
@@ -60,6 +61,7 @@ def test_a_lost_or_changed_line_is_always_noticed(lock: Lock, data: st.DataObjec
         lock_files.parse("".join([*lines[:place], changed, *lines[place + 1 :]]))
 
 
+@pytest.mark.slow
 @given(locks, st.data())
 def test_a_truncated_lock_never_has_other_wheels(lock: Lock, data: st.DataObject) -> None:
     text = lock_files.render(lock)

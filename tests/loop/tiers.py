@@ -26,7 +26,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 #: What each tier may use, besides everything that the tiers before it may use.
 TIERS = {
-    "unit": "this process, for less than half a second",
+    "unit": "this process, for a fifth of a second",
     "slow": "Pythons that it starts, or more time",
     "service": "programs of this machine: a shell, gcc, pytest, mkdocs, a registry, PostgreSQL, Chromium",
     "engine": "Docker, TensorFlow, a package index",

@@ -97,6 +97,7 @@ def test_the_cells_are_the_product_of_the_axes(
     assert len(cells) == len(expected), "every cell once"
 
 
+@pytest.mark.slow
 @given(ENTRIES, some(DRIVERS), some(MODELS), st.randoms(use_true_random=False))
 def test_the_order_of_the_file_does_not_matter(
     entries: tuple[Entry, ...], drivers: tuple[str, ...], models: tuple[str, ...], shuffled: random.Random

@@ -111,6 +111,7 @@ profiles: {{all: {{description: All.}}}}
     assert found.endswith("images on 900 host classes are more than 1,000,000 cells")
 
 
+@pytest.mark.slow
 def test_reading_a_list_of_wrong_values_ends_early() -> None:
     pins = ", ".join(f'"{number}.99"' for number in range(300))
     found = problems(GOOD.replace("hosts:", f"    cudnn: [{pins}]\nhosts:"))

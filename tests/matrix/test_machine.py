@@ -76,6 +76,7 @@ def test_the_default_image_is_built_where_nothing_works_better(gpu: str, driver:
     assert word == "works" or predicted.reasons[0].text in found.why
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("gpu", "driver", "because"),
     [
@@ -111,6 +112,7 @@ def test_volta_and_pascal_get_the_newest_cudnn_that_has_kernels_for_them() -> No
         assert Version(image.cudnn.version) == max(Version(one.cudnn.version) for one in works if one.cudnn)
 
 
+@pytest.mark.slow
 def test_an_image_has_to_work_on_each_kind_of_gpu() -> None:
     assert chosen("580.65.06", "t4", "h100").image == usual()
     both = chosen("580.65.06", "t4", "v100")
@@ -118,6 +120,7 @@ def test_an_image_has_to_work_on_each_kind_of_gpu() -> None:
     assert "T4 (7.5)" in both.why and "V100 (7.0)" in both.why
 
 
+@pytest.mark.slow
 def test_with_mixed_gpus_the_reason_is_that_of_the_gpu_that_decides() -> None:
     for gpus in (("rtx 5090", "gtx 1080"), ("gtx 1080", "rtx 5090")):
         mixed = chosen("580.65.06", *gpus)
@@ -195,6 +198,7 @@ def test_a_default_profile_without_a_single_image_for_gpus_stays_as_it_is(select
     assert for_machine(parse_matrix(text.encode()), *here("580.65.06", "v100")) is None
 
 
+@pytest.mark.slow
 def test_a_new_project_gets_the_recommended_image_or_one_that_works_on_its_machine() -> None:
     images = shipped().images
     newest = releases.newest()

@@ -92,6 +92,7 @@ def test_every_host_has_a_runner() -> None:
     assert all(host.runner for host in found().hosts)
 
 
+@pytest.mark.slow
 def test_every_cell_is_decided_or_names_the_missing_fact() -> None:
     undecided = [
         cell.prediction.reasons[0].text

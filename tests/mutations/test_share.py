@@ -38,6 +38,7 @@ def test_a_share_of_mutated_inputs_ends_as_documented(tmp_path: Path) -> None:
     assert re.search(r", [1-9]\d* through the command line", done.stdout), done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TARGETS)
 def test_every_seed_is_valid_and_most_mutations_are_not_the_seed(kind: str, tmp_path: Path) -> None:
     target = TARGETS[kind]
@@ -65,6 +66,7 @@ def ends_badly(data: bytes, _: Path) -> None:
         raise InputError("x" * 30_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "problem"),
     [

@@ -47,6 +47,7 @@ def test_each_row_is_a_layer_of_a_lock(rows: tuple[SharedRow, ...], images: list
     assert {part for row in large for part in row.read_from} <= wheels
 
 
+@pytest.mark.slow
 def test_every_image_of_the_nightly_profile_has_its_rows(
     rows: tuple[SharedRow, ...], images: list[Image]
 ) -> None:

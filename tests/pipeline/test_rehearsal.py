@@ -47,6 +47,7 @@ def test_a_perfect_report_of_a_real_gpu_is_unproven(tmp_path: Path) -> None:
     assert found.measurement is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outcome", ["pass", "fail", "skip", "crash"])
 @pytest.mark.parametrize("host", [H100, NO_GPU])
 def test_no_outcome_of_a_check_gives_a_record_that_counts(

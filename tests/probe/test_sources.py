@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 VALIDATOR = Path(__file__).parents[2] / "validator"
 SOURCES = [
     VALIDATOR / "problems.py",
@@ -39,6 +41,7 @@ def faults(path: Path) -> Iterator[str]:
         yield from (f"{where} imports {name}" for name in sorted(foreign))
 
 
+@pytest.mark.slow
 def test_the_probe_imports_only_the_standard_library_and_its_archive() -> None:
     assert len(SOURCES) > 20
     assert [fault for path in SOURCES for fault in faults(path)] == []

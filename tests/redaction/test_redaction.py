@@ -534,6 +534,7 @@ def test_a_pattern_takes_time_in_proportion_to_the_length_of_the_text(pattern: r
         assert is_linear(work, head, unit), (pattern.pattern, head, unit)
 
 
+@pytest.mark.slow
 def test_a_pattern_with_a_longer_time_is_found() -> None:
     """The pattern for serial numbers was once like this. A line of 16,000 blanks took 14 seconds."""
     pattern = re.compile(r"\bserial\s*(?:[:=#]|(?=[ \t]+[\w-]*\d)[ \t]+)x")

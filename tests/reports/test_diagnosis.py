@@ -249,6 +249,7 @@ def test_each_prediction_has_one_word() -> None:
     assert word(eager="works", xla="unknown") == word(eager="unknown", xla="works") == "unknown"
 
 
+@pytest.mark.slow
 def test_the_plan_and_the_page_count_alike() -> None:
     counts = count_words(cell.prediction for cell in planned())
     assert sum(counts.values()) == len(planned())

@@ -65,6 +65,7 @@ def test_a_section_without_rows_gets_its_first_and_an_unknown_one_is_an_error() 
         table.put("others", {"id": "a"}, lambda row: row["id"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_row_of_the_facts_can_be_written_back(path: object) -> None:
     text = path.read_text(encoding="utf-8")  # type: ignore[attr-defined]
@@ -78,6 +79,7 @@ def test_every_row_of_the_facts_can_be_written_back(path: object) -> None:
     assert [line for line in table.text.splitlines() if line.lstrip().startswith("#")] == comments
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tensorflow", "wheels"])
 def test_rows_that_refresh_writes_are_spelled_as_the_others(name: str) -> None:
     text = (facts.DATA / f"{name}.yaml").read_text(encoding="utf-8")

@@ -239,6 +239,7 @@ def test_a_damaged_memory_is_as_good_as_none(configured: LocalIndex, content: by
     assert recall() == {}
 
 
+@pytest.mark.slow
 def test_a_copy_of_the_checkout_names_the_python_as_the_pages_do() -> None:
     with copied(parts.ROOT) as copy:
         done = subprocess.run(

@@ -133,6 +133,7 @@ def test_every_other_form_is_found(command: str) -> None:
     assert wrong("scripts/anything", f"set -e\n{command}\n") != []
 
 
+@pytest.mark.slow
 def test_python_code_installs_only_by_hash() -> None:
     lists = []
     for path in sorted((ROOT / "validator").rglob("*.py")):

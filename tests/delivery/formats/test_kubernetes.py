@@ -119,6 +119,7 @@ def test_every_value_survives(command: tuple[str, ...], variables: dict[str, str
     assert found.items() >= variables.items()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

@@ -99,6 +99,7 @@ def test_nothing_that_the_answers_import_is_left_out() -> None:
     assert {file for file in files if file.startswith(answers._UNUSED)} == set()
 
 
+@pytest.mark.slow
 def test_no_file_needs_a_package() -> None:
     names = {name.partition(".")[0] for text in modules().values() for name in imported(text)}
     assert names <= {*sys.stdlib_module_names, "validator"}
