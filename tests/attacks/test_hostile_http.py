@@ -267,7 +267,23 @@ def test_nothing_is_sent_after_the_deadline(server: Server) -> None:
 
 # Headers and addresses.
 
-ODD_NUMBERS = ["", "²", "-1", "+1", "1.5", "1e9", "0x10", "9" * 5000, "1_000", "٣", " ", "1,1", "nan", "\xff"]
+ODD_NUMBERS = [
+    "",
+    "²",
+    "-1",
+    "+1",
+    "1.5",
+    "1e9",
+    "0x10",
+    "9" * 5000,
+    "1_000",
+    "٣",
+    " ",
+    "1,1",
+    "nan",
+    "\xff",
+    "\x1c5",
+]
 
 
 @pytest.mark.parametrize("text", ODD_NUMBERS)

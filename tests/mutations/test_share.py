@@ -21,7 +21,7 @@ from .targets import DOCUMENTED, ROOT, TARGETS, Target
 
 #: Inputs of the share for each example of a property, of which `--fast` has fewer; and one of so many inputs
 #: that goes through the command line too.
-PER_EXAMPLE, EVERY = 80, 100
+PER_EXAMPLE, EVERY = 80, 40
 
 
 @pytest.mark.slow

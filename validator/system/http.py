@@ -291,7 +291,8 @@ def _unusable(why: str) -> HttpFailure:
 
 def number(text: str | None) -> int | None:
     """Return a size in a header, or None for anything but decimal digits."""
-    return int(text) if text is not None and _NUMBER.fullmatch(text.strip()) else None
+    found = _NUMBER.fullmatch((text or "").strip(" \t"))
+    return int(found[0]) if found else None
 
 
 def media_type(answer: requests.Response) -> str:
@@ -301,7 +302,7 @@ def media_type(answer: requests.Response) -> str:
 
 def pause_s(header: str) -> float:
     """Return the seconds of a header `Retry-After`, which has seconds or a date; 0 for anything else."""
-    if re.fullmatch(r"[0-9]+", text := header.strip()):
+    if re.fullmatch(r"[0-9]+", text := header.strip(" \t")):
         return float(text[:18]) if len(text) <= 18 else math.inf
     try:
         date = email.utils.parsedate_to_datetime(text)
