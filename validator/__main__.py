@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from types import FrameType
 
-from .errors import EXIT_INTERRUPTED, EXIT_MISSING, EXIT_PIPE, MissingError, ValidatorError
+from .errors import EXIT_INPUT, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_PIPE, MissingError, ValidatorError
 from .reports.printable import printable
 from .resources import is_installed
 
@@ -21,6 +21,13 @@ from .resources import is_installed
 _PYTHON = (3, 10)
 #: The number of new objects that triggers a garbage collection.
 _GARBAGE = 200_000
+#: The most characters of a path in the message of an OSError.
+_LONGEST = 200
+#: What is wrong with a path itself. Anything else, such as a missing permission, depends on the machine.
+_WRONG_PATH = {
+    errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENOENT, errno.EEXIST, errno.EINVAL,
+    errno.EFBIG, errno.EILSEQ,
+}  # fmt: skip
 #: The import names of the dependencies in pyproject.toml.
 NEEDED = (
     "click",
@@ -80,13 +87,18 @@ def main() -> None:
         _drop_output()
         code = EXIT_PIPE
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        # Without a path, it is not about a file that a person named, but a fault of this program.
+        if error.errno != errno.ENOSPC and not isinstance(error.filename, str | bytes):
             raise
-        _drop_output()
-        print(
-            f"error: no space left on the disk that holds {error.filename or 'the output'}", file=sys.stderr
-        )
-        code = EXIT_MISSING
+        path = printable(os.fsdecode(error.filename or "the output"))
+        path = path if len(path) <= _LONGEST else f"{path[:_LONGEST]}…"
+        if error.errno == errno.ENOSPC:
+            _drop_output()
+            message = f"no space left on the disk that holds {path}"
+        else:
+            message = f"{path}: {printable(error.strerror or type(error).__name__)}"
+        print(f"error: {message}", file=sys.stderr)
+        code = EXIT_INPUT if error.errno in _WRONG_PATH else EXIT_MISSING
     except Exception as error:
         if not _is_interruption(error):
             raise

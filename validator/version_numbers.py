@@ -41,6 +41,11 @@ def is_release_of(version: str, series: str) -> bool:
     return version == series or version.startswith(f"{series}.")
 
 
+def whole_number(text: str, digits: int = 9) -> int | None:
+    """Return a number that is written in at most so many ASCII digits, and None for any other text."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= digits else None
+
+
 def is_numbers(text: str) -> bool:
     """Return True for text that consists of numbers and dots only."""
     return _NUMBERS.fullmatch(text) is not None

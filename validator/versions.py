@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass
 
 from ._vendor.packaging.version import InvalidVersion as InvalidVersion
-from ._vendor.packaging.version import Version as Version
+from ._vendor.packaging.version import Version as _Version
 from .version_numbers import OPERATOR_CHARACTERS as OPERATOR_CHARACTERS
 from .version_numbers import OPERATORS as OPERATORS
 from .version_numbers import Comparer as Comparer
@@ -25,6 +25,23 @@ from .version_numbers import leading_numbers as leading_numbers
 from .version_numbers import major as major
 from .version_numbers import numbers_comparer as numbers_comparer
 from .version_numbers import order_by_numbers
+from .version_numbers import whole_number as whole_number
+
+#: Characters of a version. PyPI's longest ones have less than 100.
+_LONGEST = 400
+
+
+class Version(_Version):
+    """A version of a Python package (PEP 440). Its length is checked first: long numbers take long."""
+
+    __slots__ = ()
+
+    def __init__(self, version: str) -> None:
+        """Read a version. Raises InvalidVersion."""
+        if len(version) > _LONGEST:
+            raise InvalidVersion(f"a version has at most {_LONGEST} characters, not {len(version)}")
+        super().__init__(version)
+
 
 _DRIVER = re.compile(r"^[Rr]?(\d{3,4})(?:\.(\d{1,4}))?(?:\.(\d{1,4}))?$")
 _CUDA = re.compile(r"^(\d{1,2})\.(\d{1,2})(?:\.(\d{1,4}))?$")

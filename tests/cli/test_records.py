@@ -14,12 +14,12 @@ import pytest
 
 from validator import cli
 from validator.errors import InputError, ValidatorError
-from validator.model.record import Record, Verdict
+from validator.model.record import Record, Verdict, contents_of
 from validator.records.store import Store
 
 from ..corpus.reader import REPORTS
 from ..postgresql import Server
-from ..records.values import lines, record
+from ..records.values import lines, record, report
 
 #: A report from a container without a GPU.
 NO_GPU = REPORTS / "no-gpu-tf2.21.0-cuda12.5-cudnn9.3-py311.json"
@@ -103,6 +103,8 @@ def night(ago: int, cell: str, verdict: Verdict, **changes: Any) -> Record:
     at = (NOW - timedelta(days=ago)).isoformat(timespec="seconds")
     image, _, host_class = cell.partition("@")
     values = {"image": image, "host_class": host_class, "started": at, "finished": at, "verdict": verdict}
+    if verdict is Verdict.CERTIFIED:
+        values |= contents_of(report())
     return record(1, cell=cell, **(values | changes))
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from validator.model.measurement import Unread
-from validator.model.record import Record, Verdict
+from validator.model.record import Record, Verdict, contents_of
 from validator.records.store import Store
 
 from ..commands import run
 from ..locks.local_index import LocalIndex
-from ..records.values import record
+from ..records.values import record, report
 from .conftest import environment_of
 from .machine import Engine, emulated
 from .shown import blocks
@@ -47,10 +47,11 @@ def test_what_build_matrix_prints_without_a_gpu(page: str, index: LocalIndex, tm
 
 def measurement(finished: str, verdict: Verdict, driver: str, reason: str, digest: str) -> Record:
     host = {"driver": driver, "gpus": [{"name": "NVIDIA H100 80GB HBM3", "compute_capability": "9.0"}]}
+    proof = contents_of(report())
     return record(
         cell=CELL, image=CELL.partition("@")[0], host_class=CELL.partition("@")[2], verdict=verdict,
-        reason=reason, finished=f"{finished}+00:00", started=f"{finished}+00:00", host=host,
-        engine="docker", image_digest=f"sha256:{digest * 16}", key=finished, report=None,
+        reason=reason, finished=f"{finished}+00:00", started=f"{finished}+00:00",
+        engine="docker", image_digest=f"sha256:{digest * 16}", key=finished, **(proof | {"host": host}),
     )  # fmt: skip
 
 

@@ -25,6 +25,69 @@ def test_a_marker_that_nests_too_deep_is_left_out(tmp_path: Path) -> None:
     assert short(write(tmp_path, "requirements.txt", f"a; {'(' * 5000}\ntensorflow==2.18.0\n")) == []
 
 
+def test_the_index_of_a_package_may_be_anything(tmp_path: Path) -> None:
+    text = '{"default": {"tensorflow": {"version": "==2.18.0", "index": [[]]}}}'
+    assert short(write(tmp_path, "Pipfile.lock", text)) == []
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "-" + "9" * 5000, "[" * 5000 + "]" * 5000])
+@pytest.mark.parametrize(
+    "name", ["uv.lock", "pdm.lock", "poetry.lock", "pylock.toml", "pyproject.toml", "Pipfile"]
+)
+def test_toml_with_a_value_without_an_end(tmp_path: Path, name: str, value: str) -> None:
+    with pytest.raises(InputError, match="is not TOML"):
+        found(write(tmp_path, name, f"x = {value}\n"))
+
+
+def chain(count: int, width: int = 1) -> str:
+    """Return groups of which each includes the next one, `width` times."""
+    included = ", ".join(['{include-group = "g{0}"}'] * width)
+    groups = [f"g{number} = [{included.replace('{0}', str(number + 1))}]" for number in range(count)]
+    return "\n".join(
+        ['[project]', 'name = "x"', 'dependencies = ["tensorflow==2.18.0"]', "[dependency-groups]", *groups,
+         f'g{count} = ["nvidia-cudnn-cu12==8.9.7.29"]', ""]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [1, 2, 50])
+def test_groups_that_include_each_other_are_read_once(tmp_path: Path, width: int) -> None:
+    assert short(write(tmp_path, "pyproject.toml", chain(30, width))) == ["35:8 cudnn_of_another_major"]
+
+
+@pytest.mark.parametrize("count", [600, 5000])
+def test_countless_groups_are_not_checked(tmp_path: Path, count: int) -> None:
+    with pytest.raises(InputError, match="more extras and groups than are checked"):
+        found(write(tmp_path, "pyproject.toml", chain(count)))
+
+
+@pytest.mark.parametrize("keyword", ["ARG", "ENV"])
+@pytest.mark.parametrize(
+    "form", ["${{a{0}}}${{a{0}}}", "$a{0}$a{0}", "${{a{0}:-x}}${{a{0}}}", "${{a{0}}}" * 9]
+)
+def test_variables_that_double_are_not_known(tmp_path: Path, keyword: str, form: str) -> None:
+    lines = [f"{keyword} a{number + 1}={form.format(number)}" for number in range(40)]
+    install = "RUN pip install tensorflow==2.18.0 nvidia-cudnn-cu12==8.9.7.29"
+    text = "\n".join(["FROM a", f"{keyword} a0=x", *lines, "RUN pip install $a40", install, ""])
+    assert short(write(tmp_path, "Dockerfile", text)) == ["44:36 cudnn_of_another_major"]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [("RUN true\n", "more than 5,000 instructions"), ("ENV {}=b\n", "more than 1,000 variables")],
+)
+def test_a_dockerfile_without_an_end(tmp_path: Path, line: str, says: str) -> None:
+    text = "FROM a\n" + "".join(line.format(f"a{number}") for number in range(6000))
+    with pytest.raises(InputError, match=says):
+        found(write(tmp_path, "Dockerfile", text))
+
+
+@pytest.mark.parametrize("version", ["9" * 5000, "2." + "9" * 5000, "1." * 300 + "1", "1!" * 400, "²", "[["])
+def test_versions_of_any_length_and_form(tmp_path: Path, version: str) -> None:
+    for name in ("tensorflow", "nvidia-cudnn-cu12"):
+        codes = {one.split()[1] for one in short(write(tmp_path, "requirements.txt", f"{name}=={version}\n"))}
+        assert codes <= {"invalid_version"}
+
+
 def test_a_command_that_nests_too_deep_is_left_out(tmp_path: Path) -> None:
     assert short(write(tmp_path, "Dockerfile", f"FROM a\nRUN {'[' * 5000}\n")) == []
 

@@ -52,6 +52,7 @@ from validator.reports.terminal import checks_table, record_text, records_table
 from ..certify import fixtures
 from ..corpus.reader import REPORTS
 from ..records.values import record
+from . import foreign
 from . import http_targets as servers
 from .mutators import Mutator, mutate_json, mutate_text, spliced
 
@@ -388,7 +389,26 @@ def _read_small(data: bytes, place: Path) -> None:
             continue
 
 
+#: Files of other people's projects, which lint reads.
+PROJECTS = {
+    name: Target(
+        foreign.seeds_of(name), mutate_json if name.endswith("k") and "Pip" in name else mutate_text,
+        foreign.reader_of(name), share=3, suffix=f"-{name}",
+    )
+    for name in foreign.PROJECTS
+}  # fmt: skip
 TARGETS: dict[str, Target] = {
+    **PROJECTS,
+    "fleet": Target(
+        lambda: [foreign.FLEET.encode()], mutate_text, foreign.read_fleet, share=3, suffix=".yaml"
+    ),
+    "notebook": Target(
+        lambda: [json.dumps(foreign.NOTEBOOK).encode()], mutate_json, foreign.read_notebook, share=2,
+        suffix=".ipynb",
+    ),
+    "slurm": Target(
+        lambda: [foreign.SLURM.encode()], mutate_text, foreign.read_slurm, share=3, suffix=".txt"
+    ),
     "bundle": Target(_bundle_seeds, mutate_json, _read_bundle, share=12),
     "lock": Target(_lock_seeds, mutate_text, _read_lock, share=4, suffix=".txt"),
     "log": Target(_log_seeds, mutate_text, _read_log, ("doctor {}",), share=2, suffix=".log"),

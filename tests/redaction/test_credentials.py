@@ -240,3 +240,55 @@ def test_the_rest_of_the_line_stays() -> None:
     assert redacted(text) == (
         "curl -u <secret> https://developer.download.nvidia.com/x && mysql -p<secret> records | head -p 3"
     )
+
+
+RANDOM = (MIXED[:32], HEX32, f"{MIXED[:20]}+/{MIXED[20:]}==")
+#: Where a random value stands after a word that names a secret.
+AFTER_A_NAME = (
+    'wandb.login(key="{}")',
+    '{{"username": "bob", "key": "{}"}}',
+    'os.environ["KAGGLE_KEY"] = "{}"',
+    "os.environ.setdefault('SOME_KEY', '{}')",
+    "export SOME_KEY={}",
+    "setx SOME_KEY {}",
+    '"auth": "{}"',
+    "aws configure set aws_secret_access_key {}",
+    "gcloud config set some_token {}",
+    "conda config --set some_key {}",
+    "passcode: {}",
+    "echo {} | sudo -S apt install x",
+    "printf '%s\\n' {} | sudo -kS id",
+    "echo {} | docker login -u me --password-stdin registry",
+    "sudo -S id <<< {}",
+    "https://conda.anaconda.org/t/{}/channel/linux-64",
+)
+
+
+@pytest.mark.parametrize("value", RANDOM)
+@pytest.mark.parametrize("text", AFTER_A_NAME)
+def test_what_looks_random_after_the_name_of_a_secret_goes(text: str, value: str) -> None:
+    if "/" in value and "://" in text:
+        value = MIXED
+    assert value[:20] not in redacted(text.format(value))
+
+
+@pytest.mark.parametrize("value", ["hunter2", "'correct horse'"])
+@pytest.mark.parametrize(
+    "text", ["echo {} | sudo -S apt", 'os.environ["HF_TOKEN"] = "{}"', "aws configure set some_token {}"]
+)
+def test_a_short_password_at_a_known_place_goes(text: str, value: str) -> None:
+    shown = redacted(text.format(value))
+    assert "hunter2" not in shown and "horse" not in shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Key model_12/layer_with_weights-3/kernel/.ATTRIBUTES/VARIABLE_VALUE not found in checkpoint",
+        "Key: gradient_tape/model_12/dense_3/MatMul_1",
+        "the token 2.21.0-cuda12.9-cudnn9.28-py3.12 is a tag",
+        "echo $LD_LIBRARY_PATH | tr : ' '",
+    ],
+)
+def test_names_after_such_a_word_stay(text: str) -> None:
+    assert redacted(text) == text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -218,6 +219,44 @@ def test_too_many_listeners_are_refused(server: PageServer) -> None:
     assert ask(server, "/events").status == 503
     assert ask(server).status == 200
     server.listeners.release(taken)
+
+
+def test_a_request_has_one_deadline_however_often_it_sends_something(
+    server: PageServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit for each read would begin again with every byte."""
+    monkeypatch.setattr("validator.serve.server._PATIENCE_S", 0.5)
+    with socket.create_connection(("127.0.0.1", port(server))) as slow:
+        slow.settimeout(0.05)
+        slow.sendall(b"GET / HTTP/1.1\r\n")
+        for _ in range(2000):
+            with contextlib.suppress(TimeoutError):
+                try:
+                    slow.sendall(b"X-a: b\r\n")
+                    if slow.recv(1) == b"":
+                        break
+                except (ConnectionResetError, BrokenPipeError):
+                    break
+        else:
+            pytest.fail("the server still waits for the request")
+
+
+def test_one_client_leaves_connections_for_others(
+    server: PageServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("validator.serve.server._OF_ONE_ADDRESS", 3)
+    with contextlib.ExitStack() as stack:
+        for _ in range(3):
+            held = stack.enter_context(socket.create_connection(("127.0.0.1", port(server))))
+            held.sendall(b"GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            read_until(held, b"\r\n\r\n")
+        with socket.create_connection(("127.0.0.1", port(server))) as refused:
+            assert refused.recv(1) == b""
+        with socket.socket() as other:
+            other.bind(("127.0.0.2", 0))
+            other.connect(("127.0.0.1", port(server)))
+            other.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert b" 200 " in read_until(other, b"\r\n")
 
 
 def test_a_port_in_use_is_an_error_with_a_way_out(server: PageServer, directory: Path) -> None:

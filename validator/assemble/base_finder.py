@@ -22,7 +22,7 @@ from ..model.record import BaseOrigin
 from ..model.spec import ImageSpec
 from ..registry.names import Repository
 from ..resources import images_directory, refresh_hint
-from ..system.files import cache_directory, full_disk_named
+from ..system.files import cache_directory, full_disk_named, read_text
 from ..system.runs import temporary_directory
 from . import bootstrap
 from .base import (
@@ -73,7 +73,7 @@ class PinnedBase:
 def pinned_bases(path: Path = FILE) -> Mapping[str, PinnedBase]:
     """Return the bases by Python. Raises InputError for a base without a digest."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.safe_load(read_text(path))
     except yaml.YAMLError as error:
         raise InputError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict) or not content:

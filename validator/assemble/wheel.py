@@ -22,10 +22,10 @@ from isal import igzip_lib
 from isal.isal_zlib import crc32 as crc32_of
 
 from .._vendor.packaging.utils import canonicalize_name
-from .._vendor.packaging.version import Version
 from ..compat.inspect import wheel_name
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.lock import Wheel
+from ..versions import Version
 from .layers import directories_of, path_problem
 from .zip_directory import BZIP2, DEFLATED, LZMA, Item, ZipError, read_directory
 

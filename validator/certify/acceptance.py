@@ -28,7 +28,7 @@ from ..model.measurement import (
 from ..model.record import REHEARSAL, Origin, OwnCheck, Record, Verdict, also_required
 from ..model.report import DeviceNode, Report, ReportError, versions_of
 from ..model.spec import NO_GPU, cell_identifier, variant_of
-from ..model.verdict import judge
+from ..model.verdict import as_judged, claimed, judge
 from ..registry.names import additions_of, is_digest
 from ..resources import manual
 from ..versions import ComputeCapability, DriverRelease
@@ -288,6 +288,33 @@ def _objection_in_report(
     if finished > now + TOLERANCE:
         return f"it was measured in the future ({record.finished}): a clock is wrong, there or here"
     return None
+
+
+def believed(record: Record, parties: TrustFile, now: datetime) -> Record:
+    """Return a record from elsewhere as it counts here.
+
+    `certified` counts if a runner of the trust file signed the measurement, and if the report, judged again,
+    gives that verdict. Otherwise anybody could have typed it, so it is only claimed. Raises MissingError
+    without cosign.
+    """
+    if record.verdict is not Verdict.CERTIFIED:
+        return as_judged(record)
+    try:
+        measurement, runner = _verified(record, parties)
+        # Unlike for a certificate, a registration that ended since then still counts.
+        when = parse_timestamp(measurement.finished) or now
+        silence = runner.silent_since(when) or (runner.revoked is not None and runner.silent_since(now))
+        objection = (
+            f"its runner {runner.name} {silence}"
+            if silence
+            else objection_to(record.host_class, measurement.outside, runner)
+            or _difference(record, measurement)
+        )
+        if objection is None and not runner.may_sign_for(record.host_class):
+            objection = f"its runner {runner.name} may not sign for {record.host_class}"
+    except (BundleError, MeasurementError, NotVerified) as error:
+        objection = str(error)
+    return as_judged(record) if objection is None else claimed(record, objection)
 
 
 # Signs in a report that the GPU was emulated: libraries that stand in for the driver's.

@@ -196,6 +196,9 @@ def _objection(document: _Document) -> str | None:
 
 _CONTENT_MARK = "dev.sigstore.bundle.content"
 _TYPE_MARK = "dev.sigstore.bundle.predicateType"
+_TIME_MARK = "org.opencontainers.image.created"
+#: Attachments of an image that are fetched and verified. A nightly workflow adds one for each host class.
+MOST = 100
 
 
 @dataclass(frozen=True)
@@ -217,11 +220,21 @@ class Candidate:
 
 
 def candidates(registry: Registry, digest: str, *predicate_types: str) -> Iterator[Candidate]:
-    """Yield the attachments of an image, except those that are marked as another predicate type."""
-    for entry in registry.attached(digest, BUNDLE):
-        # This mark is not signed, but whoever can change it could also remove the whole statement.
-        if entry.annotations.get(_TYPE_MARK, predicate_types[0]) in predicate_types:
-            yield Candidate(registry, entry.digest)
+    """Yield the attachments of an image, except those that are marked as another predicate type.
+
+    At most `MOST` of them, the newest: each costs a request and a run of cosign. These marks are not signed,
+    but whoever can change them could also remove the whole statement.
+    """
+    listed = [
+        entry
+        for entry in registry.attached(digest, BUNDLE)
+        if entry.annotations.get(_TYPE_MARK, predicate_types[0]) in predicate_types
+    ]
+    if len(listed) > MOST:
+        # Registries list the newest last. cosign also writes the time.
+        listed = sorted(listed, key=lambda entry: entry.annotations.get(_TIME_MARK, ""))[-MOST:]
+    for entry in listed:
+        yield Candidate(registry, entry.digest)
 
 
 def attach(registry: Registry, digest: str, bundle: bytes, predicate_type: str) -> str:

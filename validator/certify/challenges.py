@@ -22,7 +22,7 @@ import msgspec
 from ..errors import InputError, MissingError
 from ..model import codec
 from ..model.codec import DocumentError, format_timestamp, now_utc, parse_timestamp
-from ..system.files import machine_directory, make_machine_directory
+from ..system.files import machine_directory, make_machine_directory, read_file
 
 #: How long a challenge stays valid. By default, certificates are valid for the same time.
 LIFETIME = timedelta(days=14)
@@ -98,7 +98,7 @@ def read_challenges(path: Path) -> IssuedChallenges:
     Raises InputError.
     """
     try:
-        rows = codec.convert(codec.parse(path.read_bytes()), _Rows).include
+        rows = codec.convert(codec.parse(read_file(path)), _Rows).include
     except OSError as error:
         raise InputError(f"{path}: can't be read: {error.strerror}") from error
     except DocumentError as error:

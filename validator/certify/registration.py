@@ -18,7 +18,7 @@ from ..errors import InputError, MissingError
 from ..matrix.document import keys_of, parse_document
 from ..model.codec import now_utc
 from ..resources import manual
-from ..system.files import write_atomically
+from ..system.files import read_text, write_atomically
 from .machine_keys import (
     builder_signer,
     make_builder_key,
@@ -135,7 +135,7 @@ def add(trust_path: Path, section: str, party: Party) -> None:
     """Add an entry to `runners` or `builders`; make the file if there is none. Raises InputError."""
     before, text = TrustFile(), _HEADER
     if trust_path.exists():
-        text = trust_path.read_text(encoding="utf-8")
+        text = read_text(trust_path)
         before = read_trust_file(trust_path)
     party = replace(party, until=party.until.replace(microsecond=0))
     entry = f"- {entry_line(party)}"
@@ -160,7 +160,7 @@ def revoke(trust_path: Path, name: str, at: datetime) -> Party:
     at = at.astimezone(timezone.utc).replace(microsecond=0)
     revoked = replace(party, revoked=at)
     entries = tuple(revoked if entry is party else entry for entry in getattr(before, section))
-    text = trust_path.read_text(encoding="utf-8")
+    text = read_text(trust_path)
     node = _entries(text, section, trust_path).value[getattr(before, section).index(party)]
     changed = _revoked(text, node, _time(at))
     _write(trust_path, changed, _with(before, section, entries), f"add `revoked: {_time(at)}` to {name}")

@@ -19,6 +19,7 @@ from pathlib import Path
 from ..errors import InputError, MissingError, ValidatorError
 from ..registry.names import is_digest
 from ..system import processes
+from ..system.files import read_file
 from ..system.runs import temporary_directory
 from .attached import Bundle
 from .trust import THROW_AWAY, Signatory, Trust, public_pem, read_key
@@ -146,7 +147,7 @@ def _roots(file: Path | None) -> bytes:
         with _download:
             return _public_roots()
     try:
-        return file.read_bytes()
+        return read_file(file)
     except OSError as error:
         raise InputError(f"{file}: can't be read: {error.strerror}") from error
 

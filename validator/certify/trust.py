@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..resources import manual
+from ..system.files import read_text
 
 #: A line before the key in its file, where PEM allows text (RFC 7468). cosign ignores it.
 THROW_AWAY = "This key is thrown away with the test that made it: what it signs proves nothing."
@@ -114,11 +115,10 @@ def read_key(key: Path | str) -> str:
     if isinstance(key, str):
         return key
     try:
-        return key.read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not a PEM file"
+        return read_text(key)
+    except OSError as error:
         raise InputError(
-            f"{key}: can't be read: {reason}",
+            f"{key}: can't be read: {error.strerror}",
             hint="to verify images, ask whoever publishes them for their public key, and name its file:"
             f" {manual('how-to/pull-an-image.md')}",
         ) from error

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from ..errors import InputError
-from ..matrix.document import MAX_BYTES, Document, check_shape, plain_value, read_document
+from ..matrix.document import Document, EmptyFile, check_shape, plain_value, read_document
 from ..matrix.document import Path as Place
 from ..matrix.problems import MatrixError, quote, unknown_name
 from ..matrix.schema import Axis, Text
@@ -108,18 +108,20 @@ def read_trust_file(path: Path) -> TrustFile:
             f" {HINT}",
         )
     try:
-        return TrustFile() if is_empty(path) else _parties(read_document(path))
+        return _parties(read_document(path))
+    except EmptyFile:
+        return TrustFile()
     except MatrixError as error:
         raise InputError(str(error), hint=HINT) from None
 
 
 def is_empty(path: Path) -> bool:
-    """Tell whether the file has nothing but comments."""
+    """Tell whether the reader of YAML finds nothing but comments in the file."""
     try:
-        with path.open("rb") as stream:
-            return all(not line.split(b"#")[0].strip() for line in stream.read(MAX_BYTES + 1).splitlines())
-    except OSError:
-        return False
+        read_document(path)
+    except MatrixError as error:
+        return isinstance(error, EmptyFile)
+    return False
 
 
 def _matches(glob: str, host_class: str) -> bool:
@@ -229,7 +231,10 @@ def _is_public_key(text: str) -> bool:
 def _refuse_repeats(
     release: Signatory | None, found: dict[str, tuple[Party, ...]], document: Document
 ) -> None:
-    """Report names and keys that are given twice: it would not be clear which entry revokes a key."""
+    """Report names and signers that are given twice: it would not be clear which entry revokes a key.
+
+    The release signer may have the identity of a builder, because one workflow may be both.
+    """
     names: set[str] = set()
     keys = {release.signer} if release is not None and release.key is not None else set[str]()
     for place, party in _placed(found):
@@ -237,9 +242,14 @@ def _refuse_repeats(
             document.report((*place, "name"), f"the name {quote(party.name)} is given twice")
         names.add(party.name)
         if party.signatory.key is not None:
-            if (fingerprint := party.signatory.signer) in keys:
-                document.report((*place, "key"), "this key is given twice; each role needs a key of its own")
-            keys.add(fingerprint)
+            signer = party.signatory.signer
+            message = "this key is given twice; each role needs a key of its own"
+        else:
+            signer = f"{party.signatory.identity}\n{party.signatory.issuer}"
+            message = "this identity is given twice; each party needs one of its own"
+        if signer in keys:
+            document.report((*place, "key" if party.signatory.key is not None else "identity"), message)
+        keys.add(signer)
 
 
 def _placed(found: dict[str, tuple[Party, ...]]) -> Iterator[tuple[Place, Party]]:

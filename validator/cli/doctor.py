@@ -29,7 +29,7 @@ from ..registry.names import tag_of
 from ..reports.derived import Changes, derived_text, packages_changed
 from ..reports.junit import junit
 from ..reports.printable import json_text, printable
-from ..system.files import write_atomically
+from ..system.files import read_file, write_atomically
 from .options import (
     challenge_option,
     default_matrix,
@@ -159,10 +159,10 @@ def _diagnose_log(path: Path) -> tuple[Diagnosis, str]:
 
 def _is_report(path: Path) -> bool:
     """Return whether a file is a report by its name and its content, so that it needs no `--report`."""
-    if path.suffix != ".json" or path.stat().st_size > codec.LARGEST:
+    if path.suffix != ".json":
         return False
     try:
-        document = codec.parse(path.read_bytes())
+        document = codec.parse(read_file(path, codec.LARGEST))
     except (DocumentError, OSError):
         return False
     return isinstance(document, dict) and {"format", "probe", "checks"} <= document.keys()
@@ -301,7 +301,7 @@ def _list(format_: str) -> int:
 
 def _variant(lock_path: Path | None) -> Variant:
     """Return what the environment should be: without CUDA if the lock has the TensorFlow without it."""
-    text = lock_path.read_text(encoding="utf-8", errors="replace") if lock_path else ""
+    text = read_file(lock_path).decode("utf-8", "replace") if lock_path else ""
     return Variant.CPU if re.search(r"^tensorflow-cpu==", text, re.MULTILINE) else Variant.GPU
 
 
@@ -354,9 +354,7 @@ def probe(
 
     Raises ValidatorError if the probe gives no report.
     """
-    request = probe_request(
-        depth, lock.read_bytes() if lock else None, selection, challenge=challenge, own=own
-    )
+    request = probe_request(depth, read_file(lock) if lock else None, selection, challenge=challenge, own=own)
     derived: tuple[Derivation, dict[str, list[str]]] | None = None
     if image is not None:
         outside, answer, derived = _in_image(image, request)

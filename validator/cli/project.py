@@ -21,7 +21,7 @@ from ..model.spec import ImageSpec
 from ..reports.printable import counted
 from ..resources import manual, shipped_matrix
 from ..system import processes
-from ..system.files import write_atomically
+from ..system.files import read_file, write_atomically
 from ..system.package_sources import host_sources
 from .options import OWN_MATRIX, matrix_option, print_status, profile_option, select_option, verbose_option
 from .program import program
@@ -144,7 +144,7 @@ def _write(directory: Path, contents: Mapping[Path, str], force: bool) -> None:
             f"nothing was written, because these files exist: {', '.join(existing)}",
             hint="pass --force to replace them, or --directory for another place",
         )
-    before = {path: (directory / path).read_bytes() for path in contents if (directory / path).exists()}
+    before = {path: read_file(directory / path) for path in contents if (directory / path).exists()}
     written: list[Path] = []
     try:
         for path, text in contents.items():

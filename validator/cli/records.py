@@ -27,7 +27,7 @@ from ..records.finish_time import WRONG_TIME_HINT, wrong_time
 from ..records.history import decline, differences, finished, histories, regressions
 from ..reports.printable import counted, json_text, one_line
 from ..resources import is_installed, manual
-from ..system.files import write_atomically
+from ..system.files import read_file, write_atomically
 from ..versions import is_numbers
 from .options import (
     format_option,
@@ -36,6 +36,7 @@ from .options import (
     print_status,
     store_option,
     store_url_for,
+    trust_path_for,
     verbose_option,
 )
 from .program import SuggestingGroup
@@ -272,7 +273,7 @@ def merge_command(
 
     planned = _planned(cells_path) if cells_path is not None else ()
     with Store(store_url_for(matrix_path, store_url)) as store:
-        merged = merge(directory, store, now_utc(), planned)
+        merged = merge(directory, store, now_utc(), planned, _believer(matrix_path))
     for each in merged.refused:
         print_status(f"Refused {one_line(each.artifact)}: {one_line(each.reason)}")
     refused = f"; {len(merged.refused)} refused" if merged.refused else ""
@@ -292,7 +293,7 @@ def read_refused(path: Path) -> tuple[Refused, ...]:
     from ..records.artifacts import Refused
 
     try:
-        return codec.convert(codec.parse(path.read_bytes()), tuple[Refused, ...])
+        return codec.convert(codec.parse(read_file(path, LARGEST)), tuple[Refused, ...])
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
     except DocumentError as error:
@@ -310,7 +311,9 @@ class _Planned(msgspec.Struct):
 def _planned(path: Path) -> tuple[str, ...]:
     hint = "write what `python -m validator plan --format github` prints to this file"
     try:
-        matrices = [codec.convert(codec.parse(line), _Planned) for line in path.read_bytes().splitlines()]
+        matrices = [
+            codec.convert(codec.parse(line), _Planned) for line in read_file(path, LARGEST).splitlines()
+        ]
     except OSError as error:
         raise InputError(f"{path}: can't be read: {error.strerror}", hint=hint) from error
     except DocumentError as error:
@@ -469,7 +472,8 @@ def import_command(
 
     From a directory, every file whose name ends in .jsonl or .jsonl.gz is imported. If anything is wrong in
     any file, nothing is imported. Wrong are a line that is not a record, an altered record, and a finish time
-    that is not a timestamp or lies in the future.
+    that is not a timestamp or lies in the future. A record that says `certified` without the signature of a
+    runner in trust.yaml becomes `unproven`.
     """
     if not files and not reports:
         raise click.UsageError("nothing to import: give a file of JSON Lines, or a report with --report")
@@ -478,14 +482,27 @@ def import_command(
     read = 0
     now = None if any_time else now_utc()
     records: dict[str, Record] = {}
+    believe = _believer(matrix_path)
     for path in (path for name in files for path in jsonl.files_of(name)):
         for record in jsonl.read_file(path, now):
             read += 1
+            record = believe(record)
             records[record.id] = record
     converted = [_record_of_report(path, now) for path in reports]
     with Store(store_url_for(matrix_path, store_url)) as store:
         added = store.add_all([*records.values(), *converted])
     print_status(f"{counted(added, 'record')} imported, {read + len(converted) - added} already present")
+
+
+def _believer(matrix_path: Path) -> Callable[[Record], Record]:
+    """Return the function that gives a record from elsewhere as it counts here."""
+    from ..certify.acceptance import believed
+    from ..certify.trust_file import TrustFile, read_trust_file
+
+    path = trust_path_for(matrix_path, None)
+    parties = read_trust_file(path) if path.exists() else TrustFile()
+    now = now_utc()
+    return lambda record: believed(record, parties, now)
 
 
 def _record_of_report(path: Path, now: datetime | None) -> Record:
@@ -569,8 +586,7 @@ def publish_command(
 
 def _bytes(path: Path) -> bytes:
     try:
-        with open(path, "rb") as stream:
-            return stream.read(LARGEST + 1)
+        return read_file(path, LARGEST)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import EXIT_OK, InputError, MissingError
-from ..model.codec import DocumentError, now_utc
+from ..model.codec import LARGEST, DocumentError, now_utc
 from ..model.diagnosis import Diagnosis
 from ..model.record import Certificate, Record, Verdict, read_verification
 from ..model.report import ReportError
@@ -22,7 +22,7 @@ from ..reports.overview import Row, overview
 from ..reports.page.measurements import Measurements, gather
 from ..reports.printable import counted, json_text
 from ..serve.events import Events
-from ..system.files import write_atomically
+from ..system.files import read_file, write_atomically
 from ..system.output_directory import Changes, update_directory
 from .options import (
     F,
@@ -193,7 +193,7 @@ def _certificates(files: Sequence[Path]) -> dict[str, list[Certificate]]:
     by_digest: dict[str, list[Certificate]] = {}
     for path in files:
         try:
-            certificates = read_verification(path.read_bytes()).certificates
+            certificates = read_verification(read_file(path, LARGEST)).certificates
         except OSError as error:
             raise InputError(f"{path}: {error.strerror}") from error
         except DocumentError as error:

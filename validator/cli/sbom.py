@@ -11,7 +11,7 @@ import click
 from ..assemble.image_names import LABEL_SPEC
 from ..errors import EXIT_OK, InputError, MissingError, ValidatorError
 from ..registry.names import identifier_of, is_digest
-from ..system.files import write_atomically
+from ..system.files import read_text, write_atomically
 from .options import (
     builder_options,
     matrix_option,
@@ -120,9 +120,9 @@ def _locked(asked: NamedImage) -> tuple[ImageSpec, Lock]:
     path, lock = Path(asked.name), None
     if path.is_file():
         try:
-            lock = parse(path.read_text(encoding="utf-8"), asked.name)
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{path}: can't be read: {error}") from None
+            lock = parse(read_text(path), asked.name)
+        except OSError as error:
+            raise InputError(f"{path}: can't be read: {error.strerror}") from None
     identifier = lock.identifier if lock else asked.name
     specs = images_of(asked.matrix_path)
     if identifier not in specs:

@@ -24,6 +24,7 @@ from ..model.codec import DocumentError
 from ..model.prediction import PlannedCell
 from ..model.record import Record
 from ..resources import manual, root_directory
+from ..system.files import read_file
 from ..system.output_directory import whole_directory
 from .formats import CSV, FORMATS, JSON, WRITERS, encoded
 from .rows import (
@@ -190,7 +191,7 @@ def _written(place: Path, path: str) -> Written:
 def _check_is_export(directory: Path) -> None:
     """Raise InputError unless a directory holds an export and nothing else."""
     try:
-        known = files_of((directory / NAME).read_bytes()) | {NAME, SUMS}
+        known = files_of(read_file(directory / NAME)) | {NAME, SUMS}
     except (OSError, DocumentError) as error:
         raise InputError(
             f"{directory}: this directory is not empty and is not an export, so it is not replaced",

@@ -16,7 +16,7 @@ from ..compat.known_issues import trait_holds
 from ..compat.machine import why_hidden
 from ..compat.releases import release_of_any_age
 from ..model.prediction import Outcome
-from ..versions import ComputeCapability, leading_numbers
+from ..versions import ComputeCapability, leading_numbers, whole_number
 from .messages import CUDA_ERROR, CUINIT
 from .observations import (
     DISTRIBUTIONS,
@@ -84,7 +84,7 @@ def visible_devices(observations: Observations) -> None:
 
     Source: CUDA programming guide, environment variables.
     """
-    counts = (_number(counted.values.get("count", ""), 3) for counted in observations.of("gpu_count"))
+    counts = (whole_number(counted.values.get("count", ""), 3) for counted in observations.of("gpu_count"))
     count = max((number for number in counts if number is not None), default=None)
     for variable in observations.of("variable"):
         name, value = variable.values.get("name"), variable.values.get("value", "").strip("'\" ")
@@ -358,16 +358,11 @@ def library_files(observations: Observations) -> None:
 # The running program: memory that is in use, backends, schedulers.
 
 
-def _number(text: str, digits: int) -> int | None:
-    """Return a plausible number, or None."""
-    return int(text) if text.isdecimal() and len(text) <= digits else None
-
-
 def memory_in_use(observations: Observations) -> None:
     """Add memory that is in use before the program runs (a row of nvidia-smi)."""
     for row in observations.of("gpu_memory"):
         values = {name: row.values.get(name, "").strip() for name in ("used", "total")}
-        used, total = (_number(value, _MIB_DIGITS) for value in values.values())
+        used, total = (whole_number(value, _MIB_DIGITS) for value in values.values())
         if used and total and used * 2 > total:
             observations.conclude("memory_mostly_used", values, row)
 
@@ -378,7 +373,7 @@ def little_of_the_card(observations: Observations) -> None:
     totals = [_gib(size) for size in sizes]
     total = max((size for size in totals if size), default=None)
     for device in observations.of("gpu_created"):
-        free = _number(device.values.get("memory", ""), _MIB_DIGITS)
+        free = whole_number(device.values.get("memory", ""), _MIB_DIGITS)
         if total and free and free * 4 < total << 10 and not observations.has("memory_limit_set"):
             values = {"free": str(free), "total": f"{total} GB", "name": device.values["name"]}
             observations.conclude("little_of_the_card", values, device)
@@ -391,9 +386,9 @@ def _gib(size: str) -> int:
 def whole_memory_refused(observations: Observations) -> None:
     """Add that TensorFlow can't allocate all the memory that was free when it created its device."""
     for device in observations.of("gpu_created"):
-        memory = _number(device.values.get("memory", ""), _MIB_DIGITS)
+        memory = whole_number(device.values.get("memory", ""), _MIB_DIGITS)
         for failed in observations.of("device_allocation_failed"):
-            size = _number(failed.values.get("bytes", ""), _BYTES_DIGITS)
+            size = whole_number(failed.values.get("bytes", ""), _BYTES_DIGITS)
             if memory is not None and size is not None and size >= memory << 20:
                 values = {"memory": device.values["memory"]}
                 observations.conclude("whole_memory_refused", values, failed, device)
@@ -410,7 +405,7 @@ def processes(observations: Observations) -> None:
     }
     for process in observations.of("gpu_process"):
         pid, name, memory = process.values["pid"], process.values["name"], process.values.get("memory", "")
-        if (_number(memory, _MIB_DIGITS) or 0) < _MUCH:
+        if (whole_number(memory, _MIB_DIGITS) or 0) < _MUCH:
             continue
         own = pid in own_pids or any(_file_name(word) in scripts for word in name.split())
         kind = "own_process_holds_memory" if own else "foreign_process_holds_memory"

@@ -27,6 +27,7 @@ from ..model.report import CheckDescription
 from ..model.spec import CheckFile
 from ..resources import manual
 from ..system import processes
+from ..system.files import read_file
 from .protocol import ProbeRequest
 
 # Read the user's own checks, and pack them into the probe.
@@ -87,7 +88,7 @@ def _read(path: Path, file: CheckFile) -> PackedCheck:
 
 def _content(path: Path) -> bytes:
     try:
-        content = path.read_bytes()
+        content = read_file(path)
     except OSError as error:
         raise InputError(f"{path}: the check can't be read: {error.strerror}", hint=_MANUAL) from error
     if len(content) > _LARGEST:

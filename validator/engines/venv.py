@@ -142,7 +142,7 @@ def find_python(version: str) -> str | None:
     """Return the interpreter that uv finds for a version (`3.12`), outside virtual environments, or None."""
     result = processes.run(
         [find_uv_bin(), "python", "find", "--system", "--no-python-downloads", "--no-project", version],
-        env=clean_environment(),
+        env={**clean_environment(), "UV_NO_CONFIG": "1"},
         timeout_s=60,
     )
     return result.stdout.decode().strip() or None if result.ok else None

@@ -16,7 +16,7 @@ from typing import Any
 from ..compat.gpus import model_of
 from ..model.measurement import Outside, Unread, labelled
 from ..model.spec import NO_GPU
-from ..versions import ComputeCapability, is_release_of, leading_numbers, major
+from ..versions import ComputeCapability, is_release_of, leading_numbers, major, whole_number
 from .protocol import Capacity, Fault, Phase, State
 from .settings_schema import GPU_RESOURCE, KubernetesPlace, Toleration
 
@@ -59,8 +59,7 @@ class Node:
     problem: str
 
     def gpus(self, resource: str) -> int:
-        text = self.allocatable.get(resource, "0")
-        return int(text) if text.isdigit() else 0
+        return whole_number(self.allocatable.get(resource, "0")) or 0
 
     @property
     def driver_labels(self) -> tuple[str, str, str] | None:
@@ -73,7 +72,7 @@ class Node:
         numbers = [self.labels.get(name, "") for name in self.driver_labels or ()]
         while numbers and not numbers[-1]:
             numbers.pop()
-        return ".".join(numbers) if numbers and all(number.isdigit() for number in numbers) else None
+        return ".".join(numbers) if numbers and None not in map(whole_number, numbers) else None
 
     @property
     def model(self) -> str | None:
@@ -83,8 +82,8 @@ class Node:
 
     @property
     def capability(self) -> ComputeCapability | None:
-        major, minor = (self.labels.get(name, "") for name in _CAPABILITY)
-        return ComputeCapability(int(major), int(minor)) if major.isdigit() and minor.isdigit() else None
+        major, minor = (whole_number(self.labels.get(name, "")) for name in _CAPABILITY)
+        return None if major is None or minor is None else ComputeCapability(major, minor)
 
     def outside(self, gpus: int) -> Outside | Unread:
         """Return what the labels say about the GPUs of a pod."""

@@ -26,6 +26,7 @@ from ..errors import InputError, MissingError, ValidatorError
 from ..model.codec import DocumentError
 from ..model.spec import NO_GPU
 from ..system.files import says_full_disk, write_atomically
+from ..versions import whole_number
 from . import inside, slurm_client, slurm_job
 from .job_output import CutError, read_fault, read_result
 from .protocol import Answer, Capacity, Fault, FleetDown, Handle, Phase, Refused, State, Unit, array_name
@@ -112,9 +113,9 @@ class SlurmDirectory:
         """Return the files of an array's results, by index."""
         found: dict[int, list[Path]] = {}
         for path in (self.path / "arrays" / array / "results").glob("[0-9]*"):
-            index = path.name.partition(".")[0]
-            if index.isdecimal():
-                found.setdefault(int(index), []).append(path)
+            index = whole_number(path.name.partition(".")[0])
+            if index is not None:
+                found.setdefault(index, []).append(path)
         return found
 
     def outputs(self, array: str, index: int) -> list[Path]:

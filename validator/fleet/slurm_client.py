@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ..errors import InputError, MissingError, ValidatorError
 from ..system import processes
+from ..versions import whole_number
 from .protocol import PREFIX, FleetDown
 
 #: Seconds. The programs themselves give up after 9 to 60 s.
@@ -83,9 +84,9 @@ def queue() -> list[QueueEntry]:
     found = []
     for line in text.splitlines():
         parts = line.split("|", 5)
-        if len(parts) == 6 and parts[1].isdigit() and parts[5].startswith(PREFIX):
-            identifier, index, state, reason, node, name = parts
-            found.append(QueueEntry(identifier, int(index), state, reason, node, name))
+        if len(parts) == 6 and parts[5].startswith(PREFIX) and (index := whole_number(parts[1])) is not None:
+            identifier, _, state, reason, node, name = parts
+            found.append(QueueEntry(identifier, index, state, reason, node, name))
     return found
 
 
@@ -133,7 +134,7 @@ def gpus_of(gres: str) -> dict[str, int]:
         match = re.fullmatch(r"gpu(?::([^:()]*[^:()\d][^:()]*))?(?::(\d+))?(?:\(.*\))?", entry.strip())
         if match:
             kind = match[1] or ""
-            found[kind] = found.get(kind, 0) + int(match[2] or 1)
+            found[kind] = found.get(kind, 0) + (whole_number(match[2] or "1") or 0)
     return found
 
 

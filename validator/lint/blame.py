@@ -11,7 +11,6 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from .._vendor.packaging.version import Version
 from ..compat import judge, kernels, known_issues, releases
 from ..compat.facts import UnknownRelease
 from ..compat.machine import reason_hidden
@@ -20,7 +19,7 @@ from ..compat.policies import cudnn_releases
 from ..compat.predict import ANY_HOST
 from ..compat.releases import Release, known_versions, release_of_any_age
 from ..model.prediction import LINUX, PYPI, X86_64, Finding, Host, Outcome, Place, Reason, Rule, Software
-from ..versions import leading_numbers
+from ..versions import Version, leading_numbers
 from . import pins
 from .pins import TENSORFLOW, Environment, Pin, Stated, pythons_within
 

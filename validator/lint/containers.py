@@ -108,6 +108,11 @@ _FLAG = re.compile(r"\s*--[a-z][\w-]*(?:=\S+)?(?=\s)")
 _VARIABLE = re.compile(
     r"\\\$|\$(?:(?P<plain>[A-Za-z_]\w*)|\{(?P<name>[A-Za-z_]\w*)(?:(?P<how>:?[-+])(?P<other>[^{}]*))?\})"
 )
+#: Characters that the values of variables may add to a text. A list of packages has some thousand.
+LONGEST_VALUES = 8192
+#: A Dockerfile may have this many instructions, and this many variables may be set in a stage.
+_MOST_INSTRUCTIONS = 5000
+MOST_VARIABLES = 1000
 #: Ends a command of a shell, outside of quotes.
 _SEPARATOR = re.compile(r"&&|\|\||[;|\n]|(?:^|\s)(?:then|do|else)\s|\(|\)")
 
@@ -139,8 +144,10 @@ def instructions(source: Source) -> Iterator[Instruction]:
     """Yield the instructions of a Dockerfile. What is not one is left out."""
     lines = list(enumerate(source.text.splitlines(), start=1))
     escape = "`" if any(_ESCAPE.match(line) for _, line in lines[:5]) else "\\"
-    position = 0
+    position = count = 0
     while position < len(lines):
+        if (count := count + 1) > _MOST_INSTRUCTIONS:
+            raise InputError(f"{source.name}: it has more than {_MOST_INSTRUCTIONS:,} instructions")
         start, ended = position, False
         parts: list[str] = []
         while position < len(lines) and not ended:
@@ -192,7 +199,8 @@ def split_options(rest: str) -> tuple[list[tuple[str, str]], str]:
 def substituted(text: str, values: Mapping[str, str | None]) -> str | None:
     """Return a text with its variables replaced, or None if one of them is not known.
 
-    values: None for a variable that has no value in the file.
+    values: None for a variable that has no value in the file. Values of more than `LONGEST_VALUES` characters
+    together are not known either, because variables that contain each other twice grow without an end.
     """
     unknown = False
 
@@ -210,6 +218,10 @@ def substituted(text: str, values: Mapping[str, str | None]) -> str | None:
             return other
         return known
 
+    found = _VARIABLE.finditer(text)
+    longer = sum(len(values.get(match["plain"] or match["name"] or "") or "") for match in found)
+    if longer > LONGEST_VALUES:
+        return None
     replaced = _VARIABLE.sub(value, text)
     return None if unknown else replaced
 

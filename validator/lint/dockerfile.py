@@ -17,6 +17,7 @@ from ..versions import major
 from . import conda, containers, projects, requirements
 from .conda import CUDA_PACKAGES
 from .containers import (
+    MOST_VARIABLES,
     BaseImage,
     BuildContext,
     Copy,
@@ -254,6 +255,8 @@ def reader(name: str) -> Read | None:
 
 #: A Dockerfile may have this many stages.
 MAX_STAGES = 500
+#: Linux accepts no longer path.
+_LONGEST_PATH = 4096
 
 #: Variables that the NVIDIA runtime reads.
 _FOR_GPU = re.compile(r"NVIDIA_(?:VISIBLE_DEVICES|DRIVER_CAPABILITIES|REQUIRE_CUDA)")
@@ -397,8 +400,10 @@ class _Reader:
         self.tells_loader = _TELLS_LOADER.search(source.text) is not None
 
     def read(self, instruction: Instruction) -> None:
-        """Read one instruction."""
+        """Read one instruction. Raises InputError for more variables than a stage may have."""
         keyword, rest = instruction.keyword, instruction.rest
+        if max(len(self.arguments), len(self.stages[-1].values) if self.stages else 0) > MOST_VARIABLES:
+            raise InputError(f"{self.name}: it sets more than {MOST_VARIABLES:,} variables")
         if keyword == "FROM":
             self._from(instruction)
         elif keyword == "ARG" and not self.stages:
@@ -426,7 +431,8 @@ class _Reader:
                 self._copy(stage, rest)
             elif keyword == "WORKDIR":
                 known = substituted(rest.strip().strip("\"'"), stage.values)
-                stage.directory = absolute(stage.directory, known) if known else _UNKNOWN
+                directory = absolute(stage.directory, known) if known else _UNKNOWN
+                stage.directory = directory if len(str(directory)) <= _LONGEST_PATH else _UNKNOWN
             elif keyword == "RUN":
                 self._commands(stage, instruction)
 

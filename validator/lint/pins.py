@@ -14,14 +14,14 @@ from yaml import MappingNode, Node, ScalarNode, SequenceNode
 from .._vendor.packaging.markers import InvalidMarker, Marker, UndefinedComparison, UndefinedEnvironmentName
 from .._vendor.packaging.specifiers import InvalidSpecifier, SpecifierSet
 from .._vendor.packaging.utils import canonicalize_name
-from .._vendor.packaging.version import InvalidVersion, Version
 from ..compat import loose_values
 from ..compat.releases import every_python
 from ..errors import InputError
 from ..matrix.document import keys_of, parse_document
 from ..matrix.problems import MatrixError
 from ..model.prediction import Place
-from ..system import toml
+from ..system import files, toml
+from ..versions import InvalidVersion, Version
 
 #: The packages that are TensorFlow. The first one that is there decides.
 TENSORFLOW = ("tensorflow", "tensorflow-gpu", "tensorflow-cpu", "intel-tensorflow")
@@ -260,21 +260,12 @@ def read_source(path: Path) -> Source:
     """Read a text file. Raises InputError if it can't be read, is too large, or is not UTF-8."""
     name = str(path)
     try:
-        if not path.is_file():
-            what = "is not a file" if path.exists() else "does not exist"
-            raise InputError(f"{name} {what}", hint="name the files to check, such as requirements.txt")
-        with path.open("rb") as stream:
-            content = stream.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        # ValueError: the name contains NUL, which no file name can.
-        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise InputError(f"{name} can't be read: {said}") from None
-    if len(content) > MAX_BYTES:
-        raise InputError(f"{name} is larger than {MAX_BYTES:,} bytes, so it is not checked")
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise InputError(f"{name} is not UTF-8", hint="save the file as UTF-8") from None
+        text = files.read_text(path, MAX_BYTES)
+    except (FileNotFoundError, IsADirectoryError) as error:
+        what = "is not a file" if isinstance(error, IsADirectoryError) else "does not exist"
+        raise InputError(f"{name} {what}", hint="name the files to check, such as requirements.txt") from None
+    except OSError as error:
+        raise InputError(f"{name} can't be read: {error.strerror}") from None
     return Source(name, text, _ignored(text))
 
 
@@ -336,8 +327,8 @@ def parse(source: Source) -> tuple[dict[str, Any], Places]:
     """Return the document, and its places. Raises InputError for a file that is not TOML."""
     try:
         document = toml.loads(source.text)
-    except (toml.TOMLDecodeError, RecursionError) as error:
-        raise InputError(f"{source.name} is not TOML: {str(error) or 'it nests too deep'}") from None
+    except toml.TOMLDecodeError as error:
+        raise InputError(f"{source.name} is not TOML: {error}") from None
     return document, _places(source)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,6 +42,9 @@ from .requirements import ELSEWHERE, from_other_index, is_pypi, pin_of, pin_of_t
 _POETRY = "tool.poetry"
 #: A Hatch environment may have a chain of this many templates.
 _MOST_TEMPLATES = 20
+#: A file may have this many environments, with this many requirements in all. They take some seconds.
+_MOST_ENVIRONMENTS = 500
+_MOST_PINS = 200_000
 _CARET = re.compile(r"\^\s*(\d+(?:\.\d+)*)")
 _TILDE = re.compile(r"~\s*(\d+(?:\.\d+)*)")
 _PLAIN = re.compile(r"\d+(?:\.\d+)*(?:[a-z]+\d+)?(?:\.post\d+)?(?:\+[\w.]+)?")
@@ -70,6 +74,8 @@ class _Project:
         self.python = self._python()
         self.pythons = pythons_of(self.python)
         self.other_index = self._uses_other_index()
+        self.pins_of_groups: dict[str, list[Pin]] = {}
+        self.counted = 0
         self.other_sources = {normalized(name) for name in table_of(self.uv, "sources")}
 
     def environments(self) -> Iterator[Environment]:
@@ -91,10 +97,11 @@ class _Project:
 
     def _environment(self, name: str, pins: Iterable[Pin], python: Stated | None) -> Environment:
         collected = Collected()
-        limits = self._requirements(self.uv.get("constraint-dependencies"), constraint=True)
-        for pin in (*pins, *limits):
+        self._count(_MOST_PINS // _MOST_ENVIRONMENTS)
+        for pin in (*pins, *self._limits):
+            self._count(1)
             collected.add(pin)
-        overrides = {pin.name: pin for pin in self._overrides()}
+        overrides = self._overriding
         pins = tuple(
             replace(pin, versions=overrides[pin.name].versions) if pin.name in overrides else pin
             for pin in collected.all()
@@ -106,7 +113,7 @@ class _Project:
         for name, requirements in table_of(self.project, "optional-dependencies").items():
             yield name, self._requirements(requirements, extra=name)
         for name in self.groups:
-            yield name, self._group(name, frozenset())
+            yield name, self._group(name)
         for name, group in table_of(self.poetry, "group").items():
             dependencies = table_of(group, "dependencies")
             yield name, self._of_poetry(f"{_POETRY}.group.{name}.dependencies", dependencies)
@@ -115,6 +122,14 @@ class _Project:
         yield "dev", self._requirements(self.uv.get("dev-dependencies"))
         for name, requirements in table_of(self.pdm, "dev-dependencies").items():
             yield name, self._requirements(requirements)
+
+    @functools.cached_property
+    def _limits(self) -> list[Pin]:
+        return list(self._requirements(self.uv.get("constraint-dependencies"), constraint=True))
+
+    @functools.cached_property
+    def _overriding(self) -> dict[str, Pin]:
+        return {pin.name: pin for pin in self._overrides()}
 
     def _overrides(self) -> Iterator[Pin]:
         """Yield the pins that replace what every package asks for."""
@@ -152,15 +167,29 @@ class _Project:
             stated = Stated(python, self.places.key(f"tool.hatch.envs.{where}", "python"))
         return self._environment(f"hatch {name}", pins, stated)
 
-    def _group(self, name: str, inside: frozenset[str]) -> Iterator[Pin]:
-        """Yield the pins of a dependency group and of those that it includes (PEP 735)."""
-        if name in inside:
-            return
-        yield from self._requirements(self.groups.get(name))
-        for requirement in list_of(self.groups.get(name)):
-            included = table_of(requirement).get("include-group")
-            if isinstance(included, str):
-                yield from self._group(included, inside | {name})
+    def _group(self, name: str) -> Iterator[Pin]:
+        """Yield the pins of a dependency group and of those that it includes, each once (PEP 735)."""
+        # The order in which a reader of the file meets them: a group, then what it includes.
+        waiting, seen = [name], set[str]()
+        while waiting:
+            if (group := waiting.pop()) in seen:
+                continue
+            seen.add(group)
+            self._count(1)
+            if group not in self.pins_of_groups:
+                self.pins_of_groups[group] = list(self._requirements(self.groups.get(group)))
+            yield from self.pins_of_groups[group]
+            included = [table_of(one).get("include-group") for one in list_of(self.groups.get(group))]
+            waiting += reversed(texts_of(included))
+
+    def _count(self, more: int) -> None:
+        """Count what the environments of the file have in all. Raises InputError if that is too much."""
+        self.counted += more
+        if self.counted > _MOST_PINS:
+            raise InputError(
+                f"{self.places.start.file}: it has more extras and groups than are checked: at most"
+                f" {_MOST_ENVIRONMENTS}, with {_MOST_PINS:,} requirements together"
+            )
 
     def _requirements(self, texts: object, *, extra: str = "", constraint: bool = False) -> Iterator[Pin]:
         for text in texts_of(texts):
@@ -302,7 +331,7 @@ def _environments(
             pin = pin_of_table(package, wanted, place, pythons_of(python))
             if pin is not None:
                 # Without a name of an index, Pipenv asks the first one.
-                other = table_of(wanted).get("index", "") in other_indexes
+                other = str(table_of(wanted).get("index", "")) in other_indexes
                 name = _NAMES.get(category, category)
                 pins.setdefault(name, []).append(from_other_index(pin) if other else pin)
         pins.setdefault(_NAMES.get(category, category), [])

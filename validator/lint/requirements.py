@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -115,8 +116,8 @@ def _read(path: Path, read: Read, seen: set[Path], python: str | None, *, constr
         if inner is not None:
             included = path.parent / inner["file"]
             try:
-                resolved = included.resolve()
-            except (OSError, ValueError) as error:
+                resolved = Path(os.path.realpath(included))
+            except ValueError as error:
                 raise InputError(
                     f"{source.name}:{number}: the included file can't be read: {error}"
                 ) from None

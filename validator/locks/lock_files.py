@@ -14,6 +14,7 @@ The last field is the path of a wheel that does not come from the index.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator
@@ -24,10 +25,11 @@ from pathlib import Path
 from .._vendor.packaging.requirements import InvalidRequirement, Requirement
 from .._vendor.packaging.utils import canonicalize_name
 from ..errors import InputError
+from ..matrix.problems import quote_line
 from ..model.lock import Lock, Wheel
 from ..model.spec import Additions, ImageSpec
 from ..system import processes
-from ..system.files import write_atomically
+from ..system.files import read_text, write_atomically
 
 #: The directory of the locks, relative to the matrix file.
 DIRECTORY = Path("images") / "locks"
@@ -81,7 +83,7 @@ def parse(text: str, where: str = "lock") -> Lock:
             wheels.append(_wheel(match))
         else:
             raise InputError(
-                f'{where}:{number}: "{line[:120]}" is not a valid line of a lock file',
+                f"{where}:{number}: {quote_line(line)} is not a valid line of a lock file",
                 hint=_FIX.format(values.get("identifier", "NAME")),
             )
     missing = [key for key in ("identifier", "python", "platform", "digest") if key not in values]
@@ -124,11 +126,12 @@ def read(directory: Path, identifier: str) -> Lock | None:
     """Return the lock of an image spec, or None if there is none. Raises InputError if it is invalid."""
     path = path_of(directory, identifier)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: can't be read: {error}", hint=_FIX.format(identifier)) from error
+    except OSError as error:
+        hint = _FIX.format(identifier)
+        raise InputError(f"{path}: can't be read: {error.strerror}", hint=hint) from error
     lock = parse(text, str(path))
     if lock.identifier != identifier:
         raise InputError(
@@ -259,9 +262,9 @@ def previous(directory: Path, identifier: str) -> Lock | None:
     if shutil.which("git") is None or not directory.is_dir():
         return None
     now, name = read(directory, identifier), f"./{path_of(Path(), identifier)}"
-    listed = _git(directory, "log", f"--max-count={_COMMITS}", "--format=%H", "--", name)
+    listed = _git(directory, "rev-list", f"--max-count={_COMMITS}", "HEAD", "--", name)
     for commit in (listed or "").split():
-        text = _git(directory, "show", f"{commit}:{name}")
+        text = _git(directory, "cat-file", "blob", f"{commit}:{name}")
         try:
             found = parse(text) if text else None
         except InputError:
@@ -272,5 +275,8 @@ def previous(directory: Path, identifier: str) -> Lock | None:
 
 
 def _git(directory: Path, *arguments: str) -> str | None:
-    result = processes.run(["git", *arguments], cwd=directory, timeout_s=_TIMEOUT_S)
+    # The repository may be somebody else's. These commands run nothing that its configuration names, if git
+    # fetches no missing objects for them.
+    environment = {**os.environ, "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
+    result = processes.run(["git", *arguments], cwd=directory, env=environment, timeout_s=_TIMEOUT_S)
     return result.stdout.decode("utf-8", "replace") if result.ok else None

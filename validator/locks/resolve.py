@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -186,6 +187,8 @@ def resolve(
             find_uv_bin(), "pip", "compile", "-", "--format", "pylock.toml", "--only-binary", ":all:",
             "--python-version", spec.python, "--python-platform", PLATFORM, "--no-header", "--no-annotate",
             "--no-progress", "--no-python-downloads", "--quiet",
+            # Otherwise uv would run the Python of a `.venv` in the current directory.
+            "--python", sys.executable,
             "--constraints", constraints, "--output-file", output,
         ]  # fmt: skip
         result = processes.run(

@@ -137,7 +137,7 @@ def _requirements(
         if isinstance(given, ProjectEntry):
             where = Path(given.project) / "pyproject.toml"
             origin = f"{where.as_posix()} (group {given.group})" if given.group else where.as_posix()
-            found = read_project(root / given.project, given.group)
+            found = read_project(root / given.project, given.group, root)
         elif given.endswith(".toml"):
             origin, found = given, _read_toml(root / given, root)
         else:
@@ -202,6 +202,6 @@ def _check_file(check: CheckEntry, document: Document) -> tuple[str, int]:
             " letters, digits and _, and .py at the end"
         )
     try:
-        return file_hash(document.directory / file)
+        return file_hash(document.directory / file, document.directory)
     except ValueError as error:
         raise ValueError(f"{quote(check.path)} {error}") from None

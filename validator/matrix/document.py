@@ -33,6 +33,7 @@ from yaml import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.composer import Composer
 
 from ..model.codec import NEVER, parse_timestamp
+from ..system.files import read_file
 from .problems import MatrixError, Problem, join_words, quote
 
 #: The file may have this many bytes,
@@ -102,19 +103,18 @@ class Document:
             raise MatrixError(self.file, self.problems)
 
 
+class EmptyFile(MatrixError):
+    """A file without content, or with nothing but comments."""
+
+
 def read_document(path: FilePath) -> Document:
     """Read a file. Raises MatrixError if it can't be read, is too large, or is not YAML within the limits."""
     file = str(path)
     try:
-        with path.open("rb") as stream:
-            content = stream.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        # ValueError: the name contains NUL, which no file name can.
-        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        problem = Problem(0, 0, "", f"can't be read: {said}")
+        content = read_file(path, MAX_BYTES)
+    except OSError as error:
+        problem = Problem(0, 0, "", f"can't be read: {error.strerror}")
         raise MatrixError(file, [problem], hint="give the matrix file with --matrix PATH") from None
-    if len(content) > MAX_BYTES:
-        raise MatrixError(file, [Problem(0, 0, "", f"is larger than {MAX_BYTES:,} bytes")])
     return parse_document(content, file)
 
 
@@ -130,7 +130,7 @@ def parse_document(content: bytes, file: str) -> Document:
     if composer.problems:
         raise MatrixError(file, composer.problems)
     if root is None or kind_of(root) == "null":
-        raise MatrixError(file, [Problem(1, 1, "", "the file is empty")])
+        raise EmptyFile(file, [Problem(1, 1, "", "the file is empty")])
     return Document(file, root)
 
 

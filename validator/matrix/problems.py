@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -56,6 +57,31 @@ def quote(text: str) -> str:
     """Return the text in double quotes, cut when long, without characters that control a terminal."""
     shown = text if len(text) <= MAX_QUOTED else text[:MAX_QUOTED] + "…"
     return '"' + "".join(char if char.isprintable() else _escape(char) for char in shown) + '"'
+
+
+#: What a line of a requirements file or of a lock may begin with: an option, a path, an address, or a name
+#: and what follows a name.
+_OF_REQUIREMENTS = re.compile(
+    r"--?[a-z][a-z-]*|[./~][\w./+~-]*\Z|(?:(?:git|hg|svn|bzr)\+)?(?:[a-z]+://|file:)[^\s]*\Z"
+    r"|[A-Za-z0-9][\w.+-]* ?(?:\[[^]]*\] ?)?(?:\Z|[=<>!~]=|[<>;@(])"
+)
+
+
+def quote_line(text: str) -> str:
+    """Return a line of a requirements file or of a lock in double quotes, if it looks like one.
+
+    The file may be one with secrets that a matrix names by mistake or on purpose. So of an option, only its
+    name is shown, and of an address, not the part before `@`.
+    """
+    found = _OF_REQUIREMENTS.match(text)
+    if found is None:
+        return "the line"
+    return quote(found[0] if text.startswith("-") else without_user(text))
+
+
+def without_user(text: str) -> str:
+    """Return a text without the user and the password of an address in it."""
+    return re.sub(r"(//)[^/@\s]*@", r"\1", text)
 
 
 def _escape(char: str) -> str:

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from uv import find_uv_bin
 
 from .._vendor.packaging.markers import InvalidMarker, Marker
 from .._vendor.packaging.requirements import InvalidRequirement, Requirement
+from .._vendor.packaging.specifiers import InvalidSpecifier, SpecifierSet
 from .._vendor.packaging.utils import canonicalize_name
 from ..compat.inspect import InvalidWheelName, wheel_name
 from ..model.spec import LocalWheel, Requirements
-from ..system import processes, toml
+from ..system import files, processes, toml
+from ..system.runs import temporary_directory
 from ..versions import is_release_of
-from .problems import quote
+from .problems import quote, quote_line, without_user
 
 _COMMENT = re.compile(r"(?:^|(?<=\s))#.*$")
 INCLUDE = re.compile(r"(?:-r|--requirement)(?:\s+|\s*=\s*|(?=[^-\s]))(?P<file>\S.*)$")
@@ -35,6 +37,8 @@ _REQUIRE_HASHES = "--require-hashes"
 
 #: A requirements file may include this many others, itself included.
 MAX_FILES = 50
+#: Bytes of a wheel that a matrix names. TensorFlow's have less than 1 GB.
+MAX_WHEEL = 2 << 30
 
 
 @dataclass
@@ -67,7 +71,7 @@ def read_requirements_txt(path: Path, root: Path) -> Collected:
 
 
 def _read(path: Path, root: Path, found: Collected, seen: set[Path], *, constrain: bool) -> None:
-    lines = list(logical_lines(read_text(path, root)))
+    lines = list(logical_lines(_text(path, root)))
     demands_hashes = any(text == _REQUIRE_HASHES for _, text in lines)
     for number, text in lines:
         try:
@@ -100,43 +104,48 @@ def _read_line(
     text: str, directory: Path, root: Path, found: Collected, *, constrain: bool, demands_hashes: bool
 ) -> None:
     if _REFERENCE.search(text):
-        raise ValueError(f"{quote(text)} uses an environment variable, but a lock is the same everywhere")
+        raise ValueError(
+            f"{quote_line(text)} uses an environment variable, but a lock is the same everywhere"
+        )
     if _ALWAYS.fullmatch(text):
         return
     if _INDEX.match(text):
         raise ValueError(
-            f"{quote(text)} can't be honoured: indexes are configured for uv or pip on each machine, not here"
+            f"{quote_line(text)} can't be honoured: indexes are configured for uv or pip on each machine,"
+            " not here"
         )
     if text.startswith("-") and not text.startswith(("-e", "--editable")):
-        raise ValueError(f"{quote(text)} can't be honoured in a lock; remove it")
+        raise ValueError(f"{quote_line(text)} can't be honoured in a lock; remove it")
     wanted, *options = OPTIONS.split(text)
     try:
         package = read_package(wanted, directory, root)
     except ValueError as error:
-        raise ValueError(f"{quote(wanted)} {error}") from None
+        raise ValueError(f"{quote_line(wanted)} {error}") from None
     hashes = {_digest(option) for option in options}
     if isinstance(package, LocalWheel):
         if constrain:
-            raise ValueError(f"{quote(wanted)} is a file, which can't be a constraint")
+            raise ValueError(f"{quote_line(wanted)} is a file, which can't be a constraint")
         found.wheels.append(package)
         name = package.name
         if hashes and package.sha256 not in hashes:
-            raise ValueError(f"{quote(wanted)} has the SHA-256 {package.sha256}, which is not in the list")
+            raise ValueError(
+                f"{quote_line(wanted)} has the SHA-256 {package.sha256}, which is not in the list"
+            )
     else:
         name = canonicalize_name(Requirement(package).name)
         (found.constraints if constrain else found.lines).append(package)
     if hashes:
         found.hashes.setdefault(name, set()).update(hashes)
     elif demands_hashes:
-        raise ValueError(f"{quote(wanted)} has no hash, but the file says {_REQUIRE_HASHES}")
+        raise ValueError(f"{quote_line(wanted)} has no hash, but the file says {_REQUIRE_HASHES}")
 
 
 def _digest(option: str) -> str:
     match = _HASH.fullmatch(option.strip())
     if match is None:
-        raise ValueError(f"{quote(option)} can't be honoured in a lock; remove it")
+        raise ValueError(f"{quote_line(option)} can't be honoured in a lock; remove it")
     if match["algorithm"] != "sha256" or len(match["digest"]) != 64:
-        raise ValueError(f"{quote(option)} is not a SHA-256, the only hash that locks have")
+        raise ValueError(f"{quote_line(option)} is not a SHA-256, the only hash that locks have")
     return match["digest"].lower()
 
 
@@ -156,14 +165,12 @@ def logical_lines(text: str) -> Iterator[tuple[int, str]]:
         yield first, " ".join(collected.split())
 
 
-def read_text(path: Path, root: Path) -> str:
-    """Return the text of a file. Raises ValueError with the reason if it can't be read."""
+def _text(path: Path, root: Path) -> str:
+    """Return the text of a file below a directory. Raises ValueError with the reason if it can't be read."""
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return files.read_text(path, inside=root)
     except OSError as error:
         raise ValueError(f"{quote(relative_to(path, root))} can't be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"{quote(relative_to(path, root))} is not UTF-8") from None
 
 
 # Read one package that a matrix or a requirements file asks for: a requirement, or the path of a wheel.
@@ -211,7 +218,7 @@ _ADDRESS_REFUSED = (
 def _from_source(what: str, source: str) -> str:
     return (
         f"{what}; images are made only from wheels: build one with"
-        f" `uvx pip wheel --no-deps --wheel-dir wheels {quote(source)}` and write its path"
+        f" `uvx pip wheel --no-deps --wheel-dir wheels {quote(without_user(source))}` and write its path"
     )
 
 
@@ -237,7 +244,7 @@ def _wheel(text: str, directory: Path, root: Path) -> LocalWheel:
         raise ValueError(
             f"is for {', '.join(platforms)}, but images are for Linux on x86_64 with glibc; build it for that"
         )
-    sha256, size = file_hash(path)
+    sha256, size = file_hash(path, root, MAX_WHEEL)
     return LocalWheel(relative_to(path, root), name, str(version), sha256, size)
 
 
@@ -246,25 +253,28 @@ def relative_to(path: Path, root: Path) -> str:
     return Path(os.path.relpath(path, root)).as_posix()
 
 
-def file_hash(path: Path) -> tuple[str, int]:
-    """Return the SHA-256 (hex) and the size of a file. Raises ValueError if it can't be read."""
+def file_hash(path: Path, root: Path, most: int = files.MAX_BYTES) -> tuple[str, int]:
+    """Return the SHA-256 (hex) and the size of a file below a directory. Raises ValueError."""
     try:
-        found = path.stat()
-        if not path.is_file():
-            raise ValueError("is not a file")
-        return _hash(path, found.st_mtime_ns, found.st_size), found.st_size
+        with files.open_file(path, most, inside=root) as stream:
+            found = os.fstat(stream.fileno())
+            return _hash(path, found.st_mtime_ns, found.st_size, stream), found.st_size
     except OSError as error:
         raise ValueError(f"can't be read: {error.strerror}") from None
 
 
-@functools.lru_cache(maxsize=256)
-def _hash(path: Path, modified_ns: int, size: int) -> str:
-    """Return the hash of a file. The other parameters make a changed file another one for the cache."""
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while part := stream.read(1024 * 1024):
+_hashes: dict[tuple[Path, int, int], str] = {}
+
+
+def _hash(path: Path, modified_ns: int, size: int, stream: IO[bytes]) -> str:
+    """Return the hash of an open file. The time and the size tell the cache that a file changed."""
+    key = (path, modified_ns, size)
+    if key not in _hashes:
+        digest = hashlib.sha256()
+        while part := stream.read(1 << 20):
             digest.update(part)
-    return digest.hexdigest()
+        _hashes[key] = digest.hexdigest()
+    return _hashes[key]
 
 
 # Read requirements from a pylock.toml (PEP 751), and from a uv project, which uv exports as one.
@@ -275,7 +285,11 @@ _PACKAGE = re.compile(r"^[ \t]*\[\[\s*packages\s*\]\]", re.MULTILINE)
 _SOURCES = {"vcs": "a repository", "directory": "a directory", "archive": "an archive"}
 #: Variables of markers that only an installer's options give a value.
 _CHOICES = re.compile(r"\b(?:extras|dependency_groups)\b")
-_TIMEOUT_S = 60.0
+#: Keys of a requirement in uv.lock that say where it comes from if not from an index.
+_PLACES = {"url", "git", "path", "directory", "editable", "virtual"}
+_TIMEOUT_S = 20.0
+#: Bytes of memory for uv.
+_MEMORY = 1 << 30
 
 
 def read_pylock(path: Path, root: Path) -> Collected:
@@ -283,26 +297,85 @@ def read_pylock(path: Path, root: Path) -> Collected:
 
     Raises ValueError, with file and line, for what can't be read or is not made of wheels.
     """
-    return _parse(read_text(path, root), path.name)
+    return _parse(_text(path, root), path.name)
 
 
-def read_project(directory: Path, group: str) -> Collected:
+def read_project(directory: Path, group: str, root: Path) -> Collected:
     """Read the dependencies of a uv project, and of one of its groups, from its uv.lock.
 
-    group: empty for no group. Raises ValueError if uv can't export them.
+    Nothing of the project runs: neither a build backend, nor a Python that it contains or names. So if its
+    dependencies are dynamic, nobody can tell whether the lock is up to date, and it counts as it is.
+
+    group: empty for no group. root: the directory of the matrix file. Raises ValueError if there is no lock,
+    if it is out of date, or if uv can't export it.
     """
-    command = [
-        find_uv_bin(), "export", "--project", directory, "--locked", "--offline", "--no-emit-project",
-        "--no-default-groups", "--format", "pylock.toml", "--no-header", "--quiet", "--no-python-downloads",
-        *(("--group", group) if group else ()),
-    ]  # fmt: skip
-    if not (directory / "pyproject.toml").is_file():
-        raise ValueError(f"{quote(directory.name or '.')} is not a project: it has no pyproject.toml")
-    result = processes.run(command, cwd=directory, timeout_s=_TIMEOUT_S)
+    project = _table(directory / "pyproject.toml", directory, root)
+    # The lock of a member of a workspace is in the directory of the workspace.
+    above = (directory, *directory.absolute().parents)
+    place = next((one for one in above if (one / "uv.lock").is_file()), directory)
+    _refuse_stale(project, _table(place / "uv.lock", directory, root), group)
+    with temporary_directory("export") as work:
+        # Only --frozen keeps uv from building an editable project, even with --no-build.
+        command = [
+            find_uv_bin(), "export", "--project", directory.absolute(), "--frozen", "--offline", "--no-build",
+            "--no-emit-project", "--no-default-groups", "--format", "pylock.toml", "--no-header", "--quiet",
+            "--no-python-downloads", "--python", sys.executable, *(("--group", group) if group else ()),
+        ]  # fmt: skip
+        environment = {"UV_NO_CONFIG": "1", "UV_PROJECT_ENVIRONMENT": str(work / "environment")}
+        result = processes.run(
+            command,
+            cwd=work,
+            env={**os.environ, **environment},
+            timeout_s=_TIMEOUT_S,
+            memory_bytes=_MEMORY,
+        )
     if not result.ok:
         said = " ".join(result.stderr_tail.removeprefix("error: ").split()) or "uv export failed"
-        raise ValueError(f"uv can't export the project: {said}")
+        raise ValueError(f"uv can't export the project: {said[:500]}")
     return _parse(result.stdout.decode(), "uv export")
+
+
+def _table(path: Path, directory: Path, root: Path) -> dict[str, Any]:
+    """Return a TOML file of a project. Raises ValueError with the reason."""
+    shown = directory.name or "."
+    if not os.path.lexists(path):
+        raise ValueError(f"{quote(shown)} is not a project with a lock: it has no {path.name}")
+    try:
+        return toml.loads(_text(path, root))
+    except toml.TOMLDecodeError:
+        raise ValueError(f"{quote(relative_to(path, root))} is not TOML") from None
+
+
+def _refuse_stale(document: dict[str, Any], lock: dict[str, Any], group: str) -> None:
+    """Raise ValueError if a project asks for other versions than its lock was made for."""
+    try:
+        project = document["project"]
+        name = canonicalize_name(project["name"])
+        own = next(one for one in lock["package"] if canonicalize_name(one["name"]) == name)
+        metadata = own.get("metadata", {})
+        groups = metadata.get("requires-dev", {})
+        pairs = [(document["dependency-groups"][group], groups.get(group, ()))] if group else []
+        if "dependencies" not in project.get("dynamic", ()):
+            extra = "extra =="
+            locked = [one for one in metadata.get("requires-dist", ()) if extra not in one.get("marker", "")]
+            pairs.append((project.get("dependencies", ()), locked))
+        for asked, locked in pairs:
+            known = {
+                (canonicalize_name(one["name"]), SpecifierSet(one.get("specifier", ""))) for one in locked
+            }
+            # A source in tool.uv.sources, such as a path, replaces the versions.
+            free = {canonicalize_name(one["name"]) for one in locked if _PLACES & one.keys()}
+            wanted = [Requirement(line) for line in asked if isinstance(line, str)]
+            names = {canonicalize_name(one.name) for one in wanted}
+            current = len(wanted) < len(asked) or names == {one for one, _ in known}
+            if not current or any(
+                (found := canonicalize_name(one.name)) not in free and (found, one.specifier) not in known
+                for one in wanted
+            ):
+                raise ValueError("the project's uv.lock is out of date; run `uv lock` in its directory")
+    except (KeyError, TypeError, AttributeError, StopIteration, InvalidRequirement, InvalidSpecifier):
+        of = f" with the group {quote(group)}" if group else ""
+        raise ValueError(f"pyproject.toml and uv.lock don't describe a project{of}") from None
 
 
 def _parse(text: str, where: str) -> Collected:

@@ -38,13 +38,15 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+import msgspec
+
 from ..problems import FAULT
 from ..versions import leading_numbers
 from .measurement import Outside, Source, Unread
 from .prediction import CHECKS_OF_XLA, Outcome
-from .record import REHEARSAL, Origin, Verdict
-from .report import COMPUTING_CHECKS, CheckOutcome, CheckResult, Computed, Host, Report
-from .spec import Variant
+from .record import REHEARSAL, Origin, Record, Verdict
+from .report import COMPUTING_CHECKS, CheckOutcome, CheckResult, Computed, Host, Report, ReportError
+from .spec import Variant, variant_of
 
 #: What must pass on a real GPU. The probe marks the same checks as required; a test compares the two.
 REQUIRED_CHECKS = (
@@ -201,6 +203,36 @@ def judge(
     if variant.has_cuda:
         return Judgement(Verdict.CERTIFIED, Reason.ALL_PASSED, gpus=case.gpus)
     return Judgement(Verdict.WORKS_ON_CPU, Reason.ALL_PASSED_ON_CPU)
+
+
+def as_judged(record: Record) -> Record:
+    """Return a record whose verdict its own report can give; otherwise, the verdict is only claimed.
+
+    A report of an older probe has fewer checks, so only those that it has are judged.
+    """
+    if record.verdict not in (Verdict.CERTIFIED, Verdict.WORKS_ON_CPU):
+        return record
+    try:
+        report = record.read_report()
+        found = None if report is None else judge(report, record.origin, variant=variant_of(record.image))
+    except (ReportError, ValueError) as error:
+        return claimed(record, f"its report can't be read: {error}")
+    if report is None or found is None:
+        return claimed(record, "it has no report")
+    of_report = [check.recorded() for check in report.checks] == record.checks
+    older = leading_numbers(report.probe.version)[:2] < leading_numbers(PROBE_VERSION)[:2]
+    unsaid = {Reason.HOST_NOT_READ, Reason.OTHER_PROBE, *([Reason.CHECKS_NOT_PASSED] if older else ())}
+    if of_report and (found.verdict is record.verdict or found.reason in unsaid):
+        return record
+    return claimed(record, found.sentence if of_report else "its checks are not those of its report")
+
+
+def claimed(record: Record, why: str) -> Record:
+    """Return a record whose verdict does not count, with the reason. It does not stand for a measurement."""
+    reason = f"claimed, but not proven: {why}"
+    return msgspec.structs.replace(
+        record, verdict=Verdict.UNPROVEN, reason=reason, origin=Origin.ELSEWHERE, key=""
+    )
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from io import BufferedReader
 from pathlib import Path
 
-from ..errors import InputError
+from ..errors import InputError, MissingError
 from ..model.record import Record
+from ..model.verdict import as_judged
 from . import jsonl
 from .jsonl import Limits
 from .store import Store
@@ -50,8 +51,16 @@ class Merged:
     refused: tuple[Refused, ...]
 
 
-def merge(directory: Path, store: Store, now: datetime, planned: Collection[str] = ()) -> Merged:
+def merge(
+    directory: Path,
+    store: Store,
+    now: datetime,
+    planned: Collection[str] = (),
+    believe: Callable[[Record], Record] = as_judged,
+) -> Merged:
     """Merge the artifacts in a directory into a store, each completely or not at all.
+
+    believe: returns a record as it counts here, see `certify.acceptance.believed`.
 
     planned: the planned cells; each job measures one of them, so the artifact `records-CELL` may have only
     records of this cell. Raises MissingError when the store can't be written.
@@ -61,7 +70,9 @@ def merge(directory: Path, store: Store, now: datetime, planned: Collection[str]
     refused: list[Refused] = []
     for path in sorted(directory.iterdir()):
         try:
-            records = list(_read(path, now, planned))
+            records = [believe(record) for record in _read(path, now, planned)]
+        except MissingError:
+            raise
         except InputError as error:
             refused.append(Refused(path.name, str(error)))
         except Exception as error:

@@ -52,7 +52,7 @@ _WORD = r"""(?:'[^'\n]{1,500}'|"[^"\n]{1,500}"|[^\s'"<]+)"""
 #: Parts of the names of variables and options that hold secrets.
 _SECRETS = (
     "token|secret|passw(?:or)?d|passphrase|credential|(?:shared[_-]?access"
-    "|access|account|api|auth|client|deploy|encryption|license|master|ngc|private|session|signing|ssh|storage|wandb"
+    "|access|account|api|auth|client|deploy|encryption|kaggle|license|master|ngc|private|session|signing|ssh|storage|wandb"
     "|webhook)[_-]?key"
 )
 #: Programs whose option -p is a password; for some of them only after `login`.
@@ -117,8 +117,8 @@ _PLACES = (
     (r"(?i)\b(?:set-)?cookie: ", r"[^\n]+", "<secret>"),
     # Names of secrets with their values. That a value follows is looked for first, because that is faster.
     (
-        rf"""(?i)(?<![\w-])(?=[\w-]+["']?\s{{0,40}}[=:])(?=[\w-]*(?:{_SECRETS}))"""
-        r"""[\w-]+["']?\s{0,40}[=:]\s{0,40}["']?""",
+        rf"""(?i)(?<![\w-])(?=[\w-]+["']?\]?\s{{0,40}}[=:])(?=[\w-]*(?:{_SECRETS}))"""
+        r"""[\w-]+["']?\]?\s{0,40}[=:]\s{0,40}["']?""",
         _VALUE,
         "<secret>",
     ),
@@ -134,6 +134,17 @@ _PLACES = (
     # .netrc and .npmrc.
     (r"(?i)\b(?:login|machine)[ \t]{1,40}\S{1,200}\s{1,40}password[ \t]{1,40}", r"[^\s<]\S*", "<secret>"),
     (r"(?<![\w-])_auth\s{0,8}=\s{0,8}", r"[^\s<]+", "<secret>"),
+    # The file of Docker's logins, tokens of conda's channels, settings of command lines.
+    (r"""(?i)["']auth["']\s{0,8}:\s{0,8}["']""", r"[A-Za-z0-9+/=_-]{8,}", "<secret>"),
+    (r"://[^\s/]{1,200}/t/", r"""[^\s/'"<>]{6,}(?=/)""", "<token>"),
+    (rf"(?i)\bset[ \t]{{1,8}}[\w.-]{{0,60}}(?:{_SECRETS})[\w.-]{{0,20}}[ \t]{{1,8}}", _WORD, "<secret>"),
+    # A password that is passed to the standard input of a program.
+    (
+        r"\b(?:echo|printf)[ \t](?:-\w{1,4}[ \t]|'%s(?:\\n)?'[ \t])?",
+        rf"{_WORD}(?=\s{{0,8}}\|[^\n|;&]{{0,120}}?\s(?:-[A-Za-z]{{0,4}}S|--(?:password-|passphrase-)?stdin)\b)",
+        "<secret>",
+    ),
+    (r"\bsudo\b[^\n|;&]{0,120}?<<<[ \t]{0,8}", _WORD, "<secret>"),
     # Options of commands.
     (rf"""(?<!\S)(?:-[uU](?=[\w.@'"])|(?:-[uU]|--(?:proxy-)?user)[= ]{{1,40}}){_USER}""", _WORD, "<secret>"),
     (rf"\b(?:{_P_IS_PASSWORD}){_UP_TO}-p[ \t]{{0,8}}(?!-)", _WORD, "<secret>"),
@@ -141,6 +152,13 @@ _PLACES = (
     (rf"\bldap[a-z]{{1,12}}{_UP_TO}-w[ \t]{{1,8}}", _WORD, "<secret>"),
     (rf"\b(?:bcp|sqlcmd|unzip|zip){_UP_TO}-P[ \t]{{0,8}}(?!-)", _WORD, "<secret>"),
     (r"\bwandb login (?:--\S{1,40} ){0,4}", r"[0-9a-f]{40}\b", "<secret>"),
+    # Whatever looks random after a word that names a secret: long, of letters and at least three digits. The
+    # names of variables in a model are separated by `_` and `/`.
+    (
+        r"""(?i)(?:key|token|secret|passw(?:or)?d|pwd|passcode|credentials?|login)["'\s=:,()\[\]]{1,12}""",
+        r"(?=(?:[^\s\d]{0,40}\d){3})(?=\d{0,40}[A-Za-z+])[A-Za-z0-9+]{20}[A-Za-z0-9+/_=-]*",
+        "<secret>",
+    ),
     # Signed addresses.
     (
         r"(?i)(?:[?&]|&amp;)(?:code|key|sig|signature|x-(?:amz|goog)-(?:credential|security-token|signature))=",

@@ -10,14 +10,16 @@ from __future__ import annotations
 import contextlib
 import errno
 import http.server
+import io
 import ipaddress
 import os
-import shutil
 import socket
 import socketserver
 import stat
 import threading
+import time
 import urllib.parse
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -35,8 +37,12 @@ from .events import Events
 EVENTS = "/events"
 #: Connections that listen to events, and all connections at once.
 _LISTENERS, _CONNECTIONS = 32, 128
-#: Seconds in which a client has to send its request, and in which it has to take what is sent to it.
+#: The connections of one client's address, so that one client can't take all of them.
+_OF_ONE_ADDRESS = 64
+#: Seconds in which a client has to send its whole request, and in which it has to take what is sent: this
+#: long, and longer for a file by its bytes per second.
 _PATIENCE_S = 30
+_SLOWEST = 20_000
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -63,7 +69,9 @@ class PageServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
         self.directory = -1
         self.events = events
         self.listeners = threading.BoundedSemaphore(_LISTENERS)
-        self._connections = threading.BoundedSemaphore(_CONNECTIONS)
+        #: The open connections by the address of the client.
+        self._connections: Counter[str] = Counter()
+        self._guard = threading.Lock()
         self._name = host.lower()
         self.address_family, address = _address(host, port)
         try:
@@ -106,7 +114,11 @@ class PageServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
         return name in ("localhost", self._name) or _is_address(name)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._connections.acquire(blocking=False):
+        address = str(client_address[0])
+        with self._guard:
+            full = self._connections.total() >= _CONNECTIONS or self._connections[address] >= _OF_ONE_ADDRESS
+            self._connections[address] += not full
+        if full:
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
@@ -115,7 +127,10 @@ class PageServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._connections.release()
+            with self._guard:
+                self._connections[str(client_address[0])] -= 1
+                # Forget the addresses that are gone.
+                self._connections += Counter()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing about clients that went away."""
@@ -126,6 +141,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     server_version = "validator"
     sys_version = ""
     timeout = _PATIENCE_S
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile = io.BufferedReader(_InTime(self.connection, time.monotonic() + _PATIENCE_S))
 
     def do_GET(self) -> None:
         if not self.server.accepts(self.headers.get("Host")):
@@ -162,7 +181,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 HTTPStatus.OK, **{"Content-Type": found.kind, "Content-Length": size, "ETag": found.tag}
             )
             if self.command == "GET":
-                shutil.copyfileobj(found.stream, self.wfile)
+                ends = time.monotonic() + _PATIENCE_S + found.size / _SLOWEST
+                while part := found.stream.read(1 << 16):
+                    self.connection.settimeout(max(ends - time.monotonic(), 0.001))
+                    self.wfile.write(part)
 
     def _send_events(self) -> None:
         if not self.server.listeners.acquire(blocking=False):
@@ -197,6 +219,23 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Log nothing: a page asks for hundreds of files."""
+
+
+class _InTime(io.RawIOBase):
+    """Read a socket until a time. The socket's own limit would begin again with every byte."""
+
+    def __init__(self, connection: socket.socket, ends: float) -> None:
+        self._connection, self._ends = connection, ends
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._connection.settimeout(max(self._ends - time.monotonic(), 0.001))
+        try:
+            return self._connection.recv_into(buffer)
+        finally:
+            self._connection.settimeout(_PATIENCE_S)
 
 
 def _address(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:

@@ -12,10 +12,9 @@ import yaml
 
 from .._vendor.packaging.requirements import Requirement
 from .._vendor.packaging.utils import canonicalize_name
-from .._vendor.packaging.version import Version
 from ..compat import facts
 from ..errors import MissingError
-from ..versions import major_minor
+from ..versions import Version, major_minor
 
 # Change rows in the text of a file of facts, and nothing else in it.
 #

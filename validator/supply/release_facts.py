@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
-from .._vendor.packaging.version import Version
 from ..compat import freshness, inspect, releases
 from ..compat.inspect import build
 from ..compat.inspect.build import inspect_tensorflow, write
@@ -26,6 +25,7 @@ from ..locks.index import IndexFile, PackageIndex, sha256_of
 from ..system.files import cache_directory, full_disk_named, write_atomically
 from ..system.package_sources import PackageSources
 from ..system.runs import temporary_directory
+from ..versions import Version
 from . import new_rows
 from .checkout import Copy, copied, refuse_installed, run_module
 from .new_rows import Table

@@ -1,4 +1,4 @@
-"""Atomic writes, detection of a full disk, and the places where this tool keeps files."""
+"""The one reader of files that people name, atomic writes, and the places where this tool keeps files."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from ..errors import InputError, MissingError
 
@@ -22,6 +23,71 @@ NO_SPACE_TEXT = (
     "Disk quota exceeded",
     "database or disk is full",
 )
+
+
+#: Bytes of a file that people write by hand: a lock, a list of requirements, a trust file, a notebook.
+MAX_BYTES = 16 << 20
+
+
+def read_file(path: Path, most: int = MAX_BYTES, *, inside: Path | None = None) -> bytes:
+    """Return the content of a file that a person, or a file of a person, names.
+
+    It must be a regular file of at most `most` bytes. So a device, a pipe that nobody writes to or a file
+    without an end neither blocks the program nor fills the memory. `/dev/stdin` and `/dev/fd/63` (as
+    `<(command)` gives it) are read as well, within the same limit.
+
+    inside: the directory that has to contain the file, with all symbolic links followed; for names that come
+        from a file, such as a matrix.
+
+    Raises OSError with the path and the reason, whatever is wrong.
+    """
+    with open_file(path, most, inside=inside) as stream:
+        content = stream.read(most + 1)
+        if content is None:
+            # Some files of the kernel have nothing to read yet.
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), str(path))
+        if len(content) > most:
+            raise OSError(errno.EFBIG, f"it is larger than {most:,} bytes", str(path))
+        return content
+
+
+def open_file(path: Path, most: int, *, inside: Path | None = None) -> IO[bytes]:
+    """Open a file that `read_file` could read, for one that is too large for the memory."""
+    name = str(path)
+    flags = os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC
+    if inside is not None and not is_inside(path, inside):
+        raise OSError(errno.EPERM, f"it is outside of {inside.absolute()}", name)
+    try:
+        if name == "/dev/stdin" or path.parent in _STREAMS[1:]:
+            return open(os.open(name, flags), "rb")
+        handle = os.open(name, flags | os.O_NONBLOCK)
+    except ValueError:
+        raise OSError(errno.EINVAL, "its name contains NUL", name) from None
+    found = os.fstat(handle)
+    if stat.S_ISREG(found.st_mode) and found.st_size <= most:
+        return open(handle, "rb")
+    os.close(handle)
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+    if stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EFBIG, f"it is larger than {most:,} bytes", name)
+    raise OSError(errno.EINVAL, "it is not a regular file", name)
+
+
+def read_text(path: Path, most: int = MAX_BYTES, *, inside: Path | None = None) -> str:
+    """Return the text of a file as `read_file` does, without a byte order mark. Raises OSError."""
+    try:
+        return read_file(path, most, inside=inside).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise OSError(errno.EILSEQ, "it is not UTF-8", str(path)) from None
+
+
+def is_inside(path: Path, directory: Path) -> bool:
+    """Return True if a path, with all symbolic links followed, leads to something in a directory."""
+    try:
+        return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(directory))
+    except ValueError:
+        return False
 
 
 def write_atomically(path: Path, content: bytes) -> None:

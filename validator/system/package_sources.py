@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from . import toml
-from .files import home_directory
+from .files import home_directory, read_text
 
 _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
 _ADDRESS = re.compile(r"(https?://)[^\s/`'\")]+")
@@ -148,8 +148,8 @@ def _uv_configuration(files: tuple[Path, ...]) -> _Indexes:
     extra: list[str] = []
     for path in files:
         try:
-            found = msgspec.convert(toml.loads(path.read_text(encoding="utf-8")), _UvFile)
-        except (OSError, UnicodeDecodeError, toml.TOMLDecodeError, msgspec.ValidationError):
+            found = msgspec.convert(toml.loads(read_text(path)), _UvFile)
+        except (OSError, toml.TOMLDecodeError, msgspec.ValidationError):
             # uv itself rejects such a file, with a better message than ours would be.
             continue
         for table in (found, found.pip):
@@ -187,8 +187,8 @@ def _pip_configuration(environment: Mapping[str, str], files: tuple[Path, ...]) 
     for path in files:
         parser = configparser.RawConfigParser()
         try:
-            parser.read(path, encoding="utf-8")
-        except (configparser.Error, UnicodeDecodeError, OSError):
+            parser.read_string(read_text(path), str(path))
+        except (configparser.Error, OSError):
             # pip itself rejects such a file, with a better message than ours would be.
             continue
         for section in ("global", "install"):

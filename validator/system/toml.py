@@ -3,10 +3,31 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 if sys.version_info >= (3, 11):
-    from tomllib import TOMLDecodeError, loads
+    from tomllib import TOMLDecodeError
+    from tomllib import loads as _loads
 else:
-    from tomli import TOMLDecodeError, loads
+    from tomli import TOMLDecodeError
+    from tomli import loads as _loads
 
 __all__ = ["TOMLDecodeError", "loads"]
+
+
+class _WithoutEnd(TOMLDecodeError):
+    def __init__(self, message: str) -> None:
+        # Newer Pythons want the position too, which is not known.
+        ValueError.__init__(self, message)
+
+
+def loads(text: str) -> dict[str, Any]:
+    """Return a document. Raises TOMLDecodeError, also for a number or a nesting without an end."""
+    try:
+        return _loads(text)
+    except TOMLDecodeError:
+        raise
+    except RecursionError:
+        raise _WithoutEnd("it nests too deep") from None
+    except ValueError:
+        raise _WithoutEnd("it has a number that is too long") from None

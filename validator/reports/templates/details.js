@@ -109,7 +109,7 @@ function facts(pairs) {
     ...pairs.filter(([, value]) => value).flatMap(([term, value]) => [element("dt", {}, term), element("dd", {}, value)]));
 }
 
-const working = (cell) => ["certified", "works-on-cpu"].includes(cell[MEASURED]);
+const working = (cell) => ['certified', "works-on-cpu"].includes(cell[MEASURED]);
 const failed = (cell) => ["failed", "broken"].includes(cell[MEASURED]);
 const failing = (cell) => failed(cell) || (!working(cell) && cell[PREDICTED] === "fails");
 const limited = (cell) => !failed(cell) && !working(cell) && cell[PREDICTED] === "eager-only";

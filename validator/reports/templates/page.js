@@ -1,5 +1,5 @@
 const AXES = ["tensorflow", "python", "cuda", "cudnn", "driver", "gpu"];
-const WORST = ["broken", "failed", "fails", "eager-only", "unknown", "unproven", "works", "works-on-cpu", "certified"];
+const WORST = ["broken", "failed", "fails", "eager-only", "unknown", "unproven", "works", "works-on-cpu", 'certified'];
 const [IMAGE, HOST, PREDICTED, MEASURED, AGREES, DETAIL, REASONS, NEAREST, LIMITS] = [0, 1, 2, 3, 4, 5, 6, 7, 8];
 const byId = (id) => document.getElementById(id);
 const table = byId("grid"), filters = byId("filters"), dialog = byId("detail"), body = byId("detail-body");
