@@ -27,7 +27,7 @@ USER = """
 import sys
 from pathlib import Path
 from validator.assemble.wheels import Wheelhouse
-from validator.model.spec import Wheel
+from validator.model.lock import Wheel
 from validator.system.package_sources import PackageSources
 index, directory, name, sha256, filename, size = sys.argv[1:]
 house = Wheelhouse(PackageSources(index_url=index), Path(directory))

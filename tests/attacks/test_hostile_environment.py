@@ -317,7 +317,7 @@ DOWNLOAD = """
 import sys
 from pathlib import Path
 from validator.assemble.wheels import Wheelhouse
-from validator.model.spec import Wheel
+from validator.model.lock import Wheel
 from validator.system import runs
 from validator.system.package_sources import PackageSources
 runs.current()

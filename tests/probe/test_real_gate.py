@@ -108,7 +108,7 @@ def test_each_fault_is_found_and_each_check_that_compares_finds_one() -> None:
         if "comparison.tolerance(" in used_by(check.run.__name__, check.run.__module__)
     }
     assert comparing == CHECKS | LONG
-    assert {check for checks in list(once_if_slow().values())[1:] for check in checks} == CHECKS
+    assert {check for asked in list(once_if_slow().values())[1:] for check in asked} == CHECKS
 
 
 @pytest.mark.engine

@@ -660,7 +660,8 @@ def _conditions(chosen: Installation, host: Host) -> tuple[str, ...]:
     release, needs = chosen.release, []
 
     def works(machine: Host) -> bool:
-        return _works(machine, release, chosen.python, chosen.library_path, chosen.eager_only) is not None
+        found = _works(machine, release, chosen.python, chosen.library_path, chosen.eager_only)
+        return found is not None and found.besides == chosen.besides
 
     if not host.names_driver and host.system != MACOS:
         branches = (branch.number for branch in drivers.branches())
