@@ -66,6 +66,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS.keys())
+@pytest.mark.slow
 def test_no_file_blocks_a_command_or_fills_the_memory(strange: Path, command: tuple[str, ...]) -> None:
     done = ended(*(word.replace("{}", str(strange)) for word in command))
     assert done.returncode in (1, 2, 3)
@@ -75,6 +76,7 @@ def test_no_file_blocks_a_command_or_fills_the_memory(strange: Path, command: tu
 @pytest.mark.parametrize(
     "name", ["requirements.txt", "uv.lock", "Dockerfile", "environment.yml", "Pipfile.lock"]
 )
+@pytest.mark.slow
 def test_no_file_of_a_project_blocks_lint(strange: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / "project").mkdir()
     path = tmp_path / "project" / name

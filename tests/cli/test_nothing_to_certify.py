@@ -4,25 +4,43 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from validator import cli
 from validator.model.record import Origin, Record, Verdict
+from validator.model.report import report_of
 from validator.records.store import Store
 
-from ..records.values import record
+from ..records.values import H100, document, record
 
 DIGEST = "sha256:" + "d" * 64
+
+
+def proven(made: Record, *gpus: dict[str, str]) -> Record:
+    """Return a record with a report that gives its verdict."""
+    written = document(list(gpus), "GPU" if gpus else "CPU")
+    checks = [check.recorded() for check in report_of(written).checks]
+    return msgspec.structs.replace(made, report=written, checks=checks)
+
+
 RECORDS = (
     record(1, cell="a@no-gpu", verdict=Verdict.UNPROVEN, reason="no GPU", image_digest=DIGEST),
-    record(2, cell="b@no-gpu", verdict=Verdict.WORKS_ON_CPU, reason="all passed", image_digest=DIGEST),
+    proven(record(2, cell="b@no-gpu", verdict=Verdict.WORKS_ON_CPU, reason="passed", image_digest=DIGEST)),
     record(3, cell="c@no-gpu", verdict=Verdict.BROKEN, reason="no wheel", image_digest=None),
-    record(4, cell="d@r580-h100", verdict=Verdict.CERTIFIED, engine="venv", image_digest=None),
+    proven(
+        record(
+            4, cell="d@r580-h100", image="tf2.21.0-cuda12.5-cudnn9.3-py312", verdict=Verdict.CERTIFIED,
+            engine="venv", image_digest=None,
+        ),
+        H100,
+    ),
     record(
         5, cell="e@no-gpu", verdict=Verdict.FAILED, host_class="no-gpu", image_digest=DIGEST,
         reason="REHEARSAL: driver", origin=Origin.REHEARSAL,
     ),
     record(6, cell="f@no-gpu", verdict=Verdict.FAILED, host_class="no-gpu", image_digest=DIGEST),
+    record(7, cell="g@r580-h100", verdict=Verdict.CERTIFIED, image_digest=DIGEST, report=None),
 )  # fmt: skip
 WHY = (
     "1 unproven: no GPU (a@no-gpu)",
@@ -31,6 +49,8 @@ WHY = (
     "1 certified: measured without an image (engine venv) (d@r580-h100)",
     "1 failed: REHEARSAL: driver (e@no-gpu)",
     "1 failed: it failed on a machine without a GPU (f@no-gpu)",
+    # Anybody could have typed it.
+    "1 unproven: claimed, but not proven: it has no report (g@r580-h100)",
 )
 
 
