@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from validator import cli
 from validator.model.record import Origin, Record, Verdict
-from validator.model.report import report_of
 from validator.records.store import Store
 
-from ..records.values import H100, document, record
+from ..records.values import H100, proven, record
 
 DIGEST = "sha256:" + "d" * 64
-
-
-def proven(made: Record, *gpus: dict[str, str]) -> Record:
-    """Return a record with a report that gives its verdict."""
-    written = document(list(gpus), "GPU" if gpus else "CPU")
-    checks = [check.recorded() for check in report_of(written).checks]
-    return msgspec.structs.replace(made, report=written, checks=checks)
 
 
 RECORDS = (

@@ -20,6 +20,7 @@ from validator.records import jsonl
 from validator.records.artifacts import Refused
 
 from ..loop import tiers
+from ..records.values import proven
 from ..reports.test_regressions import decline
 from .gh import State
 from .night import check_out, outside
@@ -366,7 +367,7 @@ def test_a_runner_that_sends_nonsense_spoils_only_its_own_records(workspace: Wor
 
 
 def test_an_old_record_from_the_future_does_not_stop_the_night(workspace: Workspace) -> None:
-    odd = cell(Verdict.CERTIFIED, -400)
+    odd = cell(Verdict.WORKS_ON_CPU, -400)
     workspace.records("history/records.jsonl", odd, cell(Verdict.FAILED, 1))
     workspace.planned(*CELLS)
     done = workspace.run("merge")
@@ -419,8 +420,11 @@ def days_ago(days: int) -> str:
 
 
 def cell(verdict: Verdict, days: int, **values: Any) -> Record:
-    """Return a fixture: a value in a file of only this test, without a signature."""
-    return decline("tf1@r580-h100", verdict=verdict, finished=days_ago(days), **values).newest
+    """Return a record of a night. `works-on-cpu` has a report that gives it."""
+    made = decline(
+        "tf1@r580-h100", verdict=verdict, image="tf1-cpu-py312", finished=days_ago(days), **values
+    ).newest
+    return proven(made) if verdict is Verdict.WORKS_ON_CPU else made
 
 
 def told(workspace: Workspace, *records: Record, refused: Sequence[Refused] = ()) -> State:
@@ -433,7 +437,7 @@ def told(workspace: Workspace, *records: Record, refused: Sequence[Refused] = ()
 
 
 def test_one_issue_is_opened_kept_up_to_date_and_closed(workspace: Workspace) -> None:
-    good, bad = cell(Verdict.CERTIFIED, 3), cell(Verdict.FAILED, 2, reason="cudnn_load: first")
+    good, bad = cell(Verdict.WORKS_ON_CPU, 3), cell(Verdict.FAILED, 2, reason="cudnn_load: first")
     assert told(workspace, good).issues == []
 
     [issue] = told(workspace, good, bad).issues
@@ -446,10 +450,10 @@ def test_one_issue_is_opened_kept_up_to_date_and_closed(workspace: Workspace) ->
     [issue] = told(workspace, good, bad, worse).issues
     assert "cudnn_load: second" in issue["body"]
 
-    [issue] = told(workspace, good, bad, worse, cell(Verdict.CERTIFIED, 0)).issues
+    [issue] = told(workspace, good, bad, worse, cell(Verdict.WORKS_ON_CPU, 0)).issues
     assert (issue["state"], len(issue["comments"])) == ("closed", 1)
 
-    told(workspace, good, bad, worse, cell(Verdict.CERTIFIED, 0))
+    told(workspace, good, bad, worse, cell(Verdict.WORKS_ON_CPU, 0))
     assert [len(issue["comments"]) for issue in workspace.state.issues] == [1], "closed once"
 
     told(workspace, good, bad)
@@ -457,7 +461,7 @@ def test_one_issue_is_opened_kept_up_to_date_and_closed(workspace: Workspace) ->
 
 
 def test_refused_artifacts_are_counted_in_the_issue(workspace: Workspace) -> None:
-    good, bad = cell(Verdict.CERTIFIED, 3), cell(Verdict.FAILED, 2)
+    good, bad = cell(Verdict.WORKS_ON_CPU, 3), cell(Verdict.FAILED, 2)
     refused = [Refused("records-a", "a:1: it was altered"), Refused("x`@team\n## y", "::error::<b>")]
     [issue] = told(workspace, good, refused=refused).issues
     assert issue["state"] == "open" and issue["body"].startswith("No cell is worse than before.")
@@ -476,7 +480,7 @@ def test_the_oldest_of_several_open_issues_is_kept(workspace: Workspace) -> None
         workspace.state.issues.append(
             {"number": number, "labels": [LABEL], "body": "", "state": "open", "comments": []}
         )
-    first, second = told(workspace, cell(Verdict.CERTIFIED, 3), cell(Verdict.FAILED, 2)).issues
+    first, second = told(workspace, cell(Verdict.WORKS_ON_CPU, 3), cell(Verdict.FAILED, 2)).issues
     assert first["body"] and not second["body"]
 
 
@@ -484,7 +488,9 @@ def test_the_shell_runs_nothing_from_a_record_and_other_issues_are_not_changed(w
     mine = {"number": 1, "labels": ["bug"], "body": "mine", "state": "open", "comments": []}
     workspace.state.issues.append(dict(mine))
     reason = "$(touch owned) `touch owned` ; touch owned --title x\n@team"
-    other, issue = told(workspace, cell(Verdict.CERTIFIED, 3), cell(Verdict.FAILED, 2, reason=reason)).issues
+    other, issue = told(
+        workspace, cell(Verdict.WORKS_ON_CPU, 3), cell(Verdict.FAILED, 2, reason=reason)
+    ).issues
     assert other == mine
     assert not list(workspace.directory.rglob("owned"))
     assert "$(touch owned)" in issue["body"]
@@ -493,5 +499,5 @@ def test_the_shell_runs_nothing_from_a_record_and_other_issues_are_not_changed(w
 
 
 def test_without_github_the_step_fails(workspace: Workspace) -> None:
-    workspace.records("records.jsonl", cell(Verdict.CERTIFIED, 3), cell(Verdict.FAILED, 2))
+    workspace.records("records.jsonl", cell(Verdict.WORKS_ON_CPU, 3), cell(Verdict.FAILED, 2))
     assert workspace.run("issue", GH_TOKEN="").returncode != 0
