@@ -73,7 +73,7 @@ def test_what_is_not_known_is_named(requirements: Path, capsys: pytest.CaptureFi
         # pip takes the newest release of a range, whether it works or not.
         (["tensorflow[and-cuda]>=2.16,<2.19"], "h100:535.183.01", "2.18.1", "fails"),
         (["tensorflow[and-cuda]>=2.16,<2.17"], "h100:535.183.01", "2.16.2", "works"),
-        # Of the extra's libraries too.
+        # The same holds for the extra's libraries.
         (["tensorflow[and-cuda]==2.20.0"], "a100:580", "2.20.0", "works"),
         (["tensorflow[and-cuda]==2.20.0"], "v100:580", "2.20.0", "fails"),
         (["tensorflow[and-cuda]==2.20.0", "nvidia-cudnn-cu12<9.11"], "v100:580", "2.20.0", "works"),

@@ -135,6 +135,6 @@ def test_blackwell_works_nowhere_up_to_2_22_0rc0(release: Release) -> None:
         for branch in BRANCHES:
             prediction = predict(Cell(image, HostClass("host", DriverRelease(branch), capability)))
             assert prediction.outcome is not Outcome.WORKS
-            # Of releases whose XLA has no target for Blackwell, it is not known what they do with older PTX.
+            # It is not known what releases whose XLA has no target for Blackwell do with older PTX.
             known = Version("2.16") <= Version(release.version) and not release.prerelease
             assert prediction.outcome is Outcome.FAILS or not known

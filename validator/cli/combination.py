@@ -31,7 +31,7 @@ T = TypeVar("T")
 #: Packages that require a cuDNN of their own.
 _WITH_CUDNN = ("torch", "jax-cuda12-plugin")
 _CUDNN = "nvidia-cudnn"
-#: A CUDA version, which can't be a driver: their numbers begin at 100.
+#: A CUDA version, not a driver: the numbers of drivers begin at 100.
 _SHOWN_CUDA = re.compile(r"\d{1,2}\.\d{1,2}")
 
 

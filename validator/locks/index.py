@@ -131,7 +131,7 @@ class PackageIndex:
                 self._indexes.append(http.joined("", address))
             except (ValueError, HttpFailure):
                 raise MissingError(
-                    "the configured address of a package index is not an address of HTTP", hint=_HINT
+                    "the configured address of a package index is not an HTTP address", hint=_HINT
                 ) from None
             if login is not None:
                 self._logins[http.origin(address)] = login

@@ -313,7 +313,7 @@ class Session:
         scopes = [f"repository:{repository.path}:{'pull,push' if push else 'pull'}"]
         scopes += [f"repository:{other.path}:pull" for other in also]
         self._authorization = Authorization(self.host, scopes, self._ask, plain_http=plain)
-        # As other clients do, nothing on this machine is reached through a proxy.
+        # Like other clients, use no proxy for this machine.
         self._http = http.Http(http.ca_bundle(), use_proxies=not repository.is_loopback)
 
     def document(

@@ -180,7 +180,7 @@ def small_body(answer: requests.Response) -> bytes:
 
 
 def failure_of(answer: requests.Response) -> HttpFailure:
-    """Return the failure that an answer of an unexpected status is, and end the answer."""
+    """Return the failure for an answer with an unexpected status, and end it."""
     return HttpFailure(
         Kind.STATUS,
         f"it answers with the status {answer.status_code}",
