@@ -177,3 +177,41 @@ def test_numbers() -> None:
     assert leading_numbers("2.18.0rc1") == (2, 18, 0)
     assert leading_numbers("v2.4.1-0-g85c8b2a817f") == (2, 4, 1)
     assert leading_numbers("unknown") == ()
+
+
+@pytest.mark.parametrize(
+    ("runtime", "compiled", "build"),
+    [
+        ("6021", "5105", "old"),
+        ("5103", "4007", "old"),
+        ("7301", "7003", "old"),
+        ("9.3.0", "8.9.4", "recent"),
+        ("9.10.1", "9.3.0", "recent"),
+        ("90300", "8904", "recent"),
+        ("8, 9, 2", "8, 5, 0", "recent"),
+        ("7003", "7301", None),
+        ("8.9.6", "9.3.0", None),
+        ("8904", "90300", None),
+        ("9.1.0", "9.1.0", None),
+    ],
+)
+def test_a_rejected_cudnn_may_be_newer(runtime: str, compiled: str, build: str | None) -> None:
+    found = seen(("cudnn_version_mismatch", {"runtime": runtime, "compiled": compiled}))
+    assert found.value("cudnn_newer_than_built", "build") == build
+
+
+def test_a_mismatch_without_versions_has_no_direction() -> None:
+    assert not seen(("cudnn_version_mismatch", {})).has("cudnn_newer_than_built")
+
+
+@pytest.mark.parametrize(
+    ("release", "cuda", "built"),
+    [("2.0", "11", "10.0"), ("2.2", "11", "10.1"), ("2.16.1", "11", "12.3"), ("2.10.0", "11", None)],
+)
+def test_a_cuda_without_its_minor_version_is_judged(release: str, cuda: str, built: str | None) -> None:
+    found = seen(tensorflow(release), ("cuda", {"version": cuda}))
+    assert found.value("cuda_of_another_major", "built_with") == built
+
+
+def test_whole_versions_are_left_to_compat() -> None:
+    assert not seen(tensorflow("2.2"), ("cuda", {"version": "11.2"})).has("cuda_of_another_major")

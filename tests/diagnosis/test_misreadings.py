@@ -369,3 +369,37 @@ def test_the_advice_in_an_error_does_not_ask_for_an_allocator() -> None:
     used = "Internal error when I use TF_GPU_ALLOCATOR=cuda_malloc_async"
     assert first_cause(f"TensorFlow version: 2.5.0\n{used}") == "allocator_wrong"
     assert first_cause(f"TensorFlow version: 2.15.0\n{used}") is None
+
+
+@pytest.mark.parametrize(
+    ("line", "field", "value"),
+    [
+        ("tensorflow-gpu==1.14.0下默认使用cpu进行训练", "tensorflow", "1.14.0"),
+        ("环境\uff1atensorflow-gpu==2.2.0\uff0c很慢", "tensorflow", "2.2.0"),
+        ("I installed tensorflow-gpu==2.5.0 instead of tensorflow.", "tensorflow", "2.5.0"),
+        ("Which cuDNN fits TF 2.4?", "tensorflow", "2.4"),
+        ("TF2.0/2.2 on a laptop", "tensorflow", "2.0"),
+        ("It says that foo needs tensorflow==2.5.0 to run.", "tensorflow", None),
+        ("环境cuda10.0\uff0ccudnn7.4.1", "cuda", "10.0"),
+        ("CUDA/cuDNN version: 11", "cuda", None),
+        ("我的显卡是1080Ti\uff0c训练很慢", "gpu", "1080Ti"),
+        ("GPU model and memory: NVIDIA Geforce 970", "gpu", "Geforce 970"),
+        ("It took 1080 seconds.", "gpu", None),
+    ],
+)
+def test_versions_and_gpus_are_read_where_people_write_them(line: str, field: str, value: str | None) -> None:
+    assert getattr(known(line), field) == value
+
+
+@pytest.mark.parametrize(
+    ("line", "version"),
+    [
+        ("- **CUDA/cuDNN version**: 11", "11"),
+        ("CUDA/cuDNN version: 11 / 8.0", "11"),
+        ("CUDA version: 12 (nvidia-smi)", None),
+        ("CUDA/cuDNN version: 10 / 7.6", None),
+    ],
+)
+def test_a_form_may_name_only_the_major_version(line: str, version: str | None) -> None:
+    """A driver's CUDA is no toolkit. Before 11, the minor version decides which libraries fit."""
+    assert seen(f"Hello\n{line}\n").value("cuda", "version") == version

@@ -181,9 +181,10 @@ def cuda_of_the_machine(observations: Observations) -> None:
     toolkit = next((one for one in toolkits if one is not None), None)
     if toolkit is None or observations.has("driver_cuda") or observations.has("driver"):
         return
-    version = toolkit.values["version"]
+    version = leading_numbers(toolkit.values["version"])[:2]
     for one in stated:
-        if one not in toolkits and leading_numbers(one.values["version"])[:2] < leading_numbers(version)[:2]:
+        older = leading_numbers(one.values["version"])[:2]
+        if one not in toolkits and older < version[: len(older)]:
             observations.conclude("driver_cuda", one.values, one)
             observations.prefer(toolkit if toolkit.kind == "cuda" else one)
             return
@@ -260,6 +261,42 @@ def toolkit_of_another_version(observations: Observations) -> None:
                 "asked": requested,
             }
             observations.conclude("toolkit_of_another_version", values, missing, toolkit)
+
+
+def cuda_of_another_major(observations: Observations) -> None:
+    """Add a CUDA that is stated without a minor version (`11`), if the release was built with another one.
+
+    `compat` judges whole versions.
+    """
+    used, stated = release(observations), observations.first("cuda")
+    build = release_of_any_age(used[0]) if used else None
+    if used is None or build is None or stated is None:
+        return
+    present = leading_numbers(stated.values["version"])
+    if len(present) == 1 and present[0] != leading_numbers(build.cuda)[0]:
+        values = {"tensorflow": used[0], "built_with": build.cuda, "found": stated.values["version"]}
+        observations.conclude("cuda_of_another_major", values, stated, used[1])
+
+
+def cudnn_newer_than_built(observations: Observations) -> None:
+    """Add a cuDNN that is rejected although it is newer than the one of the build.
+
+    A build is old if it is from before cuDNN 8, when no wheel could bring its libraries.
+    """
+    for mismatch in observations.of("cudnn_version_mismatch"):
+        loaded, built = (_cudnn_numbers(mismatch.values.get(name, "")) for name in ("runtime", "compiled"))
+        if built and loaded > built:
+            values = {**mismatch.values, "build": "old" if built[0] < 8 else "recent"}
+            observations.conclude("cudnn_newer_than_built", values, mismatch)
+
+
+def _cudnn_numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers of `9.1.0`, `8, 9, 2` or of one number: 5103, and five or more digits from 9 on."""
+    numbers = leading_numbers(version.replace(", ", "."))
+    if len(numbers) != 1:
+        return numbers
+    unit = 1000 if numbers[0] < 10_000 else 10_000
+    return numbers[0] // unit, numbers[0] % unit // 100, numbers[0] % 100
 
 
 def age(observations: Observations) -> None:
@@ -462,6 +499,8 @@ RULES = (
     no_reason_given,
     systems,
     toolkit_of_another_version,
+    cuda_of_another_major,
+    cudnn_newer_than_built,
     age,
     official_image,
     shadowing_file,

@@ -53,9 +53,11 @@ def read_software(observations: Observations) -> Software:
 
 
 def _cuda(observations: Observations) -> str | None:
-    """Return the version of CUDA. A form asks for both, and some people write only cuDNN's version there."""
+    """Return the major and minor version of CUDA. A form asks for both, and some people write only cuDNN's
+    version there, or only CUDA's major version, which `conclusions` judges."""
     cuda = observations.value("cuda", "version")
-    return None if cuda == observations.value("cudnn", "version") else cuda
+    is_whole = len(leading_numbers(cuda or "")) > 1
+    return cuda if is_whole and cuda != observations.value("cudnn", "version") else None
 
 
 def _packages(observations: Observations) -> dict[str, str]:
