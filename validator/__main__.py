@@ -43,6 +43,7 @@ NEEDED = (
     "rich",
     "sqlalchemy",
     "psycopg",
+    "urllib3",
     "packageurl",
     "pynvml",
     "uv",

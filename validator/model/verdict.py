@@ -222,7 +222,7 @@ def as_judged(record: Record) -> Record:
     of_report = [check.recorded() for check in report.checks] == record.checks
     older = leading_numbers(report.probe.version)[:2] < leading_numbers(PROBE_VERSION)[:2]
     unsaid = {Reason.HOST_NOT_READ, Reason.OTHER_PROBE, *([Reason.CHECKS_NOT_PASSED] if older else ())}
-    if of_report and (found.verdict is record.verdict or found.reason in unsaid):
+    if of_report and (found.verdict is record.verdict or any(found.reason is one for one in unsaid)):
         return record
     return claimed(record, found.sentence if of_report else "its checks are not those of its report")
 
