@@ -598,7 +598,7 @@ def test_an_odd_page_is_an_error(server: Server, kind: str, body: bytes) -> None
 
 @pytest.mark.parametrize("address", ["http://[::1", "http://x:99999/", "http://x y/", "http:///simple"])
 def test_an_odd_address_of_an_index_is_an_error_that_hides_it(address: str) -> None:
-    with pytest.raises(MissingError, match="is not an address of HTTP"):
+    with pytest.raises(MissingError, match="is not an HTTP address"):
         PackageIndex(PackageSources(index_url=address)).wheels("ours")
 
 

@@ -216,7 +216,7 @@ def ca_bundle() -> Path | None:
 def joined(base: str, reference: str) -> str:
     """Return the address that a reference in an answer stands for. base: the address of the answer.
 
-    Raises HttpFailure for what is not an address of HTTP without a user name. The message does not quote it,
+    Raises HttpFailure for what is not an HTTP address without a user name. The message does not quote it,
     because addresses may contain credentials.
     """
     if len(reference) > _LONGEST_ADDRESS:
