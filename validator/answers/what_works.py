@@ -35,13 +35,13 @@ from ..versions import CudaVersion, DriverRelease, Version
 from .browser import rejecting
 from .ways import (
     BOTH,
-    INSTALL,
     PROVEN,
     REFUTED,
     Measured,
     Option,
     Way,
     image_ways,
+    install,
     joined,
     of_image,
     of_pip,
@@ -305,7 +305,7 @@ def _candidate(ways: Sequence[Way], host: Host, python: str | None) -> Iterator[
     too = " with XLA too" if lacking == [XLA] else ""
     yield (
         f"The release candidate {suggested.release.version}, which is not a stable release, should work{too}:"
-        f" `{INSTALL.format(suggested.requirement)}`."
+        f" `{install(suggested)}`."
     )
     for reason in cautions(suggested.prediction):
         if reason.mode in lacking:
