@@ -244,8 +244,7 @@ def _range(text: str) -> Range:
     return Range.parse(text, release_comparer)
 
 
-# Rules about cuDNN: the CUDA versions and GPUs that a release supports, what TensorFlow requires, and
-# which cuDNN NVIDIA's images have.
+# Rules about cuDNN: the CUDA versions and GPUs that a release supports, and what TensorFlow requires.
 
 
 #: The first cuDNN whose PTX NVIDIA supports on newer GPUs (support matrix of 9.0).
@@ -368,19 +367,6 @@ def _table() -> tuple[Support, ...]:
         )
         for row in facts.rows("cudnn", "cudnn")
     )
-
-
-def cudnn_of_image(cuda: str, tag: str) -> str:
-    """Return the version of cuDNN in an image of nvidia/cuda, or an empty string if it is not known.
-
-    Return only the major version (`8`) if the facts don't have this image but its tag names it.
-    cuda: the release of CUDA in its tag (`12.4.1`). tag: the part that asks for cuDNN (`cudnn`, `cudnn8`).
-    """
-    for row in facts.rows("base_images", "images"):
-        if cuda in row["cuda"] and tag == row["tag"]:
-            version: str = row["cudnn"]
-            return version
-    return tag.removeprefix("cudnn")
 
 
 # Rules about the environment: a wheel for the Python, the CUDA version, and the path of its libraries.

@@ -1,4 +1,4 @@
-"""What is in the official images with TensorFlow, by their names."""
+"""Say what is in official images with TensorFlow or CUDA, by their names."""
 
 from __future__ import annotations
 
@@ -60,3 +60,16 @@ def _of_nvidia(tag: str) -> Software:
         )
     contents = (row["tensorflow"], row["python"], row["cuda"], row.get("cudnn"))
     return Software(*contents, wheel=NGC, library_path=True)
+
+
+def cudnn_of_image(cuda: str, tag: str) -> str:
+    """Return the version of cuDNN in an image of nvidia/cuda, or an empty string if it is not known.
+
+    Return only the major version (`8`) if the facts don't have this image but its tag names it.
+    cuda: the release of CUDA in its tag (`12.4.1`). tag: the part that asks for cuDNN (`cudnn`, `cudnn8`).
+    """
+    for row in facts.rows("base_images", "images"):
+        if cuda in row["cuda"] and tag == row["tag"]:
+            version: str = row["cudnn"]
+            return version
+    return tag.removeprefix("cudnn")
