@@ -127,7 +127,7 @@ class Http:
     ) -> requests.Response:
         """Send a request once, and return the answer, whose body is not read yet. Raises HttpFailure.
 
-        data: bytes, a form, or an iterable, sent as it comes; without a length, the request has none.
+        data: bytes, a form, or an iterable. The request states its length, unless an iterable has none.
         silence_s: the longest wait for a byte. deadline: of `time.monotonic`; what comes later is not read.
         """
         from requests.utils import get_environ_proxies
