@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 
 from validator import cli
+from validator.cli.program import COMMANDS
 from validator.errors import EXIT_CODES
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -33,9 +34,9 @@ def overview(text: str) -> str:
 
 def pages() -> Mapping[str, str]:
     """Return the pages of all commands: name of the file -> text."""
-    group = click.Context(cli.group, info_name="python -m validator")
+    group = click.Context(cli.group, info_name="validator")
     found = {}
-    for name in cli.COMMANDS:
+    for name in COMMANDS:
         command = cli.group.get_command(group, name)
         assert command is not None
         found[f"{name}.md"] = "".join(_page(name, command, group)) + _FOOT

@@ -1,8 +1,7 @@
 """The command that starts this program again as it was started.
 
-Messages, hints and fixes write this command as `python -m validator`. It is replaced when they are printed
-for a person, because `python` may be missing in that person's shell or may be a different one: a checkout
-uses `.venv/bin/python`.
+Messages, hints and fixes write a command as `validator plan`. The program's name is replaced when they are
+printed for a person, because it may be missing in that person's shell: a checkout uses `.venv/bin/validator`.
 """
 
 from __future__ import annotations
@@ -19,13 +18,43 @@ import click
 
 #: Directories in the cache of uv that hold the environments of `uvx`, which may be removed at any time.
 _THROWAWAY = ("archive-v", "environments-v")
-#: A command of this program in a text, but not `python -m validator.probe`.
-_COMMAND = re.compile(r"(?<![\w./-])python -m validator(?![\w.-])")
+#: Each command with its line in `--help`. Its module has the same name, except for those in MODULES.
+COMMANDS = {
+    "build-matrix": "Lock, build, probe and record every selected image: the main job.",
+    "certify": "Sign certificates for measured images and attach them to the images; make keys.",
+    "check": "Run the probe once: in this environment, in an image, or with another Python.",
+    "data": "Write the facts, predictions, records and messages as tables for other programs.",
+    "doctor": "Find out why the GPU is not used: here, from a report, or from a pasted log.",
+    "fleet": "List a scheduler's nodes, and follow the runs of `build-matrix --on`.",
+    "init": "Write a matrix, its locks and a workflow for a repository of your own.",
+    "lint": "Report what can't work in a Dockerfile, a requirements file, a project or a lock.",
+    "lock": "Resolve image specs to exact wheels and write their locks.",
+    "plan": "List the cells with their predictions, without running anything.",
+    "predict": "Predict whether one combination of versions, driver and GPU works.",
+    "promote": "Move aliases such as latest to the newest certified images.",
+    "pull": "Pull the best image that is certified for this host.",
+    "recommend": "List the images in a registry that fit this host, and say why the others don't.",
+    "records": "List, show, export, import, merge, compare and salvage records; find regressions.",
+    "refresh": "Bring the facts and what is pinned by hash up to date, or only say what is new.",
+    "report": "Show the matrix with its predictions and measured verdicts, or write it as a web page.",
+    "run": "Write how to start the best certified image with docker or another tool, or start it.",
+    "runner": "Make the key that this machine signs its measurements with, and register it.",
+    "sbom": "List what is in an image, in CycloneDX.",
+    "serve": "Show the page on this machine, with the progress of a running `build-matrix`.",
+    "trust": "Write a policy that lets a cluster run only images with a good certificate.",
+    "verify": "Verify the certificates of the images in a registry.",
+}
+#: A command of this program in a text, but not one that names the program by a path or starts it with `uvx`.
+_COMMAND = re.compile(
+    rf"(?<![\w./-])(?<!gpu-matrix )(?<!-m )validator(?= (?:{'|'.join(COMMANDS)})(?![\w.-]))"
+)
 
 
 def program(directory: Path | None = None) -> str:
-    """Return how this program was started: `.venv/bin/python -m validator`, `validator`, or with `uvx`.
+    """Return how to start this program again: `.venv/bin/validator`, `validator`, or with `uvx`.
 
+    If `python -m validator` started it, the program next to that Python is named: it does not import what
+    lies in the current directory, as `-m` does.
     directory: where the command is to be typed; the current directory if None.
     """
     # Imported here because most subcommands print no command and need not load the diagnosis.
@@ -36,13 +65,16 @@ def program(directory: Path | None = None) -> str:
     started = Path(sys.argv[0])
     directory = Path.cwd() if directory is None else directory.resolve()
     if started.name == "__main__.py":
-        return f"{_shown(Path(sys.executable), directory)} -m validator"
+        python = Path(sys.executable)
+        started = python.with_name("validator")
+        if not started.exists():
+            return f"{_shown(python, directory)} -m validator"
     return _shown(started.absolute(), directory)
 
 
 def as_started(text: str) -> str:
     """Return a text in which the commands of this program start it the way it was started."""
-    if "python -m validator" not in text or not _is_program(Path(sys.argv[0])):
+    if "validator " not in text or not _is_program(Path(sys.argv[0])):
         return text
     started = program()
     return _COMMAND.sub(lambda _: started, text)

@@ -97,7 +97,7 @@ def init_command(directory: Path, force: bool) -> int:
         print_status(f"Wrote {directory / path}")
     if len(ready) < len(images):
         missing = counted(len(images) - len(ready), "lock")
-        print_status(f"{missing} still to resolve: run `python -m validator lock --profile full`")
+        print_status(f"{missing} still to resolve: run `validator lock --profile full`")
     _say_what_is_next(directory, hosts, repository)
     return EXIT_OK
 
@@ -244,7 +244,7 @@ def _check(locks: LockDirectory, specs: tuple[ImageSpec, ...]) -> int:
             print_status(f"{spec}: {reason}")
     print_status(f"{len(specs) - wrong} of {counted(len(specs), 'lock')} up to date")
     if wrong:
-        print_status("  hint: run `python -m validator lock` with the same options to update them")
+        print_status("  hint: run `validator lock` with the same options to update them")
     return EXIT_INPUT if wrong else EXIT_OK
 
 

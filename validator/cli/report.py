@@ -199,7 +199,7 @@ def _certificates(files: Sequence[Path]) -> dict[str, list[Certificate]]:
         except DocumentError as error:
             raise InputError(
                 f"{path}: not a file with certificates ({error})",
-                hint="write it with `python -m validator verify --format json`",
+                hint="write it with `validator verify --format json`",
             ) from error
         for certificate in certificates:
             known = by_digest.setdefault(certificate.image_digest, [])

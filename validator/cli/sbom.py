@@ -135,7 +135,7 @@ def _locked(asked: NamedImage) -> tuple[ImageSpec, Lock]:
     if lock is None:
         raise MissingError(
             f"{identifier} has no lock",
-            hint=f"write it: `python -m validator lock --select image={identifier}`",
+            hint=f"write it: `validator lock --select image={identifier}`",
         )
     return specs[identifier], lock
 

@@ -223,7 +223,7 @@ def _ways(observations: Observations) -> frozenset[str]:
     return frozenset(ways)
 
 
-_NEEDED = "what `python -m validator predict --tensorflow RELEASE` names for your release (2.8 and later)"
+_NEEDED = "what `validator predict --tensorflow RELEASE` names for your release (2.8 and later)"
 #: How to find out a value that a command needs and the text does not contain.
 _FIND_OUT = {
     "tensorflow": "your release, which `python -m pip show tensorflow` shows",
