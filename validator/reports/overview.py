@@ -12,7 +12,6 @@ from ..model.codec import encode
 from ..model.prediction import EAGER_ONLY, Limit, Outcome, PlannedCell
 from ..model.record import Record, Verdict
 from ..model.spec import ImageSpec
-from ..redaction.identifiers import without_gpu_uuids
 from .printable import counted, one_line, printable
 
 #: The outcome that a verdict proves. Other verdicts prove nothing about a prediction.
@@ -233,6 +232,8 @@ _TAG = re.compile("<(?!br>)")
 
 def markdown(rows: Sequence[Row], title: str) -> str:
     """Return the whole page, which ends with a newline. It has no UUIDs of GPUs."""
+    from ..redaction.identifiers import without_gpu_uuids
+
     parts = [f"# {title}", "", *_counts(rows), ""]
     parts += ["## Measured", "", *_measured(rows), "", "## Predicted", "", *_grid(rows), ""]
     parts += ["## Why some are predicted to fail", "", *_reasons(rows), ""]
