@@ -128,10 +128,15 @@ def runner(tmp_path: Path) -> Runner:
 def test_everything_is_pinned_and_no_input_is_part_of_a_command(name: str) -> None:
     text = (ACTIONS / name / "action.yml").read_text(encoding="utf-8")
     steps = action(name)["runs"]["steps"]
-    pins = {pin for path in WORKFLOWS.iterdir() for pin in re.findall(r"uses: (\S+)", path.read_text())}
+    pins = dict(
+        pin for path in WORKFLOWS.iterdir() for pin in re.findall(r"uses: ([^@\s]+)@(\S+)", path.read_text())
+    )
     for step in steps:
         assert "${{" not in step.get("run", "")
-        assert step.get("uses") is None or step["uses"] in pins
+        used, _, commit = step.get("uses", "").partition("@")
+        # No workflow here uploads findings.
+        assert pins.get(used, commit) == commit
+        assert used in ("", "github/codeql-action/upload-sarif") or used in pins
     assert len(re.findall(r"uses: \S+@[0-9a-f]{40} # v\d+\.\d+\.\d+", text)) == text.count("uses:")
 
 
@@ -358,6 +363,20 @@ def test_predict_reports_what_lint_finds(runner: Runner) -> None:
     done = runner.run("predict", requirements="Dockerfile", hosts="t4:570")
     assert done.returncode == 1
     assert "title=cuda_of_another_version::" in done.stdout.splitlines()[0]
+
+
+def test_predict_uploads_what_lint_finds_even_if_it_fails(runner: Runner) -> None:
+    (runner.workspace / "r.txt").write_text("tensorflow==2.18.1\nnvidia-cudnn-cu12==8.9.7.29\n")
+    upload = action("predict")["runs"]["steps"][-1]
+    for wanted in ("false", "true"):
+        done = runner.run("predict", requirements="r.txt", hosts="t4:570", sarif=wanted)
+        assert (done.returncode, done.stderr) == (1, "")
+        path = runner.output.read_text().removeprefix("sarif=").rstrip()
+        functions = expressions.standard_functions(failed=True, cancelled=False)
+        scope = expressions.Scope({"steps": {"predict": {"outputs": {"sarif": path}}}}, functions)
+        assert expressions.condition(upload["if"], scope) == (wanted == "true")
+    (result,) = json.loads(Path(path).read_text())["runs"][0]["results"]
+    assert result["ruleId"] == "cudnn_of_another_major"
 
 
 def test_predict_says_what_is_wrong_with_its_inputs(runner: Runner) -> None:

@@ -25,7 +25,7 @@ from .options import format_option, print_status
     metavar="CODE",
     help="Leave out the findings with this code; repeatable.",
 )
-@format_option("text", "json", "github")
+@format_option("text", "json", "github", "sarif")
 def lint_command(files: tuple[Path, ...], for_gpu: bool, ignored: tuple[str, ...], format_: str) -> int:
     """Report what can't work with the TensorFlow that a project pins.
 
@@ -33,19 +33,28 @@ def lint_command(files: tuple[Path, ...], for_gpu: bool, ignored: tuple[str, ...
     Each finding has its place, a code, and what to write instead. `lint` never guesses a version that a file
     leaves open: a finding holds for every version that the file allows. A comment
     `# validator: ignore[CODE]` on the line or above it silences a finding. The format github prints
-    annotations for a workflow. The exit code is 1 if something was found.
+    annotations for a workflow, sarif what code scanning reads. The exit code is 1 if something was found.
     """
     from ..lint.blame import CODES
     from ..lint.readers import lint
-    from ..reports.findings import findings_github, findings_json, findings_summary, findings_text
+    from ..reports.findings import (
+        findings_github,
+        findings_json,
+        findings_sarif,
+        findings_summary,
+        findings_text,
+    )
 
     unknown = [code for code in ignored if code not in CODES]
     if unknown:
         raise click.UsageError(f'--ignore: there is no code "{unknown[0]}"; the codes are {", ".join(CODES)}')
     linted = lint(files, frozenset(ignored), for_gpu=for_gpu)
     found = linted.findings
-    render = {"text": findings_text, "json": findings_json, "github": findings_github}[format_]
-    click.echo(render(found), nl=False)
+    if format_ == "sarif":
+        shown = findings_sarif(found, CODES)
+    else:
+        shown = {"text": findings_text, "json": findings_json, "github": findings_github}[format_](found)
+    click.echo(shown, nl=False)
     for place, error in linted.unknown:
         print_status(f"{place.file}:{place.line}: not checked: {error}")
     if format_ == "text":

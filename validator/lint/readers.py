@@ -13,7 +13,7 @@ from ..compat.policies import choose
 from ..compat.predict import host_of, software_of
 from ..compat.releases import release_of_any_age
 from ..errors import InputError
-from ..model.prediction import Finding, Outcome, Place, Prediction, Reason, Software
+from ..model.prediction import Finding, OnHost, Outcome, Place, Prediction, Software
 from ..model.spec import LATEST, HostClass, ImageSpec, Variant
 from . import dockerfile
 from .blame import allowed_software, findings, unknown_release
@@ -88,26 +88,6 @@ def _reader(path: Path) -> Read | None:
 
 
 _WORST_FIRST = (Outcome.FAILS, Outcome.UNKNOWN, Outcome.WORKS)
-
-
-@dataclass(frozen=True)
-class OnHost:
-    """The prediction for one pin of TensorFlow on one machine.
-
-    place: where the pin is. tensorflow: the release that pip would install today, if the pin allows several.
-    host: its identifier.
-    """
-
-    place: Place
-    tensorflow: str
-    host: str
-    prediction: Prediction
-
-    @property
-    def reason(self) -> Reason | None:
-        """The reason that decides, None if nothing speaks against it."""
-        first = next(iter(self.prediction.reasons), None)
-        return first if first is not None and first.outcome is not Outcome.WORKS else None
 
 
 def on_hosts(paths: Iterable[Path], hosts: Sequence[HostClass]) -> list[OnHost]:

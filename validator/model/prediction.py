@@ -555,3 +555,23 @@ class Finding:
             "fact": self.fact,
             "source": self.source,
         }
+
+
+@dataclass(frozen=True)
+class OnHost:
+    """The prediction for one pin of TensorFlow on one machine.
+
+    place: where the pin is. tensorflow: the release that pip would install today, if the pin allows several.
+    host: its identifier.
+    """
+
+    place: Place
+    tensorflow: str
+    host: str
+    prediction: Prediction
+
+    @property
+    def reason(self) -> Reason | None:
+        """The reason that decides, None if nothing speaks against it."""
+        first = next(iter(self.prediction.reasons), None)
+        return first if first is not None and first.outcome is not Outcome.WORKS else None

@@ -1,23 +1,32 @@
-"""Findings of lint as text, as JSON, and as annotations of a GitHub workflow.
+"""Findings of lint as text, as JSON, as SARIF, and as annotations of a GitHub workflow.
 
 Workflow commands: https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
+SARIF 2.1.0: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Protocol, TypedDict
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+from urllib.parse import quote
 
+from .. import __version__
 from ..model.prediction import (
     EAGER_ONLY,
+    RULES,
     Finding,
+    OnHost,
     Outcome,
     Place,
-    Prediction,
     PredictionDocument,
     Rank,
-    Reason,
+    Rule,
 )
+from ..resources import manual
 from .diagnosis_words import fact_names
 from .issue import escaped
 from .printable import counted, json_text, one_line
@@ -41,10 +50,66 @@ def findings_json(findings: Sequence[Finding]) -> str:
 
 def findings_github(findings: Sequence[Finding]) -> str:
     """Return a workflow command for each finding, which GitHub shows next to the line."""
-    return "".join(
-        workflow_command(one.place, one.code, " ".join(filter(None, (f"{one.message}.", one.fix))))
-        for one in findings
-    )
+    return "".join(workflow_command(one.place, one.code, _sentences(one)) for one in findings)
+
+
+def findings_sarif(findings: Sequence[Finding], codes: Mapping[Rule, str]) -> str:
+    """Return the findings as a SARIF log, as code scanning reads it.
+
+    codes: the rules that lint knows, each with what a file says that can't work.
+    """
+    page = manual("how-to/check-a-project.md")
+    rules = [
+        {
+            "id": code,
+            "shortDescription": {"text": RULES[code]},
+            "fullDescription": {"text": about},
+            "help": {"text": f"`# validator: ignore[{code}]` on the line or above it silences a finding."},
+            "helpUri": page,
+            "defaultConfiguration": {"level": "error"},
+        }
+        for code, about in codes.items()
+    ]
+    seen: Counter[str] = Counter()
+    results: list[dict[str, Any]] = []
+    for one in findings:
+        uri = _uri(one.place.file)
+        # Without the line, so that a finding stays the same one when lines are added above it.
+        same = f"{uri}\0{one.code}\0{one.message}"
+        seen[same] += 1
+        region = {"startLine": one.place.line, "startColumn": one.place.column}
+        digest = hashlib.sha256(f"{same}\0{seen[same]}".encode()).hexdigest()
+        results.append({
+            "ruleId": one.code,
+            "ruleIndex": list(codes).index(one.code),
+            "level": "error",
+            # Braces would be placeholders.
+            "message": {"text": one_line(_sentences(one)).replace("{", "{{").replace("}", "}}")},
+            "locations": [{"physicalLocation": {"artifactLocation": {"uri": uri}, "region": region}}],
+            "partialFingerprints": {"finding/v1": digest},
+            "properties": {"fact": one.fact, "source": one.source},
+        })  # fmt: skip
+    driver = {
+        "name": "tensorflow-gpu-matrix lint",
+        "semanticVersion": __version__,
+        "informationUri": page,
+        "rules": rules,
+    }
+    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
+    return json_text({"$schema": _SARIF, "version": "2.1.0", "runs": [run]}) + "\n"
+
+
+_SARIF = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+
+
+def _uri(file: str) -> str:
+    """Return the address of a file: relative to the current directory, which is the root of the project."""
+    path = Path(os.path.relpath(file))
+    return path.resolve().as_uri() if ".." in path.parts else quote(os.fsencode(path))
+
+
+def _sentences(one: Finding) -> str:
+    return " ".join(filter(None, (f"{one.message}.", one.fix)))
 
 
 def workflow_command(place: Place, title: str, message: str) -> str:
@@ -84,21 +149,6 @@ class PinnedDocument(TypedDict):
     tensorflow: Annotated[str, "The release that is pinned."]
     host: Annotated[str, "The machine, as `--host` named it."]
     prediction: Annotated[PredictionDocument, "As in a planned cell."]
-
-
-class OnHost(Protocol):
-    """A prediction for one pin on one machine."""
-
-    @property
-    def place(self) -> Place: ...
-    @property
-    def tensorflow(self) -> str: ...
-    @property
-    def host(self) -> str: ...
-    @property
-    def prediction(self) -> Prediction: ...
-    @property
-    def reason(self) -> Reason | None: ...
 
 
 def why(one: OnHost) -> str:
