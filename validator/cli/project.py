@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
@@ -23,7 +24,15 @@ from ..resources import manual, shipped_matrix
 from ..system import processes
 from ..system.files import read_file, write_atomically
 from ..system.package_sources import host_sources
-from .options import OWN_MATRIX, matrix_option, print_status, profile_option, select_option, verbose_option
+from .options import (
+    OWN_MATRIX,
+    matrix_option,
+    print_status,
+    profile_option,
+    reject_options,
+    select_option,
+    verbose_option,
+)
 from .program import program
 
 if TYPE_CHECKING:
@@ -205,6 +214,19 @@ def _say_what_is_next(
     " has these rows does not make a layer that the registry has. Downloads the wheels of layers that have no"
     " row and that this machine has not made yet.",
 )
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["pylock", "requirements"]),
+    help="Write the lock of one image for pip and uv instead, without resolving anything: pylock.toml"
+    " (PEP 751), or requirements with hashes.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="With --format: write to a file.  [default: stdout]",
+)
 @verbose_option
 def lock_command(
     matrix_path: Path,
@@ -213,20 +235,74 @@ def lock_command(
     check: bool,
     upgrade: bool,
     layers: bool,
+    format_: str | None,
+    output: Path | None,
 ) -> int:
-    """Write images/locks/<image spec>.txt: the exact wheels of each image, with their hashes."""
+    """Write images/locks/<image spec>.txt: the exact wheels of each image, with their hashes.
+
+    With --format, install the environment of an image without the image: `uv pip sync pylock.toml`, or
+    `pip install --require-hashes -r requirements.txt`.
+    """
     for option, given in (("--upgrade", upgrade), ("--layers", layers)):
         if check and given:
             raise click.UsageError(f"--check and {option} can't be combined: --check writes nothing")
+    if format_:
+        reject_options(("check", "upgrade", "layers"), "has no effect with --format")
+    else:
+        reject_options(("output",), "has no effect without --format")
     from .planning import load_plan, locks_of
 
     specs = load_plan(matrix_path, profile, selectors).images
     locks = locks_of(matrix_path)
+    if format_:
+        return _export(locks, specs, matrix_path.parent, format_, output)
     if check:
         return _check(locks, specs)
     written = _lock_write(locks, specs, upgrade)
     if layers:
         _share(matrix_path, written)
+    return EXIT_OK
+
+
+def _export(
+    locks: LockDirectory, specs: tuple[ImageSpec, ...], directory: Path, format_: str, output: Path | None
+) -> int:
+    """Write the lock of the only image for pip and uv. directory: of the matrix."""
+    from ..locks import lock_files
+    from ..locks.index import PackageIndex
+    from ..pipeline.locking import stale
+    from ..system.pools import map_in_threads
+
+    if len(specs) != 1:
+        raise InputError(
+            f"--format writes the lock of one image, and {len(specs)} are selected",
+            hint=f"choose one of them, such as with --select image={specs[0]}",
+        )
+    reasons, lock = stale(locks, specs[0]), locks.read(specs[0].identifier)
+    if reasons or lock is None:
+        hint = "run `validator lock` with the same --select first"
+        raise InputError(f"{specs[0]}: {'; '.join(reasons)}", hint=hint)
+    if format_ == "requirements":
+        text = lock_files.requirements_text(lock, directory)
+    else:
+        # A lock has no addresses, because these differ from network to network.
+        index = PackageIndex(host_sources())
+        wheels = [wheel for wheel in lock.wheels if wheel.path is None]
+        found = map_in_threads(index.locked, wheels, at_once=8)
+        start = output.parent if output else Path()
+        text = lock_files.pylock_text(lock, {
+            **{file.filename: file.url for file in found},
+            **{
+                wheel.filename: os.path.relpath(directory / wheel.path, start)
+                for wheel in lock.wheels
+                if wheel.path is not None
+            },
+        })  # fmt: skip
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        write_atomically(output, text.encode())
+        print_status(f"Wrote {output}")
     return EXIT_OK
 
 

@@ -14,10 +14,11 @@ The last field is the path of a wheel that does not come from the index.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -64,6 +65,50 @@ def render_wheel(wheel: Wheel) -> str:
     size = "" if wheel.size is None else f" {wheel.size}"
     path = "" if wheel.path is None else f" {wheel.path}"
     return f"{wheel} --hash=sha256:{wheel.sha256}  # {wheel.filename}{size}{path}"
+
+
+def requirements_text(lock: Lock, directory: Path) -> str:
+    """Return the lock as requirements with hashes. directory: of the matrix, for paths of wheels."""
+    lines = [
+        f"# The environment of {lock.identifier} with the lock {lock.digest}.",
+        f"# Only for Python {lock.python} on Linux with x86_64. Install it with --require-hashes.",
+    ]
+    for wheel in lock.wheels:
+        local = None if wheel.path is None else (directory / wheel.path).resolve().as_uri()
+        lines.append(f"{f'{wheel.name} @ {local}' if local else wheel} --hash=sha256:{wheel.sha256}")
+    return "\n".join(lines) + "\n"
+
+
+def pylock_text(lock: Lock, places: Mapping[str, str] | None = None) -> str:
+    """Return the lock as pylock.toml (PEP 751).
+
+    places: for each file name of a wheel, its address, or its path if it does not come from the index;
+        without them, the text has only names and versions.
+    """
+
+    def text(value: str) -> str:
+        return json.dumps(value, ensure_ascii=False)
+
+    where = "sys_platform == 'linux' and platform_machine == 'x86_64' and implementation_name == 'cpython'"
+    lines = [
+        'lock-version = "1.0"',
+        f"environments = [{text(where)}]",
+        f'requires-python = "=={lock.python}.*"',
+        'created-by = "tensorflow-gpu-matrix"',
+    ]
+    for wheel in lock.wheels:
+        lines += ["", "[[packages]]", f"name = {text(wheel.name)}", f"version = {text(wheel.version)}"]
+        if places is not None:
+            place = "url" if wheel.path is None else "path"
+            lines += [
+                "[[packages.wheels]]",
+                f"name = {text(wheel.filename)}",
+                f"{place} = {text(places[wheel.filename])}",
+                *([] if wheel.size is None else [f"size = {wheel.size}"]),
+                f"hashes = {{sha256 = {text(wheel.sha256)}}}",
+            ]
+    tool = f"image = {text(lock.identifier)}\nlock = {text(lock.digest)}"
+    return "\n".join([*lines, "", "[tool.tensorflow-gpu-matrix]", tool]) + "\n"
 
 
 def parse(text: str, where: str = "lock") -> Lock:

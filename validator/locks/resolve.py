@@ -31,6 +31,7 @@ from ..system.pools import map_in_threads
 from ..system.runs import temporary_directory
 from ..versions import leading_numbers
 from .index import PackageIndex
+from .lock_files import pylock_text
 
 # Turn the output of a failed uv into an error that says what is wrong: the input, the network or the disk.
 #
@@ -180,7 +181,7 @@ def resolve(
         output, constraints = work / "pylock.toml", work / "constraints.txt"
         if keep is not None:
             # uv keeps the versions of an output file that exists.
-            output.write_text(_versions(keep), encoding="utf-8")
+            output.write_text(pylock_text(keep), encoding="utf-8")
         constraints.write_text("\n".join(added.constraints), encoding="utf-8")
         # Only wheels, because the result of building a source distribution depends on the machine.
         command: list[str | Path] = [
@@ -224,14 +225,6 @@ def resolve(
         added.notes,
         datetime.now(timezone.utc).date(),
     )
-
-
-def _versions(lock: Lock) -> str:
-    """Return the versions of a lock as uv reads them."""
-    lines = ['lock-version = "1.0"', 'created-by = "tensorflow-gpu-matrix"']
-    for wheel in lock.wheels:
-        lines += ["[[packages]]", f'name = "{wheel.name}"', f'version = "{wheel.version}"']
-    return "\n".join(lines)
 
 
 def _located(asked: Iterable[str], added: Additions) -> list[str]:
