@@ -56,9 +56,10 @@ class LocalIndex:
         """Add a wheel of the metapackage `cuda-toolkit`."""
         self.add_requiring("cuda-toolkit", version, *requirements)
 
-    def add_requiring(self, name: str, version: str, *requirements: str) -> None:
-        """Add a wheel that has nothing but its metadata, with these requirements."""
+    def add_requiring(self, name: str, version: str, *requirements: str, extra: str = "") -> None:
+        """Add a wheel that has nothing but its metadata, with these requirements. extra: that it has."""
         lines = "".join(f"Requires-Dist: {line}\n" for line in requirements)
+        lines += f"Provides-Extra: {extra}\n" if extra else ""
         stem, info = f"{name.replace('-', '_')}-{version}", "Metadata-Version: 2.1"
         metadata = f"{info}\nName: {name}\nVersion: {version}\n{lines}"
         self.files[f"{stem}-py3-none-any.whl"] = made.packed(

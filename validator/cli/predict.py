@@ -42,6 +42,7 @@ from ..model.prediction import (
 from ..model.spec import Cell, Choice, HostClass, ImageSpec, Variant
 from ..reports.diagnosis import what_works_text
 from ..reports.printable import counted, json_text
+from ..system.package_sources import host_sources
 from .combination import (
     Question,
     assumed_cudnn,
@@ -162,7 +163,7 @@ from .program import as_started
     is_flag=True,
     help="Use this machine's system, architecture, driver and GPU where they are not given.",
 )
-@format_option("text", "json", "markdown", "github", short=("json",))
+@format_option("text", "json", "markdown", "github", "constraints", short=("json",))
 @verbose_option
 def predict_command(
     tensorflow: str | None,
@@ -199,7 +200,12 @@ def predict_command(
     With only --tensorflow: show which CUDA, cuDNN and driver the release needs, and which GPUs it can run
     on, for eager operations and for XLA; --mode shows only one of the two. The exit code is 1 if the
     combination fails.
+
+    --format constraints, with --tensorflow or --requirements: print one set of CUDA's libraries for
+    TensorFlow and the project's PyTorch or JAX, for `pip install -c`. The exit code is 1 if there is none.
     """
+    if format_ == "constraints":
+        return print_constraints(tensorflow, files, packages, python)
     if files or hosts:
         return _for_project(files, hosts, format_)
     if format_ not in ("text", "json"):
@@ -472,6 +478,51 @@ def predict_project(paths: Sequence[Path], hosts: Sequence[str], format_: str) -
     click.echo(render(found), nl=False)
     failing = any(one.prediction.outcome is Outcome.FAILS for one in found)
     return EXIT_FAILED if failing else EXIT_OK
+
+
+def print_constraints(
+    tensorflow: str | None, files: Sequence[Path], packages: Sequence[str], python: str | None
+) -> int:
+    """Print one set of CUDA's libraries for TensorFlow and other frameworks, or say why there is none."""
+    from ..lint.blame import allowed_software
+    from ..lint.readers import read
+    from ..locks.constraints import SHARED, OneSet, one_set
+
+    kept = ("tensorflow", "files", "packages", "python", "format_")
+    others = [one.name for one in click.get_current_context().command.params if one.name not in kept]
+    reject_options([name for name in others if name], "has no effect with --format constraints")
+    lines = [f"{name}=={version}" for name, version in map(read_package, packages)]
+    found = [] if tensorflow is None else [tensorflow]
+    for path in files:
+        # Of the ways to install a project, such as with each extra, the one with the most frameworks.
+        environment = max(
+            read(path)[0],
+            key=lambda one: sum(bool(SHARED.fullmatch(pin.name)) for pin in one.pins),
+            default=None,
+        )
+        for pin in environment.pins if environment else ():
+            if SHARED.fullmatch(pin.name) and pin.name != "tensorflow" and pin.versions is not None:
+                extras = f"[{','.join(sorted(pin.extras))}]" if pin.extras else ""
+                lines.append(f"{pin.name}{extras}{pin.versions}")
+        ours, allowed = allowed_software(environment) if environment else (None, [])
+        if ours is not None and ours.name == "tensorflow" and tensorflow is None:
+            found += reversed(dict.fromkeys(one.tensorflow or "" for one in allowed))
+            python = python or next((one.python for one in reversed(allowed) if one.python), None)
+    if not found:
+        raise click.UsageError("--format constraints needs --tensorflow, or a file that pins it")
+    if not lines:
+        raise click.UsageError("--format constraints needs --package or a file with PyTorch or JAX")
+    for version in dict.fromkeys(found):
+        known = release(version)
+        answer = one_set(known, python or known.pythons[-1], lines, host_sources())
+        if isinstance(answer, OneSet):
+            click.echo(answer.text, nl=False)
+            print_status("No known fault rules this set out. `validator check` measures it on a GPU.")
+            return EXIT_OK
+        print_status(f"No one set of CUDA's libraries works for tensorflow {version} and {', '.join(lines)}:")
+        for reason in answer:
+            print_status(f"  {reason}")
+    return EXIT_FAILED
 
 
 def _host(text: str) -> HostClass:

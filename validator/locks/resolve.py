@@ -168,10 +168,12 @@ def resolve(
     on_line: Callable[[str], None] | None = None,
     *,
     keep: Lock | None = None,
+    what: str = "",
 ) -> Lock:
     """Resolve a spec. Needs the package index.
 
-    keep: a lock whose versions are kept where the requirements allow it.
+    keep: a lock whose versions are kept where the requirements allow it. what: the name of what is resolved
+    in errors, if it is not the spec.
 
     Raises InputError if the requirements can't be met together, MissingError if the index can't be reached.
     """
@@ -202,7 +204,7 @@ def resolve(
         if not result.ok:
             raise explain(
                 sources.redact(result.stderr_tail),
-                f"{spec}: can't be resolved",
+                f"{what or spec}: can't be resolved",
                 timed_out=result.timed_out,
                 pinned=set(asked) - set(added.required),
             )
