@@ -50,6 +50,20 @@ def test_the_probe_requires_the_same_checks() -> None:
     assert {check.id for check in CHECKS if check.required} == set(REQUIRED_CHECKS)
 
 
+@pytest.mark.parametrize("outcome", ["pass", "skip", *BAD])
+def test_the_check_of_a_package_counts_as_a_file_that_the_matrix_does_not_require(outcome: str) -> None:
+    for name in ("ours/our_check", "installed/our_check"):
+        # What is required stays what the matrix names, whatever a package calls its check.
+        made = verdict.judge(with_checks((name, outcome, False)), outside=OUTSIDE)
+        assert made.verdict is Verdict.CERTIFIED
+    needed = verdict.judge(
+        with_checks(("installed/our_check", outcome, False)),
+        outside=OUTSIDE,
+        also_required=("ours/our_check",),
+    )
+    assert (needed.verdict, needed.missing) == (Verdict.UNPROVEN, ("ours/our_check",))
+
+
 def with_checks(*also: tuple[str, str, bool]) -> Report:
     """Return a report in which every required check passes, and these: id, outcome, if required."""
     made = document()

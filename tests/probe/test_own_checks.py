@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import sys
 import textwrap
@@ -20,7 +21,8 @@ from validator.engines.probe_archive import (
 )
 from validator.errors import InputError
 from validator.model.report import CheckResult, Report, read_report
-from validator.model.spec import CheckFile
+from validator.model.spec import INSTALLED, CheckFile
+from validator.probe import own as own_checks
 from validator.probe.checks import CHECKS
 
 
@@ -35,14 +37,18 @@ def file_of(directory: Path, path: str, **fields: Any) -> CheckFile:
     return CheckFile(path, hashlib.sha256((directory / path).read_bytes()).hexdigest(), **fields)
 
 
-def run(directory: Path, *files: CheckFile, arguments: tuple[str, ...] = ()) -> Report:
+def run(
+    directory: Path, *files: CheckFile, arguments: tuple[str, ...] = (), site: Path | None = None
+) -> Report:
     checks = read_checks(directory, files)
     archive = directory / "probe.pyz"
     archive.write_bytes(probe_archive(checks))
     names = [argument for file in files for argument in ("--only", file.id)]
+    environment = {**os.environ, **({"PYTHONPATH": str(site)} if site else {})}
     done = subprocess.run(
-        [sys.executable, archive, *(arguments or names)], cwd="/", capture_output=True, check=True, text=True
-    )
+        [sys.executable, archive, *(arguments or names)],
+        cwd="/", env=environment, capture_output=True, check=True, text=True,
+    )  # fmt: skip
     report = read_report(done.stdout)
     assert report.probe.version == probe_version(checks)
     return report
@@ -176,6 +182,52 @@ def test_a_hostile_check_cant_answer_for_another(tmp_path: Path) -> None:
     alone = run(tmp_path, arguments=("--only", "driver"))
     assert found(report, "driver").document["statement"] == found(alone, "driver").document["statement"]
     assert [check.id for check in report.checks] == ["driver", "ours/hostile"]
+
+
+def installed(site: Path, name: str, points: str, **modules: str) -> None:
+    """Install a package with entry points and modules into a directory of Python's path."""
+    written(site, f"{name}-1.0.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (site / f"{name}-1.0.dist-info/entry_points.txt").write_text(points)
+    for module, body in modules.items():
+        written(site, f"{module}.py", body)
+
+
+GROUP = "[tensorflow_gpu_matrix.checks]\n"
+
+
+@pytest.mark.slow
+def test_the_checks_of_packages_are_found_where_the_probe_runs(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    assert own_checks.INSTALLED == INSTALLED
+    points = f"[console_scripts]\nours = ours:main\n{GROUP}Our-Check = ours_checks:check\n"
+    points += "absent = ours_absent:check\nnothing = ours_checks:nothing\nbroken = ours_broken:check\n"
+    broken = "raise RuntimeError('not on this machine')"
+    installed(site, "ours", points, ours_checks=PASSING, ours_broken=broken)
+    # The same name in another package, and one whose list can't be read.
+    installed(site, "theirs", f"{GROUP}our_check = theirs:check\n", theirs=PASSING.replace("two", "three"))
+    installed(site, "unreadable", "no section\n")
+    written(tmp_path, "our_check.py", PASSING)
+    names = ("our_check", "our_check_", "absent", "nothing", "broken")
+    only = [word for name in names for word in ("--only", f"installed/{name}")]
+    arguments = (*only, "--only", "ours/our_check")
+    report = run(tmp_path, file_of(tmp_path, "our_check.py"), arguments=arguments, site=site)
+    # Last: none can take the time of one that the matrix requires.
+    assert report.checks[0].id == "ours/our_check"
+    checks = {check.id.removeprefix("installed/"): check for check in report.checks[1:]}
+    assert not any(check.required for check in checks.values())
+    first, second = checks["our_check"], checks["our_check_"]
+    assert (first.sentence, second.sentence) == ("it makes two", "it makes three")
+    for check, origin in ((first, "ours_checks:check of ours 1.0"), (second, "theirs:check of theirs 1.0")):
+        assert check.evidence.raw["origin"] == check.document["title"] == origin
+    assert first.evidence.raw["own"]["sum"] == 2
+    why = {
+        "absent": "ours_absent:check of ours 1.0 can't be loaded: ModuleNotFoundError: No module named",
+        "nothing": "ours_checks:nothing of ours 1.0 can't be loaded: AttributeError: ",
+        "broken": "ours_broken:check of ours 1.0 can't be loaded: RuntimeError: not on this machine",
+    }
+    for name, sentence in why.items():
+        assert checks[name].outcome.value == "error"
+        assert checks[name].sentence.startswith(sentence)
 
 
 def test_no_check_of_ours_has_an_id_that_a_users_check_can_have() -> None:

@@ -23,7 +23,7 @@ from ..model import codec
 from ..model.codec import DocumentError, encode
 from ..model.measurement import Outside, Unread
 from ..model.report import Report, ReportError, read_report
-from ..model.spec import Variant
+from ..model.spec import INSTALLED, Variant
 from ..model.verdict import failed_checks, judge
 from ..registry.names import tag_of
 from ..reports.diagnosis import Changes, derived_text, packages_changed
@@ -378,7 +378,8 @@ def select_checks(
     known = [check.id for check in probe_checks()] if only or skip else []
     known += [check.file.id for check in own]
     for name in (*only, *skip):
-        if name not in known:
+        # Only the environment knows the checks of its packages.
+        if name not in known and not name.startswith(INSTALLED):
             raise InputError(f'there is no check "{name}"', hint=f"the checks are {', '.join(known)}")
     if only and set(only) <= set(skip):
         raise InputError(f"there is no check left to run: --only and --skip both name {', '.join(only)}")

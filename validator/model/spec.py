@@ -16,6 +16,8 @@ from ..versions import ComputeCapability, DriverRelease
 
 #: Ids of checks begin with this if they are the user's own, so that they never have the id of another.
 PREFIX = "ours/"
+#: The beginning of the id of a check that a package in the environment has as an entry point.
+INSTALLED = "installed/"
 #: The name of a check's file without `.py`: it is a module, and the rest of the check's id.
 NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 #: The length of the digest that names an image whose additions have no name.
