@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from validator.assemble import image
 from validator.certify import promote
-from validator.cli import building, fleet, images, records, verify
+from validator.cli import building, fleet, here, images, records, verify
 from validator.cli import predict as predict_command
 from validator.compat import predict
 from validator.model import diagnosis, prediction, record, report
@@ -38,6 +38,13 @@ DOCUMENTS: Mapping[str, Mapping[str, type]] = {
         "`host.cpu`": report.Cpu,
         "`environment`": report.Environment,
         "Each of the `checks`": report.CheckResult,
+    },
+    "This machine (`validator --json`)": {
+        "The document": here.HereDocument,
+        "Each of the `engines`": here.EngineFields,
+        "`environment`": here.EnvironmentFields,
+        "`cause`": here.CauseFields,
+        "`next`": here.NextFields,
     },
     "A planned cell (`plan --json`, a list; `predict --json`, one)": {
         "The cell": prediction.CellDocument,

@@ -44,14 +44,23 @@ class _LazyGroup(SuggestingGroup):
 
 @click.group(
     cls=_LazyGroup,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 success; 1 a cell, a check or a prediction failed, or doctor or lint found"
     " a problem;"
     " 2 the input is wrong; 3 something that is needed is missing.",
 )
 @click.version_option(__version__, prog_name="validator")
-def group() -> None:
+@click.option("--json", "as_json", is_flag=True, help="Without a command: write the answer as JSON.")
+@click.pass_context
+def group(context: click.Context, as_json: bool) -> None:
     """Find out which TensorFlow, CUDA, cuDNN and driver work together, and use images that prove it."""
+    if context.invoked_subcommand is None:
+        from .here import show_this_machine
+
+        show_this_machine(as_json)
+    elif as_json:
+        raise click.UsageError("--json before a command has no effect: write it after the command")
 
 
 def run(arguments: list[str] | None = None) -> int:

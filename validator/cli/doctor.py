@@ -390,7 +390,8 @@ def _in_image(
     image: str, request: ProbeRequest
 ) -> tuple[Outside | Unread, bytes, tuple[Derivation, dict[str, list[str]]] | None]:
     """Run the probe in an image. The last value is what the image was derived from, and its changed files."""
-    from ..engines.docker import DockerEngine, connect
+    from ..engines.docker.endpoint import connect
+    from ..engines.docker.engine import DockerEngine
 
     if not image or image.startswith("-"):
         raise InputError(
