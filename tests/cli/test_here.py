@@ -94,7 +94,7 @@ def seen(active: Environment, gpus: tuple[GpuIdentity, ...] = (H100,), **others:
     )
 
 
-HIDDEN = {
+HIDDEN: dict[str, Any] = {
     "id": "environment",
     "outcome": "fail",
     "statement": None,
@@ -110,7 +110,7 @@ HIDDEN = {
     "evidence": {},
 }
 CPU_PACKAGE = {"tensorflow-cpu": "2.20.0"}
-MISSING_LIBRARY = {
+MISSING_LIBRARY: dict[str, Any] = {
     "id": "cuda_libraries",
     "outcome": "fail",
     "statement": None,
@@ -118,7 +118,7 @@ MISSING_LIBRARY = {
     "required": True,
     "evidence": {},
 }
-CUT_OFF = {
+CUT_OFF: dict[str, Any] = {
     "id": "cuda_libraries",
     "outcome": "timeout",
     "statement": {"code": "time_limit_reached", "limit_s": 1.0, "phase": "check"},

@@ -13,6 +13,7 @@ import pytest
 
 from validator.engines import host_reading, this_machine
 from validator.engines.this_machine import Container, active_python, look, pythons_on_path
+from validator.model.measurement import Outside
 
 #: Seconds for what hangs here, and for what has to answer.
 SHORT_S, LONG_S = 0.3, 30.0
@@ -90,7 +91,7 @@ def test_what_hangs_is_said_to_be_late_and_holds_nothing_up(
     hanging = tmp_path / "hang.py"
     hanging.write_text("import time\ntime.sleep(600)\n")
     monkeypatch.setattr(host_reading, "_SCRIPT", hanging)
-    kernel = host_reading.Outside("580.95.05", "580.95.05", ())
+    kernel = Outside("580.95.05", "580.95.05", ())
     monkeypatch.setattr(this_machine, "kernel_reading", lambda: kernel)
     script(alone / "podman", "exec /bin/sleep 600")
     script(alone / "docker", "exec /bin/sleep 600")

@@ -40,6 +40,7 @@ from .options import (
     say_if_stale,
     verbose_option,
 )
+from .program import Command
 
 if TYPE_CHECKING:
     from ..engines.docker.images import Derivation
@@ -55,7 +56,7 @@ _NAMES_LIMIT = 1 << 20
 _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
 
-@click.command("doctor")
+@click.command("doctor", cls=Command)
 @click.argument("log_path", metavar="[LOG]", type=_FILE, required=False)
 @click.option(
     "--report", "report_path", type=_FILE, help="Read a report of the probe from this file, or - for stdin."
@@ -216,7 +217,7 @@ def _show(diagnosis: Diagnosis) -> None:
 _RUN_PARAMETERS = ("image", "python", "lock_path", "depth", "only", "skip", "challenge")
 
 
-@click.command("check")
+@click.command("check", cls=Command)
 @click.option(
     "--image", metavar="NAME", help="Run in this Docker image, which needs Python and should have TensorFlow."
 )

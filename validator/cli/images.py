@@ -27,6 +27,7 @@ from .options import (
     print_status,
     verbose_option,
 )
+from .program import Command
 
 if TYPE_CHECKING:
     from ..delivery.choose import Assessment, Host, Terms
@@ -163,7 +164,7 @@ def pull_selected(engine: Engine, registry: Registry, selected: SelectedImage) -
 _SHORT = len("sha256:") + 12
 
 
-@click.command("recommend")
+@click.command("recommend", cls=Command)
 @host_options
 @version_options
 @certificate_options
@@ -307,7 +308,7 @@ def _entry(repository: Repository, one: Assessment) -> CandidateDocument:
 # `pull`: verify the best certified image for a host and pull it by its digest.
 
 
-@click.command("pull")
+@click.command("pull", cls=Command)
 @host_options
 @version_options
 @image_option
@@ -352,7 +353,7 @@ def pull_command(
 _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernetes", "podman")
 
 
-@click.command("run", context_settings={"allow_interspersed_args": False})
+@click.command("run", cls=Command, context_settings={"allow_interspersed_args": False})
 @click.argument("words", nargs=-1, metavar="[-- COMMAND [ARGUMENT]...]")
 @click.option(
     "--format",

@@ -63,10 +63,10 @@ from .options import (
     select_option,
     verbose_option,
 )
-from .program import as_started
+from .program import Command, as_started
 
 
-@click.command("predict")
+@click.command("predict", cls=Command)
 @click.option(
     "--tensorflow",
     metavar="VERSION",
@@ -470,7 +470,7 @@ def _host(text: str) -> HostClass:
 # `plan`: list the cells with their predictions.
 
 
-@click.command("plan")
+@click.command("plan", cls=Command)
 @matrix_option
 @profile_option
 @select_option

@@ -30,7 +30,7 @@ from .options import (
     verbose_option,
     working_directory,
 )
-from .program import SuggestingGroup
+from .program import Command, SuggestingGroup
 from .sbom import digest_in, locked_image
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ..certify.promote import Move
 
 
-@click.command("verify")
+@click.command("verify", cls=Command)
 @click.argument("images", nargs=-1, metavar="[TAG|DIGEST]...")
 @click.option(
     "--rebuild",
@@ -309,7 +309,7 @@ _TOOLS = {"policy-controller": "policy-controller", "kyverno": "Kyverno up to 1.
 # `promote`: move aliases to the newest certified images.
 
 
-@click.command("promote")
+@click.command("promote", cls=Command)
 @certificate_options
 @matrix_option
 @name_option
