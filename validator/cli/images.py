@@ -17,7 +17,7 @@ from ..compat import drivers
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, MissingError
 from ..model.codec import encode
 from ..registry.client import Registry
-from ..registry.names import Repository
+from ..registry.names import Repository, identifier_of
 from ..reports.printable import json_text
 from ..system.files import write_atomically
 from .options import (
@@ -84,8 +84,9 @@ def version_options(function: F) -> F:
 
 image_option = click.option(
     "--image",
-    metavar="TAG|DIGEST",
-    help="Use this image, after verifying it.  [default: the best one that is certified for the host]",
+    metavar="IMAGE",
+    help="Use this image, after verifying it: an image spec, an alias such as latest, or a digest.  [default:"
+    " the best one that is certified for the host]",
 )
 
 
@@ -153,7 +154,7 @@ def pull_selected(engine: Engine, registry: Registry, selected: SelectedImage) -
     def progress(text: str) -> None:
         nonlocal last
         if text != last:
-            print_status(f"{selected.image.tag}: {text}")
+            print_status(f"{selected.image}: {text}")
         last = text
 
     engine.pull(selected, local_ids(registry, selected.digest), progress)
@@ -222,7 +223,7 @@ def _show(found: list[Assessment]) -> None:
     for one in found:
         why = "; ".join([one.why, *(limit.line for limit in one.limits)])
         table.add_row(
-            one.candidate.image.tag, (one.candidate.digest or "")[:_SHORT], one.standing.value, Text(why)
+            str(one.candidate.image), (one.candidate.digest or "")[:_SHORT], one.standing.value, Text(why)
         )
     show(table)
 
@@ -448,7 +449,8 @@ def run_command(
     if image and split_layout(image):
         registry, place = None, Place.LAYOUT
     elif image and (reference := split_reference(image)):
-        registry, image = Registry(reference[0], plain_http=plain_http or None), reference[1]
+        registry = Registry(reference[0], plain_http=plain_http or None)
+        image = identifier_of(reference[1]) or reference[1]
     elif registry is None:
         place = Place.ENGINE
     _check_place(place, uncertified, format_, tool)
