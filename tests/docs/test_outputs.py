@@ -6,7 +6,6 @@ import os
 import re
 from pathlib import Path
 
-import pytest
 
 from validator.model.measurement import Unread
 from validator.model.record import Record, Verdict, contents_of
