@@ -65,8 +65,7 @@ def _described(command: click.Command, context: click.Context) -> Iterator[str]:
             yield f"{_prose(' '.join(paragraph.split()))}\n\n"
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     yield f"```text\n{usage}\n```\n"
-    if shown := example(context):
-        yield f"\n```console\n$ {shown}\n```\n"
+    yield f"\n```console\n$ {example(context)}\n```\n"
     for title, records in sections(command, context).items():
         yield f"\n| {title.lower()} | meaning |\n|---|---|\n"
         yield from (

@@ -18,6 +18,7 @@ from validator.certify import promote
 from validator.cli import building, fleet, here, images, records, verify
 from validator.cli import predict as predict_command
 from validator.compat import predict
+from validator.engines import this_machine
 from validator.model import diagnosis, prediction, record, report
 from validator.pipeline import fleet as pipeline_fleet
 from validator.pipeline import publisher
@@ -42,9 +43,8 @@ DOCUMENTS: Mapping[str, Mapping[str, type]] = {
     },
     "This machine (`validator --json`)": {
         "The document": here.HereDocument,
-        "Each of the `engines`": here.EngineFields,
+        "Each of the `engines`": this_machine.Container,
         "`environment`": here.EnvironmentFields,
-        "`cause`": here.CauseFields,
         "`next`": here.NextFields,
     },
     "A planned cell (`plan --json`, a list; `predict --json`, one)": {

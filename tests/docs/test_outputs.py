@@ -6,7 +6,6 @@ import os
 import re
 from pathlib import Path
 
-
 from validator.model.measurement import Unread
 from validator.model.record import Record, Verdict, contents_of
 from validator.records.store import Store

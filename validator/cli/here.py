@@ -13,8 +13,9 @@ from typing import Annotated, Any, TypedDict
 import click
 from msgspec import structs
 
-from ..engines.this_machine import Container, Seen, look
+from ..engines.this_machine import Seen, look
 from ..errors import InputError
+from ..model.codec import encode
 from ..model.diagnosis import Cause
 from ..model.prediction import Outcome
 from ..model.report import CheckOutcome
@@ -29,15 +30,6 @@ _ANSWERS = {"no": "No", "likely-not": "Probably not", "possibly-not": "Perhaps n
 _STRENGTHS = {"certain": "no", "likely": "likely-not", "possible": "possibly-not"}
 
 
-class EngineFields(TypedDict):
-    """Docker or Podman, as JSON."""
-
-    name: Annotated[str, "`docker` or `podman`."]
-    version: Annotated[str | None, "Null if it can't be used."]
-    gives_gpus: Annotated[bool | None, "Whether its containers get GPUs; null if that is not known."]
-    why: Annotated[str, "Why it can't be used; empty if it can."]
-
-
 class EnvironmentFields(TypedDict):
     """The active environment, as JSON."""
 
@@ -46,14 +38,6 @@ class EnvironmentFields(TypedDict):
     version: Annotated[str | None, "The version of Python; null if it could not be asked."]
     tensorflow: Annotated[str | None, "The version in TensorFlow's metadata; null if there is none."]
     why: Annotated[str, "Why that Python could not be asked; empty if it could."]
-
-
-class CauseFields(TypedDict):
-    """The likeliest cause, as JSON."""
-
-    code: Annotated[str, "A stable name; [All causes](../causes.md) lists them."]
-    strength: Annotated[str, "`certain`, `likely` or `possible`."]
-    title: Annotated[str, "One sentence."]
 
 
 class NextFields(TypedDict):
@@ -77,7 +61,7 @@ class HereDocument(TypedDict):
         list[dict[str, str | None]],
         "The `name` and `compute_capability` of each GPU; the latter is null if only the kernel listed it.",
     ]
-    engines: Annotated[list[EngineFields], "Those that are installed."]
+    engines: Annotated[list[dict[str, Any]], "Docker and Podman, if they are installed."]
     pythons: Annotated[dict[str, str], "The path of each minor version of Python on PATH."]
     environment: Annotated[EnvironmentFields, "The active environment."]
     uses_gpu: Annotated[
@@ -86,10 +70,13 @@ class HereDocument(TypedDict):
         " `not-installed` (TensorFlow is not there) or `unknown`.",
     ]
     because: Annotated[str, "The reason for that, in one sentence."]
-    cause: Annotated[CauseFields | None, "The first cause that `doctor` would name from the same facts."]
+    cause: Annotated[
+        dict[str, Any] | None,
+        "The likeliest [cause](#a-diagnosis-doctor---json), which `doctor` would name from the same facts.",
+    ]
     works: Annotated[
         dict[str, Any] | None,
-        "[What works on this machine](#what-works-on-a-machine-predict---json-without---tensorflow); null"
+        "[What works on this machine](json.md#what-works-on-a-machine-predict---json-without---tensorflow); null"
         " without a driver and a GPU.",
     ]
     get: Annotated[
@@ -137,7 +124,7 @@ def answer(seen: Seen) -> HereDocument:
         "gpus": [
             {"name": gpu.name, "compute_capability": gpu.compute_capability or None} for gpu in seen.gpus
         ],
-        "engines": [_engine(one) for one in seen.containers],
+        "engines": encode(list(seen.containers)),
         "pythons": dict(seen.pythons),
         "environment": {
             "python": str(environment.python) if environment.python else None,
@@ -148,16 +135,12 @@ def answer(seen: Seen) -> HereDocument:
         },
         "uses_gpu": uses_gpu,
         "because": because,
-        "cause": {"code": cause.code, "strength": cause.strength, "title": cause.title} if cause else None,
+        "cause": encode(cause) if cause else None,
         "works": works,
         "get": get,
         "why_none": why_none,
         "next": _next(seen, uses_gpu, get),
     }
-
-
-def _engine(one: Container) -> EngineFields:
-    return {"name": one.name, "version": one.version, "gives_gpus": one.gives_gpus, "why": one.why}
 
 
 def _uses_gpu(seen: Seen) -> tuple[str, str, Cause | None]:
@@ -282,7 +265,7 @@ def _gpu_words(found: HereDocument) -> str:
     return f"{', '.join(counted) or 'none that the driver shows'}; driver {found['driver']}{silent}"
 
 
-def _engine_words(one: EngineFields) -> str:
+def _engine_words(one: dict[str, Any]) -> str:
     if one["why"]:
         return f"{one['name'].capitalize()} can't be used: {one['why']}"
     gpus = {True: ", gives GPUs to containers", False: ", gives no GPUs to containers", None: ""}

@@ -171,11 +171,8 @@ EXAMPLES = {
     "promote": "promote --registry ghcr.io/team/tensorflow --key team.pub --dry-run",
     "pull": "pull --registry ghcr.io/team/tensorflow --key team.pub",
     "recommend": "recommend --registry ghcr.io/team/tensorflow --key team.pub",
-    "trust": "trust export --format jq --driver 580 --gpu h100",
     "trust export": "trust export --format jq --driver 580 --gpu h100",
-    "runner": "runner init --name gpu-1",
     "runner init": "runner init --name gpu-1",
-    "records": "records list",
     "records bisect": "records bisect tf2.21.0-cuda12.9-cudnn9.28-py312@r580-h100",
     "records compare": "records compare 2026-11-01 2026-11-08",
     "records export": "records export --output records.jsonl",
@@ -187,11 +184,9 @@ EXAMPLES = {
     "records salvage": "records salvage --store damaged.db --output good.jsonl",
     "records show": "records show 0d67bfe3",
     "report": "report --profile full --format markdown",
-    "data": "data export tables --profile nightly",
     "data export": "data export tables --profile nightly",
     "sbom": "sbom tf2.21.0-cuda12.9-cudnn9.28-py312 --output image.cdx.json",
     "refresh": "refresh --check",
-    "fleet": "fleet status",
     "fleet cancel": "fleet cancel run-93006",
     "fleet inventory": "fleet inventory --on slurm --profile nightly",
     "fleet logs": "fleet logs tf2.21.0-cuda12.9-cudnn9.28-py312@r580-h100",
@@ -214,18 +209,17 @@ def sections(command: click.Command, context: click.Context) -> dict[str, list[t
 
 
 def example(context: click.Context) -> str:
-    """Return the example of a command; empty if it has none."""
+    """Return the example of a command, or of a group's first command."""
     path = context.command_path.partition(" ")[2]
-    return f"validator {EXAMPLES[path]}" if path in EXAMPLES else ""
+    return "validator " + next(shown for name, shown in EXAMPLES.items() if f"{name} ".startswith(f"{path} "))
 
 
 class Command(click.Command):
     """A command with an example, and with its options in named groups."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        if shown := example(ctx):
-            with formatter.section("Example"):
-                formatter.write(f"{'':>{formatter.current_indent}}{as_started(shown)}\n")
+        with formatter.section("Example"):
+            formatter.write(f"{'':>{formatter.current_indent}}{as_started(example(ctx))}\n")
         for title, records in sections(self, ctx).items():
             with formatter.section(title):
                 formatter.write_dl(records)

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from ..errors import ValidatorError
 from ..model.measurement import GpuIdentity, Outside, Unread
@@ -52,15 +52,12 @@ _PACKAGE = Path(__file__).parent.parent
 
 @dataclass(frozen=True)
 class Container:
-    """An engine that is installed. why: the reason why it can't be used; empty if it can.
+    """An engine that is installed."""
 
-    gives_gpus: whether its containers get GPUs; None if that is not known.
-    """
-
-    name: str
-    version: str | None
-    gives_gpus: bool | None = None
-    why: str = ""
+    name: Annotated[str, "`docker` or `podman`."]
+    version: Annotated[str | None, "Null if it can't be used."]
+    gives_gpus: Annotated[bool | None, "Whether its containers get GPUs; null if that is not known."] = None
+    why: Annotated[str, "Why it can't be used; empty if it can."] = ""
 
 
 @dataclass(frozen=True)
