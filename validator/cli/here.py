@@ -76,8 +76,8 @@ class HereDocument(TypedDict):
     ]
     works: Annotated[
         dict[str, Any] | None,
-        "[What works on this machine](json.md#what-works-on-a-machine-predict---json-without---tensorflow); null"
-        " without a driver and a GPU.",
+        "[What works on this machine](json.md#what-works-on-a-machine-predict---json-without---tensorflow);"
+        " null without a driver and a GPU.",
     ]
     get: Annotated[
         dict[str, list[str]],
