@@ -29,9 +29,10 @@ from ..system.runs import temporary_directory
 from .host_reading import kernel_reading, read_host, read_this_host
 from .local_probe import clean_environment
 
-#: Seconds in which all parts have to answer, and the part of it after which the probe writes what it has.
-LIMIT_S = 1.7
-_PROBE_SHARE = 0.6
+#: Seconds in which all parts have to answer, and before their end in which a child process is ended.
+LIMIT_S, _SPARE_S = 1.7, 0.15
+#: The part of its time after which the probe writes what it found.
+_PROBE_SHARE = 0.7
 #: The check that opens CUDA's libraries, which may take long where nobody used them for a while.
 LIBRARIES = "cuda_libraries"
 #: The checks of the probe that don't import TensorFlow, except those that need a second or more.
@@ -95,15 +96,22 @@ def look(limit_s: float = LIMIT_S, meanwhile: Callable[[], object] = lambda: Non
     meanwhile: called while the parts are asked.
     """
     deadline = time.monotonic() + limit_s
+
+    def left() -> float:
+        """Return how long a child process may run that starts now."""
+        return max(deadline - _SPARE_S - time.monotonic(), _SPARE_S)
+
     # The environment takes longest.
-    environment = _Part(lambda: _environment(limit_s))
-    driver = _Part(lambda: read_host(limit_s))
-    podman = _Part(lambda: _podman(limit_s))
+    environment = _Part(lambda: _environment(left()))
+    driver = _Part(lambda: read_host(left()))
+    podman = _Part(lambda: _podman(left()))
     docker = _Part(_docker)
     meanwhile()
     outside = driver.answer(deadline, Unread.NVML_SILENT)
     kernel = kernel_reading()
-    silent = not isinstance(outside, Outside) and kernel is not None and time.monotonic() > deadline
+    silent = (
+        not isinstance(outside, Outside) and kernel is not None and time.monotonic() > deadline - _SPARE_S
+    )
     if not isinstance(outside, Outside) and kernel is not None:
         outside = kernel
     host = read_this_host(one_kind=False, outside=outside)
