@@ -25,7 +25,7 @@ from ..model.measurement import GpuIdentity, Outside, Unread
 from ..model.prediction import Host
 from ..model.report import Report, ReportError, read_report
 from ..system import processes
-from ..system.runs import temporary_directory
+from ..system.runs import environment_of_children, temporary_directory
 from .host_reading import kernel_reading, read_host, read_this_host
 from .local_probe import clean_environment
 
@@ -99,6 +99,8 @@ def look(limit_s: float = LIMIT_S, meanwhile: Callable[[], object] = lambda: Non
 
     def left() -> float:
         """Return how long a child process may run that starts now."""
+        # The first child waits until the notes about this run are on the disk.
+        environment_of_children()
         return max(deadline - _SPARE_S - time.monotonic(), _SPARE_S)
 
     # The environment takes longest.
