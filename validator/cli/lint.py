@@ -6,7 +6,9 @@ from pathlib import Path
 
 import click
 
+from .. import __version__
 from ..errors import EXIT_FAILED, EXIT_OK
+from ..resources import manual
 from .options import format_option, print_status
 from .program import Command
 
@@ -52,7 +54,7 @@ def lint_command(files: tuple[Path, ...], for_gpu: bool, ignored: tuple[str, ...
     linted = lint(files, frozenset(ignored), for_gpu=for_gpu)
     found = linted.findings
     if format_ == "sarif":
-        shown = findings_sarif(found, CODES)
+        shown = findings_sarif(found, CODES, __version__, manual("how-to/check-a-project.md"))
     else:
         shown = {"text": findings_text, "json": findings_json, "github": findings_github}[format_](found)
     click.echo(shown, nl=False)

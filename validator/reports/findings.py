@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 from urllib.parse import quote
 
-from .. import __version__
 from ..model.prediction import (
     EAGER_ONLY,
     RULES,
@@ -26,7 +25,6 @@ from ..model.prediction import (
     Rank,
     Rule,
 )
-from ..resources import manual
 from .diagnosis_words import fact_names
 from .issue import escaped
 from .printable import counted, json_text, one_line
@@ -53,12 +51,12 @@ def findings_github(findings: Sequence[Finding]) -> str:
     return "".join(workflow_command(one.place, one.code, _sentences(one)) for one in findings)
 
 
-def findings_sarif(findings: Sequence[Finding], codes: Mapping[Rule, str]) -> str:
+def findings_sarif(findings: Sequence[Finding], codes: Mapping[Rule, str], version: str, page: str) -> str:
     """Return the findings as a SARIF log, as code scanning reads it.
 
-    codes: the rules that lint knows, each with what a file says that can't work.
+    codes: the rules that lint knows, each with what a file says that can't work. version: of this tool.
+    page: the address of the page about lint.
     """
-    page = manual("how-to/check-a-project.md")
     rules = [
         {
             "id": code,
@@ -91,7 +89,7 @@ def findings_sarif(findings: Sequence[Finding], codes: Mapping[Rule, str]) -> st
         })  # fmt: skip
     driver = {
         "name": "tensorflow-gpu-matrix lint",
-        "semanticVersion": __version__,
+        "semanticVersion": version,
         "informationUri": page,
         "rules": rules,
     }
