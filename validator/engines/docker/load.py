@@ -30,7 +30,7 @@ from ...system.files import cache_directory, full_disk_named, says_full_disk, wr
 from ...system.pools import BLOCK, Abandoned, CutError, Pipe
 from . import containers
 from .endpoint import Endpoint, disk_full, engine_gone
-from .images import list_images
+from .images import facts_of, list_images
 
 _INDEX = "application/vnd.oci.image.index.v1+json"
 _RECORD = 512
@@ -148,7 +148,7 @@ class _Loading:
         self._check_answer()
         with self._answering():
             loaded = self._client.images.get(self._name)
-            if len(loaded.attrs.get("RootFS", {}).get("Layers") or []) != len(older["Layers"]):
+            if len(facts_of(loaded).layers) != len(older["Layers"]):
                 raise self._failed("layers are not found")
             loaded.tag(self._reference)
         return digest
@@ -242,7 +242,7 @@ def _diff_ids(endpoint: Endpoint, reference: str) -> frozenset[str]:
     found: set[str] = set()
     try:
         for image in list_images(endpoint.client, LABEL_SPEC):
-            found.update(image.attrs.get("RootFS", {}).get("Layers") or [])
+            found.update(facts_of(image).layers)
     except (DockerException, requests.RequestException) as error:
         raise engine_gone(reference) from error
     return frozenset(found)
