@@ -274,10 +274,10 @@ class Api:
                 *arguments, **options, _preload_content=False, _request_timeout=(_CONNECT_S, self._limit_s)
             )
             try:
-                # An odd date, or one without a zone, changes nothing.
+                # An odd date changes nothing.
                 with contextlib.suppress(ValueError, TypeError, IndexError, OverflowError):
                     date = email.utils.parsedate_to_datetime(answer.headers.get("Date"))
-                    self.now = date.astimezone(datetime.timezone.utc)
+                    self.now = date.replace(tzinfo=date.tzinfo or datetime.timezone.utc)
                 self._forbidden_since = None
                 content = bytearray()
                 # `read` waits for a whole chunk. Before urllib3 2.2 there is nothing else.
