@@ -7,6 +7,7 @@ is loaded twice, and an input that kills its process, takes too much memory or n
 
 from __future__ import annotations
 
+import itertools
 import json
 import mmap
 import os
@@ -35,8 +36,8 @@ from .targets import DOCUMENTED, ROOT, TARGETS, Target
 LONGEST_S, STUCK_S = 5.0, 90.0
 #: Bytes of memory that a batch may need more than it had at its start, and what the system gives at all.
 MOST_MEMORY, _ADDRESSES = 400 << 20, 3 << 30
-#: A batch ends after so many seconds or inputs. The kinds take turns, so that they share the time equally.
-_BATCH_S, _BATCH = 2.0, 5000
+#: A batch ends after so many seconds. The kinds take turns, so that they share the time equally.
+_BATCH_S = 2.0
 _EXIT_CODES = (0, 1, 2, 3)
 
 
@@ -94,16 +95,11 @@ class Harness:
         began = time.monotonic()
         following = {kind: first.get(kind, 0) for kind in self.kinds}
         last = {kind: number + count for kind, number in following.items()}
-        while open_kinds := [kind for kind in self.kinds if following[kind] < last[kind]]:
-            for kind in open_kinds:
-                if time.monotonic() - began >= most_s:
-                    break
-                following[kind] = self._batch(
-                    kind, following[kind], min(last[kind], following[kind] + _BATCH)
-                )
-            else:
-                continue
-            break
+        for kind in itertools.cycle(self.kinds):
+            if following == last or time.monotonic() - began >= most_s:
+                break
+            if following[kind] < last[kind]:
+                following[kind] = self._batch(kind, following[kind], last[kind])
         self.summary.seconds += time.monotonic() - began
         return following
 

@@ -115,7 +115,7 @@ def test_the_harness_notices_what_does_not_end_as_documented(
 
 @pytest.mark.slow
 def test_kinds_share_the_time_and_a_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(harness, "_BATCH", 3)
+    monkeypatch.setattr(harness, "_BATCH_S", 0.0001)
     kinds = ("wheel-name", "apt")
     run = Harness(0, tmp_path, kinds=kinds)
     assert run.run({"apt": 5}, 7, 60) == {"wheel-name": 7, "apt": 12}
