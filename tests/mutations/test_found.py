@@ -70,6 +70,11 @@ FOUND: dict[str, list[Callable[[], bytes] | bytes]] = {
         for sign in "~^"
         for version in ("2.20٣", DIGITS, f"2.{DIGITS}")
     ],
+    "pdm.lock": [f'[metadata]\nrequires_python = ">=3{DIGITS}"\n'.encode()],
+    "requirements.txt": [
+        f"tensorflow>=2.{DIGITS},<3\n".encode(),
+        f"tensorflow==2.18.0; python_version > '3.{DIGITS}'\n".encode(),
+    ],
     "slurm": [b"x"],
     "kubernetes": [
         b'{"items": "\xff"}',

@@ -11,7 +11,7 @@ from typing import Any
 
 from yaml import MappingNode, Node, ScalarNode, SequenceNode
 
-from .._vendor.packaging.markers import InvalidMarker, Marker, UndefinedComparison, UndefinedEnvironmentName
+from .._vendor.packaging.markers import Marker
 from .._vendor.packaging.specifiers import InvalidSpecifier, SpecifierSet
 from .._vendor.packaging.utils import canonicalize_name
 from ..compat import loose_values
@@ -157,10 +157,14 @@ def exact_pin(name: str, version: str, place: Place, *, from_conda: bool = False
     return Pin(normalized(name), versions, place, from_conda=from_conda)
 
 
+#: More digits than a number of a version has. Python does not convert thousands of them to compare versions.
+LONG_NUMBER = re.compile(r"[0-9]{100}")
+
+
 def specifier(text: str) -> SpecifierSet | None:
     """Return a version specifier, or None if the text is none."""
     try:
-        return SpecifierSet(text)
+        return None if LONG_NUMBER.search(text) else SpecifierSet(text)
     except InvalidSpecifier:
         return None
 
@@ -212,7 +216,8 @@ def _marker_holds(marker: str, python: str, extra: str) -> bool | None:
         return None
     try:
         return Marker(marker).evaluate({**values})
-    except (InvalidMarker, UndefinedComparison, UndefinedEnvironmentName, KeyError, RecursionError):
+    except (ValueError, KeyError, RecursionError):
+        # ValueError: it is no marker, compares what can't be compared, or has a number that is too long.
         return None
 
 
