@@ -70,21 +70,14 @@ class _Condition(_Told, _TypedCondition):
     """A condition, with its reason and message."""
 
 
-class _State(TypedDict, total=False):
-    running: dict[str, Any] | None
-    waiting: _Told | None
-    terminated: _Told | None
-
-
 class _Container(TypedDict, total=False):
     imageID: str | None
-    state: _State
+    #: By `running`, `waiting` or `terminated`.
+    state: dict[str, _Told | None]
 
 
-class _Status(TypedDict, total=False):
+class _Status(_Told, total=False):
     phase: str | None
-    reason: str | None
-    message: str | None
     startTime: str | None
     conditions: list[_Condition] | None
     containerStatuses: list[_Container] | None
