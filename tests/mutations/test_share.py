@@ -21,14 +21,12 @@ from .harness import Harness, next_of, remember
 from .mutators import mutate_bytes, mutate_json, mutate_text, reduced
 from .targets import DOCUMENTED, ROOT, TARGETS, Target
 
-#: One of so many inputs goes through the command line too.
-EVERY = 40
-
 
 @pytest.mark.slow
 def test_a_share_of_mutated_inputs_ends_as_documented(tmp_path: Path) -> None:
     count = settings().max_examples
-    arguments = ["--count", str(count), "--every", str(EVERY), "--first", "0", "--failures", str(tmp_path)]
+    every = max(5, count // 3)
+    arguments = ["--count", str(count), "--every", str(every), "--first", "0", "--failures", str(tmp_path)]
     done = subprocess.run(
         [sys.executable, "-m", "tests.mutations", *arguments],
         cwd=ROOT, capture_output=True, text=True, timeout=600,
