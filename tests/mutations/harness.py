@@ -187,7 +187,7 @@ class _Child:
                 small = reduced(data, lambda shorter: (self._problem(shorter) or ("",))[0] == problem[0])
             self._report(number, small, *problem)
         every = self._harness.every
-        if self._target.commands and every and random.Random(f"{seed}:{number}").randrange(every) == 0:
+        if self._target.commands and every and number % every == 0:
             self._through_the_command_line(number, data)
 
     def _problem(self, data: bytes) -> tuple[str, str] | None:
