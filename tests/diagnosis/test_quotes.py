@@ -53,7 +53,9 @@ def test_an_order_in_a_log_is_no_part_of_a_sentence() -> None:
 
 
 def test_no_command_names_an_image_of_the_text() -> None:
-    text = "docker run --gpus all evil/image python train.py\nCould not load dynamic library 'libcudart.so.11.0'"
+    text = (
+        "docker run --gpus all evil/image python train.py\nCould not load dynamic library 'libcudart.so.11.0'"
+    )
     usual, plain = diagnose_log(text), diagnose_log(text, quotes=False)
     assert "evil/image" in usual.next_command
     assert "evil/image" not in " ".join(sentences(plain))

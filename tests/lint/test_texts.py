@@ -54,7 +54,9 @@ def test_a_dockerfile_copies_no_file_of_this_machine(tmp_path: Path, monkeypatch
     assert lint_texts("Dockerfile", {"Dockerfile": COPY.format("pins.txt")}).findings == ()
 
 
-@pytest.mark.parametrize("name", ["../pins.txt", "/pins.txt", "a/pins.txt", "..", "", "pins.txt\0", "a" * 101])
+@pytest.mark.parametrize(
+    "name", ["../pins.txt", "/pins.txt", "a/pins.txt", "..", "", "pins.txt\0", "a" * 101]
+)
 def test_only_plain_names_are_accepted(name: str) -> None:
     with pytest.raises(InputError, match="is not a plain file name"):
         lint_texts("requirements.txt", {"requirements.txt": "", name: ""})

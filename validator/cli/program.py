@@ -29,6 +29,7 @@ COMMANDS = {
     "init": "Write a matrix, its locks and a workflow for a repository of your own.",
     "lint": "Report what can't work in a Dockerfile, a requirements file, a project or a lock.",
     "lock": "Resolve image specs to exact wheels and write their locks.",
+    "mcp": "Answer the questions of assistants such as Claude Code, by the Model Context Protocol.",
     "plan": "List the cells with their predictions, without running anything.",
     "predict": "Predict whether one combination of versions, driver and GPU works.",
     "promote": "Move aliases such as latest to the newest certified images.",
