@@ -319,7 +319,7 @@ def explain_cause(code: Annotated[str, _about("As diagnose_text gives it.")]) ->
         remedies=remedies,
         explains=list(entry.explains),
         sources=list(entry.sources),
-        page=manual(f"causes.md#{entry.code}"),
+        page=f"{manual('causes.md')}#{entry.code}",
     )
 
 
