@@ -13,6 +13,7 @@ import click
 from ..errors import EXIT_INTERRUPTED, EXIT_OK, MissingError
 from ..resources import install_hint
 from .options import print_status, verbose_option
+from .program import Command
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
@@ -23,7 +24,7 @@ _PORT = 8643
 _LOOPBACK = "127.0.0.1"
 
 
-@click.command("mcp")
+@click.command("mcp", cls=Command)
 @click.option(
     "--http",
     is_flag=True,

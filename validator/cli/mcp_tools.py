@@ -40,7 +40,7 @@ from ..reports.printable import one_line
 from ..resources import manual
 from . import combination
 from .combination import Question, read_package, with_driver_of
-from .predict import predict_one, readable_gpu
+from .predict import predict_one
 
 #: The most characters of the texts of one call.
 MOST_CHARACTERS = 1 << 20
@@ -198,17 +198,7 @@ def what_works(
 ) -> WhatWorks:
     """Say which TensorFlow releases work on a GPU and driver, how to get them, and why newer ones don't."""
     asked = {"gpu": gpu, "driver": driver, "python": python, "system": system, "machine": machine}
-    found = answers.what_works({**asked, "registry": None, "images": None, "verdicts": None})
-    ways = [
-        {
-            **way,
-            "rank": Rank.MEASURED if way["measured"] else Rank.DERIVED,
-            "reasons": [_ranked(one) for one in way["reasons"] if one["outcome"] != Outcome.WORKS.value],
-        }
-        for way in found["ways"]
-    ]
-    newest = {mode["mode"]: mode["release"] for mode in found["modes"]}
-    return WhatWorks.model_validate(_bounded({**found, "ways": ways, "newest": newest}))
+    return _works(answers.what_works({**asked, "registry": None, "images": None, "verdicts": None}))
 
 
 def predict(
@@ -330,10 +320,7 @@ def this_machine() -> ThisMachine:
     """
     seen = read_host()
     host = read_this_host(one_kind=False, outside=seen)
-    gpu, works = readable_gpu(host), None
-    if host.driver and gpu:
-        there = {"system": host.system or "linux", "machine": host.machine or "x86_64"}
-        works = what_works(gpu, host.driver, **cast(Any, there))
+    works = _works(answers.what_works_on(host, None)) if host.driver and host.names_gpu else None
     unread = seen.sentence if isinstance(seen, Unread) else ""
     gpus = [] if isinstance(seen, Unread) else [f"{one.name}, {one.compute_capability}" for one in seen.gpus]
     return ThisMachine(host=host, gpus=gpus, unread=unread, works=works)
@@ -398,6 +385,19 @@ def _reporting(function: Function, as_: type[Exception]) -> Function:
             raise as_(_bounded(error.message)) from None
 
     return cast(Function, call)
+
+
+def _works(found: Mapping[str, Any]) -> WhatWorks:
+    ways = [
+        {
+            **way,
+            "rank": Rank.MEASURED if way["measured"] else Rank.DERIVED,
+            "reasons": [_ranked(one) for one in way["reasons"] if one["outcome"] != Outcome.WORKS.value],
+        }
+        for way in found["ways"]
+    ]
+    newest = {mode["mode"]: mode["release"] for mode in found["modes"]}
+    return WhatWorks.model_validate(_bounded({**found, "ways": ways, "newest": newest}))
 
 
 def _check_size(texts: Iterable[str]) -> None:
