@@ -212,7 +212,8 @@ def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Seen(host, (gpu,), False, (), {}, Environment(None, "PATH"))
     monkeypatch.setattr(here, "look", lambda **_: seen)
     found = ask("this_machine")
-    assert found == json.loads(json.dumps(here.answer(seen)))
+    whole = json.loads(json.dumps(here.answer(seen)))
+    assert {**found, "works": None} == {**whole, "works": None}
     assert (found["driver"], [gpu["name"] for gpu in found["gpus"]]) == ("580.159.04", ["NVIDIA H200"])
     assert found["works"]["outcome"] == "works"
     assert "GPU-1" not in json.dumps(found)

@@ -60,7 +60,7 @@ def test_the_entry_of_the_registry_is_about_this_package() -> None:
     assert package["identifier"] == PROJECT["name"]
     assert ENTRY["repository"]["url"] == PROJECT["urls"]["Homepage"]
     # The registry looks for this line in the description of the package.
-    assert f"mcp-name: {ENTRY['name']} " in (ROOT / PROJECT["readme"]).read_text(encoding="utf-8")
+    assert f"mcp-name: {ENTRY['name']} " in (ROOT / "README.md").read_text(encoding="utf-8")
     # A client runs `uvx --with tensorflow-gpu-matrix[mcp] tensorflow-gpu-matrix==VERSION mcp`.
     assert PROJECT["scripts"][package["identifier"]] == PROJECT["scripts"]["validator"]
     assert [one["value"] for one in package["runtimeArguments"]] == [f"{PROJECT['name']}[mcp]"]

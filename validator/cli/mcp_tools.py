@@ -212,7 +212,9 @@ class Explained(Answer):
 if TYPE_CHECKING:
     ThisMachine = Answer
 else:
-    ThisMachine = _model_of(here.HereDocument)
+    ThisMachine = create_model(
+        "ThisMachine", __base__=_model_of(here.HereDocument), works=(WhatWorks | None, ...)
+    )
 
 
 def what_works(
@@ -220,7 +222,10 @@ def what_works(
 ) -> WhatWorks:
     """Say which TensorFlow releases work on a GPU and driver, how to get them, and why newer ones don't."""
     asked = {"gpu": gpu, "driver": driver, "python": python, "system": system, "machine": machine}
-    found = answers.what_works({**asked, "registry": None, "images": None, "verdicts": None})
+    return _works(answers.what_works({**asked, "registry": None, "images": None, "verdicts": None}))
+
+
+def _works(found: Mapping[str, Any]) -> WhatWorks:
     ways = [
         {
             **way,
@@ -351,7 +356,8 @@ def this_machine() -> ThisMachine:
     It asks what `validator` without a command asks: the driver's library, the container engines, and the
     active environment's Python, which does not import TensorFlow.
     """
-    return ThisMachine.model_validate(_bounded(here.this_machine()))
+    found: Any = here.this_machine()
+    return ThisMachine.model_validate(_bounded({**found, "works": found["works"] and _works(found["works"])}))
 
 
 _TOOLS = (what_works, predict, diagnose_text, lint_text, explain_cause, image_for_machine, this_machine)
