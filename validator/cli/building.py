@@ -374,7 +374,7 @@ def _run_line(name: str, spec: ImageSpec) -> tuple[str, list[str]]:
     from ..delivery.pull import Engine
     from ..delivery.start import Image, Start, User, devices_of, user_of
 
-    image = Image(name, name, (), certified=False, has_cuda=spec.variant.has_cuda, port=spec.port)
+    image = Image(name, name, (), certified=False, port=spec.port)
     user, host, devices, directory = User(os.getuid(), os.getgid()), None, None, None
     try:
         engine = Engine()
@@ -385,7 +385,7 @@ def _run_line(name: str, spec: ImageSpec) -> tuple[str, list[str]]:
         if engine.is_local:
             user, directory = user_of(engine.info, user.uid, user.gid), Path.cwd()
         with contextlib.suppress(MissingError):
-            if image.has_cuda:
+            if spec.variant.has_cuda:
                 host, devices = this_host(), devices_of(engine.info)
     finally:
         engine.close()
