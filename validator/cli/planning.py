@@ -10,8 +10,10 @@ from ..errors import InputError, MissingError
 from ..locks.lock_files import DIRECTORY, LockDirectory
 from ..matrix.load import DEFAULT_PROFILE, Matrix, load_matrix, parse_selectors
 from ..matrix.plan import Available, Plan, Wheels, expand, plan, predictions
+from ..model.lock import Lock
 from ..model.prediction import PlannedCell
 from ..model.spec import HostClass, ImageSpec
+from ..registry.names import tag_of
 from ..resources import shipped_matrix
 from .options import print_status, working_directory
 
@@ -135,6 +137,20 @@ def _no_cell(matrix_path: Path, profile: str | None, selectors: tuple[str, ...])
         + (f" that matches {' '.join(selectors)}" if selectors else ""),
         hint="`validator plan --profile full` lists all cells",
     )
+
+
+def lock_of_image(matrix_path: Path, identifier: str, digest: str) -> Lock | None:
+    """Return the lock that an image says it was made from, if it is here.
+
+    identifier, digest: the image spec and the digest of the lock, as the labels of the image name them.
+    """
+    try:
+        tag_of(identifier)
+    except ValueError:
+        # A label may hold anything.
+        return None
+    lock = locks_of(matrix_path).read(identifier)
+    return lock if lock is not None and lock.digest == digest else None
 
 
 def locks_of(matrix_path: Path) -> LockDirectory:

@@ -150,6 +150,15 @@ class DockerEngine:
         """
         return containers.run_probe(self._endpoint, image, request, progress)
 
+    def made_from(self, image: str) -> tuple[str, str]:
+        """Return the image spec and the digest of the lock in an image's labels; empty without them."""
+        with self._answering(image):
+            try:
+                labels = self._client.images.get(image).labels
+            except ImageNotFound:
+                return "", ""
+        return labels.get(image_names.LABEL_SPEC, ""), labels.get(image_names.LABEL_LOCK, "")
+
     def derivation(self, image: str) -> Derivation | None:
         """Return what an image was derived from, see `derivation_of`."""
         with self._answering(image):
