@@ -191,9 +191,8 @@ def on_machine(
     def stop(asked: object, prepared: building.Prepared, store: object) -> NoReturn:
         raise Stopped(prepared)
 
-    place = SimpleNamespace(
-        description="a test", maker=None, engine=SimpleNamespace(provides=lambda python: True, name="test")
-    )
+    engine = SimpleNamespace(provides=lambda python: True, existing=lambda spec, lock: None, name="test")
+    place = SimpleNamespace(description="a test", maker=None, engine=engine)
     monkeypatch.setattr(building, "_open_engine", lambda *_, **__: place)
     monkeypatch.setattr(building, "_runner", lambda *_, **__: None)
     monkeypatch.setattr(building, "build", stop)
