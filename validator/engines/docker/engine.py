@@ -122,7 +122,7 @@ class DockerEngine:
         if (found := self.existing(spec, lock)) is not None:
             return found
         reference = image_names.image_reference(spec.identifier)
-        load(self._endpoint, reference, lambda into: self._images.make(spec, lock, into, progress))
+        load(self._endpoint, reference, lambda into: self._images.make(spec, lock, into, progress), progress)
         built = self._existing(spec, lock)
         if built is None:
             raise BuildError(
