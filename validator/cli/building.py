@@ -114,7 +114,8 @@ def prepare(asked: Request) -> Prepared:
     sources, locks = host_sources(), locks_of(asked.matrix_path)
     place = _open_engine(asked, sources, locks, needs_images=repository is not None)
     print_status(f"Engine: {place.description}")
-    available, profile = available_on(place.engine), asked.profile
+    missing: dict[str, str] = {}
+    available, profile = available_on(place.engine, missing), asked.profile
     fitting = plan_for_this_machine(asked.matrix_path, available) if asked.fits_machine else None
     if fitting is None:
         plan = load_plan(asked.matrix_path, asked.profile, asked.selectors, available)
@@ -122,6 +123,10 @@ def prepare(asked: Request) -> Prepared:
         plan, chosen = fitting
         print_status(chosen.why)
         profile = None if chosen.profile == DEFAULT_PROFILE else chosen.profile
+    pythons = {image.python for image in plan.images}
+    if not pythons & missing.keys():
+        for python, why in missing.items():
+            print_status(f"Python {', '.join(sorted(pythons))} is used instead of {python}: {why}.")
     say_recommended(plan.images)
     refuse_wrong_locks(locks, plan.images)
     if asked.builds:

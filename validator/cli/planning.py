@@ -74,9 +74,19 @@ def plan_for_this_machine(matrix_path: Path, available: Available) -> tuple[Plan
     return plan(matrix, None, select=select, wheels=_wheels(matrix_path)), chosen
 
 
-def available_on(engine: Engine) -> Available:
-    """Return a function that tells `load_plan` which Pythons an engine can't provide."""
-    return lambda python: None if engine.provides(python) else engine.name
+def available_on(engine: Engine, missing: dict[str, str] | None = None) -> Available:
+    """Return a function that tells `load_plan` which Pythons an engine can't provide.
+
+    missing: gets the reason for each Python that was asked for and that the engine can't provide.
+    """
+
+    def available(python: str) -> str | None:
+        why = engine.provides(python)
+        if why is not None and missing is not None:
+            missing[python] = why
+        return None if why else engine.name
+
+    return available
 
 
 def refuse_wrong_selection(matrix_path: Path, profile: str | None, selectors: tuple[str, ...]) -> None:
