@@ -266,7 +266,7 @@ _STALLED_S = 15.0
 
 
 class Meter:
-    """The progress of one task. As a context manager, it reports a line every half second.
+    """The progress of one task. As a context manager, it reports a line at once and every half second.
 
     doing: begins each line, such as `downloading 3 wheels`. total: bytes, or None if unknown.
     report: receives the lines, in a thread of its own. clock: returns the seconds since any moment.
@@ -291,6 +291,8 @@ class Meter:
         self._thread = threading.Thread(target=self._run, name="meter", daemon=True)
 
     def __enter__(self) -> Meter:
+        if self._total:
+            self._report(self.text())
         self._thread.start()
         return self
 
