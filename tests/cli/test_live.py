@@ -52,7 +52,7 @@ def test_what_takes_long_is_said_again_with_its_time(
     progress = Progress(1)
     progress(Event(SPEC, Phase.BUILD))
     now[0] += 5
-    progress(Event(SPEC, Phase.BUILD, "the engine unpacks what it got"))
+    progress(Event(SPEC, Phase.BUILD, "the engine unpacks the image"))
     for _ in range(60):
         now[0] += 1
         progress.beat()
@@ -61,9 +61,9 @@ def test_what_takes_long_is_said_again_with_its_time(
     progress.beat()
     assert capsys.readouterr().err.splitlines() == [
         f"[00:00] {SPEC}: build",
-        f"[00:20] {SPEC}: build the engine unpacks what it got (for 00:15)",
-        f"[00:40] {SPEC}: build the engine unpacks what it got (for 00:35)",
-        f"[01:00] {SPEC}: build the engine unpacks what it got (for 00:55)",
+        f"[00:20] {SPEC}: build the engine unpacks the image (for 00:15)",
+        f"[00:40] {SPEC}: build the engine unpacks the image (for 00:35)",
+        f"[01:00] {SPEC}: build the engine unpacks the image (for 00:55)",
     ]
 
 

@@ -150,7 +150,7 @@ class _Loading:
             self._write(bytes(2 * _RECORD))
             with self._reading():
                 self._pipe.end()
-        self._progress(f"the engine unpacks what it got: {len(self._sent)} new layers")
+        self._progress("the engine unpacks the image")
         self._thread.join()
         self._check_answer()
         with self._answering():
