@@ -25,6 +25,7 @@ from .options import (
     trust_path_for,
     verbose_option,
 )
+from .program import Command
 
 if TYPE_CHECKING:
     from ..assemble.base_finder import BaseContents
@@ -214,7 +215,7 @@ def _base(asked: NamedImage, spec: ImageSpec) -> BaseContents:
         ) from None
 
 
-@click.command("sbom")
+@click.command("sbom", cls=Command)
 @click.argument("name", metavar="IMAGE_OR_LOCK")
 @click.option(
     "--base",
