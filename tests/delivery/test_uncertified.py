@@ -185,8 +185,9 @@ def test_without_a_gpu_an_image_with_cuda_starts_on_the_cpu(
 ) -> None:
     monkeypatch.setattr("pynvml.nvmlInit", no_driver)
     digest = shelf.push()
-    image = ("--image", TAG) if named else ()
+    image = ("--image", str(identifier_of(TAG))) if named else ()
     done = run(shelf, "run", "--uncertified", "--fixtures", *GPUS, *image)
+    assert done.code == EXIT_OK, done.err
     assert shlex.split(done.out, comments=True) == [
         "docker", "run", "--rm", "-it", shelf.registry.repository.at(digest),
     ]  # fmt: skip
