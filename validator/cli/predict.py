@@ -512,6 +512,12 @@ def plan_command(matrix_path: Path, profile: str | None, selectors: tuple[str, .
     counts = ", ".join(f"{number} {word}" for word, number in words.items())
     images, cells = counted(len(plan.images), "image"), counted(len(plan.cells), "cell")
     print_status(f"{images}, {cells}: {counts}; {len(plan.excluded)} excluded")
+    if plan.instead:
+        pythons = ", ".join(sorted({image.python for image in plan.images}))
+        print_status(
+            f"Where Python {pythons} can't be had, `build-matrix` uses the next one of these that can:"
+            f" {', '.join(plan.instead)}."
+        )
     for reason in dict.fromkeys(cell.reason for cell in plan.excluded):
         print_status(f"  Excluded: {reason}")
     say_recommended(plan.images)
