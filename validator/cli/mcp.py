@@ -43,8 +43,8 @@ def mcp_command(http: bool, port: int) -> int:
 
     An assistant starts this command and talks to it over stdin and stdout: which releases work, whether one
     combination works, why a log shows no GPU, what can't work in a Dockerfile, and what this machine has. The
-    server only reads. It runs nothing but the query of this machine's driver, and uses no network. It needs
-    the extra mcp.
+    server only reads, and uses no network. Only `this_machine` starts other programs: those that `validator`
+    without a command starts to look at this machine. It needs the extra mcp.
     """
     if importlib.util.find_spec("mcp") is None:
         raise MissingError("the package mcp is not installed", hint=f"install it: {install_hint('mcp')}")
