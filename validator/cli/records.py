@@ -173,7 +173,7 @@ def bisect_command(cell: str, matrix_path: Path, store_url: str | None, format_:
     from ..records.comparison import decline_document, fetch_declines
 
     with open_store(matrix_path, store_url) as store:
-        entries = store.entries(cell)
+        entries = store.judged(store.entries(cell))
         history = histories(entries, datetime.now(timezone.utc)).get(cell)
         if history is None:
             reason = (
@@ -182,7 +182,7 @@ def bisect_command(cell: str, matrix_path: Path, store_url: str | None, format_:
                 else "there are no records of this cell"
             )
             raise InputError(f"{cell}: {reason}", hint="see `records list`")
-        found = fetch_declines([decline(store.judged(history))], store)[0]
+        found = fetch_declines([decline(history)], store)[0]
     causes = _causes(found.newest)
     if format_ == "json":
         click.echo(json_text({**decline_document(found), **_causes_as_json(causes)}))

@@ -153,7 +153,8 @@ def open_snapshot(
     """
     path = Path(text)
     if "://" in text or _is_sqlite(path):
-        return _snapshot(stack.enter_context(Store(text, read_only=True)), now)
+        store = stack.enter_context(Store(text, read_only=True))
+        return Snapshot(store.newest(now), store.fetch)
     if path.exists():
         limits = jsonl.Limits()
         files = (record for file in jsonl.files_of(path) for record in jsonl.read_file(file, limits=limits))
@@ -167,12 +168,8 @@ def open_snapshot(
             f"{text}: not a file, a store's URL or a time",
             hint="for example records.jsonl, postgresql+psycopg://user@host/database, 2026-11-01 or 7d (ago)",
         ) from None
-    return _snapshot(stack.enter_context(Store(store_url, read_only=True)), now, at)
-
-
-def _snapshot(store: Store, now: datetime, at: datetime | None = None) -> Snapshot:
-    newest = store.judged(newest_by_cell(store.entries(), now, at).values())
-    return Snapshot({entry.cell: entry for entry in newest}, store.fetch)
+    store = stack.enter_context(Store(store_url, read_only=True))
+    return Snapshot(store.newest(now, at), store.fetch)
 
 
 def _newest(records: Iterable[Record], now: datetime) -> list[Record]:

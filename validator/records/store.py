@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -55,6 +56,8 @@ class Store:
         """
         self._database = database(url, read_only=read_only)
         self._opened = False
+        #: The stored id of each record whose verdict is only claimed, which gives it another id.
+        self._stored: dict[str, str] = {}
         self._attempt(
             lambda: schema.bring_up(self._database.engine, self._database.location, read_only=read_only)
         )
@@ -136,6 +139,16 @@ class Store:
             for entry, record in zip(asked, self.each([entry.id for entry in asked]), strict=True)
         ]
 
+    def newest(self, now: datetime, at: datetime | None = None) -> dict[str, Entry]:
+        """Return the newest entry of every cell, judged, as of a time or of now; see `history`."""
+        entries = self.entries()
+        stated = newest_by_cell(entries, now, at)
+        judged = {entry.cell: entry for entry in self.judged(stated.values())}
+        # A verdict that is only claimed does not count in a cell that was measured.
+        claimed = {cell for cell, entry in judged.items() if entry != stated[cell]}
+        again = self.judged(entry for entry in entries if entry.cell in claimed)
+        return judged | newest_by_cell(again, now, at)
+
     def fetch(self, identifiers: Iterable[str]) -> dict[str, Record]:
         """Return the records with these ids, by id."""
         asked = list(dict.fromkeys(identifiers))
@@ -145,7 +158,6 @@ class Store:
         """Return the record whose id is or begins with this text. Raises InputError unless there is one."""
         begins = _records.c.id.startswith(_searchable(identifier), autoescape=True)
         found = list(self.each([row.id for row in self._rows(select(_records.c.id).where(begins).limit(2))]))
-        # A verdict that is only claimed gives the record another id than the stored one.
         if not found and len(shown := [one for one in self.all() if one.id.startswith(identifier)]) == 1:
             return shown[0]
         if len(found) != 1:
@@ -167,20 +179,22 @@ class Store:
 
     def latest(self) -> dict[str, Record]:
         """Return the newest record of every cell, by cell; see `history` for what counts."""
-        newest = newest_by_cell(self.entries(), now_utc())
-        found = self.fetch(entry.id for entry in newest.values())
+        found = self.fetch(entry.id for entry in self.newest(now_utc()).values())
         return {record.cell: record for record in found.values()}
 
     def each(self, identifiers: Sequence[str]) -> Iterator[Record]:
-        """Yield the records with these ids, in that order. No connection is held meanwhile."""
+        """Yield the records with these ids, in that order. No connection is held meanwhile.
+
+        An id is the one in the store, or that of a record which this object returned.
+        """
         for start in range(0, len(identifiers), _PAGE):
-            page = identifiers[start : start + _PAGE]
+            page = [self._stored.get(one, one) for one in identifiers[start : start + _PAGE]]
             found = {row.id: row for row in self._rows(select(_records).where(_records.c.id.in_(page)))}
             for identifier in page:
                 yield self._read(found[identifier])
 
     def _read(self, row: Row[Any]) -> Record:
-        """Return the record of a row as its report proves it. Raises InputError for what `add` never wrote."""
+        """Return the record of a row as its report proves it. Raises InputError for a foreign row."""
         try:
             record = read_record(row.document)
             columns = _columns(record)
@@ -188,7 +202,10 @@ class Store:
             self._refuse(row.id, str(error))
         if wrong := [name for name, value in columns.items() if getattr(row, name) != value]:
             self._refuse(row.id, f"its columns {', '.join(wrong)} differ from its document")
-        return as_judged(record)
+        judged = as_judged(record)
+        if judged is not record:
+            self._stored[judged.id] = record.id
+        return judged
 
     def _refuse(self, identifier: object, why: str) -> NoReturn:
         raise InputError(
