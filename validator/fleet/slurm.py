@@ -11,8 +11,10 @@ import fcntl
 import functools
 import hashlib
 import json
+import os
 import re
 import shlex
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,6 +27,7 @@ from ..engines.protocol import ProbeRequest
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.codec import DocumentError
 from ..model.spec import NO_GPU
+from ..system import files
 from ..system.files import says_full_disk, write_atomically
 from ..versions import whole_number
 from . import inside, slurm_client, slurm_job
@@ -50,6 +53,8 @@ from .slurm_client import Node, QueueEntry, Refusal
 
 #: Seconds to wait for another submitter.
 _LOCK_S = 120.0
+#: Bytes of a result: a report and the logs around it, in base64.
+_LARGEST_RESULT = 256 << 20
 
 
 class SlurmDirectory:
@@ -322,7 +327,8 @@ class SlurmFleet:
         paths = [path for path in self._shared.results(array).get(index, []) if path.suffix == _WHOLE]
         for path in sorted(paths, key=lambda path: (changed_at(path), path.name)):
             try:
-                return read_result(path.read_bytes(), unit, self._settings.container not in UNSIGNED)
+                content = files.read_file(path, _LARGEST_RESULT)
+                return read_result(content, unit, self._settings.container not in UNSIGNED)
             except CutError as error:
                 cut = error
             except OSError as error:
@@ -340,7 +346,12 @@ class SlurmFleet:
 
     def logs(self, handle: Handle) -> str:
         array, index, _ = parts_of(handle)
-        texts = [path.read_text("utf-8", "replace") for path in self._shared.outputs(array, index)]
+        texts = []
+        for path in self._shared.outputs(array, index):
+            with files.open_file(path, sys.maxsize) as stream:
+                # What a job wrote may have no end, and its last lines say why it ended.
+                stream.seek(max(0, stream.seek(0, os.SEEK_END) - files.MAX_BYTES))
+                texts.append(stream.read(files.MAX_BYTES).decode("utf-8", "replace"))
         return "".join(texts)
 
     def forget(self, handles: Sequence[Handle]) -> None:
@@ -406,7 +417,7 @@ class SlurmFleet:
                 return State(phase, live[0].reason if phase is Phase.WAITING else "", live[0].node)
         if results:
             with contextlib.suppress(DocumentError, OSError):
-                return read_fault(max(results, key=changed_at).read_bytes())
+                return read_fault(files.read_file(max(results, key=changed_at)))
         ended = entries[-1] if entries else None
         node = ended.node if ended else ""
         if ended is not None and ended.state in _FAULTS:

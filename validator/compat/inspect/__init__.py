@@ -12,7 +12,7 @@ import re
 
 from ..._vendor.packaging.tags import Tag
 from ..._vendor.packaging.utils import parse_wheel_filename
-from ..._vendor.packaging.version import Version
+from ...versions import Version
 
 #: The characters of wheels' names on every index. File systems allow 255 of them.
 _NAME = re.compile(r"[A-Za-z0-9_.+!-]{1,255}")
@@ -39,4 +39,4 @@ def wheel_name(filename: str) -> tuple[str, Version, frozenset[Tag]]:
         name, version, _, found = parse_wheel_filename(filename)
     except ValueError as error:
         raise InvalidWheelName(str(error)) from None
-    return name, version, found
+    return name, Version(str(version)), found
