@@ -131,7 +131,8 @@ class _RememberingStream:
         self._first = self._last = b""
 
     def read(self, size: int = -1) -> bytes:
-        piece = self._stream.read(size)
+        # Some files of the kernel have nothing to read yet, and answer None.
+        piece = self._stream.read(size) or b""
         room = _NAMES_LIMIT - len(self._first)
         self._first += piece[:room]
         self._last = (self._last + piece[room:])[-_NAMES_LIMIT:]
@@ -174,7 +175,7 @@ def _read_report(path: Path) -> Report:
     name = _name(path)
     try:
         with open_file(path, sys.maxsize) as stream:
-            content = stream.read(codec.LARGEST + 1)
+            content = stream.read(codec.LARGEST + 1) or b""
     except OSError as error:
         raise InputError(f"{name} can't be read: {error.strerror}") from error
     refuse_compressed(content, name)

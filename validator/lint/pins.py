@@ -11,10 +11,11 @@ from typing import Any
 
 from yaml import MappingNode, Node, ScalarNode, SequenceNode
 
-from .._vendor.packaging.markers import InvalidMarker, Marker, UndefinedComparison, UndefinedEnvironmentName
+from .._vendor.packaging.markers import InvalidMarker, UndefinedComparison, UndefinedEnvironmentName
 from .._vendor.packaging.specifiers import InvalidSpecifier, SpecifierSet
 from .._vendor.packaging.utils import canonicalize_name
 from ..compat import loose_values
+from ..compat.inspect import read_marker
 from ..compat.releases import every_python
 from ..errors import InputError
 from ..matrix.document import keys_of, parse_document
@@ -211,7 +212,7 @@ def _marker_holds(marker: str, python: str, extra: str) -> bool | None:
     if any(name in marker for name in unknown):
         return None
     try:
-        return Marker(marker).evaluate({**values})
+        return read_marker(marker).evaluate({**values})
     except (InvalidMarker, UndefinedComparison, UndefinedEnvironmentName, KeyError, RecursionError):
         return None
 
