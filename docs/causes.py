@@ -30,7 +30,7 @@ _COMMON, _FEW = ("any", "host", "pip", "docker"), 2
 _HEAD = """\
 # Causes
 
-These are the causes that `python -m validator doctor` can name, in the order of the causal chain: an earlier
+These are the causes that `validator doctor` can name, in the order of the causal chain: an earlier
 cause has to be fixed first, and a later one may be its consequence. Each section has a line that shows the
 cause, and what to do. *any* is for every installation, *host* is for the administrator of the machine, and
 the other words name how TensorFlow was installed or started. A cause with many remedies has only those for

@@ -10,7 +10,7 @@ from validator.dataset.tables import SCHEMA_VERSION, TABLES, Column, Kind, Table
 _HEAD = f"""\
 # The tables of `data export`
 
-`python -m validator data export DIR` writes these tables, each as JSON, CSV and Parquet with the same
+`validator data export DIR` writes these tables, each as JSON, CSV and Parquet with the same
 columns. [Use the data](../how-to/use-the-data.md) shows how to load them. The JSON Schemas in an export say
 the same as this page, which is generated when the site is built.
 

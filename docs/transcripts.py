@@ -4,7 +4,7 @@ A transcript is a fenced block below a comment that holds the command's argument
 
     <!-- transcript: doctor tests/data/some.log -->
     ```text
-    what `python -m validator doctor tests/data/some.log` prints
+    what `validator doctor tests/data/some.log` prints
     ```
 
 `<!-- transcript, 12 lines: ... -->` keeps the first 12 lines and ends with `[...]`. Commands run in the root
@@ -56,13 +56,13 @@ def refreshed(text: str, printed: Callable[[str], str]) -> str:
 
 
 def on_a_terminal(command: str) -> str:
-    """Return what `python -m validator` with these arguments shows on a terminal without colors."""
+    """Return what `validator` with these arguments shows on a terminal without colors."""
     shown = terminal_output(shlex.split(command), COLUMNS=str(COLUMNS), TERM="dumb")
     return "".join(f"{line.rstrip()}\n" for line in shown.splitlines())
 
 
 def terminal_output(arguments: Sequence[str], **environment: str) -> str:
-    """Return what `python -m validator` writes to a terminal, with its control sequences."""
+    """Return what `validator` writes to a terminal, with its control sequences."""
     ours, theirs = pty.openpty()
     child = subprocess.Popen(
         [str(PYTHON), "-m", "validator", *arguments],

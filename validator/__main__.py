@@ -143,8 +143,8 @@ def _refuse_bare_python() -> None:
         made = "install the tool in an environment of its own: pipx install tensorflow-gpu-matrix"
         program = "validator"
     else:
-        made = "run ./scripts/environment once, then use .venv/bin/python"
-        program = ".venv/bin/python -m validator"
+        made = "run ./scripts/environment once, then use .venv/bin/validator"
+        program = ".venv/bin/validator"
     raise MissingError(
         f"{sys.executable} {reason}",
         hint=f"{made}. To examine this Python's TensorFlow:"

@@ -262,7 +262,7 @@ def test_a_report_is_not_a_log(tmp_path: Path, indent: int | None, encoding: str
     path.write_text(json.dumps(json.loads(report(H100)), indent=indent), encoding=encoding)
     with pytest.raises(InputError, match="is a report of `check`, not a log") as caught:
         cli.run(["doctor", str(path)])
-    assert caught.value.hint == "`python -m validator doctor --report FILE` reads a report"
+    assert caught.value.hint == "`validator doctor --report FILE` reads a report"
     named = path.rename(tmp_path / "report.json")
     assert cli.run(["doctor", str(named), "--json"]) == cli.run(["doctor", "--report", str(named), "--json"])
 

@@ -74,7 +74,7 @@ def test_an_image_that_was_not_measured_on_a_gpu(capsys: pytest.CaptureFixture[s
     assert words[words.index("--user") + 1] == "1234:100"
     assert "--gpus" not in words
     command = f"build-matrix --profile quick --select image={SPEC.identifier}"
-    assert lines[4:] == ["Measure it on a machine with a GPU:", f"  python -m validator {command}"]
+    assert lines[4:] == ["Measure it on a machine with a GPU:", f"  validator {command}"]
 
 
 def test_a_pushed_image_is_pulled_on_the_machine_with_the_gpu(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,14 +21,9 @@ LOG = "E tensorflow/x.cc:1] failed call to cuInit: CUDA_ERROR_SYSTEM_DRIVER_MISM
 MEASURE = 'doctor --python "$(command -v python)"'
 #: argv[0], the Python, its prefix, and how to start the program again.
 STARTS = [
-    (
-        "{here}/validator/__main__.py",
-        "{here}/.venv/bin/python",
-        "{here}/.venv",
-        ".venv/bin/python -m validator",
-    ),
-    ("{here}/validator/__main__.py", "{tools}/python", "{tools}", "python -m validator"),
-    ("{here}/validator/__main__.py", "{other}/python", "{other}", "{other}/python -m validator"),
+    ("{here}/validator/__main__.py", "{here}/.venv/bin/python", "{here}/.venv", ".venv/bin/validator"),
+    ("{here}/validator/__main__.py", "{tools}/python", "{tools}", "validator"),
+    ("{here}/validator/__main__.py", "{bare}/python", "{bare}", "{bare}/python -m validator"),
     ("{tools}/validator", "{tools}/python", "{tools}", "validator"),
     ("{here}/.venv/bin/validator", "{here}/.venv/bin/python", "{here}/.venv", ".venv/bin/validator"),
     ("{other}/validator", "{other}/python", "{other}", "{other}/validator"),
@@ -41,11 +36,11 @@ Start = Callable[[str, str, str, str], str]
 
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
-    places = {name: tmp_path / name for name in ("here", "tools", "other")}
-    for place in places.values():
-        place.mkdir()
-        for name in ("python", "validator"):
-            (place / name).touch(mode=0o755)
+    places = {name: tmp_path / name for name in ("here", "here/.venv/bin", "tools", "other", "bare")}
+    for name, place in places.items():
+        place.mkdir(parents=True)
+        for file in ("python", "validator") if name != "bare" else ("python",):
+            (place / file).touch(mode=0o755)
     monkeypatch.chdir(places["here"])
     monkeypatch.setenv("PATH", str(places["tools"]))
 
@@ -63,8 +58,8 @@ def test_commands_start_the_program_as_it_was_started(
     way: tuple[str, str, str, str], start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shown = start(*way)
-    print_status("run `python -m validator plan`: python -m validator lock\npython -m validator")
-    assert capsys.readouterr().err == f"run `{shown} plan`: {shown} lock\n{shown}\n"
+    print_status("run `validator plan`: validator lock\nvalidator run")
+    assert capsys.readouterr().err == f"run `{shown} plan`: {shown} lock\n{shown} run\n"
 
     (log := tmp_path / "train.log").write_text(LOG)
     cli.run(["doctor", str(log)])
@@ -79,14 +74,14 @@ def test_commands_start_the_program_as_it_was_started(
 
 def test_a_command_for_another_directory_has_the_full_path(start: Start) -> None:
     start(*STARTS[0])
-    assert program(Path("deeper")) == f"{Path.cwd()}/.venv/bin/python -m validator"
-    assert program(Path.cwd()) == ".venv/bin/python -m validator"
+    assert program(Path("deeper")) == f"{Path.cwd()}/.venv/bin/validator"
+    assert program(Path.cwd()) == ".venv/bin/validator"
 
 
 @pytest.mark.parametrize(
     "text", [
-        "python -m validator.probe", "/opt/python -m validator plan", ".venv/bin/python -m validator plan",
-        "python -m validators", "no command",
+        "python -m validator.probe", "/opt/validator plan", ".venv/bin/validator plan", "validators plan",
+        "validator plans", "the validator", f"{ANYWHERE} plan",
     ],
 )  # fmt: skip
 def test_other_commands_are_left_unchanged(text: str, start: Start) -> None:
@@ -96,7 +91,7 @@ def test_other_commands_are_left_unchanged(text: str, start: Start) -> None:
 
 def test_a_program_that_imports_this_one_is_not_taken_for_it(start: Start) -> None:
     start("{here}/manage.py", "{here}/.venv/bin/python", "{here}/.venv", "")
-    assert as_started("python -m validator plan") == "python -m validator plan"
+    assert as_started("validator plan") == "validator plan"
 
 
 @pytest.mark.service

@@ -143,8 +143,8 @@ def test_it_ends_with_the_commands_for_the_real_thing(capsys: pytest.CaptureFixt
     said = capsys.readouterr().err.splitlines()
     chosen = "--profile nightly --select python=3.12"
     assert said[1:4] == [
-        f"  python -m validator build-matrix {chosen} --push ghcr.io/team/tf",
-        f"  python -m validator build-matrix {chosen} --pull-from ghcr.io/team/tf",
-        "  python -m validator certify keygen --output-prefix team",
+        f"  validator build-matrix {chosen} --push ghcr.io/team/tf",
+        f"  validator build-matrix {chosen} --pull-from ghcr.io/team/tf",
+        "  validator certify keygen --output-prefix team",
     ]
-    assert [line.split()[3] for line in said[4:]] == ["certify", "promote", "recommend", "pull"]
+    assert [line.split()[1] for line in said[4:]] == ["certify", "promote", "recommend", "pull"]

@@ -26,7 +26,7 @@ def test_old_facts_are_named_with_their_age_and_what_to_do() -> None:
     found = freshness.remark(after(61), {})
     assert found is not None and "\n" not in found
     assert f"61 days old: they were read on {READ}" in found
-    assert "`python -m validator refresh --check`" in found
+    assert "`validator refresh --check`" in found
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def test_an_unknown_value_is_explained() -> None:
 def test_a_placeholder_is_explained_once() -> None:
     both = "install '{cuda_needed}' '{cudnn_needed}'"
     first, second = shown(entry("always", {"all": []}, command=both), {}, ("always",))
-    assert "CUDA_NEEDED and CUDNN_NEEDED are what `python -m validator predict" in first.says
+    assert "CUDA_NEEDED and CUDNN_NEEDED are what `validator predict" in first.says
     assert first.says.count("CUDA_NEEDED") == first.says.count("CUDNN_NEEDED") == 1
     assert second.says == "1."
     assert second.commands == ("install 'CUDA_NEEDED' 'CUDNN_NEEDED'",)

@@ -86,14 +86,11 @@ def of_this_tool(command: str) -> Iterator[list[str]]:
     for words in shell.programs(command):
         while words and "=" in words[0]:
             words = words[1:]
-        for start in (["-m", "validator"], ["validator"]):
-            at = [index for index in range(len(words)) if words[index : index + len(start)] == start]
-            if at:
-                yield words[at[0] + len(start) :]
-                break
-        else:
-            if words and words[0].removeprefix("./") == "scripts/build-matrix":
-                yield ["build-matrix", *words[1:]]
+        at = [index for index, word in enumerate(words) if word.rpartition("/")[2] == "validator"]
+        if at:
+            yield words[at[0] + 1 :]
+        elif words and words[0].removeprefix("./") == "scripts/build-matrix":
+            yield ["build-matrix", *words[1:]]
 
 
 def _typed(text: str) -> tuple[list[str], str]:

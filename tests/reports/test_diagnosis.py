@@ -59,7 +59,7 @@ def diagnosis(*causes: Cause, **values: object) -> Diagnosis:
         "unknown": (),
         "facts": {"tensorflow": "2.18.0", "driver": "535.183.01", "unheard_of": "x"},
         "read": "312 lines",
-        "next_step": "run `python -m validator doctor` there",
+        "next_step": "run `validator doctor` there",
     }
     answer = "cause_found" if causes else "unrecognized" if values.get("unknown") else "no_fault"
     return Diagnosis(**{"answer": answer, "causes": causes, **fields, **values})  # type: ignore[arg-type]
@@ -86,7 +86,7 @@ def test_the_answer_comes_first_then_the_evidence_then_the_fix() -> None:
     assert "  numa_notice (4 lines): It is about NUMA." in lines
     assert lines[-2:] == [
         "Read: 312 lines; TensorFlow 2.18.0, driver 535.183.01.",
-        "Next: run `python -m validator doctor` there.",
+        "Next: run `validator doctor` there.",
     ]
 
 

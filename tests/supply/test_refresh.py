@@ -251,5 +251,5 @@ def test_a_copy_of_the_checkout_names_the_python_as_the_pages_do() -> None:
             timeout=120,
         )
     assert done.returncode == 0, done.stderr
-    assert ".venv/bin/python -m validator build-matrix" in done.stdout
+    assert ".venv/bin/validator build-matrix" in done.stdout
     assert str(parts.ROOT) not in done.stdout

@@ -241,7 +241,7 @@ def _command(demands: Demands, repository: Repository | None) -> str:
 
 
 def _comment(signatory: Signatory, rule: str, command: str) -> str:
-    lines = ["Written by `python -m validator trust export`.", rule, command]
+    lines = ["Written by `validator trust export`.", rule, command]
     if signatory.key is not None:
         lines += [f"{_KEY_FILE}:", *public_pem(signatory.key).splitlines()]
     # A name in the trust file must not end the comment.
@@ -249,7 +249,7 @@ def _comment(signatory: Signatory, rule: str, command: str) -> str:
 
 
 def _yaml(document: dict[str, Any]) -> str:
-    head = "# Written by `python -m validator trust export`.\n"
+    head = "# Written by `validator trust export`.\n"
     return head + yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=4096)
 
 

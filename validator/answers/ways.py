@@ -206,7 +206,7 @@ def image_ways(found: Sequence[Option], known: Measured) -> Iterator[dict[str, A
         commands, notes = [f"docker pull {known.registry}@{one.digest}"], []
         if one.digest is None:
             identifier = one.image.identifier
-            commands = [f"python -m validator build-matrix --profile full --select image={identifier}"]
+            commands = [f"validator build-matrix --profile full --select image={identifier}"]
             notes = [_BUILDS] if known.digests is not None else []
         if one.image.has_additions:
             notes.append(f"This image has other packages too: {one.image.identifier.partition('_')[2]}.")

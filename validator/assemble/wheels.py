@@ -133,7 +133,7 @@ class Wheelhouse:
     def _on_this_machine(self, wheel: Wheel, relative: str) -> Path:
         """Return a wheel that is not from the index."""
         path = (self._local or Path()) / relative
-        hint = "put the same file there again, or write a new lock with `python -m validator lock`"
+        hint = "put the same file there again, or write a new lock with `validator lock`"
         if not path.is_file():
             raise MissingError(f"{path}: the wheel that the lock names is not there", hint=hint)
         if sha256_of(path) != wheel.sha256:

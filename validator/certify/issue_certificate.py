@@ -125,7 +125,7 @@ def _check_parts(registry: Registry, record: Record, digest: str, certifier: Cer
         raise NotCertifiable(
             f"record {record.id} ({record.cell}) can't be certified: this machine has neither made nor"
             f" rebuilt {len(missing)} of the parts of {digest} (its layers and its configuration)",
-            hint=f"run `python -m validator verify --rebuild --registry {registry.repository} {digest}` once",
+            hint=f"run `validator verify --rebuild --registry {registry.repository} {digest}` once",
         )
 
 

@@ -14,34 +14,8 @@ import click
 
 from .. import __version__
 from ..errors import EXIT_OK
-from .program import SuggestingGroup
+from .program import COMMANDS, SuggestingGroup, main_help
 
-#: Each command with its line in `--help`. Its module has the same name, except for those in MODULES.
-COMMANDS = {
-    "build-matrix": "Lock, build, probe and record every selected image: the main job.",
-    "certify": "Sign certificates for measured images and attach them to the images; make keys.",
-    "check": "Run the probe once: in this environment, in an image, or with another Python.",
-    "data": "Write the facts, predictions, records and messages as tables for other programs.",
-    "doctor": "Find out why the GPU is not used: here, from a report, or from a pasted log.",
-    "fleet": "List a scheduler's nodes, and follow the runs of `build-matrix --on`.",
-    "init": "Write a matrix, its locks and a workflow for a repository of your own.",
-    "lint": "Report what can't work in a Dockerfile, a requirements file, a project or a lock.",
-    "lock": "Resolve image specs to exact wheels and write their locks.",
-    "plan": "List the cells with their predictions, without running anything.",
-    "predict": "Predict whether one combination of versions, driver and GPU works.",
-    "promote": "Move aliases such as latest to the newest certified images.",
-    "pull": "Pull the best image that is certified for this host.",
-    "recommend": "List the images in a registry that fit this host, and say why the others don't.",
-    "records": "List, show, export, import, merge, compare and salvage records; find regressions.",
-    "refresh": "Bring the facts and what is pinned by hash up to date, or only say what is new.",
-    "report": "Show the matrix with its predictions and measured verdicts, or write it as a web page.",
-    "run": "Write how to start the best certified image with docker or another tool, or start it.",
-    "runner": "Make the key that this machine signs its measurements with, and register it.",
-    "sbom": "List what is in an image, in CycloneDX.",
-    "serve": "Show the page on this machine, with the progress of a running `build-matrix`.",
-    "trust": "Write a policy that lets a cluster run only images with a good certificate.",
-    "verify": "Verify the certificates of the images in a registry.",
-}
 #: The modules of the commands that have none of their own name.
 MODULES = {
     "check": "doctor", "data": "report", "init": "project", "lock": "project",
@@ -62,22 +36,27 @@ class _LazyGroup(SuggestingGroup):
         command: click.Command = getattr(module, f"{name}_command")
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        # click would import every command's module for its help line.
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+    def get_help(self, ctx: click.Context) -> str:
+        # click would import every command's module.
+        return main_help()
 
 
 @click.group(
     cls=_LazyGroup,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 success; 1 a cell, a check or a prediction failed, or doctor or lint found"
-    " a problem;"
-    " 2 the input is wrong; 3 something that is needed is missing.",
 )
 @click.version_option(__version__, prog_name="validator")
-def group() -> None:
+@click.option("--json", "as_json", is_flag=True, help="Without a command: write the answer as JSON.")
+@click.pass_context
+def group(context: click.Context, as_json: bool) -> None:
     """Find out which TensorFlow, CUDA, cuDNN and driver work together, and use images that prove it."""
+    if context.invoked_subcommand is None:
+        from .here import show_this_machine
+
+        show_this_machine(as_json)
+    elif as_json:
+        raise click.UsageError("--json before a command has no effect: write it after the command")
 
 
 def run(arguments: list[str] | None = None) -> int:
@@ -85,7 +64,7 @@ def run(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     try:
         # Not `group.main`, which exits by itself if the reader of the output is gone.
-        with group.make_context("python -m validator", list(words)) as context:
+        with group.make_context("validator", list(words)) as context:
             code = group.invoke(context)
     except click.ClickException as error:
         error.show()

@@ -280,7 +280,7 @@ def exit_code(results: list[Result]) -> int:
             f"{len(stopped)} of {counted(len(results), 'image')} not finished. Finished images are kept."
             " Continue with:"
         )
-        print_status(f"  python -m validator {shlex.join(sys.argv[1:])}")
+        print_status(f"  validator {shlex.join(sys.argv[1:])}")
     if having(Status.REFUSED) or any(result.failed for result in results):
         return EXIT_FAILED
     if having(Status.MISSING):
@@ -396,7 +396,7 @@ def _run_line(name: str, spec: ImageSpec) -> tuple[str, list[str]]:
 
 def _measuring(results: Sequence[Result], repository: str | None, profile: str | None) -> list[str]:
     """Return the command for a machine with a GPU: pull the images that were pushed, or build them there."""
-    words = ["python", "-m", "validator", "build-matrix"]
+    words = ["validator", "build-matrix"]
     if profile is not None:
         words += ["--profile", profile]
     if len(results) == 1:

@@ -268,7 +268,7 @@ def _explain_nothing(records: Sequence[Record], which: str) -> None:
     """Say which records there are, and why none of them gets a certificate."""
     if not records:
         print_status(f"There is nothing to certify: there is no record {which}.")
-        print_status("  hint: measure an image on a machine with a GPU: `python -m validator build-matrix`")
+        print_status("  hint: measure an image on a machine with a GPU: `validator build-matrix`")
         return
     print_status("There is nothing to certify: none of these records is about an image on a real GPU.")
     groups = Counter((record.verdict, _why_not(record)) for record in records)

@@ -133,7 +133,7 @@ def _no_cell(matrix_path: Path, profile: str | None, selectors: tuple[str, ...])
     return InputError(
         f"{matrix_path}: profile {profile or DEFAULT_PROFILE} has no cell"
         + (f" that matches {' '.join(selectors)}" if selectors else ""),
-        hint="`python -m validator plan --profile full` lists all cells",
+        hint="`validator plan --profile full` lists all cells",
     )
 
 

@@ -24,7 +24,7 @@ from ..system import processes
 from ..system.files import read_file, write_atomically
 from ..system.package_sources import host_sources
 from .options import OWN_MATRIX, matrix_option, print_status, profile_option, select_option, verbose_option
-from .program import program
+from .program import Command, program
 
 if TYPE_CHECKING:
     from ..locks.lock_files import LockDirectory
@@ -41,7 +41,7 @@ _BRANCH = re.compile(r"[\w./-]{1,200}")
 _TIMEOUT_S = 20.0
 
 
-@click.command("init")
+@click.command("init", cls=Command)
 @click.option(
     "--directory",
     type=click.Path(file_okay=False, path_type=Path),
@@ -97,7 +97,7 @@ def init_command(directory: Path, force: bool) -> int:
         print_status(f"Wrote {directory / path}")
     if len(ready) < len(images):
         missing = counted(len(images) - len(ready), "lock")
-        print_status(f"{missing} still to resolve: run `python -m validator lock --profile full`")
+        print_status(f"{missing} still to resolve: run `validator lock --profile full`")
     _say_what_is_next(directory, hosts, repository)
     return EXIT_OK
 
@@ -190,7 +190,7 @@ def _say_what_is_next(
 # `lock`: resolve image specs and write their locks, or check the existing locks.
 
 
-@click.command("lock")
+@click.command("lock", cls=Command)
 @matrix_option
 @profile_option
 @select_option
@@ -244,7 +244,7 @@ def _check(locks: LockDirectory, specs: tuple[ImageSpec, ...]) -> int:
             print_status(f"{spec}: {reason}")
     print_status(f"{len(specs) - wrong} of {counted(len(specs), 'lock')} up to date")
     if wrong:
-        print_status("  hint: run `python -m validator lock` with the same options to update them")
+        print_status("  hint: run `validator lock` with the same options to update them")
     return EXIT_INPUT if wrong else EXIT_OK
 
 
@@ -313,7 +313,7 @@ ALL = "all"
 PARTS = ("facts", "python", "bases", "debian", "layers")
 
 
-@click.command("refresh")
+@click.command("refresh", cls=Command)
 @click.argument("parts", nargs=-1, type=click.Choice((*PARTS, ALL)), metavar="[PART]...")
 @click.option("--check", is_flag=True, help="Only say what is new; the exit code is 1 if something is.")
 @click.option("--dry-run", is_flag=True, help="Do everything except writing the files.")

@@ -310,7 +310,7 @@ class _Planned(msgspec.Struct):
 
 
 def _planned(path: Path) -> tuple[str, ...]:
-    hint = "write what `python -m validator plan --format github` prints to this file"
+    hint = "write what `validator plan --format github` prints to this file"
     try:
         matrices = [
             codec.convert(codec.parse(line), _Planned) for line in read_file(path, LARGEST).splitlines()

@@ -271,7 +271,7 @@ def _say_the_real_thing(asked: RehearsalOptions) -> None:
         ["recommend", "--registry", where, "--key", "team.pub"],
         ["pull", "--registry", where, "--key", "team.pub"],
     ):
-        print_status(f"  {shlex.join(['python', '-m', 'validator', *words])}")
+        print_status(f"  {shlex.join(['validator', *words])}")
 
 
 def _say(text: str) -> None:

@@ -17,8 +17,7 @@ from ..model.record import Certificate, Record, Verdict, read_verification
 from ..model.report import ReportError
 from ..model.spec import ImageSpec, python_label
 from ..records.finish_time import credible_time
-from ..reports.markdown import markdown
-from ..reports.overview import Row, overview
+from ..reports.overview import Row, markdown, overview
 from ..reports.page.measurements import Measurements, gather
 from ..reports.printable import counted, json_text
 from ..serve.events import Events
@@ -38,7 +37,7 @@ from .options import (
     store_url_for,
     verbose_option,
 )
-from .program import SuggestingGroup
+from .program import Command, SuggestingGroup
 
 if TYPE_CHECKING:
     from ..records.store import Store
@@ -118,7 +117,7 @@ def pyodide_of(answers: str) -> Path | None:
     if answers != NPM:
         return Path(answers)
     from ..reports.page.answers import pinned
-    from ..supply.npm import pyodide_package
+    from ..supply.python_packages import pyodide_package
 
     pin = pinned()
     print_status(f"Pyodide {pin.version} answers the questions: npm downloads it if it is not in the cache.")
@@ -199,7 +198,7 @@ def _certificates(files: Sequence[Path]) -> dict[str, list[Certificate]]:
         except DocumentError as error:
             raise InputError(
                 f"{path}: not a file with certificates ({error})",
-                hint="write it with `python -m validator verify --format json`",
+                hint="write it with `validator verify --format json`",
             ) from error
         for certificate in certificates:
             known = by_digest.setdefault(certificate.image_digest, [])
@@ -223,7 +222,7 @@ def _diagnose(record: Record) -> Diagnosis | None:
     return diagnose_report(report) if report else None
 
 
-@click.command("report")
+@click.command("report", cls=Command)
 @matrix_option
 @profile_option
 @select_option
@@ -310,7 +309,7 @@ def report_command(
 _PORT = 8642
 
 
-@click.command("serve")
+@click.command("serve", cls=Command)
 @matrix_option
 @profile_option
 @select_option

@@ -23,6 +23,7 @@ from .options import (
     trust_path_for,
     verbose_option,
 )
+from .program import Command
 
 if TYPE_CHECKING:
     from ..assemble.base_finder import BaseContents
@@ -135,7 +136,7 @@ def _locked(asked: NamedImage) -> tuple[ImageSpec, Lock]:
     if lock is None:
         raise MissingError(
             f"{identifier} has no lock",
-            hint=f"write it: `python -m validator lock --select image={identifier}`",
+            hint=f"write it: `validator lock --select image={identifier}`",
         )
     return specs[identifier], lock
 
@@ -158,7 +159,7 @@ def _base(asked: NamedImage, spec: ImageSpec) -> BaseContents:
         ) from None
 
 
-@click.command("sbom")
+@click.command("sbom", cls=Command)
 @click.argument("name", metavar="IMAGE_OR_LOCK")
 @click.option(
     "--base",

@@ -58,4 +58,4 @@ def remark(today: datetime.date, seen: Mapping[str, Sequence[str]]) -> str | Non
     return None
 
 
-_UPDATE = "Update this package; `python -m validator refresh --check` lists what is new."
+_UPDATE = "Update this package; `validator refresh --check` lists what is new."

@@ -410,7 +410,7 @@ _COMPRESSED = (
     (b"\xfd7zXZ", "xz"),
 )
 #: Where a report can be read. A browser can't.
-_READ_REPORT = "`python -m validator doctor --report FILE` reads a report"
+_READ_REPORT = "`validator doctor --report FILE` reads a report"
 #: The beginning of the probe's reports.
 _REPORT = re.compile(rb'\s*\{\s*"format":\s*\d+,\s*"probe":')
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -241,6 +243,9 @@ def pythons_within(specifier: str) -> tuple[str, ...]:
 #: The most bytes of a file that is read. The largest lock files have some megabytes.
 MAX_BYTES = 16 * 1024 * 1024
 
+#: The only directory from which files are read; None for any.
+READ_WITHIN: ContextVar[Path | None] = ContextVar("READ_WITHIN", default=None)
+
 _IGNORE = re.compile(r"#\s*validator:\s*ignore\[(?P<codes>[\w\s,-]*)\]")
 _COMMENT_ONLY = re.compile(r"\s*#")
 
@@ -259,8 +264,10 @@ class Source:
 
 def read_source(path: Path) -> Source:
     """Read a text file. Raises InputError if it can't be read, is too large, or is not UTF-8."""
-    name = str(path)
+    name, within = str(path), READ_WITHIN.get()
     try:
+        if within is not None and not Path(os.path.realpath(path)).is_relative_to(within):
+            raise FileNotFoundError
         text = files.read_text(path, MAX_BYTES)
     except (FileNotFoundError, IsADirectoryError) as error:
         what = "is not a file" if isinstance(error, IsADirectoryError) else "does not exist"

@@ -157,7 +157,7 @@ class PackageIndex:
         Raises MissingError if no index has the file, or another one has its name, and as `wheels` does.
         """
         file = (self._files(wheel.name) or {}).get(wheel.filename)
-        again = "resolve the lock again with `python -m validator lock --upgrade`"
+        again = "resolve the lock again with `validator lock --upgrade`"
         if file is None:
             raise MissingError(
                 f"{wheel}: the package index does not have {wheel.filename}, which the lock names",

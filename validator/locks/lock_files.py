@@ -42,7 +42,7 @@ _WHEEL = re.compile(
 )
 _HEADER = re.compile(r"^# (?P<key>python|platform|digest|resolved|requires|adds): (?P<value>.+)$")
 _TITLE = re.compile(r"^# Lock of (?P<identifier>\S+); written by")
-_FIX = "write it again with `python -m validator lock --upgrade --select image={}`"
+_FIX = "write it again with `validator lock --upgrade --select image={}`"
 
 
 def render(lock: Lock) -> str:

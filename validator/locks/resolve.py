@@ -97,13 +97,13 @@ def explain(text: str, what: str, *, timed_out: bool = False, pinned: Collection
     if match := _NO_HASH.search(flat):
         return InputError(
             f"{what}: the index's file for {match['pin']} has a different hash than the lock",
-            hint="resolve again with `python -m validator lock --upgrade`, and find out why the file changed",
+            hint="resolve again with `validator lock --upgrade`, and find out why the file changed",
         )
     for pattern in _GONE:
         if match := pattern.search(flat):
             return InputError(
                 f"{what}: the index does not have {match['pin'].rstrip('.,')}",
-                hint="resolve again with `python -m validator lock --upgrade`, or use an index that has it",
+                hint="resolve again with `validator lock --upgrade`, or use an index that has it",
             )
     if match := _NO_WHEEL.search(flat):
         return InputError(

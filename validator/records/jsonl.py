@@ -110,7 +110,7 @@ def _record(line: bytes, where: str, now: datetime | None) -> Record:
     except RecordError as error:
         raise InputError(
             f"{where}: {error}",
-            hint="export it again with `python -m validator records export`; nothing was imported",
+            hint="export it again with `validator records export`; nothing was imported",
         ) from error
     if record.origin is Origin.REHEARSAL:
         raise InputError(

@@ -103,7 +103,7 @@ COMPONENTS = (
 #: What was read in the release's own wheel, and what follows from it.
 _MEASURED, _DERIVED = "verified-local", "derived"
 _WHEEL = "wheel"
-_WHEEL_SOURCE = "Inspection of the release's own wheel by `python -m validator refresh`, see builds.yaml"
+_WHEEL_SOURCE = "Inspection of the release's own wheel by `validator refresh`, see builds.yaml"
 _BOUND = re.compile(r"(==|>=)\s*([0-9][\w.]*)")
 
 

@@ -17,7 +17,7 @@ from validator.engines.docker.containers import _find_image_hint
         ),
         (
             "tensorflow-gpu-matrix:tf2.21.0-cpu-py312",
-            "build it with `python -m validator build-matrix --profile full --select image=tf2.21",
+            "build it with `validator build-matrix --profile full --select image=tf2.21",
         ),
         ("ours:1", "list the local images"),
         ("sha256:" + "0" * 64, "list the local images"),

@@ -188,7 +188,7 @@ def test_commands_break_between_words_and_are_copied_whole(page: Page, size: str
     submit(page, "works")
     command = page.locator("#works-answer .copy pre", has_text="build-matrix")
     expect(command).to_have_text(
-        re.compile(r"^python -m validator build-matrix --profile full --select image=tf2\.\d+\.\d+-cuda\S+$")
+        re.compile(r"^validator build-matrix --profile full --select image=tf2\.\d+\.\d+-cuda\S+$")
     )
     rows = command.locator(".word").evaluate_all("""words => words.map((word) => {
         const range = document.createRange();
@@ -537,7 +537,7 @@ def test_missing_files_are_said(open_page: Open, answers: Answers, tmp_path: Pat
     page = open_page(directory.as_uri(), allowed=["Failed to load resource"])
     submit(page, "works")
     expect(page.locator("#answers-loading")).to_contain_text("It is loaded")
-    expect(page.locator("#works-answer")).to_contain_text("python -m validator serve")
+    expect(page.locator("#works-answer")).to_contain_text("validator serve")
     expect(page.locator("#grid")).to_be_visible()
 
 

@@ -119,7 +119,7 @@ def _find_image_hint(image: str) -> str:
     repository, _, tag = image.partition(":")
     if repository == image_names.PROJECT:
         # These names exist in no registry.
-        return f"build it with `python -m validator build-matrix --profile full --select image={tag}`"
+        return f"build it with `validator build-matrix --profile full --select image={tag}`"
     if "/" in image:
         return f"pull it with `docker pull {image}`, or list the local images with `docker images`"
     return "list the local images with `docker images`; an image in a registry has its name with it"

@@ -9,7 +9,7 @@
   const LOADING = `Loading Python (${megabytes(answersData.size)}, once) …`;
   const UNTOUCHED = `Python answers these questions in your browser. It is loaded (${megabytes(answersData.size)}) when you choose a field.`;
   const tell = (words) => { byId("answers-loading").textContent = words; };
-  const unable = (reason) => new Error(`This browser can't run Python here${reason ? ` (${reason})` : ""}. Try \`python -m validator serve\`, or another browser.`);
+  const unable = (reason) => new Error(`This browser can't run Python here${reason ? ` (${reason})` : ""}. Try \`validator serve\`, or another browser.`);
   const policy = window.trustedTypes?.createPolicy("answers", {
     createScriptURL: (url) => {
       if (!/^answers\/[0-9a-f]{20}\.js$/.test(url) && url !== program) throw new TypeError("not a file of this page");
@@ -31,7 +31,7 @@
       script.onload = () => script.remove();
       script.onerror = () => {
         script.remove();
-        reject(new Error("The files of the answers can't be loaded. If the page was updated, reload it. Otherwise the directory 'answers' next to the page is missing: python -m validator serve shows the page with its answers."));
+        reject(new Error("The files of the answers can't be loaded. If the page was updated, reload it. Otherwise the directory 'answers' next to the page is missing: validator serve shows the page with its answers."));
       };
       script.src = trusted(file);
       document.head.append(script);
@@ -84,7 +84,7 @@
           this.stop();
           reject(error);
         };
-        const timer = setTimeout(() => end(new Error(`There was no answer within ${seconds} seconds, so it was stopped. ${message.question?.kind === "why" ? "Try only the part of the text around the first error, or `python -m validator doctor LOG`, which is faster." : "Try again."}`)), seconds * 1000);
+        const timer = setTimeout(() => end(new Error(`There was no answer within ${seconds} seconds, so it was stopped. ${message.question?.kind === "why" ? "Try only the part of the text around the first error, or `validator doctor LOG`, which is faster." : "Try again."}`)), seconds * 1000);
         this.cancel = () => end(new DOMException("cancelled", "AbortError"));
         this.worker.onmessage = ({ data: reply }) => {
           clearTimeout(timer);
@@ -412,7 +412,7 @@
   }).filter(([, there]) => !there).map(([name]) => name);
   if (lacks.length) {
     byId("answers-missing").hidden = false;
-    byId("answers-missing").textContent = `This browser lacks ${lacks.join(" and ")}, so this page can't answer questions. In a terminal, python -m validator predict and python -m validator doctor answer them. The matrix below works.`;
+    byId("answers-missing").textContent = `This browser lacks ${lacks.join(" and ")}, so this page can't answer questions. In a terminal, validator predict and validator doctor answer them. The matrix below works.`;
     return;
   }
   connect("works", worksQuestion, showWorks);

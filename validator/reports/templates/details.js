@@ -154,7 +154,7 @@ function pull(number, image, detail) {
     found.push(command("pull", `docker pull ${data.registry}@${digest}`));
   } else if (!failing(cell)) {
     found.push(element("p", { class: "quiet" }, "There is no image to pull. Build it with:"),
-      command("build", `python -m validator build-matrix --profile full --select image=${image.id}`));
+      command("build", `validator build-matrix --profile full --select image=${image.id}`));
   }
   if (cell[DETAIL]) {
     found.push(element("h3", {}, "Certificate"));

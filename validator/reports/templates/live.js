@@ -31,7 +31,7 @@
   function show(found) {
     if (!found.length) {
       runs.replaceChildren(element("p", { class: "quiet" }, "Nothing is running. Start ",
-        element("code", {}, "python -m validator build-matrix"), " to see its progress here."));
+        element("code", {}, "validator build-matrix"), " to see its progress here."));
       return;
     }
     const open = new Set([...runs.querySelectorAll("details[open]")].map((each) => each.dataset.key));
