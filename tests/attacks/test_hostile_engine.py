@@ -13,6 +13,8 @@ from validator.errors import MissingError
 
 from .test_hostile_http import Server, endless, running
 
+#: The server ends each connection, and the SDK must not use it again.
+CLOSE = [("Connection", "close")]
 VERSION = json.dumps({"ApiVersion": "1.47", "MinAPIVersion": "1.24", "Version": "28.0.0"}).encode()
 
 
@@ -26,13 +28,13 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 @pytest.mark.parametrize("path", ["/version", "/info"])
 def test_an_answer_without_an_end_is_an_error(engine: Server, path: str) -> None:
-    engine.answer = lambda asked: (200, [], endless() if asked.path.endswith(path) else VERSION)
+    engine.answer = lambda asked: (200, CLOSE, endless() if asked.path.endswith(path) else VERSION)
     with pytest.raises(MissingError, match="the engine's answer has more than 4 MiB"):
         endpoint.reach()
 
 
 def connected(engine: Server, history: bytes | Iterator[bytes]) -> docker.DockerClient:
-    engine.answer = lambda asked: (200, [], VERSION if asked.path.endswith("/version") else history)
+    engine.answer = lambda asked: (200, CLOSE, VERSION if asked.path.endswith("/version") else history)
     return endpoint._client(5)[0]
 
 
