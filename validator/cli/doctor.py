@@ -32,7 +32,7 @@ from ..registry.names import tag_of
 from ..reports.diagnosis import Changes, derived_text, packages_changed
 from ..reports.junit import junit
 from ..reports.printable import json_text, printable
-from ..system.files import read_file, write_atomically
+from ..system.files import open_file, read_file, write_atomically
 from .options import (
     challenge_option,
     default_matrix,
@@ -137,7 +137,8 @@ class _RememberingStream:
         self._first = self._last = b""
 
     def read(self, size: int = -1) -> bytes:
-        piece = self._stream.read(size)
+        # Some files of the kernel have nothing to read yet, and answer None.
+        piece = self._stream.read(size) or b""
         room = _NAMES_LIMIT - len(self._first)
         self._first += piece[:room]
         self._last = (self._last + piece[room:])[-_NAMES_LIMIT:]
@@ -155,12 +156,12 @@ def _diagnose_log(path: Path) -> tuple[Diagnosis, str]:
     """Return the diagnosis, and the part of the text in which names are looked for."""
     from ..diagnosis import diagnose_file
 
-    with click.open_file(str(path), "rb") as stream:
-        remembering = _RememberingStream(cast("BinaryIO", stream))
-        try:
+    try:
+        with open_file(path, sys.maxsize) as stream:
+            remembering = _RememberingStream(cast("BinaryIO", stream))
             return diagnose_file(cast("BinaryIO", remembering), _name(path)), remembering.text()
-        except OSError as error:
-            raise InputError(f"{_name(path)} can't be read: {error.strerror}") from error
+    except OSError as error:
+        raise InputError(f"{_name(path)} can't be read: {error.strerror}") from error
 
 
 def _is_report(path: Path) -> bool:
@@ -178,8 +179,11 @@ def _read_report(path: Path) -> Report:
     from ..diagnosis.text import refuse_compressed
 
     name = _name(path)
-    with click.open_file(str(path), "rb") as stream:
-        content = stream.read(codec.LARGEST + 1)
+    try:
+        with open_file(path, sys.maxsize) as stream:
+            content = stream.read(codec.LARGEST + 1) or b""
+    except OSError as error:
+        raise InputError(f"{name} can't be read: {error.strerror}") from error
     refuse_compressed(content, name)
     try:
         return read_report(content)

@@ -481,10 +481,10 @@ def export_command(
     cells = load_cells(matrix_path, profile, selectors)
     with open_store(matrix_path, store_url) as store:
         # Somebody may add records meanwhile, and they are read several times.
-        there = {entry.id for entry in store.entries()}
+        there = [entry.id for entry in store.entries()]
 
         def records() -> Iterator[Record]:
-            return (record for record in store.all() if record.id in there)
+            return store.each(there)
 
         inputs = Inputs(cells, records, profile or DEFAULT_PROFILE, selectors, not no_redact)
         done = export(directory, inputs, formats)

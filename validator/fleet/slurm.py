@@ -52,6 +52,8 @@ from .slurm_client import Node, QueueEntry, Refusal
 
 #: Seconds to wait for another submitter.
 _LOCK_S = 120.0
+#: Bytes of a result: a report and the logs around it, in base64.
+_LARGEST_RESULT = 256 << 20
 
 
 class SlurmDirectory:

@@ -13,10 +13,10 @@ from typing import Any
 
 from yaml import MappingNode, Node, ScalarNode, SequenceNode
 
-from .._vendor.packaging.markers import Marker
 from .._vendor.packaging.specifiers import InvalidSpecifier, SpecifierSet
 from .._vendor.packaging.utils import canonicalize_name
 from ..compat import loose_values
+from ..compat.inspect import read_marker
 from ..compat.releases import every_python
 from ..errors import InputError
 from ..matrix.document import keys_of, parse_document
@@ -217,7 +217,7 @@ def _marker_holds(marker: str, python: str, extra: str) -> bool | None:
     if any(name in marker for name in unknown):
         return None
     try:
-        return Marker(marker).evaluate({**values})
+        return read_marker(marker).evaluate({**values})
     except (ValueError, KeyError, RecursionError):
         # ValueError: it is no marker, compares what can't be compared, or has a number that is too long.
         return None

@@ -13,7 +13,7 @@ from .._vendor.packaging.specifiers import SpecifierSet
 from ..errors import InputError
 from ..matrix.document import plain_value
 from ..model.prediction import Place
-from ..versions import caret_range, tilde_range
+from ..versions import InvalidVersion, caret_range, tilde_range
 from . import conda
 from .pins import (
     Collected,
@@ -248,7 +248,10 @@ def from_poetry(text: str) -> SpecifierSet | None:
     text = text.strip()
     if text == "*":
         return SpecifierSet()
-    parts = [_from_poetry(part.strip()) for part in re.split(r"\s*,\s*", text)]
+    try:
+        parts = [_from_poetry(part.strip()) for part in re.split(r"\s*,\s*", text)]
+    except InvalidVersion:
+        return None
     return specifier(",".join(parts))
 
 

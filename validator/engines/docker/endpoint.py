@@ -22,6 +22,7 @@ from docker.context import ContextAPI
 from docker.errors import DockerException
 
 from ...errors import MissingError
+from ...model.codec import LARGEST
 from ...system import processes
 
 # The errors of an engine.
@@ -49,6 +50,7 @@ OLDEST_ENGINE = 23
 _ANSWER_WITHIN_S = 10
 #: The timeout of later requests, which may have to wait while the engine builds.
 _BUSY_TIMEOUT_S = 300
+_BLOCK = 1 << 16
 _DEFAULT_HOST = "unix:///var/run/docker.sock"
 _INSTALL = (
     "install Docker Engine 23 or newer; without one, `build-matrix --no-validate` with --push or --oci makes"
@@ -173,8 +175,8 @@ def _client(timeout_s: int, hint: str = _INSTALL) -> tuple[docker.DockerClient, 
                 name, host, tls = str(context.name), str(context.Host), context.TLSConfig
         _check_socket(host or _DEFAULT_HOST, hint)
         if name == "default":
-            return docker.DockerClient.from_env(timeout=timeout_s, use_ssh_client=True), name
-        return docker.DockerClient(host, tls=tls or False, timeout=timeout_s, use_ssh_client=True), name
+            return _Client.from_env(timeout=timeout_s, use_ssh_client=True), name
+        return _Client(host, tls=tls or False, timeout=timeout_s, use_ssh_client=True), name
     except (DockerException, requests.RequestException) as error:
         raise MissingError(f"no Docker Engine responds: {_root_cause(error)}", hint=hint) from error
     except ValueError as error:
@@ -189,6 +191,27 @@ def _client(timeout_s: int, hint: str = _INSTALL) -> tuple[docker.DockerClient, 
             f"Docker's configuration can't be read: {_root_cause(error)}",
             hint="correct config.json in ~/.docker, or in the directory that DOCKER_CONFIG names",
         ) from error
+
+
+class _Client(docker.DockerClient):
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        self.api = _Api(*arguments, **named)
+
+
+class _Api(docker.APIClient):
+    """The SDK's client, which would read whole answers without a limit: images have labels and history."""
+
+    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        answer = super().send(request, **{**options, "stream": True})
+        content = bytearray()
+        for part in () if options.get("stream") else answer.iter_content(_BLOCK):
+            content += part
+            if len(content) > LARGEST:
+                answer.close()
+                raise DockerException(f"the engine's answer has more than {LARGEST >> 20} MiB")
+        if not options.get("stream"):
+            answer._content = bytes(content)
+        return answer
 
 
 def _check_server(version: str, info: Mapping[str, Any], hint: str = _INSTALL) -> None:
