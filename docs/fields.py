@@ -22,7 +22,8 @@ from validator.model import diagnosis, prediction, record, report
 from validator.pipeline import fleet as pipeline_fleet
 from validator.pipeline import publisher
 from validator.records import comparison
-from validator.reports import derived, findings, overview
+from validator.reports import findings, overview
+from validator.reports.diagnosis import Changes
 
 #: The documents: title -> their types, each with where it is in the document. Titles are anchors.
 DOCUMENTS: Mapping[str, Mapping[str, type]] = {
@@ -86,7 +87,7 @@ DOCUMENTS: Mapping[str, Mapping[str, type]] = {
         "Each of the `reasons`": diagnosis.FailingReason,
         "Each of the `harmless`": diagnosis.Harmless,
     },
-    "A derived image (`check --image NAME --json`)": {"`derived`": derived.Changes},
+    "A derived image (`check --image NAME --json`)": {"`derived`": Changes},
     "Certificates (`verify --json`)": {
         "The document": verify.VerificationDocument,
         "Each of the `certificates`": record.Certificate,

@@ -23,9 +23,8 @@ from ..registry.names import Repository, is_digest
 from ..system.files import cache_directory
 from . import base_files
 from .base_files import BaseFiles, FileSystem, ForwardFile, read_file_system
-from .encoding import MEDIA_TYPE
 from .layer_table import LayerTable
-from .layers import Encoded, Write
+from .layers import MEDIA_TYPE, Encoded, Write
 
 _PART = 1 << 20
 #: The compression of a layer by the end of its media type, in Docker's and in OCI's notation.

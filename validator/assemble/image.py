@@ -20,7 +20,7 @@ from ..model.spec import ImageSpec
 from ..registry.client import Registry
 from ..registry.names import Repository
 from ..system.pools import Meter, map_in_threads, share_arenas
-from . import encoding
+from . import layers as encoding
 from .base import Base, BaseLayer, compression, read_config
 from .base_finder import Bases
 from .bytecode import CompiledWheels, Runner

@@ -26,7 +26,7 @@ from ..model.report import Report, ReportError, read_report
 from ..model.spec import Variant
 from ..model.verdict import failed_checks, judge
 from ..registry.names import tag_of
-from ..reports.derived import Changes, derived_text, packages_changed
+from ..reports.diagnosis import Changes, derived_text, packages_changed
 from ..reports.junit import junit
 from ..reports.printable import json_text, printable
 from ..system.files import read_file, write_atomically

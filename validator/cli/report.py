@@ -17,8 +17,7 @@ from ..model.record import Certificate, Record, Verdict, read_verification
 from ..model.report import ReportError
 from ..model.spec import ImageSpec, python_label
 from ..records.finish_time import credible_time
-from ..reports.markdown import markdown
-from ..reports.overview import Row, overview
+from ..reports.overview import Row, markdown, overview
 from ..reports.page.measurements import Measurements, gather
 from ..reports.printable import counted, json_text
 from ..serve.events import Events
@@ -118,7 +117,7 @@ def pyodide_of(answers: str) -> Path | None:
     if answers != NPM:
         return Path(answers)
     from ..reports.page.answers import pinned
-    from ..supply.npm import pyodide_package
+    from ..supply.python_packages import pyodide_package
 
     pin = pinned()
     print_status(f"Pyodide {pin.version} answers the questions: npm downloads it if it is not in the cache.")

@@ -11,9 +11,9 @@ from docker.errors import DockerException, ImageNotFound
 
 from ..assemble.image_names import LABEL_SPEC
 from ..certify.promote import ALIAS
-from ..engines.docker import endpoint, transfer
+from ..engines.docker import endpoint
 from ..engines.docker.endpoint import engine_gone
-from ..engines.docker.images import list_images
+from ..engines.docker.images import list_images, pull
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.prediction import Outcome
 from ..model.record import Certificate
@@ -298,7 +298,7 @@ class Engine:
         ids: those under which the engine may store it. Raises ValidatorError if something else arrived and
         MissingError if it cannot be pulled; in both cases, the name is unchanged.
         """
-        transfer.pull("docker", selected.reference, progress, self._answers)
+        pull("docker", selected.reference, progress, self._answers)
         try:
             image = self._reached.quick.images.get(selected.reference)
             if image.id not in ids:

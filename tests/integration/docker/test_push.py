@@ -21,7 +21,7 @@ from validator.assemble.image import Assembler, put_base
 from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
 from validator.certify.trust_file import TrustFile
-from validator.engines.docker import DockerEngine, transfer
+from validator.engines.docker import DockerEngine, images
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.protocol import Built
 from validator.errors import MissingError, ValidatorError
@@ -83,7 +83,7 @@ def other() -> Lock:
 @pytest.fixture
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "PAUSES", (0.1, 0.1))
-    monkeypatch.setattr(transfer, "_PAUSES_S", (0.1, 0.1))
+    monkeypatch.setattr(images, "_PAUSES_S", (0.1, 0.1))
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from validator.reports.page.answers import Answers, make_answers, pinned
 from validator.reports.page.site import ENTRY, FOLDERS, MARK, Sources, site
 from validator.serve.events import Events
 from validator.serve.server import PageServer
-from validator.supply.npm import pyodide_package
+from validator.supply.python_packages import pyodide_package
 from validator.system.output_directory import update_directory
 
 from ...certify.fixtures import LIMIT, limited_check

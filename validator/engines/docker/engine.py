@@ -26,9 +26,8 @@ from ..protocol import Built, ProbeRequest
 from . import containers
 from .containers import offers_gpus
 from .endpoint import Endpoint, engine_gone
-from .images import Derivation, derivation_of, layers_of
+from .images import Derivation, derivation_of, layers_of, pull
 from .load import load
-from .transfer import pull
 
 logger = logging.getLogger(__name__)
 
