@@ -12,14 +12,12 @@ the table does not have.
 from __future__ import annotations
 
 import functools
-import hashlib
 import itertools
 import json
 import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ...answers.browser import cleaned
@@ -29,9 +27,8 @@ from ...compat.drivers import Branch, branch_of, branches
 from ...compat.releases import driver_with, releases
 from ...system.files import write_atomically
 from ...versions import DriverRelease, Version, leading_numbers
-from .answers import rule_files
+from .answers import TABLE, digest, read_table
 
-FILE = Path(__file__).parent / "table.bin"
 #: The systems that the page's form offers.
 SYSTEMS = ("linux x86_64", "wsl2 x86_64", "windows x86_64", "macos x86_64", "linux aarch64", "linux jetson")
 #: Marks in texts: the GPU's name, its part of a cell's name, the driver as a sentence names it, the driver,
@@ -41,8 +38,6 @@ MARKS = GPU, LABEL, SAID, DRIVER, BRANCH, NUMBER = tuple(map(chr, range(0xE000, 
 _OLDEST_PYTHON = (3, 9)
 #: A release that is newer than all others of a branch.
 _NEWEST = "9999.99"
-#: The digits of the digest of what a table was made from.
-_DIGEST = 32
 #: The compute capabilities with which the releases of a branch are compared.
 _PROBES = ("", "6.1", "8.9", "12.0")
 
@@ -129,6 +124,7 @@ class Texts:
             number = driver.partition(".")[0]
             branch = branch_of(int(number))
             self._marks = (
+                (re.compile(rf"(?<=^lifecycle-){branch.number if branch else number}$"), BRANCH),
                 (re.compile(rf"@r{number}-{re.escape(machine.label)}$"), f"@r{NUMBER}-{LABEL}"),
                 (re.compile(rf"(?<![\w.]){re.escape(driver)}(?!\.?\w)"), DRIVER),
                 (re.compile(rf"\bR{branch.number if branch else number}(?!\.?\w)"), f"R{BRANCH}"),
@@ -173,6 +169,27 @@ class Parts:
     def _node(self, node: tuple[int, ...]) -> int:
         return -1 - self.nodes.setdefault(node, len(self.nodes))
 
+    def packed(self) -> tuple[list[tuple[int, int, list[list[int]]]], dict[int, int]]:
+        """Return the lists and objects in groups, and their new numbers by their old ones.
+
+        A group has a kind, a size and the members as columns. A member is written as its difference from the
+        one before it, which compresses to less than half of what the numbers themselves do.
+        """
+        alike: dict[tuple[int, int], list[int]] = {}
+        for number, (kind, *members) in enumerate(self.nodes):
+            alike.setdefault((kind, len(members)), []).append(number)
+        new = {-1 - old: -1 - place for place, old in enumerate(itertools.chain(*alike.values()))}
+        nodes = list(self.nodes)
+        groups = []
+        for (kind, _), numbers in alike.items():
+            rows = [[new.get(member, member) for member in nodes[number][1:]] for number in numbers]
+            columns = [
+                [after - before for before, after in itertools.pairwise((0, *column))]
+                for column in zip(*rows, strict=True)
+            ]
+            groups.append((kind, len(numbers), columns))
+        return groups, new
+
 
 def make_table(
     systems: Sequence[str] = SYSTEMS,
@@ -182,10 +199,11 @@ def make_table(
 ) -> dict[str, Any]:
     """Return the table as the page's script reads it. Each argument leaves the others out.
 
-    parts: the texts; the names of the members of each kind of object; and the lists and objects, each with its
-    kind (0 for a list) and the numbers of its parts: of texts, or of lists and objects, which are below zero.
-    roots: the number of the answer for each system, group, driver and Python, in this order, as a list; -1 if
-    the table does not have it. words: the name, the label and the group of a GPU by its plain words.
+    words, capabilities: the name of a GPU, its part of a cell's name, and its group. cuda, since: see the
+    functions. kinds: the names of the members of each kind of object. nodes: the lists (kind 0) and objects as
+    in `Parts.packed`; a member is the number of a text, or of a list or an object, which is below zero.
+    roots: the number of the answer for each system, group, driver and Python, in this order; 0 if the table
+    does not have it.
     """
     by_name = machines()
     groups = list(by_name) if groups is None else groups
@@ -196,10 +214,11 @@ def make_table(
         texts = Texts(by_name[name], driver)
         for python in pythons:
             if system.endswith("jetson") and name and "jetson" not in name:
-                roots.append(-1)
+                roots.append(0)
                 continue
             answer = cleaned(what_works(question(by_name[name].asked, driver, system, python)))
-            roots.append(-1 - parts.add(answer, texts))
+            roots.append(parts.add(answer, texts))
+    nodes, new = parts.packed()
     return {
         "systems": systems,
         "groups": groups,
@@ -212,11 +231,14 @@ def make_table(
         },
         "measured": [row["driver"] for row in evidence.measurements()],
         "cuda": cuda_versions(),
-        "since": {"linux": since("linux x86_64"), "windows": since("wsl2 x86_64", "windows x86_64")},
+        "since": {
+            "linux": since(drivers, "linux x86_64"),
+            "windows": since(drivers, "wsl2 x86_64", "windows x86_64"),
+        },
         "texts": list(parts.texts),
         "kinds": list(parts.kinds),
-        "nodes": list(parts.nodes),
-        "roots": roots,
+        "nodes": nodes,
+        "roots": [new.get(root, 0) for root in roots],
     }
 
 
@@ -231,8 +253,10 @@ def cuda_versions() -> dict[str, dict[str, int]]:
     return found
 
 
-def since(*systems: str) -> dict[int, str]:
+def since(drivers: Sequence[str], *systems: str) -> dict[int, str]:
     """Return the oldest release of each branch that has the same answers as the newest one.
+
+    drivers: the branches, and other values, which are left out.
 
     A release is compared with the newest one at each release that the facts name, and at each number that
     drivers of Windows may have.
@@ -240,7 +264,7 @@ def since(*systems: str) -> dict[int, str]:
     named = {DriverRelease.parse(text) for text in re.findall(r"\b[3-9]\d\d(?:\.\d{2,3}){1,2}\b", facts.COMPILED.read_text("utf-8"))}
     windows = not systems[0].startswith("linux")
     found = {}
-    for branch in branches():
+    for branch in (branch for branch in branches() if str(branch.number) in drivers):
         numbers = [one for one in range(branch.number, branch.number + 6) if branch_of(one) == branch]
         numbers = numbers if windows else numbers[:1]
         points = {one for one in named if one.branch in numbers}
@@ -285,26 +309,11 @@ def _answer_of_newest(system: str, gpu: str, branch: Branch) -> str:
     return json.dumps(marked({**answer, "machine": texts.machine(answer["machine"])}), ensure_ascii=False)
 
 
-def digest() -> str:
-    """Return the digest of what the table is made from."""
-    used = {name: text for name, text in rule_files().items() if not name.startswith("validator/diagnosis/")}
-    used["table"] = Path(__file__).read_text("utf-8")
-    return hashlib.sha256(json.dumps(used).encode()).hexdigest()[:_DIGEST]
-
-
-def read_table() -> str | None:
-    """Return the table as JSON; None if it was made from other facts or other code than what is there."""
-    content = FILE.read_bytes() if FILE.exists() else b""
-    if content[:_DIGEST] != digest().encode():
-        return None
-    return zlib.decompress(content[_DIGEST:]).decode()
-
-
 def main() -> None:
     """Write the table, unless it is current."""
     if read_table() is None:
         table = json.dumps(make_table(), separators=(",", ":"))
-        write_atomically(FILE, digest().encode() + zlib.compress(table.encode(), 9))
+        write_atomically(TABLE, digest().encode() + zlib.compress(table.encode(), 9))
 
 
 if __name__ == "__main__":
