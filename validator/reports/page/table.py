@@ -51,7 +51,7 @@ class Machine:
 
 
 def question(gpu: str, driver: str, system: str, python: str) -> dict[str, Any]:
-    """Return a question as the page asks it about a machine where nothing was measured. system: of SYSTEMS."""
+    """Return a question as the page asks it where nothing was measured. system: one of SYSTEMS."""
     name, machine = system.split()
     return {
         "kind": "works", "gpu": gpu, "driver": driver, "system": name, "machine": machine, "python": python,
@@ -80,7 +80,11 @@ def known_gpus() -> dict[str, gpus.Gpu]:
     words = [gpus.plain_words(name) for name in names]
     words += [word.partition(" ")[2] for word in words if word.startswith(("rtx ", "gtx "))]
     words += [f"{word}{suffix}" for word in words for suffix in (" ti", " super", " ti super", " d")]
-    return {word: gpus.gpu(word) for word in words if word and gpus.plain_words(word) == word and gpus.is_known(word)}
+    return {
+        word: gpus.gpu(word)
+        for word in words
+        if word and gpus.plain_words(word) == word and gpus.is_known(word)
+    }
 
 
 def group(gpu: gpus.Gpu | str) -> str:
@@ -200,8 +204,8 @@ def make_table(
     """Return the table as the page's script reads it. Each argument leaves the others out.
 
     words, capabilities: the name of a GPU, its part of a cell's name, and its group. cuda, since: see the
-    functions. kinds: the names of the members of each kind of object. nodes: the lists (kind 0) and objects as
-    in `Parts.packed`; a member is the number of a text, or of a list or an object, which is below zero.
+    functions. kinds: the names of the members of each kind of object. nodes: the lists (kind 0) and objects,
+    as in `Parts.packed`; a member is the number of a text, or of a list or an object, which is below zero.
     roots: the number of the answer for each system, group, driver and Python, in this order; 0 if the table
     does not have it.
     """
@@ -226,9 +230,7 @@ def make_table(
         "pythons": pythons,
         "noise": [gpus.GLUED.pattern, gpus.NOISE.pattern],
         "words": {word: [gpu.name, gpu.slug, group(gpu)] for word, gpu in known_gpus().items()},
-        "capabilities": {
-            text: ["", f"sm{text.replace('.', '')}", group(text)] for text in capabilities()
-        },
+        "capabilities": {text: ["", f"sm{text.replace('.', '')}", group(text)] for text in capabilities()},
         "measured": [row["driver"] for row in evidence.measurements()],
         "cuda": cuda_versions(),
         "since": {
@@ -261,7 +263,10 @@ def since(drivers: Sequence[str], *systems: str) -> dict[int, str]:
     A release is compared with the newest one at each release that the facts name, and at each number that
     drivers of Windows may have.
     """
-    named = {DriverRelease.parse(text) for text in re.findall(r"\b[3-9]\d\d(?:\.\d{2,3}){1,2}\b", facts.COMPILED.read_text("utf-8"))}
+    named = {
+        DriverRelease.parse(text)
+        for text in re.findall(r"\b[3-9]\d\d(?:\.\d{2,3}){1,2}\b", facts.COMPILED.read_text("utf-8"))
+    }
     windows = not systems[0].startswith("linux")
     found = {}
     for branch in (branch for branch in branches() if str(branch.number) in drivers):

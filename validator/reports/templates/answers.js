@@ -53,7 +53,7 @@
   // --- the table: it has the answers to the usual questions about machines ------------------------------------
 
   let arrived;
-  const table = () => {
+  const usual = () => {
     arrived ??= load(answersData.table).then(async (parts) => {
       const found = JSON.parse(new TextDecoder().decode(await inflated(parts["table.json"])));
       // Each number is written as its difference from the one before it.
@@ -97,7 +97,7 @@
   // Return the answer to a question; undefined if the table does not have it.
   async function tabled({ kind, gpu, driver, system, machine, python: version }) {
     if (kind !== "works" || !answersData.table || ![gpu, driver].every((text) => /^[ -~]*$/.test(text))) return undefined;
-    const found = await table();
+    const found = await usual();
     const pullable = Object.keys(answersData.images).length && machine === "x86_64" && ["linux", "wsl2"].includes(system);
     const known = gpuOf(found, gpu.trim()), installed = driverOf(found, driver.trim(), ["windows", "wsl2"].includes(system) ? "windows" : "linux");
     if (pullable || !known || !installed || measured.has(known[1])) return undefined;
@@ -512,7 +512,7 @@
   if (lacks.length && !answersUsual) return;
   connect("works", worksQuestion, showWorks);
   const works = byId("works");
-  works.closest(".ask").addEventListener("focusin", () => (answersData.table ? table() : python()).catch(() => {}));
+  works.closest(".ask").addEventListener("focusin", () => (answersData.table ? usual() : python()).catch(() => {}));
   window.addEventListener("hashchange", askLinked);
   askLinked();
   if (lacks.length) {
