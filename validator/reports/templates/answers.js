@@ -185,6 +185,7 @@
   }
 
   async function launched(forLogs) {
+    if (lacks.length) throw unable(`it lacks ${lacks.join(" and ")}`);
     tell(LOADING);
     const { rest } = await parts();
     running = new Python();
