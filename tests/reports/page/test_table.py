@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from validator.answers.browser import ask
-from validator.compat.gpus import gpu_names, gpus
+from validator.compat.gpus import gpu_names, gpus, plain_words
 from validator.reports.page import answers, table
 from validator.reports.page.table import MARKS, make_table, question
 
@@ -83,7 +83,7 @@ def test_gpus_of_a_group_and_releases_of_a_branch_share_answers(driver: str) -> 
     branch = release.partition(".")[0]
     row = "580.9999.99" if branch == "580" else branch
     for name in ("RTX 4090", "L40S", "RTX 4000 Ada", "H100", "GH200", "Tesla T4", "NVIDIA H200", "9.0"):
-        known = None if name[0].isdigit() else table.known_gpus()[table.gpus.plain_words(name)]
+        known = None if name[0].isdigit() else table.known_gpus()[plain_words(name)]
         given = json.dumps(answer("linux x86_64", table.group(known or name), row, "3.12"))
         machine = table.machines()[table.group(known or name)]
         for old, new in (
@@ -102,7 +102,7 @@ def test_gpus_of_a_group_and_releases_of_a_branch_share_answers(driver: str) -> 
 def test_every_gpu_that_the_page_suggests_is_in_the_table() -> None:
     known, groups = table.known_gpus(), table.machines()
     for name in (*gpu_names(), *(gpu.name for gpu in gpus())):
-        found = known[table.gpus.plain_words(name)]
+        found = known[plain_words(name)]
         assert (found.name, table.group(found) in groups) == (name, True)
     assert {table.group(one) for one in table.capabilities()} <= groups.keys()
 
