@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from validator.answers import table
 from validator.answers.browser import ask
+from validator.answers.table import MARKS, make_table, question
 from validator.compat.gpus import gpu_names, gpus, plain_words
-from validator.reports.page import answers, table
-from validator.reports.page.table import MARKS, make_table, question
+from validator.reports.page import answers
 
 #: Some of each kind: none, a compute capability, models with and without a condition or a measurement.
 GROUPS = ("", "8.9", "9.0", "9.0 h200", "9.0 alone", "7.5 t4", "8.7 jetson")

@@ -36,10 +36,10 @@ from .measurements import Measurements
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _DATA = Path(__file__).parent / "pyodide.json"
-#: The table of answers, which `table.py` makes, after the digest of what it was made from.
-TABLE = Path(__file__).parent / "table.bin"
-_DIGITS = 32
 _PACKAGE = Path(__file__).parent.parent.parent
+#: The table of answers, which `answers/table.py` makes, after the digest of what it was made from.
+TABLE = _PACKAGE / "answers/table.bin"
+_DIGITS = 32
 _TEMPLATES = Path(__file__).parent.parent / "templates"
 #: The largest package of Pyodide that is read. The pinned one has 6.5 MB.
 _LARGEST = 64 << 20
@@ -94,7 +94,7 @@ _RULES = (
 )  # fmt: skip
 #: The files among these that only people edit, or that need packages that a browser does not have.
 _NOT_RULES = re.compile(
-    r"__pycache__|\.yaml$|README|/inspect/|/(compile|document|measurements|read_report)\.py$"
+    r"__pycache__|\.yaml$|README|/inspect/|/(compile|document|measurements|read_report|table)\.py$|\.bin$"
     r"|/packaging/(?!__init__|version|LICENSE)"
 )
 
@@ -209,7 +209,7 @@ def rule_files() -> dict[str, str]:
 def digest() -> str:
     """Return the digest of the facts and the code that the table of answers is made from."""
     used = {name: text for name, text in rule_files().items() if not name.startswith("validator/diagnosis/")}
-    used["table"] = (TABLE.parent / "table.py").read_text("utf-8")
+    used["table"] = TABLE.with_suffix(".py").read_text("utf-8")
     return hashlib.sha256(json.dumps(used).encode()).hexdigest()[:_DIGITS]
 
 

@@ -20,14 +20,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...answers.browser import cleaned
-from ...answers.what_works import what_works
-from ...compat import evidence, facts, gpus, known_issues
-from ...compat.drivers import Branch, branch_of, branches
-from ...compat.releases import driver_with, releases
-from ...system.files import write_atomically
-from ...versions import DriverRelease, Version, leading_numbers
-from .answers import TABLE, digest, read_table
+from ..compat import evidence, facts, gpus, known_issues
+from ..compat.drivers import Branch, branch_of, branches
+from ..compat.releases import driver_with, releases
+from ..reports.page.answers import TABLE, digest, read_table
+from ..versions import DriverRelease, Version, leading_numbers
+from .browser import cleaned
+from .what_works import what_works
 
 #: The systems that the page's form offers.
 SYSTEMS = ("linux x86_64", "wsl2 x86_64", "windows x86_64", "macos x86_64", "linux aarch64", "linux jetson")
@@ -318,7 +317,9 @@ def main() -> None:
     """Write the table, unless it is current."""
     if read_table() is None:
         table = json.dumps(make_table(), separators=(",", ":"))
-        write_atomically(TABLE, digest().encode() + zlib.compress(table.encode(), 9))
+        written = TABLE.with_suffix(".new")
+        written.write_bytes(digest().encode() + zlib.compress(table.encode(), 9))
+        written.replace(TABLE)
 
 
 if __name__ == "__main__":
