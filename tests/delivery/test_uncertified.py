@@ -23,7 +23,7 @@ from ..loop import tiers
 from ..registry.images import push_image
 from .commands import HERE, ON_H100, Outcome, run
 from .shelf import A100, H100, Shelf
-from .values import OLDER, TAG
+from .values import NAMED, OLDER, TAG
 
 CPU = "2.21.0-cpu-py3.12"
 GPUS = ("--devices", "gpus")
@@ -93,7 +93,7 @@ def test_without_a_key_no_certificate_counts(shelf: Shelf) -> None:
 
 def test_without_the_option_nothing_changes(shelf: Shelf) -> None:
     shelf.push()
-    for options in ((), ("--image", TAG), ("--image", f"{shelf.registry.repository}:{TAG}")):
+    for options in ((), ("--image", NAMED), ("--image", f"{shelf.registry.repository}:{TAG}")):
         done = run(shelf, "run", "--fixtures", *HERE, *GPUS, *options)
         assert (done.code, done.out) == (EXIT_FAILED, "")
         assert "it is not signed" in done.err
@@ -103,13 +103,13 @@ def test_without_the_option_nothing_changes(shelf: Shelf) -> None:
     assert done.code == EXIT_INPUT
 
 
-@pytest.mark.parametrize("how", ["tag", "digest", "reference", "reference by digest"])
+@pytest.mark.parametrize("how", ["image spec", "digest", "reference", "reference by digest"])
 def test_an_image_is_named(how: str, shelf: Shelf) -> None:
     repository = shelf.registry.repository
     digest = shelf.push(OLDER)
     shelf.push()
     names = {
-        "tag": OLDER,
+        "image spec": str(identifier_of(OLDER)),
         "digest": digest,
         "reference": f"{repository}:{OLDER}",
         "reference by digest": f"{repository}@{digest}",
@@ -135,9 +135,9 @@ def test_versions_choose_among_what_is_predicted_to_work(shelf: Shelf) -> None:
     old_driver = ("--driver", "470.82.01", "--gpu", "h100")
     done = start(shelf, *old_driver)
     assert (done.code, done.out) == (EXIT_FAILED, "")
-    assert "no image that may work on this host" in done.err and f"rejected: {TAG}: " in done.err
+    assert "no image that may work on this host" in done.err and f"rejected: {NAMED}: " in done.err
     # It is started nevertheless, if somebody wants just that one.
-    done = start(shelf, *old_driver, "--image", TAG)
+    done = start(shelf, *old_driver, "--image", NAMED)
     assert is_loud(done) and "The facts predict that it FAILS on this host" in said(done.out)
 
 
@@ -147,13 +147,13 @@ def test_a_failure_on_such_a_host_is_told(shelf: Shelf) -> None:
     older = shelf.push(OLDER)
     named = ("run", "--uncertified", "--fixtures", *ON_H100, *GPUS)
     assert reference(run(shelf, *named)) == shelf.registry.repository.at(older)
-    done = run(shelf, *named, "--image", TAG)
+    done = run(shelf, *named, "--image", NAMED)
     assert is_loud(done) and "gpu_compute" in said(done.out)
 
 
 def test_an_image_without_cuda_gets_no_gpus_and_needs_no_host(shelf: Shelf) -> None:
     digest = shelf.push(CPU)
-    options = ("run", "--uncertified", *GPUS, "--image", CPU)
+    options = ("run", "--uncertified", *GPUS, "--image", "tf2.21.0-cpu-py312")
     done = run(shelf, *options, VALIDATOR_KEY="")
     assert shlex.split(done.out, comments=True) == [
         "docker", "run", "--rm", "-it", shelf.registry.repository.at(digest),
@@ -361,7 +361,7 @@ def test_the_engine_s_image_that_can_use_the_gpu_is_taken(
     done = nowhere(shelf, *GPUS, "--driver", "470.82.01", "--gpu", "h100")
     assert (done.code, done.out) == (EXIT_FAILED, "")
     assert "the local Docker Engine has no image that may work on this host" in done.err
-    assert f"rejected: {TAG}: " in done.err
+    assert f"rejected: {NAMED}: " in done.err
 
 
 def test_compose_starts_an_image_of_the_local_engine(

@@ -235,8 +235,8 @@ def emulated(
             patch.setattr(f"{name}.open_engine", lambda *_, **__: place)
         for name in ("validator.delivery.pull", "validator.cli.rehearse"):
             patch.setattr(f"{name}.Engine", Docker)
-        patch.setattr("validator.engines.docker.connect", lambda: None)
-        patch.setattr("validator.engines.docker.DockerEngine", lambda _: Engine())
+        patch.setattr("validator.engines.docker.endpoint.connect", lambda: None)
+        patch.setattr("validator.engines.docker.engine.DockerEngine", lambda _: Engine())
         patch.setattr("validator.delivery.choose.this_host", lambda: HOST)
         patch.setattr("validator.pipeline.locking.resolve", resolved)
         patch.setattr("validator.pipeline.contents.base_contents", lambda *_: contents(Maker().made_from()))

@@ -18,6 +18,7 @@ from ..engines.host_reading import read_host
 from ..engines.local_probe import refuse_other_program, run_probe
 from ..engines.probe_archive import PackedCheck, probe_archive, probe_checks, probe_request, read_files
 from ..engines.protocol import ProbeRequest
+from ..engines.this_machine import active_python
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, ValidatorError
 from ..model import codec
 from ..model.codec import DocumentError, encode
@@ -40,6 +41,7 @@ from .options import (
     say_if_stale,
     verbose_option,
 )
+from .program import Command
 
 if TYPE_CHECKING:
     from ..engines.docker.images import Derivation
@@ -55,7 +57,7 @@ _NAMES_LIMIT = 1 << 20
 _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
 
-@click.command("doctor")
+@click.command("doctor", cls=Command)
 @click.argument("log_path", metavar="[LOG]", type=_FILE, required=False)
 @click.option(
     "--report", "report_path", type=_FILE, help="Read a report of the probe from this file, or - for stdin."
@@ -64,7 +66,7 @@ _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 @click.option(
     "--python",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Run the probe with this Python, the one you train with.  [default: the one that runs this]",
+    help="Run the probe with this Python, the one you train with.  [default: that of the active environment]",
 )
 @depth_option
 @click.option(
@@ -85,8 +87,8 @@ def doctor_command(
 ) -> int:
     """Name the cause when TensorFlow does not use the GPU, with the evidence and how to fix it.
 
-    Runs the probe in this environment, in an image or with another Python; or reads a report, also from LOG
-    if its name ends with .json; or reads pasted text from the file LOG, or from stdin if that is -: log
+    Runs the probe in the active environment, in an image or with another Python; or reads a report, also from
+    LOG if its name ends with .json; or reads pasted text from the file LOG, or from stdin if that is -: log
     lines, a traceback, nvidia-smi, pip list, errors of docker run, in any mixture. The format markdown is for
     issue trackers: it leaves out names of people and machines. The exit code is 1 if a cause was found, or a
     fault that matches no known cause.
@@ -105,6 +107,8 @@ def doctor_command(
     if log_path:
         diagnosis, read = _diagnose_log(log_path)
     else:
+        if not (report_path or image or python):
+            python = active_python(os.environ)[0]
         report = _read_report(report_path) if report_path else _run_probe(image, python, depth, save_report)
         from ..diagnosis import diagnose_report
 
@@ -216,7 +220,7 @@ def _show(diagnosis: Diagnosis) -> None:
 _RUN_PARAMETERS = ("image", "python", "lock_path", "depth", "only", "skip", "challenge")
 
 
-@click.command("check")
+@click.command("check", cls=Command)
 @click.option(
     "--image", metavar="NAME", help="Run in this Docker image, which needs Python and should have TensorFlow."
 )
@@ -390,7 +394,8 @@ def _in_image(
     image: str, request: ProbeRequest
 ) -> tuple[Outside | Unread, bytes, tuple[Derivation, dict[str, list[str]]] | None]:
     """Run the probe in an image. The last value is what the image was derived from, and its changed files."""
-    from ..engines.docker import DockerEngine, connect
+    from ..engines.docker.endpoint import connect
+    from ..engines.docker.engine import DockerEngine
 
     if not image or image.startswith("-"):
         raise InputError(

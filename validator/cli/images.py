@@ -17,7 +17,7 @@ from ..compat import drivers
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, MissingError
 from ..model.codec import encode
 from ..registry.client import Registry
-from ..registry.names import Repository
+from ..registry.names import Repository, identifier_of
 from ..reports.printable import json_text
 from ..system.files import write_atomically
 from .options import (
@@ -27,6 +27,7 @@ from .options import (
     print_status,
     verbose_option,
 )
+from .program import Command
 
 if TYPE_CHECKING:
     from ..delivery.choose import Assessment, Host, Terms
@@ -83,8 +84,9 @@ def version_options(function: F) -> F:
 
 image_option = click.option(
     "--image",
-    metavar="TAG|DIGEST",
-    help="Use this image, after verifying it.  [default: the best one that is certified for the host]",
+    metavar="IMAGE",
+    help="Use this image, after verifying it: an image spec, an alias such as latest, or a digest.  [default:"
+    " the best one that is certified for the host]",
 )
 
 
@@ -152,7 +154,7 @@ def pull_selected(engine: Engine, registry: Registry, selected: SelectedImage) -
     def progress(text: str) -> None:
         nonlocal last
         if text != last:
-            print_status(f"{selected.image.tag}: {text}")
+            print_status(f"{selected.image}: {text}")
         last = text
 
     engine.pull(selected, local_ids(registry, selected.digest), progress)
@@ -163,7 +165,7 @@ def pull_selected(engine: Engine, registry: Registry, selected: SelectedImage) -
 _SHORT = len("sha256:") + 12
 
 
-@click.command("recommend")
+@click.command("recommend", cls=Command)
 @host_options
 @version_options
 @certificate_options
@@ -221,7 +223,7 @@ def _show(found: list[Assessment]) -> None:
     for one in found:
         why = "; ".join([one.why, *(limit.line for limit in one.limits)])
         table.add_row(
-            one.candidate.image.tag, (one.candidate.digest or "")[:_SHORT], one.standing.value, Text(why)
+            str(one.candidate.image), (one.candidate.digest or "")[:_SHORT], one.standing.value, Text(why)
         )
     show(table)
 
@@ -307,7 +309,7 @@ def _entry(repository: Repository, one: Assessment) -> CandidateDocument:
 # `pull`: verify the best certified image for a host and pull it by its digest.
 
 
-@click.command("pull")
+@click.command("pull", cls=Command)
 @host_options
 @version_options
 @image_option
@@ -352,7 +354,7 @@ def pull_command(
 _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernetes", "podman")
 
 
-@click.command("run", context_settings={"allow_interspersed_args": False})
+@click.command("run", cls=Command, context_settings={"allow_interspersed_args": False})
 @click.argument("words", nargs=-1, metavar="[-- COMMAND [ARGUMENT]...]")
 @click.option(
     "--format",
@@ -447,7 +449,8 @@ def run_command(
     if image and split_layout(image):
         registry, place = None, Place.LAYOUT
     elif image and (reference := split_reference(image)):
-        registry, image = Registry(reference[0], plain_http=plain_http or None), reference[1]
+        registry = Registry(reference[0], plain_http=plain_http or None)
+        image = identifier_of(reference[1]) or reference[1]
     elif registry is None:
         place = Place.ENGINE
     _check_place(place, uncertified, format_, tool)

@@ -15,9 +15,8 @@ import click
 
 from ..answers.browser import RejectedField
 from ..compat.evidence import measured_on
-from ..compat.facts import UnknownGpu
 from ..compat.judge import judge, judge_uninspected
-from ..compat.machine import judge_host, parse_gpu
+from ..compat.machine import judge_host
 from ..compat.official_images import software_in
 from ..compat.predict import image_support
 from ..compat.releases import Release, nearest_inspected, release, release_of_any_age, releases
@@ -25,13 +24,11 @@ from ..errors import EXIT_FAILED, EXIT_OK, InputError
 from ..model.prediction import (
     JETSON,
     KERNEL_MODULES,
-    LINUX,
     MACHINES,
     MODES,
     PYPI,
     SYSTEMS,
     WHEELS,
-    X86_64,
     Host,
     HostFields,
     Outcome,
@@ -66,10 +63,10 @@ from .options import (
     select_option,
     verbose_option,
 )
-from .program import as_started
+from .program import Command, as_started
 
 
-@click.command("predict")
+@click.command("predict", cls=Command)
 @click.option(
     "--tensorflow",
     metavar="VERSION",
@@ -160,7 +157,7 @@ from .program import as_started
 @click.option(
     "--from-host",
     is_flag=True,
-    help="Use this machine's system, architecture, driver and GPU where they are not given.",
+    help="With --tensorflow: use this machine's system, driver and GPU where they are not given.",
 )
 @format_option("text", "json", "markdown", "github", short=("json",))
 @verbose_option
@@ -215,6 +212,9 @@ def predict_command(
             )
         tensorflow = contents.tensorflow
     if tensorflow is None:
+        reject_options(
+            ("from_host",), "needs --tensorflow: `validator` without a command asks about this host"
+        )
         reject_options(_ABOUT_ONE_RELEASE, "has no effect without --tensorflow")
     host = Host(driver, None, gpu, compute_capability, system, machine, kernel_modules, compat)
     software = Software(
@@ -405,28 +405,19 @@ def predict_newest(asked: Question, format_: str) -> int:
 
     Raises UsageError if nothing describes the machine, and InputError for values that can't be understood.
     """
-    from ..answers.what_works import what_works
+    from ..answers.what_works import what_works_on
 
     if not asked.names_host:
         raise click.UsageError(
-            "--tensorflow is missing. To see which release works, describe a machine: --gpu and --driver, or"
-            " --from-host on that machine."
+            "--tensorflow is missing. To see which release works, describe a machine: --gpu and --driver. For"
+            " this machine, run `validator` without a command."
         )
     host = asked.host
     if host.capability:
         # Reports a contradiction, and text that can't be read.
         gpu_of(host)
     try:
-        answer = what_works({
-            "gpu": _readable_gpu(host) or "",
-            "driver": host.driver or "",
-            "python": asked.software.python or "",
-            "system": host.system or LINUX,
-            "machine": host.machine or X86_64,
-            "registry": None,
-            "images": None,
-            "verdicts": None,
-        })  # fmt: skip
+        answer = what_works_on(host, asked.software.python)
     except RejectedField as error:
         raise InputError(f"--{error.field}: {error}", hint=error.hint) from None
     if format_ == "json":
@@ -436,17 +427,6 @@ def predict_newest(asked: Question, format_: str) -> int:
         click.echo(as_started(what_works_text(answer, min(columns, _WIDTH))), nl=False)
         print_status("--json gives all reasons with their sources.")
     return EXIT_FAILED if answer["outcome"] == Outcome.FAILS.value else EXIT_OK
-
-
-def _readable_gpu(host: Host) -> str | None:
-    """Return the GPU's name if it is known or the capability is not, else the compute capability."""
-    if not (host.gpu and host.capability):
-        return host.gpu or host.capability
-    try:
-        parse_gpu(host.gpu)
-    except UnknownGpu:
-        return host.capability
-    return host.gpu
 
 
 def predict_project(paths: Sequence[Path], hosts: Sequence[str], format_: str) -> int:
@@ -490,7 +470,7 @@ def _host(text: str) -> HostClass:
 # `plan`: list the cells with their predictions.
 
 
-@click.command("plan")
+@click.command("plan", cls=Command)
 @matrix_option
 @profile_option
 @select_option

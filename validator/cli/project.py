@@ -24,7 +24,7 @@ from ..system import processes
 from ..system.files import read_file, write_atomically
 from ..system.package_sources import host_sources
 from .options import OWN_MATRIX, matrix_option, print_status, profile_option, select_option, verbose_option
-from .program import program
+from .program import Command, program
 
 if TYPE_CHECKING:
     from ..locks.lock_files import LockDirectory
@@ -41,7 +41,7 @@ _BRANCH = re.compile(r"[\w./-]{1,200}")
 _TIMEOUT_S = 20.0
 
 
-@click.command("init")
+@click.command("init", cls=Command)
 @click.option(
     "--directory",
     type=click.Path(file_okay=False, path_type=Path),
@@ -190,7 +190,7 @@ def _say_what_is_next(
 # `lock`: resolve image specs and write their locks, or check the existing locks.
 
 
-@click.command("lock")
+@click.command("lock", cls=Command)
 @matrix_option
 @profile_option
 @select_option
@@ -313,7 +313,7 @@ ALL = "all"
 PARTS = ("facts", "python", "bases", "debian", "layers")
 
 
-@click.command("refresh")
+@click.command("refresh", cls=Command)
 @click.argument("parts", nargs=-1, type=click.Choice((*PARTS, ALL)), metavar="[PART]...")
 @click.option("--check", is_flag=True, help="Only say what is new; the exit code is 1 if something is.")
 @click.option("--dry-run", is_flag=True, help="Do everything except writing the files.")

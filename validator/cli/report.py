@@ -37,7 +37,7 @@ from .options import (
     store_url_for,
     verbose_option,
 )
-from .program import SuggestingGroup
+from .program import Command, SuggestingGroup
 
 if TYPE_CHECKING:
     from ..records.store import Store
@@ -222,7 +222,7 @@ def _diagnose(record: Record) -> Diagnosis | None:
     return diagnose_report(report) if report else None
 
 
-@click.command("report")
+@click.command("report", cls=Command)
 @matrix_option
 @profile_option
 @select_option
@@ -309,7 +309,7 @@ def report_command(
 _PORT = 8642
 
 
-@click.command("serve")
+@click.command("serve", cls=Command)
 @matrix_option
 @profile_option
 @select_option

@@ -23,6 +23,7 @@ from .options import (
     trust_path_for,
     verbose_option,
 )
+from .program import Command
 
 if TYPE_CHECKING:
     from ..assemble.base_finder import BaseContents
@@ -158,7 +159,7 @@ def _base(asked: NamedImage, spec: ImageSpec) -> BaseContents:
         ) from None
 
 
-@click.command("sbom")
+@click.command("sbom", cls=Command)
 @click.argument("name", metavar="IMAGE_OR_LOCK")
 @click.option(
     "--base",

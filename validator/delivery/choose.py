@@ -81,8 +81,11 @@ class TaggedImage:
 
     @property
     def identifier(self) -> str:
-        """The identifier of the image spec."""
-        return str(identifier_of(self.tag))
+        """The identifier of the image spec, by which people name the image."""
+        return str(identifier_of(self.tag.removeprefix(f"{REHEARSAL}-")))
+
+    def __str__(self) -> str:
+        return self.identifier
 
     @property
     def floats(self) -> bool:

@@ -12,7 +12,7 @@ from ..assemble.image_names import LABEL_SPEC, image_reference
 from ..errors import InputError, MissingError
 from ..model.prediction import Outcome
 from ..registry.client import Registry
-from ..registry.names import Repository, is_digest, is_tag, tag_of
+from ..registry.names import Repository, is_digest, is_tag, tag_named, tag_of
 from .choose import (
     Candidate,
     Host,
@@ -213,20 +213,17 @@ def find(
         return _local(engine, wanted, host, tell)
     if wanted.image is None:
         return _best(registry, wanted, host(), terms, tell)
-    digest = wanted.image if is_digest(wanted.image) else registry.digest_of(wanted.image)
+    tag = tag_named(wanted.image)
+    digest = wanted.image if is_digest(wanted.image) else registry.digest_of(tag)
     if digest is None or registry.manifest(digest) is None:
         raise InputError(
             f"{registry.repository} has no image {wanted.image}",
             hint=registry.tags_hint(),
         )
     config = registry.config(digest)
-    image = _identify(wanted.image, config.labels.get(LABEL_SPEC, ""))
+    image = _identify(tag, config.labels.get(LABEL_SPEC, ""))
     known = None if image is not None and image.cuda is None else host()
-    name = str(
-        registry.repository.at(digest)
-        if is_digest(wanted.image)
-        else registry.repository.tagged(wanted.image)
-    )
+    name = str(registry.repository.at(digest) if is_digest(wanted.image) else registry.repository.tagged(tag))
     if image is None:
         return _foreign(registry.repository.at(digest), name, config.ports, registry.plain_http), known
     candidate = (
@@ -274,7 +271,7 @@ def _most_promising(candidates: Sequence[Candidate], host: Host, place: str, tel
         )
     if not fit:
         for one, found in forecasts:
-            tell(f"rejected: {one.image.tag}: {found.why}")
+            tell(f"rejected: {one.image}: {found.why}")
         raise NotCertified(
             f"{place} has no image that may work on this host ({host})",
             hint="to start an image anyway, name it with --image",

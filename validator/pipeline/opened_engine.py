@@ -15,8 +15,9 @@ from ..assemble.image import Assembler, put_base
 from ..assemble.layer_table import FILE as SHARED
 from ..assemble.layer_table import LayerTable
 from ..assemble.wheels import Wheelhouse
-from ..engines.docker import DockerEngine, Endpoint, connect
 from ..engines.docker.base_container import BaseContainer, EngineImages
+from ..engines.docker.endpoint import Endpoint, connect
+from ..engines.docker.engine import DockerEngine
 from ..engines.layout import LayoutEngine
 from ..engines.protocol import Engine
 from ..engines.venv import VenvEngine
