@@ -136,7 +136,7 @@ def page_sources(
     The store must be open until the page is written.
     """
     from ..matrix.load import DEFAULT_PROFILE
-    from ..reports.page.answers import make_answers
+    from ..reports.page.answers import make_answers, read_table
     from ..reports.page.site import MARK, Sources
 
     return Sources(
@@ -147,7 +147,7 @@ def page_sources(
         diagnose=_diagnose,
         registry=asked.registry,
         fetch=store.fetch,
-        answers=make_answers(asked.pyodide, MARK) if asked.pyodide else None,
+        answers=make_answers(asked.pyodide, MARK, read_table()) if asked.pyodide else None,
         wheels=_locked_wheels(asked.matrix_path),
         live=live,
     )
