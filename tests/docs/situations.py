@@ -218,7 +218,7 @@ class Place:
             emulated(clusters(self.directory, self.page), self.index.sources),
             console(self.directory, self.environment, self._answer, stand_ins) as opened,
         ):
-            for name in (".venv/bin/python", ".venv/bin/validator", "scripts/build-matrix"):
+            for name in (".venv/bin/python", ".venv/bin/validator", "scripts/here", "scripts/build-matrix"):
                 path = self.directory / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.symlink_to(opened.place / "shim")
