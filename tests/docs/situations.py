@@ -134,6 +134,10 @@ _NO_SCANNER = "it is not on this machine, and downloads its database"
 _SCAN = 'file="${@: -1}" && grep -q CycloneDX "${file#*[:=]}"'
 #: Programs that can't be run here. Each line of a page that names one is typed, and this answers.
 STAND_INS: Mapping[str, StandIn] = {
+    "claude": StandIn(
+        "it needs an account, and starts the command that it is given",
+        'test "$1 $2 $4" = "mcp add --" && "${@:5}" --help | grep -q "Model Context Protocol"',
+    ),
     "createuser": StandIn(
         "it asks at a terminal for a password",
         'for _ in 1 2; do echo "$PASSWORD_OF_ROLES"; done | PATH="${PATH#*:}" setsid --wait createuser "$@"',

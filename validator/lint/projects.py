@@ -45,8 +45,8 @@ _MOST_TEMPLATES = 20
 #: A file may have this many environments, with this many requirements in all. They take some seconds.
 _MOST_ENVIRONMENTS = 500
 _MOST_PINS = 200_000
-_CARET = re.compile(r"\^\s*(\d+(?:\.\d+)*)")
-_TILDE = re.compile(r"~\s*(\d+(?:\.\d+)*)")
+_NUMBERS = r"([0-9]{1,9}(?:\.[0-9]{1,9}){0,9})"
+_CARET, _TILDE = re.compile(rf"\^\s*{_NUMBERS}"), re.compile(rf"~\s*{_NUMBERS}")
 _PLAIN = re.compile(r"\d+(?:\.\d+)*(?:[a-z]+\d+)?(?:\.post\d+)?(?:\+[\w.]+)?")
 _WILDCARD = re.compile(r"\d+(?:\.\d+)*\.\*")
 

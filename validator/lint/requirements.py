@@ -155,7 +155,7 @@ def pin_of(
     if holds is False:
         return None
     known = holds and wanted.url is None
-    versions: SpecifierSet | None = wanted.specifier if known else None
+    versions = wanted.specifier if known and not pins.LONG_NUMBER.search(text) else None
     extras = frozenset(map(normalized, wanted.extras))
     return Pin(normalized(wanted.name), versions, place, extras, constraint=constraint)
 

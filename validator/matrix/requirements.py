@@ -395,7 +395,7 @@ def _parse(text: str, where: str) -> Collected:
         except (KeyError, TypeError, AttributeError):
             raise ValueError(f"{where}{line}: is not a package as PEP 751 describes it") from None
         except ValueError as error:
-            raise ValueError(f"{where}{line}: {quote(str(package['name']))} {error}") from None
+            raise ValueError(f"{where}{line}: {quote(str(package.get('name')))} {error}") from None
     return found
 
 

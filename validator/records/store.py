@@ -23,7 +23,7 @@ from ..model.codec import now_utc
 from ..model.record import Record, RecordError, Verdict, read_record
 from ..model.verdict import as_judged
 from . import schema
-from .connect import database, explain, passes
+from .connect import damaged, database, explain, passes
 from .finish_time import credible_time, finish_time
 from .history import Entry, newest_by_cell
 
@@ -37,6 +37,7 @@ _PAGE = 50
 _SEARCHED = 400
 
 T = TypeVar("T")
+_CHANGED = "another program changed this store; use another one"
 _log = logging.getLogger(__name__)
 _records = schema.records
 
@@ -113,10 +114,13 @@ class Store:
         query = select(*columns).order_by(_records.c.finished, _records.c.id)
         if cell is not None:
             query = query.where(_records.c.cell == _searchable(cell))
-        return [
-            Entry(row.id, row.cell, Verdict(row.verdict), row.finished, bool(row.key))
-            for row in self._rows(query)
-        ]
+        try:
+            return [
+                Entry(str(row.id), str(row.cell), Verdict(row.verdict), str(row.finished), bool(row.key))
+                for row in self._rows(query)
+            ]
+        except ValueError as error:
+            raise InputError(f"{self.location}: {error}", hint=_CHANGED) from error
 
     def fetch(self, identifiers: Iterable[str]) -> dict[str, Record]:
         """Return the records with these ids, by id."""
@@ -156,7 +160,9 @@ class Store:
         for start in range(0, len(identifiers), _PAGE):
             page = identifiers[start : start + _PAGE]
             query = select(*columns).where(_records.c.id.in_(page))
-            found = {row.id: row.document for row in self._rows(query)}
+            found = {row.id: str(row.document) for row in self._rows(query)}
+            if missing := set(page) - found.keys():
+                raise damaged(self.location, f"there is no record {min(missing)}")
             yield from (_record(found[identifier]) for identifier in page)
 
     def _texts(self, query: Select[Any]) -> list[str]:
@@ -179,6 +185,8 @@ class Store:
         for pause in (*(_PAUSES_S if self._database.is_server else ()), None):
             try:
                 return work()
+            except UnicodeDecodeError as error:
+                raise damaged(self.location, str(error)) from error
             except DBAPIError as error:
                 told = explain(error, self._database)
                 if pause is None or not passes(error, opened=self._opened):
@@ -214,4 +222,4 @@ def _record(document: str) -> Record:
         # Another program may have written the store, with verdicts that no report gave.
         return as_judged(read_record(document))
     except RecordError as error:
-        raise InputError(str(error), hint="another program changed this store; use another one") from error
+        raise InputError(str(error), hint=_CHANGED) from error
