@@ -300,17 +300,13 @@ def _export(
     else:
         # A lock has no addresses, because these differ from network to network.
         index = PackageIndex(host_sources())
-        wheels = [wheel for wheel in lock.wheels if wheel.path is None]
-        found = map_in_threads(index.locked, wheels, at_once=8)
+        remote = [wheel for wheel in lock.wheels if wheel.path is None]
+        places = {file.filename: file.url for file in map_in_threads(index.locked, remote, at_once=8)}
         start = output.parent if output else Path()
-        text = lock_files.pylock_text(lock, {
-            **{file.filename: file.url for file in found},
-            **{
-                wheel.filename: os.path.relpath(directory / wheel.path, start)
-                for wheel in lock.wheels
-                if wheel.path is not None
-            },
-        })  # fmt: skip
+        for wheel in lock.wheels:
+            if wheel.path is not None:
+                places[wheel.filename] = os.path.relpath(directory / wheel.path, start)
+        text = lock_files.pylock_text(lock, places)
     if output is None:
         click.echo(text, nl=False)
     else:
