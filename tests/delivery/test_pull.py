@@ -359,13 +359,14 @@ def test_recommend_gives_the_reason_for_each_image(shelf: Shelf, foreign: tuple[
     assert [(one.candidate.image.tag[:6], one.standing) for one in assessed] == [
         ("2.21.0", Standing.CERTIFIED),
         ("2.20.0", Standing.PREDICTED),
-        *((release, Standing.UNFIT) for release in ("2.21.0", "2.19.0", "2.18.0", "2.17.0")),
+        *((release, Standing.UNMEASURED) for release in ("2.18.0", "2.17.0")),
+        *((release, Standing.UNFIT) for release in ("2.21.0", "2.19.0")),
     ]
     whys = [one.why for one in assessed]
     assert whys[0].startswith("certified for this host: measured on NVIDIA H100")
     assert whys[1].startswith(
         "predicted to work, but not certified for this host: it is certified on driver 535.183.01"
     )
-    assert "has no CUDA" in whys[2]
-    assert "not signed by the trusted key" in whys[3]
-    assert "not signed: no certificate" in whys[4]
+    assert "measured nowhere yet" in whys[2]
+    assert "has no CUDA" in whys[4]
+    assert "not signed by the trusted key" in whys[5]

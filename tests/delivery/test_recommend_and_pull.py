@@ -70,7 +70,7 @@ def test_recommend_writes_json(shelf: Shelf) -> None:
 def test_recommend_says_first_that_nothing_is_certified_yet(shelf: Shelf) -> None:
     shelf.push()
     done = run(shelf, "recommend", "--fixtures", *HERE)
-    assert done.code == EXIT_FAILED and "it is not signed" in done.out
+    assert done.code == EXIT_FAILED and "unmeasured     measured nowhere yet; the facts" in done.out
     said = [line for line in done.err.splitlines() if not line.startswith(("Host:", "Note:"))]
     assert said[0] == f"No image in {shelf.registry.repository} is certified yet, for this host or another."
     assert "run --uncertified" in said[1] and "build-matrix --push" in said[1]

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pynvml
 import pytest
 
 from validator.assemble.destinations import OciLayout
 from validator.assemble.image_names import LABEL_SPEC
 from validator.delivery.resolve import split_reference
 from validator.engines.docker.endpoint import Reached, reach
-from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_OK, InputError
+from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, InputError
 from validator.registry.names import identifier_of
 
 from ..assemble.synthetic import Image, Layer
@@ -169,6 +171,57 @@ def test_a_registry_with_images_without_cuda_only(shelf: Shelf) -> None:
     assert "build-matrix --push" in done.err and "name it with --image" in done.err
 
 
+def test_the_image_without_cuda_is_taken_if_the_registry_has_no_other(shelf: Shelf) -> None:
+    other, digest = shelf.push(CPU), shelf.push(f"{CPU}_team")
+    for options, expected in (((), other), (("--name", "team"), digest)):
+        done = run(shelf, "run", "--uncertified", *GPUS, *options, VALIDATOR_KEY="")
+        assert reference(done) == shelf.registry.repository.at(expected)
+        assert "It has no CUDA" in said(done.out) and "--gpus" not in done.out
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_without_a_gpu_an_image_with_cuda_starts_on_the_cpu(
+    named: bool, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pynvml.nvmlInit", no_driver)
+    digest = shelf.push()
+    image = ("--image", str(identifier_of(TAG))) if named else ()
+    done = run(shelf, "run", "--uncertified", "--fixtures", *GPUS, *image)
+    assert done.code == EXIT_OK, done.err
+    assert shlex.split(done.out, comments=True) == [
+        "docker", "run", "--rm", "-it", shelf.registry.repository.at(digest),
+    ]  # fmt: skip
+    one_line = "No GPU was found, because this machine has no NVIDIA driver: it starts on the CPU."
+    assert one_line in said(done.out) and f"{TAG}: {one_line}\n" in done.err and is_loud(done)
+    # An image without CUDA does as much, and is smaller.
+    smaller = shelf.push(CPU)
+    if not named:
+        assert reference(run(shelf, "run", "--uncertified", *GPUS)) == shelf.registry.repository.at(smaller)
+
+
+@pytest.mark.parametrize(
+    ("code", "options"),
+    [
+        (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, ("--uncertified", *GPUS)),
+        (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, GPUS),
+        (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, ("--uncertified", *GPUS, "--gpu", "h100")),
+        (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, ("--uncertified", "--format", "kubernetes")),
+    ],
+)
+def test_a_gpu_that_should_be_there_is_never_replaced_by_the_cpu(
+    code: int, options: tuple[str, ...], shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pynvml.nvmlInit", functools.partial(no_driver, code))
+    shelf.push()
+    done = run(shelf, "run", "--fixtures", *options)
+    assert (done.code, done.out) == (EXIT_MISSING, "")
+    assert "--driver" in done.err
+
+
+def no_driver(code: int = pynvml.NVML_ERROR_LIBRARY_NOT_FOUND) -> None:
+    raise pynvml.NVMLError(code)
+
+
 def test_a_foreign_image_is_started_but_nothing_is_known(shelf: Shelf) -> None:
     digest = push_image(shelf.registry.repository, "mine", {"a": "b"})
     done = start(shelf, "--image", "mine", "--format", "devcontainer")
@@ -226,8 +279,9 @@ def layout(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("format_", ["podman", "apptainer", "slurm"])
 def test_an_image_of_an_oci_layout(format_: str, layout: Path, shelf: Shelf) -> None:
-    options = ("--format", format_, *HERE, "--image", f"oci:images:{TAG}", "--", "python", "a")
-    done = run(shelf, "run", "--uncertified", *options, cwd=layout.parent, VALIDATOR_KEY="")
+    (layout.parent / "below").mkdir()
+    options = ("--format", format_, *HERE, "--image", f"oci:../images:{TAG}", "--", "python", "a")
+    done = run(shelf, "run", "--uncertified", *options, cwd=layout.parent / "below", VALIDATOR_KEY="")
     assert done.code == EXIT_OK, done.err
     assert shlex.split(done.out, comments=True)[-3:] == [f"oci:{layout}:{TAG}", "python", "a"]
     assert is_loud(done) and "It is in an OCI layout" in said(done.out)

@@ -106,6 +106,6 @@ def test_the_conda_package_needs_what_the_wheel_needs() -> None:
             needs.add(f"psycopg-c >={lowest}")
     recipe = yaml.safe_load((ROOT / "packaging" / "recipe.yaml").read_text())
     assert set(recipe["requirements"]["run"]) == needs | {f"python {project['project']['requires-python']}"}
-    [start] = recipe["build"]["python"]["entry_points"]
-    assert tuple(start.split(" = ")) in project["project"]["scripts"].items()
+    starts = recipe["build"]["python"]["entry_points"]
+    assert dict(start.split(" = ") for start in starts) == project["project"]["scripts"]
     assert recipe["about"]["summary"] == project["project"]["description"]

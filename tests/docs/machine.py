@@ -238,6 +238,8 @@ def emulated(
         patch.setattr("validator.engines.docker.endpoint.connect", lambda: None)
         patch.setattr("validator.engines.docker.engine.DockerEngine", lambda _: Engine())
         patch.setattr("validator.delivery.choose.this_host", lambda: HOST)
+        for name in ("_docker", "_podman"):
+            patch.setattr(f"validator.engines.this_machine.{name}", lambda *_: None)
         patch.setattr("validator.pipeline.locking.resolve", resolved)
         patch.setattr("validator.pipeline.contents.base_contents", lambda *_: contents(Maker().made_from()))
         patch.setattr("validator.pipeline.contents.rebuild_image", rebuilt)

@@ -186,8 +186,9 @@ def recommend_command(
     """List the images for this host, or another, best first, with the reason why each one fits or does not.
 
     An image is certified if it was measured on the host's driver branch and compute capability; predicted
-    means that only the facts say that it works there. If images differ only in CUDA and cuDNN, those without
-    limits on this host come first. The exit code is 1 if no image fits.
+    means that only the facts say that it works there, and unmeasured that no machine has measured it yet. If
+    images differ only in CUDA and cuDNN, those without limits on this host come first. The exit code is 1 if
+    no image is certified or predicted.
     """
     from ..delivery.choose import Standing, Terms, recommend, tagged_images, without_certificates
 
@@ -205,11 +206,9 @@ def recommend_command(
         click.echo(json_text(_document(registry.repository, host, found)))
     else:
         _show(found)
-    counts = [sum(one.standing is standing for one in found) for standing in Standing]
-    print_status(
-        ", ".join(f"{count} {standing.value}" for count, standing in zip(counts, Standing, strict=True))
-    )
-    return EXIT_OK if any(one.standing is not Standing.UNFIT for one in found) else EXIT_FAILED
+    counts = {standing: sum(one.standing is standing for one in found) for standing in Standing}
+    print_status(", ".join(f"{count} {standing.value}" for standing, count in counts.items() if count))
+    return EXIT_OK if counts[Standing.CERTIFIED] or counts[Standing.PREDICTED] else EXIT_FAILED
 
 
 def _show(found: list[Assessment]) -> None:
@@ -249,7 +248,7 @@ class CandidateDocument(TypedDict):
     python: Annotated[str, "The version."]
     cuda: Annotated[str | None, "Null for `cpu` images."]
     cudnn: Annotated[str | None, "Null for `cpu` images."]
-    standing: Annotated[str, "`certified`, `predicted` or `unfit`."]
+    standing: Annotated[str, "`certified`, `predicted`, `unmeasured` or `unfit`."]
     why: Annotated[str, "One sentence."]
     limits: Annotated[
         list[dict[str, str]],
@@ -436,7 +435,7 @@ def run_command(
     line. --uncertified also accepts an image that is not certified, from a registry, the local engine or an
     OCI layout.
     """
-    from ..delivery.choose import Terms
+    from ..delivery.choose import NoDriver, Terms
     from ..delivery.formats import FORMATS
     from ..delivery.resolve import Request, Wanted, resolve, split_layout, split_reference
     from ..delivery.start import Devices, Place, parse_variables
@@ -465,7 +464,17 @@ def run_command(
         tuple(words),
         _terminal(words, execute),
     )
-    host = functools.cache(lambda: resolve_host(driver, gpus))
+
+    @functools.cache
+    def host() -> Host | None:
+        try:
+            return resolve_host(driver, gpus)
+        except NoDriver:
+            # Other tools write for another machine, which has to be described.
+            if not uncertified or tool.command is None or driver or gpus:
+                raise
+            return None
+
     if not uncertified:
         host()
     # To write for another machine, no engine is needed.

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import click
 
@@ -32,6 +32,7 @@ from ..model.prediction import (
     Host,
     HostFields,
     Outcome,
+    Prediction,
     Rank,
     Software,
     image_json,
@@ -251,13 +252,16 @@ def predict_command(
         )
     if not (asked.on_cpu or asked.names_host or asked.says_more):
         return _show_support(image_of(asked), mode, format_)
-    return _predict_one(asked, nearest, format_, is_given=contents is not None)
+    return _show_one(asked, nearest, format_, is_given=contents is not None)
 
 
-def _predict_one(asked: Question, nearest: Release | None, format_: str, *, is_given: bool) -> int:
-    """Predict for one combination.
+def predict_one(
+    asked: Question, nearest: Release | None, *, is_given: bool = False
+) -> tuple[ImageSpec, Software, Prediction, dict[str, Any]]:
+    """Return the image, the software, the prediction for one combination, and all of it as JSON.
 
     nearest: None if a wheel of the release was inspected. is_given: True for an image that others have made.
+    Raises UsageError if the machine is not described.
     """
     of_class, host = host_class(asked), host_for(asked)
     if nearest is None and not is_given:
@@ -274,19 +278,24 @@ def _predict_one(asked: Question, nearest: Release | None, format_: str, *, is_g
     is_jetson = host.machine == JETSON and prediction.outcome is Outcome.UNKNOWN
     if of_class is None and prediction.outcome is not Outcome.FAILS and not is_jetson:
         raise _incomplete(asked)
+    stated = _stated_json(of_class, host, software, asked.mode)
     identifier = str(Cell(image, of_class)) if of_class else str(image)
+    document = {"id": identifier, **image_json(image), **stated, "prediction": prediction.as_json()}
+    return image, software, prediction, document
+
+
+def _show_one(asked: Question, nearest: Release | None, format_: str, *, is_given: bool) -> int:
+    image, software, prediction, document = predict_one(asked, nearest, is_given=is_given)
     if format_ == "json":
-        stated = _stated_json(of_class, host, software, asked.mode)
-        document = {"id": identifier, **image_json(image), **stated, "prediction": prediction.as_json()}
         click.echo(json.dumps(document, indent=2))
     else:
         from ..reports.terminal import prediction_text, show
 
-        click.echo(identifier)
+        click.echo(document["id"])
         show(prediction_text(prediction))
         say_recommended([image])
         if not any(attempt.rank is Rank.MEASURED for attempt in prediction.evidence):
-            for sentence in measured_on(judge_host(host)):
+            for sentence in measured_on(judge_host(host_for(asked))):
                 print_status(sentence)
         if nearest is None and not is_given and (assumed := assumed_cudnn(asked, image, software)):
             click.echo(assumed)
@@ -503,6 +512,12 @@ def plan_command(matrix_path: Path, profile: str | None, selectors: tuple[str, .
     counts = ", ".join(f"{number} {word}" for word, number in words.items())
     images, cells = counted(len(plan.images), "image"), counted(len(plan.cells), "cell")
     print_status(f"{images}, {cells}: {counts}; {len(plan.excluded)} excluded")
+    if plan.instead:
+        pythons = ", ".join(sorted({image.python for image in plan.images}))
+        print_status(
+            f"Where Python {pythons} can't be had, `build-matrix` uses the next one of these that can:"
+            f" {', '.join(plan.instead)}."
+        )
     for reason in dict.fromkeys(cell.reason for cell in plan.excluded):
         print_status(f"  Excluded: {reason}")
     say_recommended(plan.images)

@@ -27,6 +27,7 @@ GROUPS = {
         "doctor": "why the GPU is not used",
         "lint": "what can't work in a file",
         "serve": "the page, on this machine",
+        "mcp": "answers for assistants",
     },
     "Build": {
         "init": "write your own matrix",
@@ -157,6 +158,7 @@ EXAMPLES = {
     "doctor": 'doctor --python "$(command -v python)"',
     "lint": "lint Dockerfile requirements.txt",
     "serve": "serve --port 8642",
+    "mcp": "mcp --http",
     "init": "init",
     "lock": "lock --profile quick",
     "plan": "plan --profile full --select gpu=h100",

@@ -419,8 +419,10 @@ def _state(path: Path) -> tuple[int, int]:
 _FORMATS = ("json", "csv", "parquet")
 
 
-def _formats(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]:
-    """Return the formats that were named, each once, in the order of `_FORMATS`."""
+def _formats(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...]:
+    """Return the formats that were named, each once, in the order of `_FORMATS`; none if none was named."""
+    if value is None:
+        return ()
     named = [name.strip() for name in value.split(",")]
     if wrong := [name for name in named if name not in _FORMATS]:
         raise click.BadParameter(
@@ -443,11 +445,9 @@ def data_command() -> None:
 @click.option(
     "--format",
     "formats",
-    default=",".join(_FORMATS),
     callback=_formats,
     metavar="LIST",
-    show_default=True,
-    help="The formats to write, separated by commas.",
+    help="The formats to write, separated by commas.  [default: json,csv,parquet; Parquet needs pyarrow]",
 )
 @click.option(
     "--no-redact",
@@ -470,18 +470,21 @@ def export_command(
     The same input gives the same bytes.
     """
     from ..dataset.export import Inputs, export
-    from ..dataset.formats import require
+    from ..dataset.formats import default_formats, require
     from ..matrix.load import DEFAULT_PROFILE
     from .planning import load_cells
 
-    require(formats)
+    if formats:
+        require(formats)
+    else:
+        formats = default_formats(print_status)
     cells = load_cells(matrix_path, profile, selectors)
     with open_store(matrix_path, store_url) as store:
         # Somebody may add records meanwhile, and they are read several times.
-        there = {entry.id for entry in store.entries()}
+        there = [entry.id for entry in store.entries()]
 
         def records() -> Iterator[Record]:
-            return (record for record in store.all() if record.id in there)
+            return store.each(there)
 
         inputs = Inputs(cells, records, profile or DEFAULT_PROFILE, selectors, not no_redact)
         done = export(directory, inputs, formats)

@@ -369,7 +369,12 @@ def _is_about(row: facts.Row, version: str) -> bool:
     if row["releases"] == _ANY:
         return True
     # A version such as 2.6.0+cu118 comes from the framework's own index and requires other packages.
-    return version != "" and "+" not in version and _range(row["releases"]).contains(version)
+    if version == "" or "+" in version:
+        return False
+    try:
+        return _range(row["releases"]).contains(version)
+    except ValueError:
+        return False
 
 
 def _named(row: facts.Row, version: str) -> str:

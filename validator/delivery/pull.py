@@ -277,12 +277,7 @@ class Engine:
 
     def __init__(self) -> None:
         """Connect. Raises MissingError with the reason if no engine answers."""
-        try:
-            self._reached = endpoint.reach()
-        except MissingError as error:
-            raise MissingError(
-                str(error), hint="start Docker Engine 23 or newer, or name another with DOCKER_HOST"
-            ) from error
+        self._reached = endpoint.reach("start Docker Engine 23 or newer, or name another with DOCKER_HOST")
 
     @property
     def info(self) -> Mapping[str, Any]:

@@ -26,7 +26,8 @@ from ..system.runs import temporary_directory
 #: The locks, and the extras of pyproject.toml that each contains. The largest comes first, and the others get
 #: the same versions.
 LOCKS: Mapping[str, tuple[str, ...]] = {
-    "requirements/test.txt": ("kubernetes", "parquet", "test"),
+    "requirements/test.txt": ("kubernetes", "mcp", "parquet", "test"),
+    "requirements/mcp.txt": ("mcp",),
     "requirements/parquet.txt": ("parquet",),
     "requirements/runtime.txt": (),
 }

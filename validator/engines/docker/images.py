@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import docker
+import msgspec
 from docker import DockerClient
 from docker.errors import ImageNotFound
 from docker.models.images import Image
@@ -16,11 +18,15 @@ from docker.models.images import Image
 from ...assemble.image_names import LABEL_LOCK, LABEL_SPEC, PROJECT
 from ...assemble.progress import Progress
 from ...errors import MissingError, ValidatorError
+from ...model import codec
+from ...model.codec import DocumentError
 from ...model.record import Layer
 from ...registry.errors import explain, fault_of
 from ...system import processes
 from ...system.files import says_full_disk
 from .endpoint import disk_full, engine_gone
+
+T = TypeVar("T")
 
 #: Instructions that change only the configuration of an image, not its files.
 _CONFIGURATION = (
@@ -48,19 +54,58 @@ def layers_of(image: Image) -> tuple[Layer, ...] | None:
     The engine lists the digests of layers without sizes, and the sizes of build steps without digests. Steps
     that made no layer are left out; the rest match if their number is the number of layers.
     """
-    digests = image.attrs.get("RootFS", {}).get("Layers") or []
-    sizes = [int(step["Size"]) for step in reversed(image.history()) if made_a_layer(step)]
+    digests = facts_of(image).layers
+    sizes = [step.size for step in _steps(image) if _made_a_layer(step)]
     if len(sizes) != len(digests):
         return None
-    return tuple(Layer(str(digest), size) for digest, size in zip(digests, sizes, strict=True))
+    return tuple(Layer(digest, size) for digest, size in zip(digests, sizes, strict=True))
 
 
-def made_a_layer(step: Mapping[str, object]) -> bool:
+class _Step(msgspec.Struct, rename="pascal"):
+    size: int
+    created_by: str = ""
+
+
+class _RootFs(msgspec.Struct, rename="pascal"):
+    layers: list[str] | None = None
+
+
+class Facts(msgspec.Struct, rename="pascal"):
+    """What an engine says about an image, as far as it is read here. repo_digests: `NAME@DIGEST`."""
+
+    root: _RootFs = msgspec.field(name="RootFS", default_factory=_RootFs)
+    repo_digests: list[str] | None = None
+
+    @property
+    def layers(self) -> list[str]:
+        """The diff_ids of the layers, lowest first."""
+        return self.root.layers or []
+
+
+def facts_of(image: Image) -> Facts:
+    """Return what the engine says about an image. Raises ValidatorError if it can't be read."""
+    return read(image.attrs, Facts, "an image")
+
+
+def read(answer: object, kind: type[T], what: str) -> T:
+    """Return an answer of an engine as a typed value. Raises ValidatorError if it can't be read."""
+    try:
+        return codec.convert(answer, kind)
+    except DocumentError as error:
+        raise ValidatorError(f"the engine's answer about {what} can't be read: {error}") from None
+
+
+def _steps(image: Image) -> list[_Step]:
+    """Return the history, oldest first."""
+    return read(image.history(), list[_Step], "the history of an image")[::-1]
+
+
+def _made_a_layer(step: _Step) -> bool:
     """Return True if a step of an image's history made a layer, even an empty one."""
-    if step["Size"]:
+    if step.size:
         return True
     # BuildKit writes `ENV A=1`, the older builder `/bin/sh -c #(nop)  ENV A=1`.
-    words = str(step.get("CreatedBy") or "").partition("#(nop)")
+    words = step.created_by.partition("#(nop)")
     instruction = (words[2] or words[0]).split()[:1]
     return bool(instruction) and instruction[0] not in _CONFIGURATION
 
@@ -93,12 +138,12 @@ def derivation_of(client: DockerClient, name: str) -> Derivation | None:
         return None
     if LABEL_SPEC not in image.labels:
         return None
-    history = list(reversed(image.history()))
-    steps = [str(step.get("CreatedBy") or "") for step in history]
+    history = _steps(image)
+    steps = [step.created_by for step in history]
     own = [number for number, step in enumerate(steps) if step.startswith(f"{PROJECT}: ")]
     if not own or own[-1] == len(steps) - 1:
         return None
-    layers = _layers(image)[: sum(map(made_a_layer, history[: own[-1] + 1]))]
+    layers = facts_of(image).layers[: sum(map(_made_a_layer, history[: own[-1] + 1]))]
     images = list_images(client, f"{LABEL_SPEC}={image.labels[LABEL_SPEC]}")
     return Derivation(
         image.labels[LABEL_SPEC],
@@ -111,14 +156,10 @@ def derivation_of(client: DockerClient, name: str) -> Derivation | None:
 def _with_layers(images: Iterable[Image], layers: list[str]) -> str | None:
     """Return the digest of the image that has exactly these layers: its manifest's, if that is known."""
     for image in images:
-        if _layers(image) == layers:
-            known = [str(entry).partition("@")[2] for entry in image.attrs.get("RepoDigests") or ()]
+        if (facts := facts_of(image)).layers == layers:
+            known = [entry.partition("@")[2] for entry in facts.repo_digests or ()]
             return next(iter(known), str(image.id))
     return None
-
-
-def _layers(image: Image) -> list[str]:
-    return [str(digest) for digest in image.attrs.get("RootFS", {}).get("Layers") or ()]
 
 
 # Pull images from a registry into the engine.
