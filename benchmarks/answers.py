@@ -72,7 +72,7 @@ def main() -> int:
         print("no Chromium here", file=sys.stderr)
         return 3
     try:
-        made = make_answers(pyodide_package(pinned().version, pinned().integrity), MARK)
+        made = make_answers(pyodide_package(pinned().version, pinned().integrity), MARK, None)
     except MissingError as error:
         print(error, file=sys.stderr)
         return 3

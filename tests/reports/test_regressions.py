@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ from validator.records.store import Store
 from validator.reports.changes import LIMIT, issue
 
 from ..corpus.reader import REPORTS
+from ..records.values import proven
 from .test_diagnosis import cause, diagnosis, outside_of_code
 
 #: A report of a container that was given no GPU.
@@ -128,13 +130,15 @@ def test_it_fits_into_an_issue(count: int) -> None:
 def test_the_command_writes_the_issue_from_a_store(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # A fixture: a value in a store of only this test, without a signature.
     report = json.loads(NO_GPU.read_text())
     found = decline(report=report, checks=[])
     arguments = ["records", "regressions", "--since", "2026-11-10", "--format", "issue", "--store"]
     with Store(str(tmp_path / "records.db")) as store:
         assert found.last_good is not None
-        store.add(found.last_good)
+        good = msgspec.structs.replace(
+            found.last_good, verdict=Verdict.WORKS_ON_CPU, image="tf2.21.0-cpu-py312"
+        )
+        store.add(proven(good))
         store.add(found.newest)
     assert cli.run([*arguments, str(tmp_path / "records.db")]) == EXIT_FAILED
     text = capsys.readouterr().out
