@@ -110,6 +110,9 @@ class Engine(fakes.FakeEngine):
         """Run the real probe. The Python of the image is that of the tests, without TensorFlow."""
         return run_probe(Path(sys.executable), request, progress)
 
+    def made_from(self, image: str) -> tuple[str, str]:
+        return "", ""
+
     def derivation(self, image: str) -> None:
         return None
 
