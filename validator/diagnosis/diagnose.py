@@ -20,12 +20,11 @@ from ..model.prediction import LINUX, WSL2, Host
 from ..versions import major
 from . import read_log, remedies, text
 from .causes import CERTAIN, LIKELY, POSSIBLE, STRENGTHS, CauseEntry, Sign, causes, finder, language
-from .combination import is_judged, judge
+from .combination import is_judged, judge, read_host, read_software
 from .conclusions import capability, conclude, newest_release_for, requested_cudart
 from .messages import FAULT, SAID, UNRECOGNIZED, catalogue, printed
 from .observations import Observation, Observations, tensorflow
 from .remedies import Reader, fitting_remedies
-from .situation import read_host, read_software
 
 if TYPE_CHECKING:
     from ..model.report import Report

@@ -11,9 +11,9 @@ from ..model.diagnosis import CAUSE_FOUND, GPU_USED, NO_FAULT, NO_GPU_LISTED, NO
 from ..model.prediction import Outcome, Prediction
 from ..versions import leading_numbers
 from .causes import CauseEntry, RemedyEntry, chosen_finder, finder, language, law
+from .combination import read_host, read_software
 from .observations import Observations, on_windows
 from .shells import for_engine, for_notebook, for_powershell, for_uv, of_program
-from .situation import read_host, read_software
 
 # Decide what kind of answer was found, what to do next, and which command finds out more.
 
