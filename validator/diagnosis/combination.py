@@ -26,6 +26,7 @@ from .observations import (
     Observations,
     normalized,
     on_windows,
+    package,
     release,
     tensorflow,
 )
@@ -78,7 +79,8 @@ def read_software(observations: Observations) -> Software:
 def _cuda(observations: Observations) -> str | None:
     """Return the major and minor version of CUDA. A form asks for both, and some people write only cuDNN's
     version there, or only CUDA's major version, which `conclusions` judges."""
-    cuda = observations.value("cuda", "version")
+    toolkit = package(observations, "cudatoolkit")
+    cuda = observations.value("cuda", "version") or (toolkit.values["version"] if toolkit else None)
     is_whole = len(leading_numbers(cuda or "")) > 1
     return cuda if is_whole and cuda != observations.value("cudnn", "version") else None
 
@@ -351,7 +353,7 @@ def _installed(observations: Observations) -> Observation | None:
 _READ_FROM: Mapping[str, _Find] = {
     "tensorflow": _either(tensorflow, _requested),
     "python": _first_of("python", "python_path"),
-    "cuda": _either(_package("nvidia-cuda-runtime"), _first_of("cuda")),
+    "cuda": _either(_package("nvidia-cuda-runtime"), _first_of("cuda"), _package("cudatoolkit")),
     "cudnn": _either(_package("nvidia-cudnn", "cudnn"), _first_of("cudnn")),
     "driver": _first_of("driver", "driver_cuda"),
     "gpu": _first_of("gpu", "compute_capability", "other_gpu"),
