@@ -1,10 +1,13 @@
 """Copies the files outside the package that an installed tool needs into wheels (see validator/resources.py).
 
+It also gives the package index a README whose links work there.
+
 Everything else is in pyproject.toml.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -13,6 +16,19 @@ from setuptools.command.build_py import build_py
 
 SHIPPED = ("CITATION.cff", "LICENSE", "images", "matrix.yaml", "measurements")
 TARGET = Path("validator", "shipped")
+REPOSITORY = "https://github.com/tensorflow-gpu-matrix/tensorflow-gpu-matrix"
+
+
+def readme() -> str:
+    """Return the README with the address of this version in front of each relative link."""
+    version = re.search('^version = "(.+)"$', Path("pyproject.toml").read_text("utf-8"), re.MULTILINE)
+    assert version, "pyproject.toml has no version"
+    text = re.sub(
+        r"!\[([^]]*)\]\((?!https:)",
+        rf"![\1]({REPOSITORY}/raw/v{version[1]}/",
+        Path("README.md").read_text("utf-8"),
+    )
+    return re.sub(r"\]\((?!https:|#)", f"]({REPOSITORY}/blob/v{version[1]}/", text)
 
 
 def shipped_files() -> list[str]:
@@ -48,4 +64,8 @@ class BuildWithShippedFiles(build_py):
         return {str(Path(self.build_lib) / TARGET / file): file for file in shipped_files()}
 
 
-setup(cmdclass={"build_py": BuildWithShippedFiles})
+setup(
+    cmdclass={"build_py": BuildWithShippedFiles},
+    long_description=readme(),
+    long_description_content_type="text/markdown",
+)

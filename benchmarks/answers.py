@@ -42,7 +42,7 @@ from validator.matrix.plan import plan  # noqa: E402
 from validator.reports.page.answers import make_answers, pinned  # noqa: E402
 from validator.reports.page.site import ENTRY, FOLDERS, MARK, site  # noqa: E402
 from validator.resources import shipped_matrix  # noqa: E402
-from validator.supply.npm import pyodide_package  # noqa: E402
+from validator.supply.python_packages import pyodide_package  # noqa: E402
 from validator.system.output_directory import update_directory  # noqa: E402
 
 FIRST_RUNS = 5

@@ -11,6 +11,10 @@ real browser, by turns in one run. The median of several turns each:
 Limits for 5,000 cells: 400 ms for the first paint, 100 ms for a filter and a key, and 200 ms for what loads a
 file (web.dev calls that a good "interaction to next paint"). Ratios tell what is left of a figure on another
 machine.
+
+The answers are asked for while another process keeps a core busy, from the click until the answer is there: a
+usual question, which the table answers if it is current; an unusual one, which needs Python; and why a GPU is
+not used, after the field got the focus. The first and the median of the next ones are printed.
 """
 
 from __future__ import annotations
@@ -18,10 +22,12 @@ from __future__ import annotations
 import argparse
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 try:
@@ -36,8 +42,10 @@ from validator.model.prediction import Outcome, PlannedCell, Reason, decide
 from validator.model.record import Record, Verdict
 from validator.model.spec import Cell, Choice, HostClass, ImageSpec, Variant
 from validator.reports.overview import overview
+from validator.reports.page.answers import make_answers, pinned, read_table
 from validator.reports.page.measurements import gather
 from validator.reports.page.site import ENTRY, FOLDERS, MARK, Sources, site
+from validator.supply.python_packages import pyodide_package
 from validator.system.output_directory import update_directory
 from validator.versions import ComputeCapability, DriverRelease
 
@@ -48,6 +56,30 @@ EVIDENCE = 20_000
 HOSTS = 50
 LIMITS_MS = {"first paint": 400, "filter": 100, "arrow key": 100, "opening a cell": 200}
 
+LOG = Path(__file__).parents[1] / "tests/corpus/captured/2.18.1/visible_devices_99.log"
+#: Questions with the form, and the field to focus first. No row of the pages is about these GPUs.
+QUESTIONS: Mapping[str, tuple[str, list[dict[str, str]]]] = {
+    "usual": ("works", [{"gpu": gpu, "driver": "535.183.01"} for gpu in ("RTX 4090", "A100", "T4", "8.6")]),
+    "unusual": (
+        "works",
+        [{"gpu": gpu, "driver": "driver 535.54"} for gpu in ("RTX 4090", "A100", "T4", "8.6")],
+    ),
+    "why": ("why", [{"text": LOG.read_text("utf-8") + line} for line in ("", "1", "2", "3")]),
+}
+ANSWER_LIMITS_MS = {"usual": (50, 50), "why": (3000, 300)}
+ANSWER = """([form, fields]) => new Promise((resolve) => {
+    const asked = document.getElementById(form), answer = document.getElementById(`${form}-answer`);
+    answer.querySelector("h3")?.remove();
+    for (const [name, value] of Object.entries(fields)) asked.elements[name].value = value;
+    const start = performance.now();
+    new MutationObserver((_, observer) => {
+        if (!answer.querySelector("h3")) return;
+        observer.disconnect();
+        answer.getBoundingClientRect();
+        resolve(performance.now() - start);
+    }).observe(answer, { childList: true, subtree: true });
+    asked.requestSubmit();
+})"""
 #: Each is run in the page and gives milliseconds. Reading a size makes the browser lay everything out.
 FILTER = """(value) => {
     const select = document.querySelector("#filters select[name=driver]");
@@ -102,6 +134,7 @@ def main() -> int:
             for count, place in pages.items():
                 for name, value in measured(browser, place):
                     taken.setdefault(name, {}).setdefault(count, []).append(value)
+        answered = answer_times(browser, Path(temporary) / "answers")
         browser.close()
         size = (pages[LARGE] / ENTRY).stat().st_size
     figures |= {
@@ -114,6 +147,11 @@ def main() -> int:
         ratio = found[LARGE] / found[SMALL]
         print(f"{name:16} {found[SMALL]:6.1f} ms {found[LARGE]:8.1f} ms {ratio:11.1f} {limit}")
     print(f"{ENTRY}: {size / 1e6:.1f} MB")
+    for name, (first, later) in answered.items():
+        print(
+            f"answer, {name:8} {first:8.0f} ms first {later:8.0f} ms later"
+            f"   limits {ANSWER_LIMITS_MS.get(name, 'none')}"
+        )
     return 0 if all(figures[name][LARGE] <= limit for name, limit in LIMITS_MS.items()) else 1
 
 
@@ -130,6 +168,32 @@ def measured(browser: Browser, place: Path) -> Iterator[tuple[str, float]]:
     yield "arrow key", statistics.median(page.evaluate(ARROW, key) for key in ("ArrowRight", "ArrowDown") * 3)
     yield "opening a cell", page.evaluate(OPEN, 7)
     page.close()
+
+
+def answer_times(browser: Browser, place: Path) -> dict[str, tuple[float, float]]:
+    """Return the milliseconds of the first and of later answers to each kind of question."""
+    answers = make_answers(pyodide_package(pinned().version, pinned().integrity), MARK, read_table())
+    write(place, replace(sources(SMALL), answers=answers))
+    sizes = {name: len(content) for name, content in answers.files.items()}
+    table = sizes.pop(answers.table) if answers.table else 0
+    print(f"table: {table / 1e3:.0f} kB, Python: {sum(sizes.values()) / 1e6:.1f} MB")
+    found = {}
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        for name, (form, asked) in QUESTIONS.items():
+            page = browser.new_page()
+            page.set_default_timeout(120_000)
+            page.goto(f"{place.as_uri()}/{ENTRY}", wait_until="load")
+            # People need a second to paste a text or to write a name.
+            page.locator(f"#{form} [name={next(iter(asked[0]))}]").focus()
+            page.wait_for_timeout(1000)
+            first, *later = (page.evaluate(ANSWER, [form, fields]) for fields in asked)
+            found[name] = (first, statistics.median(later))
+            page.close()
+    finally:
+        busy.kill()
+        busy.wait()
+    return found
 
 
 def sources(count: int) -> Sources:

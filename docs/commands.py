@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from validator import cli
-from validator.cli.program import COMMANDS
+from validator.cli.program import COMMANDS, example, sections
 from validator.errors import EXIT_CODES
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -65,18 +65,12 @@ def _described(command: click.Command, context: click.Context) -> Iterator[str]:
             yield f"{_prose(' '.join(paragraph.split()))}\n\n"
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     yield f"```text\n{usage}\n```\n"
-    rows = [
-        record
-        for parameter in command.get_params(context)
-        if isinstance(parameter, click.Option)
-        and "--help" not in parameter.opts
-        and (record := parameter.get_help_record(context))
-    ]
-    if rows:
-        yield "\n| option | meaning |\n|---|---|\n"
-    yield from (f"| `{_in_code(names)}` | {_prose(' '.join(said.split()))} |\n" for names, said in rows)
-    if command.epilog:
-        yield f"\n{_prose(' '.join(inspect.cleandoc(command.epilog).split()))}\n"
+    yield f"\n```console\n$ {example(context)}\n```\n"
+    for title, records in sections(command, context).items():
+        yield f"\n| {title.lower()} | meaning |\n|---|---|\n"
+        yield from (
+            f"| `{_in_code(names)}` | {_prose(' '.join(said.split()))} |\n" for names, said in records
+        )
 
 
 def _in_code(text: str) -> str:

@@ -15,14 +15,16 @@ from msgspec import Meta
 
 from validator.assemble import image
 from validator.certify import promote
-from validator.cli import building, fleet, images, records, verify
+from validator.cli import building, fleet, here, images, records, verify
 from validator.cli import predict as predict_command
 from validator.compat import predict
+from validator.engines import this_machine
 from validator.model import diagnosis, prediction, record, report
 from validator.pipeline import fleet as pipeline_fleet
 from validator.pipeline import publisher
 from validator.records import comparison
-from validator.reports import derived, findings, overview
+from validator.reports import findings, overview
+from validator.reports.diagnosis import Changes
 
 #: The documents: title -> their types, each with where it is in the document. Titles are anchors.
 DOCUMENTS: Mapping[str, Mapping[str, type]] = {
@@ -38,6 +40,12 @@ DOCUMENTS: Mapping[str, Mapping[str, type]] = {
         "`host.cpu`": report.Cpu,
         "`environment`": report.Environment,
         "Each of the `checks`": report.CheckResult,
+    },
+    "This machine (`validator --json`)": {
+        "The document": here.HereDocument,
+        "Each of the `engines`": this_machine.Container,
+        "`environment`": here.EnvironmentFields,
+        "`next`": here.NextFields,
     },
     "A planned cell (`plan --json`, a list; `predict --json`, one)": {
         "The cell": prediction.CellDocument,
@@ -86,7 +94,7 @@ DOCUMENTS: Mapping[str, Mapping[str, type]] = {
         "Each of the `reasons`": diagnosis.FailingReason,
         "Each of the `harmless`": diagnosis.Harmless,
     },
-    "A derived image (`check --image NAME --json`)": {"`derived`": derived.Changes},
+    "A derived image (`check --image NAME --json`)": {"`derived`": Changes},
     "Certificates (`verify --json`)": {
         "The document": verify.VerificationDocument,
         "Each of the `certificates`": record.Certificate,

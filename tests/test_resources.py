@@ -98,8 +98,27 @@ def test_every_linked_page_and_heading_exists() -> None:
         assert not anchor or anchor in headings, f"{name} links {page}"
 
 
-def test_the_manual_is_the_one_of_this_version() -> None:
-    assert resources.manual("trust.md").endswith(f"/blob/v{validator.__version__}/docs/trust.md")
+COMMIT = "0123456789" * 4
+
+
+@pytest.mark.parametrize(
+    ("direct_url", "revision", "requirement"),
+    [
+        (None, f"v{validator.__version__}", f"tensorflow-gpu-matrix=={validator.__version__}"),
+        ({"vcs_info": {"vcs": "git", "commit_id": COMMIT}}, COMMIT, f"@{COMMIT}"),
+        ({"archive_info": {}}, "main", "@main"),
+    ],
+)
+def test_links_and_the_requirement_name_what_is_there(
+    direct_url: dict[str, object] | None, revision: str, requirement: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tag is there only for a release, and only an index has releases."""
+    assert resources.manual("trust.md").endswith("/blob/main/docs/trust.md")
+    monkeypatch.setattr(resources, "is_installed", lambda: True)
+    monkeypatch.setattr(resources, "_direct_url", lambda: direct_url)
+    assert resources.manual("trust.md").endswith(f"/blob/{revision}/docs/trust.md")
+    assert resources.source("matrix.yaml").endswith(f"/{revision}/matrix.yaml")
+    assert resources.requirement(None).endswith(requirement)
 
 
 def test_an_installed_package_has_its_own_copies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -7,7 +7,11 @@ empty directory.
 
 from __future__ import annotations
 
+import functools
+import json
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from . import __version__
 
@@ -15,17 +19,47 @@ _PACKAGE = Path(__file__).resolve().parent
 #: Where `setup.py` puts the copies; a checkout does not have it.
 _SHIPPED = _PACKAGE / "shipped"
 _CONTENT = "https://raw.githubusercontent.com/tensorflow-gpu-matrix/tensorflow-gpu-matrix"
-_MANUAL = "https://github.com/tensorflow-gpu-matrix/tensorflow-gpu-matrix/blob"
+_NAME = "tensorflow-gpu-matrix"
+_REPOSITORY = f"https://github.com/{_NAME}/{_NAME}"
+_MANUAL = f"{_REPOSITORY}/blob"
+#: What a link names as long as nothing else is known to be there.
+_BRANCH = "main"
+
+
+def revision() -> str:
+    """Return the tag, the commit or the branch of the repository that has the files of this version.
+
+    Only a package from an index is a release, which has a tag: others say where they are from (PEP 610).
+    """
+    if not is_installed():
+        return _BRANCH
+    found = _direct_url()
+    return f"v{__version__}" if found is None else found.get("vcs_info", {}).get("commit_id", _BRANCH)
+
+
+def requirement(commit: str | None) -> str:
+    """Return what pip installs to get this version again. commit: of a checkout, if others have it too."""
+    found = revision()
+    if found == f"v{__version__}":
+        return f"{_NAME}=={__version__}"
+    return f"git+{_REPOSITORY}@{commit or found}"
+
+
+@functools.cache
+def _direct_url() -> dict[str, Any] | None:
+    """Return where an installed package is from, or None if that is an index."""
+    text = metadata.distribution(_NAME).read_text("direct_url.json")
+    return json.loads(text) if text else None
 
 
 def source(path: str) -> str:
     """Return the link to the content of a file of this version. path: relative to the checkout."""
-    return f"{_CONTENT}/v{__version__}/{path}"
+    return f"{_CONTENT}/{revision()}/{path}"
 
 
 def newest_source(path: str) -> str:
     """Return the link to the newest content of a file, for what must not change with each version."""
-    return f"{_CONTENT}/main/{path}"
+    return f"{_CONTENT}/{_BRANCH}/{path}"
 
 
 def is_installed() -> bool:
@@ -70,9 +104,9 @@ def manual(page: str) -> str:
 
     page: relative to `docs/`, with an anchor where it helps (`reference/matrix.md#hosts`).
     """
-    return f"{_MANUAL}/v{__version__}/docs/{page}"
+    return f"{_MANUAL}/{revision()}/docs/{page}"
 
 
 def newest_manual(page: str) -> str:
     """Return the link to a page of the newest manual. page: as for `manual`."""
-    return f"{_MANUAL}/main/docs/{page}"
+    return f"{_MANUAL}/{_BRANCH}/docs/{page}"

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 
 import requests
 
-from validator.assemble import encoding
-from validator.assemble.layers import Entry
+from validator.assemble.layers import Entry, encode
 
 _CONFIG = "application/vnd.oci.image.config.v1+json"
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -21,7 +20,7 @@ def push(address: str, name: str, layers: Iterable[Iterable[Entry]]) -> str:
     described = []
     for entries in layers:
         blob = io.BytesIO()
-        described.append(encoding.encode(entries, blob.write))
+        described.append(encode(entries, blob.write))
         upload(address, name, blob.getvalue())
     config = json.dumps(
         {

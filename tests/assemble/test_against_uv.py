@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from uv import find_uv_bin
 
-from validator.assemble import encoding
+from validator.assemble import layers
 from validator.assemble.install import Environment, entries, merged
 from validator.assemble.wheel import open_wheel
 from validator.assemble.wheels import Wheelhouse
@@ -106,7 +106,7 @@ def test_the_layer_is_what_uv_installs(wheels: Mapping[Path, Wheel], expected: T
     with ExitStack() as stack, blob.open("wb") as file:
         opened = [stack.enter_context(open_wheel(path, wheel)) for path, wheel in wheels.items()]
         parts = [(wheel.wheel.filename, entries(wheel, environment, requested=True)) for wheel in opened]
-        encoding.encode(merged(parts), file.write)
+        layers.encode(merged(parts), file.write)
     root = tmp_path / "root"
     root.mkdir()
     subprocess.run(["tar", "-x", "--use-compress-program=zstd", "-f", blob, "-C", root], check=True)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gzip
+import tarfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from validator.assemble import base_files as reading
+from validator.assemble.base import decompressed
 from validator.assemble.base_files import BaseFiles, base_files, read_file_system
 from validator.assemble.layer_table import LayerTable
 from validator.errors import InputError
@@ -104,3 +108,35 @@ def test_links_that_go_round_are_no_endless_loop() -> None:
 def test_a_layer_that_is_no_archive_is_rejected() -> None:
     with pytest.raises(InputError, match="can't be read"):
         read_file_system([lambda: iter([b"x" * 2000])])
+
+
+def test_a_part_of_a_layer_that_stands_for_a_thousand_times_as_much_is_unpacked_in_pieces() -> None:
+    size = 20 << 20
+    packed = gzip.compress(bytes(size)) + gzip.compress(b"end")
+    pieces = [len(piece) for piece in decompressed(iter([packed]), "tar+gzip")]
+    assert len(packed) < 1 << 20 and sum(pieces) == size + len("end")
+    assert max(pieces) <= 1 << 20
+
+
+def extension(size: int) -> bytes:
+    """Return the beginning of an entry for extended attributes of so many bytes."""
+    entry = tarfile.TarInfo("x")
+    entry.type, entry.size = tarfile.XHDTYPE, size
+    return entry.tobuf(tarfile.USTAR_FORMAT)
+
+
+def test_an_entry_with_endless_attributes_is_refused_before_they_are_read() -> None:
+    def endless() -> Iterator[bytes]:
+        yield extension(1 << 30)
+        for _ in range(10):
+            yield bytes(1 << 20)
+        raise AssertionError("the attributes are read")
+
+    with pytest.raises(InputError, match="has 1073741824 bytes"):
+        read_file_system([endless])
+
+
+def test_a_base_of_endless_files_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "_MOST_ENTRIES", 10)
+    with pytest.raises(InputError, match="more than 10 files"):
+        read(FILES)

@@ -25,3 +25,15 @@ def test_a_machine_without_dpkg_deb_is_told_what_to_install(
     with pytest.raises(MissingError, match="lacks apt, dpkg-deb") as caught:
         bootstrap.root_file_system("bookworm", tmp_path, lambda _: None)
     assert "install apt, dpkg and mmdebstrap" in str(caught.value.hint)
+
+
+@pytest.mark.service
+def test_the_steps_of_a_tool_are_told_and_not_its_lines() -> None:
+    lines = (
+        "I: extracting archives...",
+        "Selecting previously unselected package x.",
+        "I: success in 3.1 seconds",
+    )
+    said: list[str] = []
+    bootstrap._run(["sh", "-c", "printf '%s\\n' \"$@\" >&2", "sh", *lines], "bookworm", said.append)
+    assert said == ["bootstrapping Debian bookworm: extracting archives"]

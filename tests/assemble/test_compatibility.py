@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 import yaml
 
-from validator.assemble.compatibility import HOST_TAG, LABELS_TAG, compatibility
+from validator.assemble.configuration import HOST_TAG, LABELS_TAG, compatibility
 from validator.model.spec import Choice, ImageSpec, Variant
 
 from .bases import CPU, GPU

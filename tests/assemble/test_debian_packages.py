@@ -89,7 +89,7 @@ def snapshot(mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def fetched(mirror: Mirror, directory: Path) -> dict[str, bytes]:
     directory.mkdir(exist_ok=True)
-    bootstrap.fetch(LOCK, mirror.sources, directory, lambda _: None)
+    bootstrap.fetch(LOCK, mirror.sources, directory)
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 

@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 import zstandard
 
-from validator.assemble import encoding
-from validator.assemble.encoding import FRAME
+from validator.assemble import layers
 from validator.assemble.install import entries, merged
-from validator.assemble.layers import Encoded, Entry, InMemory
+from validator.assemble.layers import FRAME, Encoded, Entry, InMemory
 
 from . import wheels
 
@@ -45,7 +44,7 @@ def layer_of(directory: Path) -> list[Entry]:
 
 def encoded(some: Iterable[Entry]) -> tuple[Encoded, bytes]:
     blob = io.BytesIO()
-    return encoding.encode(some, blob.write), blob.getvalue()
+    return layers.encode(some, blob.write), blob.getvalue()
 
 
 def decompressed(blob: bytes) -> bytes:

@@ -20,7 +20,7 @@ import pytest
 
 from tests.registry.proxy import Fault, Proxy
 from tests.registry.server import RunningRegistry
-from validator.assemble import encoding
+from validator.assemble import layers
 from validator.assemble.destinations import RegistryDestination
 from validator.assemble.image import Assembled, assemble
 from validator.assemble.layer_table import LayerTable
@@ -120,8 +120,8 @@ class Interrupted:
     def meanwhile(self) -> Iterator[None]:
         """Let it happen to a layer that is made in the block."""
         with pytest.MonkeyPatch.context() as patch:
-            self._encode = encoding.encode
-            patch.setattr(encoding, "encode", self.encode)
+            self._encode = layers.encode
+            patch.setattr(layers, "encode", self.encode)
             yield
 
     def encode(self, entries: Iterable[Entry], write: Write) -> Encoded:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from validator.assemble import compile_script, encoding, image_names, wheel_layers
+from validator.assemble import compile_script, image_names, layers, wheel_layers
 from validator.assemble.base import decompressed
 from validator.assemble.bytecode import Compilation, CompiledWheel, CompiledWheels
 from validator.assemble.destinations import OciLayout
@@ -269,7 +269,7 @@ def test_a_wrong_row_is_named_and_nothing_is_published(
     made = planned(shelf, table)
     image = put(made, table, tmp_path / "image")
     (source,) = [source for source in made.layers if source.name == "tensorflow 1.0"]
-    row = table.row(layer_key(encoding.RECIPE, source.made_from))
+    row = table.row(layer_key(layers.RECIPE, source.made_from))
     assert row is not None
     table.add(row.key, row.name, replace(row.encoded, digest="sha256:" + "0" * 64))
     with pytest.raises(ValidatorError, match=r"tensorflow 1\.0") as caught:

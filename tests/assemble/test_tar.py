@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from validator.assemble import encoding
+from validator.assemble import layers
 from validator.assemble.layers import Entry, InMemory
 
 
@@ -55,10 +55,10 @@ def test_headers_are_read_back(
     path: str, link: str | None, is_directory: bool, uid: int, gid: int, mode: int
 ) -> None:
     content = None if is_directory or link is not None else InMemory(b"content")
-    header = encoding.header(Entry(path, mode, content, link, uid, gid))
+    header = layers.header(Entry(path, mode, content, link, uid, gid))
     assert len(header) % 512 == 0
-    body = b"" if content is None else content.data + encoding.padding(content.size)
-    found = read(header + body + encoding.END)
+    body = b"" if content is None else content.data + layers.padding(content.size)
+    found = read(header + body + layers.END)
     assert (found.name, found.mode, found.uid, found.gid, found.mtime) == (path, mode, uid, gid, 0)
     assert (found.uname, found.gname) == ("", "")
     if link is not None:
@@ -70,7 +70,7 @@ def test_headers_are_read_back(
 
 @pytest.mark.parametrize("size", [8**11 - 1, 8**11, 2**40])
 def test_sizes_beyond_8_gib(size: int) -> None:
-    assert read(encoding.header(Entry("a", 0o644, Sized(b"", size))) + encoding.END).size == size
+    assert read(layers.header(Entry("a", 0o644, Sized(b"", size))) + layers.END).size == size
 
 
 @pytest.mark.parametrize(
@@ -84,16 +84,16 @@ def test_sizes_beyond_8_gib(size: int) -> None:
     ],
 )
 def test_extended_headers_only_where_they_are_needed(path: str, blocks: int) -> None:
-    assert len(encoding.header(Entry(path, 0o644, InMemory(b"")))) == blocks * 512
+    assert len(layers.header(Entry(path, 0o644, InMemory(b"")))) == blocks * 512
 
 
 @pytest.mark.service
 @pytest.mark.parametrize("path", ["short", "d" * 100 + "/" + "n" * 99, "long" * 60, "ü" * 60])
 def test_gnu_tar_reads_them(path: str) -> None:
-    header = encoding.header(Entry(path, 0o640, InMemory(b"text"), uid=10001, gid=10001))
+    header = layers.header(Entry(path, 0o640, InMemory(b"text"), uid=10001, gid=10001))
     listed = subprocess.run(
         ["tar", "--list", "--verbose", "--numeric-owner", "--quoting-style=literal", "--utc"],
-        input=header + b"text" + encoding.padding(4) + encoding.END,
+        input=header + b"text" + layers.padding(4) + layers.END,
         capture_output=True,
         check=True,
     )

@@ -13,6 +13,8 @@ import pytest
 from validator.errors import InputError
 from validator.lint.readers import lint, read
 
+from ..commands import run
+
 PROJECT = '[project]\nname="x"\nversion="1"\ndependencies=["tensorflow==2.21.0"]\n'
 STEPS = range(60)
 
@@ -93,3 +95,47 @@ def test_a_usual_project_is_below_the_limits(tmp_path: Path) -> None:
     path = tmp_path / "pyproject.toml"
     path.write_text(groups("{}", 50))
     assert {f"g{number}" for number in range(51)} <= {one.name for one in read(path)[0]}
+
+
+@pytest.mark.parametrize(
+    "marker",
+    [
+        " or ".join(["python_version > '3'"] * 20_000),
+        "(" * 3000 + "python_version > '3'" + ")" * 3000,
+        "python_version > '" + "1." * 20_000 + "1'",
+    ],
+    ids=["long", "deep", "long version"],
+)
+def test_a_marker_without_an_end_is_not_read(tmp_path: Path, marker: str) -> None:
+    path = tmp_path / "requirements.txt"
+    path.write_text(f"numpy==1.26.4\ntensorflow==2.21.0; {marker}\n")
+    assert {pin.name for one in read(path)[0] for pin in one.pins} == {"numpy"}
+    path.with_name("matrix.yaml").write_text(
+        "images:\n  - {tensorflow: '2.21.0', python: '3.11', requirements: requirements.txt, name: x}\n"
+        "hosts:\n  - {driver: '580', gpu: h100}\nprofiles:\n  quick: {}\n"
+    )
+    done = run("plan", "--matrix", path.with_name("matrix.yaml"))
+    assert done.returncode == 2 and "is not a requirement" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        ".".join("a" * 50_000) + " = 1",
+        "[" + " . ".join(['"a"'] * 5000) + "]",
+        "x = {" + ".".join("a" * 5000) + " = 1}",
+    ],
+    ids=["key", "table", "inline"],
+)
+def test_a_key_with_many_parts_is_not_read(tmp_path: Path, key: str) -> None:
+    path = tmp_path / "pyproject.toml"
+    path.write_text(f"{PROJECT}{key}\n")
+    with pytest.raises(InputError, match="a key with too many parts"):
+        lint([path], frozenset())
+
+
+@pytest.mark.parametrize("version", ["^1." + "9" * 5000, "~1." + "9" * 5000, "^" + "1." * 5000 + "1"])
+def test_a_version_of_poetry_without_an_end_is_not_known(tmp_path: Path, version: str) -> None:
+    path = tmp_path / "pyproject.toml"
+    path.write_text(f'[tool.poetry.dependencies]\npython = "{version}"\nsix = "{version}"\n')
+    assert all(pin.versions is None for one in read(path)[0] for pin in one.pins)

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from uv import find_uv_bin
 
-from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
+from validator.engines.docker.engine import DockerEngine
 from validator.engines.protocol import ProbeRequest
 from validator.engines.venv import VenvEngine
 from validator.errors import InputError, MissingError
@@ -120,7 +120,7 @@ def containers_of(endpoint: Endpoint, run: str) -> list[str]:
 PROBE_IMAGE = """
 import sys
 from validator.engines.protocol import ProbeRequest
-from validator.engines.docker import DockerEngine
+from validator.engines.docker.engine import DockerEngine
 from validator.engines.docker.endpoint import connect
 from validator.system import runs
 from validator.system.files import machine_directory
@@ -177,7 +177,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 def fresh_run(endpoint: Endpoint) -> None:
     """Start the next run with this engine. (This process has a run already, so it takes another one.)"""
     program = (
-        "from validator.engines.docker import DockerEngine\n"
+        "from validator.engines.docker.engine import DockerEngine\n"
         "from validator.engines.docker.endpoint import connect\n"
         "DockerEngine(connect())"
     )

@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import resource
+import socket
 import subprocess
 import sys
 import threading
@@ -237,8 +238,6 @@ def test_a_body_that_drips_ends_at_the_deadline(server: Server) -> None:
 
 
 def test_headers_that_drip_end_at_the_deadline() -> None:
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def drip() -> None:
@@ -263,6 +262,119 @@ def test_nothing_is_sent_after_the_deadline(server: Server) -> None:
     with pytest.raises(HttpFailure):
         Http(None).send("GET", f"http://{server.address}", headers={}, deadline=time.monotonic() - 1)
     assert server.asked == []
+
+
+#: Begins a record of TLS, which has 16 kB.
+_TLS = b"\x16\x03\x03\x40\x00"
+
+
+def silent(connection: socket.socket) -> None:
+    while connection.recv(4096):
+        pass
+
+
+def drips(connection: socket.socket, first: bytes) -> None:
+    connection.sendall(first)
+    for part in dripping(b"\x02"):
+        connection.sendall(part)
+
+
+def proxy_that(then: Callable[[socket.socket], None]) -> Callable[[socket.socket], None]:
+    def answer(connection: socket.socket) -> None:
+        connection.recv(4096)
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        # The client begins.
+        connection.recv(4096)
+        then(connection)
+
+    return answer
+
+
+SLOW_GREETINGS: dict[str, tuple[bool, Callable[[socket.socket], None]]] = {
+    "no handshake": (False, silent),
+    "a handshake that drips": (False, lambda connection: drips(connection, _TLS)),
+    "a proxy without an answer": (True, silent),
+    "a proxy whose answer drips": (True, lambda connection: drips(connection, b"HTTP/1.1 200 OK\r\nX: ")),
+    "no handshake behind a proxy": (True, proxy_that(silent)),
+    "a handshake that drips behind a proxy": (True, proxy_that(lambda one: drips(one, _TLS))),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("proxied", "answer"), SLOW_GREETINGS.values(), ids=SLOW_GREETINGS.keys())
+@pytest.mark.parametrize("deadline", [0.5, None])
+def test_a_server_that_never_finishes_its_greeting_is_given_up(
+    proxied: bool,
+    answer: Callable[[socket.socket], None],
+    deadline: float | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http, "_REACH_S", 60.0 if deadline else 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError), listening.accept()[0] as connection:
+                answer(connection)
+
+        threading.Thread(target=serve, daemon=True).start()
+        here = f"127.0.0.1:{listening.getsockname()[1]}"
+        monkeypatch.setenv("no_proxy", "")
+        if proxied:
+            monkeypatch.setenv("https_proxy", f"http://{here}")
+        with pytest.raises(HttpFailure) as failed:
+            Http(None).send(
+                "GET",
+                "https://example.invalid/" if proxied else f"https://{here}/",
+                headers={},
+                silence_s=60,
+                deadline=deadline and time.monotonic() + deadline,
+            )
+    assert failed.value.kind is Kind.SILENT
+
+
+@pytest.mark.slow
+def test_a_resolver_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = threading.Event()
+
+    def resolve(*_: object, **__: object) -> list[object]:
+        answered.wait(60)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    try:
+        with pytest.raises(HttpFailure) as failed:
+            Http(None).send("GET", "http://x.example/", headers={}, deadline=time.monotonic() + 0.3)
+        assert failed.value.kind is Kind.SILENT
+    finally:
+        answered.set()
+
+
+def test_a_name_with_many_addresses_is_not_tried_at_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    kind = (socket.AF_INET, socket.SOCK_STREAM, 6, "")
+    tried: list[str] = []
+
+    def resolve(host: str, *_: object, **__: object) -> list[tuple[object, ...]]:
+        if host == "many.example":
+            return [(*kind, (f"127.0.0.{number}", port)) for number in range(1, 200)]
+        tried.append(host)
+        return [(*kind, (host, port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    with pytest.raises(HttpFailure) as failed:
+        Http(None).send("GET", f"http://many.example:{port}/", headers={})
+    assert failed.value.kind is Kind.LOST and tried == [f"127.0.0.{number}" for number in range(1, 9)]
+
+
+def test_a_name_without_an_address_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def resolve(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    with pytest.raises(HttpFailure) as failed:
+        Http(None).send("GET", "https://x.example/", headers={})
+    assert failed.value.kind is Kind.UNKNOWN_HOST
 
 
 # Headers and addresses.

@@ -40,6 +40,7 @@ from ..registry.images import push_image
 from ..registry.server import RunningRegistry
 
 TAG = "2.21.0-cuda12.5-cudnn9.3-py3.12"
+NAMED = "tf2.21.0-cuda12.5-cudnn9.3-py312"
 HERE = ("--driver", "580.95.05", "--gpu", "h100")
 
 
@@ -96,7 +97,7 @@ def test_a_bundle_in_the_older_format_of_cosign_says_what_nobody_signed(
     trusted = ("--registry", repository, "--identity", IDENTITY, "--issuer", ISSUER)
     environment = {**os.environ, **sigstore.environment(tmp_path), "HOME": str(tmp_path)}
     host = () if command in ("verify", "promote") else HERE
-    names = (TAG,) if command == "verify" else ()
+    names = (NAMED,) if command == "verify" else ()
     done = run(command, *trusted, *host, *names, environment=environment)
     assert "Traceback" not in done.stderr
     assert Registry(repository).digest_of("latest") is None
@@ -120,7 +121,7 @@ def test_the_same_statement_counts_when_the_identity_signed_it(
     attach_by_hand(repository, image, sigstore.sign(signed_statement(repository, image, "t4")))
     trusted = ("--registry", repository, "--identity", IDENTITY, "--issuer", ISSUER)
     roots = ("--trusted-root", sigstore.trusted_root(tmp_path))
-    done = run("verify", *trusted, *roots, "--json", TAG)
+    done = run("verify", *trusted, *roots, "--json", NAMED)
     assert done.returncode == 0, done.stderr
     (found,) = json.loads(done.stdout)["certificates"]
     assert (found["signer"], found["host_class"]) == (IDENTITY, "r580-t4")
@@ -161,7 +162,7 @@ def cost_of(*arguments: object) -> tuple[int, str]:
 @pytest.mark.service
 def test_a_bundle_of_600_mb_costs_a_few(hostile: HostileRegistry, keys: tuple[Signer, Trust]) -> None:
     """Protects the machine that verifies: a bundle may have 4 MiB, whatever its manifest claims."""
-    command = ("verify", "--registry", hostile.repository, "--key", keys[1].key, TAG)
+    command = ("verify", "--registry", hostile.repository, "--key", keys[1].key, NAMED)
     hostile.push_image(TAG)
     usual, _ = cost_of(*command)
     endless = Endless(600 * MIB)
@@ -279,7 +280,7 @@ def test_ctrl_c_ends_the_wait_for_a_registry_that_never_answers(
         hostile.referrers = silence
     else:
         hostile.attach(BUNDLE, silence, claimed=1000, digest="sha256:" + "b" * 64)
-    command = ("verify", "--registry", hostile.repository, "--key", keys[1].key, TAG)
+    command = ("verify", "--registry", hostile.repository, "--key", keys[1].key, NAMED)
     stopped(*interrupt(command, silence.asked, ignored=ignored))
 
 
@@ -443,7 +444,7 @@ def test_a_document_of_another_form_is_one_clear_error(
         entry = {"mediaType": MANIFEST, "digest": artifact, "size": len(content), "artifactType": BUNDLE}
         hostile.referrers = as_bytes({"schemaVersion": 2, "manifests": [entry]})
     trusted = ("--registry", hostile.repository, "--key", keys[1].key)
-    rest = {"verify": (TAG,), "recommend": HERE, "promote": (), "pull": (*HERE, "--image", "latest")}
+    rest = {"verify": (NAMED,), "recommend": HERE, "promote": (), "pull": (*HERE, "--image", "latest")}
     for command in READERS[kind]:
         done = run(command, *trusted, *rest[command])
         assert done.returncode in (0, 1, 2, 3), command

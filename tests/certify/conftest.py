@@ -24,6 +24,7 @@ from .measuring import certify_measured, note_proven, prove
 from .private_keys import KeyOwner
 
 TAG = "2.21.0-cuda12.5-cudnn9.3-py3.12"
+NAMED = "tf2.21.0-cuda12.5-cudnn9.3-py312"
 _numbers = itertools.count()
 
 

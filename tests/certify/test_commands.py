@@ -25,7 +25,7 @@ from validator.registry.names import Repository
 from ..commands import ROOT, Done, run, run_alone
 from ..documented import misfits
 from .attestations import cosign, cosign_verify
-from .conftest import TAG
+from .conftest import NAMED
 from .fixtures import PASSWORD, record
 from .measuring import as_measured, trust_file
 
@@ -73,11 +73,11 @@ def test_from_a_new_key_to_an_alias(repository: Repository, image: str, store: P
     assert validator(*sign).stdout.startswith("unchanged (fixture)")
     assert cosign_verify(repository, image, tmp_path / "a.pub").returncode == 0
 
-    shown = validator("verify", *trust, TAG)
+    shown = validator("verify", *trust, NAMED)
     assert shown.returncode == 0, shown.stderr
     assert "r580-h100 (fixture)" in shown.stdout
     document = json.loads(validator("verify", *trust, "--json").stdout)
-    assert document["images"] == {TAG: image}
+    assert document["images"] == {NAMED: image}
     assert [entry["image_digest"] for entry in document["certificates"]] == [image]
     assert document["refused"] == []
     assert list(misfits(document, VerificationDocument)) == []
@@ -103,7 +103,7 @@ def test_a_fixture_is_rejected_without_the_option(
     sign = ("certify", "--registry", repository, "--store", store, "--signing-key", str(signer.key))
     assert validator(*sign).returncode == 0
     seen = ("--registry", repository, "--key", trust.key)
-    verified = validator("verify", *seen, TAG)
+    verified = validator("verify", *seen, NAMED)
     assert verified.returncode == 1
     assert "made by a test and proves nothing" in verified.stderr
     promoted = validator("promote", *seen)
@@ -120,7 +120,7 @@ def test_a_release_key_does_not_sign_a_fixture(
     assert (done.returncode, done.stdout) == (1, "")
     assert "made up by a test" in done.stderr
     key = ("--key", release[1].key, "--fixtures")
-    assert validator("verify", "--registry", repository, *key, TAG).returncode == 2
+    assert validator("verify", "--registry", repository, *key, NAMED).returncode == 2
 
 
 def test_a_named_record_that_may_not_be_certified_is_rejected(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from validator.assemble.base_finder import contents
-from validator.assemble.compatibility import ARTIFACT
+from validator.assemble.configuration import ARTIFACT
 from validator.assemble.destinations import Destination, RegistryDestination
 from validator.assemble.image import Assembled
 from validator.assemble.progress import Progress

@@ -21,6 +21,7 @@ from validator.cli import building
 from validator.cli.build_matrix import build_matrix_command
 from validator.cli.building import exit_code, result_json
 from validator.cli.planning import load_plan
+from validator.cli.predict import plan_command
 from validator.compat.policies import requirements
 from validator.delivery.choose import Host, parse_driver, parse_gpus
 from validator.engines.docker.endpoint import Endpoint
@@ -191,9 +192,8 @@ def on_machine(
     def stop(asked: object, prepared: building.Prepared, store: object) -> NoReturn:
         raise Stopped(prepared)
 
-    place = SimpleNamespace(
-        description="a test", maker=None, engine=SimpleNamespace(provides=lambda python: True, name="test")
-    )
+    engine = SimpleNamespace(provides=lambda python: True, existing=lambda spec, lock: None, name="test")
+    place = SimpleNamespace(description="a test", maker=None, engine=engine)
     monkeypatch.setattr(building, "_open_engine", lambda *_, **__: place)
     monkeypatch.setattr(building, "_runner", lambda *_, **__: None)
     monkeypatch.setattr(building, "build", stop)
@@ -237,6 +237,32 @@ def test_without_options_the_image_fits_this_machine(
     assert (
         f"No GPU was found: this machine has no NVIDIA driver. This builds {usual}, for data-center" in said
     )
+
+
+def test_the_python_that_is_used_is_the_one_that_plan_names_or_explained(
+    on_machine: Callable[..., tuple[building.Prepared, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    plan_command.main([], standalone_mode=False)
+    planned = capsys.readouterr().err
+    assert (
+        "Where Python 3.12 can't be had, `build-matrix` uses the next one of these that can: 3.11, "
+        in planned
+    )
+    engine = SimpleNamespace(
+        provides=lambda python: "no base" if python == "3.12" else None,
+        existing=lambda spec, lock: None, name="test",
+    )  # fmt: skip
+    place = SimpleNamespace(description="a test", maker=None, engine=engine)
+    monkeypatch.setattr(building, "_open_engine", lambda *_, **__: place)
+    prepared, said = on_machine(None)
+    assert [image.python for image in prepared.plan.images] == ["3.11"]
+    assert "Python 3.11 is used instead of 3.12: no base.\n" in said
+    prepared, said = on_machine(None, "--select", "python=3.12")
+    assert [image.python for image in prepared.plan.images] == ["3.12"] and "is used instead" not in said
+    plan_command.main(["--select", "python=3.12"], standalone_mode=False)
+    assert "can't be had" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

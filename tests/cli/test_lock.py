@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.assemble import encoding
+from validator.assemble import layers
 from validator.assemble.layer_table import SharedRow, read_rows
 from validator.cli import project as command
 from validator.compat.policies import requirements
@@ -127,7 +127,7 @@ def test_the_layers_of_locks_get_rows_once(
     said, first = written("one")
     assert "tf2.18.1-cpu-py311: 2 layers, 2 new" in said and "2 rows added, 0 removed" in said
     assert first.keys() == {"tensorflow-cpu 2.18.1", "2 small wheels (Python)"}
-    assert {row.recipe for row in first.values()} == {encoding.RECIPE}
+    assert {row.recipe for row in first.values()} == {layers.RECIPE}
     for row in first.values():
         digests = {hashlib.sha256(content).hexdigest() for content in index.files.values()}
         assert set(row.wheels) <= digests

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import subprocess
+import venv
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,6 +14,8 @@ import pytest
 
 from validator.cli import building
 from validator.delivery.choose import Gpu, Host
+from validator.engines.protocol import Built
+from validator.engines.venv import library_path
 from validator.errors import MissingError
 from validator.model.record import Verdict
 from validator.model.spec import NO_GPU, ImageSpec, Variant
@@ -133,6 +138,44 @@ def test_without_an_engine_the_line_is_for_another_machine(
     ]
 
 
+@pytest.mark.service
+@pytest.mark.parametrize("spec", [SPEC, CPU])
+def test_the_printed_lines_activate_an_environment(
+    spec: ImageSpec, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    place = tmp_path / "my cache" / spec.identifier
+    venv.create(place, with_pip=False, symlinks=True)
+    site = next(place.glob("lib/python3*/site-packages"))
+    for name in ("cudnn", "cublas"):
+        (site / "nvidia" / name / "lib").mkdir(parents=True)
+    # Stands for TensorFlow: the real one is trained with these lines in tests of a real machine.
+    (site / "tensorflow.py").write_text(FAKE_TENSORFLOW)
+    building.say_environments([Built(spec, str(place), DIGEST)])
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:2] == ["Environments:", f"  {place}"]
+    commands = [line for line in lines[2:] if line.startswith("  ")]
+    for before in ("", "/before"):
+        done = subprocess.run(
+            ["bash", "-euc", "\n".join(commands)], capture_output=True, text=True, timeout=60, check=False,
+            env={"PATH": os.environ["PATH"], **({"LD_LIBRARY_PATH": before} if before else {})},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        found = [str(path) for path in library_path(place)] if spec.variant.has_cuda else []
+        expected = ":".join([*found, *([before] if before else [])])
+        assert done.stdout.splitlines() == [f"{place}|{expected}|fitted", "GPUs: []"]
+
+
+#: Says where it runs, as the lines of training ask for it.
+FAKE_TENSORFLOW = """
+import os, sys
+from unittest.mock import MagicMock
+sys.modules["tensorflow"] = fake = MagicMock()
+fake.config.list_physical_devices = lambda kind: []
+fake.keras.Sequential.return_value.fit = lambda *data: print(
+    sys.prefix, os.environ.get("LD_LIBRARY_PATH", ""), "fitted", sep="|")
+"""
+
+
 def test_the_page_of_jupyterlab_can_be_opened_here(capsys: pytest.CaptureFixture[str]) -> None:
     lines = said(capsys, Result(replace(SPEC, variant=Variant.JUPYTER), Status.BUILT, digest=DIGEST))
     assert " --publish 127.0.0.1:8888:8888 " in lines[3]
@@ -143,17 +186,18 @@ def test_nothing_is_said_where_there_is_no_image(capsys: pytest.CaptureFixture[s
 
 
 def test_the_estimate(capsys: pytest.CaptureFixture[str]) -> None:
-    building.say_estimate(Estimate(2, 1, 3_000_000_000, 1_000_000_000, 8_000_000_000))
+    building.say_estimate(Estimate(0, 2, 1, 3_000_000_000, 1_000_000_000, 8_000_000_000))
     assert capsys.readouterr().err.splitlines() == [
-        "2 images: 1.0 GB of wheels to download (2.0 GB of wheels are in the cache);"
+        "2 images: up to 1.0 GB of wheels to download (2.0 GB of wheels are in the cache);"
         " the largest image takes about 8.0 GB.",
         "1 image still to lock, whose size is not known yet.",
     ]
 
 
 def test_an_estimate_without_a_download(capsys: pytest.CaptureFixture[str]) -> None:
-    building.say_estimate(Estimate(1, 0, 2_600_000_000, 0, 8_000_000_000))
+    building.say_estimate(Estimate(3, 1, 0, 2_600_000_000, 0, 8_000_000_000))
     assert capsys.readouterr().err.splitlines() == [
+        "3 images already here: nothing to download.",
         "1 image: nothing to download (2.6 GB of wheels are in the cache);"
-        " the largest image takes about 8.0 GB."
+        " the largest image takes about 8.0 GB.",
     ]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from validator import cli
-from validator.answers.what_works import what_works
-from validator.engines import host_reading
+from validator.answers.what_works import what_works, what_works_on
 from validator.errors import InputError
-from validator.model.measurement import GpuIdentity, Outside
+from validator.model.prediction import Host
 
 
 def answered(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -103,17 +103,16 @@ def test_a_jetson_is_recognized(capsys: pytest.CaptureFixture[str]) -> None:
     assert "use NVIDIA's own build (NGC)" in text
 
 
-def test_this_machine_with_a_gpu_that_has_no_known_name(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen = Outside("570.124.06", "570.124.06", (GpuIdentity("GPU-1", "NVIDIA Thing 9000", "8.0"),))
-    monkeypatch.setattr(host_reading, "read_host", lambda: seen)
-    monkeypatch.setattr(host_reading, "_machine", lambda root: "x86_64")
-    monkeypatch.setattr(host_reading, "_system", lambda root: "linux")
-    _, answer = answered(capsys, "--from-host")
+def test_a_gpu_that_has_no_known_name_counts_by_its_capability() -> None:
+    host = Host("570.124.06", None, "NVIDIA Thing 9000", "8.0")
+    answer = what_works_on(host, None)
     assert answer["machine"] == ["compute capability 8.0", "driver 570.124.06", "Linux x86_64"]
-    _, other = answered(capsys, "--from-host", "--gpu", "t4")
-    assert other["machine"][0] == "T4, compute capability 7.5"
+    assert what_works_on(replace(host, gpu="t4"), None)["machine"][0] == "T4, compute capability 7.5"
+
+
+def test_this_machine_is_asked_about_without_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["predict", "--from-host"]) == 2
+    assert "`validator` without a command asks about this host" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

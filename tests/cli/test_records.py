@@ -241,7 +241,12 @@ def test_stores_and_files_are_compared(
     (directory / "artifacts").mkdir()
     (directory / "artifacts" / "a.jsonl.gz").write_bytes(gzip.compress(lines(NIGHTS[0])))
     (directory / "artifacts" / "b.jsonl").write_bytes(lines(NIGHTS[1]))
-    expected = {LOST: ("worse", "certified", "failed"), NEW: ("appeared", None, "unproven")}
+    # Nobody signed the records in the files, so that their verdicts are only claimed.
+    expected = {
+        LOST: ("worse", "unproven", "failed"),
+        KEPT: ("better", "unproven", "certified"),
+        NEW: ("appeared", None, "unproven"),
+    }
     for before in ("a.jsonl", "artifacts"):
         assert run("compare", before, nights, "--json", store="none.db") == 0
         assert kinds(capsys) == expected

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+
+from validator.assemble import bootstrap
+from validator.assemble.image_names import LABEL_BASE, LABEL_LOCK, LABEL_SPEC
+from validator.locks.lock_files import read as read_lock
 
 from ..commands import ROOT, run
 
@@ -29,6 +34,32 @@ def test_the_packages_of_a_bootstrapped_base_are_listed() -> None:
     done = run("sbom", NAME.replace("py312", "py313"), "--base", "bootstrap")
     names = {part["name"] for part in json.loads(done.stdout)["components"]}
     assert {"tensorflow", "libc6", "debian"} <= names
+
+
+@pytest.mark.slow
+def test_an_image_of_the_local_engine_is_listed_from_what_its_labels_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = NAME.replace("py312", "py313")
+    lock = read_lock(ROOT / "images" / "locks", name)
+    assert lock is not None
+    labels = {LABEL_SPEC: name, LABEL_LOCK: lock.digest, LABEL_BASE: bootstrap.origin("trixie")}
+    image = Mock(labels=labels, attrs={}, tags=[])
+    image.history.return_value = [{"CreatedBy": "tensorflow-gpu-matrix: host files", "Size": 1}]
+    client = Mock()
+    client.images.get = {"here:1": image}.get
+    client.api.images.return_value = []
+    monkeypatch.setattr("validator.engines.docker.endpoint.reach", lambda: Mock(quick=client))
+    listed = run("sbom", "here:1")
+    assert listed.stdout == run("sbom", name, "--base", "bootstrap").stdout != ""
+    # Nobody knows what another build added, and the wheels of another lock are other wheels.
+    image.history.return_value.insert(0, {"CreatedBy": "RUN pip install pandas", "Size": 1})
+    done = run("sbom", "here:1")
+    assert (done.returncode, done.stdout) == (2, "") and f"was derived from {name}" in done.stderr
+    image.history.return_value.pop(0)
+    labels[LABEL_LOCK] = "sha256:0"
+    done = run("sbom", "here:1")
+    assert (done.returncode, done.stdout) == (2, "") and "no lock with the same wheels" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from validator.cli.program import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 HEAVY = (
-    "cyclonedx", "docker", "jinja2", "psycopg", "pynvml", "re2", "requests", "rich",
+    "cyclonedx", "docker", "jinja2", "mcp", "psycopg", "pydantic", "pynvml", "re2", "requests", "rich",
     "sqlalchemy", "yaml",
 )  # fmt: skip
 

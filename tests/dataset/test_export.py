@@ -193,12 +193,14 @@ def test_without_pyarrow_the_command_names_what_installs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(formats, "find_spec", lambda name: None)
-    done = run("data", "export", tmp_path / "data")
-    assert done.returncode == 3
+    done = run("data", "export", tmp_path / "data", "--format", "csv,parquet")
+    assert done.returncode == 3 and not (tmp_path / "data").exists()
     assert "Parquet needs the library pyarrow, which is not installed" in done.stderr
     assert "`./scripts/environment parquet`, or choose other formats with --format json,csv" in done.stderr
-    done = run("data", "export", tmp_path / "data", "--format", "csv, json", *selecting(FEW))
-    assert done.returncode == 0
+    for named in (("--format", "csv, json"), ()):
+        done = run("data", "export", tmp_path / "data", *named, *selecting(FEW))
+        assert done.returncode == 0 and not list(tmp_path.glob("data/*.parquet"))
+        assert ("`./scripts/environment parquet` installs it." in done.stderr) == (not named)
     assert "9 tables as json, csv; data sha256:" in done.stderr
 
 

@@ -138,7 +138,6 @@ def test_an_image_that_the_facts_reject_is_unfit_even_if_it_was_measured() -> No
 @pytest.mark.parametrize(
     ("problems", "says"),
     [
-        ((), "it is not signed: no certificate is attached to it"),
         (
             ("its certificate x is rejected: a reason", "another"),
             "its certificate x is rejected: a reason; another",
@@ -148,6 +147,21 @@ def test_an_image_that_the_facts_reject_is_unfit_even_if_it_was_measured() -> No
 def test_an_image_without_a_valid_certificate_is_unfit(problems: tuple[str, ...], says: str) -> None:
     one = assess(candidate(problems=problems), host(), WORKS)
     assert (one.standing, one.why) == (Standing.UNFIT, says)
+
+
+@pytest.mark.parametrize(
+    ("predicted", "standing", "says"),
+    [
+        (WORKS, Standing.UNMEASURED, "measured nowhere yet; the facts predict that it works here: "),
+        (UNKNOWN, Standing.UNMEASURED, "measured nowhere yet; the facts don't say that it works here: "),
+        (FAILS, Standing.UNFIT, "the facts predict that it fails here: "),
+    ],
+)
+def test_an_image_that_nobody_has_measured_is_only_unfit_if_the_facts_reject_it(
+    predicted: Forecast, standing: Standing, says: str
+) -> None:
+    one = assess(candidate(), host(), predicted)
+    assert (one.standing, one.why) == (standing, f"{says}{predicted.why}")
 
 
 def test_an_image_without_cuda_is_unfit() -> None:
@@ -254,7 +268,7 @@ def test_an_image_that_fails_or_is_not_signed_is_never_recommended(
 ) -> None:
     for one in _assessed(registry, on):
         assert one.why
-        if one.standing is not Standing.UNFIT:
+        if one.standing in (Standing.CERTIFIED, Standing.PREDICTED):
             assert one.forecast.outcome is not Outcome.FAILS
             assert one.candidate.certificates
             assert one.candidate.image.cuda is not None

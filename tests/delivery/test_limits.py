@@ -21,6 +21,7 @@ from validator.cli import group
 from validator.cli.program import COMMANDS
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_OK
 from validator.model.codec import encode
+from validator.registry.names import identifier_of
 
 from ..admission.kyverno import holds
 from ..certify.attestations import cosign
@@ -28,7 +29,7 @@ from ..certify.fixtures import LIMIT
 from ..certify.measuring import trust_file
 from .commands import HERE, run
 from .shelf import A100, H100, Shelf
-from .values import TAG
+from .values import NAMED, TAG
 
 NEWER = "2.21.0-cuda12.9-cudnn9.24-py3.12"
 DEVICES = ("--devices", "gpus")
@@ -112,12 +113,12 @@ def _by_kyverno(shelf: Shelf, trust: Path) -> tuple[bool, str]:
 
 #: Every place that decides on a certificate, by the command or the format of `trust export`.
 PLACES: dict[str, tuple[Place, ...]] = {
-    "verify": (_asked("verify"), _asked("verify", TAG)),
+    "verify": (_asked("verify"), _asked("verify", NAMED)),
     "recommend": (_asked("recommend", *HERE), _asked("recommend", "--json", *HERE)),
-    "pull": (_asked("pull", *HERE), _asked("pull", *HERE, "--image", TAG)),
+    "pull": (_asked("pull", *HERE), _asked("pull", *HERE, "--image", NAMED)),
     "run": (
         _asked("run", *HERE, *DEVICES),
-        _asked("run", *HERE, *DEVICES, "--image", TAG),
+        _asked("run", *HERE, *DEVICES, "--image", NAMED),
         _run_uncertified,
     ),
     "promote": (_promote,),
@@ -200,7 +201,7 @@ def test_an_older_certificate_without_the_limit_does_not_count_either(
     assert not place(shelf, trust)[0]
     # What was measured on another kind of machine is not affected.
     shelf.certify(digest, A100, age=timedelta(hours=3))
-    assert run(shelf, "verify", "--fixtures", "--trust", str(trust), TAG).code == EXIT_OK
+    assert run(shelf, "verify", "--fixtures", "--trust", str(trust), NAMED).code == EXIT_OK
     shelf.certify(digest, H100, age=timedelta(hours=1))
     assert place(shelf, trust)[0]
 
@@ -220,7 +221,7 @@ def test_a_limit_is_named_by_everybody_who_chooses_an_image(shelf: Shelf) -> Non
     assert line in run(shelf, "recommend", "--fixtures", *HERE).out
     (image,) = json.loads(run(shelf, "recommend", "--fixtures", "--json", *HERE).out)["images"]
     assert image["limits"] == image["certificates"][0]["limits"] == [encode(LIMIT)]
-    assert f"Limit: {TAG} on r580-h100: {LIMIT.sentence}" in run(shelf, "verify", "--fixtures").err
+    assert f"Limit: {NAMED} on r580-h100: {LIMIT.sentence}" in run(shelf, "verify", "--fixtures").err
     (verified,) = json.loads(run(shelf, "verify", "--fixtures", "--json").out)["certificates"]
     assert verified["limits"] == [encode(LIMIT)]
     # It is about the GPU that it was seen on.
@@ -236,9 +237,10 @@ def test_pull_prefers_an_image_without_limits_as_recommend_does(shelf: Shelf) ->
     shelf.certify(limited, H100, tag=NEWER, limits=[LIMIT])
     done = run(shelf, "pull", "--fixtures", *HERE)
     assert done.out.strip() == shelf.registry.repository.at(free)
-    assert f"rejected: {NEWER}: {TAG} has no limits here; limit: {LIMIT.sentence}" in done.err
+    newer = identifier_of(NEWER)
+    assert f"rejected: {newer}: {NAMED} has no limits here; limit: {LIMIT.sentence}" in done.err
     shown = run(shelf, "recommend", "--fixtures", *HERE).out.splitlines()
-    assert [line.split()[0] for line in shown[1:]] == [TAG, NEWER]
+    assert [line.split()[0] for line in shown[1:]] == [NAMED, newer]
     # An older Python is not as good, whatever its limits.
     better = shelf.push("2.21.0-cuda12.5-cudnn9.3-py3.13")
     shelf.certify(better, H100, tag="2.21.0-cuda12.5-cudnn9.3-py3.13", limits=[LIMIT])

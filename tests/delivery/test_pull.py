@@ -16,11 +16,12 @@ from validator.delivery.pull import NotCertified, SelectedImage, local_ids, sele
 from validator.errors import InputError, MissingError
 from validator.model.codec import now_utc
 from validator.registry import session as session_module
+from validator.registry.names import identifier_of
 
 from ..registry.images import push_image, referrers
 from ..registry.proxy import Fault, Proxy
 from .shelf import A100, H100, Shelf
-from .values import OLDER, TAG, digest_of, host
+from .values import NAMED, OLDER, TAG, digest_of, host
 
 PATHS = ("/tags/list", "/manifests/", "/blobs/")
 ON_H100, ON_A100 = host("580.95.05", "h100"), host("535.183", "a100")
@@ -47,10 +48,10 @@ def reason_for_rejection(shelf: Shelf, on: Host = ON_H100, terms: Terms | None =
     with pytest.raises(NotCertified, match="nothing was pulled"):
         select_best(shelf.registry, on, terms or shelf.terms, None, None, told.append)
     with pytest.raises(NotCertified) as caught:
-        select_named(shelf.registry, on, terms or shelf.terms, TAG, told.append)
+        select_named(shelf.registry, on, terms or shelf.terms, NAMED, told.append)
     assert len(told) == 1
-    reason = told[0].removeprefix(f"rejected: {TAG}: ")
-    assert str(caught.value) == f"rejected: {TAG}: {reason}; nothing was pulled"
+    reason = told[0].removeprefix(f"rejected: {NAMED}: ")
+    assert str(caught.value) == f"rejected: {NAMED}: {reason}; nothing was pulled"
     return reason
 
 
@@ -66,7 +67,7 @@ def test_an_image_with_additions_is_selected_only_when_it_is_named(shelf: Shelf)
     assert selected.image.identifier == "tf2.21.0-cuda12.5-cudnn9.3-py312_ours"
     with pytest.raises(InputError, match="has no image with the additions other"):
         select(shelf, additions="other")
-    assert select_named(shelf.registry, ON_H100, shelf.terms, f"{TAG}_ours", told.append).digest == ours
+    assert select_named(shelf.registry, ON_H100, shelf.terms, f"{NAMED}_ours", told.append).digest == ours
 
 
 def test_an_alias_for_additions_must_point_at_such_an_image(shelf: Shelf) -> None:
@@ -91,7 +92,7 @@ def test_the_newest_certified_image_is_selected_by_its_digest(shelf: Shelf) -> N
     # A better image for another host is mentioned.
     selected, told = select(shelf, ON_A100)
     assert selected.digest == older
-    assert [line.partition(" on driver")[0] for line in told] == [f"rejected: {TAG}: it is certified"]
+    assert [line.partition(" on driver")[0] for line in told] == [f"rejected: {NAMED}: it is certified"]
 
 
 def test_the_requested_tensorflow_and_python_are_selected(shelf: Shelf) -> None:
@@ -107,7 +108,7 @@ def test_an_image_can_be_named_by_tag_alias_or_digest(shelf: Shelf) -> None:
     digest = shelf.push_certified(H100)
     for alias in ("2.21", "latest", "2.21-driver580"):
         shelf.registry.tag(digest, alias)
-    for name in (TAG, "2.21", "latest", "2.21-driver580", digest):
+    for name in (NAMED, "2.21", "latest", "2.21-driver580", digest):
         selected = select_named(shelf.registry, ON_H100, shelf.terms, name, pytest.fail)
         # The result has the tag that never moves.
         assert (selected.digest, selected.name) == (digest, f"{shelf.registry.repository}:{TAG}")
@@ -118,7 +119,7 @@ def test_an_image_can_be_named_by_tag_alias_or_digest(shelf: Shelf) -> None:
 
 def test_an_alias_of_another_release_is_rejected(shelf: Shelf) -> None:
     shelf.registry.tag(shelf.push_certified(H100, tag=OLDER), "2.21")
-    with pytest.raises(NotCertified, match=f"the alias points at {OLDER}"):
+    with pytest.raises(NotCertified, match=f"the alias points at {identifier_of(OLDER)}"):
         select_named(shelf.registry, ON_H100, shelf.terms, "2.21", pytest.fail)
 
 
@@ -157,7 +158,7 @@ def test_an_old_measurement_is_rejected_by_max_age(shelf: Shelf) -> None:
         reason_for_rejection(shelf, terms=Terms(shelf.trust, timedelta(days=9))),
     )
     assert select_named(
-        shelf.registry, ON_H100, Terms(shelf.trust, timedelta(days=11)), TAG, pytest.fail
+        shelf.registry, ON_H100, Terms(shelf.trust, timedelta(days=11)), NAMED, pytest.fail
     ).certificates
 
 
@@ -166,7 +167,7 @@ def test_an_expired_certificate_counts_only_on_request(shelf: Shelf) -> None:
     reason = reason_for_rejection(shelf, terms=Terms(shelf.trust, timedelta(days=30)))
     assert re.search(r"it expired on \S+: measured \S+, 20 days ago", reason)
     old = Terms(shelf.trust, timedelta(days=30), accept_expired=True)
-    assert select_named(shelf.registry, ON_H100, old, TAG, pytest.fail).certificates
+    assert select_named(shelf.registry, ON_H100, old, NAMED, pytest.fail).certificates
 
 
 def test_an_image_that_failed_on_this_host_class_gives_way_to_the_last_good_one(shelf: Shelf) -> None:
@@ -217,7 +218,7 @@ def test_a_certified_image_with_the_tag_of_another_is_rejected(shelf: Shelf) -> 
     with pytest.raises(
         NotCertified, match=r"its certificate is for tf2\.20\.0-.*, so the tag points at the wrong image"
     ):
-        select_named(shelf.registry, ON_H100, shelf.terms, TAG, told.append)
+        select_named(shelf.registry, ON_H100, shelf.terms, NAMED, told.append)
     # The image can still be selected by its own tag.
     selected, told = select(shelf)
     assert selected.name.endswith(OLDER)
@@ -231,7 +232,7 @@ def test_an_image_that_the_facts_reject_is_pulled_only_by_name(shelf: Shelf) -> 
     with pytest.raises(NotCertified):
         select_best(shelf.registry, on, shelf.terms, None, None, told.append)
     assert told == ["1 other image does not run on this host; `recommend` says why"]
-    assert select_named(shelf.registry, on, shelf.terms, TAG, told.append).certificates
+    assert select_named(shelf.registry, on, shelf.terms, NAMED, told.append).certificates
     assert "is certified for this host, but the facts predict that it fails here" in told[1]
 
 
@@ -358,13 +359,14 @@ def test_recommend_gives_the_reason_for_each_image(shelf: Shelf, foreign: tuple[
     assert [(one.candidate.image.tag[:6], one.standing) for one in assessed] == [
         ("2.21.0", Standing.CERTIFIED),
         ("2.20.0", Standing.PREDICTED),
-        *((release, Standing.UNFIT) for release in ("2.21.0", "2.19.0", "2.18.0", "2.17.0")),
+        *((release, Standing.UNMEASURED) for release in ("2.18.0", "2.17.0")),
+        *((release, Standing.UNFIT) for release in ("2.21.0", "2.19.0")),
     ]
     whys = [one.why for one in assessed]
     assert whys[0].startswith("certified for this host: measured on NVIDIA H100")
     assert whys[1].startswith(
         "predicted to work, but not certified for this host: it is certified on driver 535.183.01"
     )
-    assert "has no CUDA" in whys[2]
-    assert "not signed by the trusted key" in whys[3]
-    assert "not signed: no certificate" in whys[4]
+    assert "measured nowhere yet" in whys[2]
+    assert "has no CUDA" in whys[4]
+    assert "not signed by the trusted key" in whys[5]

@@ -18,11 +18,12 @@ from validator.cli.images import RecommendationDocument, connect_engine
 from validator.engines.docker.endpoint import Reached
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, MissingError
 from validator.model.record import Certificate
+from validator.registry.names import identifier_of
 
 from ..documented import misfits
 from .commands import HERE, run
 from .shelf import A100, H100, Shelf
-from .values import OLDER, TAG
+from .values import NAMED, OLDER, TAG
 
 
 def test_recommend_lists_the_best_first(shelf: Shelf) -> None:
@@ -32,10 +33,10 @@ def test_recommend_lists_the_best_first(shelf: Shelf) -> None:
     assert done.code == EXIT_OK
     heading, first, second, third = done.out.splitlines()
     assert heading.split() == ["image", "digest", "for", "this", "host", "why"]
-    assert first.startswith(f"{OLDER}  {older[:19]}  certified")
+    assert first.startswith(f"{identifier_of(OLDER)}  {older[:19]}  certified")
     assert "certified for this host: measured on NVIDIA H100 80GB HBM3 (9.0) with driver 580.65.06" in first
-    assert second.startswith(f"{TAG}  {newer[:19]}  predicted") and "not certified for this host" in second
-    assert third.startswith("2.21.0-cpu-py3.12") and "unfit" in third
+    assert second.startswith(f"{NAMED}  {newer[:19]}  predicted") and "not certified for this host" in second
+    assert third.startswith("tf2.21.0-cpu-py312") and "unfit" in third
     assert "Host: driver 580.95.05 with H200 (9.0)" in done.err
     assert "1 certified, 1 predicted, 1 unfit" in done.err
 
@@ -69,7 +70,7 @@ def test_recommend_writes_json(shelf: Shelf) -> None:
 def test_recommend_says_first_that_nothing_is_certified_yet(shelf: Shelf) -> None:
     shelf.push()
     done = run(shelf, "recommend", "--fixtures", *HERE)
-    assert done.code == EXIT_FAILED and "it is not signed" in done.out
+    assert done.code == EXIT_FAILED and "unmeasured     measured nowhere yet; the facts" in done.out
     said = [line for line in done.err.splitlines() if not line.startswith(("Host:", "Note:"))]
     assert said[0] == f"No image in {shelf.registry.repository} is certified yet, for this host or another."
     assert "run --uncertified" in said[1] and "build-matrix --push" in said[1]
@@ -114,7 +115,7 @@ def test_the_name_moves_to_the_new_image(
     first = engine.quick.images.get(name).id
     digest = shelf.push(content="the next build")
     shelf.certify(digest, H100)
-    done = run(shelf, "pull", "--fixtures", "--image", TAG, *HERE)
+    done = run(shelf, "pull", "--fixtures", "--image", NAMED, *HERE)
     assert done.out.strip().endswith(digest), done.err
     assert engine.quick.images.get(name).id != first
 
@@ -139,7 +140,7 @@ def test_a_registry_that_is_down_is_reported(shelf: Shelf, stored: Callable[[], 
         (("--driver", "twelve", "--gpu", "h100"), "is not a driver release"),
         (("--driver", "580", "--gpu", "voodoo2"), "is not known"),
         (("--max-age", "soon", *HERE), "is not a length of time"),
-        (("--image", TAG, "--python", "3.12", *HERE), "--image already names one image"),
+        (("--image", NAMED, "--python", "3.12", *HERE), "--image already names one image"),
         (("--image", "9.9", *HERE), "is not in the registry"),
         (("--tensorflow", "2.19", *HERE), "has no image with TensorFlow 2.19"),
     ],

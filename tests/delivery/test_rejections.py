@@ -18,7 +18,7 @@ from validator.model.codec import now_utc
 from ..registry.proxy import Fault, Proxy
 from .commands import ON_H100, run
 from .shelf import H100, Shelf
-from .values import OLDER, TAG, digest_of, host
+from .values import NAMED, OLDER, TAG, digest_of, host
 
 
 def _unsigned(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> tuple[str, ...]:
@@ -55,7 +55,7 @@ def _failed(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> tuple[
 
 def _failed_by_name(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> tuple[str, ...]:
     _failed(shelf, foreign, proxy)
-    return ("--image", TAG)
+    return ("--image", NAMED)
 
 
 def _future(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> tuple[str, ...]:
@@ -82,7 +82,7 @@ def _other_digest(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> 
 def _other_tag(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> tuple[str, ...]:
     digest = shelf.push_certified(H100, tag=OLDER)
     shelf.registry.tag(digest, TAG)
-    return ("--image", TAG)
+    return ("--image", NAMED)
 
 
 def _altered_certificate(shelf: Shelf, foreign: tuple[Signer, Trust], proxy: Proxy) -> tuple[str, ...]:
@@ -129,7 +129,7 @@ def test_pull_rejects(
     arguments = tamper(shelf, foreign, proxy)
     done = run(shelf, "pull", "--fixtures", *ON_H100, *arguments)
     assert (done.code, done.out) == (EXIT_FAILED, ""), done.err
-    assert f"rejected: {TAG}: " in done.err and says in done.err, done.err
+    assert f"rejected: {NAMED}: " in done.err and says in done.err, done.err
     assert stored() == []
 
 
@@ -170,7 +170,7 @@ def test_a_tag_that_moves_after_verification_changes_nothing(
     shelf: Shelf, local_engine: Engine, engine: Reached, stored: Callable[[], list[str]]
 ) -> None:
     digest = shelf.push_certified(H100)
-    selected = select_named(shelf.registry, host(*ON_H100[1::2]), shelf.terms, TAG, pytest.fail)
+    selected = select_named(shelf.registry, host(*ON_H100[1::2]), shelf.terms, NAMED, pytest.fail)
     assert shelf.push(content="moved in between") != digest
     local_engine.pull(selected, local_ids(shelf.registry, digest), lambda _: None)
     repository = shelf.registry.repository
@@ -181,7 +181,7 @@ def test_the_pulled_image_is_checked_before_it_is_tagged(
     shelf: Shelf, local_engine: Engine, stored: Callable[[], list[str]]
 ) -> None:
     digest = shelf.push_certified(H100)
-    selected = select_named(shelf.registry, host(*ON_H100[1::2]), shelf.terms, TAG, pytest.fail)
+    selected = select_named(shelf.registry, host(*ON_H100[1::2]), shelf.terms, NAMED, pytest.fail)
     with pytest.raises(ValidatorError, match="was pulled, but the engine stores sha256"):
         local_engine.pull(selected, frozenset({digest_of(1)}), lambda _: None)
     assert stored() == [shelf.registry.repository.at(digest)]

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pynvml
 import pytest
 
 from validator.assemble.destinations import OciLayout
 from validator.assemble.image_names import LABEL_SPEC
 from validator.delivery.resolve import split_reference
 from validator.engines.docker.endpoint import Reached, reach
-from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_OK, InputError
+from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, InputError
 from validator.registry.names import identifier_of
 
 from ..assemble.synthetic import Image, Layer
@@ -23,7 +25,7 @@ from ..loop import tiers
 from ..registry.images import push_image
 from .commands import HERE, ON_H100, Outcome, run
 from .shelf import A100, H100, Shelf
-from .values import OLDER, TAG
+from .values import NAMED, OLDER, TAG
 
 CPU = "2.21.0-cpu-py3.12"
 GPUS = ("--devices", "gpus")
@@ -93,7 +95,7 @@ def test_without_a_key_no_certificate_counts(shelf: Shelf) -> None:
 
 def test_without_the_option_nothing_changes(shelf: Shelf) -> None:
     shelf.push()
-    for options in ((), ("--image", TAG), ("--image", f"{shelf.registry.repository}:{TAG}")):
+    for options in ((), ("--image", NAMED), ("--image", f"{shelf.registry.repository}:{TAG}")):
         done = run(shelf, "run", "--fixtures", *HERE, *GPUS, *options)
         assert (done.code, done.out) == (EXIT_FAILED, "")
         assert "it is not signed" in done.err
@@ -103,13 +105,13 @@ def test_without_the_option_nothing_changes(shelf: Shelf) -> None:
     assert done.code == EXIT_INPUT
 
 
-@pytest.mark.parametrize("how", ["tag", "digest", "reference", "reference by digest"])
+@pytest.mark.parametrize("how", ["image spec", "digest", "reference", "reference by digest"])
 def test_an_image_is_named(how: str, shelf: Shelf) -> None:
     repository = shelf.registry.repository
     digest = shelf.push(OLDER)
     shelf.push()
     names = {
-        "tag": OLDER,
+        "image spec": str(identifier_of(OLDER)),
         "digest": digest,
         "reference": f"{repository}:{OLDER}",
         "reference by digest": f"{repository}@{digest}",
@@ -135,9 +137,9 @@ def test_versions_choose_among_what_is_predicted_to_work(shelf: Shelf) -> None:
     old_driver = ("--driver", "470.82.01", "--gpu", "h100")
     done = start(shelf, *old_driver)
     assert (done.code, done.out) == (EXIT_FAILED, "")
-    assert "no image that may work on this host" in done.err and f"rejected: {TAG}: " in done.err
+    assert "no image that may work on this host" in done.err and f"rejected: {NAMED}: " in done.err
     # It is started nevertheless, if somebody wants just that one.
-    done = start(shelf, *old_driver, "--image", TAG)
+    done = start(shelf, *old_driver, "--image", NAMED)
     assert is_loud(done) and "The facts predict that it FAILS on this host" in said(done.out)
 
 
@@ -147,13 +149,13 @@ def test_a_failure_on_such_a_host_is_told(shelf: Shelf) -> None:
     older = shelf.push(OLDER)
     named = ("run", "--uncertified", "--fixtures", *ON_H100, *GPUS)
     assert reference(run(shelf, *named)) == shelf.registry.repository.at(older)
-    done = run(shelf, *named, "--image", TAG)
+    done = run(shelf, *named, "--image", NAMED)
     assert is_loud(done) and "gpu_compute" in said(done.out)
 
 
 def test_an_image_without_cuda_gets_no_gpus_and_needs_no_host(shelf: Shelf) -> None:
     digest = shelf.push(CPU)
-    options = ("run", "--uncertified", *GPUS, "--image", CPU)
+    options = ("run", "--uncertified", *GPUS, "--image", "tf2.21.0-cpu-py312")
     done = run(shelf, *options, VALIDATOR_KEY="")
     assert shlex.split(done.out, comments=True) == [
         "docker", "run", "--rm", "-it", shelf.registry.repository.at(digest),
@@ -167,6 +169,57 @@ def test_a_registry_with_images_without_cuda_only(shelf: Shelf) -> None:
     assert (done.code, done.out) == (EXIT_FAILED, "")
     assert "has only images without CUDA, which can't use a GPU" in done.err
     assert "build-matrix --push" in done.err and "name it with --image" in done.err
+
+
+def test_the_image_without_cuda_is_taken_if_the_registry_has_no_other(shelf: Shelf) -> None:
+    other, digest = shelf.push(CPU), shelf.push(f"{CPU}_team")
+    for options, expected in (((), other), (("--name", "team"), digest)):
+        done = run(shelf, "run", "--uncertified", *GPUS, *options, VALIDATOR_KEY="")
+        assert reference(done) == shelf.registry.repository.at(expected)
+        assert "It has no CUDA" in said(done.out) and "--gpus" not in done.out
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_without_a_gpu_an_image_with_cuda_starts_on_the_cpu(
+    named: bool, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pynvml.nvmlInit", no_driver)
+    digest = shelf.push()
+    image = ("--image", str(identifier_of(TAG))) if named else ()
+    done = run(shelf, "run", "--uncertified", "--fixtures", *GPUS, *image)
+    assert done.code == EXIT_OK, done.err
+    assert shlex.split(done.out, comments=True) == [
+        "docker", "run", "--rm", "-it", shelf.registry.repository.at(digest),
+    ]  # fmt: skip
+    one_line = "No GPU was found, because this machine has no NVIDIA driver: it starts on the CPU."
+    assert one_line in said(done.out) and f"{TAG}: {one_line}\n" in done.err and is_loud(done)
+    # An image without CUDA does as much, and is smaller.
+    smaller = shelf.push(CPU)
+    if not named:
+        assert reference(run(shelf, "run", "--uncertified", *GPUS)) == shelf.registry.repository.at(smaller)
+
+
+@pytest.mark.parametrize(
+    ("code", "options"),
+    [
+        (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, ("--uncertified", *GPUS)),
+        (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, GPUS),
+        (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, ("--uncertified", *GPUS, "--gpu", "h100")),
+        (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, ("--uncertified", "--format", "kubernetes")),
+    ],
+)
+def test_a_gpu_that_should_be_there_is_never_replaced_by_the_cpu(
+    code: int, options: tuple[str, ...], shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pynvml.nvmlInit", functools.partial(no_driver, code))
+    shelf.push()
+    done = run(shelf, "run", "--fixtures", *options)
+    assert (done.code, done.out) == (EXIT_MISSING, "")
+    assert "--driver" in done.err
+
+
+def no_driver(code: int = pynvml.NVML_ERROR_LIBRARY_NOT_FOUND) -> None:
+    raise pynvml.NVMLError(code)
 
 
 def test_a_foreign_image_is_started_but_nothing_is_known(shelf: Shelf) -> None:
@@ -226,8 +279,9 @@ def layout(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("format_", ["podman", "apptainer", "slurm"])
 def test_an_image_of_an_oci_layout(format_: str, layout: Path, shelf: Shelf) -> None:
-    options = ("--format", format_, *HERE, "--image", f"oci:images:{TAG}", "--", "python", "a")
-    done = run(shelf, "run", "--uncertified", *options, cwd=layout.parent, VALIDATOR_KEY="")
+    (layout.parent / "below").mkdir()
+    options = ("--format", format_, *HERE, "--image", f"oci:../images:{TAG}", "--", "python", "a")
+    done = run(shelf, "run", "--uncertified", *options, cwd=layout.parent / "below", VALIDATOR_KEY="")
     assert done.code == EXIT_OK, done.err
     assert shlex.split(done.out, comments=True)[-3:] == [f"oci:{layout}:{TAG}", "python", "a"]
     assert is_loud(done) and "It is in an OCI layout" in said(done.out)
@@ -361,7 +415,7 @@ def test_the_engine_s_image_that_can_use_the_gpu_is_taken(
     done = nowhere(shelf, *GPUS, "--driver", "470.82.01", "--gpu", "h100")
     assert (done.code, done.out) == (EXIT_FAILED, "")
     assert "the local Docker Engine has no image that may work on this host" in done.err
-    assert f"rejected: {TAG}: " in done.err
+    assert f"rejected: {NAMED}: " in done.err
 
 
 def test_compose_starts_an_image_of_the_local_engine(

@@ -14,6 +14,8 @@ GPUS = {
     "t4": ("Tesla T4", "7.5"),
 }
 TAG = "2.21.0-cuda12.5-cudnn9.3-py3.12"
+#: The image spec of that tag, by which people name the image.
+NAMED = "tf2.21.0-cuda12.5-cudnn9.3-py312"
 OLDER = "2.20.0-cuda12.5-cudnn9.3-py3.12"
 WORKS = Forecast(Outcome.WORKS, "the driver is new enough")
 FAILS = Forecast(Outcome.FAILS, "the driver is too old")

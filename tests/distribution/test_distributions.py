@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import tarfile
 import zipfile
+from email import message_from_string
 from pathlib import Path
 
+import tomli
+import yaml
+
+import validator
 from validator import resources
 
 from ..commands import ROOT
@@ -65,3 +71,41 @@ def test_an_installed_tool_finds_the_copies_and_a_checkout_the_originals(install
     assert all(Path(path).exists() for path in paths)
     assert not resources.is_installed()
     assert resources.images_directory() == ROOT / "images"
+
+
+def test_every_link_that_an_index_shows_leads_to_a_file_of_this_version(distributions: Distributions) -> None:
+    with zipfile.ZipFile(distributions.wheel) as wheel:
+        [name] = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = message_from_string(wheel.read(name).decode())
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    description = metadata.get_payload()
+    assert isinstance(description, str)
+    links = re.findall(r"\]\(([^)\s]+)\)", description)
+    ours = f"https://github.com/tensorflow-gpu-matrix/tensorflow-gpu-matrix/(?:blob|raw)/v{validator.__version__}/"
+    paths = [match[1] for link in links if (match := re.match(f"{ours}([^#]+)", link))]
+    assert len(paths) > 15 and "docs/images/page.png" in paths
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []
+    addresses = dict(entry.split(", ", 1) for entry in metadata.get_all("Project-URL", []))
+    assert (ROOT / addresses["Changelog"].rpartition("/")[2]).exists()
+
+
+#: The packages with another name on conda-forge.
+CONDA = {"docker": "docker-py", "isal": "python-isal"}
+
+
+def test_the_conda_package_needs_what_the_wheel_needs() -> None:
+    project = tomli.loads((ROOT / "pyproject.toml").read_text())
+    needs = set()
+    for dependency in project["project"]["dependencies"]:
+        match = re.fullmatch(r"([\w-]+)(?:\[\w+\])?>=([\d.]+)(?:;.*)?", dependency)
+        assert match, dependency
+        name, lowest = match.groups()
+        needs.add(f"{CONDA.get(name, name)} >={lowest}")
+        if dependency.startswith("psycopg["):
+            needs.add(f"psycopg-c >={lowest}")
+    recipe = yaml.safe_load((ROOT / "packaging" / "recipe.yaml").read_text())
+    assert set(recipe["requirements"]["run"]) == needs | {f"python {project['project']['requires-python']}"}
+    starts = recipe["build"]["python"]["entry_points"]
+    assert dict(start.split(" = ") for start in starts) == project["project"]["scripts"]
+    assert recipe["about"]["summary"] == project["project"]["description"]

@@ -25,7 +25,11 @@ from ..commands import ROOT, Done
 
 #: Programs that call this tool, as pages name them, and the words that come before those of the call.
 PYTHONS = ("python", "python3")
-OWN_PROGRAMS: Mapping[str, tuple[str, ...]] = {"validator": (), "build-matrix": ("build-matrix",)}
+OWN_PROGRAMS: Mapping[str, tuple[str, ...]] = {
+    "validator": (),
+    "here": (),
+    "build-matrix": ("build-matrix",),
+}
 _LIMIT_S = 300.0
 #: What is started instead of these programs: it hands a call over, and prints what it is told.
 _SHIM = f"""\

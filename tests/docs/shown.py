@@ -91,6 +91,8 @@ def of_this_tool(command: str) -> Iterator[list[str]]:
             yield words[at[0] + 1 :]
         elif words and words[0].removeprefix("./") == "scripts/build-matrix":
             yield ["build-matrix", *words[1:]]
+        elif words and words[0].removeprefix("./") == "scripts/here":
+            yield words[1:]
 
 
 def _typed(text: str) -> tuple[list[str], str]:

@@ -134,6 +134,10 @@ _NO_SCANNER = "it is not on this machine, and downloads its database"
 _SCAN = 'file="${@: -1}" && grep -q CycloneDX "${file#*[:=]}"'
 #: Programs that can't be run here. Each line of a page that names one is typed, and this answers.
 STAND_INS: Mapping[str, StandIn] = {
+    "claude": StandIn(
+        "it needs an account, and starts the command that it is given",
+        'test "$1 $2 $4" = "mcp add --" && "${@:5}" --help | grep -q "Model Context Protocol"',
+    ),
     "createuser": StandIn(
         "it asks at a terminal for a password",
         'for _ in 1 2; do echo "$PASSWORD_OF_ROLES"; done | PATH="${PATH#*:}" setsid --wait createuser "$@"',
@@ -172,7 +176,6 @@ SCRIPTS: Mapping[str, StandIn] = {
     "compile-data": StandIn(
         "it writes into the checkout; tests/compat/test_compile.py checks the same", "true"
     ),
-    "environment": StandIn("it changes the environment that the tests run in", "true"),
     "test": StandIn("it would run the tests inside of the tests", _TESTS),
     "update-docs": StandIn("it writes into the checkout; tests/test_docs.py checks the same", "true"),
 }
@@ -219,7 +222,7 @@ class Place:
             emulated(clusters(self.directory, self.page), self.index.sources),
             console(self.directory, self.environment, self._answer, stand_ins) as opened,
         ):
-            for name in (".venv/bin/python", ".venv/bin/validator", "scripts/build-matrix"):
+            for name in (".venv/bin/python", ".venv/bin/validator", "scripts/here", "scripts/build-matrix"):
                 path = self.directory / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.symlink_to(opened.place / "shim")
@@ -252,7 +255,7 @@ class Place:
         self.calls.append(call.words)
         words = [_named(word, call) for word in call.words]
         at = words.index("--") if "--" in words else len(words)
-        if words[0] == "run":
+        if words[:1] == ["run"]:
             at = 1
         words[at:at] = ADDED.get(row_of(words) or "", ())
         with pytest.MonkeyPatch.context() as patch:
@@ -291,7 +294,7 @@ def row_of(words: Sequence[str]) -> str | None:
     """Return the row of ADDED for a call."""
     for row in ADDED:
         first, *others = row.split()
-        if words[0] == first and all(any(word.startswith(one) for word in words[1:]) for one in others):
+        if words[:1] == [first] and all(any(word.startswith(one) for word in words[1:]) for one in others):
             return row
     return None
 

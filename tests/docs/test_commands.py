@@ -36,6 +36,7 @@ def _calls(command: str) -> list[list[str]]:
 #: Programs whose options are not checked, besides those of remedies. tests/certify runs cosign's lines.
 OTHERS = {
     "base64",
+    "claude",
     "cosign",
     "createdb",
     "createuser",

@@ -158,12 +158,41 @@ def test_pages_have_the_address_of_the_project_and_a_link_to_edit_them(site: Pat
 
 
 def test_the_site_has_no_files_of_its_own_making(site: Path) -> None:
-    """Only pages, pictures and the theme: no Python, no templates."""
+    """Only pages, pictures, the theme and the list for programs: no Python, no templates."""
     kinds = {path.suffix for path in site.rglob("*") if path.is_file()}
-    assert kinds <= {".html", ".png", ".svg", ".css", ".js", ".json", ".map", ".xml", ".gz"}
+    assert {str(path.relative_to(site)) for path in site.rglob("*.txt")} == {"llms.txt"}
+    assert kinds <= {".html", ".md", ".txt", ".png", ".svg", ".css", ".js", ".json", ".map", ".xml", ".gz"}
     assert {path.name for path in site.iterdir() if path.is_dir()} - {"assets", "images", "search"} <= set(
         PARTS
     )
+
+
+def test_each_page_is_next_to_it_as_markdown(site: Path) -> None:
+    assert sorted(str(path.relative_to(site)) for path in site.rglob("*.md")) == PAGES
+    wrong = []
+    for name in PAGES:
+        text, source = (site / name).read_text(encoding="utf-8"), (TEXTS | MADE)[name]
+        assert text.count("\n## ") == source.count("\n## ") and len(text) > 0.9 * len(source), name
+        for address in re.findall(r"(?<=\]\()[^)\s#]+", text):
+            parts = urlsplit(address)
+            if not parts.scheme and not ((site / name).parent / unquote(parts.path)).exists():
+                wrong.append(f"{name}: {address}")
+    assert wrong == []
+
+
+def test_the_list_for_programs_has_every_page_once(site: Path) -> None:
+    text = (site / "llms.txt").read_text(encoding="utf-8")
+    assert text.startswith("# TensorFlow GPU matrix\n\n> Find out which TensorFlow")
+    sections = dict(section.split("\n", 1) for section in text.split("\n## ")[1:])
+    assert list(sections) == ["Start", *PARTS.values(), "Optional"]
+    rows = re.findall(r"^- \[.+\]\((\S+)\)(?:: [^\n]+\.)?$", text, re.MULTILINE)
+    assert len(rows) == text.count("\n- ")
+    assert sorted(row.removeprefix(URLS["Documentation"]) for row in rows) == PAGES
+    assert re.findall(r"\((\S+)\)", sections["Optional"])[0].removeprefix(URLS["Documentation"]) in MADE
+    assert (
+        f"- [Answer an assistant's questions]({URLS['Documentation']}how-to/use-from-an-assistant.md):"
+        " `validator mcp` gives an assistant the answers of this tool, by the Model Context Protocol.\n"
+    ) in sections["How-to guides"]
 
 
 def test_every_page_can_be_searched(site: Path) -> None:

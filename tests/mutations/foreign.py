@@ -9,7 +9,6 @@ from pathlib import Path
 from validator.compat.facts import UnknownGpu
 from validator.diagnosis import diagnose_file
 from validator.errors import InputError
-from validator.fleet import slurm_client
 from validator.fleet.settings import read_settings
 from validator.lint.readers import lint, on_hosts
 from validator.matrix.requirements import read_pylock, read_requirements_txt
@@ -19,7 +18,7 @@ from validator.redaction.redact import Redaction
 HOST = HostClass.without_gpu(())
 
 #: Small valid files, by the name by which lint knows their kind.
-PROJECTS = {path.stem: path.read_bytes() for path in sorted(Path(__file__).with_name("seeds").iterdir())}
+PROJECTS = {path.stem: path.read_bytes() for path in sorted(Path(__file__).with_name("seeds").glob("*.txt"))}
 
 _OUTPUT = {"output_type": "stream", "text": ["failed call to cuInit: UNKNOWN ERROR (303)\n"]}
 _CELL = {"cell_type": "code", "source": ["import tensorflow\n"], "outputs": [_OUTPUT]}
@@ -31,7 +30,6 @@ FLEET = """slurm:
     r580-h100: {constraint: "r580&h100", gres: "gpu:h100:1", time_limit: 60}
 kubernetes: {namespace: gpu}
 """
-SLURM = "gpu:h100:4(S:0-1),tmp:1\n12_0|0|RUNNING|None|node1|tf-abc\ngpu:a100:2,gpu:t4\n"
 
 
 def seeds_of(name: str) -> Callable[[], Sequence[bytes]]:
@@ -75,12 +73,6 @@ def read_fleet(data: bytes, place: Path) -> None:
     path = place / "fleet.yaml"
     path.write_bytes(data)
     read_settings(path)
-
-
-def read_slurm(data: bytes, _: Path) -> None:
-    """Read what Slurm answers about the GPUs of its nodes."""
-    for line in data.decode("utf-8", "replace").splitlines():
-        slurm_client.gpus_of(line)
 
 
 def read_notebook(data: bytes, place: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import zstandard
 
 #: Values that are JSON, or nearly, as they are written.
 _ODD_JSON = (
@@ -16,7 +19,9 @@ _ODD_JSON = (
     '[{"a":1}]', '{"":{}}', "[" * 70 + "]" * 70, "[" * 3000, '{"a":' * 66 + "1" + "}" * 66, '"\\ud800"',
     '"\\udc00\\ud800"', '"\\u0000"', '"\\u2028\\u0085"', '"::error::x"', '"\\n##[error]x"', '"\\u001b[31m"',
     '"' + "x" * 5000 + '"', '"é\u200b\u202e"', "\"'\"", "", ",", '"2999-01-01T00:00:00Z"', '"zzzz"',
-    '"../../etc/passwd"', '"sha256:' + "0" * 64 + '"', '"$(id)`id`"', "undefined",
+    '"../../etc/passwd"', '"sha256:' + "0" * 64 + '"', '"$(id)`id`"', "undefined", '"²"', '"٣"', "9" * 4301,
+    '"' + "9" * 4301 + '"', '"2026-11-22T00:00:00"', '"2026-11-22"', '"9999-12-31T23:59:59+23:59"', "1.5",
+    '"0001-01-01T00:00:00Z"', '{"a":1,"a":2}', '["a","a"]', '"[["', '"1!2.0"', '"a b"', '"\\n"', '"-1"',
 )  # fmt: skip
 #: Pieces that mean something in YAML, in logs or in terminals.
 _ODD_TEXT = (
@@ -26,7 +31,10 @@ _ODD_TEXT = (
     "&#" + "1" * 5000 + ";", "&#x110000;", "&amp;" * 50, "\x1b[31m", "\x1b]0;x", "\x1b]8;;x\x1b\\", "\r",
     "\r\n", "\u2028", "\u0085", "\ufeff", "\x00", "\x0b", '{"log":"', '{"log":"a","b":' + "[" * 500, ">>> ",
     "> " * 50, "```", "::error::", "##[error]", "%s%n", "x" * 5000, "serial " * 400,
-    "2026-11-22T00:00:00Z ", "\ud800", "\ufffd", "é", "\U0001f600", "9" * 400, "1.2.3.4.5.6.7.8.9.0",
+    "2026-11-22T00:00:00Z ", "2026-11-22T00:00:00", "2026-11-22", "0001-01-01", "²", "٣", "9" * 4301, "[[",
+    "[]", "{}", "null", "true", "1.5", "-1", '""', "[[x]]", "{a: 1}", "{a = 1}", "[1, {a = 2}]", "[" * 3000,
+    "1!2.0", "${a:-${b}}", "../..", "/dev/zero", ";", "|", "@", "\ud800", "\ufffd", "é", "\U0001f600",
+    "9" * 400, "1.2.3.4.5.6.7.8.9.0",
 )  # fmt: skip
 _SCALAR = re.compile(r"[^\s:\[\]{},#'\"-][^\n:\[\]{},#]*|'[^'\n]*'|\"[^\"\n]*\"")
 
@@ -147,6 +155,30 @@ def mutate_bytes(chance: random.Random, data: bytes) -> bytes:
         elif chance.random() < 0.3:
             del content[start:]
     return bytes(content)
+
+
+def mutate_binary(chance: random.Random, data: bytes) -> bytes:
+    """Write odd numbers over the fields of a binary format; once in four times, change any bytes instead."""
+    if chance.random() < 0.25:
+        return mutate_bytes(chance, data)
+    content = bytearray(data)
+    for _ in range(chance.choice((1, 1, 2, 4))):
+        width = chance.choice((1, 2, 4, 8))
+        highest = (1 << 8 * width) - 1
+        odd = chance.choice((0, 1, highest, highest >> 1, len(content), 1 << 20, chance.getrandbits(64)))
+        start = chance.randrange(len(content) or 1)
+        content[start : start + width] = (odd & highest).to_bytes(width, chance.choice(("little", "big")))
+    return bytes(content)
+
+
+def mutate_packed(chance: random.Random, data: bytes) -> bytes:
+    """Mutate an archive, and mostly compress it; once in five times, then mutate that too."""
+    changed = mutate_binary(chance, data)
+    pack = chance.choice(
+        (lambda raw: gzip.compress(raw, 1), zstandard.ZstdCompressor(level=1).compress, bytes)
+    )
+    packed = pack(changed)
+    return mutate_bytes(chance, packed) if chance.random() < 0.2 else packed
 
 
 def reduced(data: bytes, fails: Callable[[bytes], bool], most: int = 400) -> bytes:

@@ -54,6 +54,7 @@ from ..corpus.reader import REPORTS
 from ..records.values import record
 from . import foreign
 from . import http_targets as servers
+from . import machine_targets as machines
 from .mutators import Mutator, mutate_json, mutate_text, spliced
 
 ROOT = Path(__file__).parents[2]
@@ -72,14 +73,12 @@ class Target:
 
     seeds: valid inputs. read: reads one as the program does, and raises one of `DOCUMENTED` or nothing.
     commands: reads it through the command line; `{}` is the file.
-    share: how often it is chosen; quick ones more often.
     """
 
     seeds: Callable[[], Sequence[bytes]]
     mutate: Mutator
     read: Callable[[bytes, Path], object]
     commands: tuple[str, ...] = ()
-    share: int = 1
     suffix: str = ".json"
 
     def input(self, chance: random.Random) -> bytes:
@@ -393,49 +392,46 @@ def _read_small(data: bytes, place: Path) -> None:
 PROJECTS = {
     name: Target(
         foreign.seeds_of(name), mutate_json if name.endswith("k") and "Pip" in name else mutate_text,
-        foreign.reader_of(name), share=3, suffix=f"-{name}",
+        foreign.reader_of(name), suffix=f"-{name}",
     )
     for name in foreign.PROJECTS
 }  # fmt: skip
 TARGETS: dict[str, Target] = {
     **PROJECTS,
     "fleet": Target(
-        lambda: [foreign.FLEET.encode()], mutate_text, foreign.read_fleet, share=3, suffix=".yaml"
+        lambda: [foreign.FLEET.encode()], mutate_text, foreign.read_fleet, suffix=".yaml"
     ),
     "notebook": Target(
-        lambda: [json.dumps(foreign.NOTEBOOK).encode()], mutate_json, foreign.read_notebook, share=2,
+        lambda: [json.dumps(foreign.NOTEBOOK).encode()], mutate_json, foreign.read_notebook,
         suffix=".ipynb",
     ),
-    "slurm": Target(
-        lambda: [foreign.SLURM.encode()], mutate_text, foreign.read_slurm, share=3, suffix=".txt"
-    ),
-    "bundle": Target(_bundle_seeds, mutate_json, _read_bundle, share=12),
-    "lock": Target(_lock_seeds, mutate_text, _read_lock, share=4, suffix=".txt"),
-    "log": Target(_log_seeds, mutate_text, _read_log, ("doctor {}",), share=2, suffix=".log"),
-    "manifest": Target(_manifest_seeds, mutate_json, _read_manifest, share=10),
+    **{kind: Target(*made, suffix=".input") for kind, made in machines.KINDS.items()},
+    "bundle": Target(_bundle_seeds, mutate_json, _read_bundle),
+    "lock": Target(_lock_seeds, mutate_text, _read_lock, suffix=".txt"),
+    "log": Target(_log_seeds, mutate_text, _read_log, ("doctor {}",), suffix=".log"),
+    "manifest": Target(_manifest_seeds, mutate_json, _read_manifest),
     "matrix": Target(
-        _matrix_seeds, mutate_text, _read_matrix, ("plan --matrix {}",), share=2, suffix=".yaml"
+        _matrix_seeds, mutate_text, _read_matrix, ("plan --matrix {}",), suffix=".yaml"
     ),
     "record": Target(
         _record_seeds, _mutate_record, _read_record,
         ("records import {} --store {}.db", "records import {} --any-time --store {}.db"),
-        share=3, suffix=".jsonl",
+        suffix=".jsonl",
     ),
     "report": Target(
         _report_seeds, mutate_json, _read_report,
         ("doctor --report {}", "doctor --markdown --report {}", "records import --report {} --store {}.db"),
-        share=1,
     ),
-    "small": Target(_small_seeds, mutate_json, _read_small, share=2),
-    "statement": Target(_statement_seeds, mutate_json, _read_statement, share=12),
-    "trust": Target(_trust_seeds, mutate_text, _read_trust, share=3, suffix=".yaml"),
-    "apt": Target(servers.apt_seeds, mutate_text, servers.read_apt, share=4, suffix=".txt"),
-    "config": Target(servers.config_seeds, mutate_json, servers.read_configuration, share=6),
+    "small": Target(_small_seeds, mutate_json, _read_small),
+    "statement": Target(_statement_seeds, mutate_json, _read_statement),
+    "trust": Target(_trust_seeds, mutate_text, _read_trust, suffix=".yaml"),
+    "apt": Target(servers.apt_seeds, mutate_text, servers.read_apt, suffix=".txt"),
+    "config": Target(servers.config_seeds, mutate_json, servers.read_configuration),
     "header": Target(
-        servers.header_seeds, servers.mutate_page, servers.read_headers, share=10, suffix=".txt"
+        servers.header_seeds, servers.mutate_page, servers.read_headers, suffix=".txt"
     ),
-    "page": Target(servers.page_seeds, servers.mutate_page, servers.read_page, share=8, suffix=".txt"),
-    "token": Target(servers.token_seeds, mutate_json, servers.read_token, share=8),
-    "wheel-name": Target(servers.name_seeds, mutate_text, servers.read_name, share=8, suffix=".txt"),
-    "wheel-record": Target(servers.record_seeds, mutate_text, servers.read_record, share=4, suffix=".txt"),
+    "page": Target(servers.page_seeds, servers.mutate_page, servers.read_page, suffix=".txt"),
+    "token": Target(servers.token_seeds, mutate_json, servers.read_token),
+    "wheel-name": Target(servers.name_seeds, mutate_text, servers.read_name, suffix=".txt"),
+    "wheel-record": Target(servers.record_seeds, mutate_text, servers.read_record, suffix=".txt"),
 }  # fmt: skip

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -19,22 +21,19 @@ from .harness import Harness, next_of, remember
 from .mutators import mutate_bytes, mutate_json, mutate_text, reduced
 from .targets import DOCUMENTED, ROOT, TARGETS, Target
 
-#: Inputs of the share for each example of a property, of which `--fast` has fewer; and one of so many inputs
-#: that goes through the command line too.
-PER_EXAMPLE, EVERY = 80, 40
-
 
 @pytest.mark.slow
 def test_a_share_of_mutated_inputs_ends_as_documented(tmp_path: Path) -> None:
-    count = PER_EXAMPLE * settings().max_examples
-    arguments = ["--count", str(count), "--every", str(EVERY), "--first", "0", "--failures", str(tmp_path)]
+    count = settings().max_examples
+    every = max(5, count // 3)
+    arguments = ["--count", str(count), "--every", str(every), "--first", "0", "--failures", str(tmp_path)]
     done = subprocess.run(
         [sys.executable, "-m", "tests.mutations", *arguments],
         cwd=ROOT, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     found = list(tmp_path.iterdir())
     assert done.returncode == 0, done.stdout + done.stderr + "\n".join(map(str, found))
-    assert f": {count} inputs in" in done.stdout
+    assert f": {count * len(TARGETS)} inputs in" in done.stdout
     assert re.search(r", [1-9]\d* through the command line", done.stdout), done.stdout
 
 
@@ -53,6 +52,9 @@ def test_every_seed_is_valid_and_most_mutations_are_not_the_seed(kind: str, tmp_
     )
 
 
+KEPT: list[bytearray] = []
+
+
 def ends_badly(data: bytes, _: Path) -> None:
     if b"bad" in data:
         raise KeyError("bad")
@@ -62,6 +64,12 @@ def ends_badly(data: bytes, _: Path) -> None:
         before = time.process_time()
         while time.process_time() < before + 30:
             pass
+    if b"stuck" in data:
+        threading.Event().wait(30)
+    if b"large" in data:
+        KEPT.append(bytearray(60 << 20))
+    if b"crash" in data:
+        os.abort()
     if b"long" in data:
         raise InputError("x" * 30_000)
 
@@ -71,7 +79,10 @@ def ends_badly(data: bytes, _: Path) -> None:
     ("seed", "problem"),
     [
         (b"x bad y", r"KeyError at test_share\.py:\d+"),
-        (b"slow", "it takes too long"),
+        (b"slow", r"it takes too long \(test\)"),
+        (b"stuck", "test: it does not end"),
+        (b"large", "test: it takes too much memory"),
+        (b"crash", "test: the process ends with -6"),
         (b"long", "a message of 30000 characters"),
         (b"wrong", None),
         (b"good", None),
@@ -83,19 +94,31 @@ def test_the_harness_notices_what_does_not_end_as_documented(
     target = Target(lambda: [seed], lambda chance, data: data, ends_badly)
     monkeypatch.setitem(TARGETS, "test", target)
     monkeypatch.setattr(harness, "LONGEST_S", 0.2)
+    monkeypatch.setattr(harness, "STUCK_S", 2.0)
+    monkeypatch.setattr(harness, "MOST_MEMORY", 40 << 20)
     monkeypatch.setattr(harness, "reduced", lambda data, fails: reduced(data, fails, most=20))
     monkeypatch.setattr(Target, "input", lambda self, chance: seed)
     run = Harness(0, tmp_path / "failures", kinds=("test",))
-    assert run.run(0, 2, 60) == 2
+    assert run.run({"test": 7}, 2, 60) == {"test": 9}
     assert run.summary.inputs["test"] == 2
     if problem is None:
         assert run.summary.failures == {} and run.summary.refused["test"] == (2 if seed == b"wrong" else 0)
         return
-    [found] = run.summary.failures
+    [(found, name)] = run.summary.failures.items()
     assert re.fullmatch(problem, found)
-    kept = (tmp_path / "failures" / "test-0.json").read_bytes()
+    kept = (tmp_path / "failures" / f"{name}.json").read_bytes()
     assert len(kept) <= len(seed)
-    assert found in (tmp_path / "failures" / "test-0.why.txt").read_text()
+    assert found in (tmp_path / "failures" / f"{name}.why.txt").read_text()
+
+
+@pytest.mark.slow
+def test_kinds_share_the_time_and_a_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harness, "_BATCH_S", 0.0001)
+    kinds = ("wheel-name", "apt")
+    run = Harness(0, tmp_path, kinds=kinds)
+    assert run.run({"apt": 5}, 7, 60) == {"wheel-name": 7, "apt": 12}
+    assert run.summary.inputs == {"wheel-name": 7, "apt": 7}
+    assert run.run({}, 7, 0) == dict.fromkeys(kinds, 0)
 
 
 @pytest.mark.slow
@@ -104,19 +127,20 @@ def test_the_command_line_is_judged_by_its_exit_code(tmp_path: Path, monkeypatch
     target = Target(lambda: [b"no store"], lambda chance, data: data, lambda data, place: None, commands)
     monkeypatch.setitem(TARGETS, "test", target)
     run = Harness(0, tmp_path, every=1, kinds=("test",))
-    run.run(0, 1, 60)
+    run.run({}, 1, 60)
     assert run.summary.commands == 2 and run.summary.failures == {}
     monkeypatch.setattr(harness, "_EXIT_CODES", (0,))
-    run.run(0, 1, 60)
+    run.run({}, 1, 60)
     assert list(run.summary.failures) == ["records list --store {}: exit 2"]
 
 
 def test_a_run_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
     state = tmp_path / "state.json"
-    assert next_of(state, 3) == 0
-    remember(state, 3, 70)
-    remember(state, 4, 9)
-    assert (next_of(state, 3), next_of(state, 4), next_of(state, 5)) == (70, 9, 0)
+    assert next_of(state, 3) == {}
+    remember(state, 3, {"apt": 70})
+    remember(state, 3, {"page": 8})
+    remember(state, 4, {"apt": 9})
+    assert (next_of(state, 3), next_of(state, 4)) == ({"apt": 70, "page": 8}, {"apt": 9})
 
 
 def test_a_failure_is_reduced_to_what_it_needs() -> None:
@@ -130,6 +154,6 @@ def test_mutations_are_of_every_sort() -> None:
         assert any(piece in document for document in documents), piece
     assert any(document.count(b'"a"') > 1 for document in documents), "a key that stands twice"
     assert {len(mutate_bytes(chance, b"x" * 100)) for _ in range(300)} >= {99, 100, 101}
-    texts = {mutate_text(chance, b"a: 1\nb: [x, y]\n") for _ in range(500)}
+    texts = {mutate_text(chance, b"a: 1\nb: [x, y]\n") for _ in range(1000)}
     assert any(b"!!python" in text for text in texts) and any(b"\x1b[31m" in text for text in texts)
     assert all(issubclass(each, Exception) for each in DOCUMENTED)

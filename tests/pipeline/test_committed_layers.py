@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from validator.assemble import encoding
 from validator.assemble.layer_table import FILE, SharedRow, read_rows
+from validator.assemble.layers import MEDIA_TYPE, RECIPE
 from validator.assemble.wheel_layers import _LARGE, made_from, wheel_layers
 from validator.cli.planning import load_plan
 from validator.locks.lock_files import DIRECTORY, LockDirectory
@@ -30,7 +30,7 @@ def images() -> list[Image]:
 
 
 def test_each_row_is_of_the_encoding_of_this_code(rows: tuple[SharedRow, ...]) -> None:
-    assert {(row.recipe, row.media_type) for row in rows} == {(encoding.RECIPE, encoding.MEDIA_TYPE)}
+    assert {(row.recipe, row.media_type) for row in rows} == {(RECIPE, MEDIA_TYPE)}
 
 
 def test_each_row_is_a_layer_of_a_lock(rows: tuple[SharedRow, ...], images: list[Image]) -> None:

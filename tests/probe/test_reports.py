@@ -170,7 +170,7 @@ def test_a_captured_report_has_the_fields_of_the_reference(path: Path) -> None:
 @pytest.mark.slow
 def test_the_current_probe_writes_the_fields_of_the_reference() -> None:
     stages = [Stage(name, [], Progress(print)) for name in (HOST, TENSORFLOW, OWN, END)]
-    document = report([], stages, collect(), "2026-11-24T01:00:00Z", "2026-11-24T01:00:09Z", 9.0, None)
+    document = report([], stages, collect(1800.0), "2026-11-24T01:00:00Z", "2026-11-24T01:00:09Z", 9.0, None)
     assert document.keys() == fields(Report).keys()
     assert document["logs"].keys() == fields(Logs).keys()
     assert document["host"].keys() == fields(Host).keys()

@@ -96,7 +96,8 @@ def test_a_damaged_record_in_the_store_is_rejected(tmp_path: Path, document: str
             connection.execute("UPDATE records SET document = ?", [document])
         with pytest.raises(InputError) as caught:
             list(store.all())
-    assert caught.value.hint == "another program changed this store; use another one"
+    assert record(1).id in str(caught.value)
+    assert caught.value.hint == "another program changed this store: use another one, or `records salvage`"
 
 
 def test_a_document_altered_by_other_means_is_noticed(tmp_path: Path) -> None:

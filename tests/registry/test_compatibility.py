@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from validator.assemble.compatibility import ARTIFACT, MEDIA_TYPE, attach_compatibility, compatibility
+from validator.assemble.configuration import ARTIFACT, MEDIA_TYPE, attach_compatibility, compatibility
 from validator.registry.client import Registry
 from validator.registry.names import Repository
 

@@ -250,7 +250,7 @@ def test_a_missing_tag_is_answered_with_those_that_exist(hostile: HostileRegistr
     for number in range(22):
         hostile.push_image(f"v{number:02}")
     hint = Registry(Repository.parse(hostile.repository)).tags_hint()
-    assert hint.startswith("its tags: v00, v01, ") and hint.endswith(", v19 and 2 more")
+    assert hint.startswith("it has v00, v01, ") and hint.endswith(", v19 and 2 more")
 
 
 def test_the_referrers_api_makes_the_list_under_a_tag_unnecessary(

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from validator.errors import InputError
 from validator.model.spec import Additions, Choice, ImageSpec, Variant
 from validator.registry.names import (
     additions_of,
@@ -13,6 +14,7 @@ from validator.registry.names import (
     identifier_of,
     image_tag,
     release_alias,
+    tag_named,
     tag_of,
 )
 
@@ -52,6 +54,14 @@ def test_a_tag_is_converted_to_its_image_spec_and_back(spec: ImageSpec, tag: str
 )
 def test_aliases_and_foreign_tags_have_no_identifier(tag: str) -> None:
     assert identifier_of(tag) is None
+
+
+def test_people_name_an_image_by_its_spec() -> None:
+    assert tag_named("tf2.21.0-cpu-py312_ours") == "2.21.0-cpu-py3.12_ours"
+    assert all(tag_named(name) == name for name in ("latest", "2.21-driver580", "mine"))
+    with pytest.raises(InputError) as caught:
+        tag_named("2.21.0-cpu-py3.12")
+    assert caught.value.hint == "write tf2.21.0-cpu-py312"
 
 
 @pytest.mark.parametrize("identifier", ["", "2.21.0-cpu-py3.12", "tf2.21.0", "tf2.21.0-cpu-py3.12", "latest"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from validator.model.lock import Lock, Wheel
-from validator.reports.derived import Changes, derived_text, packages_changed
+from validator.reports.diagnosis import Changes, derived_text, packages_changed
 
 LOCK = Lock(
     "tf2.21.0-cpu-py312",

@@ -7,8 +7,7 @@ from validator.model.codec import encode
 from validator.model.prediction import Outcome, PlannedCell, Reason, decide
 from validator.model.record import Record, Verdict
 from validator.model.spec import Cell, Choice, HostClass, ImageSpec, Variant
-from validator.reports.markdown import markdown, table
-from validator.reports.overview import Row, grid, nothing_measured, overview
+from validator.reports.overview import Row, grid, markdown, nothing_measured, overview, table
 from validator.versions import ComputeCapability, DriverRelease
 
 from ..certify.fixtures import LIMIT, limited_check

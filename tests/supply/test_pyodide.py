@@ -11,7 +11,7 @@ import pytest
 
 from validator.cli.report import NPM, pyodide_of
 from validator.errors import MissingError
-from validator.supply.npm import pyodide_package
+from validator.supply.python_packages import pyodide_package
 
 #: It runs a program that is named npm.
 pytestmark = pytest.mark.service

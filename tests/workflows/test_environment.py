@@ -18,7 +18,7 @@ PYTHON = """\
 [ "$1" = -m ] && echo "$@" >>calls
 exit 0
 """
-LOCKS = ("runtime", "parquet", "test")
+LOCKS = ("runtime", "mcp", "parquet", "test")
 
 
 @pytest.fixture
@@ -46,6 +46,7 @@ def installed(checkout: Path, extra: str) -> str:
         (None, "", "runtime"),
         ("", "", None),
         ("", "parquet", "parquet"),
+        ("parquet", "mcp", "mcp"),
         ("parquet", "", None),
         ("parquet", "test", "test"),
         ("test", "parquet", None),
@@ -71,4 +72,4 @@ def test_an_extra_without_a_lock_is_named(checkout: Path, there: str | None) -> 
         [checkout / "scripts" / "environment", "parket"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert "there is no lock requirements/parket.txt; the extras are: parquet, test" in done.stderr
+    assert "there is no lock requirements/parket.txt; the extras are: mcp, parquet, test" in done.stderr

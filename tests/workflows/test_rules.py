@@ -261,4 +261,5 @@ def test_what_every_change_leaves_out_runs_every_week() -> None:
     for found in (weekly, kubernetes):
         assert re.fullmatch(r"\d+ \d+ \* \* \d", found.triggers["schedule"][0]["cron"])
     assert weekly.jobs["test"]["steps"][-1]["run"] == ".ci/run --weekly"
+    assert weekly.jobs["release"]["steps"][-1]["run"] == "scripts/release --rehearse"
     assert kubernetes.jobs["test"]["steps"][-1]["run"] == "scripts/test -n 1 tests/fleet/kubernetes -m engine"

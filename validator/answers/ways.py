@@ -177,7 +177,9 @@ def install(pip: Installation) -> str:
     return INSTALL.format('" "'.join((pip.requirement, *pip.besides)))
 
 
-_BUILDS = "There is no such image to pull. This builds it; in a checkout, `python` is `.venv/bin/python`."
+_BUILDS = (
+    "There is no such image to pull. This builds it; in a checkout, `validator` is `.venv/bin/validator`."
+)
 #: The most reasons that are given for one release.
 _REASONS = 3
 #: The reason for a newer release than a certified one, if it is predicted to work.

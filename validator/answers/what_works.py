@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..compat import evidence, gpus, loose_values
+from ..compat.facts import UnknownGpu
 from ..compat.machine import Driver, Gpu, judge_host, parse_driver, parse_gpu
 from ..compat.offers import OtherDriver, candidate_that_works, cautions, offers, other_driver
 from ..compat.releases import driver_with
@@ -25,6 +26,7 @@ from ..model.prediction import (
     SYSTEMS,
     WINDOWS,
     WSL2,
+    X86_64,
     XLA,
     Host,
     Outcome,
@@ -373,6 +375,29 @@ def what_works(asked: Mapping[str, Any]) -> dict[str, Any]:
         "refuted": refuted,
         "releases": [release_row(option, ways, host, python) for option in options],
     }
+
+
+def what_works_on(host: Host, python: str | None) -> dict[str, Any]:
+    """Return the answer of `what_works` for a machine, without looking at images or verdicts.
+
+    A GPU whose name the facts don't know counts by its compute capability, if that is given.
+    """
+    gpu = host.gpu or host.capability
+    if host.gpu and host.capability:
+        try:
+            parse_gpu(host.gpu)
+        except UnknownGpu:
+            gpu = host.capability
+    return what_works({
+        "gpu": gpu or "",
+        "driver": host.driver or "",
+        "python": python or "",
+        "system": host.system or LINUX,
+        "machine": host.machine or X86_64,
+        "registry": None,
+        "images": None,
+        "verdicts": None,
+    })  # fmt: skip
 
 
 def _options(host: Host, python: str | None, measured: Measured) -> list[Option]:

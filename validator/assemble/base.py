@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import lzma
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, TypeVar, cast
+from typing import IO, Any, cast
 
 import msgspec
 import zstandard
@@ -22,10 +23,9 @@ from ..registry.client import LARGEST_CONFIG, PLATFORM, ImageConfig, Manifest, R
 from ..registry.names import Repository, is_digest
 from ..system.files import cache_directory
 from . import base_files
-from .base_files import BaseFiles, FileSystem, ForwardFile, read_file_system
-from .encoding import MEDIA_TYPE
+from .base_files import BaseFiles, BoundedTarInfo, FileSystem, ForwardFile, read_file_system
 from .layer_table import LayerTable
-from .layers import Encoded, Write
+from .layers import MEDIA_TYPE, Encoded, Write
 
 _PART = 1 << 20
 #: The compression of a layer by the end of its media type, in Docker's and in OCI's notation.
@@ -182,9 +182,11 @@ def _gunzip(parts: Iterator[bytes]) -> Iterator[bytes]:
     decompressor = zlib.decompressobj(31)
     for part in parts:
         while part:
-            yield decompressor.decompress(part)
-            part = decompressor.unused_data
+            # A part of zeros is a thousand times as long.
+            yield decompressor.decompress(part, _PART)
+            part = decompressor.unconsumed_tail
             if decompressor.eof:
+                part = decompressor.unused_data
                 decompressor = zlib.decompressobj(31)
 
 
@@ -209,8 +211,6 @@ def compressed(parts: Iterator[bytes]) -> Iterator[bytes]:
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _LARGEST_DOCUMENT = 8 << 20
 
-T = TypeVar("T")
-
 
 class _Saved(msgspec.Struct):
     """An image in `manifest.json`: paths in the archive."""
@@ -227,21 +227,26 @@ def saved_image(
     The file must stay as long as the base is used. Raises InputError if it is something else.
     """
     try:
-        with tarfile.open(archive) as opened:
+        with tarfile.open(archive, tarinfo=BoundedTarInfo) as opened:
             members = {member.name: member for member in opened if member.isreg()}
-            saved = _document(opened, members, "manifest.json", list[_Saved])
+            saved = codec.convert(codec.parse(_content(opened, members["manifest.json"])), list[_Saved])
             if len(saved) != 1:
                 raise InputError(f"{archive} contains {len(saved)} images instead of one")
-            config = _document(opened, members, saved[0].config, dict[str, Any])
-    except (tarfile.TarError, KeyError, msgspec.DecodeError) as error:
+            config, diff_ids = _checked(_content(opened, members[saved[0].config]), str(archive))
+            if len(diff_ids) != len(saved[0].layers):
+                raise InputError(f"{archive} has {len(saved[0].layers)} layers instead of {len(diff_ids)}")
+            found = [members[path] for path in saved[0].layers]
+    except (
+        tarfile.TarError,
+        KeyError,
+        DocumentError,
+        OSError,
+        EOFError,
+        zlib.error,
+        lzma.LZMAError,
+    ) as error:
         raise InputError(f"{archive} is not the archive of an image: {error}") from error
-    diff_ids = (config.get("rootfs") or {}).get("diff_ids") or []
-    if len(diff_ids) != len(saved[0].layers):
-        raise InputError(f"{archive} has {len(saved[0].layers)} layers instead of {len(diff_ids)}")
-    layers = tuple(
-        _layer(archive, members[path], diff_id)
-        for path, diff_id in zip(saved[0].layers, diff_ids, strict=True)
-    )
+    layers = tuple(_layer(archive, *pair) for pair in zip(found, diff_ids, strict=True))
     return read_base(origin, name, digest, config, layers, python, table)
 
 
@@ -281,11 +286,10 @@ def read_file(path: Path, start: int = 0, size: int | None = None) -> Iterator[b
             yield part
 
 
-def _document(archive: tarfile.TarFile, members: dict[str, tarfile.TarInfo], name: str, kind: type[T]) -> T:
-    member = members[name]
+def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     stream = archive.extractfile(member)
     assert stream is not None
-    return msgspec.json.decode(stream.read(_LARGEST_DOCUMENT), type=kind)
+    return stream.read(_LARGEST_DOCUMENT)
 
 
 # Bases from an OCI registry, by digest, without an engine.
@@ -379,18 +383,22 @@ def read_config(registry: Registry, manifest: Manifest, what: str) -> tuple[dict
     """
     if manifest.config is None or manifest.layers is None or manifest.config.size > LARGEST_CONFIG:
         raise InputError(f"{what} is not an image of one platform")
-    content = registry.blob(manifest.config.digest, LARGEST_CONFIG)
-    parse(content, ImageConfig, f"the configuration of {what}")
-    try:
-        config = codec.parse_unique(content)
-        diff_ids = [str(diff_id) for diff_id in config["rootfs"]["diff_ids"]]
-    except (DocumentError, KeyError, TypeError) as error:
-        raise InputError(f"the configuration of {what} is not valid: {error}") from error
+    config, diff_ids = _checked(registry.blob(manifest.config.digest, LARGEST_CONFIG), what)
     if len(manifest.layers) != len(diff_ids) or not all(map(is_digest, diff_ids)):
         raise InputError(
             f"{what} has {len(manifest.layers)} layers, but its configuration has {len(diff_ids)}"
         )
     return config, diff_ids
+
+
+def _checked(content: bytes, what: str) -> tuple[dict[str, Any], list[str]]:
+    """Return a configuration whose fields have the right types, and its diff_ids."""
+    parse(content, ImageConfig, f"the configuration of {what}")
+    try:
+        config = codec.parse_unique(content)
+        return config, [str(diff_id) for diff_id in config["rootfs"]["diff_ids"]]
+    except (DocumentError, KeyError, TypeError) as error:
+        raise InputError(f"the configuration of {what} is not valid: {error}") from error
 
 
 def _missing(reference: str) -> MissingError:

@@ -46,6 +46,13 @@ _LARGEST_BINARY = 64 << 20
 _STEPS = 400
 #: Where Docker looks for programs if the base does not say.
 _SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+#: Entries that say something about the next one.
+_EXTENSIONS = (
+    tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)  # fmt: skip
+#: Entries in all layers of a base. Images with CUDA have about 100,000.
+_MOST_ENTRIES = 1_000_000
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 _HINT = f"{manual('reference/images.md')} says what a base must have"
 
@@ -141,7 +148,8 @@ def read_file_system(layers: Iterable[Callable[[], Iterator[bytes]]]) -> FileSys
     nodes: dict[str, Node] = {}
     for open_layer in layers:
         try:
-            with tarfile.open(fileobj=ForwardFile(open_layer()), mode="r|", bufsize=1 << 20) as archive:
+            stream = ForwardFile(open_layer())
+            with tarfile.open(fileobj=stream, mode="r|", bufsize=1 << 20, tarinfo=BoundedTarInfo) as archive:
                 _apply(archive, nodes)
         except (tarfile.TarError, EOFError) as error:
             raise InputError(f"a layer of the base image can't be read: {error}", hint=_HINT) from error
@@ -240,7 +248,9 @@ def _glibc(system: FileSystem, name: str) -> str:
 def _apply(archive: tarfile.TarFile, nodes: dict[str, Node]) -> None:
     """Apply a layer to what is below it, as the OCI image specification says."""
     own: set[str] = set()
-    for member in archive:
+    while (member := archive.next()) is not None:
+        # It keeps all entries that it has read.
+        archive.members.clear()  # type: ignore[attr-defined]
         path = "/".join(parts_of(member.name))
         if (hidden := hidden_by(path)) is not None:
             _remove(nodes, hidden.rstrip("/"), own)
@@ -252,6 +262,8 @@ def _apply(archive: tarfile.TarFile, nodes: dict[str, Node]) -> None:
                 _remove(nodes, path, own)
             nodes[path] = node
             own.add(path)
+            if len(nodes) > _MOST_ENTRIES:
+                raise InputError(f"the base image has more than {_MOST_ENTRIES:,} files", hint=_HINT)
 
 
 def hidden_by(path: str) -> str | None:
@@ -309,6 +321,20 @@ def parts_of(path: str) -> list[str]:
         elif part not in ("", "."):
             found.append(part)
     return found
+
+
+class BoundedTarInfo(tarfile.TarInfo):
+    """An entry whose long names and extended attributes are not longer than any archiver writes them.
+
+    They are read into memory, and a few bytes that are compressed can stand for gigabytes.
+    """
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> BoundedTarInfo:
+        found = super().frombuf(buf, encoding, errors)
+        if found.type in _EXTENSIONS and found.size > _SMALL:
+            raise tarfile.ReadError(f"the extension of an entry has {found.size} bytes")
+        return found
 
 
 class ForwardFile(io.RawIOBase):

@@ -543,5 +543,8 @@ def _system_packages(spec: ImageSpec) -> tuple[str, ...]:
 
 def _no_bootstrap(suite: str | None, python: str) -> str:
     if suite is None:
-        return f"no supported Debian release has Python {python}, so a base can't be bootstrapped"
+        others = " and ".join(
+            f"Python {python} (Debian {suite})" for python, suite in bootstrap.SUITES.items()
+        )
+        return f"no supported Debian release has Python {python}: bases can be bootstrapped for {others}"
     return f"a base can't be bootstrapped: {bootstrap.NO_TOOL}"

@@ -9,6 +9,7 @@ certificate authorities.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 import shutil
@@ -25,6 +26,8 @@ from ..system import processes
 from ..system.files import full_disk, full_disk_named, says_full_disk
 from . import image_names
 from .progress import Progress
+
+logger = logging.getLogger(__name__)
 
 # The Debian mirrors and proxies of this machine, as apt is configured.
 
@@ -217,7 +220,7 @@ SNAPSHOT = "https://snapshot.debian.org/archive"
 _TIMEOUT_S = 1800
 
 
-def fetch(lock: DebianLock, sources: AptSources, directory: Path, progress: Progress) -> None:
+def fetch(lock: DebianLock, sources: AptSources, directory: Path) -> None:
     """Download every package of a lock into a directory, and check it.
 
     A package that the mirror no longer has is downloaded from snapshot.debian.org. Raises MissingError if a
@@ -228,7 +231,7 @@ def fetch(lock: DebianLock, sources: AptSources, directory: Path, progress: Prog
         missing = [package for package in lock.packages if not (directory / package.file).exists()]
         if not missing:
             break
-        _download(missing, places, directory, sources, progress)
+        _download(missing, places, directory, sources)
         _refuse_changed(lock, directory, name)
     if missing := [package for package in lock.packages if not (directory / package.file).exists()]:
         shown = ", ".join(map(str, missing[:3])) + (
@@ -248,7 +251,7 @@ def available(
     """Return True if these packages of a lock can still be downloaded."""
     part = DebianLock(lock.suite, lock.snapshot, tuple(packages))
     try:
-        fetch(part, sources, directory, lambda _: None)
+        fetch(part, sources, directory)
     except MissingError:
         return False
     return True
@@ -280,11 +283,7 @@ def write_repository(lock: DebianLock, directory: Path) -> None:
 
 
 def _download(
-    packages: list[DebianPackage],
-    places: Mapping[str, str],
-    directory: Path,
-    sources: AptSources,
-    progress: Progress,
+    packages: list[DebianPackage], places: Mapping[str, str], directory: Path, sources: AptSources
 ) -> None:
     """Download files, and ignore those that could not be downloaded."""
     arguments = []
@@ -300,7 +299,7 @@ def _download(
             "-o", "Acquire::https::Timeout=30", "-o", "APT::Sandbox::User=root", "download-file", *arguments,
         ],
         env={**os.environ, **sources.environment, "LC_ALL": "C.UTF-8"},
-        on_line=progress,
+        on_line=logger.info,
         timeout_s=_TIMEOUT_S,
     )  # fmt: skip
 
@@ -346,6 +345,8 @@ _PREFER_LOCKED = (
     f" && printf 'Package: *\\nPin: origin \"\"\\nPin-Priority: 1001\\n' >{_PREFERENCE}"
 )
 _NO_PREFERENCE = f"rm {_PREFERENCE}"
+#: How both tools begin to name a step: `I: extracting archives...`.
+_STEP = re.compile(r"I: ([^.:]+)(?:\.\.\.)?$", re.IGNORECASE)
 _EXCLUDED = ("/usr/share/doc/*", "/usr/share/info/*", "/usr/share/locale/*", "/usr/share/man/*")
 
 
@@ -401,8 +402,9 @@ def root_file_system(suite: str, directory: Path, progress: Progress, packages: 
     repository = directory / "packages"
     repository.mkdir()
     with full_disk_named(directory):
-        progress(f"downloading {len(lock.packages)} packages of Debian {suite}")
-        fetch(lock, sources, repository, progress)
+        size = sum(package.size for package in lock.packages) / 1e6
+        progress(f"downloading {len(lock.packages)} packages of Debian {suite}, {size:.0f} MB")
+        fetch(lock, sources, repository)
         write_repository(lock, repository)
         progress(f"bootstrapping Debian {suite} with {name}")
         if name == "mmdebstrap":
@@ -467,7 +469,13 @@ def _run(
 ) -> None:
     # With SOURCE_DATE_EPOCH, mmdebstrap's output is reproducible.
     environment = {**os.environ, **variables, "SOURCE_DATE_EPOCH": "0", "LC_ALL": "C.UTF-8"}
-    result = processes.run(command, env=environment, timeout_s=_TIMEOUT_S, on_line=progress)
+
+    def on_line(line: str) -> None:
+        logger.info(line)
+        if step := _STEP.match(line):
+            progress(f"bootstrapping Debian {suite}: {step[1]}")
+
+    result = processes.run(command, env=environment, timeout_s=_TIMEOUT_S, on_line=on_line)
     if result.ok:
         return
     if says_full_disk(result.stderr_tail):

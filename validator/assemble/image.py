@@ -20,7 +20,7 @@ from ..model.spec import ImageSpec
 from ..registry.client import Registry
 from ..registry.names import Repository
 from ..system.pools import Meter, map_in_threads, share_arenas
-from . import encoding
+from . import layers as encoding
 from .base import Base, BaseLayer, compression, read_config
 from .base_finder import Bases
 from .bytecode import CompiledWheels, Runner
@@ -87,7 +87,8 @@ def assemble(
     needed = {part for source in missing for part in (*source.made_from, *source.read_from)}
     fetch([wheel for wheel in plan.lock.wheels if wheel.sha256 in needed])
     total = sum(source.size for source in missing)
-    work.meter = Meter(f"making {len(missing)} layers", total or None, progress)
+    word = "layer" if len(missing) == 1 else "layers"
+    work.meter = Meter(f"making {len(missing)} {word}", total or None, progress)
     tasks: list[tuple[int, Callable[[], ImageLayer]]] = [
         *((0, partial(work.base_layer, layer, plan.base.name)) for layer in plan.base.layers),
         *((source.size, partial(work.layer, source)) for source in plan.layers),
@@ -102,7 +103,8 @@ def assemble(
         accept(sum(sizes), False)
         return layer
 
-    made = dict(zip(order, map_in_threads(make, order, _AT_ONCE), strict=True))
+    with work.meter:
+        made = dict(zip(order, map_in_threads(make, order, _AT_ONCE), strict=True))
     layers = (*(made[number] for number in range(len(tasks))), work.layer(plan.last()))
     steps = [Step(layer.name, layer.encoded.diff_id) for layer in layers]
     accept(sum(layer.encoded.size for layer in layers), True)
@@ -181,7 +183,10 @@ class _Work:
 
     def layer(self, source: LayerSource) -> ImageLayer:
         return self._made(
-            source.name, self._key(source), lambda write: encoding.encode(source.entries(), write)
+            source.name,
+            self._key(source),
+            lambda write: encoding.encode(source.entries(), write),
+            source.size,
         )
 
     def _key(self, source: LayerSource) -> str:
@@ -190,17 +195,17 @@ class _Work:
     def _base_key(self, layer: BaseLayer) -> str:
         return layer_key(compression(), [layer.diff_id])
 
-    def _made(self, name: str, key: str, make: Callable[[Write], Encoded]) -> ImageLayer:
+    def _made(self, name: str, key: str, make: Callable[[Write], Encoded], size: int = 0) -> ImageLayer:
         row = self._table.row(key)
         if row is not None and self._has(row.encoded):
             return ImageLayer(name, row.encoded, is_new=False)
 
         def encode(write: Write) -> Encoded:
-            def count(data: bytes) -> None:
+            def write_counted(data: bytes) -> None:
                 write(data)
-                self.meter.add(len(data))
+                count(len(data))
 
-            encoded = make(count)
+            encoded = make(write_counted)
             if row is not None and encoded != row.encoded:
                 raise self._table.refuse(row, encoded)
             # Before the destination keeps the layer: if this is killed then, the next run finds it, and does
@@ -208,7 +213,9 @@ class _Work:
             self._table.add(key, name, encoded)
             return encoded
 
-        return ImageLayer(name, self._destination.receive(encode, row.encoded if row else None), is_new=True)
+        with self.meter.part(name, size) as count:
+            encoded = self._destination.receive(encode, row.encoded if row else None)
+        return ImageLayer(name, encoded, is_new=True)
 
     def _has(self, blob: Encoded) -> bool:
         if blob.digest in self._found:

@@ -23,7 +23,7 @@ from msgspec import Meta
 
 from ..errors import InputError, MissingError, ValidatorError
 from ..system.files import cache_directory, full_disk, write_atomically
-from . import encoding
+from . import layers
 from .layers import Encoded, LayerSource, layer_key
 
 # The layer table that is shared: `layers.json`, next to the locks.
@@ -57,7 +57,7 @@ class SharedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     @classmethod
     def of(cls, source: LayerSource, made: Encoded) -> SharedRow:
         return cls(
-            source.name, encoding.RECIPE, source.made_from, made.digest, made.size, made.diff_id,
+            source.name, layers.RECIPE, source.made_from, made.digest, made.size, made.diff_id,
             made.media_type, source.read_from, dict(made.annotations),
         )  # fmt: skip
 

@@ -121,10 +121,11 @@ class Wheelhouse:
         sizes = [wheel.size for wheel in missing]
         total = None if None in sizes else sum(size or 0 for size in sizes)
         name = "wheel" if len(missing) == 1 else "wheels"
-        meter = Meter(f"downloading {len(missing)} {name}", total, report)
         # The largest first, so that none of them is left to download on its own at the end.
         largest = sorted(wheels, key=lambda wheel: -(wheel.size or 0))
-        map_in_threads(lambda wheel: self.path(wheel, meter.add), largest, _AT_ONCE)
+        tell = report if missing else lambda _: None
+        with Meter(f"downloading {len(missing)} {name}", total, tell) as meter:
+            map_in_threads(lambda wheel: self.path(wheel, meter.add), largest, _AT_ONCE)
 
     def close(self) -> None:
         """Give up the use of all wheels."""

@@ -14,7 +14,7 @@ import click
 
 from .. import __version__
 from ..errors import EXIT_OK
-from .program import COMMANDS, SuggestingGroup
+from .program import COMMANDS, SuggestingGroup, main_help
 
 #: The modules of the commands that have none of their own name.
 MODULES = {
@@ -36,22 +36,27 @@ class _LazyGroup(SuggestingGroup):
         command: click.Command = getattr(module, f"{name}_command")
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        # click would import every command's module for its help line.
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+    def get_help(self, ctx: click.Context) -> str:
+        # click would import every command's module.
+        return main_help()
 
 
 @click.group(
     cls=_LazyGroup,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 success; 1 a cell, a check or a prediction failed, or doctor or lint found"
-    " a problem;"
-    " 2 the input is wrong; 3 something that is needed is missing.",
 )
 @click.version_option(__version__, prog_name="validator")
-def group() -> None:
+@click.option("--json", "as_json", is_flag=True, help="Without a command: write the answer as JSON.")
+@click.pass_context
+def group(context: click.Context, as_json: bool) -> None:
     """Find out which TensorFlow, CUDA, cuDNN and driver work together, and use images that prove it."""
+    if context.invoked_subcommand is None:
+        from .here import show_this_machine
+
+        show_this_machine(as_json)
+    elif as_json:
+        raise click.UsageError("--json before a command has no effect: write it after the command")
 
 
 def run(arguments: list[str] | None = None) -> int:

@@ -24,9 +24,10 @@ from .options import (
     trust_file_option,
     verbose_option,
 )
+from .program import Command
 
 
-@click.command("build-matrix")
+@click.command("build-matrix", cls=Command)
 @matrix_option
 @profile_option
 @select_option

@@ -6,7 +6,7 @@ import contextlib
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
@@ -19,13 +19,14 @@ from ..assemble.image_names import image_reference
 from ..assemble.wheels import Wheelhouse
 from ..certify.signatures import Signer
 from ..certify.trust_file import TrustFile, read_trust_file
-from ..engines.protocol import ImageEngine
+from ..engines.protocol import Built, ImageEngine
 from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK, MissingError
 from ..fleet.protocol import Fleet
 from ..locks.lock_files import LockDirectory
 from ..matrix.load import DEFAULT_PROFILE
 from ..matrix.plan import Plan
 from ..model.codec import encode
+from ..model.lock import Lock
 from ..model.spec import NO_GPU, HostClass
 from ..pipeline.build_matrix import build_matrix
 from ..pipeline.locking import refuse_wrong_locks
@@ -113,7 +114,8 @@ def prepare(asked: Request) -> Prepared:
     sources, locks = host_sources(), locks_of(asked.matrix_path)
     place = _open_engine(asked, sources, locks, needs_images=repository is not None)
     print_status(f"Engine: {place.description}")
-    available, profile = available_on(place.engine), asked.profile
+    missing: dict[str, str] = {}
+    available, profile = available_on(place.engine, missing), asked.profile
     fitting = plan_for_this_machine(asked.matrix_path, available) if asked.fits_machine else None
     if fitting is None:
         plan = load_plan(asked.matrix_path, asked.profile, asked.selectors, available)
@@ -121,11 +123,20 @@ def prepare(asked: Request) -> Prepared:
         plan, chosen = fitting
         print_status(chosen.why)
         profile = None if chosen.profile == DEFAULT_PROFILE else chosen.profile
+    pythons = {image.python for image in plan.images}
+    if not pythons & missing.keys():
+        for python, why in missing.items():
+            print_status(f"Python {', '.join(sorted(pythons))} is used instead of {python}: {why}.")
     say_recommended(plan.images)
     refuse_wrong_locks(locks, plan.images)
     if asked.builds:
+
+        def is_here(spec: ImageSpec, lock: Lock) -> bool:
+            made_anew = asked.force or repository is not None
+            return not made_anew and place.engine.existing(spec, lock) is not None
+
         with contextlib.closing(Wheelhouse(sources)) as wheelhouse:
-            say_estimate(estimate(plan.images, locks, wheelhouse.missing))
+            say_estimate(estimate(plan.images, locks, wheelhouse.missing, is_here))
     publisher = _publisher(asked, place, repository, others, trust_path) if repository else None
     hosts = tuple(dict.fromkeys(cell.cell.host for cell in plan.cells))
     return Prepared(
@@ -220,6 +231,13 @@ def report(asked: Request, prepared: Prepared, results: list[Result]) -> int:
         click.echo(totals(results))
     if prepared.place.maker is not None:
         say_next_steps(results, asked.push or asked.pull_from, prepared.profile, asked.layout)
+    else:
+        engine, locks = prepared.place.engine, prepared.locks
+        say_environments(
+            built
+            for spec in dict.fromkeys(result.spec for result in results)
+            if (lock := locks.read(spec.identifier)) and (built := engine.existing(spec, lock))
+        )
     return exit_code(results)
 
 
@@ -297,12 +315,14 @@ _SHOWN = 10
 
 def say_estimate(found: Estimate) -> None:
     """Print how much a run downloads and stores."""
+    if found.there:
+        print_status(f"{counted(found.there, 'image')} already here: nothing to download.")
     if found.images:
         here = found.wheels - found.download
         cached = f" ({_gb(here)} of wheels are in the cache)" if here else ""
-        download = f"{_gb(found.download)} of wheels to download" if found.download else "nothing to download"
+        most = f"up to {_gb(found.download)} of wheels" if found.download else "nothing"
         print_status(
-            f"{counted(found.images, 'image')}: {download}{cached};"
+            f"{counted(found.images, 'image')}: {most} to download{cached};"
             f" the largest image takes about {_gb(found.largest)}."
         )
     if found.unlocked:
@@ -336,6 +356,38 @@ def say_next_steps(
     if unmeasured:
         print_status("Measure it on a machine with a GPU:")
         print_status(f"  {shlex.join(_measuring(unmeasured, repository, profile))}")
+
+
+#: A step of training that each release runs. It says where the result was computed.
+_TRAIN = (
+    "import tensorflow as tf; model = tf.keras.Sequential([tf.keras.layers.Dense(1)]);"
+    ' model.compile("sgd", "mse"); model.fit(tf.ones((8, 4)), tf.ones((8, 1)));'
+    ' print("GPUs:", tf.config.list_physical_devices("GPU"))'
+)
+#: `library_path` of the engine, as a shell writes it.
+_LIBRARIES = (
+    'export LD_LIBRARY_PATH="$(ls -d "$VIRTUAL_ENV"/lib/python3*/site-packages/nvidia/*/lib | paste -sd: -)'
+    '${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"'
+)
+
+
+def say_environments(made: Iterable[Built]) -> None:
+    """Print how the virtual environments of a run are used."""
+    found = list(made)
+    if not found:
+        return
+    print_status("Environments:")
+    for built in found[:_SHOWN]:
+        print_status(f"  {built.reference}")
+    if len(found) > _SHOWN:
+        print_status(f"  and {len(found) - _SHOWN} more")
+    needs_path = found[0].spec.variant.has_cuda
+    print_status(f"Use it in a shell{', and let the loader find NVIDIA libraries' if needs_path else ''}:")
+    print_status(f"  source {shlex.quote(found[0].reference)}/bin/activate")
+    if needs_path:
+        print_status(f"  {_LIBRARIES}")
+    print_status("Then train a step:")
+    print_status(f"  python -c {shlex.quote(_TRAIN)}")
 
 
 def name_of(result: Result, layout: Path | None) -> str | None:
@@ -374,7 +426,7 @@ def _run_line(name: str, spec: ImageSpec) -> tuple[str, list[str]]:
     from ..delivery.pull import Engine
     from ..delivery.start import Image, Start, User, devices_of, user_of
 
-    image = Image(name, name, (), certified=False, has_cuda=spec.variant.has_cuda, port=spec.port)
+    image = Image(name, name, (), certified=False, port=spec.port)
     user, host, devices, directory = User(os.getuid(), os.getgid()), None, None, None
     try:
         engine = Engine()
@@ -385,7 +437,7 @@ def _run_line(name: str, spec: ImageSpec) -> tuple[str, list[str]]:
         if engine.is_local:
             user, directory = user_of(engine.info, user.uid, user.gid), Path.cwd()
         with contextlib.suppress(MissingError):
-            if image.has_cuda:
+            if spec.variant.has_cuda:
                 host, devices = this_host(), devices_of(engine.info)
     finally:
         engine.close()

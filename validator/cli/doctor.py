@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -18,18 +20,19 @@ from ..engines.host_reading import read_host
 from ..engines.local_probe import refuse_other_program, run_probe
 from ..engines.probe_archive import PackedCheck, probe_archive, probe_checks, probe_request, read_files
 from ..engines.protocol import ProbeRequest
+from ..engines.this_machine import active_python
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, ValidatorError
 from ..model import codec
 from ..model.codec import DocumentError, encode
 from ..model.measurement import Outside, Unread
 from ..model.report import Report, ReportError, read_report
-from ..model.spec import Variant
+from ..model.spec import Variant, variant_of
 from ..model.verdict import failed_checks, judge
 from ..registry.names import tag_of
-from ..reports.derived import Changes, derived_text, packages_changed
+from ..reports.diagnosis import Changes, derived_text, packages_changed
 from ..reports.junit import junit
 from ..reports.printable import json_text, printable
-from ..system.files import read_file, write_atomically
+from ..system.files import open_file, read_file, write_atomically
 from .options import (
     challenge_option,
     default_matrix,
@@ -40,6 +43,7 @@ from .options import (
     say_if_stale,
     verbose_option,
 )
+from .program import Command
 
 if TYPE_CHECKING:
     from ..engines.docker.images import Derivation
@@ -55,7 +59,7 @@ _NAMES_LIMIT = 1 << 20
 _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
 
-@click.command("doctor")
+@click.command("doctor", cls=Command)
 @click.argument("log_path", metavar="[LOG]", type=_FILE, required=False)
 @click.option(
     "--report", "report_path", type=_FILE, help="Read a report of the probe from this file, or - for stdin."
@@ -64,7 +68,7 @@ _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 @click.option(
     "--python",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Run the probe with this Python, the one you train with.  [default: the one that runs this]",
+    help="Run the probe with this Python, the one you train with.  [default: that of the active environment]",
 )
 @depth_option
 @click.option(
@@ -85,8 +89,8 @@ def doctor_command(
 ) -> int:
     """Name the cause when TensorFlow does not use the GPU, with the evidence and how to fix it.
 
-    Runs the probe in this environment, in an image or with another Python; or reads a report, also from LOG
-    if its name ends with .json; or reads pasted text from the file LOG, or from stdin if that is -: log
+    Runs the probe in the active environment, in an image or with another Python; or reads a report, also from
+    LOG if its name ends with .json; or reads pasted text from the file LOG, or from stdin if that is -: log
     lines, a traceback, nvidia-smi, pip list, errors of docker run, in any mixture. The format markdown is for
     issue trackers: it leaves out names of people and machines. The exit code is 1 if a cause was found, or a
     fault that matches no known cause.
@@ -105,6 +109,8 @@ def doctor_command(
     if log_path:
         diagnosis, read = _diagnose_log(log_path)
     else:
+        if not (report_path or image or python):
+            python = active_python(os.environ)[0]
         report = _read_report(report_path) if report_path else _run_probe(image, python, depth, save_report)
         from ..diagnosis import diagnose_report
 
@@ -131,7 +137,8 @@ class _RememberingStream:
         self._first = self._last = b""
 
     def read(self, size: int = -1) -> bytes:
-        piece = self._stream.read(size)
+        # Some files of the kernel have nothing to read yet, and answer None.
+        piece = self._stream.read(size) or b""
         room = _NAMES_LIMIT - len(self._first)
         self._first += piece[:room]
         self._last = (self._last + piece[room:])[-_NAMES_LIMIT:]
@@ -149,12 +156,12 @@ def _diagnose_log(path: Path) -> tuple[Diagnosis, str]:
     """Return the diagnosis, and the part of the text in which names are looked for."""
     from ..diagnosis import diagnose_file
 
-    with click.open_file(str(path), "rb") as stream:
-        remembering = _RememberingStream(cast("BinaryIO", stream))
-        try:
+    try:
+        with open_file(path, sys.maxsize) as stream:
+            remembering = _RememberingStream(cast("BinaryIO", stream))
             return diagnose_file(cast("BinaryIO", remembering), _name(path)), remembering.text()
-        except OSError as error:
-            raise InputError(f"{_name(path)} can't be read: {error.strerror}") from error
+    except OSError as error:
+        raise InputError(f"{_name(path)} can't be read: {error.strerror}") from error
 
 
 def _is_report(path: Path) -> bool:
@@ -172,8 +179,11 @@ def _read_report(path: Path) -> Report:
     from ..diagnosis.text import refuse_compressed
 
     name = _name(path)
-    with click.open_file(str(path), "rb") as stream:
-        content = stream.read(codec.LARGEST + 1)
+    try:
+        with open_file(path, sys.maxsize) as stream:
+            content = stream.read(codec.LARGEST + 1) or b""
+    except OSError as error:
+        raise InputError(f"{name} can't be read: {error.strerror}") from error
     refuse_compressed(content, name)
     try:
         return read_report(content)
@@ -216,7 +226,7 @@ def _show(diagnosis: Diagnosis) -> None:
 _RUN_PARAMETERS = ("image", "python", "lock_path", "depth", "only", "skip", "challenge")
 
 
-@click.command("check")
+@click.command("check", cls=Command)
 @click.option(
     "--image", metavar="NAME", help="Run in this Docker image, which needs Python and should have TensorFlow."
 )
@@ -229,7 +239,7 @@ _RUN_PARAMETERS = ("image", "python", "lock_path", "depth", "only", "skip", "cha
     "--lock",
     "lock_path",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Compare the installed packages with this lock.",
+    help="Compare the installed packages with this lock.  [default: that of the image, if it is here]",
 )
 @depth_option
 @click.option(
@@ -282,7 +292,7 @@ def check_command(
 
     own = read_files(own_checks)
     probed = probe(image, python, depth, lock_path, select_checks(only, skip, own), challenge, own)
-    _check_show(probed, format_, challenge, _variant(lock_path))
+    _check_show(probed, format_, challenge)
     return EXIT_FAILED if failed_checks(probed.report) else EXIT_OK
 
 
@@ -299,13 +309,7 @@ def _list(format_: str) -> int:
     return EXIT_OK
 
 
-def _variant(lock_path: Path | None) -> Variant:
-    """Return what the environment should be: without CUDA if the lock has the TensorFlow without it."""
-    text = read_file(lock_path).decode("utf-8", "replace") if lock_path else ""
-    return Variant.CPU if re.search(r"^tensorflow-cpu==", text, re.MULTILINE) else Variant.GPU
-
-
-def _check_show(probed: Probed, format_: str, challenge: str | None, variant: Variant) -> None:
+def _check_show(probed: Probed, format_: str, challenge: str | None) -> None:
     report = probed.report
     if format_ == "json":
         changes = {} if probed.changes is None else {"derived": probed.changes.document()}
@@ -316,7 +320,7 @@ def _check_show(probed: Probed, format_: str, challenge: str | None, variant: Va
         from ..reports.terminal import checks_table, show
 
         show(checks_table(report))
-        judgement = judge(report, outside=probed.outside, challenge=challenge, variant=variant)
+        judgement = judge(report, outside=probed.outside, challenge=challenge, variant=probed.variant)
         click.echo(printable(f"{judgement.verdict.value}: {judgement.sentence}"))
         if probed.changes is not None:
             for line in derived_text(probed.changes).splitlines():
@@ -330,11 +334,13 @@ def _check_show(probed: Probed, format_: str, challenge: str | None, variant: Va
 class Probed:
     """A report, and what the host says about its driver and its GPUs, or why it was not asked.
 
-    changes: what an image that was derived from one of this project has that the other has not.
+    variant: `cpu` if TensorFlow should have no CUDA, as the lock or the image says. changes: what an image
+    that was derived from one of this project has that the other has not.
     """
 
     report: Report
     outside: Outside | Unread
+    variant: Variant = Variant.GPU
     changes: Changes | None = None
 
 
@@ -349,24 +355,28 @@ def probe(
 ) -> Probed:
     """Run the probe and return its report.
 
-    lock: a lock to compare the installed packages with. selection: the result of `select_checks`. challenge:
-    for the report to repeat. own: checks of the user's own.
+    lock: a lock to compare the installed packages with; an image of this project is compared with its own
+    one if that is here. selection: the result of `select_checks`. challenge: for the report to repeat.
+    own: checks of the user's own.
 
     Raises ValidatorError if the probe gives no report.
     """
-    request = probe_request(depth, read_file(lock) if lock else None, selection, challenge=challenge, own=own)
+    pins = read_file(lock) if lock else None
+    variant = Variant.CPU if re.search(rb"^tensorflow-cpu==", pins or b"", re.MULTILINE) else Variant.GPU
+    request = functools.partial(probe_request, depth, arguments=selection, challenge=challenge, own=own)
     derived: tuple[Derivation, dict[str, list[str]]] | None = None
     if image is not None:
-        outside, answer, derived = _in_image(image, request)
+        outside, answer, labelled, derived = _in_image(image, request, pins)
+        variant = variant if pins else labelled
     else:
         # Make it absolute without resolving it: a virtual environment's Python is a link that must be kept.
         program = (python or Path(sys.executable)).absolute()
         if python is not None:
             refuse_other_program(program)
-        outside, answer = read_host(), run_probe(program, request, print_status)
+        outside, answer = read_host(), run_probe(program, request(pins), print_status)
     try:
         report = read_report(answer)
-        return Probed(report, outside, _changes_in(*derived, report) if derived else None)
+        return Probed(report, outside, variant, _changes_in(*derived, report) if derived else None)
     except ReportError as error:
         raise ValidatorError(f"the probe's report can't be read: {error}") from error
 
@@ -387,10 +397,17 @@ def select_checks(
 
 
 def _in_image(
-    image: str, request: ProbeRequest
-) -> tuple[Outside | Unread, bytes, tuple[Derivation, dict[str, list[str]]] | None]:
-    """Run the probe in an image. The last value is what the image was derived from, and its changed files."""
-    from ..engines.docker import DockerEngine, connect
+    image: str, request: Callable[[bytes | None], ProbeRequest], pins: bytes | None
+) -> tuple[Outside | Unread, bytes, Variant, tuple[Derivation, dict[str, list[str]]] | None]:
+    """Run the probe in an image.
+
+    request: makes the request from the lock. pins: the lock that was asked for. The last values are the
+    variant that the image's label names, what the image was derived from, and its changed files.
+    """
+    from ..engines.docker.endpoint import connect
+    from ..engines.docker.engine import DockerEngine
+    from ..locks.lock_files import render
+    from .planning import lock_of_image
 
     if not image or image.startswith("-"):
         raise InputError(
@@ -398,32 +415,38 @@ def _in_image(
         )
     engine = DockerEngine(connect())
     try:
-        answer, outside = engine.probe_image(image, request, print_status), engine.outside()
+        spec, digest = engine.made_from(image)
         origin = engine.derivation(image)
+        if pins is None and origin is None and spec:
+            lock = lock_of_image(default_matrix(), spec, digest)
+            if lock is not None:
+                pins = render(lock).encode()
+            else:
+                print_status(f"The lock of {spec} is not here, so its packages are not compared: see --lock.")
+        answer, outside = engine.probe_image(image, request(pins), print_status), engine.outside()
         try:
             # A label may hold anything.
             tag_of(origin.image if origin else "")
         except ValueError:
             origin = None
         if origin is None:
-            return outside, answer, None
+            return outside, answer, variant_of(spec), None
         script = ProbeRequest(Path(changed_files.__file__).read_bytes(), timeout_s=_LIMIT_S)
         files = engine.probe_image(image, script, print_status)
     finally:
         engine.close()
     try:
-        return outside, answer, (origin, codec.convert(codec.parse(files), dict[str, list[str]]))
+        changed = codec.convert(codec.parse(files), dict[str, list[str]])
     except DocumentError as error:
         raise ValidatorError(f"{image}: the comparison of its files can't be read: {error}") from error
+    return outside, answer, variant_of(spec), (origin, changed)
 
 
 def _changes_in(origin: Derivation, files: dict[str, list[str]], report: Report) -> Changes:
     """Return the comparison with the lock of the image that this one was derived from, if that is here."""
-    from .planning import locks_of
+    from .planning import lock_of_image
 
-    lock = locks_of(default_matrix()).read(origin.image)
-    if lock is not None and lock.digest != origin.lock_digest:
-        lock = None
+    lock = lock_of_image(default_matrix(), origin.image, origin.lock_digest)
     added, removed, upgraded = packages_changed(lock, report.environment.packages) if lock else ({}, {}, {})
     return Changes(
         origin.image, origin.lock_digest, origin.base, origin.commands, lock is not None,

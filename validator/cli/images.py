@@ -17,7 +17,7 @@ from ..compat import drivers
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, MissingError
 from ..model.codec import encode
 from ..registry.client import Registry
-from ..registry.names import Repository
+from ..registry.names import Repository, identifier_of
 from ..reports.printable import json_text
 from ..system.files import write_atomically
 from .options import (
@@ -27,6 +27,7 @@ from .options import (
     print_status,
     verbose_option,
 )
+from .program import Command
 
 if TYPE_CHECKING:
     from ..delivery.choose import Assessment, Host, Terms
@@ -83,8 +84,9 @@ def version_options(function: F) -> F:
 
 image_option = click.option(
     "--image",
-    metavar="TAG|DIGEST",
-    help="Use this image, after verifying it.  [default: the best one that is certified for the host]",
+    metavar="IMAGE",
+    help="Use this image, after verifying it: an image spec, an alias such as latest, or a digest.  [default:"
+    " the best one that is certified for the host]",
 )
 
 
@@ -152,7 +154,7 @@ def pull_selected(engine: Engine, registry: Registry, selected: SelectedImage) -
     def progress(text: str) -> None:
         nonlocal last
         if text != last:
-            print_status(f"{selected.image.tag}: {text}")
+            print_status(f"{selected.image}: {text}")
         last = text
 
     engine.pull(selected, local_ids(registry, selected.digest), progress)
@@ -163,7 +165,7 @@ def pull_selected(engine: Engine, registry: Registry, selected: SelectedImage) -
 _SHORT = len("sha256:") + 12
 
 
-@click.command("recommend")
+@click.command("recommend", cls=Command)
 @host_options
 @version_options
 @certificate_options
@@ -184,8 +186,9 @@ def recommend_command(
     """List the images for this host, or another, best first, with the reason why each one fits or does not.
 
     An image is certified if it was measured on the host's driver branch and compute capability; predicted
-    means that only the facts say that it works there. If images differ only in CUDA and cuDNN, those without
-    limits on this host come first. The exit code is 1 if no image fits.
+    means that only the facts say that it works there, and unmeasured that no machine has measured it yet. If
+    images differ only in CUDA and cuDNN, those without limits on this host come first. The exit code is 1 if
+    no image is certified or predicted.
     """
     from ..delivery.choose import Standing, Terms, recommend, tagged_images, without_certificates
 
@@ -203,11 +206,9 @@ def recommend_command(
         click.echo(json_text(_document(registry.repository, host, found)))
     else:
         _show(found)
-    counts = [sum(one.standing is standing for one in found) for standing in Standing]
-    print_status(
-        ", ".join(f"{count} {standing.value}" for count, standing in zip(counts, Standing, strict=True))
-    )
-    return EXIT_OK if any(one.standing is not Standing.UNFIT for one in found) else EXIT_FAILED
+    counts = {standing: sum(one.standing is standing for one in found) for standing in Standing}
+    print_status(", ".join(f"{count} {standing.value}" for standing, count in counts.items() if count))
+    return EXIT_OK if counts[Standing.CERTIFIED] or counts[Standing.PREDICTED] else EXIT_FAILED
 
 
 def _show(found: list[Assessment]) -> None:
@@ -221,7 +222,7 @@ def _show(found: list[Assessment]) -> None:
     for one in found:
         why = "; ".join([one.why, *(limit.line for limit in one.limits)])
         table.add_row(
-            one.candidate.image.tag, (one.candidate.digest or "")[:_SHORT], one.standing.value, Text(why)
+            str(one.candidate.image), (one.candidate.digest or "")[:_SHORT], one.standing.value, Text(why)
         )
     show(table)
 
@@ -247,7 +248,7 @@ class CandidateDocument(TypedDict):
     python: Annotated[str, "The version."]
     cuda: Annotated[str | None, "Null for `cpu` images."]
     cudnn: Annotated[str | None, "Null for `cpu` images."]
-    standing: Annotated[str, "`certified`, `predicted` or `unfit`."]
+    standing: Annotated[str, "`certified`, `predicted`, `unmeasured` or `unfit`."]
     why: Annotated[str, "One sentence."]
     limits: Annotated[
         list[dict[str, str]],
@@ -307,7 +308,7 @@ def _entry(repository: Repository, one: Assessment) -> CandidateDocument:
 # `pull`: verify the best certified image for a host and pull it by its digest.
 
 
-@click.command("pull")
+@click.command("pull", cls=Command)
 @host_options
 @version_options
 @image_option
@@ -352,7 +353,7 @@ def pull_command(
 _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernetes", "podman")
 
 
-@click.command("run", context_settings={"allow_interspersed_args": False})
+@click.command("run", cls=Command, context_settings={"allow_interspersed_args": False})
 @click.argument("words", nargs=-1, metavar="[-- COMMAND [ARGUMENT]...]")
 @click.option(
     "--format",
@@ -434,7 +435,7 @@ def run_command(
     line. --uncertified also accepts an image that is not certified, from a registry, the local engine or an
     OCI layout.
     """
-    from ..delivery.choose import Terms
+    from ..delivery.choose import NoDriver, Terms
     from ..delivery.formats import FORMATS
     from ..delivery.resolve import Request, Wanted, resolve, split_layout, split_reference
     from ..delivery.start import Devices, Place, parse_variables
@@ -447,7 +448,8 @@ def run_command(
     if image and split_layout(image):
         registry, place = None, Place.LAYOUT
     elif image and (reference := split_reference(image)):
-        registry, image = Registry(reference[0], plain_http=plain_http or None), reference[1]
+        registry = Registry(reference[0], plain_http=plain_http or None)
+        image = identifier_of(reference[1]) or reference[1]
     elif registry is None:
         place = Place.ENGINE
     _check_place(place, uncertified, format_, tool)
@@ -462,7 +464,17 @@ def run_command(
         tuple(words),
         _terminal(words, execute),
     )
-    host = functools.cache(lambda: resolve_host(driver, gpus))
+
+    @functools.cache
+    def host() -> Host | None:
+        try:
+            return resolve_host(driver, gpus)
+        except NoDriver:
+            # Other tools write for another machine, which has to be described.
+            if not uncertified or tool.command is None or driver or gpus:
+                raise
+            return None
+
     if not uncertified:
         host()
     # To write for another machine, no engine is needed.

@@ -8,9 +8,10 @@ import click
 
 from ..errors import EXIT_FAILED, EXIT_OK
 from .options import format_option, print_status
+from .program import Command
 
 
-@click.command("lint")
+@click.command("lint", cls=Command)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
 @click.option(
     "--gpu",

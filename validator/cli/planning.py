@@ -10,8 +10,10 @@ from ..errors import InputError, MissingError
 from ..locks.lock_files import DIRECTORY, LockDirectory
 from ..matrix.load import DEFAULT_PROFILE, Matrix, load_matrix, parse_selectors
 from ..matrix.plan import Available, Plan, Wheels, expand, plan, predictions
+from ..model.lock import Lock
 from ..model.prediction import PlannedCell
 from ..model.spec import HostClass, ImageSpec
+from ..registry.names import tag_of
 from ..resources import shipped_matrix
 from .options import print_status, working_directory
 
@@ -72,9 +74,19 @@ def plan_for_this_machine(matrix_path: Path, available: Available) -> tuple[Plan
     return plan(matrix, None, select=select, wheels=_wheels(matrix_path)), chosen
 
 
-def available_on(engine: Engine) -> Available:
-    """Return a function that tells `load_plan` which Pythons an engine can't provide."""
-    return lambda python: None if engine.provides(python) else engine.name
+def available_on(engine: Engine, missing: dict[str, str] | None = None) -> Available:
+    """Return a function that tells `load_plan` which Pythons an engine can't provide.
+
+    missing: gets the reason for each Python that was asked for and that the engine can't provide.
+    """
+
+    def available(python: str) -> str | None:
+        why = engine.provides(python)
+        if why is not None and missing is not None:
+            missing[python] = why
+        return None if why else engine.name
+
+    return available
 
 
 def refuse_wrong_selection(matrix_path: Path, profile: str | None, selectors: tuple[str, ...]) -> None:
@@ -135,6 +147,20 @@ def _no_cell(matrix_path: Path, profile: str | None, selectors: tuple[str, ...])
         + (f" that matches {' '.join(selectors)}" if selectors else ""),
         hint="`validator plan --profile full` lists all cells",
     )
+
+
+def lock_of_image(matrix_path: Path, identifier: str, digest: str) -> Lock | None:
+    """Return the lock that an image says it was made from, if it is here.
+
+    identifier, digest: the image spec and the digest of the lock, as the labels of the image name them.
+    """
+    try:
+        tag_of(identifier)
+    except ValueError:
+        # A label may hold anything.
+        return None
+    lock = locks_of(matrix_path).read(identifier)
+    return lock if lock is not None and lock.digest == digest else None
 
 
 def locks_of(matrix_path: Path) -> LockDirectory:

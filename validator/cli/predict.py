@@ -9,15 +9,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import click
 
 from ..answers.browser import RejectedField
 from ..compat.evidence import measured_on
-from ..compat.facts import UnknownGpu
 from ..compat.judge import judge, judge_uninspected
-from ..compat.machine import judge_host, parse_gpu
+from ..compat.machine import judge_host
 from ..compat.official_images import software_in
 from ..compat.predict import image_support
 from ..compat.releases import Release, nearest_inspected, release, release_of_any_age, releases
@@ -25,16 +24,15 @@ from ..errors import EXIT_FAILED, EXIT_OK, InputError
 from ..model.prediction import (
     JETSON,
     KERNEL_MODULES,
-    LINUX,
     MACHINES,
     MODES,
     PYPI,
     SYSTEMS,
     WHEELS,
-    X86_64,
     Host,
     HostFields,
     Outcome,
+    Prediction,
     Rank,
     Software,
     image_json,
@@ -66,10 +64,10 @@ from .options import (
     select_option,
     verbose_option,
 )
-from .program import as_started
+from .program import Command, as_started
 
 
-@click.command("predict")
+@click.command("predict", cls=Command)
 @click.option(
     "--tensorflow",
     metavar="VERSION",
@@ -160,7 +158,7 @@ from .program import as_started
 @click.option(
     "--from-host",
     is_flag=True,
-    help="Use this machine's system, architecture, driver and GPU where they are not given.",
+    help="With --tensorflow: use this machine's system, driver and GPU where they are not given.",
 )
 @format_option("text", "json", "markdown", "github", short=("json",))
 @verbose_option
@@ -215,6 +213,9 @@ def predict_command(
             )
         tensorflow = contents.tensorflow
     if tensorflow is None:
+        reject_options(
+            ("from_host",), "needs --tensorflow: `validator` without a command asks about this host"
+        )
         reject_options(_ABOUT_ONE_RELEASE, "has no effect without --tensorflow")
     host = Host(driver, None, gpu, compute_capability, system, machine, kernel_modules, compat)
     software = Software(
@@ -251,13 +252,16 @@ def predict_command(
         )
     if not (asked.on_cpu or asked.names_host or asked.says_more):
         return _show_support(image_of(asked), mode, format_)
-    return _predict_one(asked, nearest, format_, is_given=contents is not None)
+    return _show_one(asked, nearest, format_, is_given=contents is not None)
 
 
-def _predict_one(asked: Question, nearest: Release | None, format_: str, *, is_given: bool) -> int:
-    """Predict for one combination.
+def predict_one(
+    asked: Question, nearest: Release | None, *, is_given: bool = False
+) -> tuple[ImageSpec, Software, Prediction, dict[str, Any]]:
+    """Return the image, the software, the prediction for one combination, and all of it as JSON.
 
     nearest: None if a wheel of the release was inspected. is_given: True for an image that others have made.
+    Raises UsageError if the machine is not described.
     """
     of_class, host = host_class(asked), host_for(asked)
     if nearest is None and not is_given:
@@ -274,19 +278,24 @@ def _predict_one(asked: Question, nearest: Release | None, format_: str, *, is_g
     is_jetson = host.machine == JETSON and prediction.outcome is Outcome.UNKNOWN
     if of_class is None and prediction.outcome is not Outcome.FAILS and not is_jetson:
         raise _incomplete(asked)
+    stated = _stated_json(of_class, host, software, asked.mode)
     identifier = str(Cell(image, of_class)) if of_class else str(image)
+    document = {"id": identifier, **image_json(image), **stated, "prediction": prediction.as_json()}
+    return image, software, prediction, document
+
+
+def _show_one(asked: Question, nearest: Release | None, format_: str, *, is_given: bool) -> int:
+    image, software, prediction, document = predict_one(asked, nearest, is_given=is_given)
     if format_ == "json":
-        stated = _stated_json(of_class, host, software, asked.mode)
-        document = {"id": identifier, **image_json(image), **stated, "prediction": prediction.as_json()}
         click.echo(json.dumps(document, indent=2))
     else:
         from ..reports.terminal import prediction_text, show
 
-        click.echo(identifier)
+        click.echo(document["id"])
         show(prediction_text(prediction))
         say_recommended([image])
         if not any(attempt.rank is Rank.MEASURED for attempt in prediction.evidence):
-            for sentence in measured_on(judge_host(host)):
+            for sentence in measured_on(judge_host(host_for(asked))):
                 print_status(sentence)
         if nearest is None and not is_given and (assumed := assumed_cudnn(asked, image, software)):
             click.echo(assumed)
@@ -405,28 +414,19 @@ def predict_newest(asked: Question, format_: str) -> int:
 
     Raises UsageError if nothing describes the machine, and InputError for values that can't be understood.
     """
-    from ..answers.what_works import what_works
+    from ..answers.what_works import what_works_on
 
     if not asked.names_host:
         raise click.UsageError(
-            "--tensorflow is missing. To see which release works, describe a machine: --gpu and --driver, or"
-            " --from-host on that machine."
+            "--tensorflow is missing. To see which release works, describe a machine: --gpu and --driver. For"
+            " this machine, run `validator` without a command."
         )
     host = asked.host
     if host.capability:
         # Reports a contradiction, and text that can't be read.
         gpu_of(host)
     try:
-        answer = what_works({
-            "gpu": _readable_gpu(host) or "",
-            "driver": host.driver or "",
-            "python": asked.software.python or "",
-            "system": host.system or LINUX,
-            "machine": host.machine or X86_64,
-            "registry": None,
-            "images": None,
-            "verdicts": None,
-        })  # fmt: skip
+        answer = what_works_on(host, asked.software.python)
     except RejectedField as error:
         raise InputError(f"--{error.field}: {error}", hint=error.hint) from None
     if format_ == "json":
@@ -436,17 +436,6 @@ def predict_newest(asked: Question, format_: str) -> int:
         click.echo(as_started(what_works_text(answer, min(columns, _WIDTH))), nl=False)
         print_status("--json gives all reasons with their sources.")
     return EXIT_FAILED if answer["outcome"] == Outcome.FAILS.value else EXIT_OK
-
-
-def _readable_gpu(host: Host) -> str | None:
-    """Return the GPU's name if it is known or the capability is not, else the compute capability."""
-    if not (host.gpu and host.capability):
-        return host.gpu or host.capability
-    try:
-        parse_gpu(host.gpu)
-    except UnknownGpu:
-        return host.capability
-    return host.gpu
 
 
 def predict_project(paths: Sequence[Path], hosts: Sequence[str], format_: str) -> int:
@@ -490,7 +479,7 @@ def _host(text: str) -> HostClass:
 # `plan`: list the cells with their predictions.
 
 
-@click.command("plan")
+@click.command("plan", cls=Command)
 @matrix_option
 @profile_option
 @select_option
@@ -523,6 +512,12 @@ def plan_command(matrix_path: Path, profile: str | None, selectors: tuple[str, .
     counts = ", ".join(f"{number} {word}" for word, number in words.items())
     images, cells = counted(len(plan.images), "image"), counted(len(plan.cells), "cell")
     print_status(f"{images}, {cells}: {counts}; {len(plan.excluded)} excluded")
+    if plan.instead:
+        pythons = ", ".join(sorted({image.python for image in plan.images}))
+        print_status(
+            f"Where Python {pythons} can't be had, `build-matrix` uses the next one of these that can:"
+            f" {', '.join(plan.instead)}."
+        )
     for reason in dict.fromkeys(cell.reason for cell in plan.excluded):
         print_status(f"  Excluded: {reason}")
     say_recommended(plan.images)

@@ -7,6 +7,7 @@ printed for a person, because it may be missing in that person's shell: a checko
 from __future__ import annotations
 
 import difflib
+import itertools
 import os
 import re
 import shlex
@@ -18,32 +19,43 @@ import click
 
 #: Directories in the cache of uv that hold the environments of `uvx`, which may be removed at any time.
 _THROWAWAY = ("archive-v", "environments-v")
-#: Each command with its line in `--help`. Its module has the same name, except for those in MODULES.
-COMMANDS = {
-    "build-matrix": "Lock, build, probe and record every selected image: the main job.",
-    "certify": "Sign certificates for measured images and attach them to the images; make keys.",
-    "check": "Run the probe once: in this environment, in an image, or with another Python.",
-    "data": "Write the facts, predictions, records and messages as tables for other programs.",
-    "doctor": "Find out why the GPU is not used: here, from a report, or from a pasted log.",
-    "fleet": "List a scheduler's nodes, and follow the runs of `build-matrix --on`.",
-    "init": "Write a matrix, its locks and a workflow for a repository of your own.",
-    "lint": "Report what can't work in a Dockerfile, a requirements file, a project or a lock.",
-    "lock": "Resolve image specs to exact wheels and write their locks.",
-    "plan": "List the cells with their predictions, without running anything.",
-    "predict": "Predict whether one combination of versions, driver and GPU works.",
-    "promote": "Move aliases such as latest to the newest certified images.",
-    "pull": "Pull the best image that is certified for this host.",
-    "recommend": "List the images in a registry that fit this host, and say why the others don't.",
-    "records": "List, show, export, import, merge, compare and salvage records; find regressions.",
-    "refresh": "Bring the facts and what is pinned by hash up to date, or only say what is new.",
-    "report": "Show the matrix with its predictions and measured verdicts, or write it as a web page.",
-    "run": "Write how to start the best certified image with docker or another tool, or start it.",
-    "runner": "Make the key that this machine signs its measurements with, and register it.",
-    "sbom": "List what is in an image, in CycloneDX.",
-    "serve": "Show the page on this machine, with the progress of a running `build-matrix`.",
-    "trust": "Write a policy that lets a cluster run only images with a good certificate.",
-    "verify": "Verify the certificates of the images in a registry.",
+#: The commands by the question that they help with, each with its line in `--help`. Its module has the same
+#: name, except for those in MODULES.
+GROUPS = {
+    "Answer": {
+        "predict": "what works together, and why",
+        "doctor": "why the GPU is not used",
+        "lint": "what can't work in a file",
+        "serve": "the page, on this machine",
+        "mcp": "answers for assistants",
+    },
+    "Build": {
+        "init": "write your own matrix",
+        "lock": "pin the exact wheels",
+        "plan": "list cells, and predict",
+        "build-matrix": "build and measure images",
+        "check": "run the probe once",
+        "run": "start an image",
+    },
+    "Prove": {
+        "certify": "sign what was measured",
+        "verify": "check signatures, or rebuild",
+        "promote": "move aliases such as latest",
+        "pull": "pull the best for a host",
+        "recommend": "list what fits a host",
+        "trust": "write a cluster's policy",
+        "runner": "make a machine's own key",
+    },
+    "Keep": {
+        "records": "list, compare and share",
+        "report": "the matrix, text or page",
+        "data": "write tables for programs",
+        "sbom": "what is in an image",
+        "refresh": "bring facts up to date",
+        "fleet": "schedulers and their runs",
+    },
 }
+COMMANDS = tuple(name for commands in GROUPS.values() for name in commands)
 #: A command of this program in a text, but not one that names the program by a path or starts it with `uvx`.
 _COMMAND = re.compile(
     rf"(?<![\w./-])(?<!gpu-matrix )(?<!-m )validator(?= (?:{'|'.join(COMMANDS)})(?![\w.-]))"
@@ -93,15 +105,136 @@ def _shown(path: Path, directory: Path) -> str:
     return path.name if found is not None and os.path.abspath(found) == str(path) else shlex.quote(str(path))
 
 
-# Command groups that suggest a command for a mistyped one, and show whole sentences in their help.
+# The help: commands by question, options in named groups, and an example of each command.
+
+
+_START = """\
+Usage: validator [--json | --version | COMMAND --help]
+
+Without a command: what is here, whether TensorFlow can use the GPU, and what
+works. An image spec says what to build; a cell is an image spec on a kind of
+machine; a verdict is what a measurement of a cell showed.
+"""
+_END = "Exit codes: 0 well, 1 something failed, 2 wrong input, 3 something is missing."
+#: Columns of the left half of the commands, and of the names in each half.
+_HALF, _NAMES = 40, (10, 13)
+
+
+def main_help() -> str:
+    """Return the help of the whole program, which fits a screen of 24 lines with 80 columns."""
+    rows: list[str] = []
+    for pair in (("Answer", "Build"), ("Prove", "Keep")):
+        halves = [
+            [group, *(f"  {name:<{width}}{line}" for name, line in GROUPS[group].items())]
+            for width, group in zip(_NAMES, pair, strict=True)
+        ]
+        rows += [
+            f"{left:<{_HALF}}{right}".rstrip() for left, right in itertools.zip_longest(*halves, fillvalue="")
+        ]
+    return "\n".join([_START, *rows, "", _END])
+
+
+#: The groups of options, each with its parameters. A command with few options has one group.
+_SECTIONS = {
+    "Which software": """tensorflow reference image python policy cuda cudnn variant wheel extra packages
+        additions mode files lock_path report_path""",
+    "Which machine": """driver gpu gpus compute_capability compat system machine kernel_modules from_host
+        hosts on fleet_path""",
+    "Which cells": "matrix_path profile selectors identifiers store_url",
+    "How it is built": "engine_name base layout jobs keep_going no_validate rehearse keep rebuild",
+    "How it is measured": "depth challenge challenges_path only skip own_checks",
+    "How it is started": "execute mount variables devices uncertified host port",
+    "Registry, keys and trust": """repository registry plain_http push retag mount_from pull_from attach key
+        signing_key builder_key identity issuer trusted_root fixtures max_age accept_expired trust_path
+        tlog_upload valid_for certificate_files""",
+    "Output": """output directory answers list_ save_report save_probe dry_run force as_json
+        as_markdown format_ verbose""",
+}
+#: The most options that are shown as one group.
+_FEW = 9
+#: An example of each command.
+EXAMPLES = {
+    "predict": "predict --gpu h100 --driver 535.183.01",
+    "doctor": 'doctor --python "$(command -v python)"',
+    "lint": "lint Dockerfile requirements.txt",
+    "serve": "serve --port 8642",
+    "mcp": "mcp --http",
+    "init": "init",
+    "lock": "lock --profile quick",
+    "plan": "plan --profile full --select gpu=h100",
+    "build-matrix": "build-matrix --profile full --select image=tf2.21.0-cuda12.9-cudnn9.28-py312",
+    "check": "check --image tensorflow/tensorflow:2.18.0-gpu",
+    "run": "run --uncertified --exec --mount -- python train.py",
+    "certify": "certify --registry ghcr.io/team/tensorflow --signing-key team.key",
+    "certify challenges": "certify challenges --select gpu=h100 > cells.json",
+    "certify keygen": "certify keygen --output-prefix team",
+    "certify revoke": "certify revoke gpu-1 --at 2026-12-01T06:30",
+    "verify": "verify --registry ghcr.io/team/tensorflow --key team.pub",
+    "promote": "promote --registry ghcr.io/team/tensorflow --key team.pub --dry-run",
+    "pull": "pull --registry ghcr.io/team/tensorflow --key team.pub",
+    "recommend": "recommend --registry ghcr.io/team/tensorflow --key team.pub",
+    "trust export": "trust export --format jq --driver 580 --gpu h100",
+    "runner init": "runner init --name gpu-1",
+    "records bisect": "records bisect tf2.21.0-cuda12.9-cudnn9.28-py312@r580-h100",
+    "records compare": "records compare 2026-11-01 2026-11-08",
+    "records export": "records export --output records.jsonl",
+    "records import": "records import --report report.json",
+    "records list": "records list",
+    "records merge": "records merge artifacts/ --summary summary.md",
+    "records publish": 'records publish report.json --how "in a virtual environment"',
+    "records regressions": "records regressions --since 1d",
+    "records salvage": "records salvage --store damaged.db --output good.jsonl",
+    "records show": "records show 0d67bfe3",
+    "report": "report --profile full --format markdown",
+    "data export": "data export tables --profile nightly",
+    "sbom": "sbom tf2.21.0-cuda12.9-cudnn9.28-py312 --output image.cdx.json",
+    "refresh": "refresh --check",
+    "fleet cancel": "fleet cancel run-93006",
+    "fleet inventory": "fleet inventory --on slurm --profile nightly",
+    "fleet logs": "fleet logs tf2.21.0-cuda12.9-cudnn9.28-py312@r580-h100",
+    "fleet manifests": "fleet manifests",
+    "fleet resume": "fleet resume run-93006",
+    "fleet status": "fleet status",
+}
+
+
+def sections(command: click.Command, context: click.Context) -> dict[str, list[tuple[str, str]]]:
+    """Return the names and the help of a command's options, by the name of their group."""
+    names = {name: title for title, members in _SECTIONS.items() for name in members.split()}
+    found: dict[str, list[tuple[str, str]]] = {}
+    for parameter in command.params:
+        if isinstance(parameter, click.Option) and (record := parameter.get_help_record(context)):
+            found.setdefault(names.get(parameter.name or "", "Options"), []).append(record)
+    if found and sum(map(len, found.values())) <= _FEW:
+        return {"Options": [record for records in found.values() for record in records]}
+    return {title: found[title] for title in ("Options", *_SECTIONS) if title in found}
+
+
+def example(context: click.Context) -> str:
+    """Return the example of a command, or of a group's first command."""
+    path = context.command_path.partition(" ")[2]
+    return "validator " + next(shown for name, shown in EXAMPLES.items() if f"{name} ".startswith(f"{path} "))
+
+
+class Command(click.Command):
+    """A command with an example, and with its options in named groups."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Example"):
+            formatter.write(f"{'':>{formatter.current_indent}}{as_started(example(ctx))}\n")
+        for title, records in sections(self, ctx).items():
+            with formatter.section(title):
+                formatter.write_dl(records)
 
 
 #: The most characters of a command's line in `--help`, which is wrapped.
 _LONGEST = 200
 
 
-class SuggestingGroup(click.Group):
+class SuggestingGroup(Command, click.Group):
     """A group that says which command was probably meant. For options, click does this itself."""
+
+    command_class = Command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -115,6 +248,10 @@ class SuggestingGroup(click.Group):
         if near:
             message += f"; did you mean {' or '.join(near)}?"
         raise click.UsageError(message, ctx)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        Command.format_options(self, ctx, formatter)
+        self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         # click would cut the first sentence of a command's help to one line.

@@ -5,6 +5,7 @@ A terminal shows one live line per image. Other outputs get plain lines.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -91,9 +92,12 @@ _INTERVAL_S = 20.0
 
 @dataclass
 class _State:
+    """since, changed, printed: when the phase began, the detail came, and a line was last printed."""
+
     phase: Phase
     since: float
     detail: str = ""
+    changed: float = 0.0
     printed: float = 0.0
 
 
@@ -108,6 +112,8 @@ class Progress(LiveTable):
         self._finished: set[ImageSpec] = set()
         self._states: dict[ImageSpec, _State] = {}
         self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
         self._verbose = logging.getLogger().isEnabledFor(logging.INFO)
         super().__init__(self._table, 4, label)
 
@@ -125,10 +131,39 @@ class Progress(LiveTable):
             new = state is None or state.phase is not event.phase
             if state is None or new:
                 state = self._states[event.spec] = _State(event.phase, now)
-            state.detail = event.detail
+            state.detail, state.changed = event.detail, now
             if not self.is_shown and (new or self._verbose or now - state.printed >= _INTERVAL_S):
-                state.printed = now
-                self.say(f"{event.spec}: {event.phase.value} {event.detail}".rstrip())
+                self._say_state(event.spec, state, now)
+
+    def __enter__(self) -> Progress:
+        if not self.is_shown:
+            self._thread.start()
+        super().__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        super().__exit__(kind, error, trace)
+
+    def _run(self) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            while not self._ended.wait(1.0):
+                self.beat()
+
+    def beat(self) -> None:
+        """Say again what is being done, if there was nothing new to say for some time."""
+        with self._lock:
+            now = time.monotonic()
+            for spec, state in self._states.items():
+                if now - state.printed >= _INTERVAL_S:
+                    self._say_state(spec, state, now)
+
+    def _say_state(self, spec: ImageSpec, state: _State, now: float) -> None:
+        lasting = f" (for {clock(now - state.changed)})" if now - state.changed >= 1 else ""
+        state.printed = now
+        self.say(f"{spec}: {state.phase.value} {state.detail}".rstrip() + lasting)
 
     def _table(self) -> Table:
         now = time.monotonic()

@@ -19,12 +19,12 @@ from ..model.lock import Lock
 from ..model.prediction import Outcome
 from ..model.spec import ImageSpec
 from ..reports.printable import counted
-from ..resources import manual, shipped_matrix
+from ..resources import manual, requirement, shipped_matrix
 from ..system import processes
 from ..system.files import read_file, write_atomically
 from ..system.package_sources import host_sources
 from .options import OWN_MATRIX, matrix_option, print_status, profile_option, select_option, verbose_option
-from .program import program
+from .program import Command, program
 
 if TYPE_CHECKING:
     from ..locks.lock_files import LockDirectory
@@ -41,7 +41,7 @@ _BRANCH = re.compile(r"[\w./-]{1,200}")
 _TIMEOUT_S = 20.0
 
 
-@click.command("init")
+@click.command("init", cls=Command)
 @click.option(
     "--directory",
     type=click.Path(file_okay=False, path_type=Path),
@@ -75,6 +75,8 @@ def init_command(directory: Path, force: bool) -> int:
     hosts = _hosts()
     repository = _repository(directory)
     github = repository if isinstance(repository, GithubRepository) else None
+    tool = requirement(_commit_of_tool())
+    workflow = {} if isinstance(repository, GitlabRepository) else {WORKFLOW: workflow_text(github, tool)}
     shipped = load_matrix(shipped_matrix())
     text = matrix_text(choose_image(shipped.images, hosts), hosts)
     images = parse_matrix(text.encode(), str(directory / OWN_MATRIX)).images
@@ -87,7 +89,7 @@ def init_command(directory: Path, force: bool) -> int:
             ).read_text(encoding="utf-8")
             for image in ready
         },
-        **({} if isinstance(repository, GitlabRepository) else {WORKFLOW: workflow_text(github)}),
+        **workflow,
         **({Path("trust.yaml"): trust_text(github, now_utc().date())} if github else {}),
         # Last, because the commands look for it.
         OWN_MATRIX: text,
@@ -98,6 +100,8 @@ def init_command(directory: Path, force: bool) -> int:
     if len(ready) < len(images):
         missing = counted(len(images) - len(ready), "lock")
         print_status(f"{missing} still to resolve: run `validator lock --profile full`")
+    if workflow and tool.startswith("git+"):
+        print_status(f"The workflow installs {tool}, because this version of the tool is not released.")
     _say_what_is_next(directory, hosts, repository)
     return EXIT_OK
 
@@ -127,6 +131,15 @@ def _repository(directory: Path) -> GithubRepository | GitlabRepository | None:
     head = _git(directory, "symbolic-ref", "--short", "refs/remotes/origin/HEAD") or ""
     branch = head.removeprefix("origin/") or _git(directory, "symbolic-ref", "--short", "HEAD") or "main"
     return GithubRepository(owner, name, branch if _BRANCH.fullmatch(branch) else "main")
+
+
+def _commit_of_tool() -> str | None:
+    """Return the commit of the checkout that this tool runs from, if a branch of its remotes has it too."""
+    from ..system.commit import source_commit
+
+    commit = source_commit()
+    known = commit and _git(shipped_matrix().parent, "branch", "--remotes", "--contains", commit)
+    return commit if known else None
 
 
 def _git(directory: Path, *arguments: str) -> str | None:
@@ -190,7 +203,7 @@ def _say_what_is_next(
 # `lock`: resolve image specs and write their locks, or check the existing locks.
 
 
-@click.command("lock")
+@click.command("lock", cls=Command)
 @matrix_option
 @profile_option
 @select_option
@@ -313,7 +326,7 @@ ALL = "all"
 PARTS = ("facts", "python", "bases", "debian", "layers")
 
 
-@click.command("refresh")
+@click.command("refresh", cls=Command)
 @click.argument("parts", nargs=-1, type=click.Choice((*PARTS, ALL)), metavar="[PART]...")
 @click.option("--check", is_flag=True, help="Only say what is new; the exit code is 1 if something is.")
 @click.option("--dry-run", is_flag=True, help="Do everything except writing the files.")

@@ -71,7 +71,8 @@ def compare_command(before: str, after: str, matrix_path: Path, store_url: str |
     now = datetime.now(timezone.utc)
     store = store_url_for(matrix_path, store_url)
     with contextlib.ExitStack() as stack:
-        old, new = (open_snapshot(text, store, now, stack) for text in (before, after))
+        believe = _believer(matrix_path)
+        old, new = (open_snapshot(text, store, now, stack, believe) for text in (before, after))
         found = fetch_differences(differences(old.newest, new.newest), old.fetch, new.fetch)
     if format_ == "json":
         click.echo(json_text([difference_document(difference) for difference in found]))
@@ -131,7 +132,7 @@ def regressions_command(
     refused = read_refused(refused_path) if refused_path is not None else ()
     with open_store(matrix_path, store_url) as store:
         entries = store.entries()
-        declines = regressions(entries, at, now)
+        declines = regressions(entries, at, now, store.judged)
         if measured_since is not None:
             earliest = parse_time(measured_since, now)
             declines = [each for each in declines if finished(each.newest) >= earliest]
@@ -172,7 +173,7 @@ def bisect_command(cell: str, matrix_path: Path, store_url: str | None, format_:
     from ..records.comparison import decline_document, fetch_declines
 
     with open_store(matrix_path, store_url) as store:
-        entries = store.entries(cell)
+        entries = store.judged(store.entries(cell))
         history = histories(entries, datetime.now(timezone.utc)).get(cell)
         if history is None:
             reason = (
@@ -477,21 +478,26 @@ def import_command(
     """
     if not files and not reports:
         raise click.UsageError("nothing to import: give a file of JSON Lines, or a report with --report")
-    from ..records.store import Store
+    from ..records.store import Store, rows_of
 
     read = 0
     now = None if any_time else now_utc()
-    records: dict[str, Record] = {}
-    believe = _believer(matrix_path)
-    for path in (path for name in files for path in jsonl.files_of(name)):
-        for record in jsonl.read_file(path, now):
+    believe, limits = _believer(matrix_path), jsonl.Limits()
+
+    def records() -> Iterator[Record]:
+        nonlocal read
+        for path in (path for name in files for path in jsonl.files_of(name)):
+            for record in jsonl.read_file(path, now, limits):
+                read += 1
+                yield believe(record)
+        for path in reports:
             read += 1
-            record = believe(record)
-            records[record.id] = record
-    converted = [_record_of_report(path, now) for path in reports]
+            yield _record_of_report(path, now)
+
+    rows = rows_of(records())
     with Store(store_url_for(matrix_path, store_url)) as store:
-        added = store.add_all([*records.values(), *converted])
-    print_status(f"{counted(added, 'record')} imported, {read + len(converted) - added} already present")
+        added = store.add_rows(rows)
+    print_status(f"{counted(added, 'record')} imported, {read - added} already present")
 
 
 def _believer(matrix_path: Path) -> Callable[[Record], Record]:

@@ -17,8 +17,7 @@ from ..model.record import Certificate, Record, Verdict, read_verification
 from ..model.report import ReportError
 from ..model.spec import ImageSpec, python_label
 from ..records.finish_time import credible_time
-from ..reports.markdown import markdown
-from ..reports.overview import Row, overview
+from ..reports.overview import Row, markdown, overview
 from ..reports.page.measurements import Measurements, gather
 from ..reports.printable import counted, json_text
 from ..serve.events import Events
@@ -38,7 +37,7 @@ from .options import (
     store_url_for,
     verbose_option,
 )
-from .program import SuggestingGroup
+from .program import Command, SuggestingGroup
 
 if TYPE_CHECKING:
     from ..records.store import Store
@@ -118,7 +117,7 @@ def pyodide_of(answers: str) -> Path | None:
     if answers != NPM:
         return Path(answers)
     from ..reports.page.answers import pinned
-    from ..supply.npm import pyodide_package
+    from ..supply.python_packages import pyodide_package
 
     pin = pinned()
     print_status(f"Pyodide {pin.version} answers the questions: npm downloads it if it is not in the cache.")
@@ -137,7 +136,7 @@ def page_sources(
     The store must be open until the page is written.
     """
     from ..matrix.load import DEFAULT_PROFILE
-    from ..reports.page.answers import make_answers
+    from ..reports.page.answers import make_answers, read_table
     from ..reports.page.site import MARK, Sources
 
     return Sources(
@@ -148,7 +147,7 @@ def page_sources(
         diagnose=_diagnose,
         registry=asked.registry,
         fetch=store.fetch,
-        answers=make_answers(asked.pyodide, MARK) if asked.pyodide else None,
+        answers=make_answers(asked.pyodide, MARK, read_table()) if asked.pyodide else None,
         wheels=_locked_wheels(asked.matrix_path),
         live=live,
     )
@@ -223,7 +222,7 @@ def _diagnose(record: Record) -> Diagnosis | None:
     return diagnose_report(report) if report else None
 
 
-@click.command("report")
+@click.command("report", cls=Command)
 @matrix_option
 @profile_option
 @select_option
@@ -310,7 +309,7 @@ def report_command(
 _PORT = 8642
 
 
-@click.command("serve")
+@click.command("serve", cls=Command)
 @matrix_option
 @profile_option
 @select_option
@@ -420,8 +419,10 @@ def _state(path: Path) -> tuple[int, int]:
 _FORMATS = ("json", "csv", "parquet")
 
 
-def _formats(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]:
-    """Return the formats that were named, each once, in the order of `_FORMATS`."""
+def _formats(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...]:
+    """Return the formats that were named, each once, in the order of `_FORMATS`; none if none was named."""
+    if value is None:
+        return ()
     named = [name.strip() for name in value.split(",")]
     if wrong := [name for name in named if name not in _FORMATS]:
         raise click.BadParameter(
@@ -444,11 +445,9 @@ def data_command() -> None:
 @click.option(
     "--format",
     "formats",
-    default=",".join(_FORMATS),
     callback=_formats,
     metavar="LIST",
-    show_default=True,
-    help="The formats to write, separated by commas.",
+    help="The formats to write, separated by commas.  [default: json,csv,parquet; Parquet needs pyarrow]",
 )
 @click.option(
     "--no-redact",
@@ -471,18 +470,21 @@ def export_command(
     The same input gives the same bytes.
     """
     from ..dataset.export import Inputs, export
-    from ..dataset.formats import require
+    from ..dataset.formats import default_formats, require
     from ..matrix.load import DEFAULT_PROFILE
     from .planning import load_cells
 
-    require(formats)
+    if formats:
+        require(formats)
+    else:
+        formats = default_formats(print_status)
     cells = load_cells(matrix_path, profile, selectors)
     with open_store(matrix_path, store_url) as store:
         # Somebody may add records meanwhile, and they are read several times.
-        there = {entry.id for entry in store.entries()}
+        there = [entry.id for entry in store.entries()]
 
         def records() -> Iterator[Record]:
-            return (record for record in store.all() if record.id in there)
+            return store.each(there)
 
         inputs = Inputs(cells, records, profile or DEFAULT_PROFILE, selectors, not no_redact)
         done = export(directory, inputs, formats)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..assemble.image_names import LABEL_SPEC
+from ..assemble.image_names import LABEL_BASE, LABEL_LOCK, LABEL_SPEC
 from ..errors import EXIT_OK, InputError, MissingError, ValidatorError
 from ..registry.names import identifier_of, is_digest
 from ..system.files import read_text, write_atomically
@@ -23,6 +25,7 @@ from .options import (
     trust_path_for,
     verbose_option,
 )
+from .program import Command
 
 if TYPE_CHECKING:
     from ..assemble.base_finder import BaseContents
@@ -64,6 +67,8 @@ def read_sbom(asked: NamedImage) -> dict[str, Any]:
         return signed
     from ..sbom.document import document_of_lock
 
+    if (labels := _labels_in_engine(asked)) is not None:
+        return _of_labels(asked, labels)
     spec, lock = _locked(asked)
     return document_of_lock(lock, _base(asked, spec))
 
@@ -112,6 +117,57 @@ def locked_image(registry: Registry, name: str, digest: str, matrix_path: Path) 
     return specs[identifier], lock
 
 
+def _labels_in_engine(asked: NamedImage) -> Mapping[str, str] | None:
+    """Return the labels of an image of the local Docker Engine, or None if the name is not one of them.
+
+    Raises InputError for an image that was derived from one of this project.
+    """
+    from docker.errors import APIError
+
+    from ..engines.docker.endpoint import reach
+    from ..engines.docker.images import derivation_of
+
+    if Path(asked.name).exists() or ":" not in asked.name:
+        return None
+    try:
+        client = reach().quick
+    except MissingError:
+        return None
+    with contextlib.closing(client):
+        try:
+            labels: Mapping[str, str] = client.images.get(asked.name).labels
+        except APIError:
+            return None
+        derived = derivation_of(client, asked.name)
+    if derived is not None:
+        raise InputError(
+            f"{asked.name} was derived from {derived.image}: what was added to it is not known",
+            hint=f"`check --image {asked.name}` shows what differs; `sbom {derived.image}` lists the rest",
+        )
+    return labels
+
+
+def _of_labels(asked: NamedImage, labels: Mapping[str, str]) -> dict[str, Any]:
+    """Return the list of what is in an image of the local engine, from its lock and the base it names."""
+    from ..assemble.base_finder import BaseContents
+    from ..pipeline.contents import contents_of_origin
+    from ..sbom.document import document_of_lock
+    from .planning import images_of, lock_of_image
+
+    identifier, origin = labels.get(LABEL_SPEC, ""), labels.get(LABEL_BASE, "")
+    spec = images_of(asked.matrix_path).get(identifier)
+    lock = lock_of_image(asked.matrix_path, identifier, labels.get(LABEL_LOCK, ""))
+    if spec is None or lock is None or not origin:
+        raise InputError(
+            f"{asked.name} says that it is {identifier or 'no image spec'}, for which {asked.matrix_path} has"
+            " no image, or no lock with the same wheels",
+            hint="run the command where the matrix and the locks of that image are",
+        )
+    unlisted = asked.base == "unlisted"
+    base = BaseContents(origin) if unlisted else contents_of_origin(spec, origin, print_status)
+    return document_of_lock(lock, base)
+
+
 def _locked(asked: NamedImage) -> tuple[ImageSpec, Lock]:
     """Return the image spec and the lock that a person named by the identifier or by a file."""
     from ..locks.lock_files import parse
@@ -127,9 +183,10 @@ def _locked(asked: NamedImage) -> tuple[ImageSpec, Lock]:
     specs = images_of(asked.matrix_path)
     if identifier not in specs:
         raise InputError(
-            f"{asked.name} is neither a lock of {asked.matrix_path} nor an image in a registry",
+            f"{asked.name} is neither a lock of {asked.matrix_path} nor an image in a registry or in the"
+            " local Docker Engine",
             hint="name a lock by its file, or as `plan --format json` names its image; name an image as"
-            " REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:…",
+            " REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:…, or as `docker images` lists it",
         )
     lock = lock or locks_of(asked.matrix_path).read(identifier)
     if lock is None:
@@ -158,7 +215,7 @@ def _base(asked: NamedImage, spec: ImageSpec) -> BaseContents:
         ) from None
 
 
-@click.command("sbom")
+@click.command("sbom", cls=Command)
 @click.argument("name", metavar="IMAGE_OR_LOCK")
 @click.option(
     "--base",
@@ -200,7 +257,8 @@ def sbom_command(
 
     Name an image in a registry (REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:…) to get the list that its builder
     signed and attached; the builder must be in the trust file. Name a lock, by its image spec or its file, to
-    make the list from it: the wheels with their hashes, and the packages of the base.
+    make the list from it: the wheels with their hashes, and the packages of the base. Name an image of this
+    project in the local Docker Engine to make it from the lock and the base that its labels name.
 
     The licences are those that the wheels in the cache declare. The same lock, base and wheels always give
     the same bytes with the same version of this tool. The date is that of the lock, or SOURCE_DATE_EPOCH.

@@ -15,7 +15,7 @@ from ..certify.verify import Verified, certificates
 from ..errors import EXIT_FAILED, EXIT_OK
 from ..model.codec import encode
 from ..registry.client import Registry
-from ..registry.names import Repository, identifier_of
+from ..registry.names import Repository, identifier_of, tag_named
 from ..reports.printable import json_text, one_line
 from .images import name_option
 from .options import (
@@ -30,7 +30,7 @@ from .options import (
     verbose_option,
     working_directory,
 )
-from .program import SuggestingGroup
+from .program import Command, SuggestingGroup
 from .sbom import digest_in, locked_image
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from ..certify.promote import Move
 
 
-@click.command("verify")
-@click.argument("images", nargs=-1, metavar="[TAG|DIGEST]...")
+@click.command("verify", cls=Command)
+@click.argument("images", nargs=-1, metavar="[IMAGE]...")
 @click.option(
     "--rebuild",
     is_flag=True,
@@ -65,16 +65,16 @@ def verify_command(
     The newest statement of the trusted signer for a host class decides: if it says that the image failed
     there, older certificates for that host class don't count.
 
-    Name images by tag, alias or digest; without names, every image in the registry is verified. The exit code
-    is 1 if a named image has no valid certificate, or, without names, if no image has one.
+    Name images by image spec, alias or digest; without names, every image in the registry is verified. The
+    exit code is 1 if a named image has no valid certificate, or, without names, if no image has one.
 
     With --rebuild, the exit code is 1 if a layer or the configuration of an image is not what its lock gives.
     """
     if trust is None:
         if not images:
-            raise click.UsageError("--rebuild needs the tags or digests of images")
+            raise click.UsageError("--rebuild needs the names or digests of images")
         return _rebuild(images, registry, matrix_path, format_)
-    digests = {name: digest_in(registry, name) for name in images} or _all(registry)
+    digests = {name: digest_in(registry, tag_named(name)) for name in images} or _all(registry)
     found = {
         name: certificates(registry, digest, trust, max_age=max_age, accept_expired=accept_expired)
         for name, digest in digests.items()
@@ -94,8 +94,9 @@ def _rebuild(images: Sequence[str], registry: Registry, matrix_path: Path, forma
     sources, local = host_sources(), working_directory(matrix_path)
     found: dict[str, tuple[Compared, ...]] = {}
     for name in images:
-        digest = digest_in(registry, name)
-        spec, lock = locked_image(registry, name, digest, matrix_path)
+        tag = tag_named(name)
+        digest = digest_in(registry, tag)
+        spec, lock = locked_image(registry, tag, digest, matrix_path)
         found[name] = rebuild_image(registry, digest, spec, lock, sources, print_status, local)
     if format_ == "json":
         click.echo(json_text({name: encode(list(layers)) for name, layers in found.items()}))
@@ -120,11 +121,12 @@ def _rebuild(images: Sequence[str], registry: Registry, matrix_path: Path, forma
 
 
 def _all(registry: Registry) -> dict[str, str]:
-    """Return the digest of every image of this project by its tag."""
-    found = {tag: registry.digest_of(tag) for tag in registry.tags() if identifier_of(tag)}
+    """Return the digest of every image of this project by its image spec."""
+    tags = {name: tag for tag in registry.tags() if (name := identifier_of(tag))}
+    found = {name: registry.digest_of(tag) for name, tag in tags.items()}
     if not found:
         print_status(f"{registry.repository} has no images with a tag that `build-matrix --push` sets.")
-    return {tag: digest for tag, digest in found.items() if digest is not None}
+    return {name: digest for name, digest in found.items() if digest is not None}
 
 
 class RefusedDocument(TypedDict):
@@ -309,7 +311,7 @@ _TOOLS = {"policy-controller": "policy-controller", "kyverno": "Kyverno up to 1.
 # `promote`: move aliases to the newest certified images.
 
 
-@click.command("promote")
+@click.command("promote", cls=Command)
 @certificate_options
 @matrix_option
 @name_option

@@ -20,17 +20,17 @@ EMBEDDED = "embedded"
 #: What NVML, shops and people write around the name of a model: vendor, brand, form factor, memory size, and
 #: the part of a GPU that MIG or a vGPU gives (`MIG 1g.5gb`, `A100-10C`, `A100-1-5C`).
 #: "Quadro" and "Server" are not in it, because they distinguish models of the same number.
-_NOISE = re.compile(
+NOISE = re.compile(
     r"\b(nvidia|tesla|geforce|dgx|hgx|graphics|generation|(max q )?workstation|edition|laptop|gpu"
     r"|sxm\d?|pcie|nvl|hbm\d\w?|\d+ ?gb|\d+g|grid|mig\b.*|dgxs|ls|(with )?max q( design)?|(\d )?\d+[abcq]$)\b"
 )
-#: The words of `_NOISE` that nvidia-smi may cut short at the end of a name.
+#: The words of `NOISE` that nvidia-smi may cut short at the end of a name.
 _CUT_NOISE = ("generation", "graphics", "edition", "workstation", "laptop", "nvidia")
 #: How nvidia-smi ends a name that is too long for its column.
 _CUT_SHORT = re.compile(r"(?:\.\.+|\u2026)\s*$")
 #: The number of a GeForce or RTX A model without its family.
 _BARE = r"a?\d{3,4}( ti)?( super)?( d)?"
-_GLUED = re.compile(r"(?<=\b[rg]tx)(?=\w)|(?<=\d)(?=(ti|super)\b)")
+GLUED = re.compile(r"(?<=\b[rg]tx)(?=\w)|(?<=\d)(?=(ti|super)\b)")
 #: The words before the number in the names of series.
 _FAMILIES = ("rtx", "gtx")
 #: The words after the number, which the names to suggest don't have.
@@ -71,7 +71,7 @@ def gpu(model: str) -> Gpu:
 
     Raises UnknownGpu with the nearest known names.
     """
-    wanted = _plain(model)
+    wanted = plain_words(model)
     named = _known(wanted) or _systems().get(wanted)
     if named is None and re.fullmatch(_BARE, wanted):
         # 4090 is an RTX 4090 and A6000 an RTX A6000, but 4000 may be one of several.
@@ -93,7 +93,7 @@ def gpu(model: str) -> Gpu:
 
 def _known(plain: str) -> Gpu | None:
     """Return the GPU of a plain name, of one model or in a series."""
-    return next((known for known in gpus() if _plain(known.name) == plain), None) or _in_series(plain)
+    return next((known for known in gpus() if plain_words(known.name) == plain), None) or _in_series(plain)
 
 
 def _whole(beginning: str) -> Gpu | None:
@@ -101,11 +101,11 @@ def _whole(beginning: str) -> Gpu | None:
     *words, last = beginning.split() or [""]
     if words and any(noise.startswith(last) for noise in _CUT_NOISE):
         beginning = " ".join(words)
-    found = [known for known in gpus() if beginning and _plain(known.name).startswith(beginning)]
+    found = [known for known in gpus() if beginning and plain_words(known.name).startswith(beginning)]
     # For a name in a series, such as RTX 4070 Ti SUP..., the words that were not cut off are enough.
     if not found:
         return _in_series(" ".join(words))
-    exact = [known for known in found if _plain(known.name) == beginning]
+    exact = [known for known in found if plain_words(known.name) == beginning]
     same = len({known.compute_capability for known in found}) == 1
     return (exact or found)[0] if exact or same else None
 
@@ -163,8 +163,8 @@ def _misspelled(plain: str) -> list[str]:
     return sorted(
         nearest,
         key=lambda name: (
-            not _plain(name).startswith(plain),
-            re.sub(r"\d", "", _plain(name)) != letters,
+            not plain_words(name).startswith(plain),
+            re.sub(r"\d", "", plain_words(name)) != letters,
         ),
     )
 
@@ -189,8 +189,8 @@ def _typing_errors(one: str, other: str) -> int:
 
 @functools.cache
 def _by_plain_name() -> dict[str, str]:
-    """Return the names to suggest by how `_plain` writes them, the newest generation first."""
-    return {_plain(name): name for name in (*gpu_names(), *(known.name for known in gpus()))}
+    """Return the names to suggest by how `plain_words` writes them, the newest generation first."""
+    return {plain_words(name): name for name in (*gpu_names(), *(known.name for known in gpus()))}
 
 
 def _in_series(plain: str) -> Gpu | None:
@@ -209,7 +209,7 @@ def _systems() -> dict[str, Gpu]:
 
 def _parts(name: str) -> list[str]:
     """Return the words of a name, and the number in a word such as A6000."""
-    words = _plain(name).split()
+    words = plain_words(name).split()
     return [*words, *(word.lstrip("abcdefghijklmnopqrstuvwxyz") for word in words)]
 
 
@@ -262,7 +262,7 @@ def _patterns() -> tuple[tuple[re.Pattern[str], Gpu], ...]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _plain(model: str) -> str:
+def plain_words(model: str) -> str:
     """Return the words of a name in lower case, without those that don't distinguish models."""
-    text = _GLUED.sub(" ", re.sub(r"[^a-z0-9]+", " ", model.lower()))
-    return " ".join(_NOISE.sub(" ", text).split())
+    text = GLUED.sub(" ", re.sub(r"[^a-z0-9]+", " ", model.lower()))
+    return " ".join(NOISE.sub(" ", text).split())

@@ -351,6 +351,14 @@ def _on_gpu(software: JudgedSoftware, host: Machine) -> Iterator[Reason]:
             yield compiled
 
 
+# The driver makes no difference here.
+@functools.lru_cache(maxsize=8192)
+def _combinations_on(
+    software: JudgedSoftware, capability: ComputeCapability, model: str | None
+) -> tuple[Reason, ...]:
+    return known_issues.on_gpu(software.combinations, software.values, capability, model)
+
+
 def _on_capability(software: JudgedSoftware, host: Machine) -> Iterator[Reason]:
     """Return the reasons about the wheel's code and the GPU."""
     release, capability = software.release, host.capability
@@ -361,7 +369,7 @@ def _on_capability(software: JudgedSoftware, host: Machine) -> Iterator[Reason]:
         if wrong is not None and wrong not in software.against:
             yield wrong
     if software.combinations:
-        yield from known_issues.on_gpu(software.combinations, software.values, capability, host.model)
+        yield from _combinations_on(software, capability, host.model)
     if software.inspected:
         runs = kernels.run_on(release.version, capability, host.user.branch if host.user else _ANY_BRANCH)
         if host.user is not None or runs.outcome is Outcome.FAILS:

@@ -125,6 +125,13 @@ def named_packages() -> frozenset[str]:
     return frozenset(kind for kind in kinds - _OF_SOFTWARE - _OF_MACHINE if not kind.startswith("nvidia-"))
 
 
+@functools.cache
+def named_gpus() -> frozenset[str]:
+    """Return the short names of the GPU models that a condition names."""
+    wanted = (one for known in combinations() for one in known.when.comparisons() if one.kind == _GPU)
+    return frozenset(value.text for one in wanted for value in one.values.get("value", ()))
+
+
 def on_image(known: Mapping[str, str]) -> tuple[Combination, ...]:
     """Return the combinations that apply to software on every GPU, and those that may apply on some."""
     found = ((one, one.holds(known)) for one in combinations())
@@ -362,7 +369,12 @@ def _is_about(row: facts.Row, version: str) -> bool:
     if row["releases"] == _ANY:
         return True
     # A version such as 2.6.0+cu118 comes from the framework's own index and requires other packages.
-    return version != "" and "+" not in version and _range(row["releases"]).contains(version)
+    if version == "" or "+" in version:
+        return False
+    try:
+        return _range(row["releases"]).contains(version)
+    except ValueError:
+        return False
 
 
 def _named(row: facts.Row, version: str) -> str:

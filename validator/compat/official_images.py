@@ -14,7 +14,10 @@ _REFERENCE = re.compile(
     r"(?:docker\.io/|index\.docker\.io/)?(?P<name>tensorflow/tensorflow|nvcr\.io/nvidia/tensorflow)"
     r"(?::(?P<tag>[\w.-]+))?(?:@[\w.+-]+:[0-9a-f]+)?"
 )
-_TAG = re.compile(r"(?P<version>\d+\.\d+\.\d+[\w.]*|latest)(?P<variants>(?:-(?:gpu|jupyter|py3))*)")
+_TAG = re.compile(
+    r"(?P<version>[0-9]{1,4}(?:\.[0-9]{1,4}){2}(?:(?:a|b|rc)[0-9]{1,4})?(?:\.post[0-9]{1,4})?|latest)"
+    r"(?P<variants>(?:-(?:gpu|jupyter|py3))*)"
+)
 
 
 def software_in(reference: str) -> Software | None:

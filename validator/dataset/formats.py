@@ -184,6 +184,16 @@ WRITERS: dict[str, Callable[[IO[bytes], Table], Writer]] = {
 }
 
 
+def default_formats(tell: Callable[[str], object]) -> tuple[str, ...]:
+    """Return the formats that can be written here. tell: called with what the others need."""
+    try:
+        require((PARQUET,))
+    except MissingError as error:
+        tell(f"No Parquet is written: {error}. `{install_hint('parquet')}` installs it.")
+        return tuple(name for name in FORMATS if name != PARQUET)
+    return tuple(FORMATS)
+
+
 def require(formats: Sequence[str]) -> None:
     """Raise MissingError if a format needs a library that is not installed."""
     if PARQUET not in formats or find_spec("pyarrow") is not None:

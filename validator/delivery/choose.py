@@ -41,10 +41,14 @@ from ..versions import ComputeCapability, DriverRelease, is_release_of, version_
 
 
 class Standing(str, Enum):
-    """The standing of an image on a host. Only `certified` rests on evidence."""
+    """The standing of an image on a host. Only `certified` rests on evidence.
+
+    `unmeasured`: nobody has measured it anywhere, and nothing speaks against it.
+    """
 
     CERTIFIED = "certified"
     PREDICTED = "predicted"
+    UNMEASURED = "unmeasured"
     UNFIT = "unfit"
 
 
@@ -81,8 +85,11 @@ class TaggedImage:
 
     @property
     def identifier(self) -> str:
-        """The identifier of the image spec."""
-        return str(identifier_of(self.tag))
+        """The identifier of the image spec, by which people name the image."""
+        return str(identifier_of(self.tag.removeprefix(f"{REHEARSAL}-")))
+
+    def __str__(self) -> str:
+        return self.identifier
 
     @property
     def floats(self) -> bool:
@@ -165,7 +172,7 @@ def assess(candidate: Candidate, host: Host, forecast: Forecast) -> Assessment:
 
 
 def best_first(assessed: Iterable[Assessment]) -> list[Assessment]:
-    """Sort by standing (certified, predicted, unfit), then by preference; see there for limits."""
+    """Sort by standing, as `Standing` lists them, then by preference; see there for limits."""
     order = list(Standing)[::-1]
 
     def rank(one: Assessment) -> tuple[object, ...]:
@@ -235,7 +242,7 @@ def _assess(candidate: Candidate, host: Host, forecast: Forecast) -> tuple[Stand
     evidence = covering(candidate, host)
     if failure := failed_here(candidate, host):
         return Standing.UNFIT, failure.why
-    if candidate.digest is None or not candidate.certificates:
+    if candidate.digest is None or (candidate.problems and not candidate.certificates):
         return Standing.UNFIT, why_not_covered(candidate, host)
     if forecast.outcome is Outcome.FAILS:
         measured = f"it is certified ({_on(evidence)}), but " if evidence else ""
@@ -243,6 +250,9 @@ def _assess(candidate: Candidate, host: Host, forecast: Forecast) -> tuple[Stand
     if evidence:
         return Standing.CERTIFIED, f"certified for this host: measured on {_on(evidence)}"
     missing = why_not_covered(candidate, host)
+    if not candidate.certificates:
+        known = "the facts predict" if forecast.outcome is Outcome.WORKS else "the facts don't say"
+        return Standing.UNMEASURED, f"measured nowhere yet; {known} that it works here: {forecast.why}"
     if forecast.outcome is Outcome.WORKS:
         return Standing.PREDICTED, f"predicted to work, but not certified for this host: {missing}"
     return Standing.UNFIT, f"it is not known to work here: {missing}; {forecast.why}"
@@ -532,6 +542,10 @@ def _slug(name: str | None) -> str | None:
         return None
 
 
+class NoDriver(MissingError):
+    """This machine has no NVIDIA driver, so it has no GPU that anything could use."""
+
+
 _ASK = "describe a host with --driver and --gpu, for example --driver 535.183.01 --gpu a100"
 
 
@@ -567,7 +581,7 @@ def _gpu(index: int) -> Gpu:
 def _without_driver(error: pynvml.NVMLError) -> MissingError:
     """Explain why NVML did not start. Return codes: NVML API reference, nvmlReturn_t."""
     if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
-        return MissingError(
+        return NoDriver(
             "this machine has no NVIDIA driver: libnvidia-ml.so.1, which is part of it, was not found",
             hint=_ASK,
         )

@@ -11,15 +11,15 @@ from docker.errors import DockerException, ImageNotFound
 
 from ..assemble.image_names import LABEL_SPEC
 from ..certify.promote import ALIAS
-from ..engines.docker import endpoint, transfer
+from ..engines.docker import endpoint
 from ..engines.docker.endpoint import engine_gone
-from ..engines.docker.images import list_images
+from ..engines.docker.images import list_images, pull
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.prediction import Outcome
 from ..model.record import Certificate
 from ..model.spec import JUPYTER_PORT
 from ..registry.client import Registry
-from ..registry.names import LATEST, is_digest, tag_of
+from ..registry.names import LATEST, is_digest, tag_named, tag_of
 from ..system import processes
 from .choose import (
     Candidate,
@@ -96,7 +96,7 @@ def select_best(
             if not assessed.limits:
                 if limited is not None:
                     known = "; ".join(limit.line for limit in limits_of(covering(limited, host)))
-                    tell(f"rejected: {limited.image.tag}: {image.tag} has no limits here; {known}")
+                    tell(f"rejected: {limited.image}: {image} has no limits here; {known}")
                 return _selected(registry, assessed.candidate, host)
             # Another one of its kind may have no limits.
             limited = limited or assessed.candidate
@@ -104,7 +104,7 @@ def select_best(
         certified = certified or bool(assessed.candidate.certificates or assessed.candidate.problems)
         covered = covering(assessed.candidate, host)
         why = assessed.why if covered else why_not_covered(assessed.candidate, host)
-        tell(f"rejected: {image.tag}: {why}")
+        tell(f"rejected: {image}: {why}")
     if limited is not None:
         return _selected(registry, limited, host)
     if unfit:
@@ -124,19 +124,20 @@ def select_best(
 
 
 def select_named(registry: Registry, host: Host, terms: Terms, name: str, tell: Tell) -> SelectedImage:
-    """Return the image with this tag, alias or digest, verified like any other. tell: receives warnings.
+    """Return the image of this image spec, alias or digest, verified like any other. tell: receives warnings.
 
     Raises NotCertified with the reason, InputError if there is no such image, MissingError if the registry
     cannot be reached.
     """
-    digest = name if is_digest(name) else registry.digest_of(name)
+    tag = tag_named(name)
+    digest = name if is_digest(name) else registry.digest_of(tag)
     if digest is None or registry.manifest(digest) is None:
-        where = registry.repository.at(name) if is_digest(name) else registry.repository.tagged(name)
+        where = registry.repository.at(name) if is_digest(name) else registry.repository.tagged(tag)
         raise InputError(
             f"{where} is not in the registry",
             hint=registry.tags_hint(),
         )
-    candidate = inspect_digest(registry, _read_image(registry, name, digest), digest, terms)
+    candidate = inspect_digest(registry, _read_image(registry, tag, digest), digest, terms)
     if not covering(candidate, host):
         raise NotCertified(f"rejected: {name}: {why_not_covered(candidate, host)}; nothing was pulled")
     predicted = forecast(candidate.image, candidate.certificates, host)
@@ -165,7 +166,7 @@ def select(
     else:
         selected = select_best(registry, host, terms, tensorflow, python, tell, additions)
     for certificate in selected.certificates:
-        tell(f"{selected.image.tag}: measured on {measured_on(certificate)}, signed by {certificate.signer}")
+        tell(f"{selected.image}: measured on {measured_on(certificate)}, signed by {certificate.signer}")
     for limit in limits_of(selected.certificates):
         tell(limit.line)
     return selected
@@ -234,7 +235,7 @@ def _read_image(registry: Registry, name: str, digest: str) -> TaggedImage:
     if ALIAS.fullmatch(name) and (
         image.additions != (additions or None) or (release != LATEST and not image.is_of(release, None))
     ):
-        raise NotCertified(f"rejected: {name}: the alias points at {image.tag}; nothing was pulled")
+        raise NotCertified(f"rejected: {name}: the alias points at {image}; nothing was pulled")
     return image
 
 
@@ -276,12 +277,7 @@ class Engine:
 
     def __init__(self) -> None:
         """Connect. Raises MissingError with the reason if no engine answers."""
-        try:
-            self._reached = endpoint.reach()
-        except MissingError as error:
-            raise MissingError(
-                str(error), hint="start Docker Engine 23 or newer, or name another with DOCKER_HOST"
-            ) from error
+        self._reached = endpoint.reach("start Docker Engine 23 or newer, or name another with DOCKER_HOST")
 
     @property
     def info(self) -> Mapping[str, Any]:
@@ -298,7 +294,7 @@ class Engine:
         ids: those under which the engine may store it. Raises ValidatorError if something else arrived and
         MissingError if it cannot be pulled; in both cases, the name is unchanged.
         """
-        transfer.pull("docker", selected.reference, progress, self._answers)
+        pull("docker", selected.reference, progress, self._answers)
         try:
             image = self._reached.quick.images.get(selected.reference)
             if image.id not in ids:

@@ -154,9 +154,9 @@ def _promote(stage: Stage, best: Rehearsed) -> Step:
 
 def _recommend(stage: Stage, image: Rehearsed) -> Step:
     (found,) = recommend(stage.registry, [image.described], stage.host, stage.terms)
-    if found.standing is not Standing.UNFIT:
+    if found.standing in (Standing.CERTIFIED, Standing.PREDICTED):
         raise Accepted("recommend", f"{image.digest} as {found.standing.value}")
-    return Step(image.record.image, "recommend", f"unfit for {stage.host}: {found.why}")
+    return Step(image.record.image, "recommend", f"{found.standing.value} for {stage.host}: {found.why}")
 
 
 def _pull(stage: Stage, best: Rehearsed, engine: Engine, progress: Callable[[str], None]) -> Step:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..assemble.destinations import read_config
@@ -12,7 +12,7 @@ from ..assemble.image_names import LABEL_SPEC, image_reference
 from ..errors import InputError, MissingError
 from ..model.prediction import Outcome
 from ..registry.client import Registry
-from ..registry.names import Repository, is_digest, is_tag, tag_of
+from ..registry.names import Repository, is_digest, is_tag, tag_named, tag_of
 from .choose import (
     Candidate,
     Host,
@@ -39,6 +39,9 @@ from .pull import (
     start_image,
 )
 from .start import Devices, Image, Place, Start, User, devices_of, user_of
+
+#: Returns the host of the container, or None if it has no GPU.
+FindHost = Callable[[], "Host | None"]
 
 
 @dataclass(frozen=True)
@@ -69,11 +72,12 @@ class Resolved:
     selected: SelectedImage | None
 
 
-def resolve(request: Request, engine: Engine | None, host: Callable[[], Host], tell: Tell) -> Resolved:
+def resolve(request: Request, engine: Engine | None, host: FindHost, tell: Tell) -> Resolved:
     """Choose the image, and describe its container.
 
     engine: the Docker Engine that starts the container or has the image; None to write for another machine.
-    host: called if the image uses GPUs. tell: called with what people should know.
+    host: called if the image can use GPUs; returns None to start it on the CPU, for which no certificate
+        counts. tell: called with what people should know.
 
     Raises InputError for a wrong request, NotCertified if no image will do, and MissingError if the
     registry, the host or its GPUs can't be reached.
@@ -82,6 +86,7 @@ def resolve(request: Request, engine: Engine | None, host: Callable[[], Host], t
     known: Host | None
     if request.registry is not None and request.terms is not None and not request.uncertified:
         known = host()
+        assert known is not None
         devices = _devices(request.devices, engine)
         selected = select(
             request.registry,
@@ -142,6 +147,7 @@ _PREDICTED = {
 }
 _LOCAL = "It is only in the local Docker Engine, and a certificate is about an image in a registry."
 _IN_LAYOUT = "It is in an OCI layout, and a certificate is about an image in a registry."
+_NO_GPU = "No GPU was found, because this machine has no NVIDIA driver: it starts on the CPU."
 _FOREIGN = "It is not an image of this project, so nothing is known about it."
 #: How an image in an OCI layout is named, as skopeo and Podman do.
 _LAYOUT = "oci:"
@@ -188,13 +194,14 @@ def split_layout(text: str) -> tuple[Path, str] | None:
             f"{text!r} is not the name of an image in an OCI layout",
             hint="write oci:DIRECTORY:TAG; other programs can't read a directory with a colon in its name",
         )
-    return Path(directory).absolute(), tag
+    # Podman rejects a name with `..`.
+    return Path(directory).resolve(), tag
 
 
 def find(
     registry: Registry | None,
     wanted: Wanted,
-    host: Callable[[], Host],
+    host: FindHost,
     terms: Terms | None,
     engine: Engine | None,
     tell: Tell,
@@ -202,9 +209,9 @@ def find(
     """Return the image, and the host if the image uses its GPUs.
 
     registry: where to look; None for an OCI layout or the engine. terms: None if no certificate is looked at.
-    engine: None if it is not asked. host: called if the image uses GPUs. Raises InputError if there is no
-    such image, NotCertified if no image is predicted to work, and MissingError if the registry, the engine or
-    the host can't be reached.
+    engine: None if it is not asked. host: see `resolve`. Raises InputError if there is no such image,
+    NotCertified if no image is predicted to work, and MissingError if the registry, the engine or the host
+    can't be reached.
     """
     if registry is None:
         if wanted.image and (layout := split_layout(wanted.image)):
@@ -212,23 +219,20 @@ def find(
         assert engine is not None
         return _local(engine, wanted, host, tell)
     if wanted.image is None:
-        return _best(registry, wanted, host(), terms, tell)
-    digest = wanted.image if is_digest(wanted.image) else registry.digest_of(wanted.image)
+        return _best(registry, wanted, host, terms, tell)
+    tag = tag_named(wanted.image)
+    digest = wanted.image if is_digest(wanted.image) else registry.digest_of(tag)
     if digest is None or registry.manifest(digest) is None:
         raise InputError(
             f"{registry.repository} has no image {wanted.image}",
             hint=registry.tags_hint(),
         )
     config = registry.config(digest)
-    image = _identify(wanted.image, config.labels.get(LABEL_SPEC, ""))
+    image = _identify(tag, config.labels.get(LABEL_SPEC, ""))
     known = None if image is not None and image.cuda is None else host()
-    name = str(
-        registry.repository.at(digest)
-        if is_digest(wanted.image)
-        else registry.repository.tagged(wanted.image)
-    )
+    name = str(registry.repository.at(digest) if is_digest(wanted.image) else registry.repository.tagged(tag))
     if image is None:
-        return _foreign(registry.repository.at(digest), name, config.ports, registry.plain_http), known
+        return _foreign(registry.repository.at(digest), name, known, config.ports, registry.plain_http), known
     candidate = (
         inspect_digest(registry, image, digest, terms) if terms and known else Candidate(image, digest)
     )
@@ -236,24 +240,36 @@ def find(
 
 
 def _best(
-    registry: Registry, wanted: Wanted, host: Host, terms: Terms | None, tell: Tell
-) -> tuple[Image, Host]:
-    """Return the best image for the host: a certified one, or else one that is predicted to work."""
+    registry: Registry, wanted: Wanted, find_host: FindHost, terms: Terms | None, tell: Tell
+) -> tuple[Image, Host | None]:
+    """Return the best image for the host: a certified one, or else one that is predicted to work.
+
+    On the CPU, that is the best one without CUDA, or else the best one.
+    """
     images = tagged_images(registry, wanted.tensorflow, wanted.python, wanted.additions)
+    without_cuda = [image for image in images if image.cuda is None]
+    needs_host = wanted.gpu or len(without_cuda) < len(images)
+    if not needs_host or (host := find_host()) is None:
+        candidate = Candidate((without_cuda or images)[0], None)
+        return _tagged(registry, candidate, None, terms)
     if terms is None:
         candidates = [Candidate(image, None) for image in images if image.cuda is not None]
     else:
         assessed = recommend(registry, images, host, terms)
         if assessed and assessed[0].standing is Standing.CERTIFIED:
-            candidate = assessed[0].candidate
-            name = registry.repository.tagged(candidate.image.tag)
-            return _described(registry, candidate, name, host, terms), host
+            return _tagged(registry, assessed[0].candidate, host, terms)
         candidates = [one.candidate for one in assessed if one.candidate.image.cuda is not None]
-    candidate = _most_promising(candidates, host, str(registry.repository), tell)
+    return _tagged(registry, _most_promising(candidates, host, str(registry.repository), tell), host, terms)
+
+
+def _tagged(
+    registry: Registry, candidate: Candidate, host: Host | None, terms: Terms | None
+) -> tuple[Image, Host | None]:
+    """Return the image of a tag. Raises MissingError if the registry no longer has the tag."""
     digest = candidate.digest or registry.digest_of(candidate.image.tag)
     if digest is None:
         raise MissingError(f"the tag {candidate.image.tag} no longer exists", hint="run the command again")
-    candidate = Candidate(candidate.image, digest, candidate.certificates, candidate.problems)
+    candidate = replace(candidate, digest=digest)
     return _described(registry, candidate, registry.repository.tagged(candidate.image.tag), host, terms), host
 
 
@@ -274,7 +290,7 @@ def _most_promising(candidates: Sequence[Candidate], host: Host, place: str, tel
         )
     if not fit:
         for one, found in forecasts:
-            tell(f"rejected: {one.image.tag}: {found.why}")
+            tell(f"rejected: {one.image}: {found.why}")
         raise NotCertified(
             f"{place} has no image that may work on this host ({host})",
             hint="to start an image anyway, name it with --image",
@@ -294,7 +310,7 @@ def _described(
         if terms is None:
             why = "Its certificates were not checked, because no --key or --identity says whose count."
         elif host is None:
-            why = "Certificates are about GPUs, and it has no CUDA."
+            why = "A certificate is about a GPU, and it uses none."
         else:
             why = f"No certificate covers this host: {why_not_covered(candidate, host)}."
         standing = (why, *_predicted(candidate, host))
@@ -303,18 +319,17 @@ def _described(
         name,
         standing,
         certified=bool(certificates),
-        has_cuda=host is not None,
-        checks_host=host is not None,
+        checks_host=candidate.image.cuda is not None,
         port=port_of(registry.config(candidate.digest).ports),
         plain_http=registry.plain_http,
     )
 
 
-def _foreign(reference: str, name: str, ports: Collection[str], plain_http: bool) -> Image:
+def _foreign(reference: str, name: str, host: Host | None, ports: Collection[str], plain_http: bool) -> Image:
     return Image(
         reference,
         name,
-        (_FOREIGN,),
+        _about(None, "", host),
         certified=False,
         checks_host=False,
         port=port_of(ports),
@@ -322,7 +337,7 @@ def _foreign(reference: str, name: str, ports: Collection[str], plain_http: bool
     )
 
 
-def _in_layout(directory: Path, tag: str, host: Callable[[], Host]) -> tuple[Image, Host | None]:
+def _in_layout(directory: Path, tag: str, host: FindHost) -> tuple[Image, Host | None]:
     digest, config = read_config(directory, tag)
     image = _identify(tag, config.labels.get(LABEL_SPEC, ""))
     known = None if image is not None and image.cuda is None else host()
@@ -333,7 +348,6 @@ def _in_layout(directory: Path, tag: str, host: Callable[[], Host]) -> tuple[Ima
             f"{_LAYOUT}{reference}",
             (_IN_LAYOUT, *_about(image, digest, known)),
             certified=False,
-            has_cuda=known is not None,
             checks_host=image is not None and image.cuda is not None,
             port=port_of(config.ports),
             place=Place.LAYOUT,
@@ -342,7 +356,7 @@ def _in_layout(directory: Path, tag: str, host: Callable[[], Host]) -> tuple[Ima
     )
 
 
-def _local(engine: Engine, wanted: Wanted, host: Callable[[], Host], tell: Tell) -> tuple[Image, Host | None]:
+def _local(engine: Engine, wanted: Wanted, host: FindHost, tell: Tell) -> tuple[Image, Host | None]:
     if wanted.image:
         found = _named(engine, wanted.image)
         image = _identify("", found.labels.get(LABEL_SPEC, ""))
@@ -355,7 +369,6 @@ def _local(engine: Engine, wanted: Wanted, host: Callable[[], Host], tell: Tell)
             found.name,
             (_LOCAL, *_about(image, found.id, known)),
             certified=False,
-            has_cuda=known is not None,
             checks_host=image is not None and image.cuda is not None,
             port=port_of(found.ports),
             place=Place.ENGINE,
@@ -376,11 +389,11 @@ def _named(engine: Engine, name: str) -> LocalImage:
 
 
 def _best_local(
-    engine: Engine, wanted: Wanted, host: Callable[[], Host], tell: Tell
+    engine: Engine, wanted: Wanted, host: FindHost, tell: Tell
 ) -> tuple[TaggedImage, LocalImage, Host | None]:
     """Return the best image of this project in the engine with these versions, and the host if it has CUDA.
 
-    An image without CUDA is returned only if there is no other and the user did not name a GPU.
+    If the user named a GPU, that is never an image without CUDA; without a GPU it is one if there is one.
     """
     fit = {}
     for local in engine.own_images(LABEL_SPEC):
@@ -400,8 +413,7 @@ def _best_local(
         )
     best_first = sorted(fit, key=lambda image: image.preference, reverse=True)
     with_cuda = [Candidate(image, fit[image].id) for image in best_first if image.cuda is not None]
-    if with_cuda:
-        known = host()
+    if with_cuda and (known := host()) is not None:
         image = _most_promising(with_cuda, known, "the local Docker Engine", tell).image
         return image, fit[image], known
     if wanted.gpu:
@@ -411,17 +423,22 @@ def _best_local(
             hint="`build-matrix` builds images with CUDA, or use --registry to name a registry that has"
             " some; to start one of these on the CPU, name it with --image",
         )
-    return best_first[0], fit[best_first[0]], None
+    best = min(best_first, key=lambda image: image.cuda is not None)
+    return best, fit[best], None
 
 
 def _about(image: TaggedImage | None, digest: str, host: Host | None) -> tuple[str, ...]:
     """Return what is known about an image without a certificate. image: None for a foreign one."""
-    return (_FOREIGN,) if image is None else _predicted(Candidate(image, digest), host)
+    if image is None:
+        return (_FOREIGN,) if host is not None else (_FOREIGN, _NO_GPU)
+    return _predicted(Candidate(image, digest), host)
 
 
 def _predicted(candidate: Candidate, host: Host | None) -> tuple[str, ...]:
-    if host is None:
+    if candidate.image.cuda is None:
         return ("It has no CUDA, so TensorFlow uses the processor in it.",)
+    if host is None:
+        return (_NO_GPU,)
     found = forecast(candidate.image, candidate.certificates, host)
     return (f"{_PREDICTED[found.outcome]}: {found.why}.",)
 

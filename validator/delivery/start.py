@@ -54,17 +54,16 @@ class Image:
     """The image to start.
 
     reference: by digest, the id in the local engine, or `DIRECTORY:TAG` of an OCI layout. name: for people.
-    standing: sentences that say what its certificate covers, or why it is not certified. has_cuda: whether it
-    uses GPUs. checks_host: whether its entry point checks the driver and the GPUs. port: where its own
-    command answers. place: where it is. tag: `NAME:TAG` in the local engine, if it is there and has one.
-    plain_http: whether its registry answers without TLS.
+    standing: sentences that say what its certificate covers, or why it is not certified. checks_host: whether
+    its entry point checks the driver and the GPUs. port: where its own command answers. place: where it is.
+    tag: `NAME:TAG` in the local engine, if it is there and has one. plain_http: whether its registry answers
+    without TLS.
     """
 
     reference: str
     name: str
     standing: tuple[str, ...]
     certified: bool
-    has_cuda: bool = True
     checks_host: bool = True
     port: int | None = None
     place: Place = Place.REGISTRY

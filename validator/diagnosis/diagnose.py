@@ -45,6 +45,8 @@ _EVIDENCE = 12
 _SYMPTOM = "gpu_not_used"
 #: How many causes are named at most if only a person's words show them.
 _MOST = 3
+#: A value such as a version or the name of a library, in which a text can't hide a sentence.
+_WORD = re.compile(r"[\w.+-]{1,32}")
 
 
 @dataclass(frozen=True)
@@ -60,12 +62,18 @@ class _ShownSign:
         """True if a combination of facts that can't work makes it true."""
         return any(map(is_judged, self.observations))
 
-    def values(self, facts: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the facts and the observed values. The first observation that has a value decides."""
+    def values(self, facts: Mapping[str, str], reader: Reader) -> Mapping[str, str]:
+        """Return the facts and the observed values. The first observation that has a value decides.
+
+        For a reader who gets no quotes, only single words and what `compat` says are left.
+        """
         values = dict(facts)
         for observation in reversed(self.observations):
             values.update(observation.values)
-        return values
+        if reader.quotes:
+            return values
+        own = {name for one in self.observations if is_judged(one) for name in one.values}
+        return {name: value for name, value in values.items() if name in own or _WORD.fullmatch(value)}
 
 
 @dataclass(frozen=True)
@@ -111,7 +119,7 @@ class _ShownCause:
         """Return whether the other cause is only a consequence of this one; never if the other is surer."""
         return other.entry.code in self.entry.explains and _doubt(self.strength) <= _doubt(other.strength)
 
-    def title(self, facts: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
+    def title(self, facts: Mapping[str, str], reader: Reader) -> tuple[str, Mapping[str, str]]:
         """Return the title and the values for it.
 
         The title is that of the first sign whose values are all known, among the surest signs. If there is
@@ -120,12 +128,12 @@ class _ShownCause:
         for shown in self.signs:
             if shown.strength != self.signs[0].strength:
                 break
-            values = shown.values(facts)
+            values = shown.values(facts, reader)
             try:
                 return shown.sign.title.format_map(values) or self.entry.title, values
             except KeyError:
                 continue
-        return self.entry.title, self.signs[0].values(facts)
+        return self.entry.title, self.signs[0].values(facts, reader)
 
 
 def causes_in_order(
@@ -218,7 +226,7 @@ def _cause(
     reader: Reader,
 ) -> Cause:
     entry, reasons = shown.entry, shown.reasons
-    title, values = shown.title(facts)
+    title, values = shown.title(facts, reader)
     return Cause(
         code=entry.code,
         strength=shown.strength,
@@ -285,9 +293,12 @@ _ALL_PASSED = "nothing to fix: every check that could run here passed"
 _CHECKS_FAILED = "no known cause explains the checks that did not pass; their evidence is in the report"
 
 
-def diagnose_log(pasted: str) -> Diagnosis:
-    """Name the causes that a pasted text shows. Raises InputError if it is empty."""
-    return _diagnose_text(text.read_text(pasted))
+def diagnose_log(pasted: str, *, quotes: bool = True) -> Diagnosis:
+    """Name the causes that a pasted text shows. Raises InputError if it is empty.
+
+    quotes: False to keep the text's words out of sentences and commands; only evidence and facts quote it.
+    """
+    return _diagnose_text(text.read_text(pasted), quotes)
 
 
 def diagnose_file(stream: BinaryIO, name: str) -> Diagnosis:
@@ -326,15 +337,16 @@ def diagnose_report(report: Report, image: str = "") -> Diagnosis:
     return replace(diagnosis, unknown=(), works="", next_step=_ALL_PASSED, next_command="")
 
 
-def _diagnose_text(pasted: text.Pasted) -> Diagnosis:
-    return _diagnose(read_log.observe(pasted, catalogue() if pasted.is_paste else printed()), pasted.read)
+def _diagnose_text(pasted: text.Pasted, quotes: bool = True) -> Diagnosis:
+    observations = read_log.observe(pasted, catalogue() if pasted.is_paste else printed())
+    return _diagnose(observations, pasted.read, quotes=quotes)
 
 
-def _diagnose(observations: Observations, read: str, image: str = "") -> Diagnosis:
+def _diagnose(observations: Observations, read: str, image: str = "", *, quotes: bool = True) -> Diagnosis:
     conclude(observations)
     prediction = judge(observations)
     facts = _facts(observations)
-    reader = Reader.of(observations, image)
+    reader = Reader.of(observations, image, quotes=quotes)
     causes = causes_in_order(observations, {**facts, **_requirements(observations, facts)}, reader)
     faults = [kind for kind in (UNRECOGNIZED, FAULT, *_SYMPTOMS) if observations.has(kind)]
     if causes or remedies.is_cpu_wanted(observations):

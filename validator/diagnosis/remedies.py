@@ -155,7 +155,8 @@ class Reader:
     their TensorFlow if it is older than 2.1. image: the one that they run, if any. doctor: the command that
     runs the probe in their environment. windows: their shell is that of Windows. old_docker: their Docker has
     no option --gpus. builds: it is the build of an image that fails. sets: the variables that their program
-    sets itself, each with the line that does it.
+    sets itself, each with the line that does it. quotes: False if sentences and commands must not contain
+    words of the text.
     """
 
     ways: frozenset[str]
@@ -166,23 +167,25 @@ class Reader:
     old_docker: bool = False
     builds: bool = False
     sets: Mapping[str, str] = field(default_factory=dict)
+    quotes: bool = True
 
     @classmethod
-    def of(cls, observations: Observations, image: str = "") -> Reader:
+    def of(cls, observations: Observations, image: str = "", *, quotes: bool = True) -> Reader:
         """Return what the observations tell about the reader. image: the one that was probed, if any."""
         return cls(
             _ways(observations),
             _old_release(observations),
-            _read_image(observations),
-            command(observations, image),
+            _read_image(observations) if quotes else "",
+            command(observations, image) if quotes else command(Observations()),
             windows=on_windows(observations) is not None,
             old_docker=language().parse("old_docker").holds(finder(observations, {})) is True,
             builds=observations.has(_BUILDS),
             sets={
                 one.values["name"]: one.text
                 for one in observations.of("variable")
-                if _PROGRAM_SETS.search(one.text)
+                if quotes and _PROGRAM_SETS.search(one.text)
             },
+            quotes=quotes,
         )
 
     @property

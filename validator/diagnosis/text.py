@@ -389,6 +389,8 @@ def _strings(text: str, first: int) -> Iterator[_Placed]:
 
 #: The most bytes that are examined.
 LIMIT = 32 << 20
+#: The most bytes that are read from a pipe, which may have no end. A file may have any size.
+_MOST_PIPED = 1 << 30
 _CHUNK = 1 << 20
 #: A block ends with the next line after this many bytes. If it is longer than `_LONG` by then, it ends with
 #: the next state of a progress bar.
@@ -481,9 +483,9 @@ class Ends:
 def read(stream: BinaryIO, name: str) -> Pasted:
     """Read a stream of any size. name: its name in errors.
 
-    Raises InputError if it is empty, not text, or a report.
+    Raises InputError if it is empty, not text, a report, or a pipe that does not end.
     """
-    return read_ends(_ends(stream), name)
+    return read_ends(_ends(stream, name), name)
 
 
 def read_ends(ends: Ends, name: str) -> Pasted:
@@ -528,7 +530,7 @@ def refuse_compressed(data: bytes, name: str) -> None:
             raise InputError(f"{name} is compressed ({kind}), not text", hint="decompress it first")
 
 
-def _ends(stream: BinaryIO) -> Ends:
+def _ends(stream: BinaryIO, name: str) -> Ends:
     first = stream.read(LIMIT)
     total = len(first)
     if total < LIMIT:
@@ -542,6 +544,11 @@ def _ends(stream: BinaryIO) -> Ends:
     else:
         while chunk := stream.read(_CHUNK):
             total += len(chunk)
+            if total > _MOST_PIPED:
+                raise InputError(
+                    f"{name} has more than {_MOST_PIPED >> 20:,} MiB",
+                    hint="write it to a file and name that, or pass on only its end, with `tail -c 32M`",
+                )
             kept.append(chunk)
             held += len(chunk)
             while held - len(kept[0]) >= LIMIT // 2:

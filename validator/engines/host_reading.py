@@ -56,9 +56,9 @@ class Answer(msgspec.Struct, frozen=True):
     wsl: bool = False
 
 
-def read_host() -> Outside | Unread:
+def read_host(limit_s: float = _LIMIT_S) -> Outside | Unread:
     """Return the driver and all GPUs of this machine, or why they can't be read. This may take seconds."""
-    done = processes.run([sys.executable, _SCRIPT], env={}, cwd=Path("/"), timeout_s=_LIMIT_S)
+    done = processes.run([sys.executable, _SCRIPT], env={}, cwd=Path("/"), timeout_s=limit_s, grace_s=0)
     if not done.ok:
         return Unread.NVML_SILENT
     try:
@@ -104,6 +104,21 @@ def _address(bus: str) -> str:
     return f"{domain[-4:]}:{rest}"
 
 
+def kernel_reading(root: Path = Path("/")) -> Outside | None:
+    """Return the driver and the GPUs that the kernel lists, without waking any; None without a driver.
+
+    The kernel does not list compute capabilities, which are empty here. In a container, it lists also the
+    GPUs that the container was not given. root: the directory with /proc.
+    """
+    module = _KERNEL_DRIVER.search(_text(root / "proc/driver/nvidia/version"))
+    if module is None:
+        return None
+    listed = sorted((root / "proc/driver/nvidia/gpus").glob("*/information"))
+    names = (re.search(r"^Model:\s*(.+?)\s*$", _text(path), re.MULTILINE) for path in listed)
+    gpus = tuple(GpuIdentity("", name[1], "") for name in names if name)
+    return Outside(module[1], module[1], gpus)
+
+
 # Read the facts about this machine that predictions need: its system, driver and GPU.
 
 
@@ -129,7 +144,7 @@ def read_this_host(
         names = ", ".join(sorted(name for name, _ in kinds))
         raise InputError(f"this machine has GPUs of several kinds: {names}", hint="choose one with --gpu")
     name, capability = next(iter(kinds)) if len(kinds) == 1 else (None, None)
-    return replace(host, driver=seen.driver, gpu=name, capability=capability)
+    return replace(host, driver=seen.driver, gpu=name, capability=capability or None)
 
 
 def _system(root: Path) -> str | None:

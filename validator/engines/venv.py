@@ -82,11 +82,11 @@ class VenvEngine:
             return found
         with self._partial(spec) as partial:
             progress("creating the environment")
-            self._uv(spec, progress, "venv", "--relocatable", "--no-project", "--python", python, partial)
+            self._uv(spec, "venv", "--relocatable", "--no-project", "--python", python, partial)
             write_atomically(partial / "lock.txt", render(lock).encode())
-            progress(f"installing {len(lock.wheels)} wheels")
+            progress(f"installing {len(lock.wheels)} wheels, {lock.size / 1e9:.2f} GB")
             self._uv(
-                spec, progress, "pip", "install", "--python", partial / "bin" / "python", "--no-deps",
+                spec, "pip", "install", "--python", partial / "bin" / "python", "--no-deps",
                 "--require-hashes", "--requirement", partial / "lock.txt",
             )  # fmt: skip
             try:
@@ -125,12 +125,11 @@ class VenvEngine:
                     stack.enter_context(_locked(Path(name) / "in-use"))
             yield Path(name) / "environment"
 
-    def _uv(self, spec: ImageSpec, progress: Progress, *arguments: str | Path) -> None:
+    def _uv(self, spec: ImageSpec, *arguments: str | Path) -> None:
         result = processes.run(
             [find_uv_bin(), *arguments, "--no-progress", "--no-python-downloads"],
             env={**clean_environment(), **self._sources.uv_environment()},
             timeout_s=_INSTALL_TIMEOUT_S,
-            on_line=lambda line: progress(self._sources.redact(line)),
         )
         if not result.ok:
             text = self._sources.redact(result.stderr_tail)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import io
 import re
 from dataclasses import dataclass, field
 
@@ -64,10 +65,10 @@ def read_frames(log: bytes, *required: str) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     opened: dict[str, _Open] = {}
     frames = 0
-    for raw in log.split(b"\n"):
+    for raw in io.BytesIO(log):
         if not raw.startswith(_MARK):
             continue
-        line = raw.rstrip(b"\r")
+        line = raw.removesuffix(b"\n").rstrip(b"\r")
         if header := _HEADER.fullmatch(line):
             name, length = header[1].decode(), int(header[2])
             frames += 1

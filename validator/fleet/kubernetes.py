@@ -20,7 +20,7 @@ import yaml
 from ..engines.protocol import ProbeRequest
 from ..model.measurement import Outside, Unread
 from ..model.spec import NO_GPU
-from ..versions import major
+from ..versions import major, whole_number
 from . import kubernetes_manifests
 from .job_output import CutError, read_answer, read_ending
 from .kubernetes_client import Api, Invalid, NotFound, QuotaExceeded
@@ -125,8 +125,11 @@ class Kubernetes:
         for selector in _selectors(handles):
             jobs = {job["metadata"]["name"]: job for job in self._api.jobs(selector)}
             pods: dict[str, list[dict[str, Any]]] = {}
-            for pod in sorted(self._api.pods(selector), key=lambda pod: pod["metadata"]["creationTimestamp"]):
-                pods.setdefault(pod["metadata"]["labels"][kubernetes_manifests.UNIT_LABEL], []).append(pod)
+            for pod in sorted(
+                self._api.pods(selector), key=lambda pod: pod["metadata"].get("creationTimestamp") or ""
+            ):
+                labels = pod["metadata"].get("labels") or {}
+                pods.setdefault(labels.get(kubernetes_manifests.UNIT_LABEL, ""), []).append(pod)
             for name, job in jobs.items():
                 state = state_of(job, pods.get(name, ()), self._api.now)
                 if state.phase is Phase.WAITING and not pods.get(name):
@@ -159,7 +162,7 @@ class Kubernetes:
             for pod in self._api.pods(f"{kubernetes_manifests.UNIT_LABEL}={handle}")
             if terminated(pod) and not pod["metadata"].get("deletionTimestamp")
         ]
-        for pod in sorted(pods, key=lambda pod: terminated(pod).get("finishedAt", "")):
+        for pod in sorted(pods, key=lambda pod: terminated(pod).get("finishedAt") or ""):
             try:
                 log = self._log_of(pod)
                 container = container_of(pod)
@@ -191,8 +194,11 @@ class Kubernetes:
 
     def _outside(self, pod: Mapping[str, Any]) -> Outside | Unread:
         """Return what the labels of a pod's node say about the GPUs that it got."""
-        resources = pod["spec"]["containers"][0].get("resources", {}).get("limits") or {}
-        gpus = sum(int(count) for name, count in resources.items() if name.startswith(f"{GPU_VENDOR}/"))
+        [container, *_] = pod["spec"].get("containers") or [{}]
+        limits = container.get("resources", {}).get("limits") or {}
+        gpus = sum(
+            whole_number(count) or 0 for name, count in limits.items() if name.startswith(f"{GPU_VENDOR}/")
+        )
         if not gpus:
             return Unread.NO_GPU_OFFERED
         try:
@@ -269,6 +275,10 @@ class Kubernetes:
             self._nodes = tuple(read_node(item) for item in self._api.nodes())
             self._nodes_until = time.monotonic() + _NODES_S
         return self._nodes
+
+
+def _created(pod: Mapping[str, Any]) -> str:
+    return pod["metadata"].get("creationTimestamp") or ""
 
 
 def _is_finished(job: Mapping[str, Any]) -> bool:

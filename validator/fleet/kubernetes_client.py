@@ -13,7 +13,7 @@ import email.utils
 import os
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Generic, TypedDict, TypeVar, cast
 
 import msgspec
 import yaml
@@ -23,7 +23,8 @@ from ..errors import InputError, MissingError, ValidatorError
 from .protocol import FleetDown
 
 Json = dict[str, Any]
-
+#: Pages of a list, each with up to `_PAGE` objects. A server could say without end that there is one more.
+_MOST_PAGES = 1000
 #: Seconds that a call may take. A cluster under load answers within a second or two.
 LIMIT_S = 20.0
 #: Bytes of an answer. The log of a unit is the largest.
@@ -33,6 +34,95 @@ _CONNECT_S = 5.0
 _ROLES_READ_S = 60.0
 _PAGE = 500
 _CHUNK = 1 << 16
+
+T = TypeVar("T")
+
+
+# What is read of the API's objects. An answer in which something has another type is refused as a whole.
+
+
+class _Named(TypedDict):
+    name: str
+
+
+class _Metadata(_Named, total=False):
+    uid: str
+    labels: dict[str, str] | None
+    creationTimestamp: str | None
+    deletionTimestamp: str | None
+
+
+class _Told(TypedDict, total=False):
+    """An event, or the state of a container that waits or has ended."""
+
+    reason: str | None
+    message: str | None
+    finishedAt: str | None
+    containerID: str | None
+
+
+class _TypedCondition(TypedDict):
+    type: str
+    status: str
+
+
+class _Condition(_Told, _TypedCondition):
+    """A condition, with its reason and message."""
+
+
+class _Container(TypedDict, total=False):
+    imageID: str | None
+    #: By `running`, `waiting` or `terminated`.
+    state: dict[str, _Told | None]
+
+
+class _Status(_Told, total=False):
+    phase: str | None
+    startTime: str | None
+    conditions: list[_Condition] | None
+    containerStatuses: list[_Container] | None
+    allocatable: dict[str, str] | None
+
+
+class _Limits(TypedDict, total=False):
+    limits: dict[str, str] | None
+
+
+class _Asked(TypedDict, total=False):
+    resources: _Limits
+
+
+class _TypedTaint(TypedDict):
+    key: str
+    effect: str
+
+
+class _Taint(_TypedTaint, total=False):
+    value: str
+
+
+class _Spec(TypedDict, total=False):
+    nodeName: str | None
+    containers: list[_Asked]
+    taints: list[_Taint] | None
+    unschedulable: bool
+
+
+class _Object(TypedDict):
+    """A Job, a pod or a node."""
+
+    metadata: _Metadata
+    spec: _Spec
+    status: _Status
+
+
+class _More(msgspec.Struct):
+    following: str | None = msgspec.field(name="continue", default=None)
+
+
+class _Page(msgspec.Struct, Generic[T]):
+    items: list[T] | None = None
+    metadata: _More = msgspec.field(default_factory=_More)
 
 
 class NotFound(ValidatorError):
@@ -120,24 +210,25 @@ class Api:
 
     def jobs(self, selector: str) -> Iterator[Json]:
         call = self._batch.list_namespaced_job
-        return self._list(call, "list Jobs", self.namespace, label_selector=selector)
+        return self._list(_Page[_Object], call, "list Jobs", self.namespace, label_selector=selector)
 
     def pods(self, selector: str) -> Iterator[Json]:
         call = self._core.list_namespaced_pod
-        return self._list(call, "list pods", self.namespace, label_selector=selector)
+        return self._list(_Page[_Object], call, "list pods", self.namespace, label_selector=selector)
 
     def events_of(self, name: str) -> Iterator[Json]:
         """Return the events about the Job of a name."""
         call = self._core.list_namespaced_event
         selector = f"involvedObject.kind=Job,involvedObject.name={name}"
-        return self._list(call, "list events", self.namespace, field_selector=selector)
+        return self._list(_Page[_Told], call, "list events", self.namespace, field_selector=selector)
 
     def nodes(self) -> Iterator[Json]:
-        return self._list(self._core.list_node, "list nodes")
+        return self._list(_Page[_Object], self._core.list_node, "list nodes")
 
     def node(self, name: str) -> Json:
         """Return a node. Raises NotFound."""
-        return _parsed(self._ask(self._core.read_node, name, what=f"read the node {name}"))
+        answer = self._ask(self._core.read_node, name, what=f"read the node {name}")
+        return cast(Json, _parsed(answer, _Object))
 
     def log(self, pod: str, container: str) -> bytes:
         """Return the log of a pod's container. Raises NotFound, or Invalid if its node does not give it."""
@@ -155,15 +246,18 @@ class Api:
 
     # -- one call ------------------------------------------------------------------------------------
 
-    def _list(self, call: Callable[..., Any], what: str, *arguments: str, **options: str) -> Iterator[Json]:
-        following = ""
-        while True:
+    def _list(
+        self, kind: type[_Page[T]], call: Callable[..., Any], what: str, *arguments: str, **options: str
+    ) -> Iterator[Json]:
+        following: str | None = None
+        for _ in range(_MOST_PAGES):
             more = {"_continue": following} if following else {}
-            page = _parsed(self._ask(call, *arguments, limit=_PAGE, what=what, **options, **more))
-            yield from page.get("items") or ()
-            following = page.get("metadata", {}).get("continue") or ""
+            page = _parsed(self._ask(call, *arguments, limit=_PAGE, what=what, **options, **more), kind)
+            yield from cast(list[Json], page.items or [])
+            following = page.metadata.following
             if not following:
                 return
+        raise InputError(f"the API server's answer to {what} has more than {_MOST_PAGES} pages")
 
     def _ask(self, call: Callable[..., Any], *arguments: Any, what: str, **options: Any) -> bytes:
         """Return the body of an answer. Raises FleetDown if there is none within the limit."""
@@ -173,9 +267,10 @@ class Api:
                 *arguments, **options, _preload_content=False, _request_timeout=(_CONNECT_S, self._limit_s)
             )
             try:
-                date = answer.headers.get("Date")
-                if date:
-                    self.now = email.utils.parsedate_to_datetime(date)
+                # An odd date changes nothing.
+                with contextlib.suppress(ValueError, TypeError, IndexError, OverflowError):
+                    date = email.utils.parsedate_to_datetime(answer.headers.get("Date"))
+                    self.now = date.replace(tzinfo=date.tzinfo or datetime.timezone.utc)
                 self._forbidden_since = None
                 content = bytearray()
                 # `read` waits for a whole chunk. Before urllib3 2.2 there is nothing else.
@@ -248,10 +343,10 @@ def _configure(config: Any, context: str, settings: Any) -> str:
     return str(chosen["context"].get("namespace") or "default")
 
 
-def _parsed(content: bytes) -> Json:
+def _parsed(content: bytes, kind: type[T]) -> T:
     try:
-        return msgspec.json.decode(content, type=dict[str, Any])
-    except msgspec.DecodeError as error:
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FleetDown(f"the API server's answer is incomplete: {error}") from None
 
 
@@ -260,7 +355,7 @@ def _message(body: Any) -> str:
     text = body.decode("utf-8", "replace") if isinstance(body, bytes) else str(body or "")
     try:
         return str(msgspec.json.decode(text).get("message") or text)[:1000]
-    except (msgspec.DecodeError, AttributeError):
+    except (msgspec.DecodeError, AttributeError, RecursionError):
         return text.strip()[:300] or "no message"
 
 

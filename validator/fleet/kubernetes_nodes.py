@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..compat.gpus import model_of
+from ..model.codec import parse_timestamp
 from ..model.measurement import Outside, Unread, labelled
 from ..model.spec import NO_GPU
 from ..versions import ComputeCapability, is_release_of, leading_numbers, major, whole_number
@@ -313,10 +314,8 @@ def terminated(pod: Json) -> Json:
 
 
 def time_of(text: str | None) -> datetime.datetime | None:
-    """Read a time of the API, `2026-11-22T23:00:00Z`."""
-    if not text:
-        return None
-    return datetime.datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=datetime.timezone.utc)
+    """Read a time of the API, `2026-11-22T23:00:00Z`. None if it is not one."""
+    return parse_timestamp(text or "")
 
 
 def age_s(item: Json, now: datetime.datetime) -> float:
@@ -349,7 +348,7 @@ def _of_finished(pod: Json) -> State:
     if fault is None and status.get("reason") == "Evicted":
         fault = _evicted(detail)
     # The report may have been written all the same, and then the message has its digest.
-    if fault is None and not ended.get("message", "").startswith("{"):
+    if fault is None and not (ended.get("message") or "").startswith("{"):
         fault = _ENDS.get(ended.get("reason") or "")
     if fault is None:
         return State(Phase.ENDED, detail, node)

@@ -11,8 +11,10 @@ import fcntl
 import functools
 import hashlib
 import json
+import os
 import re
 import shlex
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,7 +27,7 @@ from ..engines.protocol import ProbeRequest
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.codec import DocumentError
 from ..model.spec import NO_GPU
-from ..system.files import says_full_disk, write_atomically
+from ..system.files import open_file, read_file, says_full_disk, write_atomically
 from ..versions import whole_number
 from . import inside, slurm_client, slurm_job
 from .job_output import CutError, read_fault, read_result
@@ -50,6 +52,8 @@ from .slurm_client import Node, QueueEntry, Refusal
 
 #: Seconds to wait for another submitter.
 _LOCK_S = 120.0
+#: Bytes of a result: a report and the logs around it, in base64.
+_LARGEST_RESULT = 256 << 20
 
 
 class SlurmDirectory:
@@ -160,6 +164,12 @@ def changed_at(path: Path) -> float:
     return 0.0
 
 
+def _end_of(path: Path) -> str:
+    with open_file(path, sys.maxsize) as stream:
+        stream.seek(max(0, stream.seek(0, os.SEEK_END) - _LARGEST_END))
+        return stream.read(_LARGEST_END).decode("utf-8", "replace")
+
+
 @functools.cache
 def _tools() -> dict[str, bytes]:
     """Return the files of `tools/DIGEST`, by their names."""
@@ -190,6 +200,9 @@ SETTLE_S = 60.0
 #: A warning this long before the end of a job's time, in seconds.
 _WARNING_S = 60
 _TAIL = 4000
+#: Bytes of a result, whose output has at most 96 MiB before it is written in base64; and of the end of the
+#: output of a job, which anything may write to.
+_LARGEST_RESULT, _LARGEST_END = 160 << 20, 32 << 20
 #: The suffix of a result with frames.
 _WHOLE = ".frames"
 
@@ -322,7 +335,8 @@ class SlurmFleet:
         paths = [path for path in self._shared.results(array).get(index, []) if path.suffix == _WHOLE]
         for path in sorted(paths, key=lambda path: (changed_at(path), path.name)):
             try:
-                return read_result(path.read_bytes(), unit, self._settings.container not in UNSIGNED)
+                content = read_file(path, _LARGEST_RESULT)
+                return read_result(content, unit, self._settings.container not in UNSIGNED)
             except CutError as error:
                 cut = error
             except OSError as error:
@@ -340,8 +354,7 @@ class SlurmFleet:
 
     def logs(self, handle: Handle) -> str:
         array, index, _ = parts_of(handle)
-        texts = [path.read_text("utf-8", "replace") for path in self._shared.outputs(array, index)]
-        return "".join(texts)
+        return "".join(_end_of(path) for path in self._shared.outputs(array, index))
 
     def forget(self, handles: Sequence[Handle]) -> None:
         """Keep everything: another submitter may still read it. The site cleans the directory."""
@@ -406,7 +419,7 @@ class SlurmFleet:
                 return State(phase, live[0].reason if phase is Phase.WAITING else "", live[0].node)
         if results:
             with contextlib.suppress(DocumentError, OSError):
-                return read_fault(max(results, key=changed_at).read_bytes())
+                return read_fault(read_file(max(results, key=changed_at)))
         ended = entries[-1] if entries else None
         node = ended.node if ended else ""
         if ended is not None and ended.state in _FAULTS:

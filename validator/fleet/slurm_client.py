@@ -95,7 +95,10 @@ def nodes() -> list[Node]:
     text = _run(["sinfo", "--noheader", "--Node", "--format=%N|%P|%T|%f|%G"])
     found = []
     for line in text.splitlines():
-        name, partition, state, features, gres = line.split("|", 4)
+        parts = line.split("|", 4)
+        if len(parts) != 5:
+            raise FleetDown(f"sinfo prints a line that can't be read: {line[:100]!r}")
+        name, partition, state, features, gres = parts
         tags = frozenset(tag for tag in features.split(",") if tag != "(null)")
         found.append(Node(name, partition.rstrip("*"), partition.endswith("*"), state, tags, gpus_of(gres)))
     return found

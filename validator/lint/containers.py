@@ -16,6 +16,7 @@ from ..compat.official_images import cudnn_of_image, software_in
 from ..errors import InputError
 from ..model.prediction import Place
 from .pins import (
+    READ_WITHIN,
     VISIBLE_DEVICES,
     Environment,
     Source,
@@ -296,7 +297,7 @@ class BuildContext:
         """Return the build context of a Dockerfile."""
         here, directory = Path.cwd().resolve(), dockerfile.parent.resolve()
         directories = [directory]
-        if directory.is_relative_to(here):
+        if directory.is_relative_to(here) and READ_WITHIN.get() is None:
             directories += [one for one in directory.parents if one.is_relative_to(here)]
         return cls(tuple(directories), here)
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from yaml import MappingNode, Node, ScalarNode, SequenceNode
 
-from .._vendor.packaging.markers import InvalidMarker, Marker, UndefinedComparison, UndefinedEnvironmentName
 from .._vendor.packaging.specifiers import InvalidSpecifier, SpecifierSet
 from .._vendor.packaging.utils import canonicalize_name
 from ..compat import loose_values
+from ..compat.inspect import read_marker
 from ..compat.releases import every_python
 from ..errors import InputError
 from ..matrix.document import keys_of, parse_document
@@ -157,10 +159,14 @@ def exact_pin(name: str, version: str, place: Place, *, from_conda: bool = False
     return Pin(normalized(name), versions, place, from_conda=from_conda)
 
 
+#: More digits than a number of a version has. Python does not convert thousands of them to compare versions.
+LONG_NUMBER = re.compile(r"[0-9]{100}")
+
+
 def specifier(text: str) -> SpecifierSet | None:
     """Return a version specifier, or None if the text is none."""
     try:
-        return SpecifierSet(text)
+        return None if LONG_NUMBER.search(text) else SpecifierSet(text)
     except InvalidSpecifier:
         return None
 
@@ -211,8 +217,9 @@ def _marker_holds(marker: str, python: str, extra: str) -> bool | None:
     if any(name in marker for name in unknown):
         return None
     try:
-        return Marker(marker).evaluate({**values})
-    except (InvalidMarker, UndefinedComparison, UndefinedEnvironmentName, KeyError, RecursionError):
+        return read_marker(marker).evaluate({**values})
+    except (ValueError, KeyError, RecursionError):
+        # ValueError: it is no marker, compares what can't be compared, or has a number that is too long.
         return None
 
 
@@ -240,6 +247,9 @@ def pythons_within(specifier: str) -> tuple[str, ...]:
 #: The most bytes of a file that is read. The largest lock files have some megabytes.
 MAX_BYTES = 16 * 1024 * 1024
 
+#: The only directory from which files are read; None for any.
+READ_WITHIN: ContextVar[Path | None] = ContextVar("READ_WITHIN", default=None)
+
 _IGNORE = re.compile(r"#\s*validator:\s*ignore\[(?P<codes>[\w\s,-]*)\]")
 _COMMENT_ONLY = re.compile(r"\s*#")
 
@@ -258,8 +268,10 @@ class Source:
 
 def read_source(path: Path) -> Source:
     """Read a text file. Raises InputError if it can't be read, is too large, or is not UTF-8."""
-    name = str(path)
+    name, within = str(path), READ_WITHIN.get()
     try:
+        if within is not None and not Path(os.path.realpath(path)).is_relative_to(within):
+            raise FileNotFoundError
         text = files.read_text(path, MAX_BYTES)
     except (FileNotFoundError, IsADirectoryError) as error:
         what = "is not a file" if isinstance(error, IsADirectoryError) else "does not exist"

@@ -13,7 +13,7 @@ from .._vendor.packaging.specifiers import SpecifierSet
 from ..errors import InputError
 from ..matrix.document import plain_value
 from ..model.prediction import Place
-from ..versions import caret_range, tilde_range
+from ..versions import InvalidVersion, caret_range, tilde_range
 from . import conda
 from .pins import (
     Collected,
@@ -45,8 +45,8 @@ _MOST_TEMPLATES = 20
 #: A file may have this many environments, with this many requirements in all. They take some seconds.
 _MOST_ENVIRONMENTS = 500
 _MOST_PINS = 200_000
-_CARET = re.compile(r"\^\s*(\d+(?:\.\d+)*)")
-_TILDE = re.compile(r"~\s*(\d+(?:\.\d+)*)")
+_NUMBERS = r"([0-9]{1,9}(?:\.[0-9]{1,9}){0,9})"
+_CARET, _TILDE = re.compile(rf"\^\s*{_NUMBERS}"), re.compile(rf"~\s*{_NUMBERS}")
 _PLAIN = re.compile(r"\d+(?:\.\d+)*(?:[a-z]+\d+)?(?:\.post\d+)?(?:\+[\w.]+)?")
 _WILDCARD = re.compile(r"\d+(?:\.\d+)*\.\*")
 
@@ -248,7 +248,10 @@ def from_poetry(text: str) -> SpecifierSet | None:
     text = text.strip()
     if text == "*":
         return SpecifierSet()
-    parts = [_from_poetry(part.strip()) for part in re.split(r"\s*,\s*", text)]
+    try:
+        parts = [_from_poetry(part.strip()) for part in re.split(r"\s*,\s*", text)]
+    except InvalidVersion:
+        return None
     return specifier(",".join(parts))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,10 +15,11 @@ from ..compat.releases import release_of_any_age
 from ..errors import InputError
 from ..model.prediction import Finding, Outcome, Place, Prediction, Reason, Software
 from ..model.spec import LATEST, HostClass, ImageSpec, Variant
+from ..system.runs import temporary_directory
 from . import dockerfile
 from .blame import allowed_software, findings, unknown_release
 from .dockerfile import Read, reader
-from .pins import Environment, Pin, Source
+from .pins import READ_WITHIN, Environment, Pin, Source
 
 _DOCKERFILE = re.compile(r"(?is)(?:.+[._-])?(?:dockerfile|containerfile)(?:[._-].+)?")
 _KNOWN = (
@@ -62,6 +63,35 @@ def lint(paths: Iterable[Path], ignored: frozenset[str] = frozenset(), *, for_gp
         and finding.code not in silenced.get((finding.place.file, finding.place.line), ())
     )
     return Linted(tuple(sorted(shown)), tuple((place, unknown[place]) for place in sorted(unknown)))
+
+
+def lint_texts(name: str, texts: Mapping[str, str], *, for_gpu: bool = False) -> Linted:
+    """Return what can't work in the text of this name. It may include the others, but no file from here.
+
+    texts: by file name, without a directory. Raises InputError as `lint` does.
+    """
+    for one in texts:
+        if not re.fullmatch(r"[\w.+-]{1,100}", one) or set(one) == {"."}:
+            raise InputError(f'"{one[:100]}" is not a plain file name', hint="write it as requirements.txt")
+    with temporary_directory("lint") as directory:
+        root = directory.resolve()
+        for one, text in texts.items():
+            (root / one).write_text(text, encoding="utf-8", errors="replace", newline="")
+        limit = READ_WITHIN.set(root)
+        try:
+            linted = lint([root / name], for_gpu=for_gpu)
+        except InputError as error:
+            raise InputError(str(error).replace(f"{root}/", ""), hint=error.hint) from None
+        finally:
+            READ_WITHIN.reset(limit)
+
+    def named(place: Place) -> Place:
+        return replace(place, file=Path(place.file).name)
+
+    return Linted(
+        tuple(replace(one, place=named(one.place)) for one in linted.findings),
+        tuple((named(place), error) for place, error in linted.unknown),
+    )
 
 
 def read(path: Path) -> tuple[Sequence[Environment], Sequence[Source]]:

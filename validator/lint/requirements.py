@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .._vendor.packaging.requirements import InvalidRequirement, Requirement
+from .._vendor.packaging.requirements import InvalidRequirement
 from .._vendor.packaging.specifiers import SpecifierSet
+from ..compat.inspect import read_requirement
 from ..errors import InputError
 from ..matrix.requirements import CONSTRAIN, INCLUDE, MAX_FILES, OPTIONS, logical_lines
 from ..model.prediction import Place
@@ -144,8 +145,8 @@ def pin_of(
     its marker may ask for.
     """
     try:
-        wanted = Requirement(text)
-    except (InvalidRequirement, RecursionError):
+        wanted = read_requirement(text)
+    except InvalidRequirement:
         pinned = _PINNED.fullmatch(text.strip())
         invalid = not_a_version(pinned["version"]) if pinned else ""
         if pinned is None or not invalid:
@@ -155,7 +156,7 @@ def pin_of(
     if holds is False:
         return None
     known = holds and wanted.url is None
-    versions: SpecifierSet | None = wanted.specifier if known else None
+    versions = wanted.specifier if known and not pins.LONG_NUMBER.search(text) else None
     extras = frozenset(map(normalized, wanted.extras))
     return Pin(normalized(wanted.name), versions, place, extras, constraint=constraint)
 

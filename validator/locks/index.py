@@ -20,7 +20,6 @@ import msgspec
 from msgspec import Meta
 
 from .._vendor.packaging.tags import Tag
-from .._vendor.packaging.version import Version
 from ..compat.inspect import InvalidWheelName, wheel_name
 from ..errors import MissingError
 from ..model.lock import Wheel
@@ -28,6 +27,7 @@ from ..system import http
 from ..system.files import full_disk_named
 from ..system.http import HttpFailure, Kind
 from ..system.package_sources import PackageSources
+from ..versions import Version
 
 if TYPE_CHECKING:
     import requests

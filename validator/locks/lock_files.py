@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from .._vendor.packaging.requirements import InvalidRequirement, Requirement
+from .._vendor.packaging.requirements import InvalidRequirement
 from .._vendor.packaging.utils import canonicalize_name
+from ..compat.inspect import read_requirement
 from ..errors import InputError
 from ..matrix.problems import quote_line
 from ..model.lock import Lock, Wheel
@@ -185,7 +186,7 @@ def mismatches(lock: Lock, spec: ImageSpec, requirements: Iterable[str]) -> list
     found += _other_additions(lock, spec.additions or Additions())
     for line in asked:
         try:
-            requirement = Requirement(line)
+            requirement = read_requirement(line)
         except InvalidRequirement:
             # Ours are always valid, and those of the user were checked when the matrix was loaded.
             raise AssertionError(f"{spec}: {line!r} is not a requirement") from None

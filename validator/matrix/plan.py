@@ -30,12 +30,14 @@ class ExcludedCell:
 class Expansion:
     """The cells of a profile and the cells that were excluded from it, each in order.
 
-    predicted: the selectors on predictions, which `plan` applies.
+    predicted: the selectors on predictions, which `plan` applies. instead: the Pythons, in order, that are
+    used where an engine can't provide the one of the images.
     """
 
     cells: tuple[Cell, ...]
     excluded: tuple[ExcludedCell, ...]
     predicted: tuple[Selector, ...] = ()
+    instead: tuple[str, ...] = ()
 
 
 def expand(
@@ -61,6 +63,7 @@ def expand(
     images = [image for image in matrix.images if _holds(selectors, Scope.IMAGE, image)]
     hosts = [host for host in matrix.hosts if _holds(selectors, Scope.HOST, host)]
     exclusions = _Exclusions(matrix.exclusions, hosts)
+    pythons = {image.python for image in images}
     if chosen.first_available:
         images = _first_available(images, chosen.first_available, available, exclusions)
     cells: list[Cell] = []
@@ -78,7 +81,9 @@ def expand(
             else:
                 excluded.append(ExcludedCell(cell, exclusion.reason, exclusion.link))
     predicted = tuple(selector for selector in selectors if selector.scope is Scope.PREDICTION)
-    return Expansion(tuple(cells), tuple(excluded), predicted)
+    left = pythons - {image.python for image in images}
+    instead = tuple(python for python in chosen.first_available if python in left)
+    return Expansion(tuple(cells), tuple(excluded), predicted, instead)
 
 
 def find_profile(matrix: Matrix, name: str | None) -> Profile:
@@ -151,10 +156,11 @@ Wheels = Callable[[ImageSpec], Mapping[str, str] | None]
 
 @dataclass(frozen=True)
 class Plan:
-    """The cells of a profile with their predictions, and the excluded cells."""
+    """The cells of a profile with their predictions, and the excluded cells. instead: see `Expansion`."""
 
     cells: tuple[PlannedCell, ...]
     excluded: tuple[ExcludedCell, ...]
+    instead: tuple[str, ...] = ()
 
     @property
     def images(self) -> tuple[ImageSpec, ...]:
@@ -177,7 +183,7 @@ def plan(
         unknown profile.
     """
     expansion = expand(matrix, profile, select=select, available=available)
-    return Plan(tuple(predictions(expansion, wheels)), expansion.excluded)
+    return Plan(tuple(predictions(expansion, wheels)), expansion.excluded, expansion.instead)
 
 
 def predictions(expansion: Expansion, wheels: Wheels | None = None) -> Iterator[PlannedCell]:

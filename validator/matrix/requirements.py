@@ -13,11 +13,11 @@ from typing import IO, Any
 
 from uv import find_uv_bin
 
-from .._vendor.packaging.markers import InvalidMarker, Marker
-from .._vendor.packaging.requirements import InvalidRequirement, Requirement
+from .._vendor.packaging.markers import InvalidMarker
+from .._vendor.packaging.requirements import InvalidRequirement
 from .._vendor.packaging.specifiers import InvalidSpecifier, SpecifierSet
 from .._vendor.packaging.utils import canonicalize_name
-from ..compat.inspect import InvalidWheelName, wheel_name
+from ..compat.inspect import InvalidWheelName, read_marker, read_requirement, wheel_name
 from ..model.spec import LocalWheel, Requirements
 from ..system import files, processes, toml
 from ..system.runs import temporary_directory
@@ -132,7 +132,7 @@ def _read_line(
                 f"{quote_line(wanted)} has the SHA-256 {package.sha256}, which is not in the list"
             )
     else:
-        name = canonicalize_name(Requirement(package).name)
+        name = canonicalize_name(read_requirement(package).name)
         (found.constraints if constrain else found.lines).append(package)
     if hashes:
         found.hashes.setdefault(name, set()).update(hashes)
@@ -199,7 +199,7 @@ def read_package(text: str, directory: Path, root: Path) -> str | LocalWheel:
     if _is_path(text):
         return _wheel(text, directory, root)
     try:
-        requirement = Requirement(text)
+        requirement = read_requirement(text)
     except InvalidRequirement as error:
         raise ValueError(f"is not a requirement: {str(error).splitlines()[0]}") from None
     if requirement.url is None:
@@ -365,7 +365,7 @@ def _refuse_stale(document: dict[str, Any], lock: dict[str, Any], group: str) ->
             }
             # A source in tool.uv.sources, such as a path, replaces the versions.
             free = {canonicalize_name(one["name"]) for one in locked if _PLACES & one.keys()}
-            wanted = [Requirement(line) for line in asked if isinstance(line, str)]
+            wanted = [read_requirement(line) for line in asked if isinstance(line, str)]
             names = {canonicalize_name(one.name) for one in wanted}
             current = len(wanted) < len(asked) or names == {one for one, _ in known}
             if not current or any(
@@ -395,7 +395,7 @@ def _parse(text: str, where: str) -> Collected:
         except (KeyError, TypeError, AttributeError):
             raise ValueError(f"{where}{line}: is not a package as PEP 751 describes it") from None
         except ValueError as error:
-            raise ValueError(f"{where}{line}: {quote(str(package['name']))} {error}") from None
+            raise ValueError(f"{where}{line}: {quote(str(package.get('name')))} {error}") from None
     return found
 
 
@@ -417,8 +417,8 @@ def _add(package: dict[str, Any], found: Collected) -> None:
     try:
         if marker and _CHOICES.search(marker):
             raise InvalidMarker
-        condition = f" ; {Marker(marker)}" if marker else ""
-        requirement = Requirement(f"{package['name']}=={package['version']}{condition}")
+        condition = f" ; {read_marker(marker)}" if marker else ""
+        requirement = read_requirement(f"{package['name']}=={package['version']}{condition}")
     except (InvalidMarker, InvalidRequirement):
         raise ValueError(f"has a condition that can't be evaluated: {quote(str(marker))}") from None
     hashes = {entry["hashes"]["sha256"].lower() for entry in package["wheels"]}

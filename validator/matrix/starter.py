@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 
-from .. import __version__
 from ..compat.policies import is_recommended
 from ..model.spec import AS_BUILT, RECOMMENDED, HostClass, ImageSpec
 from ..resources import manual, source
@@ -116,12 +115,15 @@ def _host_lines(hosts: Sequence[HostClass]) -> Iterable[str]:
             yield f'    compute_capability: "{host.compute_capability}"'
 
 
-def workflow_text(repository: GithubRepository | None) -> str:
-    """Return the workflow. Without a repository on GitHub, the registry has to be filled in."""
+def workflow_text(repository: GithubRepository | None, tool: str) -> str:
+    """Return the workflow. Without a repository on GitHub, the registry has to be filled in.
+
+    tool: what pip installs to get this tool.
+    """
     found = repository or GithubRepository("OWNER", "REPOSITORY", "main")
     registry = found.registry if repository else "ghcr.io/OWNER/REPOSITORY"
     text = _TEMPLATE.read_text(encoding="utf-8")
-    for name, value in (("BRANCH", found.branch), ("REGISTRY", registry), ("VERSION", __version__)):
+    for name, value in (("BRANCH", found.branch), ("REGISTRY", registry), ("TOOL", tool)):
         text = text.replace(f"@{name}@", value)
     return text
 

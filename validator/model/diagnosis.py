@@ -82,6 +82,7 @@ class FailingReason:
         str | None,
         "`eager` or `xla` if it concerns only operations that run this way, null if it concerns both.",
     ] = None
+    rank: Annotated[str, "What it rests on, as in a prediction: always `derived`."] = "derived"
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from ..assemble.wheels import Wheelhouse
 from ..certify.provenance import Refusal, attach_sbom, provenance_of, sbom_of
 from ..certify.signatures import Signer
 from ..certify.trust_file import TrustFile
-from ..engines.docker import Endpoint, connect
 from ..engines.docker.base_container import EngineImages
+from ..engines.docker.endpoint import Endpoint, connect
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.lock import Lock
 from ..model.record import BaseOrigin

@@ -15,8 +15,9 @@ from ..assemble.image import Assembler, put_base
 from ..assemble.layer_table import FILE as SHARED
 from ..assemble.layer_table import LayerTable
 from ..assemble.wheels import Wheelhouse
-from ..engines.docker import DockerEngine, Endpoint, connect
 from ..engines.docker.base_container import BaseContainer, EngineImages
+from ..engines.docker.endpoint import Endpoint, connect
+from ..engines.docker.engine import DockerEngine
 from ..engines.layout import LayoutEngine
 from ..engines.protocol import Engine
 from ..engines.venv import VenvEngine
@@ -216,11 +217,12 @@ _STORED = 3.1
 class Estimate:
     """All sizes are in bytes.
 
-    images: how many have a lock. unlocked: how many have none yet, whose sizes are not known.
-    wheels: of all different wheels. download: of those that are not here. largest: what the largest image
-    takes in an engine.
+    there: how many images are here already and need nothing. images: how many others have a lock. unlocked:
+    how many have none yet, whose sizes are not known. wheels: of all different wheels of these images.
+    download: of those that are not here. largest: what the largest image takes in an engine.
     """
 
+    there: int
     images: int
     unlocked: int
     wheels: int
@@ -229,15 +231,23 @@ class Estimate:
 
 
 def estimate(
-    specs: Iterable[ImageSpec], locks: LockDirectory, missing: Callable[[Iterable[Wheel]], Iterable[Wheel]]
+    specs: Iterable[ImageSpec],
+    locks: LockDirectory,
+    missing: Callable[[Iterable[Wheel]], Iterable[Wheel]],
+    is_here: Callable[[ImageSpec, Lock], bool],
 ) -> Estimate:
-    """Return the estimate for these images. missing: returns the wheels that would have to be downloaded."""
-    found = [locks.read(spec.identifier) for spec in specs]
-    locked: list[Lock] = [lock for lock in found if lock is not None]
+    """Return the estimate for these images.
+
+    missing: returns the wheels that would have to be downloaded. is_here: tells whether an image is made.
+    """
+    found = [(spec, locks.read(spec.identifier)) for spec in specs]
+    here = {spec for spec, lock in found if lock is not None and is_here(spec, lock)}
+    locked = [lock for spec, lock in found if lock is not None and spec not in here]
     wheels = list({wheel.sha256: wheel for lock in locked for wheel in lock.wheels}.values())
     return Estimate(
+        there=len(here),
         images=len(locked),
-        unlocked=len(found) - len(locked),
+        unlocked=len(found) - len(locked) - len(here),
         wheels=_bytes_of(wheels),
         download=_bytes_of(missing(wheels)),
         largest=round(_STORED * max((lock.size for lock in locked), default=0)),

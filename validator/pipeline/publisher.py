@@ -15,7 +15,7 @@ from typing import Annotated
 
 from .. import __version__
 from ..assemble.base_finder import contents
-from ..assemble.compatibility import attach_compatibility
+from ..assemble.configuration import attach_compatibility
 from ..assemble.destinations import Destination
 from ..assemble.image import Assembled, ImageMaker
 from ..assemble.layers import Encoded, Write

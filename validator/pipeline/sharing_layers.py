@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..assemble import encoding
+from ..assemble import layers
 from ..assemble.layer_table import FILE, LayerTable, SharedRow, read_rows, write_rows
 from ..assemble.layers import Encoded, LayerSource, layer_key
 from ..assemble.progress import Progress
@@ -79,8 +79,8 @@ class LayerMaker:
         """Make the layers of rows again, and yield a sentence for each row that is wrong."""
         images = list(images)
         for row in rows:
-            if row.recipe != encoding.RECIPE:
-                yield f"{row.name}: its encoding ({row.recipe}) is not {encoding.RECIPE}"
+            if row.recipe != layers.RECIPE:
+                yield f"{row.name}: its encoding ({row.recipe}) is not {layers.RECIPE}"
                 continue
             source = self._source(row, images)
             if source is None:
@@ -100,7 +100,7 @@ class LayerMaker:
 
     def _made(self, source: LayerSource) -> Encoded:
         self.progress(f"making {source.name}")
-        made = encoding.encode(source.entries(), lambda part: None)
+        made = layers.encode(source.entries(), lambda part: None)
         self.table.add(_key(source), source.name, made)
         return made
 
@@ -118,7 +118,7 @@ def without_row(image: Image, rows: Iterable[SharedRow]) -> list[str]:
     """
     keys = {row.key for row in rows}
     groups = wheel_layers(image.lock, image.spec.variant)
-    return [group.name for group in groups if layer_key(encoding.RECIPE, made_from(group)) not in keys]
+    return [group.name for group in groups if layer_key(layers.RECIPE, made_from(group)) not in keys]
 
 
 def share(path: Path, rows: Iterable[SharedRow], images: Iterable[Image]) -> tuple[int, int]:
@@ -129,9 +129,7 @@ def share(path: Path, rows: Iterable[SharedRow], images: Iterable[Image]) -> tup
     old = {row.key: row for row in read_rows(path)}
     wheels = {wheel.sha256 for image in images for wheel in image.lock.wheels}
     kept = {
-        key: row
-        for key, row in old.items()
-        if row.recipe == encoding.RECIPE and wheels.issuperset(row.wheels)
+        key: row for key, row in old.items() if row.recipe == layers.RECIPE and wheels.issuperset(row.wheels)
     }
     new = {**kept, **{row.key: row for row in rows}}
     write_rows(path, new.values())
@@ -139,7 +137,7 @@ def share(path: Path, rows: Iterable[SharedRow], images: Iterable[Image]) -> tup
 
 
 def _key(source: LayerSource) -> str:
-    return layer_key(encoding.RECIPE, source.made_from)
+    return layer_key(layers.RECIPE, source.made_from)
 
 
 def main(arguments: list[str]) -> int:

@@ -148,7 +148,7 @@ def probe(
             # each import takes time.
             from .collectors import collect
 
-            message.update(facts=collect(), lock=lock, added=added)
+            message.update(facts=collect(limit_s), lock=lock, added=added)
             if watch is not None:
                 # No check runs before the worker gets the facts.
                 watch.begun()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -15,7 +17,9 @@ from ..errors import InputError
 from ..model.codec import encode, parse_time
 from ..model.record import Record
 from ..model.report import CheckResult, Gpu
+from ..system.files import open_file
 from . import jsonl
+from .finish_time import credible_time, finish_time
 from .history import Decline, Difference, Entry, newest_by_cell
 from .store import Store
 
@@ -139,18 +143,22 @@ class Snapshot:
     fetch: Fetch
 
 
-def open_snapshot(text: str, store_url: str, now: datetime, stack: contextlib.ExitStack) -> Snapshot:
+def open_snapshot(
+    text: str, store_url: str, now: datetime, stack: contextlib.ExitStack, believe: Callable[[Record], Record]
+) -> Snapshot:
     """Open what a person named: a store, a file or directory of JSON Lines, or a time.
 
-    store_url: the store whose earlier state a time stands for. stack: closes what is opened here. Raises
-    InputError for anything else.
+    store_url: the store whose earlier state a time stands for. stack: closes what is opened here. believe:
+    returns a record of a file as it counts here. Raises InputError for anything else.
     """
     path = Path(text)
     if "://" in text or _is_sqlite(path):
         store = stack.enter_context(Store(text, read_only=True))
-        return Snapshot(newest_by_cell(store.entries(), now), store.fetch)
+        return Snapshot(store.newest(now), store.fetch)
     if path.exists():
-        read = {record.id: record for file in jsonl.files_of(path) for record in jsonl.read_file(file)}
+        limits = jsonl.Limits()
+        files = (record for file in jsonl.files_of(path) for record in jsonl.read_file(file, limits=limits))
+        read = {record.id: record for record in map(believe, _newest(files, now))}
         newest = newest_by_cell(map(Entry.of, read.values()), now)
         return Snapshot(newest, lambda identifiers: {each: read[each] for each in identifiers})
     try:
@@ -161,12 +169,24 @@ def open_snapshot(text: str, store_url: str, now: datetime, stack: contextlib.Ex
             hint="for example records.jsonl, postgresql+psycopg://user@host/database, 2026-11-01 or 7d (ago)",
         ) from None
     store = stack.enter_context(Store(store_url, read_only=True))
-    return Snapshot(newest_by_cell(store.entries(), now, at), store.fetch)
+    return Snapshot(store.newest(now, at), store.fetch)
+
+
+def _newest(records: Iterable[Record], now: datetime) -> list[Record]:
+    """Return the newest record of each cell with a key and without one, so that only those are in memory."""
+    newest: dict[tuple[str, bool], tuple[datetime, str, Record]] = {}
+    for record in records:
+        if when := credible_time(finish_time(record), now):
+            place = record.cell, bool(record.key)
+            newest[place] = max(
+                newest.get(place, (when, record.id, record)), (when, record.id, record), key=itemgetter(0, 1)
+            )
+    return [record for _, _, record in newest.values()]
 
 
 def _is_sqlite(path: Path) -> bool:
     try:
-        with open(path, "rb") as stream:
+        with open_file(path, sys.maxsize) as stream:
             return stream.read(len(_SQLITE)) == _SQLITE
     except OSError:
         return False

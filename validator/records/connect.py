@@ -259,11 +259,16 @@ def explain(error: DBAPIError, database: Database) -> ValidatorError:
     if database.is_server:
         return MissingError(f"{location}: {text}", hint=_server_hint(error, text))
     if "not a database" in text or "malformed" in text:
-        return InputError(
-            f"{location}: not a store of records ({text})",
-            hint="name another one with --store; `records salvage` gets the records out of a damaged one",
-        )
+        return damaged(location, text)
     return MissingError(f"{location}: {text}", hint="check the store, or name another one with --store")
+
+
+def damaged(location: str, text: str) -> InputError:
+    """Return the error for a file that SQLite can't read."""
+    return InputError(
+        f"{location}: not a store of records ({text})",
+        hint="name another one with --store; `records salvage` gets the records out of a damaged one",
+    )
 
 
 def _server_hint(error: DBAPIError, text: str) -> str:

@@ -7,7 +7,7 @@ can't be right belongs to no history.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, TypeVar
@@ -140,15 +140,24 @@ def decline(history: History, standard: Verdict | None = None) -> Decline[Entry]
     return Decline(newest, history[last], after[between], between)
 
 
-def regressions(entries: Iterable[Entry], since: datetime, now: datetime) -> list[Decline[Entry]]:
+def regressions(
+    entries: Iterable[Entry],
+    since: datetime,
+    now: datetime,
+    judge: Callable[[Iterable[Entry]], Iterable[Entry]] = iter,
+) -> list[Decline[Entry]]:
     """Return the cells that are worse now than they were at a time, or at any time since.
 
-    A cell that was `failed` or `broken` all the time did not get worse.
+    A cell that was `failed` or `broken` all the time did not get worse. judge: see `Store.judged`; it gets
+    only the entries that decide, because it reads their reports.
     """
-    found = []
+    counting: list[Entry] = []
     for history in histories(entries, now).values():
-        earlier = [entry for entry in history if finished(entry) <= since]
-        best = _best([*earlier[-1:], *history[len(earlier) :]])
+        earlier = sum(finished(entry) <= since for entry in history)
+        counting += history[max(0, earlier - 1) :]
+    found = []
+    for history in histories(judge(counting), now).values():
+        best = _best(history)
         if best not in _BAD and goodness(history[-1].verdict) < goodness(best):
             found.append(decline(history, best))
     return found

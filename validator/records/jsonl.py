@@ -5,30 +5,33 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from io import BufferedReader
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from ..errors import InputError
 from ..model.codec import LARGEST
 from ..model.record import REHEARSAL, Origin, Record, RecordError, read_record
+from ..system import files
 from .finish_time import WRONG_TIME_HINT, wrong_time
 
 #: The files that are read in a directory, such as a CI run's artifacts.
 _PATTERNS = ("*.jsonl", "*.jsonl.gz")
 _GZIP = b"\x1f\x8b"
+_IN_PARTS = "split the lines into several files, and read one after the other"
 
 
 @dataclass
 class Limits:
     """The limits of what may be read, and what was read so far: unpacked bytes, and lines."""
 
-    most_bytes: int
-    most_lines: int
+    most_bytes: int = 512 << 20
+    most_lines: int = 500_000
     read_bytes: int = 0
     read_lines: int = 0
 
@@ -37,9 +40,9 @@ class Limits:
         self.read_bytes += len(line)
         self.read_lines += 1
         if self.read_bytes > self.most_bytes:
-            raise InputError(f"{where}: it unpacks to more than {self.most_bytes >> 20} MiB")
+            raise InputError(f"{where}: it unpacks to more than {self.most_bytes >> 20} MiB", hint=_IN_PARTS)
         if self.read_lines > self.most_lines:
-            raise InputError(f"{where}: there are more than {self.most_lines} lines")
+            raise InputError(f"{where}: there are more than {self.most_lines} lines", hint=_IN_PARTS)
 
 
 def write(records: Iterable[Record], stream: IO[str]) -> int:
@@ -66,12 +69,12 @@ def files_of(path: Path) -> list[Path]:
     return found
 
 
-def read_file(path: Path, now: datetime | None = None) -> Iterator[Record]:
+def read_file(path: Path, now: datetime | None = None, limits: Limits | None = None) -> Iterator[Record]:
     """Read records; `-` is standard input. Raises InputError as `read` does."""
-    stdin = str(path) == "-"
     try:
-        with open(0 if stdin else path, "rb", closefd=not stdin) as stream:
-            yield from read(stream, "stdin" if stdin else str(path), now)
+        with files.open_file(path, sys.maxsize) as stream:
+            where = "stdin" if str(path) == "-" else str(path)
+            yield from read(cast("BufferedReader", stream), where, now, limits)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
 
@@ -82,18 +85,16 @@ def read(
     """Read records from a stream.
 
     where: its name in errors. now: the clock by which a record's finish time must be right; None accepts any.
-    limits: shared by the streams that they are for; None for a file of the user's own, of any length.
+    limits: shared by the streams that they are for.
     Raises InputError that names the line which is not a record.
     """
     zipped = stream.peek(len(_GZIP)).startswith(_GZIP)
-    number = 0
-    most = LARGEST if limits is None else limits.most_bytes
+    number, limits = 0, limits or Limits()
     try:
         with gzip.open(stream) if zipped else contextlib.nullcontext(stream) as lines:
-            while line := lines.readline(most + 1):
+            while line := lines.readline(min(LARGEST, limits.most_bytes) + 1):
                 number += 1
-                if limits is not None:
-                    limits.count(line, where)
+                limits.count(line, where)
                 if line.strip():
                     yield _record(line, f"{where}:{number}", now)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:

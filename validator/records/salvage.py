@@ -13,12 +13,14 @@ from __future__ import annotations
 import contextlib
 import mmap
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError
 from ..model.record import Record, RecordError, read_record
+from ..system.files import open_file
 from . import schema
 
 _MAGIC = b"SQLite format 3\0"
@@ -72,7 +74,7 @@ def salvage(path: Path) -> Salvaged:
 
 def _content(path: Path, stack: contextlib.ExitStack) -> mmap.mmap | bytes:
     try:
-        with open(path, "rb") as stream:
+        with open_file(path, sys.maxsize) as stream:
             if stream.seek(0, 2) == 0:
                 return b""
             return stack.enter_context(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))

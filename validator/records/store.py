@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from sqlalchemy import Connection, Row, Select, select
 from sqlalchemy.dialects import postgresql, sqlite
@@ -23,7 +25,7 @@ from ..model.codec import now_utc
 from ..model.record import Record, RecordError, Verdict, read_record
 from ..model.verdict import as_judged
 from . import schema
-from .connect import database, explain, passes
+from .connect import damaged, database, explain, passes
 from .finish_time import credible_time, finish_time
 from .history import Entry, newest_by_cell
 
@@ -35,6 +37,7 @@ _PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 _PAGE = 50
 #: Longer text is cut for the index: PostgreSQL's indexes take at most 2,703 bytes per entry.
 _SEARCHED = 400
+_VERDICTS = frozenset(Verdict)
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -53,6 +56,8 @@ class Store:
         """
         self._database = database(url, read_only=read_only)
         self._opened = False
+        #: The stored id of each record whose verdict is only claimed, which gives it another id.
+        self._stored: dict[str, str] = {}
         self._attempt(
             lambda: schema.bring_up(self._database.engine, self._database.location, read_only=read_only)
         )
@@ -82,7 +87,10 @@ class Store:
 
     def add_all(self, records: Iterable[Record]) -> int:
         """Write records in one transaction, all or none, and return how many were new."""
-        rows = {record.id: _row(record) for record in records}
+        return self.add_rows(rows_of(records))
+
+    def add_rows(self, rows: Mapping[str, Mapping[str, str]]) -> int:
+        """Write what `rows_of` returned; otherwise like `add_all`."""
         if not rows:
             return 0
         # Sorted, so that two machines that write the same records can't deadlock.
@@ -103,37 +111,59 @@ class Store:
             query = query.where(_records.c.cell == _searchable(cell))
         if image is not None:
             query = query.where(_records.c.image == _searchable(image))
-        for record in self._documents(self._texts(query)):
+        for record in self.each([str(row.id) for row in self._rows(query)]):
             if cell in (None, record.cell) and image in (None, record.image):
                 yield record
 
     def entries(self, cell: str | None = None) -> list[Entry]:
-        """Return the entry of every record, oldest first."""
+        """Return the entry of every record, oldest first, with the verdict that its row states.
+
+        Another program may have written the row: `judged` returns the verdicts that count.
+        """
         columns = (_records.c.id, _records.c.cell, _records.c.verdict, _records.c.finished, _records.c.key)
         query = select(*columns).order_by(_records.c.finished, _records.c.id)
         if cell is not None:
             query = query.where(_records.c.cell == _searchable(cell))
+        found = []
+        for row in self._rows(query):
+            if row.verdict not in _VERDICTS or not all(isinstance(value, str) for value in row):
+                self._refuse(row.id, f"its row has a value of another kind: {tuple(row)!r:.300}")
+            found.append(Entry(row.id, row.cell, Verdict(row.verdict), row.finished, bool(row.key)))
+        return found
+
+    def judged(self, entries: Iterable[Entry]) -> list[Entry]:
+        """Return entries with the verdicts that their reports give; see `as_judged`."""
+        asked = list(entries)
         return [
-            Entry(row.id, row.cell, Verdict(row.verdict), row.finished, bool(row.key))
-            for row in self._rows(query)
+            replace(entry, verdict=record.verdict, keyed=bool(record.key))
+            for entry, record in zip(asked, self.each([entry.id for entry in asked]), strict=True)
         ]
+
+    def newest(self, now: datetime, at: datetime | None = None) -> dict[str, Entry]:
+        """Return the newest entry of every cell, judged, as of a time or of now; see `history`."""
+        entries = self.entries()
+        stated = newest_by_cell(entries, now, at)
+        judged = {entry.cell: entry for entry in self.judged(stated.values())}
+        # A verdict that is only claimed does not count in a cell that was measured.
+        claimed = {cell for cell, entry in judged.items() if entry != stated[cell]}
+        again = self.judged(entry for entry in entries if entry.cell in claimed)
+        return judged | newest_by_cell(again, now, at)
 
     def fetch(self, identifiers: Iterable[str]) -> dict[str, Record]:
         """Return the records with these ids, by id."""
         asked = list(dict.fromkeys(identifiers))
-        return dict(zip(asked, self._documents(asked), strict=True))
+        return dict(zip(asked, self.each(asked), strict=True))
 
     def get(self, identifier: str) -> Record:
         """Return the record whose id is or begins with this text. Raises InputError unless there is one."""
         begins = _records.c.id.startswith(_searchable(identifier), autoescape=True)
-        found = self._texts(select(_records.c.document).where(begins).limit(2))
-        # A verdict that is only claimed gives the record another id than the stored one.
+        found = list(self.each([row.id for row in self._rows(select(_records.c.id).where(begins).limit(2))]))
         if not found and len(shown := [one for one in self.all() if one.id.startswith(identifier)]) == 1:
             return shown[0]
         if len(found) != 1:
             problem = "several records have" if found else "no record has"
             raise InputError(f"{problem} an id that begins with {identifier}", hint="see `records list`")
-        return _record(found[0])
+        return found[0]
 
     def measured(self, key: str) -> Record | None:
         """Return the newest record with this key that holds a measurement, so not a `broken` one."""
@@ -142,25 +172,48 @@ class Store:
         )
         now = now_utc()
         dated = [(when, row.id) for row in self._rows(query) if (when := credible_time(row.finished, now))]
-        return next(self._documents([max(dated)[1]])) if dated else None
+        # A record whose verdict is only claimed does not stand for a measurement, and has no key.
+        newest_first = (identifier for _, identifier in sorted(dated, reverse=True))
+        found = (next(self.each([identifier])) for identifier in newest_first)
+        return next((record for record in found if record.key == key), None)
 
     def latest(self) -> dict[str, Record]:
         """Return the newest record of every cell, by cell; see `history` for what counts."""
-        newest = newest_by_cell(self.entries(), now_utc())
-        found = self.fetch(entry.id for entry in newest.values())
+        found = self.fetch(entry.id for entry in self.newest(now_utc()).values())
         return {record.cell: record for record in found.values()}
 
-    def _documents(self, identifiers: Sequence[str]) -> Iterator[Record]:
-        """Yield the records with these ids, in that order. No connection is held meanwhile."""
-        columns = (_records.c.id, _records.c.document)
-        for start in range(0, len(identifiers), _PAGE):
-            page = identifiers[start : start + _PAGE]
-            query = select(*columns).where(_records.c.id.in_(page))
-            found = {row.id: row.document for row in self._rows(query)}
-            yield from (_record(found[identifier]) for identifier in page)
+    def each(self, identifiers: Sequence[str]) -> Iterator[Record]:
+        """Yield the records with these ids, in that order. No connection is held meanwhile.
 
-    def _texts(self, query: Select[Any]) -> list[str]:
-        return [str(row[0]) for row in self._rows(query)]
+        An id is the one in the store, or that of a record which this object returned.
+        """
+        for start in range(0, len(identifiers), _PAGE):
+            page = [self._stored.get(one, one) for one in identifiers[start : start + _PAGE]]
+            found = {row.id: row for row in self._rows(select(_records).where(_records.c.id.in_(page)))}
+            for identifier in page:
+                if identifier not in found:
+                    raise damaged(self.location, f"there is no record {identifier}")
+                yield self._read(found[identifier])
+
+    def _read(self, row: Row[Any]) -> Record:
+        """Return the record of a row as its report proves it. Raises InputError for a foreign row."""
+        try:
+            record = read_record(row.document)
+            columns = _columns(record)
+        except (RecordError, TypeError) as error:
+            self._refuse(row.id, str(error))
+        if wrong := [name for name, value in columns.items() if getattr(row, name) != value]:
+            self._refuse(row.id, f"its columns {', '.join(wrong)} differ from its document")
+        judged = as_judged(record)
+        if judged is not record:
+            self._stored[judged.id] = record.id
+        return judged
+
+    def _refuse(self, identifier: object, why: str) -> NoReturn:
+        raise InputError(
+            f"{self.location}: the record {str(identifier)[:80]!r} can't be used: {why}",
+            hint="another program changed this store: use another one, or `records salvage`",
+        )
 
     def _rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
         return self._run(lambda connection: connection.execute(query).all())
@@ -179,6 +232,8 @@ class Store:
         for pause in (*(_PAUSES_S if self._database.is_server else ()), None):
             try:
                 return work()
+            except UnicodeDecodeError as error:
+                raise damaged(self.location, str(error)) from error
             except DBAPIError as error:
                 told = explain(error, self._database)
                 if pause is None or not passes(error, opened=self._opened):
@@ -189,7 +244,15 @@ class Store:
         raise AssertionError("unreachable")
 
 
-def _row(record: Record) -> dict[str, Any]:
+def rows_of(records: Iterable[Record]) -> dict[str, dict[str, str]]:
+    """Return the rows of records, by id. They take much less memory than the records."""
+    # In ASCII, since databases refuse NUL and lone surrogates.
+    rows = ({**_columns(one), "document": json.dumps(one.document(), sort_keys=True)} for one in records)
+    return {row["id"]: row for row in rows}
+
+
+def _columns(record: Record) -> dict[str, str]:
+    """Return what a row has for searching."""
     return {
         "id": record.id,
         "cell": _searchable(record.cell),
@@ -197,8 +260,6 @@ def _row(record: Record) -> dict[str, Any]:
         "verdict": record.verdict.value,
         "key": _searchable(record.key),
         "finished": _searchable(finish_time(record)),
-        # In ASCII, since databases refuse NUL and lone surrogates.
-        "document": json.dumps(record.document(), sort_keys=True),
     }
 
 
@@ -207,11 +268,3 @@ def _searchable(text: str) -> str:
     if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in text):
         text = json.dumps(text)[1:-1]
     return text[:_SEARCHED]
-
-
-def _record(document: str) -> Record:
-    try:
-        # Another program may have written the store, with verdicts that no report gave.
-        return as_judged(read_record(document))
-    except RecordError as error:
-        raise InputError(str(error), hint="another program changed this store; use another one") from error

@@ -171,6 +171,8 @@ _PLACES = (
         "<secret>",
     ),
     (rf"(?:\b|^){_READS_PASSWORD}[^\n|;&<]{{0,200}}<<<[ \t]{{0,8}}", _WORD, "<secret>"),
+    # Hashes of passwords, as in /etc/shadow and .htpasswd.
+    (r"\$(?:[1567y]|2[abxy]?|gy|apr1|argon2i?d?|scrypt)\$", r"[\w./$=,+-]{12,}", "<secret>"),
     # Channels of conda. In a forum, `/t/` stands before the title of a thread and its number.
     (
         r"""(?:://[^\s'"]{1,300}?|\banaconda\.(?:cloud|com|org)(?:/[\w.-]{1,64}){0,3}?)/t/""",

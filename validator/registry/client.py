@@ -21,7 +21,7 @@ from ..errors import ValidatorError
 from ..model import codec
 from ..model.codec import DocumentError
 from .blobs import Blobs, Known
-from .names import Repository, is_digest, is_tag
+from .names import Repository, identifier_of, is_digest, is_tag
 from .session import Document, Session
 
 # Parse what a registry sends as JSON: manifests, indexes, configurations of images, lists of tags.
@@ -192,9 +192,9 @@ class Registry:
 
     def tags_hint(self) -> str:
         """Return a hint for somebody who asked for a tag that does not exist."""
-        tags = self.tags()
+        tags = [identifier_of(tag) or tag for tag in self.tags()]
         more = f" and {len(tags) - _SHOWN_TAGS} more" if len(tags) > _SHOWN_TAGS else ""
-        return f"its tags: {', '.join(tags[:_SHOWN_TAGS]) or 'none'}{more}"
+        return f"it has {', '.join(tags[:_SHOWN_TAGS]) or 'none'}{more}"
 
     def manifest(self, digest: str) -> Manifest | None:
         """Return the manifest or index with this digest, or None if it does not exist."""

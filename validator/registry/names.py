@@ -124,6 +124,16 @@ def identifier_of(tag: str) -> str | None:
     return f"tf{found['tensorflow']}-{found['libraries']}-py{found['major']}{found['minor']}{_end(found)}"
 
 
+def tag_named(name: str) -> str:
+    """Return the tag that a person names: that of an image spec, an alias, or a digest as it is.
+
+    Raises InputError for the tag of an image spec: people write the image spec itself, as everywhere.
+    """
+    if (identifier := identifier_of(name)) is not None:
+        raise InputError(f'"{name}" is the tag of {identifier}', hint=f"write {identifier}")
+    return tag_of(name) if _IDENTIFIER.fullmatch(name) else name
+
+
 def additions_of(identifier: str) -> str | None:
     """Return the name of the additions (or their eight digits) in an image's identifier or tag, or None."""
     return identifier.partition("_")[2] or None

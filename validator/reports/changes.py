@@ -15,7 +15,7 @@ from ..records.comparison import Change, changed_checks, changes
 from ..records.history import Decline, Difference
 from ..redaction.redact import Redaction
 from .issue import fenced, markdown
-from .markdown import code, table
+from .overview import code, table
 from .printable import counted, one_line
 from .terminal import styled
 

@@ -6,6 +6,7 @@ It lists the wheels of the lock and the packages of the base.
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import re
 import uuid
@@ -95,7 +96,7 @@ def _metadata(path: Path) -> bytes | None:
         with zipfile.ZipFile(path) as archive:
             items = [item for item in archive.infolist() if _METADATA.fullmatch(item.filename)]
             return archive.read(items[0]) if len(items) == 1 and items[0].file_size <= _LARGEST else None
-    except (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError):
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError):
         return None
 
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from .._vendor.packaging.version import Version
 from ..compat import freshness, policies, releases
 from ..locks.index import IndexFile, PackageIndex
+from ..versions import Version
 
 #: The projects of cuDNN's wheels: one for each CUDA major version, with releases of its own.
 CUDNN_PROJECTS = {"cu12": "nvidia-cudnn-cu12", "cu13": "nvidia-cudnn-cu13"}

@@ -6,20 +6,20 @@ import datetime
 import fcntl
 import hashlib
 import shutil
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from email.parser import HeaderParser
 from pathlib import Path
 from typing import Any, TypeVar
+from zipfile import ZipFile
 
 import msgspec
 import yaml
 
 from ..compat import freshness, inspect, releases
 from ..compat.inspect import build
-from ..compat.inspect.build import inspect_tensorflow, write
+from ..compat.inspect.build import ZIP_ERRORS, WheelFile, inspect_tensorflow, write
+from ..compat.inspect.elf import InspectionError
 from ..errors import InputError, MissingError
 from ..locks.index import IndexFile, PackageIndex, sha256_of
 from ..system.files import cache_directory, full_disk_named, write_atomically
@@ -106,9 +106,9 @@ def remove_unwanted(directory: Path, wanted: Iterable[IndexFile]) -> None:
 def _refuse_large_library(path: Path, directory: Path) -> None:
     """Raise MissingError if the largest library of a wheel does not fit on the disk."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with ZipFile(path) as archive:
             largest = max((member.file_size for member in archive.infolist()), default=0)
-    except zipfile.BadZipFile:
+    except ZIP_ERRORS:
         # The inspection says what is wrong with the file.
         return
     use = f"the largest library of {path.name} takes {largest / 1e9:.1f} GB unpacked"
@@ -267,12 +267,10 @@ def _requirements(index: PackageIndex, file: IndexFile) -> list[str]:
         path = directory / file.filename
         index.download(file, path)
         try:
-            with zipfile.ZipFile(path) as archive:
-                names = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
-                text = archive.read(names[0]).decode("utf-8")
-        except (zipfile.BadZipFile, IndexError, UnicodeDecodeError) as error:
+            with WheelFile(path) as wheel:
+                return wheel.metadata().get_all("Requires-Dist", [])
+        except InspectionError as error:
             raise MissingError(f"{file.filename}: its metadata can't be read: {error}") from error
-    return HeaderParser().parsestr(text).get_all("Requires-Dist", [])
 
 
 def _lock(copy: Copy, found: News, say: Say) -> list[str]:

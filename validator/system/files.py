@@ -52,8 +52,13 @@ def read_file(path: Path, most: int = MAX_BYTES, *, inside: Path | None = None) 
 
 
 def open_file(path: Path, most: int, *, inside: Path | None = None) -> IO[bytes]:
-    """Open a file that `read_file` could read, for one that is too large for the memory."""
+    """Open a file that `read_file` could read, for one that is too large for the memory.
+
+    A path that a person gave may be `-`, which is standard input.
+    """
     name = str(path)
+    if name == "-" and inside is None:
+        return open(0, "rb", closefd=False)
     flags = os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC
     if inside is not None and not is_inside(path, inside):
         raise OSError(errno.EPERM, f"it is outside of {inside.absolute()}", name)

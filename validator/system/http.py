@@ -1,7 +1,7 @@
 """Send HTTP requests and read the answers, for registries, token servers and package indexes alike.
 
-Nothing in an answer is trusted: it has a limit in bytes after decoding, one deadline from its first byte to
-its last, and its headers and the addresses in them are read only here.
+Nothing in an answer is trusted: it has a limit in bytes after decoding, one deadline from the name of its
+server to its last byte, and its headers and the addresses in them are read only here.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import io
 import ipaddress
 import math
 import os
+import queue
 import re
 import socket
 import ssl
@@ -33,8 +34,13 @@ from . import processes
 if TYPE_CHECKING:
     import requests
 
-#: Seconds to connect.
+#: Seconds to connect to one address of a server.
 _CONNECT_S = 15.0
+#: Seconds to find a server's addresses, reach one of them, and agree on TLS, through a proxy too.
+_REACH_S = 60.0
+#: A name with more addresses than this has its others left out.
+_MOST_ADDRESSES = 8
+_UNREACHED = "the server was not reached in time"
 #: Seconds without a byte. Committing a large blob takes a registry a while.
 SILENCE_S = 300.0
 #: Seconds for an answer, after the request was sent, if the caller gives no deadline.
@@ -357,7 +363,7 @@ def _failures() -> Iterator[None]:
             kind = Kind.UNTRUSTED if "CERTIFICATE_VERIFY_FAILED" in text or "match" in text else Kind.NO_TLS
         elif "Failed to resolve" in text or "Name or service not known" in text:
             kind = Kind.UNKNOWN_HOST
-        elif isinstance(error, requests.ReadTimeout | urllib3.exceptions.ReadTimeoutError):
+        elif isinstance(error, requests.Timeout | urllib3.exceptions.TimeoutError) or _UNREACHED in text:
             kind = Kind.SILENT
         elif isinstance(error, ValueError | http.client.InvalidURL) and not isinstance(
             error, requests.ConnectionError
@@ -396,18 +402,84 @@ class _Response(http.client.HTTPResponse):
         self.fp = io.BufferedReader(_Limited(self.fp, sock))
 
 
+def _addresses(host: str, port: int, seconds: float) -> list[str]:
+    """Return the addresses of a host, asked in a thread: a resolver may take any time. Raises OSError."""
+    host = host.strip("[]")
+    with contextlib.suppress(ValueError):
+        return [str(ipaddress.ip_address(host))]
+    answers: queue.SimpleQueue[list[str] | OSError | UnicodeError] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            answers.put(list(dict.fromkeys(str(address[0]) for *_, address in found)))
+        except (OSError, UnicodeError) as error:
+            answers.put(error)
+
+    threading.Thread(target=ask, daemon=True).start()
+    try:
+        answer = answers.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError("the resolver did not answer") from None
+    if isinstance(answer, list):
+        return answer[:_MOST_ADDRESSES]
+    raise answer
+
+
+def _left() -> float:
+    """Return the seconds that this thread's request has left."""
+    left: float = _limits.deadline - time.monotonic()
+    return max(0.001, left)
+
+
 @cache
 def _adapter() -> type[requests.adapters.HTTPAdapter]:
-    """Return the adapter of requests whose connections read with `_Limited`."""
+    """Return the adapter of requests whose connections have the limits of `_limits` from their beginning."""
     from requests.adapters import HTTPAdapter
     from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
     from urllib3.connection import HTTPConnection, HTTPSConnection
+    from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
 
     class Plain(HTTPConnection):
         response_class = _Response
 
-    class Encrypted(HTTPSConnection):
-        response_class = _Response
+        def connect(self) -> None:
+            """Connect, but not for longer than the request has, whatever the other side sends meanwhile."""
+            asked = _limits.deadline
+            _limits.deadline = min(asked or math.inf, time.monotonic() + _REACH_S)
+            try:
+                super().connect()
+            except Exception as error:
+                if time.monotonic() < _limits.deadline:
+                    raise
+                raise ConnectTimeoutError(self, _UNREACHED) from error
+            finally:
+                _limits.deadline = asked
+
+        def _new_conn(self) -> socket.socket:
+            name = self._dns_host
+            failure: Exception = NewConnectionError(self, "it has no address")
+            try:
+                for address in _addresses(name, self.port or 0, _left()):
+                    self._dns_host = address
+                    self.timeout = min(_CONNECT_S, _left())
+                    try:
+                        reached = super()._new_conn()
+                        # Python ends a handshake of TLS after this time, even if bytes still arrive.
+                        reached.settimeout(_left())
+                        return reached
+                    except (NewConnectionError, ConnectTimeoutError) as error:
+                        failure = error
+            except socket.gaierror as error:
+                raise NameResolutionError(name, self, error) from error
+            except UnicodeError as error:
+                raise http.client.InvalidURL("the name of the host is not valid") from error
+            finally:
+                self._dns_host = name
+            raise failure
+
+    class Encrypted(Plain, HTTPSConnection):
+        pass
 
     class PlainPool(HTTPConnectionPool):
         ConnectionCls = Plain

@@ -255,58 +255,118 @@ class Produced(Generic[Made]):
         self._pipe.write(data[left_out:] if left_out else data)
 
 
-# Count the bytes of a transfer from several threads, and report amount, rate and time left.
+# Count the bytes of a task from several threads, and report what is done, the rate and the time left.
 
 
 #: Seconds between two reports.
 _INTERVAL_S = 0.5
+#: There is no estimate before this many seconds of data, and none after so many without any.
+_DATA_S = 4.0
+_STALLED_S = 15.0
 
 
 class Meter:
-    """The progress of one transfer.
+    """The progress of one task. As a context manager, it reports a line at once and every half second.
 
-    doing: begins each report, such as `downloading 3 wheels`. total: bytes, or None if unknown.
-    report: receives the reports, at most two a second.
+    doing: begins each line, such as `downloading 3 wheels`. total: bytes, or None if unknown.
+    report: receives the lines, in a thread of its own. clock: returns the seconds since any moment.
     """
 
-    def __init__(self, doing: str, total: int | None, report: Callable[[str], object]) -> None:
-        self._doing, self._total, self._report = doing, total, report
-        self._done = self._skipped = 0
-        self._started = time.monotonic()
-        self._reported = 0.0
+    def __init__(
+        self,
+        doing: str,
+        total: int | None,
+        report: Callable[[str], object],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._doing, self._total, self._report, self._clock = doing, total, report, clock
+        self._done = 0
+        #: The parts that are being made, and those of them whose size nobody knows.
+        self._now: list[str] = []
+        self._unknown = 0
+        #: When the first and the last bytes were counted. What came before the first ones was other work.
+        self._first = self._last = 0.0
         self._guard = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="meter", daemon=True)
+
+    def __enter__(self) -> Meter:
+        if self._total:
+            self._report(self.text())
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        # If nobody reads the lines any more, the thread that prints the next result finds that out.
+        with contextlib.suppress(BrokenPipeError):
+            while not self._ended.wait(_INTERVAL_S):
+                self._report(self.text())
 
     def add(self, size: int) -> None:
-        """Count bytes that were transferred, or take some back with a negative number."""
-        self._count(size, 0)
-
-    def skip(self, size: int) -> None:
-        """Count bytes that were there already. They don't count for the rate."""
-        self._count(size, size)
-
-    def _count(self, size: int, skipped: int) -> None:
+        """Count bytes that were done, or take some back with a negative number."""
         with self._guard:
+            self._last = self._clock()
+            if not self._first:
+                self._first = self._last
             self._done += size
-            self._skipped += skipped
-            now = time.monotonic()
-            if now - self._reported < _INTERVAL_S:
-                return
-            self._reported = now
-            text = self.text(now - self._started)
-        self._report(text)
 
-    def text(self, seconds: float) -> str:
-        """Return the report after this many seconds: `…: 1.2 of 2.6 GB, 95 MB/s, 15 s left`."""
-        known = self._total is not None and self._total >= self._done
-        amount = f"{self._done / 1e9:.2f}" + (
-            f" of {self._total / 1e9:.2f} GB" if known and self._total else " GB"
-        )
-        rate = (self._done - self._skipped) / seconds if seconds > 0 else 0.0
-        if rate <= 0:
-            return f"{self._doing}: {amount}"
-        left = f", {_duration((self._total - self._done) / rate)} left" if known and self._total else ""
-        return f"{self._doing}: {amount}, {rate / 1e6:.0f} MB/s{left}"
+    @contextlib.contextmanager
+    def part(self, name: str, size: int) -> Iterator[Callable[[int], None]]:
+        """Name a part while it is made, and yield the function that counts its bytes.
+
+        size: what the part counts for in the total, whatever it really has; 0 if that is unknown.
+        """
+        left = size
+
+        def count(made: int) -> None:
+            nonlocal left
+            counted = min(made, left)
+            left -= counted
+            if counted:
+                self.add(counted)
+
+        with self._guard:
+            self._now.append(name)
+            self._unknown += not size
+        try:
+            yield count
+            count(left)
+        finally:
+            with self._guard:
+                self._now.remove(name)
+                self._unknown -= not size
+
+    def text(self) -> str:
+        """Return the line: `…: 1.20 of 2.60 GB, 95 MB/s, about 15 s left`."""
+        with self._guard:
+            done, total = self._done, self._total
+            names, unknown = list(self._now), self._unknown
+            taken, silent = self._clock() - self._first, self._clock() - self._last
+        known = total is not None and total >= done
+        if (total if total is not None and known else done) < 1e8:
+            amount = f"{done / 1e6:.0f}" + (f" of {total / 1e6:.0f}" if total and known else "") + " MB"
+        else:
+            amount = f"{done / 1e9:.2f}" + (f" of {total / 1e9:.2f}" if total and known else "") + " GB"
+        parts = [amount] if done or total else []
+        if done and done != total and silent >= _STALLED_S:
+            parts.append(f"nothing for {silent:.0f} s")
+        elif done > 0 and done != total and taken >= _DATA_S:
+            # The mean of the whole task. Parts of it differ so much that those of the last seconds say less
+            # about the rest: see the real runs in the tests.
+            rate = done / taken
+            parts.append(f"{rate / 1e6:.0f} MB/s")
+            if total is not None and known:
+                parts.append(f"{'at least' if unknown else 'about'} {_duration((total - done) / rate)} left")
+        if len(names) == 1 or (names and done == total):
+            parts.append(f"now {' and '.join(names)}")
+        return f"{self._doing}: {', '.join(parts)}" if parts else self._doing
 
 
 def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+    return f"{max(5, 5 * round(seconds / 5))} s" if seconds < 120 else f"{seconds / 60:.0f} min"

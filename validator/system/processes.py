@@ -76,6 +76,7 @@ def run(
     silence_s: float | None = None,
     memory_bytes: int | None = None,
     stdin: IO[bytes] | None = None,
+    grace_s: float = GRACE_S,
 ) -> Completed:
     """Run a command and wait for it.
 
@@ -89,6 +90,7 @@ def run(
     one.
     memory_bytes: the most memory that the child may use, if the system can limit that (Linux).
     stdin: an open file or pipe that the child reads, instead of `input`.
+    grace_s: how long a child may go on after its time limit before it is killed.
 
     Raises OSError if the command can't be started, and KeyboardInterrupt, in any thread, once `stop_all` was
     called. A non-zero exit status raises nothing.
@@ -124,7 +126,7 @@ def run(
             _pass_on(child, on_output, timeout_s, silence_s)
     except subprocess.TimeoutExpired:
         timed_out = True
-        end_group(child)
+        end_group(child, grace_s)
         stdout = _rest_of_stdout(child) if on_output is None else b""
     except KeyboardInterrupt:
         end_group(child, INTERRUPTED_GRACE_S)

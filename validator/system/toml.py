@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
@@ -15,6 +16,13 @@ else:
 __all__ = ["TOMLDecodeError", "loads"]
 
 
+#: A key of many parts. The reader takes memory for each of its beginnings.
+_LONG_KEY = re.compile(
+    r"""(?:^|[\[{,])[ \t]*(?:(?:[\w-]{1,200}|"[^"\n]{0,200}"|'[^'\n]{0,200}')[ \t]*\.[ \t]*){100}""",
+    re.MULTILINE,
+)
+
+
 class _WithoutEnd(TOMLDecodeError):
     def __init__(self, message: str) -> None:
         # Newer Pythons want the position too, which is not known.
@@ -22,7 +30,9 @@ class _WithoutEnd(TOMLDecodeError):
 
 
 def loads(text: str) -> dict[str, Any]:
-    """Return a document. Raises TOMLDecodeError, also for a number or a nesting without an end."""
+    """Return a document. Raises TOMLDecodeError, also for a number, a key or a nesting without an end."""
+    if _LONG_KEY.search(text):
+        raise _WithoutEnd("it has a key with too many parts")
     try:
         return _loads(text)
     except TOMLDecodeError:

@@ -17,7 +17,7 @@ import pytest
 
 from validator.delivery.formats.documents import write_devcontainer
 from validator.delivery.start import Devices
-from validator.supply.npm import npm_package
+from validator.supply.python_packages import npm_package
 
 from . import starts
 from .starts import start

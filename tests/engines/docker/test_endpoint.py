@@ -12,6 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from validator.delivery.pull import Engine
 from validator.engines.docker import endpoint
 from validator.engines.docker.containers import device_requests, offers_gpus
 from validator.engines.docker.endpoint import Buildx, Reached, _check_server, connect, find_buildx
@@ -96,8 +97,15 @@ def test_a_socket_without_permission_is_named(monkeypatch: pytest.MonkeyPatch, t
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/d.sock")
-    with pytest.raises(MissingError, match="permission denied for"):
-        connect()
+    for group, named in (("container-users", "container-users"), ("root", "docker")):
+        monkeypatch.setattr(Path, "group", lambda _, group=group: group)
+        for look in (connect, Engine):
+            with pytest.raises(
+                MissingError, match=f"permission denied for .*: you are not in group {named}"
+            ) as caught:
+                look()
+            hint = caught.value.hint or ""
+            assert f"usermod -aG {named} $USER" in hint and "can become root" in hint and "rootless" in hint
 
 
 def test_another_service_on_the_socket_is_not_an_engine(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import socket
 import threading
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from urllib3 import HTTPResponse
 
 from validator.errors import MissingError
 from validator.fleet.kubernetes_client import Api
@@ -93,4 +95,17 @@ def test_the_time_limit_also_counts_for_an_answer_that_comes_slowly(
     with pytest.raises(FleetDown, match="not complete in time"):
         list(api.jobs("a=b"))
     assert time.monotonic() - began < 10
+    api.close()
+
+
+@pytest.mark.parametrize("date", ["x", "Sun, 22 Nov 2026 23:00:00 -0000", "Sun, 99 Nov 99999 99:00:00 GMT"])
+def test_an_odd_date_of_the_server_breaks_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, date: str
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path / "config", "http://127.0.0.1:9")))
+    api = Api()
+    answer = HTTPResponse(io.BytesIO(b'{"items": []}'), headers={"Date": date}, preload_content=False)
+    monkeypatch.setattr(api._batch, "list_namespaced_job", lambda *_, **__: answer)
+    assert list(api.jobs("a=b")) == []
+    assert api.now.tzinfo is not None
     api.close()

@@ -15,8 +15,8 @@ from docker.errors import ImageNotFound
 
 from validator.assemble.image import Assembler, put_base
 from validator.assemble.image_names import image_reference
-from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
+from validator.engines.docker.engine import DockerEngine
 from validator.engines.docker.images import list_images
 from validator.engines.docker.load import load
 from validator.engines.protocol import Built

@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from validator.cli.doctor import check_command
-from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint
+from validator.engines.docker.engine import DockerEngine
 from validator.engines.protocol import Built
 from validator.locks import lock_files
 from validator.model.lock import Lock
@@ -128,6 +128,19 @@ def test_a_locked_package_is_replaced_only_by_root(derive: Derive) -> None:
     text = check()
     assert "packages changed: keras 3.0.0 to 3.1.0\n" in text
     assert "files of tensorflow-cpu changed: tensorflow/__init__.py\n" in text
+
+
+@pytest.mark.usefixtures("repository")
+def test_our_own_image_is_compared_with_its_own_lock(base: Built, tmp_path: Path) -> None:
+    words = ["--image", base.reference, "--only", "lock_match"]
+    done = CliRunner().invoke(check_command, words, standalone_mode=False)
+    assert re.search(r"^lock_match +pass ", done.stdout, re.MULTILINE), done.stdout
+    # It is judged as an image without CUDA, which needs no GPU.
+    assert "no GPU" not in done.stdout and "unproven: " in done.stdout
+    lock_files.path_of(tmp_path / lock_files.DIRECTORY, SPEC.identifier).unlink()
+    done = CliRunner().invoke(check_command, words, standalone_mode=False)
+    assert f"The lock of {SPEC.identifier} is not here, so its packages are not compared" in done.stderr
+    assert re.search(r"^lock_match +skip ", done.stdout, re.MULTILINE), done.stdout
 
 
 def test_our_own_image_is_not_derived_from_another(base: Built) -> None:

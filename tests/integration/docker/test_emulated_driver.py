@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint, connect
+from validator.engines.docker.engine import DockerEngine
 from validator.engines.probe_archive import probe_archive
 from validator.engines.protocol import ProbeRequest
 from validator.model.record import Verdict

@@ -11,8 +11,8 @@ import certifi
 import pytest
 
 from validator.assemble import image_names
-from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint
+from validator.engines.docker.engine import DockerEngine
 from validator.engines.protocol import Built
 from validator.errors import InputError, MissingError
 from validator.system.package_sources import host_sources

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from validator.assemble.image_names import image_reference
-from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint
+from validator.engines.docker.engine import DockerEngine
 from validator.locks import lock_files
 from validator.model.record import Record, Verdict
 from validator.model.verdict import REQUIRED_ON_CPU

@@ -14,8 +14,8 @@ from validator.assemble.image_names import image_reference
 from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
 from validator.compat.policies import requirements
-from validator.engines.docker import DockerEngine
 from validator.engines.docker.endpoint import Endpoint
+from validator.engines.docker.engine import DockerEngine
 from validator.engines.docker.images import list_images
 from validator.locks import lock_files
 from validator.model.lock import Lock

@@ -21,8 +21,9 @@ from validator.assemble.image import Assembler, put_base
 from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
 from validator.certify.trust_file import TrustFile
-from validator.engines.docker import DockerEngine, transfer
+from validator.engines.docker import images
 from validator.engines.docker.endpoint import Endpoint, connect
+from validator.engines.docker.engine import DockerEngine
 from validator.engines.protocol import Built
 from validator.errors import MissingError, ValidatorError
 from validator.model.lock import Lock
@@ -83,7 +84,7 @@ def other() -> Lock:
 @pytest.fixture
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "PAUSES", (0.1, 0.1))
-    monkeypatch.setattr(transfer, "_PAUSES_S", (0.1, 0.1))
+    monkeypatch.setattr(images, "_PAUSES_S", (0.1, 0.1))
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +190,7 @@ def test_a_killed_push_leaves_no_tag_and_can_be_continued(
         from tests.integration.docker.conftest import CPU, KERAS, maker_at, tensorflow
         from tests.integration.docker.package_index import lock_of
         from tests.integration.docker.test_push import publisher_to
-        from validator.engines.docker import connect
+        from validator.engines.docker.endpoint import connect
         maker = maker_at(Path({str(cache)!r}), {index.url!r}, connect())
         publisher_to({proxy.address!r}, maker).push(CPU, lock_of(CPU, tensorflow(), KERAS), print)
     """)

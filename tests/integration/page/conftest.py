@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import http.server
+import json
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -19,12 +20,13 @@ from validator.reports.page.answers import Answers, make_answers, pinned
 from validator.reports.page.site import ENTRY, FOLDERS, MARK, Sources, site
 from validator.serve.events import Events
 from validator.serve.server import PageServer
-from validator.supply.npm import pyodide_package
+from validator.supply.python_packages import pyodide_package
 from validator.system.output_directory import update_directory
 
 from ...certify.fixtures import LIMIT, limited_check
 from ...loop import tiers
 from ...reports.page.test_site import HOSTILE, hostile
+from ...reports.page.test_table import small_table
 from ...reports.page.values import H100, IMAGES, T4, certificate, check, measured, sources, speedup
 
 REGISTRY = "registry.example.org/team/tensorflow"
@@ -82,7 +84,7 @@ def answers() -> Answers:
         package = pyodide_package(pinned().version, pinned().integrity)
     except MissingError as error:
         pytest.skip(str(error))
-    return make_answers(package, MARK)
+    return make_answers(package, MARK, json.dumps(small_table()))
 
 
 @pytest.fixture(scope="session")

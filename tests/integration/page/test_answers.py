@@ -18,13 +18,12 @@ from docs.images.make import WIDTH, take
 from validator.answers.browser import ask as native
 from validator.answers.browser import cleaned
 from validator.diagnosis import diagnose_file
-from validator.model.record import Verdict
 from validator.reports.page.answers import Answers
 from validator.reports.page.site import ENTRY
 
 from ...corpus import reader
 from ...reports.page.test_site import HOSTILE
-from ...reports.page.values import IMAGES, NO_GPU, measured, sources
+from ...reports.page.values import sources
 from .asking import REMEMBER, ask, start, why, works
 from .conftest import RECORDS, REGISTRY, Open, serve, write
 from .test_accessible import SIZES, violations
@@ -195,8 +194,8 @@ def test_commands_break_between_words_and_are_copied_whole(page: Page, size: str
         range.selectNodeContents(word);
         return new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size;
     })""")
-    # `-m`, `build-matrix`, `--profile`, `--select`, and an image that may be wider than a phone.
-    assert len(rows) == 5 and rows[:4] == [1, 1, 1, 1]
+    # `build-matrix`, `--profile`, `--select`, and an image that may be wider than a phone.
+    assert len(rows) == 4 and rows[:3] == [1, 1, 1]
     page.locator("#works-answer summary").last.click()
     cue = page.locator("#works-answer").get_by_text("Swipe to the side for more columns.")
     assert cue.is_visible() == (size == "phone")
@@ -450,7 +449,8 @@ def test_nothing_can_leave_the_browser(browser: Browser, asked_directory: Path) 
         submit(page, "why")
         expect(page.locator("#why-answer .cause")).to_be_visible()
         scripts = [url for url in requests if not url.startswith("blob:")]
-        assert len(scripts) == 2
+        # The table, Python, and this project's code.
+        assert len(scripts) == 3
         assert all(re.fullmatch(rf"{re.escape(address)}/answers/[0-9a-f]{{20}}\.js", url) for url in scripts)
         assert blocked == []
         [worker] = page.workers
@@ -474,7 +474,13 @@ def test_python_is_loaded_when_somebody_chooses_a_field_and_not_before(
     page.locator("#filters select").first.focus()
     page.locator("#grid a").first.focus()
     expect(page.locator(loaded)).to_contain_text("It is loaded")
-    assert page.evaluate("performance.getEntriesByType('resource').length") == 0
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    # The first question loads only the table.
+    page.locator("#works [name=gpu]").focus()
+    page.wait_for_timeout(500)
+    assert len(requests) == 1 and page.workers == []
+    expect(page.locator(loaded)).to_contain_text("It is loaded")
     page.locator("#why textarea").focus()
     expect(page.locator(loaded)).to_contain_text("Loading Python (")
     expect(page.locator(loaded)).to_have_text("Python is loaded.", timeout=STARTED_MS)
@@ -517,8 +523,7 @@ def test_an_answer_that_takes_too_long_is_stopped(open_page: Open, asked_directo
 
 
 def test_the_pictures_of_the_page_are_current(browser: Browser, answers: Answers, tmp_path: Path) -> None:
-    record = measured(IMAGES[0], NO_GPU, Verdict.UNPROVEN, host={"gpus": []})
-    made = sources([record], profile="full", answers=answers)
+    made = sources((), profile="full", answers=answers)
     take(browser, write(tmp_path / "page", made), tmp_path)
     for name in ("page.png", "matrix.png"):
         for path in (tmp_path / name, PICTURES / name):
@@ -535,26 +540,125 @@ def test_missing_files_are_said(open_page: Open, answers: Answers, tmp_path: Pat
     directory = write(tmp_path / "page", sources(RECORDS, answers=answers))
     (directory / answers.runtime).unlink()
     page = open_page(directory.as_uri(), allowed=["Failed to load resource"])
+    fill(page, "A100", "driver 535.54")
     submit(page, "works")
     expect(page.locator("#answers-loading")).to_contain_text("It is loaded")
     expect(page.locator("#works-answer")).to_contain_text("validator serve")
     expect(page.locator("#grid")).to_be_visible()
 
 
-@pytest.mark.parametrize("missing", ["WebAssembly", "Worker", "DecompressionStream"])
-def test_a_browser_that_lacks_something_still_shows_the_matrix(
-    open_page: Open, asked_directory: Path, missing: str
+@pytest.fixture(scope="session")
+def unmeasured_directory(answers: Answers, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a page without records, on which the table has the answer to every question of its own."""
+    return write(tmp_path_factory.mktemp("unmeasured"), sources((), answers=answers))
+
+
+@pytest.mark.parametrize("missing", ["WebAssembly", "Worker"])
+def test_a_browser_that_lacks_something_answers_usual_questions(
+    open_page: Open, unmeasured_directory: Path, missing: str
 ) -> None:
-    page = open_page(asked_directory.as_uri())
+    page = open_page(unmeasured_directory.as_uri())
     page.add_init_script(f"delete window.{missing}")
     page.reload()
-    expect(page.locator("#answers-missing")).to_contain_text("This browser lacks")
+    expect(page.locator("#answers-missing")).to_contain_text("answers only the usual questions")
+    expect(page.locator("#why")).to_be_hidden()
+    fill(page, "RTX 4090", "535.183.01")
+    submit(page, "works")
+    expect(page.locator("#works-answer .result")).to_contain_text("should work")
+    fill(page, "RTX 4090", "driver 535.183.01")
+    submit(page, "works")
+    expect(page.locator("#works-answer")).to_contain_text("This browser can't run Python here")
+
+
+def test_a_browser_that_can_not_decompress_still_shows_the_matrix(
+    open_page: Open, asked_directory: Path
+) -> None:
+    page = open_page(asked_directory.as_uri())
+    page.add_init_script("delete window.DecompressionStream")
+    page.reload()
+    expect(page.locator("#answers-missing")).to_contain_text("can't answer questions")
     expect(page.locator("#works")).to_be_hidden()
     expect(page.get_by_role("grid")).to_be_visible()
 
 
+def test_usual_questions_load_only_the_table(open_page: Open, unmeasured_directory: Path) -> None:
+    page = open_page(unmeasured_directory.as_uri())
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    for gpu, driver in (
+        ("", ""),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", "R535"),
+        ("h200", "580.65.06"),
+        ("T4", "12.2"),
+    ):
+        fill(page, gpu, driver)
+        submit(page, "works")
+        expect(page.locator("#works-answer .quiet").first).to_contain_text("Linux x86_64")
+    assert (len(requests), page.workers) == (1, [])
+
+
+def test_the_table_answers_as_python_does(
+    open_page: Open, answers: Answers, unmeasured_directory: Path, tmp_path: Path
+) -> None:
+    without = write(tmp_path, sources((), answers=dataclasses.replace(answers, table=None)))
+    pages = [open_page(directory.as_uri()) for directory in (unmeasured_directory, without)]
+    start(pages[1])
+    asked = itertools.product(
+        ("RTX 4090", "gh200", "9.0", "NVIDIA H200", ""),
+        ("", "535", "580.95.05", "537.13", "12.2"),
+        ("linux x86_64", "wsl2 x86_64"),
+    )
+    for gpu, driver, system in asked:
+        shown = []
+        for page in pages:
+            page.locator("#works [name=system]").select_option(system)
+            fill(page, gpu, driver, "3.12" if len(gpu) % 2 else "")
+            page.locator("#works-answer").evaluate(
+                "(answer) => { answer.dataset.old = answer.querySelector('h3')?.remove(); }"
+            )
+            submit(page, "works")
+            page.locator("#works-answer h3").wait_for(timeout=STARTED_MS)
+            shown.append(page.locator("#works-answer").inner_html())
+        assert shown[0] == shown[1], (gpu, driver, system)
+    # A driver of Windows on Linux is unusual.
+    assert len(pages[0].workers) <= 1
+
+
+def test_a_question_on_whose_gpu_something_was_measured_is_for_python(
+    open_page: Open, answers: Answers, tmp_path: Path
+) -> None:
+    measured_gpu = write(tmp_path, sources(RECORDS, answers=answers))
+    page = open_page(measured_gpu.as_uri())
+    fill(page, "H100", "580.65.06", "3.12")
+    submit(page, "works")
+    expect(page.locator("#works-answer .result")).to_contain_text("failed when it was", timeout=STARTED_MS)
+    [_] = page.workers
+
+
+def test_a_link_has_the_question_and_not_the_log(open_page: Open, unmeasured_directory: Path) -> None:
+    page = open_page(unmeasured_directory.as_uri())
+    page.locator("#why textarea").fill("a secret line")
+    fill(page, "RTX 4090", "535", "3.12")
+    submit(page, "works")
+    expect(page.locator("#works-answer .result")).to_contain_text("should work")
+    fragment = "#" + page.url.partition("#")[2]
+    assert fragment == "#works=RTX+4090*535*linux+x86_64*3.12"
+    again = open_page(unmeasured_directory.as_uri(), fragment)
+    expect(again.locator("#works-answer")).to_have_text(
+        page.locator("#works-answer").inner_text(), use_inner_text=True
+    )
+    expect(again.locator("#works [name=python]")).to_have_value("3.12")
+    # The address of the matrix stays in the same fragment, and another link in the same tab is followed.
+    again.locator("#filters select[name=driver]").select_option("")
+    again.evaluate("location.hash = '#works=T4*535*wsl2+x86_64*'")
+    expect(again.locator("#works-answer")).to_contain_text(
+        "For T4, compute capability 7.5, driver 535, WSL2 x86_64."
+    )
+    assert again.workers == []
+
+
 def test_without_scripts_the_page_says_what_is_missing(open_page: Open, asked_directory: Path) -> None:
     page = open_page(asked_directory.as_uri(), java_script_enabled=False)
-    expect(page.get_by_text("The answers need JavaScript and WebAssembly.")).to_be_visible()
+    expect(page.get_by_text("The answers need JavaScript.")).to_be_visible()
     expect(page.locator("#works")).to_be_hidden()
     expect(page.locator("#grid")).to_be_visible()

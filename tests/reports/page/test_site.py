@@ -13,7 +13,7 @@ import pytest
 
 from validator.model.prediction import Outcome
 from validator.model.record import Layer, Record, Verdict
-from validator.reports.markdown import markdown
+from validator.reports.overview import markdown
 from validator.reports.page.details import clean, script_json
 from validator.reports.page.site import ENTRY, MARK, site
 

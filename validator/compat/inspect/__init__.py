@@ -10,14 +10,38 @@ from __future__ import annotations
 
 import re
 
+from ..._vendor.packaging.markers import InvalidMarker, Marker
+from ..._vendor.packaging.requirements import InvalidRequirement, Requirement
 from ..._vendor.packaging.tags import Tag
 from ..._vendor.packaging.utils import parse_wheel_filename
-from ..._vendor.packaging.version import Version
+from ...versions import Version
 
 #: The characters of wheels' names on every index. File systems allow 255 of them.
 _NAME = re.compile(r"[A-Za-z0-9_.+!-]{1,255}")
 #: The tags that one name may stand for. The names with the most have about 40.
 _MOST_TAGS = 200
+#: Characters of a requirement or a marker. uv writes markers of several thousand.
+_LONGEST = 20_000
+
+
+def read_requirement(text: str) -> Requirement:
+    """Read a requirement of a length that people and tools write. Raises InvalidRequirement."""
+    if len(text) > _LONGEST:
+        raise InvalidRequirement(f"it has more than {_LONGEST:,} characters")
+    try:
+        return Requirement(text)
+    except RecursionError:
+        raise InvalidRequirement("its marker nests too deep") from None
+
+
+def read_marker(text: str) -> Marker:
+    """Read an environment marker in the same way. Raises InvalidMarker."""
+    if len(text) > _LONGEST:
+        raise InvalidMarker(f"it has more than {_LONGEST:,} characters")
+    try:
+        return Marker(text)
+    except RecursionError:
+        raise InvalidMarker("it nests too deep") from None
 
 
 class InvalidWheelName(ValueError):
@@ -39,4 +63,4 @@ def wheel_name(filename: str) -> tuple[str, Version, frozenset[Tag]]:
         name, version, _, found = parse_wheel_filename(filename)
     except ValueError as error:
         raise InvalidWheelName(str(error)) from None
-    return name, version, found
+    return name, Version(str(version)), found

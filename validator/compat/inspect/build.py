@@ -6,6 +6,7 @@ import ast
 import contextlib
 import datetime
 import hashlib
+import lzma
 import mmap
 import os
 import posixpath
@@ -34,6 +35,10 @@ from .elf import ElfFile, Fatbin, InspectionError, fatbins, is_elf
 # Read the metadata and the shared libraries of a wheel, without installing or running anything.
 
 
+#: What reading a damaged ZIP archive raises. RuntimeError is for an encrypted file and for unknown methods.
+ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError)
+#: METADATA and build_info.py are read into memory, up to this size.
+_LARGEST_TEXT = 32 << 20
 _SHARED_LIBRARY = re.compile(r"\.so(\.[0-9]+)*$")
 
 
@@ -46,7 +51,7 @@ class WheelFile:
             self._archive = zipfile.ZipFile(path)
         except FileNotFoundError:
             raise MissingError(f"{path}: no such file") from None
-        except zipfile.BadZipFile:
+        except (zipfile.BadZipFile, NotImplementedError, ValueError):
             raise InspectionError(f"{path}: not a wheel, or cut short: it has no zip directory") from None
 
     def __enter__(self) -> WheelFile:
@@ -77,15 +82,17 @@ class WheelFile:
             raise InspectionError(
                 f"{self.path}: not a wheel: {len(names)} METADATA files where 1 is expected"
             )
-        return HeaderParser().parsestr(self.read(names[0]).decode("utf-8"))
+        return HeaderParser().parsestr(self.read(names[0]))
 
-    def read(self, member: str) -> bytes:
-        """Return the content of one member. Raises InspectionError if it is absent or damaged."""
+    def read(self, member: str) -> str:
+        """Return the text of one member. Raises InspectionError if it is absent, damaged or no text."""
         try:
-            return self._archive.read(member)
+            if (size := self._archive.getinfo(member).file_size) > _LARGEST_TEXT:
+                raise InspectionError(f"{self.path}: {member} has {size} bytes, more than {_LARGEST_TEXT}")
+            return self._archive.read(member).decode("utf-8")
         except KeyError:
             raise InspectionError(f"{self.path}: has no {member}") from None
-        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        except ZIP_ERRORS as error:
             raise InspectionError(f"{self.path}: {member} is damaged: {error}") from None
 
     def libraries(self, scratch: Path | None = None) -> Iterator[tuple[str, ElfFile]]:
@@ -108,7 +115,7 @@ class WheelFile:
             try:
                 with self._archive.open(member) as packed:
                     shutil.copyfileobj(packed, file, 1 << 20)
-            except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+            except ZIP_ERRORS as error:
                 raise InspectionError(f"{self.path}: {member} is damaged: {error}") from None
             file.flush()
             if file.tell() == 0:
@@ -343,7 +350,7 @@ def inspect_tensorflow(path: Path, *, scratch: Path | None = None) -> TensorFlow
     """Read a TensorFlow wheel. Raises InspectionError if the file is not one, or is damaged."""
     with WheelFile(path) as wheel:
         metadata = wheel.metadata()
-        build_info = read_build_info(wheel.read(_BUILD_INFO).decode("utf-8"), f"{path}: {_BUILD_INFO}")
+        build_info = read_build_info(wheel.read(_BUILD_INFO), f"{path}: {_BUILD_INFO}")
         found: list[Fatbin] = []
         opens: set[str] = set()
         headers: set[str] = set()
@@ -354,15 +361,20 @@ def inspect_tensorflow(path: Path, *, scratch: Path | None = None) -> TensorFlow
             headers |= {version for version in [compiled_cudnn(library)] if version}
             if calls_dlopen(library):
                 openers[member] = pip_folders(library, member)
-        requirements = [Requirement(text) for text in metadata.get_all("Requires-Dist", [])]
+        try:
+            requirements = [Requirement(text) for text in metadata.get_all("Requires-Dist", [])]
+            requires = {name: _plain(requirements, name) for name in ("keras", "keras-nightly", "numpy")}
+            and_cuda = _extra(requirements, "and-cuda")
+        except ValueError as error:
+            raise InspectionError(f"{path}: a requirement can't be read: {str(error)[:200]}") from None
         return TensorFlowBuild(
             version=str(metadata["Version"]),
             wheel=path.name,
             size=wheel.size,
             sha256=wheel.sha256(),
             requires_python=str(metadata["Requires-Python"]),
-            requires={name: _plain(requirements, name) for name in ("keras", "keras-nightly", "numpy")},
-            and_cuda=_extra(requirements, "and-cuda"),
+            requires=requires,
+            and_cuda=and_cuda,
             build_info=build_info,
             cudnn_headers=headers.pop() if len(headers) == 1 else None,
             opens=tuple(sorted(opens)),
@@ -379,7 +391,8 @@ def read_build_info(source: str, where: str) -> dict[str, Any]:
         for node in tree.body:
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
                 return dict(ast.literal_eval(node.value.args[0]))
-    except (SyntaxError, ValueError, IndexError, TypeError) as error:
+    except (SyntaxError, ValueError, IndexError, TypeError, RecursionError, MemoryError) as error:
+        # The parser of Python raises MemoryError for brackets that are nested too deep.
         raise InspectionError(f"{where}: can't be read: {error}") from None
     raise InspectionError(f"{where}: does not assign build_info")
 

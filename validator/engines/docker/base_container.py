@@ -26,6 +26,7 @@ from ...system.runs import temporary_directory
 from . import containers
 from .containers import new_name
 from .endpoint import Endpoint, disk_full, engine_gone
+from .images import facts_of
 from .load import load
 
 # Install packages of the distribution in a base image, with the engine.
@@ -152,7 +153,7 @@ class EngineImages:
                 image = client.images.get(reference)
             except ImageNotFound:
                 continue
-            digests = [one.split("@", 1)[1] for one in image.attrs.get("RepoDigests") or [] if "@" in one]
+            digests = [one.split("@", 1)[1] for one in facts_of(image).repo_digests or [] if "@" in one]
             if parsed.digest and parsed.digest not in digests:
                 continue
             archive = directory / f"{str(image.id).removeprefix('sha256:')[:24]}.tar"

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import docker
+import msgspec
 import requests
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.models.containers import Container
@@ -28,12 +29,22 @@ from ...system.runs import Note
 from ..probe_archive import NO_PYTHON, START
 from ..protocol import ProbeRequest
 from .endpoint import Endpoint, disk_full, engine_gone
+from .images import read
 
 # Find out whether an engine offers GPUs, and request them for a container.
 
 
 _CDI = "nvidia.com/gpu="
 _CDI_ALL = f"{_CDI}all"
+
+
+class _Device(msgspec.Struct):
+    id: str = msgspec.field(name="ID", default="")
+
+
+class _Info(msgspec.Struct, rename="pascal"):
+    runtimes: dict[str, Any] | None = None
+    discovered_devices: list[_Device] | None = None
 
 
 def offers_gpus(info: Mapping[str, Any]) -> bool:
@@ -48,10 +59,11 @@ def device_requests(info: Mapping[str, Any], uuids: Sequence[str] = ()) -> list[
     engines since 28.2 list the CDI devices that they found. Raises MissingError if CDI has no devices that
     are named by UUID.
     """
-    if "nvidia" in (info.get("Runtimes") or {}):
+    found = read(info, _Info, "itself")
+    if "nvidia" in (found.runtimes or {}):
         chosen: dict[str, Any] = {"device_ids": list(uuids)} if uuids else {"count": -1}
         return [DeviceRequest(capabilities=[["gpu"]], **chosen)]
-    devices = {str(device.get("ID")) for device in info.get("DiscoveredDevices") or []}
+    devices = {device.id for device in found.discovered_devices or ()}
     if _CDI_ALL not in devices:
         return []
     asked = [f"{_CDI}{uuid}" for uuid in uuids] or [_CDI_ALL]

@@ -13,6 +13,7 @@ import shutil
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import docker
@@ -21,6 +22,7 @@ from docker.context import ContextAPI
 from docker.errors import DockerException
 
 from ...errors import MissingError
+from ...model.codec import LARGEST
 from ...system import processes
 
 # The errors of an engine.
@@ -48,10 +50,16 @@ OLDEST_ENGINE = 23
 _ANSWER_WITHIN_S = 10
 #: The timeout of later requests, which may have to wait while the engine builds.
 _BUSY_TIMEOUT_S = 300
+_BLOCK = 1 << 16
 _DEFAULT_HOST = "unix:///var/run/docker.sock"
 _INSTALL = (
     "install Docker Engine 23 or newer; without one, `build-matrix --no-validate` with --push or --oci makes"
     " images, `build-matrix --engine venv` measures environments, and `check --python` checks one"
+)
+#: From Docker's documentation: "Post-installation steps" and "Rootless mode".
+_NOT_IN_GROUP = (
+    "`sudo usermod -aG {group} $USER` and a new login put you into it; its members can become root on this"
+    " machine; or run Docker without root: https://docs.docker.com/engine/security/rootless/"
 )
 _INSTALL_BUILDX = "install it: the package docker-buildx in Debian, docker-buildx-plugin from Docker"
 
@@ -118,16 +126,19 @@ def connect() -> Endpoint:
     return Endpoint(reached.quick, reached.context, reached.version, reached.info, client, program)
 
 
-def reach() -> Reached:
-    """Return the engine that the Docker command line would use. Raises MissingError with the reason."""
-    quick, context = _client(_ANSWER_WITHIN_S)
+def reach(hint: str = _INSTALL) -> Reached:
+    """Return the engine that the Docker command line would use.
+
+    Raises MissingError with the reason. hint: what to do if no engine responds.
+    """
+    quick, context = _client(_ANSWER_WITHIN_S, hint)
     try:
         try:
             version = str(quick.version().get("Version", "?"))
             info = quick.info()
         except (DockerException, requests.RequestException) as error:
-            raise MissingError(f"no Docker Engine responds: {_root_cause(error)}", hint=_INSTALL) from error
-        _check_server(version, info)
+            raise MissingError(f"no Docker Engine responds: {_root_cause(error)}", hint=hint) from error
+        _check_server(version, info, hint)
     except MissingError:
         quick.close()
         raise
@@ -148,7 +159,7 @@ def find_buildx(context: str) -> Buildx:
     )
 
 
-def _client(timeout_s: int) -> tuple[docker.DockerClient, str]:
+def _client(timeout_s: int, hint: str = _INSTALL) -> tuple[docker.DockerClient, str]:
     """Return a client of the SDK, and the name of its Docker context."""
     name, host, tls = "default", os.environ.get("DOCKER_HOST"), None
     try:
@@ -162,12 +173,12 @@ def _client(timeout_s: int) -> tuple[docker.DockerClient, str]:
                 )
             if context.name != "default":
                 name, host, tls = str(context.name), str(context.Host), context.TLSConfig
-        _check_socket(host or _DEFAULT_HOST)
+        _check_socket(host or _DEFAULT_HOST, hint)
         if name == "default":
-            return docker.DockerClient.from_env(timeout=timeout_s, use_ssh_client=True), name
-        return docker.DockerClient(host, tls=tls or False, timeout=timeout_s, use_ssh_client=True), name
+            return _Client.from_env(timeout=timeout_s, use_ssh_client=True), name
+        return _Client(host, tls=tls or False, timeout=timeout_s, use_ssh_client=True), name
     except (DockerException, requests.RequestException) as error:
-        raise MissingError(f"no Docker Engine responds: {_root_cause(error)}", hint=_INSTALL) from error
+        raise MissingError(f"no Docker Engine responds: {_root_cause(error)}", hint=hint) from error
     except ValueError as error:
         # The SDK parses the address with urllib, whose errors it lets through.
         raise MissingError(
@@ -182,11 +193,32 @@ def _client(timeout_s: int) -> tuple[docker.DockerClient, str]:
         ) from error
 
 
-def _check_server(version: str, info: Mapping[str, Any]) -> None:
+class _Client(docker.DockerClient):
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        self.api = _Api(*arguments, **named)
+
+
+class _Api(docker.APIClient):
+    """The SDK's client, which would read whole answers without a limit: images have labels and history."""
+
+    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        answer = super().send(request, **{**options, "stream": True})
+        content = bytearray()
+        for part in () if options.get("stream") else answer.iter_content(_BLOCK):
+            content += part
+            if len(content) > LARGEST:
+                answer.close()
+                raise DockerException(f"the engine's answer has more than {LARGEST >> 20} MiB")
+        if not options.get("stream"):
+            answer._content = bytes(content)
+        return answer
+
+
+def _check_server(version: str, info: Mapping[str, Any], hint: str = _INSTALL) -> None:
     major = int(match[0]) if (match := re.match(r"\d+", version)) else 0
     if major < OLDEST_ENGINE:
         raise MissingError(
-            f"Docker Engine {version} is too old; {OLDEST_ENGINE} or newer is needed", hint=_INSTALL
+            f"Docker Engine {version} is too old; {OLDEST_ENGINE} or newer is needed", hint=hint
         )
     kind = f"{info.get('OSType')}/{info.get('Architecture')}"
     if kind != "linux/x86_64":
@@ -196,7 +228,7 @@ def _check_server(version: str, info: Mapping[str, Any]) -> None:
         )
 
 
-def _check_socket(host: str) -> None:
+def _check_socket(host: str, hint: str) -> None:
     """Raise MissingError if a local socket can't be used. The SDK's own error would not say why."""
     path = host.removeprefix("unix://")
     if path == host:
@@ -208,12 +240,23 @@ def _check_socket(host: str) -> None:
         except (FileNotFoundError, NotADirectoryError):
             reason = f"no Docker Engine found: the socket {path} does not exist"
         except PermissionError:
-            reason = f"permission denied for the Docker Engine's socket {path}"
+            group = _group_of(path)
+            reason = f"permission denied for the Docker Engine's socket {path}: you are not in group {group}"
+            hint = _NOT_IN_GROUP.format(group=group)
         except OSError as error:
             reason = f"no Docker Engine responds at {path}: {error.strerror or error}"
         else:
             return
-    raise MissingError(reason, hint=_INSTALL)
+    raise MissingError(reason, hint=hint)
+
+
+def _group_of(path: str) -> str:
+    """Return the group that may use a socket, or the one that Docker uses if only root may."""
+    try:
+        group = Path(path).group()
+    except (OSError, KeyError):
+        return "docker"
+    return "docker" if group == "root" else group
 
 
 def _root_cause(error: BaseException) -> str:

@@ -26,9 +26,8 @@ from ..protocol import Built, ProbeRequest
 from . import containers
 from .containers import offers_gpus
 from .endpoint import Endpoint, engine_gone
-from .images import Derivation, derivation_of, layers_of
+from .images import Derivation, derivation_of, layers_of, pull
 from .load import load
-from .transfer import pull
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +121,7 @@ class DockerEngine:
         if (found := self.existing(spec, lock)) is not None:
             return found
         reference = image_names.image_reference(spec.identifier)
-        load(self._endpoint, reference, lambda into: self._images.make(spec, lock, into, progress))
+        load(self._endpoint, reference, lambda into: self._images.make(spec, lock, into, progress), progress)
         built = self._existing(spec, lock)
         if built is None:
             raise BuildError(
@@ -149,6 +148,15 @@ class DockerEngine:
         Raises the errors of `probe`, and InputError if the image has no Python.
         """
         return containers.run_probe(self._endpoint, image, request, progress)
+
+    def made_from(self, image: str) -> tuple[str, str]:
+        """Return the image spec and the digest of the lock in an image's labels; empty without them."""
+        with self._answering(image):
+            try:
+                labels = self._client.images.get(image).labels
+            except ImageNotFound:
+                return "", ""
+        return labels.get(image_names.LABEL_SPEC, ""), labels.get(image_names.LABEL_LOCK, "")
 
     def derivation(self, image: str) -> Derivation | None:
         """Return what an image was derived from, see `derivation_of`."""

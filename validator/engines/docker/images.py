@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+import re
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import docker
+import msgspec
 from docker import DockerClient
 from docker.errors import ImageNotFound
 from docker.models.images import Image
 
 from ...assemble.image_names import LABEL_LOCK, LABEL_SPEC, PROJECT
+from ...assemble.progress import Progress
+from ...errors import MissingError, ValidatorError
+from ...model import codec
+from ...model.codec import DocumentError
 from ...model.record import Layer
+from ...registry.errors import explain, fault_of
+from ...system import processes
+from ...system.files import says_full_disk
+from .endpoint import disk_full, engine_gone
+
+T = TypeVar("T")
 
 #: Instructions that change only the configuration of an image, not its files.
 _CONFIGURATION = (
@@ -40,19 +54,58 @@ def layers_of(image: Image) -> tuple[Layer, ...] | None:
     The engine lists the digests of layers without sizes, and the sizes of build steps without digests. Steps
     that made no layer are left out; the rest match if their number is the number of layers.
     """
-    digests = image.attrs.get("RootFS", {}).get("Layers") or []
-    sizes = [int(step["Size"]) for step in reversed(image.history()) if made_a_layer(step)]
+    digests = facts_of(image).layers
+    sizes = [step.size for step in _steps(image) if _made_a_layer(step)]
     if len(sizes) != len(digests):
         return None
-    return tuple(Layer(str(digest), size) for digest, size in zip(digests, sizes, strict=True))
+    return tuple(Layer(digest, size) for digest, size in zip(digests, sizes, strict=True))
 
 
-def made_a_layer(step: Mapping[str, object]) -> bool:
+class _Step(msgspec.Struct, rename="pascal"):
+    size: int
+    created_by: str = ""
+
+
+class _RootFs(msgspec.Struct, rename="pascal"):
+    layers: list[str] | None = None
+
+
+class Facts(msgspec.Struct, rename="pascal"):
+    """What an engine says about an image, as far as it is read here. repo_digests: `NAME@DIGEST`."""
+
+    root: _RootFs = msgspec.field(name="RootFS", default_factory=_RootFs)
+    repo_digests: list[str] | None = None
+
+    @property
+    def layers(self) -> list[str]:
+        """The diff_ids of the layers, lowest first."""
+        return self.root.layers or []
+
+
+def facts_of(image: Image) -> Facts:
+    """Return what the engine says about an image. Raises ValidatorError if it can't be read."""
+    return read(image.attrs, Facts, "an image")
+
+
+def read(answer: object, kind: type[T], what: str) -> T:
+    """Return an answer of an engine as a typed value. Raises ValidatorError if it can't be read."""
+    try:
+        return codec.convert(answer, kind)
+    except DocumentError as error:
+        raise ValidatorError(f"the engine's answer about {what} can't be read: {error}") from None
+
+
+def _steps(image: Image) -> list[_Step]:
+    """Return the history, oldest first."""
+    return read(image.history(), list[_Step], "the history of an image")[::-1]
+
+
+def _made_a_layer(step: _Step) -> bool:
     """Return True if a step of an image's history made a layer, even an empty one."""
-    if step["Size"]:
+    if step.size:
         return True
     # BuildKit writes `ENV A=1`, the older builder `/bin/sh -c #(nop)  ENV A=1`.
-    words = str(step.get("CreatedBy") or "").partition("#(nop)")
+    words = step.created_by.partition("#(nop)")
     instruction = (words[2] or words[0]).split()[:1]
     return bool(instruction) and instruction[0] not in _CONFIGURATION
 
@@ -85,12 +138,12 @@ def derivation_of(client: DockerClient, name: str) -> Derivation | None:
         return None
     if LABEL_SPEC not in image.labels:
         return None
-    history = list(reversed(image.history()))
-    steps = [str(step.get("CreatedBy") or "") for step in history]
+    history = _steps(image)
+    steps = [step.created_by for step in history]
     own = [number for number, step in enumerate(steps) if step.startswith(f"{PROJECT}: ")]
     if not own or own[-1] == len(steps) - 1:
         return None
-    layers = _layers(image)[: sum(map(made_a_layer, history[: own[-1] + 1]))]
+    layers = facts_of(image).layers[: sum(map(_made_a_layer, history[: own[-1] + 1]))]
     images = list_images(client, f"{LABEL_SPEC}={image.labels[LABEL_SPEC]}")
     return Derivation(
         image.labels[LABEL_SPEC],
@@ -103,11 +156,94 @@ def derivation_of(client: DockerClient, name: str) -> Derivation | None:
 def _with_layers(images: Iterable[Image], layers: list[str]) -> str | None:
     """Return the digest of the image that has exactly these layers: its manifest's, if that is known."""
     for image in images:
-        if _layers(image) == layers:
-            known = [str(entry).partition("@")[2] for entry in image.attrs.get("RepoDigests") or ()]
+        if (facts := facts_of(image)).layers == layers:
+            known = [entry.partition("@")[2] for entry in facts.repo_digests or ()]
             return next(iter(known), str(image.id))
     return None
 
 
-def _layers(image: Image) -> list[str]:
-    return [str(digest) for digest in image.attrs.get("RootFS", {}).get("Layers") or ()]
+# Pull images from a registry into the engine.
+#
+# The engine does the work: it uses Docker's credentials, and fetches only layers that it lacks. The command
+# line is used instead of the SDK, because a process can be ended at any time.
+
+
+#: Waits between attempts, in seconds. Each attempt continues where the last one stopped.
+_PAUSES_S = (1.0, 3.0, 9.0)
+#: The time limit of one attempt. An image has 4 GB, which takes an hour at 10 Mbit/s.
+_TIMEOUT_S = 6 * 3600
+
+_LAYER = re.compile(r"^([0-9a-f]{12}): \S")
+_LAYER_DONE = re.compile(r": (Pull complete|Already exists)$")
+_NOT_THERE = re.compile(r": not found$|manifest unknown|repository .* not found", re.IGNORECASE)
+_ALTERED = re.compile(
+    r"unexpected commit digest|failed verification|failed size validation|digest mismatch|hash mismatch",
+    re.IGNORECASE,
+)
+_ENGINE_GONE = re.compile(r"Cannot connect to the Docker daemon|error during connect|docker\.sock: connect")
+
+
+def pull(docker: str, reference: str, progress: Progress, answers: Callable[[], bool]) -> None:
+    """Pull an image. The engine verifies all digests.
+
+    Raises ValidatorError if a layer or manifest does not match its digest, and MissingError if the registry
+    does not have the image, can't be reached, denies access or keeps failing.
+    """
+    for pause in (*_PAUSES_S, None):
+        # stderr is read as it arrives, but stdout only at the end.
+        result = processes.run(
+            ["sh", "-c", 'exec "$@" >&2', "sh", docker, "pull", reference],
+            on_line=_Layers(progress),
+            timeout_s=_TIMEOUT_S,
+        )
+        if result.ok:
+            return
+        said = f"timed out after {_TIMEOUT_S // 3600} hours" if result.timed_out else result.stderr_tail
+        error, is_temporary = _explain(reference, said, answers)
+        if pause is None or not is_temporary:
+            raise error
+        progress(f"retrying in {pause:.0f} s: {error}")
+        deadline = time.monotonic() + pause
+        while time.monotonic() < deadline:
+            processes.check_stopping()
+            time.sleep(0.1)
+
+
+def _explain(reference: str, said: str, answers: Callable[[], bool]) -> tuple[ValidatorError, bool]:
+    """Return the error, and True if it may be temporary."""
+    what, host, last = f"{reference} was not pulled", reference.partition("/")[0], _last(said)
+    if _ENGINE_GONE.search(said) or not answers():
+        return engine_gone(reference), False
+    if _ALTERED.search(last):
+        text = f"{what}: the content from {host} does not match its digest: {last}"
+        return ValidatorError(text, hint="do not use the image, and tell the registry's operator"), False
+    if says_full_disk(last):
+        return disk_full(reference), False
+    if _NOT_THERE.search(last):
+        hint = "push it there with `build-matrix --push`"
+        return MissingError(f"{what}: the image is not in {host}", hint=hint), False
+    # The engine hides the registry's status code, so an unknown error may be temporary, too.
+    fault = fault_of(last)
+    return explain(host, last, what=what), fault is None or fault.temporary
+
+
+def _last(said: str) -> str:
+    """Return the last line, which is the error."""
+    line = next((line for line in reversed(said.splitlines()) if line.strip()), "no message from docker")
+    return line.strip().removeprefix("Error response from daemon: ")
+
+
+class _Layers:
+    """Reports how many layers are done, from docker's messages about each layer."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._seen: set[str] = set()
+        self._done: set[str] = set()
+
+    def __call__(self, line: str) -> None:
+        if match := _LAYER.match(line):
+            self._seen.add(match[1])
+            if _LAYER_DONE.search(line):
+                self._done.add(match[1])
+            self._progress(f"{len(self._done)} of {len(self._seen)} layers")

@@ -24,13 +24,14 @@ from docker.errors import DockerException
 from ...assemble.destinations import Destination, blob_path, differs, docker_annotations, docker_manifest
 from ...assemble.image_names import LABEL_SPEC, PROJECT
 from ...assemble.layers import Encoded, Write
+from ...assemble.progress import Progress
 from ...errors import ValidatorError
 from ...system import runs
 from ...system.files import cache_directory, full_disk_named, says_full_disk, writing
 from ...system.pools import BLOCK, Abandoned, CutError, Pipe
 from . import containers
 from .endpoint import Endpoint, disk_full, engine_gone
-from .images import list_images
+from .images import facts_of, list_images
 
 _INDEX = "application/vnd.oci.image.index.v1+json"
 _RECORD = 512
@@ -46,7 +47,12 @@ class _LacksLayersError(Exception):
     """The engine lacks layers that were left out."""
 
 
-def load(endpoint: Endpoint, reference: str, send: Callable[[Destination], T]) -> T:
+def load(
+    endpoint: Endpoint,
+    reference: str,
+    send: Callable[[Destination], T],
+    progress: Progress = lambda _: None,
+) -> T:
     """Give the engine an image under a name, and return what `send` returns.
 
     send: puts the image at the destination. It is called again, with everything to send, if layers turn out
@@ -57,11 +63,11 @@ def load(endpoint: Endpoint, reference: str, send: Callable[[Destination], T]) -
         containers.remove_image_name(endpoint.client, note)
     if endpoint.has_image_store:
         try:
-            with _Loading(endpoint, reference, _diff_ids(endpoint, reference)) as loading:
+            with _Loading(endpoint, reference, _diff_ids(endpoint, reference), progress) as loading:
                 return send(loading)
         except _LacksLayersError:
             pass
-    with _Loading(endpoint, reference, frozenset()) as loading:
+    with _Loading(endpoint, reference, frozenset(), progress) as loading:
         return send(loading)
 
 
@@ -71,9 +77,9 @@ class _Loading:
     there: the diff_ids of layers that need not be sent.
     """
 
-    def __init__(self, endpoint: Endpoint, reference: str, there: frozenset[str]) -> None:
+    def __init__(self, endpoint: Endpoint, reference: str, there: frozenset[str], progress: Progress) -> None:
         self._endpoint, self._client, self._reference = endpoint, endpoint.client, reference
-        self._there = there
+        self._there, self._progress = there, progress
         self._sent: set[str] = set()
         self._pipe = Pipe()
         #: Held while one file is written to the archive.
@@ -144,11 +150,12 @@ class _Loading:
             self._write(bytes(2 * _RECORD))
             with self._reading():
                 self._pipe.end()
+        self._progress("the engine unpacks the image")
         self._thread.join()
         self._check_answer()
         with self._answering():
             loaded = self._client.images.get(self._name)
-            if len(loaded.attrs.get("RootFS", {}).get("Layers") or []) != len(older["Layers"]):
+            if len(facts_of(loaded).layers) != len(older["Layers"]):
                 raise self._failed("layers are not found")
             loaded.tag(self._reference)
         return digest
@@ -242,7 +249,7 @@ def _diff_ids(endpoint: Endpoint, reference: str) -> frozenset[str]:
     found: set[str] = set()
     try:
         for image in list_images(endpoint.client, LABEL_SPEC):
-            found.update(image.attrs.get("RootFS", {}).get("Layers") or [])
+            found.update(facts_of(image).layers)
     except (DockerException, requests.RequestException) as error:
         raise engine_gone(reference) from error
     return frozenset(found)

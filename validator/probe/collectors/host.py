@@ -36,9 +36,9 @@ _MULTIPROCESSORS, _MAJOR, _MINOR = 16, 75, 76
 _MIG_ENABLED = 1
 
 
-def host_facts() -> dict[str, Any]:
-    """Return the report's `host`."""
-    management, cuda = _asked(ask_nvml), _asked(ask_cuda)
+def host_facts(limit_s: float = DRIVER_LIMIT_S) -> dict[str, Any]:
+    """Return the report's `host`. limit_s: for each driver library to answer, if that is less than usual."""
+    management, cuda = _asked(ask_nvml, limit_s), _asked(ask_cuda, limit_s)
     gpus = management.pop("gpus", None) or cuda.get("gpus") or []
     fields = ("name", "uuid", "compute_capability", "memory_bytes")
     library, release = platform.libc_ver()
@@ -147,9 +147,9 @@ def _read(path: str) -> str:
 # The driver.
 
 
-def _asked(query: Any) -> dict[str, Any]:
+def _asked(query: Any, limit_s: float) -> dict[str, Any]:
     """Return the last of a query's answers, which holds the most, with the failure of its child."""
-    answer = forked(query, limit_s=DRIVER_LIMIT_S)
+    answer = forked(query, limit_s=min(limit_s, DRIVER_LIMIT_S))
     found: dict[str, Any] = dict(answer.values[-1]) if answer.values else {"answered": False, "error": None}
     if answer.failure is not None:
         found.update(answered=False, error=str(answer.failure))

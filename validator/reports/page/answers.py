@@ -37,6 +37,9 @@ from .measurements import Measurements
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _DATA = Path(__file__).parent / "pyodide.json"
 _PACKAGE = Path(__file__).parent.parent.parent
+#: The table of answers, which `answers/table.py` makes, after the digest of what it was made from.
+TABLE = _PACKAGE / "answers/table.bin"
+_DIGITS = 32
 _TEMPLATES = Path(__file__).parent.parent / "templates"
 #: The largest package of Pyodide that is read. The pinned one has 6.5 MB.
 _LARGEST = 64 << 20
@@ -91,7 +94,7 @@ _RULES = (
 )  # fmt: skip
 #: The files among these that only people edit, or that need packages that a browser does not have.
 _NOT_RULES = re.compile(
-    r"__pycache__|\.yaml$|README|/inspect/|/(compile|document|measurements|read_report)\.py$"
+    r"__pycache__|\.yaml$|README|/inspect/|/(compile|document|measurements|read_report|table)\.py$|\.bin$"
     r"|/packaging/(?!__init__|version|LICENSE)"
 )
 
@@ -110,16 +113,21 @@ class Pyodide:
 
 @dataclass(frozen=True)
 class Answers:
-    """The files that answer questions. runtime, rules: their paths, relative to the page."""
+    """The files that answer questions.
+
+    runtime, rules: the paths of what Python needs, relative to the page. table: that of the answers to usual
+    questions, which need no Python; None if there is no current table.
+    """
 
     runtime: str
     rules: str
     files: Mapping[str, bytes]
+    table: str | None = None
 
     @property
     def size(self) -> int:
-        """The bytes to load before the first answer."""
-        return sum(map(len, self.files.values()))
+        """The bytes to load before Python answers."""
+        return sum(len(content) for path, content in self.files.items() if path != self.table)
 
 
 def context(answers: Answers, registry: str | None, measurements: Measurements) -> dict[str, Any]:
@@ -137,6 +145,7 @@ def context(answers: Answers, registry: str | None, measurements: Measurements) 
     data = {
         "files": [answers.runtime, answers.rules],
         "size": answers.size,
+        "table": answers.table,
         "registry": registry,
         "images": digests if registry else {},
         "verdicts": verdicts,
@@ -158,11 +167,11 @@ def pinned() -> Pyodide:
     return Pyodide(document["version"], document["integrity"])
 
 
-def make_answers(package: Path, mark: str) -> Answers:
+def make_answers(package: Path, mark: str, table: str | None) -> Answers:
     """Return the files that answer questions.
 
     package: what `npm pack` wrote for the pinned version of Pyodide. mark: a text for the beginning of each
-    file. Raises InputError if it is another file.
+    file. table: what `read_table` returns. Raises InputError if the package is another file.
     """
     members = _members(_read(package))
     pin = pinned()
@@ -180,7 +189,8 @@ def make_answers(package: Path, mark: str) -> Answers:
         mark,
         {"worker.js": (_TEMPLATES / "worker.js").read_text("utf-8"), "rules.json": json.dumps(rule_files())},
     )
-    return Answers(runtime[0], rules[0], dict((runtime, rules)))
+    files = [runtime, rules, *([_file(mark, {"table.json": table})] if table else [])]
+    return Answers(runtime[0], rules[0], dict(files), files[2][0] if table else None)
 
 
 def rule_files() -> dict[str, str]:
@@ -194,6 +204,21 @@ def rule_files() -> dict[str, str]:
     return {
         name: (_PACKAGE.parent / name).read_text("utf-8") for name in paths if not _NOT_RULES.search(name)
     }
+
+
+def digest() -> str:
+    """Return the digest of the facts and the code that the table of answers is made from."""
+    used = {name: text for name, text in rule_files().items() if not name.startswith("validator/diagnosis/")}
+    used["table"] = TABLE.with_suffix(".py").read_text("utf-8")
+    return hashlib.sha256(json.dumps(used).encode()).hexdigest()[:_DIGITS]
+
+
+def read_table() -> str | None:
+    """Return the table as JSON; None if it was made from other facts or other code than what is there."""
+    content = TABLE.read_bytes() if TABLE.exists() else b""
+    if content[:_DIGITS] != digest().encode():
+        return None
+    return zlib.decompress(content[_DIGITS:]).decode()
 
 
 def _read(package: Path) -> bytes:

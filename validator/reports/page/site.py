@@ -21,8 +21,7 @@ from ...model.record import Certificate, Record, Verdict
 from ...model.spec import HostClass, ImageSpec
 from ...redaction.identifiers import without_gpu_uuids
 from ...versions import major_minor
-from ..markdown import markdown
-from ..overview import Row, nothing_measured
+from ..overview import Row, markdown, nothing_measured
 from ..printable import printable
 from .answers import Answers, context
 from .chart import charts, factor, milliseconds

@@ -7,7 +7,7 @@
   const FIELD = 200_000;
   const megabytes = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`;
   const LOADING = `Loading Python (${megabytes(answersData.size)}, once) …`;
-  const UNTOUCHED = `Python answers these questions in your browser. It is loaded (${megabytes(answersData.size)}) when you choose a field.`;
+  const UNTOUCHED = `Python answers ${answersData.table ? "the second question, and unusual ones about machines," : "these questions"} in your browser. It is loaded (${megabytes(answersData.size)}) when it is needed.`;
   const tell = (words) => { byId("answers-loading").textContent = words; };
   const unable = (reason) => new Error(`This browser can't run Python here${reason ? ` (${reason})` : ""}. Try \`validator serve\`, or another browser.`);
   const policy = window.trustedTypes?.createPolicy("answers", {
@@ -18,7 +18,7 @@
   });
   const trusted = (url) => (policy ? policy.createScriptURL(url) : url);
 
-  // --- Python: loaded when somebody chooses a field of a question ---------------------------------------------
+  // --- the files: each is loaded when somebody chooses a field of the question that needs it -------------------
 
   const arriving = new Map();
   window.answersPart = (name, parts) => arriving.get(`answers/${name}.js`)(parts);
@@ -49,6 +49,73 @@
 
   // Return the promise of each part of a file, by its name.
   const partsOf = async (file) => Object.fromEntries(Object.entries(await load(file)).map(([name, text]) => [name, inflated(text)]));
+
+  // --- the table: it has the answers to the usual questions about machines ------------------------------------
+
+  let arrived;
+  const usual = () => {
+    arrived ??= load(answersData.table).then(async (parts) => {
+      const found = JSON.parse(new TextDecoder().decode(await inflated(parts["table.json"])));
+      // Each number is written as its difference from the one before it.
+      for (const [, , columns] of found.nodes) for (const column of columns) for (let place = 1; place < column.length; place++) column[place] += column[place - 1];
+      return found;
+    });
+    arrived.catch(() => { arrived = undefined; });
+    return arrived;
+  };
+  // The GPUs on which something was measured. The table does not know what, so Python answers.
+  const measured = new Set(Object.keys(answersData.verdicts).map((cell) => cell.slice(cell.indexOf("@r") + 2).replace(/^[\d.]+-/, "")));
+
+  // Return the name of a GPU, its part of a cell's name, and the group with the same answers.
+  function gpuOf({ capabilities, words, noise: [glued, noise] }, text) {
+    if (!text) return ["", "", ""];
+    if (Object.hasOwn(capabilities, text)) return capabilities[text];
+    const without = text.toLowerCase().replace(/[^a-z0-9]+/g, " ").replace(RegExp(glued, "g"), " ").replace(RegExp(noise, "g"), " ");
+    const plain = without.split(" ").filter(Boolean).join(" ");
+    return Object.hasOwn(words, plain) ? words[plain] : undefined;
+  }
+
+  // Return the row of a driver, and how sentences name it: itself, its branch, and the number that its own release begins with.
+  function driverOf({ cuda, drivers, since, measured }, text, kind) {
+    if (!text) return { row: "" };
+    if (Object.hasOwn(cuda[kind], text)) {
+      const branch = cuda[kind][text];
+      return { row: `${branch}`, driver: branch, branch, number: branch, said: `CUDA ${text} in nvidia-smi, so driver R${branch}` };
+    }
+    const [, driver, number, first, second] = /^[Rr]?((\d{3})(?:\.(\d{1,4}))?(?:\.(\d{1,4}))?)$/.exec(text) ?? [];
+    const branch = drivers.findLast((row) => row && +row <= number);
+    if (!branch || measured.includes(driver) || number - branch > (kind === "windows" ? 5 : 0)) return undefined;
+    const found = { row: branch, driver, branch, number, said: `driver ${driver}` };
+    if (driver === branch) return found;
+    const oldest = [...(since[kind][branch] ?? "999").split(".").map(Number), -1];
+    const own = [+number, first === undefined ? Infinity : +first, second === undefined ? -1 : +second];
+    const place = own.findIndex((each, index) => each !== oldest[index]);
+    if (place >= 0 && own[place] < oldest[place]) return undefined;
+    return { ...found, row: drivers.find((row) => row.startsWith(`${branch}.`)) ?? branch };
+  }
+
+  // Return the answer to a question; undefined if the table does not have it.
+  async function tabled({ kind, gpu, driver, system, machine, python: version }) {
+    if (kind !== "works" || !answersData.table || ![gpu, driver].every((text) => /^[ -~]*$/.test(text))) return undefined;
+    const found = await usual();
+    const pullable = Object.keys(answersData.images).length && machine === "x86_64" && ["linux", "wsl2"].includes(system);
+    const known = gpuOf(found, gpu.trim()), installed = driverOf(found, driver.trim(), ["windows", "wsl2"].includes(system) ? "windows" : "linux");
+    if (pullable || !known || !installed || measured.has(known[1])) return undefined;
+    const [name, label, group] = known;
+    const places = [[found.systems, `${system} ${machine}`], [found.groups, group], [found.drivers, installed.row], [found.pythons, version]];
+    const root = places.reduce((sum, [all, one]) => (all.includes(one) ? sum * all.length + all.indexOf(one) : NaN), 0);
+    const marks = [name && `${name}, `, label, installed.said, installed.driver, installed.branch, installed.number];
+    const expanded = (number) => {
+      if (number >= 0) return typeof found.texts[number] === "string" ? found.texts[number].replace(/[\ue000-\ue005]/g, (mark) => marks[mark.charCodeAt() - 0xe000]) : found.texts[number];
+      let place = -1 - number;
+      const [kind, , columns] = found.nodes.find(([, size]) => (place < size ? true : (place -= size, false)));
+      const values = columns.map((column) => expanded(column[place]));
+      return kind ? Object.fromEntries(values.map((value, member) => [found.kinds[kind - 1][member], value])) : values;
+    };
+    return found.roots[root] ? expanded(found.roots[root]) : undefined;
+  }
+
+  // --- Python: it answers all other questions -------------------------------------------------------------------
 
   // The address of the worker's program, and the promise of what it needs besides. Both are kept for the next worker.
   let program, loading;
@@ -106,8 +173,9 @@
     }
   }
 
-  function python() {
-    starting ??= launched().catch((error) => {
+  // forLogs: also load what reads logs, so that the first answer about one is as fast as the next.
+  function python(forLogs) {
+    starting ??= launched(forLogs).catch((error) => {
       running?.stop();
       starting = undefined;
       tell(UNTOUCHED);
@@ -116,12 +184,14 @@
     return starting;
   }
 
-  async function launched() {
+  async function launched(forLogs) {
+    if (lacks.length) throw unable(`it lacks ${lacks.join(" and ")}`);
     tell(LOADING);
     const { rest } = await parts();
     running = new Python();
     const made = running;
     await made.send({ parts: await rest }, 2 * LIMIT_S);
+    if (forLogs) await made.send({ question: { kind: "why", name: "nothing" }, first: new Uint8Array([48]), last: new Uint8Array(), total: 1 }, LIMIT_S);
     made.ready = true;
     tell("Python is loaded.");
     return made;
@@ -211,7 +281,7 @@
       submit.setAttribute("aria-disabled", "true");
       const asking = document.activeElement;
       try {
-        const answer = await ask(asked.question, asked.text, progress(mine));
+        const answer = (await tabled(asked.question)) ?? (await ask(asked.question, asked.text, progress(mine)));
         if (answer.error) fault(answer.error);
         else {
           // The focus moves to the answer, unless the reader has moved it elsewhere in the meantime.
@@ -266,12 +336,36 @@
     };
   }
 
+  // A link to an answer has the question in the fragment, which a browser does not send. The text of the other question is never in it.
+  const LINK = "works";
+  const linkOf = () => ["gpu", "driver", "system", "python"].map((name) => byId("works").elements[name].value.replaceAll("*", " ").trim()).join("*");
+
+  function link() {
+    const wanted = new URLSearchParams(location.hash.slice(1));
+    wanted.set(LINK, linkOf());
+    history.replaceState(null, "", `#${wanted}`);
+  }
+
+  function askLinked() {
+    const wanted = new URLSearchParams(location.hash.slice(1)).get(LINK);
+    if (!wanted || wanted === linkOf()) return;
+    const form = byId("works"), fields = ["gpu", "driver", "system", "python"].map((name) => form.elements[name]);
+    const values = wanted.split("*");
+    fields.forEach((field, place) => {
+      field.value = values[place] ?? "";
+      if (field.selectedIndex === -1) field.selectedIndex = 0;
+    });
+    form.requestSubmit();
+  }
+
   const MODES = { eager: "Eager operations", xla: "Functions compiled by XLA" };
   const WAYS = { image: "In a container image", pip: "With pip" };
   const HOW = { image: "in an image", pip: "with pip" };
 
   function showWorks(answer) {
     const newest = answer.releases[0];
+    link();
+    const share = button("works-link", "Copy a link to this answer", () => copy(share, location.href, share));
     return [
       headed(answer.outcome, answer.headline),
       ...answer.remarks.map((remark) => element("p", { class: "remark" }, ...coded(remark))),
@@ -283,6 +377,7 @@
       ...(answer.refuted.length ? [element("h4", {}, "Images that do not work here"), element("ul", {}, ...answer.refuted.map((each) =>
         element("li", {}, `TensorFlow ${each.release} with ${each.name}: `, measurement(each), ".")))] : []),
       ...(answer.ways.length ? [] : [element("h4", {}, `Why TensorFlow ${newest.release} does not work`), reasons(newest.reasons)]),
+      element("p", {}, share),
       details(`All ${answer.releases.length} releases`,
         element("p", { class: "quiet with-touch" }, "Swipe to the side for more columns."),
         table("All releases", ["TensorFlow", "CUDA/cuDNN", "Image", "pip", "Python", "Why not"], answer.releases.map(releaseRow))),
@@ -410,17 +505,26 @@
   const lacks = Object.entries({
     WebAssembly: typeof WebAssembly === "object", "web workers": "Worker" in window, "decompression (DecompressionStream)": "DecompressionStream" in window,
   }).filter(([, there]) => !there).map(([name]) => name);
+  const answersUsual = answersData.table && "DecompressionStream" in window;
   if (lacks.length) {
     byId("answers-missing").hidden = false;
-    byId("answers-missing").textContent = `This browser lacks ${lacks.join(" and ")}, so this page can't answer questions. In a terminal, validator predict and validator doctor answer them. The matrix below works.`;
+    byId("answers-missing").textContent = `This browser lacks ${lacks.join(" and ")}, so this page ${answersUsual ? "answers only the usual questions about machines" : "can't answer questions"}. In a terminal, validator predict and validator doctor answer them. The matrix below works.`;
+  }
+  if (lacks.length && !answersUsual) return;
+  connect("works", worksQuestion, showWorks);
+  const works = byId("works");
+  works.closest(".ask").addEventListener("focusin", () => (answersData.table ? usual() : python()).catch(() => {}));
+  window.addEventListener("hashchange", askLinked);
+  askLinked();
+  if (lacks.length) {
+    byId("why").closest(".ask").hidden = true;
     return;
   }
-  connect("works", worksQuestion, showWorks);
   connect("why", whyQuestion, showWhy);
   tell(UNTOUCHED);
-  // Whoever chooses a field is about to ask, so load Python early. An error is shown only when the question is asked.
-  const begin = () => { python().catch(() => {}); };
-  for (const each of document.querySelectorAll(".ask")) each.addEventListener("focusin", begin);
+  // Whoever chooses the field is about to ask, so load Python early. An error is shown only when the question is asked.
+  const begin = () => { python(true).catch(() => {}); };
+  byId("why").closest(".ask").addEventListener("focusin", begin);
   const card = byId("why").closest(".ask"), field = byId("why").elements.text, input = byId("why-input");
   byId("why-choose").addEventListener("click", () => input.click());
   input.addEventListener("change", () => {
