@@ -109,9 +109,33 @@ def test_a_gpu_below_those_that_a_release_is_documented_for(release: str, outcom
     assert failing == ([] if outcome == "unknown" else ["no_kernels_for_gpu"])
 
 
-def test_the_newest_release_with_a_cuda() -> None:
-    found = [releases.newest_with_cuda(cuda) for cuda in ("10.2", "10.1", "10.0", "9.0", "11.0", "12.2", "")]
-    assert [one.version if one else None for one in found] == [None, "2.3", "2.0", "1.12", "2.7", None, None]
+def test_the_newest_release_with_a_cuda_or_cudnn() -> None:
+    cudas = ("10.2", "10.1", "10.0", "9.0", "11.0", "12.2", "")
+    found = [releases.newest_with(cuda) for cuda in cudas]
+    assert [one.version if one else None for one in found] == [
+        None,
+        "2.3",
+        "2.0",
+        "1.12",
+        "2.11.1",
+        None,
+        None,
+    ]
+    found = [
+        releases.newest_with(cudnn=cudnn, python=python) for cudnn, python in (("8.1", "3.6"), ("5.1", None))
+    ]
+    assert [one.version if one else None for one in found] == ["2.6", "1.2"]
+
+
+def test_the_libraries_of_every_release_are_listed_once() -> None:
+    listed = releases.libraries_by_release(None, windows=False)
+    assert listed.startswith("2.18 to 2.21: CUDA 12.5, cuDNN 9.3; ")
+    assert "; 2.1 to 2.3: CUDA 10.1, cuDNN 7.6; " in listed
+    assert releases.libraries_by_release("3.6", windows=True).startswith("2.5 to 2.6: CUDA 11.2, cuDNN 8.1; ")
+    assert "2.1 to 2.3: driver 418.39" in releases.libraries_by_release(None, windows=False, driver=True)
+    fitting = releases.libraries_by_release(None, windows=False, cuda="10.0")
+    assert fitting == "1.13 to 2.0: CUDA 10.0, cuDNN 7.4"
+    assert releases.libraries_by_release(None, windows=False, cuda="10.2") == ""
 
 
 @pytest.mark.parametrize(
@@ -134,3 +158,14 @@ def test_the_newest_release_with_a_cuda() -> None:
 def test_the_nearest_inspected_release_of_one_that_was_not(asked: str, nearest: str | None) -> None:
     found = releases.nearest_inspected(asked)
     assert (found.version if found else None) == nearest
+
+
+@pytest.mark.parametrize(
+    ("loaded", "python", "release"),
+    [("8.0.5", None, "2.4"), ("8.0", "3.10", None), ("7.4.2", None, "2.0"), ("3.0", None, None)],
+)
+def test_the_newest_release_for_a_cudnn_that_is_there(
+    loaded: str, python: str | None, release: str | None
+) -> None:
+    found = releases.newest_for_cudnn(loaded, python)
+    assert (found.minor if found else None) == release

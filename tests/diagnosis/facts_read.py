@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+from validator.diagnosis.combination import read_host, read_software
 from validator.diagnosis.observations import Observations
-from validator.diagnosis.situation import read_host, read_software
 
 
 def facts_read(observations: Observations) -> SimpleNamespace:

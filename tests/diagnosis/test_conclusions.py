@@ -7,7 +7,7 @@ from types import MappingProxyType
 import pytest
 
 from validator.compat import kernels, releases
-from validator.diagnosis.conclusions import conclude, newest_release_for
+from validator.diagnosis.conclusions import conclude, cuda_of_libraries, likely_release, newest_release_for
 from validator.diagnosis.observations import Observation, Observations
 from validator.model.prediction import Outcome
 from validator.versions import ComputeCapability, leading_numbers
@@ -215,3 +215,32 @@ def test_a_cuda_without_its_minor_version_is_judged(release: str, cuda: str, bui
 
 def test_whole_versions_are_left_to_compat() -> None:
     assert not seen(tensorflow("2.2"), ("cuda", {"version": "11.2"})).has("cuda_of_another_major")
+
+
+@pytest.mark.parametrize(
+    ("library", "cuda", "release"),
+    [
+        ("libcublas.so.8.0", "8.0", "1.4"),
+        ("libcublas.so.9.0", "9.0", "1.12"),
+        ("libcudart.so.10.0", "10.0", "2.0"),
+        ("libcudart.so.10.1", "10.1", "2.3"),
+        ("libcublas.so.10", "10.1", "2.3"),
+        ("libcudart.so.11.0", "11.0", "2.11"),
+        ("cudart64_100.dll", "10.0", "2.0"),
+        ("libcudnn.so.8", "", ""),
+        ("libnvinfer.so.7", "", ""),
+    ],
+)
+def test_the_name_of_a_library_shows_the_newest_release_that_opens_it(
+    library: str, cuda: str, release: str
+) -> None:
+    found = seen(("cuda_library_not_loaded", {"library": library}))
+    assert cuda_of_libraries(found) == cuda
+    likely = likely_release(found)
+    assert (likely.minor if likely else "") == release
+
+
+def test_on_windows_it_is_one_with_cuda_there() -> None:
+    found = seen(("cuda_library_not_loaded", {"library": "cudart64_110.dll"}), ("os", {"name": "windows"}))
+    likely = likely_release(found)
+    assert likely is not None and likely.minor == "2.10"

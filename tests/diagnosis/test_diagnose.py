@@ -247,9 +247,9 @@ NOT_LOADED = (
 @pytest.mark.parametrize(
     ("before", "path", "extra"),
     [
-        # Up to 2.11 the source lay elsewhere; the extra and-cuda is there from 2.14 on.
+        # Up to 2.11 a release names the library; the extra and-cuda is there from 2.14 on.
         ("", "tensorflow/stream_executor/platform", False),
-        ("", "tensorflow/compiler/xla/stream_executor/platform", True),
+        ("", "tensorflow/compiler/xla/stream_executor/platform", False),
         ("TensorFlow 2.10.1\n", "tensorflow/compiler/xla/stream_executor/platform", False),
         ("TensorFlow 2.14.0\n", "tensorflow/stream_executor/platform", True),
     ],

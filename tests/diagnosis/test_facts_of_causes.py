@@ -33,6 +33,9 @@ _VERSIONS = ("tensorflow", "python", "keras", "cuda", "cudnn", "driver", "driver
 #: What may compare versions by itself: place, kind and range, and the reason.
 ALLOWED = {
     ("platform_without_cuda_build", "cuda", ">=11.8"): "the reader's toolkit, where no release is known",
+    ("old_cuda_without_a_release", "cuda", "<10.1"): "the reader's toolkit, where no release is known",
+    ("package_with_cuda", "cuda", "<10.1"): "the reader's toolkit, where no release is known",
+    ("cpu_only_build", "cuda", "<10.1"): "the reader's toolkit, where no release is known",
     ("cuda_library_missing_or_wrong_version", "tensorflow", "<2.17"): "what hosted notebooks have at a time",
     ("libdevice_not_found", "tensorflow", "<2.4"): "which wheel of nvcc a remedy names",
     ("keras_version_conflict", "keras", "<2.3"): "the Keras whose own code asks for TensorFlow 1",

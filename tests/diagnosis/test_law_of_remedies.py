@@ -11,8 +11,8 @@ import pytest
 from validator.compat import gpus
 from validator.compat.releases import release_of_any_age, releases
 from validator.diagnosis.causes import causes
+from validator.diagnosis.combination import read_host, read_software
 from validator.diagnosis.remedies import Reader, fitting_remedies
-from validator.diagnosis.situation import read_host, read_software
 from validator.model.diagnosis import Remedy
 from validator.model.prediction import WINDOWS, Host
 
@@ -173,7 +173,7 @@ def shells(commands: Sequence[str]) -> tuple[str, ...]:
 def broken(situation: str, machine: Case) -> Iterator[str]:
     found = observed(f"{SITUATIONS[situation][0]}\n{machine.text if situation != 'windows' else ''}\n")
     host, software = read_host(found), read_software(found)
-    values = {name: VALUES[name] for name in ("pid", "path", "renamed")}
+    values = {name: VALUES[name] for name in ("pid", "path", "renamed", "builds", "drivers", "cuda_needed")}
     values["system"] = WINDOWS if host.system == WINDOWS else "linux"
     if software.tensorflow:
         values["tensorflow"] = OWN[0] = software.tensorflow
@@ -181,7 +181,8 @@ def broken(situation: str, machine: Case) -> Iterator[str]:
         OWN[0] = ""
     if machine.gpu and situation != "windows":
         values["capability"] = str(gpus.gpu(machine.gpu).compute_capability)
-    reader = Reader.of(found)
+    # Their own image works for them as far as it goes, and commands that look into it name it.
+    reader = replace(Reader.of(found), image="")
     for cause in causes():
         ways = frozenset(entry.way for entry in cause.remedies)
         if not any(reader.precedence(way, ways) is not None for way in ways):

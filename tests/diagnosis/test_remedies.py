@@ -14,6 +14,7 @@ from validator.diagnosis import diagnose_log, remedies
 from validator.diagnosis.causes import CauseEntry, RemedyEntry, causes, language
 from validator.diagnosis.observations import Observation, Observations
 from validator.diagnosis.remedies import Reader
+from validator.diagnosis.shells import for_release
 from validator.model.diagnosis import Remedy
 from validator.model.prediction import Host, Software
 
@@ -164,13 +165,13 @@ def test_an_unknown_value_is_explained() -> None:
 
 
 def test_a_placeholder_is_explained_once() -> None:
-    both = "install '{cuda_needed}' '{cudnn_needed}'"
+    both = "install '{tensorflow}' '{image}'"
     first, second = shown(entry("always", {"all": []}, command=both), {}, ("always",))
-    assert "CUDA_NEEDED and CUDNN_NEEDED are what `validator predict" in first.says
-    assert first.says.count("CUDA_NEEDED") == first.says.count("CUDNN_NEEDED") == 1
+    assert "TENSORFLOW is your release, which `python -m pip show tensorflow` shows" in first.says
+    assert first.says.count("TENSORFLOW") == first.says.count("IMAGE") == 1
     assert second.says == "1."
-    assert second.commands == ("install 'CUDA_NEEDED' 'CUDNN_NEEDED'",)
-    later, other = "install '{cudnn_needed}.{pid}'", "install '{cudnn_needed}'"
+    assert second.commands == ("install 'TENSORFLOW' 'IMAGE'",)
+    later, other = "install '{image}.{pid}'", "install '{image}'"
     made = tuple(RemedyEntry("any", "Do it.", (one,), AnyOf(())) for one in (other, later))
     known = CauseEntry("cause", "Title.", "Means.", (), AnyOf(()), (), made, ("a source",))
     assert shown(known)[1].says == "Do it. (PID is the process ID in the table of nvidia-smi.)"
@@ -196,7 +197,7 @@ _CUDNN_8 = "Could not load dynamic library 'libcudnn.so.8'; dlerror: libcudnn.so
 def test_the_first_remedy_is_not_an_alternative() -> None:
     first = diagnose_log(f"TensorFlow version 2.10.0\n{_CUDNN_8} file\n").causes[0].remedies[0]
     assert first.says.startswith("Install the CUDA 11.2 and cuDNN 8.1 of this release")
-    both = diagnose_log(f"{_CUDNN_8} file\n").causes[0].remedies
+    both = diagnose_log(f"TensorFlow version 2.15.0\n{_CUDNN_8} file\n").causes[0].remedies
     assert [each.says.startswith("Or install the CUDA") for each in both[:2]] == [False, True]
     for cause in causes():
         assert not any(remedy.says.startswith("Or ") for remedy in shown(cause)[:1])
@@ -291,3 +292,32 @@ def test_what_a_release_needs_besides_comes_right_after_it() -> None:
     assert '"tensorflow[and-cuda]==2.21.0"' in remedy.commands[1]
     assert "needs Python 3.13" in remedy.says
     assert "XLA fails" in remedy.says
+
+
+def test_commands_are_written_for_the_release_and_the_image_of_the_reader() -> None:
+    growth = "in the program, right after the import: for gpu in x: set_memory_growth(gpu, True)"
+    listed = "python -c 'import tensorflow as tf; print(tf.config.list_physical_devices(\"GPU\"))'"
+    assert "allow_growth" in for_release(growth, (1, 15))
+    assert "tf.test.is_gpu_available()" in for_release(listed, (1, 15))
+    assert "tf.config.experimental.list_physical_devices" in for_release(listed, (2, 0))
+    assert for_release(listed, (2, 1)) == for_release(listed, ()) == listed
+    own = "$ docker run --rm -it tensorflow/tensorflow:2.11.0-gpu bash\n"
+    (cause,) = diagnose_log(
+        f"{own}/proc/driver/nvidia/version does not exist\nfailed call to cuInit\n"
+    ).causes
+    commands = " ".join(command for remedy in cause.remedies for command in remedy.commands)
+    assert "tensorflow/tensorflow:2.11.0-gpu nvidia-smi" in commands and " IMAGE" not in commands
+
+
+def test_no_remedy_has_a_placeholder_for_a_version_that_the_text_does_not_show() -> None:
+    for text in ("libcublas.so.10: cannot open shared object file: No such file or directory", "no GPU"):
+        for cause in diagnose_log(f"TensorFlow does not see the GPU\n{text}\n").causes:
+            for remedy in cause.remedies:
+                assert not re.search("_NEEDED|BUILDS", " ".join((remedy.says, *remedy.commands)))
+
+
+def test_a_last_resort_is_named_only_where_no_other_cause_is() -> None:
+    said = "My training only uses the CPU and not the GPU.\n"
+    assert [one.code for one in diagnose_log(said).causes] == ["gpu_unused_without_a_reason"]
+    known = diagnose_log(f"{said}tensorflow-cpu               2.21.0\n").causes
+    assert [one.code for one in known] == ["cpu_only_build"]

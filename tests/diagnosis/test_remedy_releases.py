@@ -13,9 +13,9 @@ from validator.compat import gpus, judge, offers, policies
 from validator.compat.releases import release as release_of
 from validator.compat.releases import releases
 from validator.diagnosis.causes import CauseEntry, RemedyEntry, causes
+from validator.diagnosis.combination import read_host, read_software
 from validator.diagnosis.observations import Observations
 from validator.diagnosis.remedies import Reader, fitting_remedies
-from validator.diagnosis.situation import read_host, read_software
 from validator.model.diagnosis import WAYS, Remedy
 from validator.model.prediction import (
     AARCH64,

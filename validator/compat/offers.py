@@ -32,6 +32,7 @@ from ..versions import ComputeCapability, CudaVersion, DriverRelease, Version, l
 from . import drivers, facts, gpus, loose_values, policies
 from .facts import PolicyError, UnknownGpu, UnknownNameError
 from .judge import judge
+from .known_issues import trait_holds
 from .predict import software_of
 from .releases import Release, driver_with, is_candidate, newest, older_releases, release_of_any_age, releases
 from .releases import release as find_release
@@ -617,7 +618,10 @@ def nothing_works(
     host, software = _target(way, names, commands, host, software)
     if newest_that_works(host, software.python) is not None:
         return ""
-    return f"No release on PyPI is predicted to use the GPU here: {why_not(host, software.python)}."
+    known = (one.version for one in reversed(releases()))
+    on_windows = (one for one in known if trait_holds("cuda-on-windows", tensorflow=one))
+    last = next(on_windows, None) if host.system == WINDOWS else None
+    return f"No release on PyPI is predicted to use the GPU here: {why_not(host, software.python, last)}."
 
 
 def _target(

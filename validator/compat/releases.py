@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..versions import (
@@ -397,17 +398,73 @@ def older_releases() -> tuple[Release, ...]:
     return tuple(_older(row, row["minor"]) for row in reversed(facts.rows("older", "releases")))
 
 
-def newest_with_cuda(cuda: str) -> Release | None:
-    """Return the newest of the older releases that opens the libraries of this CUDA, or None."""
-    numbers = leading_numbers(cuda)
-    if not numbers:
-        return None
-    # Up to CUDA 10 the names of its libraries hold the major and the minor version, later only the major.
-    significant = 2 if numbers[0] < 11 else 1
-    for row in facts.rows("older", "releases"):
-        if leading_numbers(row["cuda"])[:significant] == numbers[:significant]:
-            return _older(row, row["minor"])
+@functools.cache
+def newest_with(
+    cuda: str = "", cudnn: str = "", python: str | None = None, *, windows: bool = False
+) -> Release | None:
+    """Return the newest stable release that was built with a CUDA or cuDNN and has a wheel for a Python.
+
+    cuda: as the names of its libraries hold it, which only releases before 2.12 print. windows: it has to use
+    a GPU there. Return None if no release is known.
+    """
+    wanted = leading_numbers(cuda or cudnn)[:2]
+    parts = _named_parts(cuda)
+    for one in _stable(python):
+        built = leading_numbers(one.cuda if cuda else one.cudnn)
+        names_it = not (cuda or windows) or leading_numbers(one.version) < (2, 11 if windows else 12)
+        if wanted and built[:parts] == wanted[:parts] and names_it:
+            return one
     return None
+
+
+def _named_parts(cuda: str) -> int:
+    """Return how many numbers of a CUDA's version the names of its libraries hold: two up to CUDA 10."""
+    return 1 if leading_numbers(cuda) >= (11,) else 2
+
+
+@functools.cache
+def newest_for_cudnn(loaded: str, python: str | None = None) -> Release | None:
+    """Return the newest stable release that accepts a cuDNN, of the same major version and not older."""
+    there = leading_numbers(loaded)[:2]
+    built = ((one, leading_numbers(one.cudnn)[:2]) for one in _stable(python))
+    return next((one for one, cudnn in built if cudnn[:1] == there[:1] and cudnn <= there), None)
+
+
+@functools.cache
+def libraries_by_release(
+    python: str | None, windows: bool, cudnn_major: str = "", *, cuda: str = "", driver: bool = False
+) -> str:
+    """Return what the releases with a wheel for a Python need, newest first, as a list in a sentence.
+
+    `2.1 to 2.3: CUDA 10.1, cuDNN 7.6; ...`. windows: whether they have to use a GPU there. cudnn_major: only
+    the releases with this cuDNN. cuda: only those that open its libraries. driver: name the oldest driver in
+    place of cuDNN.
+    """
+    usable = [one for one in _stable(python) if not windows or leading_numbers(one.version) < (2, 11)]
+    usable = [one for one in usable if cudnn_major in ("", major(one.cudnn))] or usable
+    if cuda:
+        parts = _named_parts(cuda)
+        usable = [one for one in usable if leading_numbers(one.cuda)[:parts] == leading_numbers(cuda)[:parts]]
+
+    def needs(one: Release) -> str:
+        floor = oldest_driver(CudaVersion.parse(one.cuda), windows) if driver else None
+        if floor is not None:
+            return f"driver {floor.driver}"
+        return f"CUDA {one.cuda}, cuDNN {major_minor(one.cudnn)}"
+
+    found = []
+    for needed, group in itertools.groupby(usable, needs):
+        series = list(dict.fromkeys(one.minor for one in group))
+        found.append(
+            f"{series[-1]} to {series[0]}: {needed}" if len(series) > 1 else f"{series[0]}: {needed}"
+        )
+    return "; ".join(found)
+
+
+def _stable(python: str | None) -> Iterator[Release]:
+    """Yield the stable releases of any age that have a wheel for a Python, newest first."""
+    known = (*older_releases(), *(one for one in releases() if not one.prerelease))
+    return (one for one in reversed(known) if python is None or major_minor(python) in one.pythons)
 
 
 @functools.lru_cache(maxsize=1024)

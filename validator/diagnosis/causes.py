@@ -138,7 +138,7 @@ class CauseEntry:
 
     signs: each of them shows the cause. ruled_out_by: what rules it out, whatever else was observed.
     explains: codes of causes whose signs are only consequences where this one is found.
-    sources: lines that a person can follow.
+    sources: lines that a person can follow. last_resort: it is named only if no other cause is.
     """
 
     code: str
@@ -149,6 +149,7 @@ class CauseEntry:
     explains: tuple[str, ...]
     remedies: tuple[RemedyEntry, ...]
     sources: tuple[str, ...]
+    last_resort: bool = False
 
 
 @functools.cache
@@ -186,6 +187,7 @@ def cause(row: Mapping[str, Any], language: Language) -> CauseEntry:
             for number, entry in enumerate(row["remedies"])
         ),
         sources=tuple(row["sources"]),
+        last_resort=row.get("last_resort", False),
     )
 
 

@@ -160,9 +160,10 @@ def _said() -> frozenset[str]:
 
 
 def _cause(row: Row) -> Row:
-    said = {"when": {SAID: {"of": row["code"]}}, "strength": POSSIBLE}
+    unless = {"none": row["said_unless"]} if "said_unless" in row else {}
+    said = {"when": {"all": [{SAID: {"of": row["code"]}}], **unless}, "strength": POSSIBLE}
     return {
-        **row,
+        **{name: value for name, value in row.items() if name != "said_unless"},
         "signs": [*row["signs"], said] if row["code"] in _said() else row["signs"],
         "means": " ".join(row["means"].split()),
         "sources": [_source(key) for key in row["sources"]],

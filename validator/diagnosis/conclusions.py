@@ -14,9 +14,10 @@ from ..compat import gpus, kernels, releases
 from ..compat.facts import UnknownGpu
 from ..compat.known_issues import trait_holds
 from ..compat.machine import why_hidden
-from ..compat.releases import release_of_any_age
+from ..compat.releases import Release, release_of_any_age
 from ..model.prediction import Outcome
 from ..versions import ComputeCapability, leading_numbers, whole_number
+from .combination import read_software
 from .messages import CUDA_ERROR, CUINIT
 from .observations import (
     DISTRIBUTIONS,
@@ -40,6 +41,11 @@ _PYTHON = re.compile(r"python ?(3\.\d{1,2})", re.IGNORECASE)
 _TOOLKIT = re.compile(r"\bcudatoolkit\b", re.IGNORECASE)
 #: Conda builds without CUDA.
 _CPU_BUILD = re.compile(r"(eigen|mkl|cpu)_")
+#: Libraries whose names hold the version of their CUDA. Up to CUDA 10.0, all of them do.
+_CUDA_LIBRARY = re.compile(
+    r"(?:lib)?cu(?P<name>dart|blas|fft|rand|solver|sparse)(?:\.so\.(?P<so>\d+(?:\.\d+)?)(?:\.\d+)*"
+    r"|64_(?P<dll>1[0-2]|\d{2,3})\.dll)"
+)
 #: A process that uses this many MiB leaves little for others.
 _MUCH = 1024
 #: The most digits of a plausible number: for a memory size in MiB, and for one in bytes.
@@ -140,14 +146,19 @@ def _gpu_capabilities(observations: Observations) -> Iterator[tuple[Observation,
 
 def gpu_newer_than_cuda(observations: Observations) -> None:
     """Add a GPU that is newer than the CUDA of an old release, such as an RTX 3090 with TensorFlow 1.15."""
-    used = release(observations)
-    build = release_of_any_age(used[0]) if used else None
-    if used is None or build is None:
-        return
-    for gpu, value in _gpu_capabilities(observations):
-        if trait_holds("cuda-older-than-ampere", tensorflow=used[0], capability=value):
-            values = {"tensorflow": used[0], "built_with": build.cuda, "newer": value}
-            observations.conclude("gpu_newer_than_cuda", values, gpu, used[1])
+    used, likely = release(observations), likely_release(observations)
+    old = (
+        one for one in observations.of("cuda") if (leading_numbers(one.values["version"]) or (11,)) < (11,)
+    )
+    stated = next(old, None) if used is None and likely is None else None
+    build = release_of_any_age(used[0]) if used else likely
+    if stated is not None:
+        build = releases.newest_with(stated.values["version"])
+    for gpu, value in _gpu_capabilities(observations) if build else ():
+        if build and trait_holds("cuda-older-than-ampere", tensorflow=build.version, capability=value):
+            values = {"built_with": build.cuda, "newer": value, **({"tensorflow": used[0]} if used else {})}
+            bases = [one for one in (used[1] if used else None, stated) if one is not None]
+            observations.conclude("gpu_newer_than_cuda", values, gpu, *bases)
             return
 
 
@@ -231,15 +242,48 @@ def no_reason_given(observations: Observations) -> None:
 # Signs of the age of a release and of its libraries.
 
 
-def requested_cudart(observations: Observations) -> str:
-    """Return the CUDA (`10.1`, `11.0`) whose runtime library was not found, or an empty text."""
-    for missing in observations.of("cuda_library_not_loaded"):
-        match = re.fullmatch(
-            r"cudart64_(\d+)(\d)\.dll|libcudart\.so\.(\d+)(?:\.(\d+))?", missing.values.get("library", "")
+def cuda_of_libraries(observations: Observations) -> str:
+    """Return the CUDA (`10.1`, `11.0`) that the names of libraries hold, or an empty text.
+
+    Those that were not found count before those that were opened.
+    """
+    missing, opened = (observations.of(kind) for kind in ("cuda_library_not_loaded", "library_opened_notice"))
+    for one in (*missing, *opened):
+        match = _CUDA_LIBRARY.fullmatch(one.values.get("library") or one.values.get("older", ""))
+        if match is None:
+            continue
+        dll = match["dll"] or ""
+        numbers = leading_numbers(
+            match["so"] or (dll if dll in ("10", "11", "12") else f"{dll[:-1]}.{dll[-1]}")
         )
-        if match:
-            return f"{match[1] or match[3]}.{match[2] or match[4] or 0}"
+        if len(numbers) > 1:
+            return f"{numbers[0]}.{numbers[1]}"
+        if match["name"] in ("dart", "blas"):
+            return "10.1" if numbers == (10,) else f"{numbers[0]}.0"
     return ""
+
+
+def cudnn_named(observations: Observations) -> str:
+    """Return the major version in the name of a cuDNN library that was not found; empty if there is none."""
+    names = (one.values.get("library", "") for one in observations.of("cuda_library_not_loaded"))
+    return next((match[1] for name in names if (match := re.search(r"cudnn(?:\.so\.|64_)(\d)", name))), "")
+
+
+def cudnn_version(printed: str) -> str:
+    """Return a version of cuDNN with its dots: `5.1` for 5103."""
+    return ".".join(map(str, _cudnn_numbers(printed)[:2]))
+
+
+def likely_release(observations: Observations) -> Release | None:
+    """Return the newest release that fits the libraries and the cuDNN that the log names."""
+    python = read_software(observations).python
+    compiled = [one.values.get("compiled", "") for one in observations.of("cudnn_version_mismatch")]
+    cudnn = cudnn_version(compiled[0]) if compiled else ""
+    cuda = cuda_of_libraries(observations)
+    wanted = {"cuda": cuda} if cuda else {"cudnn": cudnn}
+    windows = on_windows(observations) is not None
+    found = releases.newest_with(**wanted, python=python, windows=windows)
+    return found or releases.newest_with(**wanted, windows=windows)
 
 
 def toolkit_of_another_version(observations: Observations) -> None:
@@ -248,13 +292,15 @@ def toolkit_of_another_version(observations: Observations) -> None:
     The names of libraries hold the major and the minor version up to CUDA 10, and only the major version from
     11 on.
     """
-    requested = requested_cudart(observations)
+    missing = observations.first("cuda_library_not_loaded")
+    requested = cuda_of_libraries(observations)
+    if missing is None or not requested:
+        return
     wanted = leading_numbers(requested)
-    for toolkit in observations.of("cuda") if requested else ():
+    for toolkit in observations.of("cuda"):
         present = leading_numbers(toolkit.values["version"])
         parts = 1 if wanted[0] >= 11 or len(present) < 2 else 2
         if present and wanted[:parts] != present[:parts]:
-            missing = observations.of("cuda_library_not_loaded")[0]
             values = {
                 "library": missing.values["library"],
                 "found": toolkit.values["version"],
@@ -387,9 +433,10 @@ def library_files(observations: Observations) -> None:
     for missing in observations.of("cuda_library_not_loaded") or observations.of("gpu_libraries_not_opened"):
         for file in observations.of("library_file"):
             if file.values["library"].startswith(missing.values.get("library", "")):
-                where = file.values.get("path", "") + file.values["library"]
-                sentence = f"{where} is there, but not where the loader looks"
-                observations.conclude("library_installed_not_found", {"sentence": sentence}, missing, file)
+                directory = file.values.get("path", "").rstrip("/")
+                sentence = f"{directory}/{file.values['library']} is there, but not where the loader looks"
+                values = {"sentence": sentence, **({"directory": directory} if directory else {})}
+                observations.conclude("library_installed_not_found", values, missing, file)
 
 
 # The running program: memory that is in use, backends, schedulers.

@@ -12,20 +12,25 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from ..compat import loose_values
 from ..compat.offers import needs_another_python, newest_that_works, notes_about, other_driver, why_not
-from ..compat.releases import newest_with_cuda, release_of_any_age
+from ..compat.releases import (
+    libraries_by_release,
+    newest_for_cudnn,
+    newest_with,
+    oldest_driver,
+    release_of_any_age,
+)
 from ..conditions import Find
 from ..model.diagnosis import GPU_USED, NO_FAULT, NOT_SHOWN, Cause, Diagnosis, FailingReason, Harmless
 from ..model.diagnosis import UNRECOGNIZED as UNRECOGNIZED_FAULT
-from ..model.prediction import LINUX, WSL2, Host
-from ..versions import major
+from ..model.prediction import LINUX, WINDOWS, WSL2, Host
+from ..versions import CudaVersion, leading_numbers, major
 from . import read_log, remedies, text
 from .causes import CERTAIN, LIKELY, POSSIBLE, STRENGTHS, CauseEntry, Sign, causes, finder, language
-from .combination import is_judged, judge
-from .conclusions import capability, conclude, newest_release_for, requested_cudart
+from .combination import is_judged, judge, read_host, read_software
+from .conclusions import capability, conclude, cudnn_named, cudnn_version, likely_release, newest_release_for
 from .messages import FAULT, SAID, UNRECOGNIZED, catalogue, printed
 from .observations import Observation, Observations, tensorflow
 from .remedies import Reader, fitting_remedies
-from .situation import read_host, read_software
 
 if TYPE_CHECKING:
     from ..model.report import Report
@@ -185,7 +190,8 @@ def _shown_causes(find: Find[Observation]) -> Sequence[_ShownCause]:
         if signs:
             by_doubt = sorted(signs, key=lambda sign: _doubt(sign.strength))
             shown.append(_ShownCause(entry, position, by_doubt))
-    return [cause for cause in shown if cause.strength != POSSIBLE] or shown
+    shown = [cause for cause in shown if cause.strength != POSSIBLE] or shown
+    return [cause for cause in shown if not cause.entry.last_resort] or shown
 
 
 def _strength(sign: Sign, evidence: Sequence[Observation], symptom: bool) -> str:
@@ -350,6 +356,7 @@ def _diagnose(observations: Observations, read: str, image: str = "", *, quotes:
     works = ""
     if not causes and kind not in (GPU_USED, NO_FAULT):
         works = suitable_release(read_host(observations), read_software(observations).python)
+        works = works or _versions_asked(observations, facts.get("tensorflow", ""))
     return Diagnosis(
         answer=kind,
         causes=causes,
@@ -362,6 +369,17 @@ def _diagnose(observations: Observations, read: str, image: str = "", *, quotes:
         next_step=remedies.next_step(kind, only_machine=bool(works) and "tensorflow" not in facts),
         next_command=reader.doctor,
     )
+
+
+def _versions_asked(observations: Observations, release: str) -> str:
+    """Return what a release was built with, as a sentence, if somebody asks which CUDA fits it."""
+    build = release_of_any_age(release)
+    if build is None or not observations.has("versions_asked"):
+        return ""
+    drivers = [oldest_driver(CudaVersion.parse(build.cuda), windows) for windows in (False, True)]
+    needs = [str(floor.driver) for floor in drivers if floor is not None]
+    driver = f" It needs driver {needs[0]} or newer, on Windows {needs[-1]}." if needs else ""
+    return f"TensorFlow {release} was built with CUDA {build.cuda} and cuDNN {build.cudnn}.{driver}"
 
 
 def _facts(observations: Observations) -> dict[str, str]:
@@ -377,22 +395,38 @@ def _facts(observations: Observations) -> dict[str, str]:
 def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[str, str]:
     """Return the other values for remedies, as far as they are known.
 
-    These are the release's minor version, CUDA and cuDNN, the driver's branch, the GPU's compute capability
-    and the newest release for it, and the system.
+    These are what the release was built with and the package that it was in before 2.1, or else what each
+    release was built with; the driver that this needs and the branch of the one that is there; the GPU's
+    compute capability and the newest release for it; and the system.
     """
     release = facts.get("tensorflow", "")
-    build = release_of_any_age(release) or newest_with_cuda(requested_cudart(observations))
+    build = release_of_any_age(release) or likely_release(observations)
     # Older releases print cuDNN's version as 7003.
     compiled = observations.value("cudnn_version_mismatch", "compiled") or ""
     cudnn = compiled if "." in compiled else build.cudnn if build else ""
     gpu_capability = capability(observations) or ""
     system = read_host(observations).system or ""
+    on_windows = system in (WINDOWS, WSL2)
+    software = read_software(observations)
+    cuda = loose_values.cuda(software.versions.get("cudatoolkit") or (build.cuda if build else software.cuda))
+    floor = oldest_driver(cuda, on_windows) if cuda else None
+    python, named = loose_values.minor(software.python), cudnn_named(observations)
+    loaded = observations.value("cudnn_version_mismatch", "runtime")
+    fitting = newest_for_cudnn(cudnn_version(loaded), python) if loaded else None
+    used = build or (newest_with(software.cuda, python=python) if software.cuda else None)
+    version = f"=={release}" if len(leading_numbers(release)) > 2 else f"~={used.minor}.0" if used else ""
     requirements = {
         "tensorflow_minor": loose_values.minor(release) or "",
         "cuda_needed": build.cuda if build else "",
         "cuda_major": major(build.cuda) if build else "",
         "cudnn_needed": cudnn,
         "cudnn_major": major(cudnn),
+        "builds": "" if build else libraries_by_release(python, on_windows, named),
+        "releases_for_cuda": libraries_by_release(python, on_windows, cuda=software.cuda or "none"),
+        "drivers": "" if floor else libraries_by_release(python, on_windows, driver=True),
+        "driver_needed": str(floor.driver) if floor else "",
+        "gpu_package": f"{used.package}{version}" if used and used.package != "tensorflow" else "",
+        "pin_for_cudnn": f"{fitting.package}~={fitting.minor}.0" if fitting else "",
         "driver_branch": major(facts.get("driver", "")),
         "capability": gpu_capability,
         "release_for_gpu": newest_release_for(gpu_capability) or "",

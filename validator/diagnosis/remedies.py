@@ -11,9 +11,10 @@ from ..model.diagnosis import CAUSE_FOUND, GPU_USED, NO_FAULT, NO_GPU_LISTED, NO
 from ..model.prediction import Outcome, Prediction
 from ..versions import leading_numbers
 from .causes import CauseEntry, RemedyEntry, chosen_finder, finder, language, law
-from .observations import Observations, on_windows
-from .shells import for_engine, for_notebook, for_powershell, for_uv, of_program
-from .situation import read_host, read_software
+from .combination import read_host, read_software
+from .conclusions import likely_release
+from .observations import Observations, on_windows, release
+from .shells import for_engine, for_notebook, for_powershell, for_release, for_uv, of_program
 
 # Decide what kind of answer was found, what to do next, and which command finds out more.
 
@@ -23,8 +24,9 @@ ANYWHERE = "uvx --from git+https://github.com/tensorflow-gpu-matrix/tensorflow-g
 #: The named condition that holds if the GPU was seen working, and the kind that is observed if somebody says
 #: that they want no GPU.
 _WORKS, _CPU_WANTED = "gpu_works", "cpu_wanted"
-#: The kinds that are observed if TensorFlow lists a GPU, and if it lists none.
-_GPU_LISTED, _NO_GPU_LISTED = "gpu_list", "gpu_list_empty"
+#: The kinds that are observed if TensorFlow lists or opens a GPU, or if somebody looks only at Windows' Task
+#: Manager; and the one that is observed if TensorFlow lists none.
+_GPU_LISTED, _NO_GPU_LISTED = ("gpu_list", "gpu_count", "task_manager"), "gpu_list_empty"
 #: Names of images that mean nothing to a shell.
 _IMAGE = re.compile(r"[\w.-]+(?:[/:@][\w.-]+)*")
 #: Conditions under which the image is not run with Docker, which is what `doctor --image` uses.
@@ -64,7 +66,7 @@ def answer(
     fails = (prediction.eager or prediction.outcome) is Outcome.FAILS
     if not fails and language().parse(_WORKS).holds(finder(observations, {})):
         return GPU_USED
-    listed = observations.has(_GPU_LISTED) and not fails
+    listed = any(map(observations.has, _GPU_LISTED)) and not fails
     return NO_FAULT if listed or is_cpu_wanted(observations) else NOT_SHOWN
 
 
@@ -84,7 +86,8 @@ def command(observations: Observations, probed: str = "") -> str:
     probed: the image that the probe ran in; empty if the text is not a probe's report about an image.
     """
     image = probed or _read_image(observations)
-    return f"{ANYWHERE} doctor " + (f"--image {image}" if image else '--python "$(command -v python)"')
+    python = "(Get-Command python).Source" if on_windows(observations) else '"$(command -v python)"'
+    return f"{ANYWHERE} doctor " + (f"--image {image}" if image else f"--python {python}")
 
 
 def _read_image(observations: Observations) -> str:
@@ -148,7 +151,8 @@ _PROGRAM_SETS = re.compile(r"\benviron(?:\[[^\]]+\]\s*=|\.setdefault\()|\bputenv
 class Reader:
     """The known facts about the person who reads the diagnosis.
 
-    ways: how TensorFlow was installed and is started; empty if nothing is known. doctor: the command that
+    ways: how TensorFlow was installed and is started; empty if nothing is known. release: the numbers of
+    their TensorFlow if it is older than 2.1. image: the one that they run, if any. doctor: the command that
     runs the probe in their environment. windows: their shell is that of Windows. old_docker: their Docker has
     no option --gpus. builds: it is the build of an image that fails. sets: the variables that their program
     sets itself, each with the line that does it. quotes: False if sentences and commands must not contain
@@ -156,6 +160,8 @@ class Reader:
     """
 
     ways: frozenset[str]
+    release: tuple[int, ...] = ()
+    image: str = ""
     doctor: str = "validator doctor"
     windows: bool = False
     old_docker: bool = False
@@ -168,6 +174,8 @@ class Reader:
         """Return what the observations tell about the reader. image: the one that was probed, if any."""
         return cls(
             _ways(observations),
+            _old_release(observations),
+            _read_image(observations) if quotes else "",
             command(observations, image) if quotes else command(Observations()),
             windows=on_windows(observations) is not None,
             old_docker=language().parse("old_docker").holds(finder(observations, {})) is True,
@@ -204,6 +212,15 @@ class Reader:
         return None if self.ways else 2
 
 
+def _old_release(observations: Observations) -> tuple[int, ...]:
+    """Return the numbers of a release before 2.1, stated or shown by the log or by code for TensorFlow 1."""
+    used, likely = release(observations), likely_release(observations)
+    numbers = leading_numbers(used[0] if used else likely.version if likely else "")
+    if not used and observations.has("tensorflow_1_code"):
+        return min(numbers or (1, 15), (1, 15))
+    return numbers if numbers < (2, 1) else ()
+
+
 def _ways(observations: Observations) -> frozenset[str]:
     ways = {way for kind, way in _SHOWN_BY.items() if observations.has(kind)}
     engines = {
@@ -226,14 +243,16 @@ def _ways(observations: Observations) -> frozenset[str]:
     return frozenset(ways)
 
 
-_NEEDED = "what `validator predict --tensorflow RELEASE` names for your release (2.8 and later)"
+#: Values without which a remedy says nothing.
+_KNOWN = frozenset(
+    {"cuda_needed", "cudnn_needed", "pin_for_cudnn", "builds", "releases_for_cuda", "drivers"}
+    | {"driver_needed", "gpu_package"}
+)
 #: How to find out a value that a command needs and the text does not contain.
 _FIND_OUT = {
     "tensorflow": "your release, which `python -m pip show tensorflow` shows",
     "tensorflow_minor": "the first two numbers of your release, which `python -m pip show tensorflow` shows",
-    "cuda_needed": _NEEDED,
     "cuda_major": "the first number of the CUDA that TensorFlow was built with: 12 from 2.15 on, 11 before",
-    "cudnn_needed": _NEEDED,
     "cudnn_major": "the first number of that cuDNN",
     "release_for_gpu": "the newest release that runs on your GPU, as that command says (2.16.2 for Maxwell)",
     "driver_branch": "the first number of the driver's version, which `nvidia-smi` shows",
@@ -249,11 +268,13 @@ INTERRUPTS = {
     "docker": "Restarting Docker may stop every container of the machine.",
     "kubelet": "Pods of this node are interrupted.",
 }
+#: Stands for the reader's image in commands.
+_NO_IMAGE = re.compile(r"(?<= )IMAGE(?= |$)")
 #: Begins a remedy that is an alternative to those before it.
 _OR = re.compile(r"^Or (\w)")
 _ASK = "Ask whoever administers the machine:"
 #: Text that has no special meaning to a shell between double quotes. Values come from pasted text.
-_PLAIN = re.compile(r"[\w./@:+,~ \\\[\]-]*")
+_PLAIN = re.compile(r"[\w./@:+,~= \\\[\]-]*")
 #: Stands for a release that only its log lines show to be older than 2.12, and for one that only its Python
 #: shows to be older still: 2.11 is the last release for Python 3.7.
 _OLD, _OLDEST, _OLD_PYTHON = "2.10", "2.6", (3, 8)
@@ -274,6 +295,7 @@ def fitting_remedies(
     """
     find = chosen_finder(observations, {**_assumed(observations), **values})
     fitting = [remedy for remedy in entry.remedies if remedy.when.may_hold(find)] or list(entry.remedies)
+    fitting = [remedy for remedy in fitting if remedy.placeholders & _KNOWN <= values.keys()] or fitting
     lawful, instead, at_last = _lawful(fitting, observations)
     ranked = _ranked(_possible(lawful, entry.remedies, observations), reader)
     found = [Remedy("any", says) for says in instead]
@@ -416,11 +438,16 @@ def _remedy(
     set_there = {command: name for command in commands if (name := of_program(command, reader.sets))}
     for name in dict.fromkeys(name for command, name in set_there.items() if not command.startswith("env ")):
         sentences.append(f"Your program sets {name} itself: change its line `{reader.sets[name]}`.")
-    written = [_written(command, entry.way, reader) for command in commands if command not in set_there]
-    runnable = tuple(command for command in written if command is not None)
+    fitting = (for_release(command, reader.release) for command in commands if command not in set_there)
+    written = [_written(command, entry.way, reader) for command in fitting]
+    runnable = tuple(_with_image(command, reader.image) for command in written if command is not None)
     if commands and not runnable and not set_there and not anyway:
         return None
     return Remedy(entry.way, " ".join(sentences), runnable, entry.interrupts)
+
+
+def _with_image(command: str, image: str) -> str:
+    return _NO_IMAGE.sub(image, command) if image else command
 
 
 def _written(command: str, way: str, reader: Reader) -> str | None:
@@ -447,7 +474,9 @@ def _assumed(observations: Observations) -> Mapping[str, str]:
     A Python that newer releases have no wheel for shows that the release is old, and so do the log's lines.
     """
     python = leading_numbers(read_software(observations).python or "")
+    likely = likely_release(observations)
     old = _OLD if observations.has("before_2_12") else _OLDEST if python and python < _OLD_PYTHON else ""
+    old = likely.version if likely else old
     return {"system": _SYSTEM, **({"tensorflow": old} if old else {})}
 
 

@@ -7,7 +7,7 @@ one that does the same, or None.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 #: A command of pip that uv has too.
 _PIP_COMMAND = re.compile(
@@ -31,6 +31,25 @@ def _as_uv(command: re.Match[str]) -> str:
     return f"uv pip {command['name']}{into}" + _PIP_OPTION.sub(
         lambda option: f" {name}" if (name := _UV_OPTIONS[option[1]]) else "", command["rest"]
     )
+
+
+#: How TensorFlow 1 is told to let its memory grow, and how a release before 2.1 is asked for its GPUs.
+_GROWTH = re.compile(r"in the program, right after the import: for gpu in .*set_memory_growth.*")
+_GROWTH_1 = (
+    "in the program: config = tf.ConfigProto(); config.gpu_options.allow_growth = True;"
+    " tf.Session(config=config)"
+)
+_LIST_GPUS = 'tf.config.list_physical_devices("GPU")'
+
+
+def for_release(command: str, release: Sequence[int]) -> str:
+    """Return a command with the functions that a release before 2.1 has. release: its numbers, if known."""
+    if not release or tuple(release) >= (2, 1):
+        return command
+    if release[0] == 1:
+        command = _GROWTH.sub(_GROWTH_1, command)
+        return command.replace(_LIST_GPUS, "tf.test.is_gpu_available()")
+    return re.sub(r"tf\.config\.(?=list_physical|set_visible)", "tf.config.experimental.", command)
 
 
 _GPUS = re.compile(r"--gpus (?:all|'[^']*')")
