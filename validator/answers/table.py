@@ -4,9 +4,9 @@ A question names a GPU, a driver, a system and a Python. The answers to thousand
 parts in common: equal parts are written once, and the texts that name the GPU or the driver have marks in
 their place. So GPUs of one compute capability share answers, and so do the releases of a driver branch.
 
-Making the table takes minutes, so `scripts/compile-data --answers` writes it. It is only used if it was made
-from the facts and the code that are there. Without it, Python answers every question, as it answers all that
-the table does not have.
+Making the table takes minutes, so `scripts/compile-data --answers` does it for a release and for the nightly
+page. It is only used if it was made from the facts and the code that are there. Without it, Python answers
+every question, as it answers all that the table does not have.
 """
 
 from __future__ import annotations
