@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import json
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +47,9 @@ def requirement(commit: str | None) -> str:
 @functools.cache
 def _direct_url() -> dict[str, Any] | None:
     """Return where an installed package is from, or None if that is an index."""
+    # It loads `email`, which few commands need, and which the page's Python does not have.
+    from importlib import metadata
+
     text = metadata.distribution(_NAME).read_text("direct_url.json")
     return json.loads(text) if text else None
 

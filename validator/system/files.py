@@ -7,6 +7,7 @@ import errno
 import os
 import secrets
 import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -33,8 +34,8 @@ def read_file(path: Path, most: int = MAX_BYTES, *, inside: Path | None = None) 
     """Return the content of a file that a person, or a file of a person, names.
 
     It must be a regular file of at most `most` bytes. So a device, a pipe that nobody writes to or a file
-    without an end neither blocks the program nor fills the memory. `/dev/stdin` and `/dev/fd/63` (as
-    `<(command)` gives it) are read as well, within the same limit.
+    without an end neither blocks the program nor fills the memory. `/dev/null`, `/dev/stdin` and `/dev/fd/63`
+    (as `<(command)` gives it) are read as well, within the same limit.
 
     inside: the directory that has to contain the file, with all symbolic links followed; for names that come
         from a file, such as a matrix.
@@ -58,12 +59,14 @@ def open_file(path: Path, most: int, *, inside: Path | None = None) -> IO[bytes]
     """
     name = str(path)
     if name == "-" and inside is None:
-        return open(0, "rb", closefd=False)
+        if sys.stdin is None:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), "stdin")
+        return sys.stdin.buffer
     flags = os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC
     if inside is not None and not is_inside(path, inside):
         raise OSError(errno.EPERM, f"it is outside of {inside.absolute()}", name)
     try:
-        if name == "/dev/stdin" or path.parent in _STREAMS[1:]:
+        if name in ("/dev/stdin", os.devnull) or path.parent in _STREAMS[1:]:
             return open(os.open(name, flags), "rb")
         handle = os.open(name, flags | os.O_NONBLOCK)
     except ValueError:

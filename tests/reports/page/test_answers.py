@@ -21,7 +21,7 @@ from validator.reports.page.site import ENTRY, MARK, site
 
 from .values import H100, IMAGES, measured, sources
 
-#: Answers both questions in a Python without any installed package.
+#: Answers both questions in a Python without any installed package, and without what the page leaves out.
 PROGRAM = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -30,6 +30,8 @@ class Refuse:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] not in {"validator", *sys.stdlib_module_names}:
             raise ImportError(f"{name} is not part of the standard library")
+        if name in sys.argv[2:]:
+            raise ImportError(f"the page leaves {name} out")
 
 sys.meta_path.insert(0, Refuse())
 import json
@@ -80,15 +82,16 @@ def written(directory: Path) -> Path:
     return directory
 
 
-def run_alone(program: str, directory: Path) -> subprocess.CompletedProcess[str]:
-    """Run a program in a Python that sees no installed packages. directory: its argument."""
-    command = [sys.executable, "-I", "-S", "-c", program, str(directory)]
+def run_alone(program: str, directory: Path, *left_out: str) -> subprocess.CompletedProcess[str]:
+    """Run a program in a Python that sees no installed packages. The others are its arguments."""
+    command = [sys.executable, "-I", "-S", "-c", program, str(directory), *left_out]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.slow
 def test_the_files_answer_with_nothing_but_the_standard_library(tmp_path: Path) -> None:
-    done = run_alone(PROGRAM, written(tmp_path))
+    left_out = (name.removesuffix(".py").strip("/").replace("/", ".") for name in answers._UNUSED)
+    done = run_alone(PROGRAM, written(tmp_path), *left_out)
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "works cause_found\n")
 
 
