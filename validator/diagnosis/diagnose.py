@@ -27,7 +27,15 @@ from ..versions import CudaVersion, leading_numbers, major
 from . import read_log, remedies, text
 from .causes import CERTAIN, LIKELY, POSSIBLE, STRENGTHS, CauseEntry, Sign, causes, finder, language
 from .combination import is_judged, judge, read_host, read_software
-from .conclusions import capability, conclude, cudnn_named, cudnn_version, likely_release, newest_release_for
+from .conclusions import (
+    capability,
+    conclude,
+    cuda_of_libraries,
+    cudnn_named,
+    cudnn_version,
+    likely_release,
+    newest_release_for,
+)
 from .messages import FAULT, SAID, UNRECOGNIZED, catalogue, printed
 from .observations import Observation, Observations, tensorflow
 from .remedies import Reader, fitting_remedies
@@ -408,7 +416,10 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
     system = read_host(observations).system or ""
     on_windows = system in (WINDOWS, WSL2)
     software = read_software(observations)
-    cuda = loose_values.cuda(software.versions.get("cudatoolkit") or (build.cuda if build else software.cuda))
+    cuda = software.versions.get("cudatoolkit") or (build.cuda if build else software.cuda)
+    # Builds of others, such as NVIDIA's of 1.15, open a newer CUDA than the release of that number.
+    opened = cuda_of_libraries(observations)
+    cuda = loose_values.cuda(max(cuda or "", opened, key=lambda one: leading_numbers(one)[:1]) or None)
     floor = oldest_driver(cuda, on_windows) if cuda else None
     python, named = loose_values.minor(software.python), cudnn_named(observations)
     loaded = observations.value("cudnn_version_mismatch", "runtime")
@@ -429,7 +440,7 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
         "pin_for_cudnn": f"{fitting.package}~={fitting.minor}.0" if fitting else "",
         "driver_branch": major(facts.get("driver", "")),
         "capability": gpu_capability,
-        "release_for_gpu": newest_release_for(gpu_capability) or "",
+        "release_for_gpu": newest_release_for(gpu_capability, windows=system == WINDOWS) or "",
         "system": LINUX if system == WSL2 else system,
     }
     # The extra asks for NVIDIA's wheels of CUDA, which exist only for Linux.
