@@ -191,7 +191,7 @@ def test_without_a_gpu_an_image_with_cuda_starts_on_the_cpu(
     assert shlex.split(done.out, comments=True) == [
         "docker", "run", "--rm", "-it", shelf.registry.repository.at(digest),
     ]  # fmt: skip
-    one_line = "No GPU was found, because this machine has no NVIDIA driver: it starts on the CPU."
+    one_line = "No GPU was found, because this machine has no NVIDIA driver: the image starts on the CPU."
     assert one_line in said(done.out) and f"{TAG}: {one_line}\n" in done.err and is_loud(done)
     # An image without CUDA does as much, and is smaller.
     smaller = shelf.push(CPU)

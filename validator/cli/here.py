@@ -66,7 +66,7 @@ class HereDocument(TypedDict):
     environment: Annotated[EnvironmentFields, "The active environment."]
     uses_gpu: Annotated[
         str,
-        "`expected` (nothing that was seen speaks against it), `no`, `likely-not`, `possibly-not`,"
+        "`expected` (nothing that was seen rules it out), `no`, `likely-not`, `possibly-not`,"
         " `not-installed` (TensorFlow is not there) or `unknown`.",
     ]
     because: Annotated[str, "The reason for that, in one sentence."]
@@ -163,8 +163,8 @@ def _uses_gpu(seen: Seen) -> tuple[str, str, Cause | None]:
     if environment.report.environment.tensorflow is None:
         return "not-installed", "TensorFlow is not installed in the active environment.", None
     if len(checks) < len(environment.report.checks):
-        return "unknown", "There was no time to open CUDA's libraries, which `doctor` takes.", None
-    return "expected", "Nothing that was seen speaks against it. Only a training step can show it.", None
+        return "unknown", "There was no time to open CUDA's libraries; `doctor` takes that time.", None
+    return "expected", "Nothing that was seen rules it out. Only a training step can prove it.", None
 
 
 def _works(seen: Seen, python: str | None) -> tuple[dict[str, Any] | None, dict[str, list[str]], str]:

@@ -450,7 +450,7 @@ def _statuses() -> Mapping[str, str]:
 
 
 def _ranked(stated: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is stated with its rank, by its status or that of its fact."""
+    """Return a statement with its rank, which its own status or its fact's status decides."""
     status = stated.get("status") or _statuses().get(stated["fact"])
     known = (Rank.CERTIFIED.value, Rank.MEASURED.value, Rank.REPORTED.value)
     return {**stated, "rank": status if status in known else Rank.DERIVED.value}

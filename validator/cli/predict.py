@@ -483,7 +483,7 @@ def print_constraints(
     lines = [f"{name}=={version}" for name, version in map(read_package, packages)]
     found = [] if tensorflow is None else [tensorflow]
     for path in files:
-        # Of the ways to install a project, such as with each extra, the one with the most frameworks.
+        # A project can be installed in several ways, such as with each extra: take that with most frameworks.
         environment = max(
             read(path)[0],
             key=lambda one: sum(bool(SHARED.fullmatch(pin.name)) for pin in one.pins),

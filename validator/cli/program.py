@@ -115,7 +115,7 @@ Without a command: what is here, whether TensorFlow can use the GPU, and what
 works. An image spec says what to build; a cell is an image spec on a kind of
 machine; a verdict is what a measurement of a cell showed.
 """
-_END = "Exit codes: 0 well, 1 something failed, 2 wrong input, 3 something is missing."
+_END = "Exit codes: 0 success, 1 something failed, 2 wrong input, 3 something missing."
 #: Columns of the left half of the commands, and of the names in each half.
 _HALF, _NAMES = 40, (10, 13)
 

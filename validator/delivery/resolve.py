@@ -147,7 +147,7 @@ _PREDICTED = {
 }
 _LOCAL = "It is only in the local Docker Engine, and a certificate is about an image in a registry."
 _IN_LAYOUT = "It is in an OCI layout, and a certificate is about an image in a registry."
-_NO_GPU = "No GPU was found, because this machine has no NVIDIA driver: it starts on the CPU."
+_NO_GPU = "No GPU was found, because this machine has no NVIDIA driver: the image starts on the CPU."
 _FOREIGN = "It is not an image of this project, so nothing is known about it."
 #: How an image in an OCI layout is named, as skopeo and Podman do.
 _LAYOUT = "oci:"
@@ -310,7 +310,7 @@ def _described(
         if terms is None:
             why = "Its certificates were not checked, because no --key or --identity says whose count."
         elif host is None:
-            why = "A certificate is about a GPU, and it uses none."
+            why = "A certificate is about a GPU, and this image uses none."
         else:
             why = f"No certificate covers this host: {why_not_covered(candidate, host)}."
         standing = (why, *_predicted(candidate, host))
