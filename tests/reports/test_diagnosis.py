@@ -107,7 +107,8 @@ def test_the_reasons_of_predict_stand_with_the_evidence() -> None:
 def test_missing_facts_have_names_that_people_use() -> None:
     found = diagnosis(answer="not_shown", missing=("driver", "cudnn"))
     lines = plain(found)
-    assert lines[0].startswith("Not enough to tell")
+    assert lines[0].startswith("No fault found: the messages are harmless.")
+    assert plain(diagnosis(answer="not_shown", harmless=()))[0].startswith("Not enough to tell")
     assert "  Not known: the NVIDIA driver, cuDNN." in lines
     assert "Not known: the NVIDIA driver, cuDNN." in markdown(found).splitlines()
 

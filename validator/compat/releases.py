@@ -411,10 +411,16 @@ def newest_with(
     parts = _named_parts(cuda)
     for one in _stable(python):
         built = leading_numbers(one.cuda if cuda else one.cudnn)
-        names_it = not (cuda or windows) or leading_numbers(one.version) < (2, 11 if windows else 12)
+        names_it = not cuda or leading_numbers(one.version) < (2, 12)
+        names_it = names_it and (not windows or has_cuda_on_windows(one.version))
         if wanted and built[:parts] == wanted[:parts] and names_it:
             return one
     return None
+
+
+def has_cuda_on_windows(version: str) -> bool:
+    """Return whether the wheels of a release for native Windows have CUDA: 2.10 was the last with it."""
+    return leading_numbers(version) < (2, 11)
 
 
 def _named_parts(cuda: str) -> int:

@@ -115,10 +115,10 @@ def capability(observations: Observations) -> str | None:
     return values.pop() if len(values) == 1 else None
 
 
-def newest_release_for(capability: str) -> str | None:
+def newest_release_for(capability: str, *, windows: bool = False) -> str | None:
     """Return the newest stable release whose wheel has machine code for a GPU that today's wheels dropped.
 
-    Return None for other GPUs, and if no such release is known.
+    windows: it has to use the GPU there. Return None for other GPUs, and if no such release is known.
     """
     try:
         wanted = ComputeCapability.parse(capability)
@@ -127,7 +127,8 @@ def newest_release_for(capability: str) -> str | None:
     if wanted >= _OLDEST:
         return None
     for known in reversed(releases.releases()):
-        works = kernels.run_on(known.version, wanted, _ANY_DRIVER).outcome is Outcome.WORKS
+        works = not windows or releases.has_cuda_on_windows(known.version)
+        works = works and kernels.run_on(known.version, wanted, _ANY_DRIVER).outcome is Outcome.WORKS
         if works and not known.prerelease:
             return known.version
     return None

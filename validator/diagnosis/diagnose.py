@@ -24,10 +24,9 @@ from ..model.diagnosis import GPU_USED, NO_FAULT, NOT_SHOWN, Cause, Diagnosis, F
 from ..model.diagnosis import UNRECOGNIZED as UNRECOGNIZED_FAULT
 from ..model.prediction import LINUX, WINDOWS, WSL2, Host
 from ..versions import CudaVersion, leading_numbers, major
-from . import read_log, remedies, text
+from . import conclusions, read_log, remedies, text
 from .causes import CERTAIN, LIKELY, POSSIBLE, STRENGTHS, CauseEntry, Sign, causes, finder, language
 from .combination import is_judged, judge, read_host, read_software
-from .conclusions import capability, conclude, cudnn_named, cudnn_version, likely_release, newest_release_for
 from .messages import FAULT, SAID, UNRECOGNIZED, catalogue, printed
 from .observations import Observation, Observations, tensorflow
 from .remedies import Reader, fitting_remedies
@@ -343,7 +342,7 @@ def _diagnose_text(pasted: text.Pasted, quotes: bool = True) -> Diagnosis:
 
 
 def _diagnose(observations: Observations, read: str, image: str = "", *, quotes: bool = True) -> Diagnosis:
-    conclude(observations)
+    conclusions.conclude(observations)
     prediction = judge(observations)
     facts = _facts(observations)
     reader = Reader.of(observations, image, quotes=quotes)
@@ -400,19 +399,22 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
     compute capability and the newest release for it; and the system.
     """
     release = facts.get("tensorflow", "")
-    build = release_of_any_age(release) or likely_release(observations)
+    build = release_of_any_age(release) or conclusions.likely_release(observations)
     # Older releases print cuDNN's version as 7003.
     compiled = observations.value("cudnn_version_mismatch", "compiled") or ""
     cudnn = compiled if "." in compiled else build.cudnn if build else ""
-    gpu_capability = capability(observations) or ""
+    gpu_capability = conclusions.capability(observations) or ""
     system = read_host(observations).system or ""
     on_windows = system in (WINDOWS, WSL2)
     software = read_software(observations)
-    cuda = loose_values.cuda(software.versions.get("cudatoolkit") or (build.cuda if build else software.cuda))
+    built = software.versions.get("cudatoolkit") or (build.cuda if build else software.cuda) or ""
+    # Builds of others, such as NVIDIA's of 1.15, open a newer CUDA than the release of that number.
+    opened = conclusions.cuda_of_libraries(observations)
+    cuda = loose_values.cuda(max(built, opened, key=lambda one: leading_numbers(one)[:1]) or None)
     floor = oldest_driver(cuda, on_windows) if cuda else None
-    python, named = loose_values.minor(software.python), cudnn_named(observations)
+    python, named = loose_values.minor(software.python), conclusions.cudnn_named(observations)
     loaded = observations.value("cudnn_version_mismatch", "runtime")
-    fitting = newest_for_cudnn(cudnn_version(loaded), python) if loaded else None
+    fitting = newest_for_cudnn(conclusions.cudnn_version(loaded), python) if loaded else None
     used = build or (newest_with(software.cuda, python=python) if software.cuda else None)
     version = f"=={release}" if len(leading_numbers(release)) > 2 else f"~={used.minor}.0" if used else ""
     requirements = {
@@ -429,7 +431,7 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
         "pin_for_cudnn": f"{fitting.package}~={fitting.minor}.0" if fitting else "",
         "driver_branch": major(facts.get("driver", "")),
         "capability": gpu_capability,
-        "release_for_gpu": newest_release_for(gpu_capability) or "",
+        "release_for_gpu": conclusions.newest_release_for(gpu_capability, windows=system == WINDOWS) or "",
         "system": LINUX if system == WSL2 else system,
     }
     # The extra asks for NVIDIA's wheels of CUDA, which exist only for Linux.

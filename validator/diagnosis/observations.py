@@ -255,6 +255,8 @@ _AFTER = re.compile(
     r"^[\w.)*`\"'-]*,? *(?:(?:it|this|that|everything|all|which) )?"
     r"(?:(?:always|just|still) )?(?:works?\b|worked\b|working\b|runs fine|ran fine|(?:is|was|were|runs?|ran) "
     r"(?:fine|ok|okay|good|working|required|needed|recommended|supported)\b|used to work)"
+    r"|^[\w.)*`\"'-]*,? (?:the |my )?GPU (?:has no (?:problem|issue|trouble)"
+    r"|(?:is|was) (?:found|visible|detected|seen|used)\b)"
     r"|^[\w.)*`\"'-]* (?:or|and) (?:later|newer|higher|above|up|older|lower|earlier|below)\b",
     re.IGNORECASE,
 )

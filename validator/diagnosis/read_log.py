@@ -22,7 +22,7 @@ from .observations import (
     normalized,
     package,
 )
-from .text import Block, Line, Pasted, answers, continued, table_rows, unwrapped
+from .text import Block, Line, Pasted, answers, continued, evenly_spaced, table_rows, unwrapped
 
 #: Distinct lines whose meaning is remembered, so that a line that comes a million times is matched once.
 _REMEMBERED = 50_000
@@ -62,8 +62,9 @@ def observe(pasted: Pasted, catalogue: Catalogue, source: str = "") -> Observati
                 if reader.read(line):
                     reader.read_before_end(_lines_before(recent, position))
     paste = pasted.paste_lines()
-    for text, parts in (*continued(paste), *answers(paste), *table_rows(paste), *unwrapped(paste)):
-        reader.read_together(text, parts)
+    for joined in (continued, answers, table_rows, evenly_spaced, unwrapped):
+        for text, parts in joined(paste):
+            reader.read_together(text, parts)
     for shown, line in commands.read_manifests(paste):
         reader.read_file(shown, line)
     observations = reader.finish()

@@ -51,6 +51,8 @@ _QUESTION = re.compile(r"\s*(?:>\s+)*(?:>>> \S|In ?\[\d*\]: \S|[$%] \S|#{1,6} \S
 _QUOTES = re.compile(r"^\s*(?:>\s?)+")
 #: A row of a table in Markdown with two cells, of which the first names something.
 _TABLE_ROW = re.compile(r"\s*\|?\s*([*`_]*[A-Za-z][^|]{0,60}?)\s*\|\s*([^|]*[\w][^|]{0,120}?)\s*\|?\s*")
+#: What TensorFlow writes before its words. Copies from web pages have doubled spaces there.
+_SOURCE_LINE = re.compile(r"\.cc:\d+\](?=.*  )")
 #: The beginning of a new line of a log, which does not continue the line before.
 _NEW_LINE = re.compile(
     r"\s*(?:\d{4}-\d\d-\d\d[ T]|[IWEF]\d{4} |\d\d:\d\d:\d\d|\[|[$#>+|]|Traceback|File \"|WARNING|ERROR|INFO|"
@@ -165,6 +167,13 @@ def table_rows(lines: Sequence[Line]) -> Iterator[tuple[str, Sequence[Line]]]:
         row = _TABLE_ROW.fullmatch(line.text) if "|" in line.text else None
         if row is not None:
             yield f"{row[1].strip('*`_ ')}: {row[2].strip('*`_ ')}", (line,)
+
+
+def evenly_spaced(lines: Sequence[Line]) -> Iterator[tuple[str, Sequence[Line]]]:
+    """Yield each line of TensorFlow's log that has doubled spaces, with single ones."""
+    for line in lines:
+        if "  " in line.text and _SOURCE_LINE.search(line.text):
+            yield " ".join(line.text.split()), (line,)
 
 
 def unwrapped(lines: Sequence[Line]) -> Iterator[tuple[str, Sequence[Line]]]:

@@ -53,6 +53,8 @@ def environment_facts(diagnosis: Diagnosis) -> Sequence[str]:
 
 def headline(diagnosis: Diagnosis) -> str:
     """Return the answer in one sentence where no cause was found."""
+    if diagnosis.answer == NOT_SHOWN and diagnosis.harmless:
+        return "No fault found: the messages are harmless. This does not show whether the GPU is used."
     return _HEADLINES[diagnosis.answer]
 
 
