@@ -41,13 +41,14 @@ from validator.registry.client import Registry
 from validator.registry.names import Repository
 
 from ..certify.attestations import attach_by_hand, cosign_attest, payload, with_payload
-from ..certify.conftest import TAG, put_image, release, signer
+from ..certify.conftest import put_image, release, signer
 from ..certify.fixtures import MEASURED, MEASURED_AT, record
 from ..certify.measuring import as_measured, certifier, measurement_of_record, parties
 from ..registry.stock import Stock
 
 __all__ = ["release", "signer"]
 
+IMAGE = "tf2.21.0-cuda12.5-cudnn9.3-py312"
 WHY = "it is the statement of a REHEARSAL, which proves nothing and never counts"
 AGES: list[dict[str, Any]] = [{}, {"accept_expired": True}, {"max_age": timedelta(days=9999)}]
 
@@ -192,7 +193,7 @@ def test_its_image_is_pulled_or_run(registry: Registry, image: str, trust: Trust
     host = Host(parse_driver("580"), parse_gpus(["h100"]))
     for terms in (Terms(trust), Terms(trust, accept_expired=True), Terms(Trust(key=trust.key))):
         with pytest.raises(NotCertified, match=WHY):
-            select_named(registry, host, terms, TAG, print)
+            select_named(registry, host, terms, IMAGE, print)
         said: list[str] = []
         with pytest.raises(NotCertified, match="nothing was pulled"):
             select_best(registry, host, terms, None, None, said.append)
@@ -206,7 +207,7 @@ def test_its_image_is_pulled_or_run(registry: Registry, image: str, trust: Trust
 @pytest.mark.parametrize(
     "command",
     [
-        ["verify", TAG],
+        ["verify", IMAGE],
         ["recommend", "--driver", "580", "--gpu", "h100"],
         ["promote"],
     ],

@@ -265,12 +265,12 @@ def verify(machine: Machine, name: str, code: int = EXIT_OK) -> tuple[dict[str, 
 def test_another_machine_makes_the_image_again(machine: Machine, tmp_path: Path) -> None:
     machine.describe(machine.base(FILES))
     [pushed] = machine.push()
-    tag, digest = image_tag(machine.spec), pushed["published"]["digest"]
+    name, digest = machine.spec.identifier, pushed["published"]["digest"]
     assert not_computed(machine, digest) == (), "the machine that made it"
     machine.move_to(tmp_path / "elsewhere")
     assert len(not_computed(machine, digest)) > 3
-    found, said = verify(machine, tag)
-    assert f"{tag}: exactly its lock" in said
+    found, said = verify(machine, name)
+    assert f"{name}: exactly its lock" in said
     assert set(found.values()) == {"base", "equal"} and found["configuration"] == "equal"
     assert not_computed(machine, digest) == ()
 
@@ -300,10 +300,10 @@ def test_an_image_with_a_replaced_layer_is_found_out(
         json.dumps(manifest).encode(), str(manifest["mediaType"]), tag
     )
     machine.move_to(tmp_path / "elsewhere")
-    found, said = verify(machine, tag, EXIT_FAILED)
+    found, said = verify(machine, machine.spec.identifier, EXIT_FAILED)
     wrong = [name for name, finding in found.items() if finding == "differs"]
     assert wrong == ["tensorflow-cpu 2.21.0"]
-    assert f"{tag}: not what its lock gives: tensorflow-cpu 2.21.0" in said
+    assert f"{machine.spec.identifier}: not what its lock gives: tensorflow-cpu 2.21.0" in said
     assert archive.diff_id in not_computed(machine, digest)
 
 
@@ -316,7 +316,7 @@ def test_the_engine_has_a_base_that_the_registry_lost(
     shutil.rmtree(server.storage / "docker/registry/v2/repositories/team/base")
     machine.move_to(tmp_path / "elsewhere")
     with pytest.raises(MissingError, match="it is not in the registry"):
-        verify(machine, image_tag(machine.spec))
+        verify(machine, machine.spec.identifier)
 
     class Images:
         def save(self, name: str, directory: Path) -> tuple[Path, str | None] | None:
@@ -325,7 +325,7 @@ def test_the_engine_has_a_base_that_the_registry_lost(
 
     monkeypatch.setattr("validator.pipeline.contents._engine", object)
     monkeypatch.setattr("validator.pipeline.contents.EngineImages", lambda engine: Images())
-    found, _ = verify(machine, image_tag(machine.spec))
+    found, _ = verify(machine, machine.spec.identifier)
     assert set(found.values()) == {"base", "equal"}
 
 

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -52,17 +53,21 @@ def test_a_full_disk_behind_stdout_is_an_error(arguments: list[str]) -> None:
     assert "Exception" not in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.service
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_a_command_cleanly(tmp_path: Path, matrix: Path, number: signal.Signals) -> None:
     pipe = tmp_path / "records.jsonl"
     os.mkfifo(pipe)
+    # The shell opens the pipe for the command, which then waits for its first line.
     child = subprocess.Popen(
-        [*VALIDATOR, "records", "import", str(pipe), "--matrix", str(matrix)],
+        ["bash", "-c", 'exec "$@" <"$0"', pipe, *VALIDATOR, "records", "import", "-", "--matrix", matrix],
         cwd=ROOT, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    # Opening waits for the reader, so from here on the command waits for its first line.
     with open(pipe, "wb"):
+        # Until it makes the system call `read` for standard input.
+        call = Path(f"/proc/{child.pid}/syscall")
+        while child.poll() is None and not call.read_text().startswith("0 0x0 "):
+            time.sleep(0.05)
         child.send_signal(number)
         _, said = child.communicate(timeout=60)
     assert (child.returncode, said.strip()) == (EXIT_INTERRUPTED, "stopped")

@@ -13,7 +13,7 @@ import yaml
 
 from docs.transcripts import ROOT
 from validator.delivery.choose import Host
-from validator.errors import EXIT_MISSING, EXIT_OK, MissingError
+from validator.errors import EXIT_OK, MissingError
 from validator.matrix.load import load_matrix
 from validator.matrix.plan import plan
 
@@ -39,7 +39,7 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Done]:
 
     monkeypatch.setattr("validator.delivery.choose.this_host", nothing)
     found = {}
-    for step in ("predict", "init", "plan", "records list", "report"):
+    for step in ("init", "plan", "records list", "report"):
         (arguments,) = of_this_tool(
             next(one for one in block(f"validator {step}").commands if one.startswith(f"validator {step}"))
         )
@@ -49,10 +49,6 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Done]:
 
 @pytest.mark.slow
 def test_the_steps_without_an_engine_do_what_the_page_says(typed: dict[str, Done], tmp_path: Path) -> None:
-    asked = typed.pop("predict")
-    if asked.returncode != EXIT_OK:
-        # "Without a GPU, you get an error that asks for the machine that you mean."
-        assert (asked.returncode, "give --driver and --gpu" in asked.stderr) == (EXIT_MISSING, True)
     assert {step: done.returncode for step, done in typed.items()} == dict.fromkeys(typed, EXIT_OK)
     assert (typed["plan"].stdout + typed["plan"].stderr).rstrip("\n") == block("validator plan").output
     assert (tmp_path / "page/index.html").is_file()

@@ -158,7 +158,9 @@ class _Child:
         self._failures: dict[str, str] = {}
 
     def run(self, first: int, last: int) -> dict[str, Any]:
-        resource.setrlimit(resource.RLIMIT_AS, (_ADDRESSES, _ADDRESSES))
+        # The process that forked this one may have more already.
+        most = _addresses() + _ADDRESSES
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
         signal.signal(signal.SIGPROF, _stop)
         warnings.simplefilter("ignore")
         before, ends = _peak(), time.monotonic() + _BATCH_S
@@ -238,6 +240,11 @@ class _Child:
 
 def _stop(_: int, __: FrameType | None) -> None:
     raise TooLong
+
+
+def _addresses() -> int:
+    """Return how many bytes of addresses this process has."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 def _peak() -> int:

@@ -251,7 +251,9 @@ run_stages([stage], lambda: {{"facts": {facts!r}, "lock": None, "added": []}}, 6
         finally:
             probe.kill()
     # Readable once the process has ended.
-    assert select.select([handle], [], [], 30)[0]
+    ended = select.poll()
+    ended.register(handle, select.POLLIN)
+    assert ended.poll(30_000)
     os.close(handle)
 
 

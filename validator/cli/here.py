@@ -20,6 +20,7 @@ from ..model.diagnosis import Cause
 from ..model.prediction import Outcome
 from ..model.report import CheckOutcome
 from ..reports.printable import json_text, one_line, wrapped
+from ..versions import major_minor
 from .program import as_started
 
 _WIDTH = 80
@@ -114,7 +115,7 @@ def answer(seen: Seen) -> HereDocument:
     environment, report = seen.environment, seen.environment.report
     version = report.environment.python if report else None
     uses_gpu, because, cause = _uses_gpu(seen)
-    works, get, why_none = _works(seen, ".".join(version.split(".")[:2]) if version else None)
+    works, get, why_none = _works(seen, major_minor(version) if version else None)
     return {
         "system": seen.host.system,
         "machine": seen.host.machine,

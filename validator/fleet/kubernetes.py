@@ -125,9 +125,7 @@ class Kubernetes:
         for selector in _selectors(handles):
             jobs = {job["metadata"]["name"]: job for job in self._api.jobs(selector)}
             pods: dict[str, list[dict[str, Any]]] = {}
-            for pod in sorted(
-                self._api.pods(selector), key=lambda pod: pod["metadata"].get("creationTimestamp") or ""
-            ):
+            for pod in sorted(self._api.pods(selector), key=_created):
                 labels = pod["metadata"].get("labels") or {}
                 pods.setdefault(labels.get(kubernetes_manifests.UNIT_LABEL, ""), []).append(pod)
             for name, job in jobs.items():

@@ -364,7 +364,7 @@ def _evicted(message: str) -> Fault:
 
 def _of_living(pod: Json, now: datetime.datetime) -> State:
     node, container = node_of(pod), container_of(pod)
-    if container.get("state", {}).get("running"):
+    if container.get("state", {}).get("running") is not None:
         return State(Phase.RUNNING, "", node)
     waiting = container.get("state", {}).get("waiting") or {}
     reason, message = waiting.get("reason") or "", waiting.get("message") or ""
