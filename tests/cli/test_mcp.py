@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -47,7 +48,9 @@ def talk(to: Any, about: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
         async with Client(to) as client:
             return await about(client)
 
-    return asyncio.run(main())
+    # Another test of this process may have left an event loop running in the main thread, as Playwright does.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, main()).result()
 
 
 def ask(tool: str, to: Any = None, **arguments: Any) -> Any:
