@@ -24,7 +24,7 @@ from ..versions import major_minor
 from .program import as_started
 
 _WIDTH = 80
-#: Why there is no answer of the facts.
+#: Why the facts give no answer.
 _NO_DRIVER = "no NVIDIA driver answers here, so there is nothing to predict for"
 #: The values of `uses_gpu`, each with the words before the cause.
 _ANSWERS = {"no": "No", "likely-not": "Probably not", "possibly-not": "Perhaps not"}

@@ -61,7 +61,7 @@ def mcp_command(http: bool, port: int) -> int:
 
 
 def _serve_http(server: MCPServer, port: int) -> None:
-    """Serve until Ctrl-C. Raises MissingError if the port can't be had."""
+    """Serve until Ctrl-C. Raises MissingError if the port is taken."""
     import uvicorn
     from mcp.server.transport_security import TransportSecuritySettings
 

@@ -566,7 +566,7 @@ def plan_command(matrix_path: Path, profile: str | None, selectors: tuple[str, .
     if plan.instead:
         pythons = ", ".join(sorted({image.python for image in plan.images}))
         print_status(
-            f"Where Python {pythons} can't be had, `build-matrix` uses the next one of these that can:"
+            f"Where Python {pythons} is not available, `build-matrix` uses the next of these that is:"
             f" {', '.join(plan.instead)}."
         )
     for reason in dict.fromkeys(cell.reason for cell in plan.excluded):

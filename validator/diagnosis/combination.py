@@ -34,7 +34,7 @@ from .observations import (
 # Read the host and the software.
 
 
-#: Values of the kind `machine`, in lower case, that `Host.machine` knows by another name or the same.
+#: Values of the kind `machine`, in lower case, and what `Host.machine` calls them.
 _MACHINES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 #: Distributions that are TensorFlow without CUDA.
 _CPU_PACKAGES = frozenset({"tensorflow-cpu", "tf-nightly-cpu", "intel-tensorflow"})

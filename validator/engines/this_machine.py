@@ -103,8 +103,9 @@ def look(limit_s: float = LIMIT_S, meanwhile: Callable[[], object] = lambda: Non
         environment_of_children()
         return max(deadline - _SPARE_S - time.monotonic(), _SPARE_S)
 
+    python, found_by = active_python(os.environ)
     # The environment takes longest.
-    environment = _Part(lambda: _environment(left()))
+    environment = _Part(lambda: _environment(python, found_by, left()))
     driver = _Part(lambda: read_host(left()))
     podman = _Part(lambda: _podman(left()))
     docker = _Part(_docker)
@@ -118,7 +119,6 @@ def look(limit_s: float = LIMIT_S, meanwhile: Callable[[], object] = lambda: Non
         outside = kernel
     host = read_this_host(one_kind=False, outside=outside)
     late = f"it did not answer within {limit_s:.1f} s"
-    python, found_by = active_python(os.environ)
     containers = (
         docker.answer(deadline, Container("docker", None, why=late)),
         podman.answer(deadline, Container("podman", None, why=late)),
@@ -170,8 +170,7 @@ def pythons_on_path() -> dict[str, str]:
     return dict(sorted(found.items(), key=lambda one: int(one[0].partition(".")[2])))
 
 
-def _environment(limit_s: float) -> Environment:
-    python, found_by = active_python(os.environ)
+def _environment(python: Path | None, found_by: str, limit_s: float) -> Environment:
     if python is None:
         return Environment(None, found_by, why="there is no Python")
     options = [
