@@ -124,8 +124,23 @@ def pyodide_of(answers: str) -> Path | None:
     try:
         return pyodide_package(pin.version, pin.integrity)
     except MissingError as error:
-        print_status(f"The page can't answer questions: {error}. To change that, {error.hint}.")
-        return None
+        return _without_answers(error)
+
+
+def _without_answers(error: MissingError) -> None:
+    print_status(f"The page can't answer questions: {error}. To change that, {error.hint}.")
+
+
+def _answers(pyodide: Path) -> Answers | None:
+    """Return the files that answer questions. If Node.js can't start Python, say so and return None."""
+    from ..reports.page.answers import make_answers, read_table
+    from ..reports.page.site import MARK
+    from ..supply.python_packages import run_by_node
+
+    try:
+        return make_answers(pyodide, MARK, read_table(), run_by_node)
+    except MissingError as error:
+        return _without_answers(error)
 
 
 def page_sources(
@@ -136,8 +151,7 @@ def page_sources(
     The store must be open until the page is written.
     """
     from ..matrix.load import DEFAULT_PROFILE
-    from ..reports.page.answers import make_answers, read_table
-    from ..reports.page.site import MARK, Sources
+    from ..reports.page.site import Sources
 
     return Sources(
         rows=rows,
@@ -147,7 +161,7 @@ def page_sources(
         diagnose=_diagnose,
         registry=asked.registry,
         fetch=store.fetch,
-        answers=make_answers(asked.pyodide, MARK, read_table()) if asked.pyodide else None,
+        answers=_answers(asked.pyodide) if asked.pyodide else None,
         wheels=_locked_wheels(asked.matrix_path),
         live=live,
     )

@@ -132,12 +132,13 @@ def _run(command: list[str | Path], root: Path, sources: PackageSources) -> None
     raise InputError(f"the dependencies in pyproject.toml can't be resolved:\n{text.strip()}")
 
 
-# Download packages from npm. Nothing of a package is run here.
+# Download packages from npm, and run programs of Node.js. No script of a package is run by npm.
 
 
 #: npm itself tries three times, and waits up to 70 seconds between.
 _NPM = ("npm", "pack", "--silent", "--ignore-scripts", "--fetch-retries", "1", "--fetch-timeout", "30000")
 _NPM_TIMEOUT_S = 180.0
+_NODE_TIMEOUT_S = 300.0
 
 
 def npm_package(name: str, version: str, integrity: str, otherwise: str = "") -> Path:
@@ -182,6 +183,36 @@ def npm_package(name: str, version: str, integrity: str, otherwise: str = "") ->
 def pyodide_package(version: str, integrity: str) -> Path:
     """Return the npm package `pyodide`. Raises what `npm_package` raises."""
     return npm_package("pyodide", version, integrity, "name the file with --answers")
+
+
+def run_by_node(program: bytes) -> bytes:
+    """Return what a program writes to the file that its argument names.
+
+    The user's cache keeps what the newest program wrote. Raises MissingError if Node.js is not installed or
+    can't run the program.
+    """
+    file = cache_directory() / f"node-{hashlib.sha256(program).hexdigest()[:20]}"
+    if file.is_file():
+        return file.read_bytes()
+    hint = "install Node.js 20 or newer"
+    node = shutil.which("node")
+    if node is None:
+        raise MissingError("Node.js, which starts the Python of the page once, is not installed", hint=hint)
+    with writing(file.parent):
+        file.parent.mkdir(parents=True, exist_ok=True)
+    with temporary_directory("node", file.parent) as partial:
+        (partial / "program.js").write_bytes(program)
+        made = partial / file.name
+        done = processes.run([node, partial / "program.js", made], timeout_s=_NODE_TIMEOUT_S)
+        if not done.ok or not made.is_file():
+            last = next(reversed(done.stderr_tail.strip().splitlines()), "it printed no reason")
+            raise MissingError(f"Node.js can't start the Python of the page: {last}", hint=hint)
+        with writing(file):
+            for old in file.parent.glob("node-*"):
+                if old.is_file():
+                    old.unlink(missing_ok=True)
+            made.replace(file)
+    return file.read_bytes()
 
 
 def _is(file: Path, integrity: str) -> bool:

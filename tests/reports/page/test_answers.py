@@ -121,10 +121,10 @@ def test_the_names_of_the_files_are_in_order() -> None:
 def test_only_the_pinned_package_is_taken(tmp_path: Path) -> None:
     package = tmp_path / "pyodide.tgz"
     with pytest.raises(InputError, match="No such file") as missing:
-        make_answers(package, MARK, None)
+        make_answers(package, MARK, None, bytes)
     package.write_bytes(b"something else")
     with pytest.raises(InputError, match="its SHA-512 differs") as wrong:
-        make_answers(package, MARK, None)
+        make_answers(package, MARK, None, bytes)
     hint = f"`npm pack pyodide@{pinned().version}` downloads it"
     assert missing.value.hint == wrong.value.hint == hint
 

@@ -1,8 +1,9 @@
 """Make the files with which the page answers questions in the browser.
 
 The browser runs this project's own Python (`validator/answers/`) with Pyodide, which is CPython compiled to
-WebAssembly. There are two files: `runtime` has Pyodide and changes only with its version, `rules` has this
-project's code and facts.
+WebAssembly. There are two files: `runtime` has Pyodide and changes only with its version, `rules` has the
+memory of a Python that has imported this project's code and facts. To start Python and to compile the code
+takes a browser several seconds, and to fill the memory a fifth of a second.
 
 Each file is a script that gives its parts to the page, compressed and in base64. A page that was opened from
 disk can load scripts, but it can't fetch other files. For the same reason the page needs no permission to
@@ -19,7 +20,7 @@ import re
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,12 @@ _CHANGES = (
         1,
     ),
     (",API.package_loader.init_loaded_packages()", "", 1),
+    # The objects of JavaScript that Python's memory refers to: the last four are those of what is left out.
+    (
+        "[null,API.config.jsglobals,API.public_api,API,me,API,{}]",
+        "[null,API.config.jsglobals,API.public_api]",
+        1,
+    ),
 )
 #: The start of an event loop in `pyodide/__init__.py`. The answers await nothing, and asyncio imports a third
 #: of all that Pyodide would import.
@@ -167,29 +174,31 @@ def pinned() -> Pyodide:
     return Pyodide(document["version"], document["integrity"])
 
 
-def make_answers(package: Path, mark: str, table: str | None) -> Answers:
+def make_answers(package: Path, mark: str, table: str | None, run: Callable[[bytes], bytes]) -> Answers:
     """Return the files that answer questions.
 
     package: what `npm pack` wrote for the pinned version of Pyodide. mark: a text for the beginning of each
-    file. table: what `read_table` returns. Raises InputError if the package is another file.
+    file. table: what `read_table` returns. run: runs a program of Node.js and returns what it writes. Raises
+    InputError if the package is another file.
     """
     members = _members(_read(package))
     pin = pinned()
+    pyodide = _encoded({
+        "pyodide.asm.wasm": members["pyodide.asm.wasm"],
+        "pyodide.js": _script(members["pyodide.asm.mjs"].decode(), members["pyodide.mjs"].decode()).encode(),
+        "python_stdlib.zip": _standard_library(members["python_stdlib.zip"]),
+        "pyodide-lock.json": _lock(members["pyodide-lock.json"]),
+    })  # fmt: skip
+    parts = pyodide | _encoded({"rules.json": json.dumps(rule_files()).encode()})
+    snapshot = run((_TEMPLATES / "snapshot.js").read_bytes() + f"begin({json.dumps(parts)});\n".encode())
     runtime = _file(
         f"{mark}: Pyodide {pin.version}, MPL-2.0, https://github.com/pyodide/pyodide;"
         " CPython, PSF-2.0, https://www.python.org",
-        {
-            "pyodide.asm.wasm": members["pyodide.asm.wasm"],
-            "pyodide.js": _script(members["pyodide.asm.mjs"].decode(), members["pyodide.mjs"].decode()),
-            "python_stdlib.zip": _standard_library(members["python_stdlib.zip"]),
-            "pyodide-lock.json": _lock(members["pyodide-lock.json"]),
-        },
+        pyodide,
     )
-    rules = _file(
-        mark,
-        {"worker.js": (_TEMPLATES / "worker.js").read_text("utf-8"), "rules.json": json.dumps(rule_files())},
-    )
-    files = [runtime, rules, *([_file(mark, {"table.json": table})] if table else [])]
+    worker = _encoded({"worker.js": (_TEMPLATES / "worker.js").read_bytes()})
+    rules = _file(mark, worker | {"snapshot": base64.b64encode(snapshot).decode()})
+    files = [runtime, rules, *([_file(mark, _encoded({"table.json": table.encode()}))] if table else [])]
     return Answers(runtime[0], rules[0], dict(files), files[2][0] if table else None)
 
 
@@ -290,12 +299,12 @@ def _lock(content: bytes) -> bytes:
     return json.dumps({"info": json.loads(content)["info"], "packages": {}}).encode()
 
 
-def _file(head: str, parts: Mapping[str, str | bytes]) -> tuple[str, bytes]:
+def _encoded(parts: Mapping[str, bytes]) -> dict[str, str]:
+    return {name: base64.b64encode(zlib.compress(part, 9)).decode() for name, part in parts.items()}
+
+
+def _file(head: str, parts: Mapping[str, str]) -> tuple[str, bytes]:
     """Return a file's path and content. The name is a digest, so that caches never mix versions."""
-    encoded = {
-        name: base64.b64encode(zlib.compress(part.encode() if isinstance(part, str) else part, 9)).decode()
-        for name, part in parts.items()
-    }
-    text = json.dumps(encoded, separators=(",", ":"))
+    text = json.dumps(parts, separators=(",", ":"))
     name = hashlib.sha256(text.encode()).hexdigest()[:20]
     return f"answers/{name}.js", f'// {head}\nanswersPart("{name}",{text});\n'.encode()
