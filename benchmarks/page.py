@@ -172,7 +172,9 @@ def measured(browser: Browser, place: Path) -> Iterator[tuple[str, float]]:
 
 def answer_times(browser: Browser, place: Path) -> dict[str, tuple[float, float]]:
     """Return the milliseconds of the first and of later answers to each kind of question."""
-    answers = make_answers(pyodide_package(pinned().version, pinned().integrity), MARK, read_table(), run_by_node)
+    answers = make_answers(
+        pyodide_package(pinned().version, pinned().integrity), MARK, read_table(), run_by_node
+    )
     write(place, replace(sources(SMALL), answers=answers))
     sizes = {name: len(content) for name, content in answers.files.items()}
     table = sizes.pop(answers.table) if answers.table else 0

@@ -99,7 +99,9 @@ def test_a_cache_that_cannot_be_written_is_named(
         pyodide_package("1.2.3", INTEGRITY)
 
 
-def test_what_a_program_of_node_writes_is_kept_until_another_program_runs(calls: Path, tmp_path: Path) -> None:
+def test_what_a_program_of_node_writes_is_kept_until_another_program_runs(
+    calls: Path, tmp_path: Path
+) -> None:
     copy = "import pathlib, sys\nfirst, made = map(pathlib.Path, sys.argv[1:])\n"
     copy += "made.write_bytes(first.read_bytes()[::-1])\nprint(1, file=open(CALLS, 'a'))\n"
     npm(tmp_path, copy, name="node")
@@ -109,13 +111,17 @@ def test_what_a_program_of_node_writes_is_kept_until_another_program_runs(calls:
 
 
 def test_a_program_of_node_needs_node(calls: Path) -> None:
-    with pytest.raises(MissingError, match="Node.js, which starts the Python of the page once, is not installed"):
+    with pytest.raises(
+        MissingError, match=r"Node\.js, which starts the Python of the page once, is not installed"
+    ):
         run_by_node(b"")
 
 
 def test_what_a_program_of_node_says_is_the_reason(calls: Path, tmp_path: Path) -> None:
     npm(tmp_path, "import sys\nsys.exit('first\\nWebAssembly is too old')\n", name="node")
-    with pytest.raises(MissingError, match="can't start the Python of the page: WebAssembly is too old") as raised:
+    with pytest.raises(
+        MissingError, match="can't start the Python of the page: WebAssembly is too old"
+    ) as raised:
         run_by_node(b"")
     assert raised.value.hint == "install Node.js 20 or newer"
     assert list((tmp_path / "cache").iterdir()) == []

@@ -41,6 +41,7 @@ from .program import Command, SuggestingGroup
 
 if TYPE_CHECKING:
     from ..records.store import Store
+    from ..reports.page.answers import Answers
     from ..reports.page.site import Sources
 
 

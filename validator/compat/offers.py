@@ -249,6 +249,8 @@ def _works(
     return None
 
 
+# For any Python, and for another driver, the same is asked again.
+@functools.lru_cache(maxsize=2048)
 def _installation(
     host: Host, release: Release, python: str, *, library_path: bool
 ) -> tuple[Prediction, str | None]:

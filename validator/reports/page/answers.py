@@ -18,7 +18,6 @@ import io
 import json
 import re
 import tarfile
-import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -29,6 +28,7 @@ import markupsafe
 
 from ...compat.drivers import branches
 from ...compat.gpus import gpu_names
+from ...compat.offers import image_of
 from ...compat.releases import older_releases, releases
 from ...errors import InputError
 from ...versions import Version
@@ -44,53 +44,12 @@ _DIGITS = 32
 _TEMPLATES = Path(__file__).parent.parent / "templates"
 #: The largest package of Pyodide that is read. The pinned one has 6.5 MB.
 _LARGEST = 64 << 20
-#: Modules of the standard library and of Pyodide that the answers do not use.
-_UNUSED = (
-    "_pyio.py", "_pydatetime.py", "_pyrepl/", "_sysconfigdata", "_strptime.py", "argparse.py", "asyncio/",
-    "bdb.py", "bz2.py", "calendar.py", "cmd.py", "code.py", "compression/", "concurrent/", "config-3",
-    "configparser.py", "cProfile.py", "csv.py", "ctypes/", "dbm/", "doctest.py", "email/", "ensurepip/",
-    "filecmp.py", "fractions.py", "ftplib.py", "gzip.py", "http/", "imaplib.py", "logging/", "lzma.py",
-    "mailbox.py", "mimetypes.py", "multiprocessing/", "netrc.py", "optparse.py", "pdb.py", "pickletools.py",
-    "plistlib.py", "poplib.py", "profile.py", "pstats.py", "pydoc.py", "pydoc_data/", "pyodide/_nodesock",
-    "pyodide/_package_loader.py", "pyodide/console.py", "pyodide/http/", "pyodide/webloop.py", "smtplib.py",
-    "socket.py", "socketserver.py", "sqlite3/", "ssl.py", "statistics.py", "subprocess.py", "sysconfig/",
-    "tarfile.py", "timeit.py", "tomllib/", "trace.py", "tracemalloc.py", "turtle.py", "unittest/", "uuid.py",
-    "venv/", "wsgiref/", "xml/", "xmlrpc/", "zipapp.py", "zipfile/", "zoneinfo/",
-)  # fmt: skip
 #: Replacements in Pyodide's module, with how often each text is there. A page from disk can't start a module
-#: as a worker. Pyodide's package loader is left out, since it takes long to import.
+#: as a worker.
 _CHANGES = (
     ("import.meta.url", '"https://answers.invalid/"', 3),
     ("export default _createPyodideModule;", "", 1),
-    ('API.package_loader=o("pyodide._package_loader"),', "", 1),
-    (
-        "API.sitepackages=API.package_loader.SITE_PACKAGES.__str__(),"
-        "API.dsodir=API.package_loader.DSO_DIR.__str__(),"
-        "API.defaultLdLibraryPath=[API.dsodir,API.sitepackages],"
-        'API.os.environ.__setitem__("LD_LIBRARY_PATH",API.defaultLdLibraryPath.join(":")),',
-        "",
-        1,
-    ),
-    (",API.package_loader.init_loaded_packages()", "", 1),
-    # The objects of JavaScript that Python's memory refers to: the last four are those of what is left out.
-    (
-        "[null,API.config.jsglobals,API.public_api,API,me,API,{}]",
-        "[null,API.config.jsglobals,API.public_api]",
-        1,
-    ),
 )
-#: The start of an event loop in `pyodide/__init__.py`. The answers await nothing, and asyncio imports a third
-#: of all that Pyodide would import.
-_EVENT_LOOP = (
-    "from .webloop import _initialize_event_loop\n\n_initialize_event_loop()\ndel _initialize_event_loop\n"
-)
-#: Pyodide takes this function when it starts, and calls it only for what awaits something.
-_ASYNCIO = """\
-def get_event_loop():
-    raise RuntimeError("the answers have no event loop")
-"""
-#: Encodings other than those that the standard library needs to start.
-_ENCODING = re.compile(r"encodings/(?!__init__|aliases|ascii|latin_1|utf_8|utf_16|utf_32|idna|cp437)")
 #: What the answers consist of, relative to `validator/`.
 _RULES = (
     "__init__.py", "errors.py", "versions.py", "version_numbers.py", "conditions.py", "problems.py",
@@ -155,6 +114,7 @@ def context(answers: Answers, registry: str | None, measurements: Measurements) 
         "table": answers.table,
         "registry": registry,
         "images": digests if registry else {},
+        "pullable": registry is not None and any(map(_changes_answers, digests)),
         "verdicts": verdicts,
     }
     return {
@@ -166,6 +126,12 @@ def context(answers: Answers, registry: str | None, measurements: Measurements) 
         ),
         "data": markupsafe.Markup(script_json(data)),
     }
+
+
+def _changes_answers(image: str) -> bool:
+    """Return whether an image to pull may be offered on a GPU on which nothing was measured."""
+    spec = image_of(image)
+    return spec is not None and spec.identifier == image
 
 
 def pinned() -> Pyodide:
@@ -186,10 +152,11 @@ def make_answers(package: Path, mark: str, table: str | None, run: Callable[[byt
     pyodide = _encoded({
         "pyodide.asm.wasm": members["pyodide.asm.wasm"],
         "pyodide.js": _script(members["pyodide.asm.mjs"].decode(), members["pyodide.mjs"].decode()).encode(),
-        "python_stdlib.zip": _standard_library(members["python_stdlib.zip"]),
-        "pyodide-lock.json": _lock(members["pyodide-lock.json"]),
+        # The list of Pyodide's packages without the packages, none of which are used.
+        "pyodide-lock.json": json.dumps(json.loads(members["pyodide-lock.json"]) | {"packages": {}}).encode(),
     })  # fmt: skip
-    parts = pyodide | _encoded({"rules.json": json.dumps(rule_files()).encode()})
+    library = {"python_stdlib.zip": members["python_stdlib.zip"]}
+    parts = pyodide | _encoded(library | {"rules.json": json.dumps(rule_files()).encode()})
     snapshot = run((_TEMPLATES / "snapshot.js").read_bytes() + f"begin({json.dumps(parts)});\n".encode())
     runtime = _file(
         f"{mark}: Pyodide {pin.version}, MPL-2.0, https://github.com/pyodide/pyodide;"
@@ -273,30 +240,6 @@ def _replaced(text: str, old: str, new: str, count: int) -> str:
     if text.count(old) != count:
         raise ValueError(f"Pyodide has {old!r} {text.count(old)} times instead of {count}")
     return text.replace(old, new)
-
-
-def _standard_library(content: bytes) -> bytes:
-    """Return the archive of the standard library and Pyodide's modules, reduced to what the answers use."""
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        modules = {
-            name: archive.read(name)
-            for name in archive.namelist()
-            if not name.endswith("/") and not name.startswith(_UNUSED) and not _ENCODING.match(name)
-        }
-    first = "pyodide/__init__.py"
-    modules[first] = _replaced(modules[first].decode(), _EVENT_LOOP, "", 1).encode()
-    modules["asyncio/__init__.py"] = _ASYNCIO.encode()
-    made = io.BytesIO()
-    # It is not compressed, since the file around it is compressed as a whole.
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as archive:
-        for name, module in modules.items():
-            archive.writestr(zipfile.ZipInfo(name), module)
-    return made.getvalue()
-
-
-def _lock(content: bytes) -> bytes:
-    """Return the list of Pyodide's packages without the packages, none of which are used."""
-    return json.dumps({"info": json.loads(content)["info"], "packages": {}}).encode()
 
 
 def _encoded(parts: Mapping[str, bytes]) -> dict[str, str]:

@@ -98,9 +98,10 @@
   async function tabled({ kind, gpu, driver, system, machine, python: version }) {
     if (kind !== "works" || !answersData.table || ![gpu, driver].every((text) => /^[ -~]*$/.test(text))) return undefined;
     const found = await usual();
-    const pullable = Object.keys(answersData.images).length && machine === "x86_64" && ["linux", "wsl2"].includes(system);
+    const pullable = answersData.pullable && machine === "x86_64" && ["linux", "wsl2"].includes(system);
     const known = gpuOf(found, gpu.trim()), installed = driverOf(found, driver.trim(), ["windows", "wsl2"].includes(system) ? "windows" : "linux");
-    if (pullable || !known || !installed || measured.has(known[1])) return undefined;
+    // An answer says which driver branches have ended.
+    if (new Date().toISOString().slice(0, 7) > found.until || pullable || !known || !installed || measured.has(known[1])) return undefined;
     const [name, label, group] = known;
     const places = [[found.systems, `${system} ${machine}`], [found.groups, group], [found.drivers, installed.row], [found.pythons, version]];
     const root = places.reduce((sum, [all, one]) => (all.includes(one) ? sum * all.length + all.indexOf(one) : NaN), 0);

@@ -3,7 +3,8 @@
 const { inflateSync, deflateSync } = require("node:zlib"), { writeFileSync } = require("node:fs");
 const system = process, HOME = "https://answers.invalid/", PLACE = "/rules/";
 const WARM = `
-import gc, importlib, json, sys
+# The last three are imported only when they are needed, and the page has no files to import from.
+import gc, importlib, json, sys, html, encodings.utf_16_be, encodings.utf_16_le
 sys.path.insert(0, "${PLACE}")
 for name in json.loads(modules):
     importlib.import_module(name)
@@ -37,7 +38,7 @@ async function make(encoded) {
   WebAssembly.instantiateStreaming = async (loaded, imports) => WebAssembly.instantiate(await (await loaded).arrayBuffer(), imports);
   (0, eval)(part("pyodide.js").toString());
   const python = await globalThis.loadPyodide({
-    indexURL: HOME, createPyodideModule: globalThis._createPyodideModule, env: { PYTHONHASHSEED: "0" }, _makeSnapshot: true,
+    indexURL: HOME, createPyodideModule: globalThis._createPyodideModule, env: { PYTHONHASHSEED: "0", PYTHONOPTIMIZE: "2" }, _makeSnapshot: true,
   });
   const rules = Object.entries(JSON.parse(part("rules.json").toString()));
   for (const [path, text] of rules) {
