@@ -112,7 +112,8 @@ class Build:
 
     cudnn: the version of the cuDNN headers that it was compiled with, None if unknown.
     folders: the folders of NVIDIA's wheels in its own search path. not_found: sonames of libraries that it
-    needs and that are in none of these folders.
+    needs and that are in none of these folders. requires: the specifiers of Keras and NumPy in its
+    metadata; for each Python, one of them holds.
     """
 
     version: str
@@ -120,6 +121,7 @@ class Build:
     kernels: tuple[KernelGroup, ...]
     folders: tuple[str, ...]
     not_found: tuple[str, ...]
+    requires: Mapping[str, tuple[str, ...]]
     fact: Fact
 
 
@@ -163,6 +165,11 @@ def _build(row: facts.Row, version: str) -> Build:
         kernels=tuple(_group(group) for group in row["kernels"]),
         folders=tuple(libraries.get("folders", ())),
         not_found=tuple(libraries.get("missing_required", ())),
+        requires={
+            name: tuple(text.partition(";")[0] for text in texts)
+            for name, texts in row["requires"].items()
+            if name != "python"
+        },
         fact=measured if row["tensorflow"] == version else measured.derived(),
     )
 
