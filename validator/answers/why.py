@@ -7,7 +7,7 @@ from typing import Any
 
 from ..diagnosis import diagnose_ends
 from ..diagnosis.text import PASTE_LINES, Ends, is_notebook
-from ..model.diagnosis import WAYS, Diagnosis, Remedy
+from ..model.diagnosis import WAYS, Diagnosis
 from ..reports.diagnosis_words import environment_facts, headline, missing_facts
 from .browser import rejecting
 
@@ -44,15 +44,11 @@ def _within_reach(ends: Ends) -> Ends:
 
 
 def _words(diagnosis: Diagnosis) -> dict[str, Any]:
+    ways = [[WAYS.get(one.way, one.way) for one in cause.remedies] for cause in diagnosis.causes]
     return {
         "headline": "" if diagnosis.causes else headline(diagnosis),
         "headlines": [cause.headline for cause in diagnosis.causes],
-        "ways": [[_way(remedy) for remedy in cause.remedies] for cause in diagnosis.causes],
+        "ways": [[f"{way[:1].upper()}{way[1:]}" for way in of_cause] for of_cause in ways],
         "facts": list(environment_facts(diagnosis)),
         "missing": list(missing_facts(diagnosis)),
     }
-
-
-def _way(remedy: Remedy) -> str:
-    way = WAYS.get(remedy.way, remedy.way)
-    return f"{way[:1].upper()}{way[1:]}"

@@ -41,7 +41,6 @@ from .program import Command, SuggestingGroup
 
 if TYPE_CHECKING:
     from ..records.store import Store
-    from ..reports.page.answers import Answers
     from ..reports.page.site import Sources
 
 
@@ -132,18 +131,6 @@ def _without_answers(error: MissingError) -> None:
     print_status(f"The page can't answer questions: {error}. To change that, {error.hint}.")
 
 
-def _answers(pyodide: Path) -> Answers | None:
-    """Return the files that answer questions. If Node.js can't start Python, say so and return None."""
-    from ..reports.page.answers import make_answers, read_table
-    from ..reports.page.site import MARK
-    from ..supply.python_packages import run_by_node
-
-    try:
-        return make_answers(pyodide, MARK, read_table(), run_by_node)
-    except MissingError as error:
-        return _without_answers(error)
-
-
 def page_sources(
     asked: PageOptions, rows: Sequence[Row], measurements: Measurements, store: Store, live: str | None = None
 ) -> Sources:
@@ -152,8 +139,15 @@ def page_sources(
     The store must be open until the page is written.
     """
     from ..matrix.load import DEFAULT_PROFILE
-    from ..reports.page.site import Sources
+    from ..reports.page.answers import make_answers, read_table
+    from ..reports.page.site import MARK, Sources
+    from ..supply.python_packages import run_by_node
 
+    answers = None
+    try:
+        answers = make_answers(asked.pyodide, MARK, read_table(), run_by_node) if asked.pyodide else None
+    except MissingError as error:
+        _without_answers(error)
     return Sources(
         rows=rows,
         measurements=measurements,
@@ -162,7 +156,7 @@ def page_sources(
         diagnose=_diagnose,
         registry=asked.registry,
         fetch=store.fetch,
-        answers=_answers(asked.pyodide) if asked.pyodide else None,
+        answers=answers,
         wheels=_locked_wheels(asked.matrix_path),
         live=live,
     )
