@@ -124,7 +124,8 @@ def pyodide_of(answers: str) -> Path | None:
     try:
         return pyodide_package(pin.version, pin.integrity)
     except MissingError as error:
-        return _without_answers(error)
+        _without_answers(error)
+        return None
 
 
 def _without_answers(error: MissingError) -> None:

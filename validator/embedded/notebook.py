@@ -377,15 +377,12 @@ class KernelLog:
         deadline = time.monotonic() + _DRAIN_S
         while time.monotonic() < deadline:
             with self._lock:
-                if self._reader < 0 or not _waiting_bytes(self._reader):
+                waiting = array.array("i", [0])
+                if self._reader >= 0:
+                    fcntl.ioctl(self._reader, termios.FIONREAD, waiting)
+                if not waiting[0]:
                     return
             time.sleep(0.001)
-
-
-def _waiting_bytes(reader: int) -> int:
-    count = array.array("i", [0])
-    fcntl.ioctl(reader, termios.FIONREAD, count)
-    return count[0]
 
 
 # Look at the TensorFlow of this process without importing it, and without a change to it.

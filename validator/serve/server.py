@@ -12,6 +12,7 @@ import errno
 import http.server
 import io
 import ipaddress
+import itertools
 import os
 import socket
 import socketserver
@@ -111,7 +112,11 @@ class PageServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
         name = (parts.hostname or "").removesuffix(".")
         if parts.username is not None or parts.path:
             return False
-        return name in ("localhost", self._name) or _is_address(name)
+        if name in ("localhost", self._name):
+            return True
+        with contextlib.suppress(ValueError):
+            return bool(ipaddress.ip_address(name))
+        return False
 
     def process_request(self, request: Any, client_address: Any) -> None:
         address = str(client_address[0])
@@ -265,14 +270,6 @@ def _cannot_listen(host: str, port: int, error: OSError) -> Exception:
     )
 
 
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
 # Find and open the files of a directory by the paths of requests, and nothing outside of it.
 
 
@@ -393,7 +390,13 @@ class Watch:
 
     def check(self) -> None:
         """Check once. Report a fault of the store; the next check tries again."""
-        self._events.tell("progress", [_state(run) for run in _shown_runs(self._progress())])
+        # The runs that go on, or the newest that ended, without what only tells processes of a machine apart.
+        runs = self._progress()
+        runs = [run for run in runs if run.state == RUNNING] or runs[:1]
+        states = [clean(encode(run)) for run in runs]
+        for name, state in itertools.product(("run", "boot"), states):
+            state.pop(name, None)
+        self._events.tell("progress", states)
         try:
             version = self._version()
             if version != self._shown:
@@ -414,14 +417,3 @@ class Watch:
     def _keep_looking(self) -> None:
         while not self._stop.wait(PAUSE_S):
             self.check()
-
-
-def _shown_runs(runs: list[RunProgress]) -> list[RunProgress]:
-    """Return the runs that go on, or the newest that ended."""
-    return [run for run in runs if run.state == RUNNING] or runs[:1]
-
-
-def _state(run: RunProgress) -> object:
-    """Return a run as JSON, without what only tells this machine's processes apart."""
-    state = clean(encode(run))
-    return {name: value for name, value in state.items() if name not in ("run", "boot")}

@@ -147,7 +147,9 @@ def make_answers(package: Path, mark: str, table: str | None, run: Callable[[byt
     file. table: what `read_table` returns. run: runs a program of Node.js and returns what it writes. Raises
     InputError if the package is another file.
     """
-    members = _members(_read(package))
+    with tarfile.open(fileobj=io.BytesIO(_read(package))) as archive:
+        opened = {member.name.removeprefix("package/"): archive.extractfile(member) for member in archive}
+        members = {name: stream.read() for name, stream in opened.items() if stream is not None}
     pin = pinned()
     pyodide = _encoded({
         "pyodide.asm.wasm": members["pyodide.asm.wasm"],
@@ -211,15 +213,6 @@ def _read(package: Path) -> bytes:
             f"{package} is not pyodide {pin.version} as npm publishes it: its SHA-512 differs", hint=pin.hint
         )
     return content
-
-
-def _members(content: bytes) -> dict[str, bytes]:
-    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-        return {
-            member.name.removeprefix("package/"): stream.read()
-            for member in archive
-            if (stream := archive.extractfile(member)) is not None
-        }
 
 
 def _script(module: str, loader: str) -> str:

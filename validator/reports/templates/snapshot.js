@@ -53,6 +53,6 @@ async function make(encoded) {
 }
 
 const begin = (parts) => make(parts).then(() => system.exit(0), (error) => {
-  system.stderr.write(`${String(error.message ?? error).trim().split("\n").at(-1)}\n`);
-  system.exit(1);
+  // The last line names the exception of Python.
+  system.stderr.write(`${String(error.message ?? error).trim()}\n`, () => system.exit(1));
 });
