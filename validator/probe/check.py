@@ -107,10 +107,14 @@ def check(
     required: bool = True,
     depth: str = QUICK,
 ) -> Callable[[Callable[[Context], Result]], Check]:
-    """Make a check of the function below, whose name is the check's id; the fields are those of `Check`."""
+    """Make a check of the function below, whose name is the check's id; the fields are those of `Check`.
+
+    A `full` check is never required.
+    """
 
     def make(run: Callable[[Context], Result]) -> Check:
-        return Check(run.__name__, title, stage, run, limit_s, requires, required, depth)
+        needed = required and depth == QUICK
+        return Check(run.__name__, title, stage, run, limit_s, requires, needed, depth)
 
     return make
 

@@ -137,9 +137,7 @@ TRAIN_STEPS = 10
 
 
 @check(
-    "Does a training step compiled by XLA train, and agree with the uncompiled one?",
-    TENSORFLOW,
-    limit_s=600,
+    "Does a training step compiled by XLA train, and agree with the uncompiled one?", TENSORFLOW, limit_s=600
 )
 def xla_train_step(context: Context) -> Result:
     """Train a compiled step and an uncompiled one.

@@ -34,12 +34,7 @@ def _unnamed() -> Iterator[str]:
 _FED = 4
 
 
-@check(
-    "Does tf.data feed the device with the right examples?",
-    TENSORFLOW,
-    limit_s=120,
-    requires=("device",),
-)
+@check("Does tf.data feed the device with the right examples?", TENSORFLOW, limit_s=120, requires=("device",))
 def data_feed(context: Context) -> Result:
     """Read records, decode them in parallel, make batches, and copy these to the device ahead of their use.
 
@@ -246,7 +241,6 @@ class Feed:
     "Does tf.data keep up with the device, and which batch size keeps it busy?",
     TENSORFLOW,
     limit_s=300,
-    required=False,
     depth=FULL,
 )
 def input_pipeline(context: Context) -> Result:

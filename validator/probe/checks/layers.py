@@ -371,7 +371,6 @@ _LEAST_S = 0.02
     "Do the float16 and bfloat16 policies agree with float32, and how fast are they?",
     TENSORFLOW,
     limit_s=450,
-    required=False,
     depth=FULL,
 )
 def mixed_precision(context: Context) -> Result:

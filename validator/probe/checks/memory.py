@@ -41,11 +41,7 @@ _VARIABLES = ("TF_FORCE_GPU_ALLOW_GROWTH", "TF_GPU_ALLOCATOR", "TF_FORCE_UNIFIED
 
 
 @check(
-    "Do memory growth and limits hold, and does training leak nothing?",
-    TENSORFLOW,
-    limit_s=400,
-    required=False,
-    depth=FULL,
+    "Do memory growth and limits hold, and does training leak nothing?", TENSORFLOW, limit_s=400, depth=FULL
 )
 def memory(context: Context) -> Result:
     kind = device_type(context.tensorflow)

@@ -41,7 +41,6 @@ _LOGICAL_GPU = 1024
     "Do NCCL's reductions work, and do several GPUs train with the same results as one?",
     TENSORFLOW,
     limit_s=270,
-    required=False,
     depth=FULL,
 )
 def multi_gpu(context: Context) -> Result:

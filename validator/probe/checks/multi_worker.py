@@ -52,7 +52,6 @@ _ROUNDINGS = 2 * 4 * 2
     "Can several machines train together, and get the same gradients as one?",
     TENSORFLOW,
     limit_s=900,
-    required=False,
     depth=FULL,
 )
 def multi_worker(context: Context) -> Result:

@@ -29,9 +29,7 @@ _LEGACY = ("1", "true", "True")
 
 
 @check(
-    "Do the Python packages fit this TensorFlow, and is the installed TensorFlow imported?",
-    HOST,
-    limit_s=20,
+    "Do the Python packages fit this TensorFlow, and is the installed TensorFlow imported?", HOST, limit_s=20
 )
 def python_stack(context: Context) -> Result:
     """Judge the metadata. Nothing is imported, so the check also answers where TensorFlow can't be."""

@@ -196,7 +196,6 @@ class Mode:
     "How does XLA change the time, memory and kernels of a training step?",
     TENSORFLOW,
     limit_s=600,
-    required=False,
     depth=FULL,
 )
 def xla_speedup(context: Context) -> Result:

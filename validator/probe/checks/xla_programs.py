@@ -327,7 +327,6 @@ _SETTINGS: list[Setting] = [False, True, "autoclustering", False]
     "Does tf.config.optimizer.set_jit make clusters, and does XLA compile them?",
     TENSORFLOW,
     limit_s=330,
-    required=False,
     depth=FULL,
 )
 def auto_clustering(context: Context) -> Result:
