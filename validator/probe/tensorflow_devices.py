@@ -136,7 +136,7 @@ class Event:
         return bool(on_gpu and not _COPY.match(self.name))
 
 
-def record(tf: Any, work: Callable[[], None]) -> list[Event]:
+def record(tf: Any, work: Callable[[], object]) -> list[Event]:
     """Return what the profiler sees while `work` runs. The profiler can only write files."""
     with dump() as directory:
         # Only the devices: events of the host are not needed, and would be most of the file.

@@ -59,7 +59,7 @@ def memory(context: Context) -> Result:
         evidence["unknown"].append(statement("trial_needs_gpu", trials=["growth", "whole"]))
     for name, trial in trials.items():
         growth = evidence["growth"]
-        if name == "whole" and growth is not None and growth["free_bytes"] < _IDLE * growth["total_bytes"]:
+        if name == "whole" and growth["free_bytes"] < _IDLE * growth["total_bytes"]:
             # The default, which takes the whole memory, must not be tried here.
             told = {key: growth[key] for key in ("free_bytes", "total_bytes")}
             evidence["unknown"].append(statement("gpu_memory_in_use", **told))

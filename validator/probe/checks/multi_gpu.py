@@ -105,20 +105,19 @@ def _mirror(tf: Any, kind: str, count: int) -> Iterator[dict[str, Any]]:
     yield {"all_reduce": {"implementation": name, **_reduce(tf, strategy)}}
     losses_single, alone = _train(tf, tf.distribute.OneDeviceStrategy(devices[0]), count)
     losses, copies = _train(tf, strategy, count)
-    by_loss = max(abs(a - b) / max(abs(a), 1e-6) for a, b in zip(losses_single, losses))
-    by_weight = max(
-        training.largest_share(copy, each[0]) for each, many in zip(alone, copies) for copy in many
-    )
-    step = {
-        "replicas": strategy.num_replicas_in_sync,
-        "losses": losses,
-        "losses_single": losses_single,
-        "largest_difference": by_loss,
-        "largest_weight_difference": by_weight,
-        "replicas_equal": all((copy == many[0]).all().item() for many in copies for copy in many),
-        "tolerance": tolerance(precision(tf), _ROUNDINGS, count * _EXAMPLES, sums_only=True),
+    yield {
+        "step": {
+            "replicas": strategy.num_replicas_in_sync,
+            "losses": losses,
+            "losses_single": losses_single,
+            "largest_difference": max(abs(a - b) / max(abs(a), 1e-6) for a, b in zip(losses_single, losses)),
+            "largest_weight_difference": max(
+                training.largest_share(copy, each[0]) for each, many in zip(alone, copies) for copy in many
+            ),
+            "replicas_equal": all((copy == many[0]).all().item() for many in copies for copy in many),
+            "tolerance": tolerance(precision(tf), _ROUNDINGS, count * _EXAMPLES, sums_only=True),
+        }
     }
-    yield {"step": step}
 
 
 def _reduce(tf: Any, strategy: Any) -> dict[str, Any]:
