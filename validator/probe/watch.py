@@ -226,14 +226,21 @@ class Health:
         return [name for name, heard in sources.items() if heard]
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """Return, for each GPU, the state that is compared before and after the run. clocks: whether they
-        can be read."""
+        """Return, for each GPU, the state that is compared before and after the run."""
         return [self._state(gpu) for gpu in self.gpus]
 
     def read(self) -> None:
         """Take one reading: clocks, processes, and the Xid messages since the last one."""
         for gpu in self.gpus:
-            self._read_clocks(gpu)
+            bits = self._reasons(gpu)
+            if bits is not None:
+                gpu.readings += 1
+                for bit, name in REASONS.items():
+                    gpu.in_a_row[name] = gpu.in_a_row.get(name, 0) + 1 if bits & bit else 0
+                    if bits & bit:
+                        seen = gpu.reasons.setdefault(name, {"readings": 0, "in_a_row": 0})
+                        seen["readings"] += 1
+                        seen["in_a_row"] = max(seen["in_a_row"], gpu.in_a_row[name])
             if self._knows_processes and not gpu.mig:
                 gpu.others |= {pid for pid in self._processes(gpu) or () if self.is_other(pid)}
         data = _EventData()
@@ -279,18 +286,6 @@ class Health:
             if self._call(name, gpu.handle, ctypes.byref(bits)):
                 return bits.value
         return None
-
-    def _read_clocks(self, gpu: Gpu) -> None:
-        bits = self._reasons(gpu)
-        if bits is None:
-            return
-        gpu.readings += 1
-        for bit, name in REASONS.items():
-            gpu.in_a_row[name] = gpu.in_a_row.get(name, 0) + 1 if bits & bit else 0
-            if bits & bit:
-                seen = gpu.reasons.setdefault(name, {"readings": 0, "in_a_row": 0})
-                seen["readings"] += 1
-                seen["in_a_row"] = max(seen["in_a_row"], gpu.in_a_row[name])
 
     def _processes(self, gpu: Gpu) -> list[int] | None:
         """Return the ids of the processes that compute on the GPU, or None."""
