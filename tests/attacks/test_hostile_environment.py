@@ -302,7 +302,7 @@ def test_a_killed_build_stops_in_the_engine(machine: Path, endpoint: Endpoint, i
     """Protects: the engine from builds that nobody waits for."""
     seconds = f"{600 + os.getpid() / 10**7:.7f}"
     (machine / "Dockerfile").write_text(f"FROM {image}\nRUN sleep {seconds}\n")
-    command = [*endpoint.buildx.argv, "--builder", endpoint.buildx.builder, "build", str(machine)]
+    command = [*endpoint.buildx, "build", str(machine)]
     with running(sys.executable, "-c", RUN_PROGRAM, *command) as process:
         wait_until(lambda: bool(sleeping(seconds)))
         pids = descendants(process.pid)
@@ -345,8 +345,8 @@ def test_the_credentials_of_the_index_are_in_no_file(
 INSTALL = """
 import sys
 from validator.engines.docker.endpoint import connect
-from validator.engines.docker.base_container import with_system_packages
-with_system_packages(connect(), sys.argv[1], [sys.argv[2]], lambda _: None)
+from validator.engines.docker.base_container import EngineImages
+EngineImages(connect()).with_system_packages(sys.argv[1], [sys.argv[2]], lambda _: None)
 """
 
 

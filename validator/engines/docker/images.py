@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -144,22 +144,15 @@ def derivation_of(client: DockerClient, name: str) -> Derivation | None:
     if not own or own[-1] == len(steps) - 1:
         return None
     layers = facts_of(image).layers[: sum(map(_made_a_layer, history[: own[-1] + 1]))]
-    images = list_images(client, f"{LABEL_SPEC}={image.labels[LABEL_SPEC]}")
-    return Derivation(
-        image.labels[LABEL_SPEC],
-        image.labels.get(LABEL_LOCK, ""),
-        _with_layers(images, layers),
-        tuple(steps[own[-1] + 1 :]),
-    )
-
-
-def _with_layers(images: Iterable[Image], layers: list[str]) -> str | None:
-    """Return the digest of the image that has exactly these layers: its manifest's, if that is known."""
-    for image in images:
-        if (facts := facts_of(image)).layers == layers:
+    base = None
+    for candidate in list_images(client, f"{LABEL_SPEC}={image.labels[LABEL_SPEC]}"):
+        if (facts := facts_of(candidate)).layers == layers:
+            # The digest of its manifest, if that is known.
             known = [entry.partition("@")[2] for entry in facts.repo_digests or ()]
-            return next(iter(known), str(image.id))
-    return None
+            base = next(iter(known), str(candidate.id))
+            break
+    lock_digest = image.labels.get(LABEL_LOCK, "")
+    return Derivation(image.labels[LABEL_SPEC], lock_digest, base, tuple(steps[own[-1] + 1 :]))
 
 
 # Pull images from a registry into the engine.
