@@ -21,7 +21,7 @@ from uv import find_uv_bin
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.docker.engine import DockerEngine
 from validator.engines.protocol import ProbeRequest
-from validator.engines.venv import VenvEngine
+from validator.engines.without_docker import VenvEngine
 from validator.errors import InputError, MissingError
 from validator.locks import lock_files
 from validator.model.lock import Lock
@@ -228,7 +228,7 @@ def test_a_killed_probe_without_a_container_dies_with_its_children(machine: Path
     program = (
         "import sys; from pathlib import Path\n"
         "from validator.engines.protocol import ProbeRequest\n"
-        "from validator.engines.local_probe import run_probe\n"
+        "from validator.engines.probe_archive import run_probe\n"
         "request = ProbeRequest(bytes.fromhex(sys.argv[1]), timeout_s=600)\n"
         "run_probe(Path(sys.executable), request, lambda line: print(line, flush=True))"
     )

@@ -108,7 +108,7 @@ class Endpoint(Reached):
 
     @property
     def buildx(self) -> tuple[str, ...]:
-        """The buildx command, with the engine itself as builder. Raises MissingError if it is not installed."""
+        """The buildx command, with this engine as the builder. Raises MissingError if it is not installed."""
         return find_buildx(self.context)
 
 
