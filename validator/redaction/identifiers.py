@@ -330,10 +330,6 @@ def _is_host(name: str) -> bool:
     return parts[-1] in _DOMAINS or (parts[-1] in _SHORT_DOMAINS and len(parts) > 2)
 
 
-def _host(match: re.Match[str]) -> str:
-    return "<host>" if _is_host(match[0]) else match[0]
-
-
 def _host_in_address(match: re.Match[str]) -> str:
     name = match[0]
     kept = is_public(name) or name == "localhost" or is_address(name)
@@ -434,5 +430,5 @@ IDENTIFIERS: tuple[tuple[re.Pattern[str], Replacement], ...] = (
         r"\g<before><container>",
     ),
     (_IN_ADDRESS, _host_in_address),
-    (_FQDN, _host),
+    (_FQDN, lambda match: "<host>" if _is_host(match[0]) else match[0]),
 )

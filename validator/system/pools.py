@@ -362,11 +362,9 @@ class Meter:
             rate = done / taken
             parts.append(f"{rate / 1e6:.0f} MB/s")
             if total is not None and known:
-                parts.append(f"{'at least' if unknown else 'about'} {_duration((total - done) / rate)} left")
+                seconds = (total - done) / rate
+                left = f"{max(5, 5 * round(seconds / 5))} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+                parts.append(f"{'at least' if unknown else 'about'} {left} left")
         if len(names) == 1 or (names and done == total):
             parts.append(f"now {' and '.join(names)}")
         return f"{self._doing}: {', '.join(parts)}" if parts else self._doing
-
-
-def _duration(seconds: float) -> str:
-    return f"{max(5, 5 * round(seconds / 5))} s" if seconds < 120 else f"{seconds / 60:.0f} min"
