@@ -34,9 +34,6 @@ from ..system.files import full_disk_named, read_file
 from ..system.runs import temporary_directory
 from .protocol import ProbeRequest
 
-# Read the user's own checks, and pack them into the probe.
-
-
 #: In the archive: a package that lists them and imports one by its name.
 _PACKAGE = "validator/probe/own"
 #: Bytes of a check's file: much more is not a check.
@@ -277,9 +274,6 @@ def _sources() -> dict[str, bytes]:
     paths = [path for pattern in _PATTERNS for path in _ROOT.glob(pattern)]
     found = {f"validator/{path.relative_to(_ROOT).as_posix()}": path.read_bytes() for path in paths}
     return {**found, "validator/__init__.py": b""}
-
-
-# Find the Python of an image.
 
 
 #: A script for `/bin/sh -c`, whose further arguments are a Python script and its arguments. In any image, it

@@ -282,9 +282,6 @@ def broken_off(trial: str, answer: Answer, evidence: dict[str, Any]) -> Result:
     return Result(ERROR, statement("trial_raised", trial=trial, error=ended.detail), [], seen)
 
 
-# What is printed.
-
-
 @contextlib.contextmanager
 def section(name: str) -> Iterator[None]:
     """Write a line to the log before and after what is done meanwhile, so that its lines can be attributed.
@@ -353,9 +350,6 @@ class Capture:
         return bytes((self._head + self._tail)[-size:] if size else b"").decode(errors="replace")
 
 
-# Messages.
-
-
 def send(descriptor: int, event: str, **fields: Any) -> None:
     """Write one whole line."""
     # Evidence may hold values that JSON can't (a NumPy scalar): text is better than an error.
@@ -406,10 +400,13 @@ def main(descriptor: int, parent: int, module: str, name: str, arguments: str) -
 
 
 def prepare(descriptor: int) -> None:
-    """Keep the pipe from this process's own children, and report on SIGABRT where it hangs."""
+    """Keep the pipe from this process's own children, and report on SIGABRT where it hangs.
+
+    Have the kernel kill this process when the one that started it ends, however it ends (prctl(2)).
+    """
     os.set_inheritable(descriptor, False)
     faulthandler.enable(all_threads=False)
-    die_with_parent()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
 def leave() -> None:
@@ -417,11 +414,6 @@ def leave() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
-
-
-def die_with_parent() -> None:
-    """Have the kernel kill this process when the one that started it ends, however it ends (prctl(2))."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
 def load_tensorflow() -> Any:

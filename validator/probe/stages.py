@@ -162,11 +162,10 @@ class Stage:
             # It has died. `_ended` handles that, when the other pipe ends.
             return
 
-    def register(self, selector: selectors.BaseSelector) -> None:
-        """Listen to the worker."""
-        selector.register(self._events, selectors.EVENT_READ, self)
-        if self._errors_open:
-            selector.register(self._errors, selectors.EVENT_READ, self)
+    @property
+    def pipes(self) -> list[int]:
+        """Return the descriptors to read from."""
+        return [self._events, *([self._errors] if self._errors_open else [])]
 
     def read(self, descriptor: int) -> None:
         """Read from a pipe. The end of the pipe for messages is the end of the worker."""
@@ -337,7 +336,8 @@ def run(stages: Sequence[Stage], collect: Callable[[], dict[str, Any]], limit_s:
         while running := [stage for stage in stages if stage.process]:
             with selectors.DefaultSelector() as selector:
                 for stage in running:
-                    stage.register(selector)
+                    for descriptor in stage.pipes:
+                        selector.register(descriptor, selectors.EVENT_READ, stage)
                 soonest = min([end, *(stage.deadline for stage in running)])
                 for key, _ in selector.select(max(0.0, soonest - time.monotonic())):
                     # A stage's other pipe may have ended it in this same turn.

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import child
-from .child import die_with_parent, interpreter
+from .child import interpreter
 from .collectors.host import is_split, open_nvml, text
 
 _BEGUN, _ENDED = "watch_begun", "watch_ended"
@@ -87,8 +87,7 @@ class Watch:
 def main(descriptor: int, root: int) -> None:
     """Watch until standard input ends. root: the probe's process; its children don't count as other
     processes."""
-    os.set_inheritable(descriptor, False)
-    die_with_parent()
+    child.prepare(descriptor)
     health = Health(root)
     before = health.snapshot()
     child.send(descriptor, _BEGUN, begun=True, error=health.error, xid_sources=health.xid_sources)

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 # scan the same text again from many positions, so repeated parts are bounded, or start only at the beginning
 # of a run of their characters.
 
-
 #: Tokens by service. Each is looked for where a word begins.
 _TOKENS = (
     # Sources and packages: GitHub, GitLab, npm, PyPI, RubyGems, Docker Hub, Hugging Face, JFrog, Atlassian.

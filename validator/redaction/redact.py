@@ -173,7 +173,6 @@ def _lowered(text: str) -> str:
 # Places in a text that contain names of people and machines: home directories, prompts, the system log,
 # variables, the output of `id`, `uname` and `ps`.
 
-
 #: The replacements, without their angle brackets.
 PLACEHOLDERS = (
     "user", "host", "name", "email", "credentials", "gpu-uuid", "uuid", "mac", "ip", "token", "serial",

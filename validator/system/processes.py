@@ -39,7 +39,6 @@ LINE_LIMIT = 8192
 #: Bytes to read from a child at a time.
 _CHUNK = 64 * 1024
 
-
 _live: set[subprocess.Popen[bytes]] = set()
 _guard = threading.Lock()
 _stopping = threading.Event()

@@ -31,9 +31,6 @@ from ..protocol import ProbeRequest
 from .endpoint import Endpoint, disk_full, engine_gone
 from .images import read
 
-# Find out whether an engine offers GPUs, and request them for a container.
-
-
 _CDI = "nvidia.com/gpu="
 _CDI_ALL = f"{_CDI}all"
 
@@ -297,7 +294,6 @@ def _explain(what: str, reason: str) -> ValidatorError:
 #
 # Only containers and names of images that have a note are ever removed. A label, a name or an image does not
 # prove who created something: anybody can copy them.
-
 
 CONTAINER, LOADING = "container", "loading"
 #: Seconds that an engine may take to create a container, even if nobody waits for it any more.

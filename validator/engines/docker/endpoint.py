@@ -26,8 +26,6 @@ from ...errors import MissingError
 from ...model.codec import LARGEST
 from ...system import processes
 
-# The errors of an engine.
-
 
 def engine_gone(what: str) -> MissingError:
     """Return the error for an engine that stopped responding."""

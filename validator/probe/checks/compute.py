@@ -261,21 +261,15 @@ def _train_unplaced(tf: Any) -> Result:
 
 def profiled(tf: Any, work: Callable[[], None]) -> dict[str, Any]:
     """Return what the profiler saw the GPU do during `work`, which runs once even if the profiler fails."""
-    unknown, seen = None, []
     done = []
 
     def once() -> None:
         work()
         done.append(True)
 
-    try:
-        seen = [event for event in tensorflow_devices.record(tf, once) if event.is_kernel]
-    except (OSError, ValueError, tf.errors.OpError) as error:
-        if not done:
-            work()
-        unknown = statement("profiler_failed", exception=type(error).__name__, message=str(error)[:200])
-    if not seen and unknown is None:
-        unknown = statement("profiler_saw_nothing")
+    seen, unknown = tensorflow_devices.kernels(tf, once)
+    if not done:
+        work()
     return {
         "kernels": len(seen) if seen else None,
         "gpu_time_s": sum(event.seconds for event in seen) if seen else None,

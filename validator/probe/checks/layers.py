@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 from collections.abc import Iterator
@@ -442,12 +443,17 @@ def _train_policies(tf: Any) -> Iterator[dict[str, Any]]:
         for policy in order[shift:] + order[:shift]:
             taken[policy].append(_turn(models[policy], data))
     for policy, model in models.items():
-        kernels, on_tensor_cores = _kernels(tf, kind, model, data)
+        names: list[str] = []
+        if kind == "GPU":
+            turn = functools.partial(_turn, model, data)
+            names = [event.name for event in tensorflow_devices.kernels(tf, turn)[0]]
+        on_tensor_cores = sum(bool(TENSOR_CORES.search(name)) for name in names)
+        # None where the profiler can't see them.
         seen[policy].update(
             step_s=spread(taken[policy]),
             speedup=ratios(taken[FLOAT32], taken[policy]),
-            kernels=kernels,
-            tensor_core_kernels=on_tensor_cores,
+            kernels=len(names) if names else None,
+            tensor_core_kernels=on_tensor_cores if names else None,
         )
     yield {"policies": list(seen.values())}
 
@@ -474,19 +480,6 @@ def _turn(model: Any, data: Any) -> float:
     start = time.perf_counter()
     model.fit(data, steps_per_epoch=STEPS, epochs=1, verbose=0, shuffle=False)
     return (time.perf_counter() - start) / STEPS
-
-
-def _kernels(tf: Any, kind: str, model: Any, data: Any) -> tuple[int | None, int | None]:
-    """Return the kernels of a turn, and how many have a name used for tensor cores; None where the profiler
-    can't see them."""
-    if kind != "GPU":
-        return None, None
-    try:
-        events = tensorflow_devices.record(tf, lambda: _turn(model, data))
-    except (OSError, ValueError, tf.errors.OpError):
-        return None, None
-    names = [event.name for event in events if event.is_kernel]
-    return (len(names), sum(bool(TENSOR_CORES.search(name)) for name in names)) if names else (None, None)
 
 
 def judge_mixed_precision(evidence: dict[str, Any]) -> Result:

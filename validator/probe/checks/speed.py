@@ -276,14 +276,10 @@ def count_kernels(tf: Any, kind: str, modes: list[Mode], images: Any, labels: An
         float(loss)
 
     for mode in modes:
-        try:
-            seen = tensorflow_devices.record(tf, steps)
-        except (OSError, ValueError, tf.errors.OpError) as error:
-            return statement("profiler_failed", exception=type(error).__name__, message=str(error)[:200])
-        kernels = sum(event.is_kernel for event in seen)
-        if not kernels:
-            return statement("profiler_saw_nothing")
-        mode.kernels = kernels / _PROFILED
+        seen, unknown = tensorflow_devices.kernels(tf, steps)
+        if unknown is not None:
+            return unknown
+        mode.kernels = len(seen) / _PROFILED
     return None
 
 

@@ -143,9 +143,6 @@ def _read(path: str) -> str:
         return ""
 
 
-# The driver.
-
-
 def _asked(query: Any, limit_s: float) -> dict[str, Any]:
     """Return the last of a query's answers, which holds the most, with the failure of its child."""
     answer = forked(query, limit_s=min(limit_s, DRIVER_LIMIT_S))

@@ -182,8 +182,6 @@ def version_of(soname: str, library: Any) -> str | None:
     return None if any(statuses) else ".".join(str(value.value) for value in numbers)
 
 
-# Shared objects that this process has open.
-
 _RTLD_NOLOAD = 0x4
 _RTLD_DI_LINKMAP = 2
 
