@@ -131,10 +131,7 @@ class Stage:
     def start(self) -> None:
         """Start a worker for the remaining checks. Its standard output joins its standard error."""
         self._errors, errors = os.pipe()
-
-        def command(events: int) -> list[str]:
-            return child.interpreter("stages", self.name, events, self.registry)
-
+        command = child.interpreter("stages", self.name, self.registry)
         self.process, self._events = child.started(command, errors, self.environment, subprocess.PIPE)
         os.close(errors)
         needs_import = self.name == TENSORFLOW
@@ -357,7 +354,7 @@ def run(stages: Sequence[Stage], collect: Callable[[], dict[str, Any]], limit_s:
 # In the worker.
 
 
-def main(stage: str, descriptor: int, registry: str) -> None:
+def main(descriptor: int, stage: str, registry: str) -> None:
     """Run the checks of a stage and exit. registry: the module that holds `CHECKS`."""
     child.prepare(descriptor)
     module = _import_tensorflow(descriptor) if stage == TENSORFLOW else None

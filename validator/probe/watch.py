@@ -35,10 +35,7 @@ class Watch:
 
     def __init__(self) -> None:
         """Start it."""
-
-        def command(writer: int) -> list[str]:
-            return interpreter("watch", writer, os.getpid())
-
+        command = interpreter("watch", os.getpid())
         self._lines = child.Lines()
         self._messages: list[dict[str, Any]] = []
         self._process, self._reader = child.started(command, subprocess.DEVNULL, None, subprocess.PIPE)

@@ -52,10 +52,9 @@ def gpu_visible(context: Context) -> Result:
     elif len(seen) < usable:
         problems = [problem("tensorflow_sees_fewer_gpus", seen=len(seen), usable=usable)]
 
-    def passed() -> dict[str, Any]:
-        return statement("gpus_visible", count=len(seen), name=seen[0]["device_name"])
-
-    return judged(problems, passed, evidence)
+    return judged(
+        problems, lambda: statement("gpus_visible", count=len(seen), name=seen[0]["device_name"]), evidence
+    )
 
 
 _SIZE = 512

@@ -142,8 +142,8 @@ def _mixed(facts: Facts, names: set[str]) -> Iterator[dict[str, Any]]:
     if installed is None:
         yield problem("legacy_keras_missing", package="tf-keras")
     elif version and leading_numbers(installed)[:2] != leading_numbers(version)[:2]:
-        versions = {"installed": installed, "tensorflow": version}
-        yield problem("legacy_keras_of_another_release", package="tf-keras", **versions)
+        both = {"installed": installed, "tensorflow": version}
+        yield problem("legacy_keras_of_another_release", package="tf-keras", **both)
 
 
 def _shadowed(facts: Facts) -> Iterator[dict[str, Any]]:
@@ -157,12 +157,9 @@ def _shadowed(facts: Facts) -> Iterator[dict[str, Any]]:
         name, version = installed[0], packages[installed[0]]
         origin = _origin(module)
         # What code that is started in the current directory would import first.
-        candidates = [
-            os.path.join(os.getcwd(), module, "__init__.py"),
-            os.path.join(os.getcwd(), f"{module}.py"),
-        ]
-        found = next(filter(os.path.isfile, candidates), None)
-        shadows = os.path.dirname(found) if found == candidates[0] else found
+        here = os.path.join(os.getcwd(), module)
+        files = {f"{here}/__init__.py": here, f"{here}.py": f"{here}.py"}
+        shadows = next((path for file, path in files.items() if os.path.isfile(file)), None)
         if origin is None:
             yield problem("package_missing", package=name, installed=version, module=module)
         elif not _beside_metadata(origin, installed):
@@ -182,12 +179,8 @@ def _origin(package: str) -> str | None:
 
 def _beside_metadata(origin: str, names: list[str]) -> bool:
     """Return whether the metadata of one of the distributions is in the same directory as the package."""
-    entries = (
-        entry.name
-        for entry in Path(origin).parent.glob("*-info")
-        if entry.suffix in (".dist-info", ".egg-info")
-    )
-    return any(normalized(entry.partition("-")[0]) in names for entry in entries)
+    entries = [*Path(origin).parent.glob("*.dist-info"), *Path(origin).parent.glob("*.egg-info")]
+    return any(normalized(entry.name.partition("-")[0]) in names for entry in entries)
 
 
 def _from_user_site(facts: Facts, names: set[str]) -> Iterator[dict[str, Any]]:
@@ -303,10 +296,10 @@ _LIMIT_S = 180.0
 _BEFORE, _AFTER, _BOTH = "before", "after", "both"
 _TENSORFLOW = "tensorflow"
 #: Runs without the probe on `sys.path`: a package may have the name of one of its modules. The arguments are
-#: the descriptor, the pid of the parent, and the modules as JSON.
+#: the pid of the parent, the modules as JSON, and the descriptor.
 _PROGRAM = """
 import ctypes, importlib, json, os, sys
-descriptor, parent, modules = int(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])
+parent, modules, descriptor = int(sys.argv[1]), json.loads(sys.argv[2]), int(sys.argv[3])
 sys.argv[1:] = []
 sys.path[:] = [entry for entry in sys.path if entry]
 os.set_inheritable(descriptor, False)
@@ -377,9 +370,7 @@ def _imports(modules: list[str]) -> dict[str, Any]:
     (None for the question itself), and how (`failure` is a kind of `child`).
     """
 
-    def command(writer: int) -> list[str]:
-        return [sys.executable, "-u", "-c", _PROGRAM, str(writer), str(os.getpid()), json.dumps(modules)]
-
+    command = [sys.executable, "-u", "-c", _PROGRAM, str(os.getpid()), json.dumps(modules)]
     answer = child.ask(command, limit_s=_LIMIT_S)
     begun = [value["begun"] for value in answer.values if "begun" in value]
     gpus = [value["gpus"] for value in answer.values if "gpus" in value]

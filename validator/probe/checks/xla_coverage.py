@@ -7,6 +7,7 @@ depend on values, loops without a bound, strings, tables, calls back into Python
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Iterator
@@ -94,14 +95,9 @@ def op(
     return Case(name, lambda tf: lambda *tensors: function(tf, *tensors), given, gradient, core)
 
 
-def grad(name: str, function: Callable[..., Any], *given: Input) -> Case:
-    """Return a case of a function that training uses, with its gradient."""
-    return op(name, function, *given, gradient=True)
-
-
-def core(name: str, function: Callable[..., Any], *given: Input) -> Case:
-    """Return a case of a function that every model needs, with its gradient."""
-    return op(name, function, *given, gradient=True, core=True)
+#: Cases of functions that training uses, and of those that every model needs; both with their gradient.
+grad = functools.partial(op, gradient=True)
+core = functools.partial(op, gradient=True, core=True)
 
 
 def layer(name: str, *given: Input, core: bool = False, label: str = "", **settings: Any) -> Case:
