@@ -49,10 +49,6 @@ class PackedCheck:
     source: bytes
     title: str
 
-    @property
-    def timeout_s(self) -> float:
-        return self.file.timeout_s
-
 
 def read_checks(directory: Path, files: Iterable[CheckFile]) -> tuple[PackedCheck, ...]:
     """Return the checks of an image. directory: of the matrix file, for their paths.
@@ -181,7 +177,9 @@ def probe_archive(own: tuple[PackedCheck, ...] = ()) -> bytes:
     buffer.seek(0, io.SEEK_END)
     # Stored, not deflated: the output of deflate depends on the version of zlib.
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for name, content in sorted(_members(own).items()):
+        version = probe_version(own).encode() + b"\n"
+        packed = {**_sources(), **members(own), "__main__.py": _MAIN, _VERSION_FILE: version}
+        for name, content in sorted(packed.items()):
             member = zipfile.ZipInfo(name, _DATE)
             member.create_system = 3
             member.external_attr = 0o100644 << 16
@@ -220,7 +218,7 @@ def probe_request(
     repeat.
     gpus: see `ProbeRequest`. own: checks of the user's own.
     """
-    limit_s = _RUN_LIMITS_S[depth] + sum(check.timeout_s for check in own)
+    limit_s = _RUN_LIMITS_S[depth] + sum(check.file.timeout_s for check in own)
     return ProbeRequest(
         probe_archive(own),
         (
@@ -262,11 +260,6 @@ def _ask(question: str) -> Any:
             hint=f"run `python -m validator.probe {question}` to see what it does",
         )
     return json.loads(done.stdout)
-
-
-def _members(own: Sequence[PackedCheck]) -> dict[str, bytes]:
-    version = probe_version(own).encode() + b"\n"
-    return {**_sources(), **members(own), "__main__.py": _MAIN, _VERSION_FILE: version}
 
 
 @functools.cache

@@ -157,11 +157,13 @@ class _Loading:
         self._progress("the engine unpacks the image")
         self._thread.join()
         self._check_answer()
-        with self._answering():
+        try:
             loaded = self._client.images.get(self._name)
             if len(facts_of(loaded).layers) != len(older["Layers"]):
                 raise self._failed("layers are not found")
             loaded.tag(self._reference)
+        except (DockerException, requests.RequestException) as error:
+            raise self._failed(str(error)) from error
         return digest
 
     def _send(self, encode: Callable[[Write], Encoded], known: Encoded) -> Encoded:
@@ -237,13 +239,6 @@ class _Loading:
             f"{self._reference}: the engine can't load the image: {' '.join(reason.split())[:300]}",
             hint="look at the engine's log, and run the same command again",
         )
-
-    @contextlib.contextmanager
-    def _answering(self) -> Iterator[None]:
-        try:
-            yield
-        except (DockerException, requests.RequestException) as error:
-            raise self._failed(str(error)) from error
 
 
 def _diff_ids(endpoint: Endpoint, reference: str) -> frozenset[str]:

@@ -29,10 +29,9 @@ def gpu_visible(context: Context) -> Result:
     seen = []
     for gpu in gpus(tf):
         details = tf.config.experimental.get_device_details(gpu)
-        capability = details.get("compute_capability")
-        numbers = ".".join(str(part) for part in capability) if capability else None
-        name = details.get("device_name")
-        seen.append({"name": gpu.name, "device_name": name, "compute_capability": numbers})
+        numbers = ".".join(map(str, details.get("compute_capability") or ())) or None
+        device = details.get("device_name")
+        seen.append({"name": gpu.name, "device_name": device, "compute_capability": numbers})
     cuda = facts["host"]["driver_libraries"]["cuda"]
     counts = [gpu.get("multiprocessors") or 0 for gpu in cuda.get("gpus") or []]
     usable = sum(count >= min(_MULTIPROCESSORS, max(counts)) for count in counts)

@@ -189,11 +189,7 @@ def library_conflicts(context: Context) -> Result:
     for soname in sonames:
         winner = opened[soname]["path"] if soname in opened else None
         found = [
-            {
-                "path": copy.path,
-                "found_by": copy.found_by,
-                "version": installed.version_of(copy.path, soname),
-            }
+            {**asdict(copy), "version": installed.version_of(copy.path, soname)}
             for copy in installed.copies(soname, directories, runpath, cache)
         ]
         libraries.append(
@@ -252,14 +248,9 @@ def _cudnn_parts(
     found = []
     for name in sorted(names):
         first = next(iter(installed.copies(name, directories, runpath, cache)), None)
-        found.append(
-            {
-                "soname": name,
-                "path": first.path if first else None,
-                "found_by": first.found_by if first else None,
-                "version": installed.version_of(first.path, name) if first else None,
-            }
-        )
+        place = asdict(first) if first else {"path": None, "found_by": None}
+        version = installed.version_of(first.path, name) if first else None
+        found.append({"soname": name, **place, "version": version})
     return found
 
 

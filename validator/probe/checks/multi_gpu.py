@@ -155,9 +155,8 @@ def _train(tf: Any, strategy: Any, count: int) -> tuple[list[float], list[list[A
     noise = tf.random.stateless_normal((examples, _FEATURES), seed=(2, 0))
     features = tf.gather(prototypes, labels) + 0.1 * noise
     shapes = ((_FEATURES, _HIDDEN), (_HIDDEN, _CLASSES))
-    starts = [
-        0.1 * tf.random.stateless_normal(shape, seed=(3, number)) for number, shape in enumerate(shapes)
-    ]
+    normal = tf.random.stateless_normal
+    starts = [0.1 * normal(shape, seed=(3, number)) for number, shape in enumerate(shapes)]
     weights = training.shared_weights(tf, strategy, starts)
 
     def on_each(inputs: Any, wanted: Any) -> Any:
@@ -179,17 +178,16 @@ def _train(tf: Any, strategy: Any, count: int) -> tuple[list[float], list[list[A
 
 
 def _problems(evidence: dict[str, Any], devices: str) -> list[dict[str, Any]]:
-    reduced, step = evidence["all_reduce"], evidence["step"]
+    reduced, step, wanted = evidence["all_reduce"], evidence["step"], evidence["devices"]["count"]
     problems = []
     if reduced["wrong"]:
         told = {name: reduced[name] for name in ("wrong", "implementation")}
         problems.append(problem("sums_wrong", devices=devices, **told))
     if evidence["gpus"] >= 2 and not reduced["nccl_operations"]:
         problems.append(problem("nccl_not_used", devices=devices))
-    wanted = evidence["devices"]["count"]
     if not reduced["replicas"] == step["replicas"] == wanted:
-        counts = {"replicas": step["replicas"], "wanted": wanted}
-        problems.append(problem("replicas_missing", **counts, devices=devices))
+        missing = {"replicas": step["replicas"], "wanted": wanted, "devices": devices}
+        problems.append(problem("replicas_missing", **missing))
     problems += training.losses_differ("single_device", step, f"MirroredStrategy on {devices}")
     weights = step["largest_weight_difference"]
     if not weights <= step["tolerance"]:
