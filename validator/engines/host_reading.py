@@ -25,6 +25,7 @@ from ..model.codec import DocumentError
 from ..model.measurement import GpuIdentity, Outside, Unread
 from ..model.prediction import AARCH64, JETSON, LINUX, MACOS, OPEN, PROPRIETARY, WINDOWS, WSL2, X86_64, Host
 from ..system import processes
+from ..system.files import text_or_nothing
 
 _SCRIPT = Path(__file__).with_name("ask_nvml.py")
 #: Without the persistence daemon a driver takes several seconds to wake each GPU.
@@ -101,11 +102,11 @@ def kernel_reading(root: Path = Path("/")) -> Outside | None:
     The kernel does not list compute capabilities, which are empty here. In a container, it lists also the
     GPUs that the container was not given. root: the directory with /proc.
     """
-    module = _KERNEL_DRIVER.search(_text(root / "proc/driver/nvidia/version"))
+    module = _KERNEL_DRIVER.search(text_or_nothing(root / "proc/driver/nvidia/version"))
     if module is None:
         return None
     listed = sorted((root / "proc/driver/nvidia/gpus").glob("*/information"))
-    names = (re.search(r"^Model:\s*(.+?)\s*$", _text(path), re.MULTILINE) for path in listed)
+    names = (re.search(r"^Model:\s*(.+?)\s*$", text_or_nothing(path), re.MULTILINE) for path in listed)
     gpus = tuple(GpuIdentity("", name[1], "") for name in names if name)
     return Outside(module[1], module[1], gpus)
 
@@ -123,10 +124,10 @@ def read_this_host(
     then. root: the directory with its /proc and /etc. outside: the driver and GPUs, if they have been read.
     """
     seen = outside or read_host()
-    is_wsl = "microsoft" in _text(root / "proc/version").lower()
+    is_wsl = "microsoft" in text_or_nothing(root / "proc/version").lower()
     # A file of Jetson Linux (L4T), which other systems on aarch64 don't have.
     is_jetson = (root / "etc/nv_tegra_release").exists()
-    version, modules = _text(root / "proc/driver/nvidia/version"), None
+    version, modules = text_or_nothing(root / "proc/driver/nvidia/version"), None
     if version:
         modules = OPEN if "Open Kernel Module" in version else PROPRIETARY
     host = Host(
@@ -142,10 +143,3 @@ def read_this_host(
         raise InputError(f"this machine has GPUs of several kinds: {names}", hint="choose one with --gpu")
     name, capability = next(iter(kinds)) if len(kinds) == 1 else (None, None)
     return replace(host, driver=seen.driver, gpu=name, capability=capability or None)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

@@ -195,14 +195,7 @@ def describe(check: Check) -> dict[str, Any]:
 def reported(check: Check, stage: Stage) -> dict[str, Any]:
     """Return a check with its result, as a report holds it."""
     entry = stage.results[check.id]
-    return {
-        **describe(check),
-        "outcome": entry.result.outcome,
-        "statement": entry.result.statement,
-        "problems": entry.result.problems,
-        "evidence": entry.result.evidence,
-        "duration_s": round(entry.duration_s, 3),
-    }
+    return {**describe(check), **vars(entry.result), "duration_s": round(entry.duration_s, 3)}
 
 
 def shareable(value: Any, home: str) -> Any:

@@ -85,6 +85,14 @@ def read_text(path: Path, most: int = MAX_BYTES, *, inside: Path | None = None) 
         raise OSError(errno.EILSEQ, "it is not UTF-8", str(path)) from None
 
 
+def text_or_nothing(path: Path) -> str:
+    """Return the text of a file of the system, without blanks around it; empty if it can't be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Write to a temporary file and rename it to `path`, so that nobody ever sees half a file.
 
@@ -138,10 +146,9 @@ def symbolic_link(path: Path) -> InputError:
 def writing(path: Path) -> Iterator[None]:
     """Turn an OSError into a MissingError that says that `path` can't be written, and why."""
     try:
-        yield
+        with full_disk_named(path):
+            yield
     except OSError as error:
-        if error.errno in _NO_SPACE:
-            raise full_disk(path) from error
         raise MissingError(
             f"{path}: can't be written: {error.strerror}", hint="choose a path that you may write to"
         ) from error

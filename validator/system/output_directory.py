@@ -19,7 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import InputError, MissingError
+from ..errors import InputError
 from .files import replace_file, symbolic_link, writing
 from .runs import temporary_directory
 
@@ -158,14 +158,12 @@ class _Output:
 @contextlib.contextmanager
 def _exclusive(directory: Path) -> Iterator[_Output]:
     """Wait until no other process updates the directory, then lock it."""
-    try:
-        with writing(directory):
+    with writing(directory):
+        try:
             directory.mkdir(parents=True, exist_ok=True)
             handle = _open_directory(directory, directory)
-    except MissingError as error:
-        if isinstance(error.__cause__, (FileExistsError, NotADirectoryError)):
+        except (FileExistsError, NotADirectoryError) as error:
             raise InputError(f"{directory}: not a directory", hint="choose a directory") from error
-        raise
     try:
         # The kernel releases the lock when the process ends, even if it is killed.
         fcntl.flock(handle, fcntl.LOCK_EX)

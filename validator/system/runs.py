@@ -30,7 +30,7 @@ from typing import Any
 
 from ..errors import MissingError
 from . import orphans
-from .files import full_disk_named, machine_directory, make_machine_directory, replace_file
+from .files import full_disk_named, machine_directory, make_machine_directory, replace_file, text_or_nothing
 
 logger = logging.getLogger(__name__)
 
@@ -286,7 +286,7 @@ def is_dead(directory: Path) -> bool:
 
 def boot() -> str:
     """Return a text that identifies this machine until it starts again; empty if it has none."""
-    return _text(Path("/proc/sys/kernel/random/boot_id"))
+    return text_or_nothing(Path("/proc/sys/kernel/random/boot_id"))
 
 
 def _owner(pid: int) -> dict[str, str]:
@@ -299,7 +299,9 @@ def _owner(pid: int) -> dict[str, str]:
         "pid_namespace": namespace,
         "pid": str(pid),
         # In clock ticks since boot: field 22 of proc_pid_stat(5).
-        "started": next(iter(_text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()[19:20]), ""),
+        "started": next(
+            iter(text_or_nothing(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()[19:20]), ""
+        ),
     }
 
 
@@ -338,13 +340,6 @@ def _is_own_directory(path: Path) -> bool:
     except OSError:
         return False
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
 
 
 def _write(path: Path, content: dict[str, str]) -> None:
