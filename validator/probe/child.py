@@ -216,8 +216,8 @@ def _answer(
 ) -> Answer:
     """Read what a child sends until it ends or its time is up, and end whatever it left running."""
     try:
-        text, cut_off, stopped = _read(reader, limit_s, attend)
-        if cut_off and not stopped and last_words_s:
+        text, cut_off = _read(reader, limit_s, attend)
+        if cut_off == TIMED_OUT and last_words_s:
             signal_group(child, signal.SIGABRT)
             text += _read(reader, last_words_s, None)[0]
     finally:
@@ -227,10 +227,8 @@ def _answer(
     messages = Lines().feed(text)
     raised = next((message for message in messages if message["event"] == _RAISED), None)
     failure = None
-    if stopped:
-        failure = Failure(STOPPED)
-    elif cut_off:
-        failure = Failure(TIMED_OUT)
+    if cut_off is not None:
+        failure = Failure(cut_off)
     elif raised is not None:
         failure = Failure(EXCEPTION, raised["raised"], raised["in_tensorflow"])
     elif code:
@@ -241,23 +239,22 @@ def _answer(
     return Answer(_values(messages), failure, printed)
 
 
-def _read(reader: int, limit_s: float, attend: Attend | None) -> tuple[bytes, bool, bool]:
-    """Return what comes through the pipe until it ends, whether the limit or `attend` cut that off, and
-    whether it was `attend`."""
+def _read(reader: int, limit_s: float, attend: Attend | None) -> tuple[bytes, str | None]:
+    """Return what comes through the pipe until it ends; TIMED_OUT or STOPPED (by `attend`) if it did not."""
     deadline = time.monotonic() + limit_s
     text = b""
     while True:
         remaining = deadline - time.monotonic()
         if remaining <= 0:
-            return text, True, False
+            return text, TIMED_OUT
         if attend is not None:
             if attend(_values(Lines().feed(text))):
-                return text, True, True
+                return text, STOPPED
             remaining = min(remaining, _ATTEND_S)
         if select.select([reader], [], [], remaining)[0]:
             chunk = os.read(reader, 65536)
             if not chunk:
-                return text, False, False
+                return text, None
             text += chunk
 
 
