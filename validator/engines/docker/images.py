@@ -180,7 +180,7 @@ def pull(docker: str, reference: str, progress: Progress, answers: Callable[[], 
         # stderr is read as it arrives, but stdout only at the end.
         result = processes.run(
             ["sh", "-c", 'exec "$@" >&2', "sh", docker, "pull", reference],
-            on_line=_Layers(progress),
+            on_line=_counted(progress),
             timeout_s=_TIMEOUT_S,
         )
         if result.ok:
@@ -216,17 +216,16 @@ def _explain(reference: str, said: str, answers: Callable[[], bool]) -> tuple[Va
     return explain(host, last, what=what), fault is None or fault.temporary
 
 
-class _Layers:
-    """Reports how many layers are done, from docker's messages about each layer."""
+def _counted(progress: Progress) -> Callable[[str], None]:
+    """Return a function that takes docker's messages about each layer, and reports how many are done."""
+    seen: set[str] = set()
+    done: set[str] = set()
 
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._seen: set[str] = set()
-        self._done: set[str] = set()
-
-    def __call__(self, line: str) -> None:
+    def take(line: str) -> None:
         if match := _LAYER.match(line):
-            self._seen.add(match[1])
+            seen.add(match[1])
             if _LAYER_DONE.search(line):
-                self._done.add(match[1])
-            self._progress(f"{len(self._done)} of {len(self._seen)} layers")
+                done.add(match[1])
+            progress(f"{len(done)} of {len(seen)} layers")
+
+    return take

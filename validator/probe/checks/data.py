@@ -17,7 +17,7 @@ from ..check import FULL, TENSORFLOW, Context, Result, check, judged
 from ..child import anonymous_file
 from ..tensorflow_devices import device_type
 from ..training import classifier, compile_model, describe
-from .speed import GRAPH, SIZES, Model, Size, batch, ratios, rounds, spread
+from .speed import GRAPH, SIZES, Size, batch, ratios, rounds, spread, training_step
 
 
 @contextmanager
@@ -311,7 +311,7 @@ def _measure(tf: Any, kind: str, size: Size, path: str) -> tuple[list[Feed], dic
     skipped: dict[str, str] = {}
     device = ""
     with tf.device(f"/{kind}:0"):
-        step = Model(tf, size).step(GRAPH)
+        step = training_step(tf, size, GRAPH)
     for examples in BATCHES[kind]:
         try:
             pair = _feeds(tf, kind, size, path, examples)

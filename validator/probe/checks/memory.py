@@ -19,7 +19,7 @@ from .. import child
 from ..check import FULL, TENSORFLOW, Context, Result, check, judged
 from ..collectors.host import free_memory
 from ..tensorflow_devices import device_type
-from .speed import GRAPH, SIZES, XLA, Model, batch
+from .speed import GRAPH, SIZES, XLA, batch, training_step
 
 _MIB = 1 << 20
 #: The share of a GPU's memory that must be free before the default, which takes everything, is tried.
@@ -118,7 +118,7 @@ def _train(tf: Any, kind: str) -> Iterator[dict[str, Any]]:
     with tf.device(f"/{kind}:0"):
         images, labels = batch(tf, size, EXAMPLES)
         for mode in (GRAPH, XLA):
-            step = Model(tf, size).step(mode)
+            step = training_step(tf, size, mode)
             held = []
             for number in range(_WARM_UP + STEPS + 1):
                 if number >= _WARM_UP and (number - _WARM_UP) % _STRIDE == 0:
