@@ -204,23 +204,15 @@ def shareable(value: Any, home: str) -> Any:
     The path of a home directory names a person. NaN and infinity are not JSON; they become null.
     """
     if isinstance(value, str):
-        return value if home in ("", "/", "~") else _abbreviated(value, home)
+        # `/home/anna/x` and `/mnt/home/ann/x` are not in `/home/ann`.
+        inside = rf"(?<![\w./~-]){re.escape(home)}(?![\w.-])"
+        return value if home in ("", "/", "~") else re.sub(inside, "~", value)
     if isinstance(value, dict):
         return {key: shareable(entry, home) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
         entries: list[Any] = [shareable(entry, home) for entry in value]
         return entries
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _abbreviated(text: str, home: str) -> str:
-    """Turn `/home/ann/x` into `~/x`, and leave `/home/anna/x` and `/mnt/home/ann/x` as they are."""
-    parts = text.split(home)
-    joined = parts[0]
-    for part in parts[1:]:
-        continues = re.match(r"[\w.-]", part) or re.search(r"[\w./~-]$", joined)
-        joined += (home if continues else "~") + part
-    return joined
 
 
 def _now() -> str:
