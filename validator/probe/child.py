@@ -130,8 +130,7 @@ def forked(
     os.close(writer)
 
     def wait() -> int:
-        status = os.waitpid(child, 0)[1]
-        return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
     # No Python handler would print where it hangs: it is killed at once.
     return _answer(child, wait, reader, log, limit_s, None, last_words_s=0.0)

@@ -202,14 +202,15 @@ class _Api(docker.APIClient):
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
         answer = super().send(request, **{**options, "stream": True})
+        if options.get("stream"):
+            return answer
         content = bytearray()
-        for part in () if options.get("stream") else answer.iter_content(_BLOCK):
+        for part in answer.iter_content(_BLOCK):
             content += part
             if len(content) > LARGEST:
                 answer.close()
                 raise DockerException(f"the engine's answer has more than {LARGEST >> 20} MiB")
-        if not options.get("stream"):
-            answer._content = bytes(content)
+        answer._content = bytes(content)
         return answer
 
 
