@@ -41,13 +41,11 @@ class Result:
         return summary({"statement": self.statement, "problems": self.problems})
 
 
-def judged(
-    problems: list[dict[str, Any]], passed: Callable[[], dict[str, Any]], evidence: dict[str, Any]
-) -> Result:
-    """Return `fail` if there is a fault, otherwise `pass` with the statement that `passed` returns."""
+def judged(problems: list[dict[str, Any]], passed: dict[str, Any], evidence: dict[str, Any]) -> Result:
+    """Return `fail` if there is a fault, otherwise `pass` with the statement `passed`."""
     if any(problem["severity"] == FAULT for problem in problems):
         return Result(FAIL, None, problems, evidence)
-    return Result(PASS, passed(), problems, evidence)
+    return Result(PASS, passed, problems, evidence)
 
 
 def skipped(reason: dict[str, Any], evidence: dict[str, Any] | None = None) -> Result:

@@ -186,5 +186,5 @@ def wrong_results(
 
 
 def worst(results: Sequence[dict[str, Any]]) -> float:
-    """Return the largest difference."""
-    return max(float(entry["difference"]) for entry in results)
+    """Return the largest difference; 0 without results."""
+    return max((float(entry["difference"]) for entry in results), default=0.0)

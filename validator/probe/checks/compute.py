@@ -51,9 +51,8 @@ def gpu_visible(context: Context) -> Result:
     elif len(seen) < usable:
         problems = [problem("tensorflow_sees_fewer_gpus", seen=len(seen), usable=usable)]
 
-    return judged(
-        problems, lambda: statement("gpus_visible", count=len(seen), name=seen[0]["device_name"]), evidence
-    )
+    name = seen[0]["device_name"] if seen else None
+    return judged(problems, statement("gpus_visible", count=len(seen), name=name), evidence)
 
 
 _SIZE = 512
@@ -129,7 +128,7 @@ def judge_gpu_compute(evidence: dict[str, Any]) -> Result:
         problems.append(problem("nothing_allocated_on_gpu"))
     worst = comparison.worst(results)
     passed = statement("gpu_agrees_with_cpu", results=len(results), difference=worst)
-    return judged(problems, lambda: passed, evidence)
+    return judged(problems, passed, evidence)
 
 
 TRAIN_STEPS = 10
@@ -187,7 +186,7 @@ def judge_xla_train_step(evidence: dict[str, Any]) -> Result:
     problems += training.gradients_differ("uncompiled", evidence)
     told = {"device_type": device_type, "instructions": hlo["instructions"]}
     passed = statement("step_compiled", **told, first=losses[0], last=losses[-1], steps=TRAIN_STEPS)
-    return judged(problems, lambda: passed, evidence)
+    return judged(problems, passed, evidence)
 
 
 STEPS = 5
@@ -306,4 +305,4 @@ def judge_silent_cpu(evidence: dict[str, Any]) -> Result:
         gpu_time_ms=None if seconds is None else seconds * 1e3,
         unknown=evidence["gpu_time_unknown"],
     )
-    return judged(problems, lambda: passed, evidence)
+    return judged(problems, passed, evidence)

@@ -103,7 +103,7 @@ def judge_data_feed(evidence: dict[str, Any]) -> Result:
         evidence["largest_difference"] = training.difference(evidence["losses"], evidence["losses_memory"])
         problems += training.losses_differ("memory", evidence)
     passed = statement("data_fed", examples=_FED * training.BATCH, device_type=wanted)
-    return judged(problems, lambda: passed, evidence)
+    return judged(problems, passed, evidence)
 
 
 CHECKPOINT, SAVED_MODEL, WEIGHTS, KERAS = "a checkpoint", "a SavedModel", "weights in HDF5", ".keras"
@@ -208,7 +208,7 @@ def judge_save_load(evidence: dict[str, Any]) -> Result:
     missing = [entry["format"] for entry in formats if not entry["offered"]]
     names = [entry["format"] for entry in tried]
     passed = statement("model_saved", device_type=kind, formats=names, missing=missing)
-    return judged(problems, lambda: passed, evidence)
+    return judged(problems, passed, evidence)
 
 
 #: Examples in a batch.
@@ -385,17 +385,15 @@ def judge_input_pipeline(evidence: dict[str, Any]) -> Result:
         problems.append(problem("records_wrong", **told))
     problems += training.ran_elsewhere(evidence["device"], evidence["device_type"])
 
-    def passed() -> dict[str, Any]:
-        first, last = evidence["batches"][0], evidence["batches"][-1]
-        return statement(
-            "input_measured",
-            device_type=evidence["device_type"],
-            cpus=evidence["cpus"],
-            waiting=last[PIPELINE]["waiting_share"]["median"],
-            examples=last["examples"],
-            least=first["examples"],
-            rate=first[MEMORY]["examples_per_s"] / last[MEMORY]["examples_per_s"],
-            filled=evidence["filled_from"],
-        )
-
+    first, last = evidence["batches"][0], evidence["batches"][-1]
+    passed = statement(
+        "input_measured",
+        device_type=evidence["device_type"],
+        cpus=evidence["cpus"],
+        waiting=last[PIPELINE]["waiting_share"]["median"],
+        examples=last["examples"],
+        least=first["examples"],
+        rate=first[MEMORY]["examples_per_s"] / last[MEMORY]["examples_per_s"],
+        filled=evidence["filled_from"],
+    )
     return judged(problems, passed, evidence)

@@ -258,4 +258,4 @@ def environment(context: Context) -> Result:
         for entry in problems(rows[name], variables[name], context.facts)
     ]
     passed = statement("variables_harmless", count=len(known)) if known else statement("variables_unset")
-    return judged(found, lambda: passed, {"variables": described[:_ENTRIES], "others": others[:_ENTRIES]})
+    return judged(found, passed, {"variables": described[:_ENTRIES], "others": others[:_ENTRIES]})

@@ -127,11 +127,8 @@ def judge_attention(evidence: dict[str, Any]) -> Result:
             entry["results"], kind, entry["tolerance"], "float32", f"{type_}, {mode}"
         )
 
-    def passed() -> dict[str, Any]:
-        worst = max(comparison.worst(entry["results"]) for entry in evidence["runs"])
-        types = evidence["types"]
-        return statement("attention_agrees", device_type=kind, types=types, difference=worst)
-
+    worst = max(comparison.worst(entry["results"]) for entry in evidence["runs"])
+    passed = statement("attention_agrees", device_type=kind, types=evidence["types"], difference=worst)
     return judged(problems, passed, evidence)
 
 
@@ -234,11 +231,9 @@ def judge_embedding(evidence: dict[str, Any]) -> Result:
             problems.append(problem("no_compiled_module"))
         problems += comparison.wrong_results(results, kind, EMBEDDING_TOLERANCE, "cpu", mode)
 
-    def passed() -> dict[str, Any]:
-        worst = max(comparison.worst(entry["results"]) for entry in evidence["runs"])
-        counts = {"lookups": evidence["lookups"], "rows": evidence["rows"]}
-        return statement("embedding_agrees", device_type=kind, **counts, difference=worst)
-
+    worst = max(comparison.worst(entry["results"]) for entry in evidence["runs"])
+    counts = {"lookups": evidence["lookups"], "rows": evidence["rows"]}
+    passed = statement("embedding_agrees", device_type=kind, **counts, difference=worst)
     return judged(problems, passed, evidence)
 
 
@@ -335,7 +330,7 @@ def judge_cudnn_rnn(evidence: dict[str, Any]) -> Result:
         device_type=kind,
         difference=max(comparison.worst(entry["results"]) for entry in layers),
     )
-    return judged(problems, lambda: passed, evidence)
+    return judged(problems, passed, evidence)
 
 
 #: Each policy with its type; the capability from which NVIDIA's GPUs have tensor cores for it (CUDA C++
@@ -503,4 +498,4 @@ def judge_mixed_precision(evidence: dict[str, Any]) -> Result:
         for policy, (name, _, _) in POLICIES.items()
     ]
     passed = statement("policies_train", device_type=evidence["device_type"], gains=gains)
-    return judged(problems, lambda: passed, evidence)
+    return judged(problems, passed, evidence)

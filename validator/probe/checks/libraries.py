@@ -95,7 +95,7 @@ def cuda_libraries(context: Context) -> Result:
             told = {name: entry[name] for name in ("version", "built_with", "path")}
             problems.append(problem("cudnn_too_old", **told))
     passed = statement("libraries_found", count=len(needed), older=[entry["soname"] for entry in old])
-    return judged(problems, lambda: passed, evidence)
+    return judged(problems, passed, evidence)
 
 
 def _missing(entry: dict[str, Any]) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def cudnn_load(context: Context) -> Result:
         if status != 0
     ]
     good = sum(not entry["error"] for entry in parts)
-    return judged(problems, lambda: statement("cudnn_loaded", version=version, parts=good), evidence)
+    return judged(problems, statement("cudnn_loaded", version=version, parts=good), evidence)
 
 
 @check(
@@ -221,16 +221,12 @@ def library_conflicts(context: Context) -> Result:
     if main and parts:
         problems += _strayed_cudnn(main, parts)
 
-    def passed() -> dict[str, Any]:
-        shadowed = [entry for entry in libraries if entry["others"]]
-        opened = sum(entry["path"] is not None for entry in libraries)
-        if not shadowed:
-            return statement("one_copy_each", count=opened)
-        shown = [
-            {name: entry[name] for name in ("soname", "path", "found_by")} for entry in shadowed[:_SHOWN]
-        ]
-        return statement("other_copies_harmless", count=len(shadowed), opened=opened, copies=shown)
-
+    shadowed = [entry for entry in libraries if entry["others"]]
+    shown = [{name: entry[name] for name in ("soname", "path", "found_by")} for entry in shadowed[:_SHOWN]]
+    count = sum(entry["path"] is not None for entry in libraries)
+    passed = statement("one_copy_each", count=count)
+    if shadowed:
+        passed = statement("other_copies_harmless", count=len(shadowed), opened=count, copies=shown)
     return judged(problems, passed, evidence)
 
 
@@ -313,8 +309,12 @@ def compute_capability(context: Context) -> Result:
         return skipped(statement("compute_capability_unknown"), evidence)
     if any(gpu["kernels"] is None for gpu in gpus):
         return skipped(statement("kernels_unknown"), evidence)
-    problems, without_cudnn = [], []
+    problems, without_cudnn, shown = [], [], []
+    fields = ("name", "compute_capability", "kernels", "isa", "compiled", "without", "units")
     for gpu in gpus:
+        # Whether the driver is known to compile the PTX.
+        known = bool(driver_cuda and gpu["cuda"] and not older(driver_cuda, gpu["cuda"]))
+        shown.append({**{key: gpu[key] for key in fields}, "certain": known or gpu["kernels"] != JIT})
         named = {"gpu": gpu["name"], "compute_capability": gpu["compute_capability"]}
         if gpu["kernels"] == NONE and gpu["without"] == gpu["units"]:
             problems.append(problem("no_kernels_for_gpu", **named))
@@ -327,16 +327,7 @@ def compute_capability(context: Context) -> Result:
         if gpu["cudnn"] is False:
             without_cudnn.append(problem("cudnn_has_no_kernels", **named, cudnn=cudnn, minimum=minimum))
 
-    def passed() -> dict[str, Any]:
-        fields = ("name", "compute_capability", "kernels", "isa", "compiled", "without", "units")
-        shown = []
-        for gpu in gpus:
-            # Whether the driver is known to compile the PTX.
-            known = bool(driver_cuda and gpu["cuda"] and not older(driver_cuda, gpu["cuda"]))
-            shown.append({**{key: gpu[key] for key in fields}, "certain": known or gpu["kernels"] != JIT})
-        return statement("kernels_run", gpus=shown)
-
-    return judged(problems + without_cudnn, passed, evidence)
+    return judged(problems + without_cudnn, statement("kernels_run", gpus=shown), evidence)
 
 
 @check(
@@ -365,7 +356,7 @@ def tensorflow_build(context: Context) -> Result:
         problems.append(problem("tensorflow_shadowed", imported=version, installed=installed_version))
     cuda, cudnn = build.get("cuda_version"), build.get("cudnn_version")
     passed = statement("tensorflow_built_for", version=version, cuda=cuda, cudnn=cudnn)
-    return judged(problems, lambda: passed, evidence)
+    return judged(problems, passed, evidence)
 
 
 @check(
@@ -419,14 +410,10 @@ def judge_xla_toolchain(search: xla.Search, preferred: str, path: str, capabilit
     if libdevice is None:
         problems.append(problem("libdevice_missing"))
 
-    def passed() -> dict[str, Any]:
-        found = ptxas or {}
-        others = sorted({entry["version"] for entry in looked_at if entry["version"]} - {found["version"]})
-        place = os.path.dirname(str(libdevice))
-        tool = {"version": found["version"], "path": found["path"]}
-        return statement("toolchain_found", **tool, libdevice=place, others=others)
-
-    return judged(problems, passed, evidence)
+    tool = ptxas or {"version": None, "path": None}
+    others = sorted({entry["version"] for entry in looked_at if entry["version"]} - {tool["version"]})
+    place = os.path.dirname(str(libdevice))
+    return judged(problems, statement("toolchain_found", **tool, libdevice=place, others=others), evidence)
 
 
 def _ptxas_advisories(version: str, capabilities: list[str]) -> list[dict[str, Any]]:

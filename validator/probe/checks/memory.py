@@ -206,4 +206,4 @@ def judge_memory(evidence: dict[str, Any]) -> Result:
         steps=STEPS,
         leaked_bytes=max(entry["growth_bytes"] for entry in evidence["leak"]),
     )
-    return judged(problems, lambda: passed, evidence)
+    return judged(problems, passed, evidence)

@@ -68,7 +68,7 @@ def multi_gpu(context: Context) -> Result:
         return replace(broken, problems=[*broken.problems, *advisories])
     devices = f"{count} {kind}s"
     problems = _problems(evidence, devices) + advisories
-    result = judged(problems, lambda: statement("gpus_agree", devices=devices), evidence)
+    result = judged(problems, statement("gpus_agree", devices=devices), evidence)
     if result.outcome == PASS and found < 2:
         few = statement("logical_devices_agree", found=found, devices=devices)
         return replace(result, outcome=SKIP, statement=few)

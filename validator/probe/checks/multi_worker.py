@@ -276,7 +276,7 @@ def _judged_step(group: Group, evidence: dict[str, Any]) -> Result:
         communication=communication,
         difference=difference,
     )
-    return judged(problems, lambda: passed, evidence)
+    return judged(problems, passed, evidence)
 
 
 # In the fresh interpreter of each worker, all at the same time.

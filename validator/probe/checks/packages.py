@@ -57,7 +57,7 @@ def python_stack(context: Context) -> Result:
         {"name": name, "version": packages[name]} for name in table("stack")["shown"] if name in packages
     ]
     met = statement("requirements_met", count=len(required), shown=shown)
-    result = judged(problems, lambda: met, evidence)
+    result = judged(problems, met, evidence)
     if result.outcome == PASS and not required:
         return replace(result, outcome=SKIP, statement=statement("no_requirements"))
     return result
@@ -224,7 +224,7 @@ def tpu_interference(context: Context) -> Result:
         problems.append(problem("device_plugin_files", subject=plugins[0], files=plugins))
     passed = statement("nothing_replaces_cuda" if problems else "no_other_accelerator")
     evidence = {"variables": variables, "packages": packages, "plugins": plugins}
-    return judged(problems, lambda: passed, evidence)
+    return judged(problems, passed, evidence)
 
 
 #: Packages that are accepted without being locked, because an interpreter's distribution or `python -m venv`
@@ -287,7 +287,7 @@ def lock_match(context: Context) -> Result:
         elif locked != there:
             problems.append(problem("package_version_differs", package=name, locked=locked, installed=there))
     evidence = {"locked": len(lock), "tolerated": sorted(tolerated & packages.keys())}
-    return judged(problems, lambda: statement("packages_as_locked", count=len(lock)), evidence)
+    return judged(problems, statement("packages_as_locked", count=len(lock)), evidence)
 
 
 #: Seconds for one interpreter: TensorFlow's import from a cold disk takes a minute.
@@ -339,7 +339,7 @@ def packages(context: Context) -> Result:
     The one that comes first decides which copies of the shared libraries are loaded.
     """
     if not context.added:
-        return judged([], lambda: statement("no_packages_added"), {"packages": []})
+        return judged([], statement("no_packages_added"), {"packages": []})
     if context.facts["tensorflow"] is None:
         return skipped(statement("tensorflow_not_installed", check=None))
     alone = _imports([_TENSORFLOW])
@@ -359,8 +359,7 @@ def packages(context: Context) -> Result:
         version = context.facts["environment"]["packages"].get(name)
         tried.append({"package": name, "version": version, "modules": modules, **seen})
     evidence = {"gpus": alone["gpus"], "limit_s": _LIMIT_S, "packages": tried}
-    passed = statement("packages_imported", count=len(tried), gpus=alone["gpus"])
-    return judged(problems, lambda: passed, evidence)
+    return judged(problems, statement("packages_imported", count=len(tried), gpus=alone["gpus"]), evidence)
 
 
 def _imports(modules: list[str]) -> dict[str, Any]:

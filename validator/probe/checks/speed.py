@@ -347,4 +347,4 @@ def judge_xla_speedup(evidence: dict[str, Any]) -> Result:
         memory=xla["peak_bytes"],
         graph_eager=graph["step_time"],
     )
-    return judged(problems, lambda: passed, evidence)
+    return judged(problems, passed, evidence)

@@ -117,15 +117,14 @@ def judge_xla_convolution(evidence: dict[str, Any]) -> Result:
         mode = f"{entry['type']}, compiled"
         problems += comparison.wrong_results(entry["results"], kind, entry["tolerance"], "uncompiled", mode)
 
-    def passed() -> dict[str, Any]:
-        return statement(
-            "convolution_compiled",
-            device_type=kind,
-            types=evidence["types"],
-            difference=max(comparison.worst(entry["results"]) for entry in programs),
-            targets=sorted({target for entry in programs for target in entry["hlo"]["targets"]}),
-        )
-
+    compiled = [entry["hlo"] for entry in programs if entry["hlo"] is not None]
+    passed = statement(
+        "convolution_compiled",
+        device_type=kind,
+        types=evidence["types"],
+        difference=max(comparison.worst(entry["results"]) for entry in programs),
+        targets=sorted({target for module in compiled for target in module["targets"]}),
+    )
     return judged(problems, passed, evidence)
 
 
@@ -309,7 +308,7 @@ def judge_keras_jit(evidence: dict[str, Any]) -> Result:
         default=resolved["default"],
         auto=resolved.get("auto"),
     )
-    return judged(problems, lambda: passed, evidence)
+    return judged(problems, passed, evidence)
 
 
 #: Without this flag, clusters are made only on GPUs (tensorflow/compiler/jit/flags.cc).
@@ -459,4 +458,4 @@ def judge_auto_clustering(evidence: dict[str, Any]) -> Result:
             cpu_flag=evidence["cpu_flag"],
             clusters_without_flag=without[0]["clusters"] if without else None,
         )
-    return judged(problems, lambda: passed, evidence)
+    return judged(problems, passed, evidence)
