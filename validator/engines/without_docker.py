@@ -11,7 +11,7 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -96,14 +96,7 @@ class VenvEngine:
     name = "venv"
     isolates = False
 
-    def __init__(
-        self,
-        sources: PackageSources,
-        root: Path | None = None,
-        host: Callable[[], Outside | Unread] = read_host,
-    ) -> None:
-        """host: reads the driver and the GPUs of this machine."""
-        self._read_host = host
+    def __init__(self, sources: PackageSources, root: Path | None = None) -> None:
         self._sources = sources
         self._root = root or cache_directory() / "environments"
         remove_leftovers(self._root)
@@ -118,7 +111,7 @@ class VenvEngine:
         return local_host_facts()
 
     def outside(self) -> Outside | Unread:
-        return self._read_host()
+        return read_host()
 
     def existing(self, spec: ImageSpec, lock: Lock) -> Built | None:
         path = self._path(spec, lock)

@@ -306,9 +306,9 @@ def anonymous_file() -> int:
         return os.dup(file.fileno())
 
 
-def tail(text: str, lines: int = 1, width: int = 600) -> str:
-    """Return the last `lines` lines that are not empty, each cut at `width` characters."""
-    kept: list[str] = [line.rstrip()[:width] for line in text.splitlines() if line.strip()]
+def tail(text: str, lines: int = 1) -> str:
+    """Return the last `lines` lines that are not empty, each cut at 600 characters."""
+    kept: list[str] = [line.rstrip()[:600] for line in text.splitlines() if line.strip()]
     return "\n".join(kept[-lines:])
 
 

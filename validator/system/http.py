@@ -196,9 +196,9 @@ def failure_of(answer: requests.Response) -> HttpFailure:
     )
 
 
-def deadline_for(size: int, least_s: float = 600.0) -> float:
+def deadline_for(size: int) -> float:
     """Return the time of `time.monotonic` when a server that sends this many bytes must have finished."""
-    return time.monotonic() + least_s + size / _SLOWEST
+    return time.monotonic() + 600.0 + size / _SLOWEST
 
 
 def wait(seconds: float) -> None:
