@@ -33,14 +33,12 @@ class PackageSources:
 
     index_url: None for the client's default. ca_bundle: None for the system's.
     proxies: lower-case variable names and their values.
-    left_out: configured indexes that a build can't use (local directories), shown with `-v`.
     """
 
     index_url: str | None = field(default=None, repr=False)
     extra_index_urls: tuple[str, ...] = field(default=(), repr=False)
     ca_bundle: Path | None = None
     proxies: Mapping[str, str] = field(default_factory=dict, repr=False)
-    left_out: tuple[str, ...] = ()
 
     def uv_environment(self) -> dict[str, str]:
         """Return the environment variables that make uv use exactly these sources."""
@@ -109,7 +107,6 @@ def host_sources(
         extra_index_urls=usable,
         ca_bundle=Path(bundle) if bundle and Path(bundle).is_file() else None,
         proxies={name: value for name in _PROXIES if (value := _first(environment, name, name.upper()))},
-        left_out=tuple(url for url in extra if url not in usable),
     )
 
 
