@@ -72,8 +72,8 @@ def reading_of(answer: Answer) -> Outside | Unread:
     """Return the driver and the GPUs that NVML and the kernel agree on, or why they can't be read."""
     if answer.driver is None:
         return Unread.NVML_SILENT
-    listed_gpus = sorted(answer.gpus, key=lambda gpu: gpu.uuid)
-    gpus = tuple(GpuIdentity(gpu.uuid, gpu.name, gpu.compute_capability) for gpu in listed_gpus)
+    by_uuid = sorted(answer.gpus, key=lambda gpu: gpu.uuid)
+    gpus = tuple(GpuIdentity(gpu.uuid, gpu.name, gpu.compute_capability) for gpu in by_uuid)
     if answer.version is None:
         return Outside(answer.driver, None, gpus) if answer.wsl else Unread.KERNEL_SILENT
     module = _KERNEL_DRIVER.search(answer.version)
