@@ -89,8 +89,7 @@ def operations(call: Callable[[], Any], nested: bool = False) -> tuple[list[dict
 
 
 def _nodes(nodes: Iterable[Any], bodies: dict[str, Any], device: str) -> Iterator[tuple[str, str]]:
-    """Yield operation and device of each node and of the functions it calls; these run where their caller
-    does."""
+    """Yield operation and device of each node and of the functions it calls, which run where it does."""
     for node in nodes:
         # `GPU:0` of `/job:localhost/replica:0/task:0/device:GPU:0`.
         own = node.device.rpartition("device:")[2] or device

@@ -82,8 +82,7 @@ class Watch:
 
 
 def main(descriptor: int, root: int) -> None:
-    """Watch until standard input ends. root: the probe's process; its children don't count as other
-    processes."""
+    """Watch until standard input ends. root: the probe's process, whose children don't count as others."""
     child.prepare(descriptor)
     health = Health(root)
     before = health.snapshot()

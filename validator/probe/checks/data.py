@@ -154,8 +154,7 @@ def save_load(context: Context) -> Result:
 
 
 def _saved(tf: Any, name: str, model: Any, images: Any, expected: Any) -> dict[str, Any]:
-    """Save and load the model; return `{format, offered, error, result}`. offered: whether the release has
-    it."""
+    """Save and load the model; return `{format, offered, error, result}`. offered: the release has it."""
     seen: dict[str, Any] = {"format": name, "offered": True, "error": None, "result": None}
     release = leading_numbers(tf.__version__)[:2]
     if SINCE[name] is not None and release < SINCE[name]:

@@ -83,8 +83,7 @@ def requirement_disabled(value: str, facts: Facts) -> Problems:
 
 
 def ptx_jit_forced(value: str, facts: Facts) -> Problems:
-    """Find GPUs without PTX: a wheel has it only for its newest compute capability, which older GPUs can't
-    run."""
+    """Find GPUs without PTX: a wheel has it only for its newest capability, which older GPUs can't run."""
     if value == "1":
         stranded = _gpus(facts, lambda found: not found.has_ptx)
         yield problem("ptx_jit_forced", FAULT if stranded else ADVISORY, gpus=stranded)

@@ -87,8 +87,7 @@ def shared_memory(path: str = "/dev/shm") -> dict[str, Any] | None:
 
 
 def _mirror(tf: Any, kind: str, count: int) -> Iterator[dict[str, Any]]:
-    """Reduce over all devices, then train with the strategy and on a single device. Runs in a fresh
-    interpreter."""
+    """Reduce over all devices, then train with the strategy and on one device, in a fresh interpreter."""
     device_type = kind.split()[-1]
     physical = tf.config.list_physical_devices(device_type)
     if kind == "GPU":
