@@ -17,8 +17,15 @@ import click
 
 from ..engines import changed_files
 from ..engines.host_reading import read_host
-from ..engines.local_probe import refuse_other_program, run_probe
-from ..engines.probe_archive import PackedCheck, probe_archive, probe_checks, probe_request, read_files
+from ..engines.probe_archive import (
+    PackedCheck,
+    probe_archive,
+    probe_checks,
+    probe_request,
+    read_files,
+    refuse_other_program,
+    run_probe,
+)
 from ..engines.protocol import ProbeRequest
 from ..engines.this_machine import active_python
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, ValidatorError

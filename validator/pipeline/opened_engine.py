@@ -18,9 +18,8 @@ from ..assemble.wheels import Wheelhouse
 from ..engines.docker.base_container import BaseContainer, EngineImages
 from ..engines.docker.endpoint import Endpoint, connect
 from ..engines.docker.engine import DockerEngine
-from ..engines.layout import LayoutEngine
 from ..engines.protocol import Engine
-from ..engines.venv import VenvEngine
+from ..engines.without_docker import LayoutEngine, VenvEngine
 from ..errors import BuildError, MissingError
 from ..locks.lock_files import LockDirectory, previous
 from ..model.lock import Lock, Wheel

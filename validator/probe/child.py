@@ -37,6 +37,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Callable
 
 from ..problems import problem, statement
@@ -155,24 +156,19 @@ def fresh(
     attend: called several times a second with the values so far; True ends the interpreter (`STOPPED`).
     """
 
-    def command(writer: int) -> list[str]:
-        called = (function.__module__, function.__name__, json.dumps(arguments))
-        return interpreter("child", writer, os.getpid(), *called)
-
+    called = (function.__module__, function.__name__, json.dumps(arguments))
+    command = interpreter("child", os.getpid(), *called)
     return ask(command, limit_s=limit_s, environment=environment, attend=attend)
 
 
 def ask(
-    command: Callable[[int], list[str]],
+    command: list[str],
     *,
     limit_s: float,
     environment: dict[str, str | None] | None = None,
     attend: Attend | None = None,
 ) -> Answer:
-    """Run a command that sends its values as `main` does. It takes the descriptor of the pipe.
-
-    The other arguments are those of `fresh`.
-    """
+    """Run a command that sends its values as `main` does. The other arguments are those of `fresh`."""
     variables = {**os.environ, **(environment or {})}
     log = anonymous_file()
     given = {name: value for name, value in variables.items() if value is not None}
@@ -181,13 +177,16 @@ def ask(
 
 
 def started(
-    command: Callable[[int], list[str]], output: int, environment: dict[str, str] | None, stdin: int
+    command: list[str], output: int, environment: dict[str, str] | None, stdin: int
 ) -> tuple[subprocess.Popen[bytes], int]:
-    """Start a command with a pipe for its messages; return the process and the descriptor to read from."""
+    """Start a command with a pipe for its messages; return the process and the descriptor to read from.
+
+    The command gets the descriptor to write to as a further argument.
+    """
     reader, writer = os.pipe()
     try:
         process = subprocess.Popen(
-            command(writer),
+            [*command, str(writer)],
             stdin=stdin,
             stdout=output,
             stderr=output,
@@ -282,9 +281,6 @@ def broken_off(trial: str, answer: Answer, evidence: dict[str, Any]) -> Result:
     return Result(ERROR, statement("trial_raised", trial=trial, error=ended.detail), [], seen)
 
 
-# What is printed.
-
-
 @contextlib.contextmanager
 def section(name: str) -> Iterator[None]:
     """Write a line to the log before and after what is done meanwhile, so that its lines can be attributed.
@@ -353,9 +349,6 @@ class Capture:
         return bytes((self._head + self._tail)[-size:] if size else b"").decode(errors="replace")
 
 
-# Messages.
-
-
 def send(descriptor: int, event: str, **fields: Any) -> None:
     """Write one whole line."""
     # Evidence may hold values that JSON can't (a NumPy scalar): text is better than an error.
@@ -406,10 +399,13 @@ def main(descriptor: int, parent: int, module: str, name: str, arguments: str) -
 
 
 def prepare(descriptor: int) -> None:
-    """Keep the pipe from this process's own children, and report on SIGABRT where it hangs."""
+    """Keep the pipe from this process's own children, and report on SIGABRT where it hangs.
+
+    Have the kernel kill this process when the one that started it ends, however it ends (prctl(2)).
+    """
     os.set_inheritable(descriptor, False)
     faulthandler.enable(all_threads=False)
-    die_with_parent()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
 def leave() -> None:
@@ -417,11 +413,6 @@ def leave() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
-
-
-def die_with_parent() -> None:
-    """Have the kernel kill this process when the one that started it ends, however it ends (prctl(2))."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
 def load_tensorflow() -> Any:
@@ -446,17 +437,15 @@ def from_tensorflow(error: BaseException, tensorflow: Any) -> bool:
 
 
 def interpreter(module: str, *arguments: Any) -> list[str]:
-    """Return the command line that calls `main(*arguments)` of a module of this package.
+    """Return a command for `started` that calls `main(descriptor, *arguments)` of a module of this package.
 
     It uses the same interpreter, and works from the archive and from a source tree. The arguments are strings
     and numbers.
     """
     package = __name__.rpartition(".")[0]
-    root = os.path.abspath(__file__)
-    for _ in __name__.split("."):
-        root = os.path.dirname(root)
+    root = str(Path(os.path.abspath(__file__)).parents[__name__.count(".")])
     program = (
         f"import sys; sys.path[:] = [{root!r}] + [entry for entry in sys.path if entry];"
-        f" from {package}.{module} import main; main(*{arguments!r})"
+        f" from {package}.{module} import main; main(int(sys.argv.pop()), *{arguments!r})"
     )
     return [sys.executable, "-u", "-c", program]

@@ -67,40 +67,23 @@ def _parser() -> argparse.ArgumentParser:
         prog="probe",
         description="Find out whether this Python's TensorFlow works here, and report it as JSON.",
     )
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "--lock", metavar="FILE", help="file with pins (name==version) to compare with the installed packages"
     )
-    parser.add_argument(
-        "--only", metavar="CHECK", action="append", default=[], help="run only this check; repeatable"
-    )
-    parser.add_argument(
-        "--skip", metavar="CHECK", action="append", default=[], help="leave this check out; repeatable"
-    )
-    parser.add_argument(
-        "--depth",
-        choices=(QUICK, FULL),
-        default=QUICK,
-        help="quick: what a verdict needs (default); full: also every measurement",
-    )
-    parser.add_argument(
-        "--challenge",
-        metavar="TEXT",
-        help="repeat this text in the report, so that it can't be one from an earlier run",
-    )
-    parser.add_argument("--list", action="store_true", help="list the checks as JSON and run none")
-    parser.add_argument(
-        "--host-facts",
-        action="store_true",
-        help="print only the facts about the machine: driver, GPUs, system",
-    )
-    parser.add_argument(
-        "--time-limit",
-        metavar="SECONDS",
-        type=float,
-        default=TIME_LIMIT_S,
-        help="give up after this long (default 1800)",
-    )
-    parser.add_argument("--version", action="version", version=version())
+    several: dict[str, Any] = {"metavar": "CHECK", "action": "append", "default": []}
+    add("--only", help="run only this check; repeatable", **several)
+    add("--skip", help="leave this check out; repeatable", **several)
+    depths = "quick: what a verdict needs (default); full: also every measurement"
+    add("--depth", choices=(QUICK, FULL), default=QUICK, help=depths)
+    challenge = "repeat this text in the report, so that it can't be one from an earlier run"
+    add("--challenge", metavar="TEXT", help=challenge)
+    add("--list", action="store_true", help="list the checks as JSON and run none")
+    facts = "print only the facts about the machine: driver, GPUs, system"
+    add("--host-facts", action="store_true", help=facts)
+    limit = "give up after this long (default 1800)"
+    add("--time-limit", metavar="SECONDS", type=float, default=TIME_LIMIT_S, help=limit)
+    add("--version", action="version", version=version())
     return parser
 
 
@@ -183,8 +166,7 @@ def report(
     by_name = {stage.name: stage for stage in stages}
     logs: dict[str, Any] = {}
     for name, stage in by_name.items():
-        logs[f"{name}_stderr"] = stage.log.text
-        logs[f"{name}_stderr_bytes"] = stage.log.total
+        logs.update({f"{name}_stderr": stage.log.text, f"{name}_stderr_bytes": stage.log.total})
     document = {
         "format": FORMAT,
         "probe": {"version": version()},

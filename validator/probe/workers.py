@@ -279,9 +279,6 @@ def _plain(address: str) -> str:
     return address[len(prefix) :] if address.startswith(prefix) else address
 
 
-# Find network interfaces: the one that NCCL chose, and the one that has an address.
-
-
 #: `Bootstrap : Using eth0:10.0.0.5<0>`; older releases number the interfaces: `[0]eth0:10.0.0.5<0>`
 #: (NVIDIA/nccl, src/bootstrap.cc).
 _CHOSEN = re.compile(

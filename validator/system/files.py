@@ -17,15 +17,6 @@ from ..errors import InputError, MissingError
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 #: The directories of links to open files: only the system can make links there.
 _STREAMS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
-#: The messages that tools print if the disk is full.
-NO_SPACE_TEXT = (
-    "No space left on device",
-    "no space left on device",
-    "Disk quota exceeded",
-    "database or disk is full",
-)
-
-
 #: Bytes of a file that people write by hand: a lock, a list of requirements, a trust file, a notebook.
 MAX_BYTES = 16 << 20
 
@@ -63,8 +54,12 @@ def open_file(path: Path, most: int, *, inside: Path | None = None) -> IO[bytes]
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), "stdin")
         return sys.stdin.buffer
     flags = os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC
-    if inside is not None and not is_inside(path, inside):
-        raise OSError(errno.EPERM, f"it is outside of {inside.absolute()}", name)
+    if inside is not None:
+        is_inside = False
+        with contextlib.suppress(ValueError):
+            is_inside = Path(os.path.realpath(path)).is_relative_to(os.path.realpath(inside))
+        if not is_inside:
+            raise OSError(errno.EPERM, f"it is outside of {inside.absolute()}", name)
     try:
         if name in ("/dev/stdin", os.devnull) or path.parent in _STREAMS[1:]:
             return open(os.open(name, flags), "rb")
@@ -88,14 +83,6 @@ def read_text(path: Path, most: int = MAX_BYTES, *, inside: Path | None = None) 
         return read_file(path, most, inside=inside).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise OSError(errno.EILSEQ, "it is not UTF-8", str(path)) from None
-
-
-def is_inside(path: Path, directory: Path) -> bool:
-    """Return True if a path, with all symbolic links followed, leads to something in a directory."""
-    try:
-        return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(directory))
-    except ValueError:
-        return False
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -194,7 +181,9 @@ def full_disk(path: Path | str) -> MissingError:
 
 def says_full_disk(text: str) -> bool:
     """Return True if a tool's output says that the disk is full."""
-    return any(phrase in text for phrase in NO_SPACE_TEXT)
+    no_space = ("No space left on device", "no space left on device")
+    phrases = (*no_space, "Disk quota exceeded", "database or disk is full")
+    return any(phrase in text for phrase in phrases)
 
 
 #: Records and reports, next to the matrix. Ignored by git.

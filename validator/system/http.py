@@ -216,9 +216,6 @@ def ca_bundle() -> Path | None:
     return Path(bundle) if bundle and Path(bundle).is_file() else None
 
 
-# Addresses.
-
-
 def joined(base: str, reference: str) -> str:
     """Return the address that a reference in an answer stands for. base: the address of the answer.
 
@@ -292,9 +289,6 @@ def _unusable(why: str) -> HttpFailure:
     return HttpFailure(Kind.ADDRESS, f"it names an address that {why}")
 
 
-# Headers.
-
-
 def number(text: str | None) -> int | None:
     """Return a size in a header, or None for anything but decimal digits."""
     found = _NUMBER.fullmatch((text or "").strip(" \t"))
@@ -342,8 +336,6 @@ def next_page(answer: requests.Response, address: str) -> str | None:
     link = answer.links.get("next", {}).get("url")
     return joined(address, link) if link else None
 
-
-# Failures and limits of connections.
 
 #: The limits of the request that a thread is sending.
 _limits = threading.local()

@@ -39,7 +39,6 @@ LINE_LIMIT = 8192
 #: Bytes to read from a child at a time.
 _CHUNK = 64 * 1024
 
-
 _live: set[subprocess.Popen[bytes]] = set()
 _guard = threading.Lock()
 _stopping = threading.Event()
@@ -112,8 +111,10 @@ def run(
     try:
         with _guard:
             _live.add(child)
-        if memory_bytes is not None:
-            _limit_memory(child, memory_bytes)
+        if memory_bytes is not None and hasattr(resource, "prlimit"):
+            # A child that has ended needs no limit.
+            with contextlib.suppress(ProcessLookupError):
+                resource.prlimit(child.pid, resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
         assert child.stderr is not None
         reader = threading.Thread(target=_follow, args=(child.stderr, tail, on_line), daemon=True)
         reader.start()
@@ -125,9 +126,15 @@ def run(
             stdout = b""
             _pass_on(child, on_output, timeout_s, silence_s)
     except subprocess.TimeoutExpired:
-        timed_out = True
+        timed_out, stdout = True, b""
         end_group(child, grace_s)
-        stdout = _rest_of_stdout(child) if on_output is None else b""
+        if on_output is None:
+            try:
+                stdout = _communicate(child, None, GRACE_S)
+            except subprocess.TimeoutExpired:
+                # A grandchild that left the group holds the pipe open.
+                assert child.stdout is not None
+                child.stdout.close()
     except KeyboardInterrupt:
         end_group(child, INTERRUPTED_GRACE_S)
         raise
@@ -176,13 +183,6 @@ def _signal_group(child: subprocess.Popen[bytes], number: signal.Signals) -> Non
         os.killpg(child.pid, number)
 
 
-def _limit_memory(child: subprocess.Popen[bytes], most: int) -> None:
-    """Limit the memory that a child may use. A child that has ended needs no limit."""
-    if hasattr(resource, "prlimit"):
-        with contextlib.suppress(ProcessLookupError):
-            resource.prlimit(child.pid, resource.RLIMIT_DATA, (most, most))
-
-
 def _pass_on(
     child: subprocess.Popen[bytes],
     on_output: Callable[[bytes], None],
@@ -220,17 +220,6 @@ def _communicate(child: subprocess.Popen[bytes], data: bytes | None, timeout_s: 
     finally:
         child.stderr = kept
     return stdout
-
-
-def _rest_of_stdout(child: subprocess.Popen[bytes]) -> bytes:
-    """Return what an ended child wrote to stdout and was not read yet."""
-    try:
-        return _communicate(child, None, GRACE_S)
-    except subprocess.TimeoutExpired:
-        # A grandchild that left the group holds the pipe open.
-        assert child.stdout is not None
-        child.stdout.close()
-        return b""
 
 
 def _follow(stream: IO[bytes], tail: deque[str], on_line: Callable[[str], None] | None) -> None:

@@ -31,9 +31,6 @@ from ..protocol import ProbeRequest
 from .endpoint import Endpoint, disk_full, engine_gone
 from .images import read
 
-# Find out whether an engine offers GPUs, and request them for a container.
-
-
 _CDI = "nvidia.com/gpu="
 _CDI_ALL = f"{_CDI}all"
 
@@ -166,7 +163,8 @@ def _create(endpoint: Endpoint, image: str, request: ProbeRequest, note: Note) -
     except APIError:
         note.erase()
         raise
-    created(note, str(container.id))
+    # Before it is started, so that the next run finds it by its id.
+    note.write(container=str(container.id))
     return container
 
 
@@ -235,7 +233,11 @@ def _follow(container: Container, request: ProbeRequest, what: str, progress: Pr
         stream._response.close()  # type: ignore[attr-defined]
     if output.overflow:
         raise ValidatorError(f"{what} wrote more than {_LARGEST_REPORT // 2**20} MB, which can't be a report")
-    status = _exit_status(container, what)
+    try:
+        # The streams have ended, because the container did, or the engine.
+        status = int(container.wait(timeout=30)["StatusCode"])
+    except requests.RequestException as error:
+        raise engine_gone(what) from error
     if status == NO_PYTHON and not output.stdout:
         raise InputError(
             f"{what}: the image has no Python", hint="choose an image with Python and TensorFlow"
@@ -272,14 +274,6 @@ def _listen(
     return output
 
 
-def _exit_status(container: Container, what: str) -> int:
-    # The streams have ended, because the container did, or the engine.
-    try:
-        return int(container.wait(timeout=30)["StatusCode"])
-    except requests.RequestException as error:
-        raise engine_gone(what) from error
-
-
 def _explain(what: str, reason: str) -> ValidatorError:
     if says_full_disk(reason):
         return disk_full(what)
@@ -301,7 +295,6 @@ def _explain(what: str, reason: str) -> ValidatorError:
 # Only containers and names of images that have a note are ever removed. A label, a name or an image does not
 # prove who created something: anybody can copy them.
 
-
 CONTAINER, LOADING = "container", "loading"
 #: Seconds that an engine may take to create a container, even if nobody waits for it any more.
 _CREATION_LIMIT_S = 600.0
@@ -322,11 +315,6 @@ def leftovers(endpoint: Endpoint, kind: str) -> list[Note]:
         for note in runs.current().inherited(kind)
         if note.content.get("engine") == _engine(endpoint) and "name" in note.content
     ]
-
-
-def created(note: Note, container: str) -> None:
-    """Note the engine's id of a container. Call this before starting it."""
-    note.write(container=container)
 
 
 def remove_container(client: docker.DockerClient, note: Note) -> bool:

@@ -7,6 +7,7 @@ socket, in this order.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -24,8 +25,6 @@ from docker.errors import DockerException
 from ...errors import MissingError
 from ...model.codec import LARGEST
 from ...system import processes
-
-# The errors of an engine.
 
 
 def engine_gone(what: str) -> MissingError:
@@ -65,14 +64,6 @@ _INSTALL_BUILDX = "install it: the package docker-buildx in Debian, docker-build
 
 
 @dataclass(frozen=True)
-class Buildx:
-    """The buildx command: `argv` up to `buildx`, and the builder that is the engine itself."""
-
-    argv: tuple[str, ...]
-    builder: str
-
-
-@dataclass(frozen=True)
 class Reached:
     """An engine that responds, on a machine that may lack the docker command.
 
@@ -88,6 +79,13 @@ class Reached:
     def is_local(self) -> bool:
         """True if the engine runs on this machine."""
         return bool(self.quick.api.base_url.startswith("http+docker://localhost"))
+
+    def responds(self) -> bool:
+        """Return True if the engine still responds."""
+        try:
+            return bool(self.quick.ping())
+        except (DockerException, requests.RequestException):
+            return False
 
 
 @dataclass(frozen=True)
@@ -107,8 +105,8 @@ class Endpoint(Reached):
         return any("io.containerd.snapshotter" in str(value) for pair in status for value in pair)
 
     @property
-    def buildx(self) -> Buildx:
-        """The buildx command for this engine. Raises MissingError if it is not installed."""
+    def buildx(self) -> tuple[str, ...]:
+        """The buildx command, with this engine as the builder. Raises MissingError if it is not installed."""
         return find_buildx(self.context)
 
 
@@ -145,13 +143,14 @@ def reach(hint: str = _INSTALL) -> Reached:
     return Reached(quick, context, version, info)
 
 
-def find_buildx(context: str) -> Buildx:
-    """Return the first `docker` on PATH whose buildx works; an old one may come before it."""
-    found = list(dict.fromkeys(_on_path("docker")))
-    for binary in found:
+def find_buildx(context: str) -> tuple[str, ...]:
+    """Return the command of the first `docker` on PATH whose buildx works; an old one may come before it."""
+    directories = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    found = (shutil.which("docker", path=directory or ".") for directory in directories)
+    for binary in dict.fromkeys(filter(None, found)):
         result = processes.run([binary, "buildx", "version"], timeout_s=30)
         if result.ok and re.search(rb"\d+\.\d+\.\d+", result.stdout):
-            return Buildx((binary, "buildx"), context)
+            return binary, "buildx", "--builder", context
     raise MissingError(
         "a Docker Engine is running, but the docker command has no buildx plugin, which installs system"
         " packages",
@@ -230,7 +229,7 @@ def _check_server(version: str, info: Mapping[str, Any], hint: str = _INSTALL) -
 
 def _check_socket(host: str, hint: str) -> None:
     """Raise MissingError if a local socket can't be used. The SDK's own error would not say why."""
-    path = host.removeprefix("unix://")
+    path, group = host.removeprefix("unix://"), "docker"
     if path == host:
         return
     with socket.socket(socket.AF_UNIX) as connection:
@@ -240,7 +239,10 @@ def _check_socket(host: str, hint: str) -> None:
         except (FileNotFoundError, NotADirectoryError):
             reason = f"no Docker Engine found: the socket {path} does not exist"
         except PermissionError:
-            group = _group_of(path)
+            with contextlib.suppress(OSError, KeyError):
+                group = Path(path).group()
+            # If only root may use the socket, Docker's own group is the one to be in.
+            group = "docker" if group == "root" else group
             reason = f"permission denied for the Docker Engine's socket {path}: you are not in group {group}"
             hint = _NOT_IN_GROUP.format(group=group)
         except OSError as error:
@@ -250,21 +252,7 @@ def _check_socket(host: str, hint: str) -> None:
     raise MissingError(reason, hint=hint)
 
 
-def _group_of(path: str) -> str:
-    """Return the group that may use a socket, or the one that Docker uses if only root may."""
-    try:
-        group = Path(path).group()
-    except (OSError, KeyError):
-        return "docker"
-    return "docker" if group == "root" else group
-
-
 def _root_cause(error: BaseException) -> str:
     while error.__cause__ or error.__context__:
         error = error.__cause__ or error.__context__ or error
     return " ".join(str(error).split())[:200]
-
-
-def _on_path(name: str) -> list[str]:
-    directories = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    return [path for directory in directories if (path := shutil.which(name, path=directory or "."))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -110,9 +110,6 @@ def _made_a_layer(step: _Step) -> bool:
     return bool(instruction) and instruction[0] not in _CONFIGURATION
 
 
-# Tell an image that was derived from one of this project from that image itself.
-
-
 @dataclass(frozen=True)
 class Derivation:
     """The image of this project that another image was made from.
@@ -144,29 +141,19 @@ def derivation_of(client: DockerClient, name: str) -> Derivation | None:
     if not own or own[-1] == len(steps) - 1:
         return None
     layers = facts_of(image).layers[: sum(map(_made_a_layer, history[: own[-1] + 1]))]
-    images = list_images(client, f"{LABEL_SPEC}={image.labels[LABEL_SPEC]}")
-    return Derivation(
-        image.labels[LABEL_SPEC],
-        image.labels.get(LABEL_LOCK, ""),
-        _with_layers(images, layers),
-        tuple(steps[own[-1] + 1 :]),
-    )
-
-
-def _with_layers(images: Iterable[Image], layers: list[str]) -> str | None:
-    """Return the digest of the image that has exactly these layers: its manifest's, if that is known."""
-    for image in images:
-        if (facts := facts_of(image)).layers == layers:
+    base = None
+    for candidate in list_images(client, f"{LABEL_SPEC}={image.labels[LABEL_SPEC]}"):
+        if (facts := facts_of(candidate)).layers == layers:
+            # The digest of its manifest, if that is known.
             known = [entry.partition("@")[2] for entry in facts.repo_digests or ()]
-            return next(iter(known), str(image.id))
-    return None
+            base = next(iter(known), str(candidate.id))
+            break
+    lock_digest = image.labels.get(LABEL_LOCK, "")
+    return Derivation(image.labels[LABEL_SPEC], lock_digest, base, tuple(steps[own[-1] + 1 :]))
 
 
-# Pull images from a registry into the engine.
-#
-# The engine does the work: it uses Docker's credentials, and fetches only layers that it lacks. The command
-# line is used instead of the SDK, because a process can be ended at any time.
-
+# The engine itself pulls images: it uses Docker's credentials, and fetches only layers that it lacks. The
+# command line is used instead of the SDK, because a process can be ended at any time.
 
 #: Waits between attempts, in seconds. Each attempt continues where the last one stopped.
 _PAUSES_S = (1.0, 3.0, 9.0)
@@ -211,7 +198,9 @@ def pull(docker: str, reference: str, progress: Progress, answers: Callable[[], 
 
 def _explain(reference: str, said: str, answers: Callable[[], bool]) -> tuple[ValidatorError, bool]:
     """Return the error, and True if it may be temporary."""
-    what, host, last = f"{reference} was not pulled", reference.partition("/")[0], _last(said)
+    what, host = f"{reference} was not pulled", reference.partition("/")[0]
+    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["no message from docker"]
+    last = lines[-1].removeprefix("Error response from daemon: ")
     if _ENGINE_GONE.search(said) or not answers():
         return engine_gone(reference), False
     if _ALTERED.search(last):
@@ -225,12 +214,6 @@ def _explain(reference: str, said: str, answers: Callable[[], bool]) -> tuple[Va
     # The engine hides the registry's status code, so an unknown error may be temporary, too.
     fault = fault_of(last)
     return explain(host, last, what=what), fault is None or fault.temporary
-
-
-def _last(said: str) -> str:
-    """Return the last line, which is the error."""
-    line = next((line for line in reversed(said.splitlines()) if line.strip()), "no message from docker")
-    return line.strip().removeprefix("Error response from daemon: ")
 
 
 class _Layers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 from typing import Any, Callable
 
@@ -28,10 +29,9 @@ def gpu_visible(context: Context) -> Result:
     seen = []
     for gpu in gpus(tf):
         details = tf.config.experimental.get_device_details(gpu)
-        capability = details.get("compute_capability")
-        numbers = ".".join(str(part) for part in capability) if capability else None
-        name = details.get("device_name")
-        seen.append({"name": gpu.name, "device_name": name, "compute_capability": numbers})
+        numbers = ".".join(map(str, details.get("compute_capability") or ())) or None
+        device = details.get("device_name")
+        seen.append({"name": gpu.name, "device_name": device, "compute_capability": numbers})
     cuda = facts["host"]["driver_libraries"]["cuda"]
     counts = [gpu.get("multiprocessors") or 0 for gpu in cuda.get("gpus") or []]
     usable = sum(count >= min(_MULTIPROCESSORS, max(counts)) for count in counts)
@@ -51,10 +51,9 @@ def gpu_visible(context: Context) -> Result:
     elif len(seen) < usable:
         problems = [problem("tensorflow_sees_fewer_gpus", seen=len(seen), usable=usable)]
 
-    def passed() -> dict[str, Any]:
-        return statement("gpus_visible", count=len(seen), name=seen[0]["device_name"])
-
-    return judged(problems, passed, evidence)
+    return judged(
+        problems, lambda: statement("gpus_visible", count=len(seen), name=seen[0]["device_name"]), evidence
+    )
 
 
 _SIZE = 512
@@ -137,9 +136,7 @@ TRAIN_STEPS = 10
 
 
 @check(
-    "Does a training step compiled by XLA train, and agree with the uncompiled one?",
-    TENSORFLOW,
-    limit_s=600,
+    "Does a training step compiled by XLA train, and agree with the uncompiled one?", TENSORFLOW, limit_s=600
 )
 def xla_train_step(context: Context) -> Result:
     """Train a compiled step and an uncompiled one.
@@ -219,9 +216,7 @@ def silent_cpu(context: Context) -> Result:
     if not gpus(tf):
         return Result(FAIL, None, [problem("training_on_cpu")])
 
-    def measured() -> Result:
-        return _train_unplaced(tf)
-
+    measured = functools.partial(_train_unplaced, tf)
     return comparison.also_in_float32(context, "silent_cpu_float32", measured(), measured)
 
 
@@ -264,21 +259,15 @@ def _train_unplaced(tf: Any) -> Result:
 
 def profiled(tf: Any, work: Callable[[], None]) -> dict[str, Any]:
     """Return what the profiler saw the GPU do during `work`, which runs once even if the profiler fails."""
-    unknown, seen = None, []
     done = []
 
     def once() -> None:
         work()
         done.append(True)
 
-    try:
-        seen = [event for event in tensorflow_devices.record(tf, once) if event.is_kernel]
-    except (OSError, ValueError, tf.errors.OpError) as error:
-        if not done:
-            work()
-        unknown = statement("profiler_failed", exception=type(error).__name__, message=str(error)[:200])
-    if not seen and unknown is None:
-        unknown = statement("profiler_saw_nothing")
+    seen, unknown = tensorflow_devices.kernels(tf, once)
+    if not done:
+        work()
     return {
         "kernels": len(seen) if seen else None,
         "gpu_time_s": sum(event.seconds for event in seen) if seen else None,

@@ -22,7 +22,7 @@ from .speed import GRAPH, SIZES, Model, Size, batch, ratios, rounds, spread
 
 @contextmanager
 def _unnamed() -> Iterator[str]:
-    """Yield the path of a file without a name: TensorFlow opens it like any other, and it removes itself."""
+    """Yield the path of a file without a name, which TensorFlow opens like any other."""
     descriptor = anonymous_file()
     try:
         yield f"/proc/{os.getpid()}/fd/{descriptor}"
@@ -34,12 +34,7 @@ def _unnamed() -> Iterator[str]:
 _FED = 4
 
 
-@check(
-    "Does tf.data feed the device with the right examples?",
-    TENSORFLOW,
-    limit_s=120,
-    requires=("device",),
-)
+@check("Does tf.data feed the device with the right examples?", TENSORFLOW, limit_s=120, requires=("device",))
 def data_feed(context: Context) -> Result:
     """Read records, decode them in parallel, make batches, and copy these to the device ahead of their use.
 
@@ -86,13 +81,12 @@ def data_feed(context: Context) -> Result:
 
 def _records(tf: Any, path: str, device: str) -> Any:
     """Return a dataset of records, each the bytes of an image, then those of its label."""
-    shape = (16, 16, 3)
     size = 4 * 16 * 16 * 3
 
     def decode(record: Any) -> Any:
         image = tf.io.decode_raw(tf.strings.substr(record, 0, size), tf.float32)
         label = tf.io.decode_raw(tf.strings.substr(record, size, 8), tf.int64)
-        return tf.reshape(image, shape), tf.reshape(label, ())
+        return tf.reshape(image, (16, 16, 3)), tf.reshape(label, ())
 
     dataset = tf.data.TFRecordDataset(path).map(decode, num_parallel_calls=tf.data.AUTOTUNE)
     dataset = dataset.batch(training.BATCH, drop_remainder=True)
@@ -246,7 +240,6 @@ class Feed:
     "Does tf.data keep up with the device, and which batch size keeps it busy?",
     TENSORFLOW,
     limit_s=300,
-    required=False,
     depth=FULL,
 )
 def input_pipeline(context: Context) -> Result:
@@ -322,12 +315,11 @@ def _measure(tf: Any, kind: str, size: Size, path: str) -> tuple[list[Feed], dic
     for examples in BATCHES[kind]:
         try:
             pair = _feeds(tf, kind, size, path, examples)
-            for feed in pair:
-                # Before anything is timed, trace the step and fill the pipeline's buffers.
-                for _ in range(2):
-                    loss = step(*feed.take())
-                    float(loss)
-                device = loss.device
+            # Before anything is timed, trace the step and fill the pipeline's buffers.
+            for feed in (*pair, *pair):
+                loss = step(*feed.take())
+                float(loss)
+            device = loss.device
         except tf.errors.ResourceExhaustedError as error:
             skipped[str(examples)] = str(error).splitlines()[0][:200]
             break
@@ -388,9 +380,8 @@ def filled_from(batches: list[dict[str, Any]]) -> int | None:
 
 
 def judge_input_pipeline(evidence: dict[str, Any]) -> Result:
-    records, problems = evidence["records"], []
-    if not records["count"] == records["read"] == records["right"]:
-        told = {name: records[name] for name in ("count", "read", "right")}
+    told, problems = {name: evidence["records"][name] for name in ("count", "read", "right")}, []
+    if len(set(told.values())) > 1:
         problems.append(problem("records_wrong", **told))
     problems += training.ran_elsewhere(evidence["device"], evidence["device_type"])
 

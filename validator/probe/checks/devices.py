@@ -12,11 +12,7 @@ from ..check import END, HOST, Context, Result, check, judged, skipped
 _NO_DEVICE, _STUB_LIBRARY = 100, 34
 
 
-@check(
-    "Does the NVIDIA driver answer through NVML and CUDA, and do its parts agree?",
-    HOST,
-    limit_s=10,
-)
+@check("Does the NVIDIA driver answer through NVML and CUDA, and do its parts agree?", HOST, limit_s=10)
 def driver(context: Context) -> Result:
     """Look for contradictions. A machine with no trace of a driver or GPU has none."""
     host = context.facts["host"]
@@ -51,10 +47,7 @@ def driver(context: Context) -> Result:
 
 
 @check(
-    "Do the driver's device files exist, belong to the driver, and open?",
-    HOST,
-    limit_s=10,
-    requires=("gpu",),
+    "Do the driver's device files exist, belong to the driver, and open?", HOST, limit_s=10, requires=("gpu",)
 )
 def gpu_device_nodes(context: Context) -> Result:
     """Judge the device files: a library that replaces the driver can't fake what a kernel driver opens."""

@@ -103,9 +103,24 @@ class Model:
         """Return one step of gradient descent, `(images, labels) -> loss`, run as `mode` says."""
         tf = self.tf
 
+        def logits_of(images: Any) -> Any:
+            weights = iter(self.weights)
+
+            def convolve(values: Any, strides: int) -> Any:
+                values = tf.nn.conv2d(values, next(weights), strides=strides, padding="SAME")
+                # As Keras calls it: one kernel of cuDNN, and not the operations it is made of.
+                return tf.compat.v1.nn.fused_batch_norm(values, next(weights), next(weights))[0]
+
+            hidden = tf.nn.relu(convolve(images, 2))
+            for strides, _ in _strides(self.size):
+                shortcut = convolve(hidden, strides) if strides > 1 else hidden
+                inner = tf.nn.relu(convolve(hidden, strides))
+                hidden = tf.nn.relu(shortcut + convolve(inner, 1))
+            return tf.linalg.matmul(tf.reduce_mean(hidden, axis=(1, 2)), next(weights))
+
         def train(images: Any, labels: Any) -> Any:
             with tf.GradientTape() as tape:
-                logits = self._logits(images)
+                logits = logits_of(images)
                 losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
                 loss = tf.reduce_mean(losses)
             for weight, gradient in zip(self.weights, tape.gradient(loss, self.weights)):
@@ -116,21 +131,6 @@ class Model:
             return train
         function: Callable[[Any, Any], Any] = tf.function(train, jit_compile=mode == XLA, autograph=False)
         return function
-
-    def _logits(self, images: Any) -> Any:
-        tf, weights = self.tf, iter(self.weights)
-
-        def convolve(values: Any, strides: int) -> Any:
-            values = tf.nn.conv2d(values, next(weights), strides=strides, padding="SAME")
-            # As Keras calls it: one kernel of cuDNN, and not the operations it is made of.
-            return tf.compat.v1.nn.fused_batch_norm(values, next(weights), next(weights))[0]
-
-        hidden = tf.nn.relu(convolve(images, 2))
-        for strides, _ in _strides(self.size):
-            shortcut = convolve(hidden, strides) if strides > 1 else hidden
-            inner = tf.nn.relu(convolve(hidden, strides))
-            hidden = tf.nn.relu(shortcut + convolve(inner, 1))
-        return tf.linalg.matmul(tf.reduce_mean(hidden, axis=(1, 2)), next(weights))
 
 
 def spread(samples: Sequence[float]) -> dict[str, float] | None:
@@ -196,7 +196,6 @@ class Mode:
     "How does XLA change the time, memory and kernels of a training step?",
     TENSORFLOW,
     limit_s=600,
-    required=False,
     depth=FULL,
 )
 def xla_speedup(context: Context) -> Result:
@@ -277,14 +276,10 @@ def count_kernels(tf: Any, kind: str, modes: list[Mode], images: Any, labels: An
         float(loss)
 
     for mode in modes:
-        try:
-            seen = tensorflow_devices.record(tf, steps)
-        except (OSError, ValueError, tf.errors.OpError) as error:
-            return statement("profiler_failed", exception=type(error).__name__, message=str(error)[:200])
-        kernels = sum(event.is_kernel for event in seen)
-        if not kernels:
-            return statement("profiler_saw_nothing")
-        mode.kernels = kernels / _PROFILED
+        seen, unknown = tensorflow_devices.kernels(tf, steps)
+        if unknown is not None:
+            return unknown
+        mode.kernels = len(seen) / _PROFILED
     return None
 
 

@@ -87,9 +87,8 @@ def device_nodes() -> list[dict[str, Any]]:
 
     registered: whether the kernel lists the node's major number as NVIDIA's; None where it does not list it.
     """
-    paths = sorted(
-        str(path) for path in Path("/dev").glob("nvidia*") if re.fullmatch(r"nvidia(\d+|ctl|-uvm)", path.name)
-    )
+    names = [path.name for path in Path("/dev").glob("nvidia*")]
+    paths = [f"/dev/{name}" for name in sorted(names) if re.fullmatch(r"nvidia(\d+|ctl|-uvm)", name)]
     return [device_node(path) for path in [*paths, *(["/dev/dxg"] if os.path.exists("/dev/dxg") else [])]]
 
 
@@ -142,9 +141,6 @@ def _read(path: str) -> str:
         return Path(path).read_text(errors="replace")
     except OSError:
         return ""
-
-
-# The driver.
 
 
 def _asked(query: Any, limit_s: float) -> dict[str, Any]:
