@@ -102,6 +102,22 @@ def test_on_a_machine_with_a_gpu_the_line_requests_it(
     assert "--gpus" not in said(capsys, measured(CPU, NO_GPU, Verdict.WORKS_ON_CPU))[3]
 
 
+def test_an_image_of_podman_is_started_with_podman(
+    capsys: pytest.CaptureFixture[str], machine: pytest.MonkeyPatch
+) -> None:
+    here = Host(DriverRelease.parse("580.95.05"), (Gpu(ComputeCapability(9, 0)),))
+    machine.setattr("validator.delivery.choose.this_host", lambda: here)
+    made = record(
+        image=SPEC.identifier, host_class="r580-h100", verdict=Verdict.CERTIFIED, image_digest=DIGEST,
+        engine="podman",
+    )  # fmt: skip
+    lines = said(capsys, Result(SPEC, Status.MEASURED, made, built=True))
+    assert lines[2] == "Start it here, with this directory as the working directory:"
+    words = shlex.split(lines[3])
+    assert words[:2] == ["podman", "run"] and words[-1] == f"tensorflow-gpu-matrix:{SPEC.identifier}"
+    assert words[words.index("--device") + 1] == "nvidia.com/gpu=all"
+
+
 def test_an_image_without_cuda_needs_no_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(said(capsys, measured(CPU, NO_GPU, Verdict.WORKS_ON_CPU))) == 4
 

@@ -150,6 +150,25 @@ def run(
     return Completed(child.wait(), stdout, "\n".join(tail), timed_out)
 
 
+def start(argv: Sequence[str | Path]) -> subprocess.Popen[bytes]:
+    """Start a service for this process. End it with `end_group`; otherwise it ends with this process.
+
+    Raises OSError if it can't be started, and KeyboardInterrupt once `stop_all` was called.
+    """
+    check_stopping()
+    child = subprocess.Popen(
+        [str(part) for part in argv],
+        env={**os.environ, **runs.environment_of_children()},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    with _guard:
+        _live.add(child)
+    return child
+
+
 def stop_all() -> None:
     """End the children of all threads. From now on, `run` and `check_stopping` raise KeyboardInterrupt."""
     _stopping.set()

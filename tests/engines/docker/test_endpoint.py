@@ -176,7 +176,8 @@ def test_a_missing_buildx_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 def test_a_missing_docker_command_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     quick = Mock()
-    monkeypatch.setattr(endpoint, "reach", lambda: Reached(quick, "default", "28.5.2", {}))
+    reached = Reached(quick=quick, context="default", version="28.5.2", info={})
+    monkeypatch.setattr(endpoint, "reach", lambda: reached)
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     with pytest.raises(MissingError, match="docker command, which pulls images, is not installed"):
         connect()

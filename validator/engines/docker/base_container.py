@@ -22,7 +22,7 @@ from ...resources import images_directory
 from ...system import processes
 from ...system.files import full_disk, full_disk_named, says_full_disk
 from ...system.runs import temporary_directory
-from . import containers
+from . import containers, podman
 from .containers import new_name
 from .endpoint import Endpoint, disk_full, engine_gone
 from .images import facts_of
@@ -88,9 +88,12 @@ class EngineImages:
                 partial = directory / f".{archive.name}.{secrets.token_hex(8)}"
                 with full_disk_named(directory):
                     try:
-                        with partial.open("wb") as stream:
-                            for part in client.api.get_image(reference):
-                                stream.write(part)
+                        if self._endpoint.is_podman:
+                            podman.save(self._endpoint, reference, partial)
+                        else:
+                            with partial.open("wb") as stream:
+                                for part in client.api.get_image(reference):
+                                    stream.write(part)
                         partial.replace(archive)
                     finally:
                         partial.unlink(missing_ok=True)
@@ -131,11 +134,24 @@ class EngineImages:
             for key, content in contents.items():
                 (work / key).touch(mode=0o600)
                 (work / key).write_text(f"{content}\n", encoding="utf-8")
+            if self._endpoint.is_podman:
+                # It writes everything to stdout, and gives the image a name that the API doesn't know.
+                builder = ["sh", "-c", 'exec "$@" >&2', "sh", self._endpoint.program, "build"]
+                tag = f"docker.io/library/{name}"
+            else:
+                builder = [
+                    *self._endpoint.buildx,
+                    "build",
+                    "--progress",
+                    "plain",
+                    "--provenance=false",
+                    "--load",
+                ]
+                tag = name
             command: list[str | Path] = [
-                *self._endpoint.buildx, "build", "--progress", "plain",
-                "--network", "host", "--provenance=false", "--load", *(["--no-cache"] if renew else []),
+                *builder, "--network", "host", *(["--no-cache"] if renew else []),
                 "--build-arg", f"BASE={base}", "--build-arg", f"SYSTEM_PACKAGES={' '.join(packages)}",
-                "--build-arg", "SOURCE_DATE_EPOCH=0", "--tag", name,
+                "--build-arg", "SOURCE_DATE_EPOCH=0", "--tag", tag,
                 *(f"--secret=id={key},src={work / key}" for key in contents),
                 images_directory() / _RECIPE,
             ]  # fmt: skip
@@ -148,10 +164,9 @@ class EngineImages:
 class BaseContainer:
     """Compiles in containers of a base, which the engine gets as an image of its own. A `Runner`."""
 
-    name = "docker"
-
     def __init__(self, endpoint: Endpoint, base: Base, put: Callable[[Destination], object]) -> None:
         """put: puts the base at a destination, as `image.put_base` does."""
+        self.name = endpoint.product.lower()
         self._endpoint, self._put = endpoint, put
         digest = hashlib.sha256(" ".join(layer.diff_id for layer in base.layers).encode()).hexdigest()
         self._image = f"{PROJECT}-base:{digest[:24]}"
@@ -169,7 +184,7 @@ class BaseContainer:
         # With its default log driver, Docker would also write the byte code to a JSON log.
         try:
             yield [
-                self._endpoint.docker, "run", "--rm", "--interactive", "--name", note.content["name"],
+                self._endpoint.program, "run", "--rm", "--interactive", "--name", note.content["name"],
                 "--pull=never",
                 "--network=none", "--log-driver=none", "--read-only", "--cap-drop=ALL",
                 "--security-opt=no-new-privileges", "--user=65534:65534",

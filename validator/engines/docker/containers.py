@@ -28,6 +28,7 @@ from ...system.files import says_full_disk
 from ...system.runs import Note
 from ..probe_archive import NO_PYTHON, START
 from ..protocol import ProbeRequest
+from . import podman
 from .endpoint import Endpoint, disk_full, engine_gone
 from .images import read
 
@@ -82,6 +83,8 @@ _PIDS_LIMIT = 16384
 #: The share of the engine's memory that a probe may use.
 _MEMORY_SHARE = 0.8
 _LINES_KEPT = 50
+#: The exit status of a process that SIGKILL ended.
+_KILLED = 128 + 9
 
 #: A piece of a container's output: on stdout, or on stderr.
 Frame = tuple[bytes | None, bytes | None]
@@ -141,11 +144,21 @@ def _create(endpoint: Endpoint, image: str, request: ProbeRequest, note: Note) -
         limits["mem_limit"] = int(info["MemTotal"] * _MEMORY_SHARE)
     if info.get("PidsLimit"):
         limits["pids_limit"] = _PIDS_LIMIT
+    start = ["/bin/sh", "-c", START, f"/{_DIRECTORY}/probe.pyz"]
     try:
+        if endpoint.is_podman:
+            made = podman.create(
+                endpoint,
+                image,
+                [*start, *request.arguments],
+                _podman_options(endpoint, request, note, limits),
+            )
+            note.write(container=made)
+            return endpoint.client.containers.get(made)
         container = endpoint.client.containers.create(
             image,
             name=note.content["name"],
-            entrypoint=["/bin/sh", "-c", START, f"/{_DIRECTORY}/probe.pyz"],
+            entrypoint=start,
             command=list(request.arguments),
             working_dir=f"/{_DIRECTORY}",
             network_mode="none",
@@ -166,6 +179,22 @@ def _create(endpoint: Endpoint, image: str, request: ProbeRequest, note: Note) -
     # Before it is started, so that the next run finds it by its id.
     note.write(container=str(container.id))
     return container
+
+
+def _podman_options(
+    endpoint: Endpoint, request: ProbeRequest, note: Note, limits: Mapping[str, int]
+) -> list[str]:
+    """Return what `_create` asks of Docker as options of `podman create`."""
+    devices = [one for found in device_requests(endpoint.info, request.gpus) for one in found["DeviceIDs"]]
+    return [
+        f"--name={note.content['name']}", f"--workdir=/{_DIRECTORY}", "--network=none", "--cap-drop=all",
+        "--security-opt=no-new-privileges", "--log-driver=none", "--no-healthcheck",
+        *(f"--device={device}" for device in devices),
+        # SELinux would deny the devices.
+        *(["--security-opt=label=disable"] if devices else []),
+        *([f"--memory={limits['mem_limit']}"] if "mem_limit" in limits else []),
+        *([f"--pids-limit={limits['pids_limit']}"] if "pids_limit" in limits else []),
+    ]  # fmt: skip
 
 
 def _archive(request: ProbeRequest) -> bytes:
@@ -244,7 +273,8 @@ def _follow(container: Container, request: ProbeRequest, what: str, progress: Pr
         )
     if not bytes(output.stdout).strip():
         container.reload()
-        if container.attrs.get("State", {}).get("OOMKilled"):
+        # Podman doesn't say it on every machine.
+        if container.attrs.get("State", {}).get("OOMKilled") or status == _KILLED:
             raise ValidatorError(
                 f"{what} ran out of memory", hint="increase the memory of the engine's machine"
             )

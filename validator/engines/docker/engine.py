@@ -1,4 +1,4 @@
-"""The Docker engine, which holds images and runs the probe in containers."""
+"""The engine that holds images and runs the probe in containers: Docker or Podman."""
 
 from __future__ import annotations
 
@@ -35,9 +35,8 @@ _KERNEL_DRIVER = Path("/sys/module/nvidia/version")
 
 
 class DockerEngine:
-    """Holds images and runs the probe in one Docker Engine. Methods may be called from any thread."""
+    """Holds images and runs the probe in one Docker or Podman. Methods may be called from any thread."""
 
-    name = "docker"
     isolates = True
 
     def __init__(
@@ -57,9 +56,14 @@ class DockerEngine:
             if removed := containers.remove_leftovers(endpoint):
                 logger.info("removed %d containers of a run that was killed", removed)
 
+    @property
+    def name(self) -> str:
+        """`docker` or `podman`."""
+        return self._endpoint.product.lower()
+
     def describe(self) -> str:
         gpus = "with GPUs" if offers_gpus(self._endpoint.info) else "no GPUs"
-        return f"Docker {self._endpoint.version}, {gpus}"
+        return f"{self._endpoint.product} {self._endpoint.version}, {gpus}"
 
     def provides(self, python: str) -> str | None:
         return self._images.provides(python)
@@ -127,7 +131,7 @@ class DockerEngine:
         return built
 
     def pull(self, spec: ImageSpec, lock: Lock, reference: str, progress: Progress) -> Built:
-        pull(self._endpoint.docker, reference, progress, self._endpoint.responds)
+        pull(self._endpoint, reference, progress)
         with self._answering(reference):
             built = _built(spec, self._client.images.get(reference))
         digest = reference.partition("@")[2]

@@ -22,9 +22,10 @@ from ...model import codec
 from ...model.codec import DocumentError
 from ...model.record import Layer
 from ...registry.errors import explain, fault_of
+from ...registry.names import Repository
 from ...system import processes
 from ...system.files import says_full_disk
-from .endpoint import disk_full, engine_gone
+from .endpoint import Reached, disk_full, engine_gone
 
 T = TypeVar("T")
 
@@ -170,23 +171,27 @@ _ALTERED = re.compile(
 _ENGINE_GONE = re.compile(r"Cannot connect to the Docker daemon|error during connect|docker\.sock: connect")
 
 
-def pull(docker: str, reference: str, progress: Progress, answers: Callable[[], bool]) -> None:
+def pull(endpoint: Reached, reference: str, progress: Progress) -> None:
     """Pull an image. The engine verifies all digests.
 
     Raises ValidatorError if a layer or manifest does not match its digest, and MissingError if the registry
     does not have the image, can't be reached, denies access or keeps failing.
     """
+    command = [endpoint.program, "pull"]
+    if endpoint.is_podman and Repository.parse(reference.partition("@")[0]).is_loopback:
+        # As Docker does by itself.
+        command.append("--tls-verify=false")
     for pause in (*_PAUSES_S, None):
         # stderr is read as it arrives, but stdout only at the end.
         result = processes.run(
-            ["sh", "-c", 'exec "$@" >&2', "sh", docker, "pull", reference],
+            ["sh", "-c", 'exec "$@" >&2', "sh", *command, reference],
             on_line=_counted(progress),
             timeout_s=_TIMEOUT_S,
         )
         if result.ok:
             return
         said = f"timed out after {_TIMEOUT_S // 3600} hours" if result.timed_out else result.stderr_tail
-        error, is_temporary = _explain(reference, said, answers)
+        error, is_temporary = _explain(reference, said, endpoint.responds)
         if pause is None or not is_temporary:
             raise error
         progress(f"retrying in {pause:.0f} s: {error}")
@@ -200,7 +205,7 @@ def _explain(reference: str, said: str, answers: Callable[[], bool]) -> tuple[Va
     """Return the error, and True if it may be temporary."""
     what, host = f"{reference} was not pulled", reference.partition("/")[0]
     lines = [line.strip() for line in said.splitlines() if line.strip()] or ["no message from docker"]
-    last = lines[-1].removeprefix("Error response from daemon: ")
+    last = lines[-1].removeprefix("Error response from daemon: ").removeprefix("Error: ")
     if _ENGINE_GONE.search(said) or not answers():
         return engine_gone(reference), False
     if _ALTERED.search(last):

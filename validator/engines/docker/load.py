@@ -158,7 +158,8 @@ class _Loading:
             loaded = self._client.images.get(self._name)
             if len(facts_of(loaded).layers) != len(older["Layers"]):
                 raise self._failed("layers are not found")
-            loaded.tag(self._reference)
+            # Podman rejects a name with its tag.
+            loaded.tag(*self._reference.rsplit(":", 1))
         except (DockerException, requests.RequestException) as error:
             raise self._failed(str(error)) from error
         return digest
