@@ -18,7 +18,7 @@ from typing import Any
 
 from validator.cli.planning import load_cells
 from validator.dataset.export import Inputs, export
-from validator.dataset.formats import FORMATS
+from validator.dataset.tables import FORMATS
 from validator.resources import shipped_matrix
 
 PAGE = Path(__file__).parent / "how-to" / "use-the-data.md"

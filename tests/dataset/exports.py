@@ -11,8 +11,7 @@ from typing import Any
 
 from validator.cli.planning import load_cells
 from validator.dataset.export import Exported, Inputs, export
-from validator.dataset.formats import FORMATS
-from validator.dataset.tables import TABLES, Column, Kind, Table
+from validator.dataset.tables import FORMATS, TABLES, Column, Kind, Table
 from validator.model.prediction import PlannedCell
 from validator.model.record import Record
 from validator.resources import shipped_matrix

@@ -470,14 +470,11 @@ def export_command(
     The same input gives the same bytes.
     """
     from ..dataset.export import Inputs, export
-    from ..dataset.formats import default_formats, require
+    from ..dataset.tables import writable_formats
     from ..matrix.load import DEFAULT_PROFILE
     from .planning import load_cells
 
-    if formats:
-        require(formats)
-    else:
-        formats = default_formats(print_status)
+    formats = writable_formats(formats, print_status)
     cells = load_cells(matrix_path, profile, selectors)
     with open_store(matrix_path, store_url) as store:
         # Somebody may add records meanwhile, and they are read several times.
