@@ -12,14 +12,14 @@ import click
 from ..registry.names import Repository
 from .fleet_run import LOCAL, fleet_file_option
 from .options import (
+    DIRECTORY,
+    FILE,
     builder_options,
+    cell_options,
     challenge_option,
     depth_option,
     format_option,
-    matrix_option,
-    profile_option,
     reject_options,
-    select_option,
     store_option,
     trust_file_option,
     verbose_option,
@@ -28,9 +28,7 @@ from .program import Command
 
 
 @click.command("build-matrix", cls=Command)
-@matrix_option
-@profile_option
-@select_option
+@cell_options
 @store_option
 @click.option(
     "--engine",
@@ -50,7 +48,7 @@ from .program import Command
 @click.option(
     "--oci",
     "layout",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=DIRECTORY,
     metavar="DIRECTORY",
     help="Write the images to this directory, as an OCI image layout, without measuring them.",
 )
@@ -107,7 +105,7 @@ from .program import Command
 @click.option(
     "--challenges",
     "challenges_path",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=FILE,
     metavar="FILE",
     help="Only measure the cells in this file, and answer their challenges. `certify challenges` writes it.",
 )

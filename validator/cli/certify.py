@@ -28,6 +28,8 @@ from ..registry.client import Registry
 from ..reports.printable import one_line
 from ..resources import manual
 from .options import (
+    PATH,
+    cell_options,
     matrix_option,
     open_registry,
     open_store,
@@ -35,10 +37,8 @@ from .options import (
     parse_moment,
     plain_http_option,
     print_status,
-    profile_option,
+    record_options,
     registry_option,
-    select_option,
-    store_option,
     trust_file_option,
     trust_path_for,
     trusted_root_option,
@@ -58,15 +58,14 @@ _PASSWORD = "COSIGN_PASSWORD"
 @click.option(
     "--record", "identifiers", multiple=True, metavar="ID", help="Only certify this record; repeatable."
 )
-@matrix_option
-@store_option
-@registry_option
+@record_options
+@registry_option()
 @plain_http_option
 @trust_file_option
 @click.option(
     "--challenges",
     "challenges_path",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     help="Only certify answers to the challenges in this file, which `certify challenges` wrote."
     "  [default: answers to those that this machine made]",
@@ -165,9 +164,7 @@ def certify_command(
 
 
 @certify_command.command("challenges")
-@matrix_option
-@profile_option
-@select_option
+@cell_options
 @verbose_option
 def challenges_command(matrix_path: Path, profile: str | None, selectors: tuple[str, ...]) -> int:
     """Make a challenge for each selected cell, which exactly one measurement can answer.
@@ -221,7 +218,7 @@ def revoke_command(name: str, at: datetime | None, matrix_path: Path, trust_path
 @certify_command.command("keygen")
 @click.option(
     "--output-prefix",
-    type=click.Path(path_type=Path),
+    type=PATH,
     default=Path("cosign"),
     show_default=True,
     metavar="PATH",

@@ -34,6 +34,8 @@ from ..reports.junit import junit
 from ..reports.printable import json_text, printable
 from ..system.files import open_file, read_file, write_atomically
 from .options import (
+    FILE,
+    NEW_FILE,
     challenge_option,
     default_matrix,
     depth_option,
@@ -67,15 +69,11 @@ _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 @click.option("--image", metavar="NAME", help="Run the probe in this Docker image.")
 @click.option(
     "--python",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=FILE,
     help="Run the probe with this Python, the one you train with.  [default: that of the active environment]",
 )
 @depth_option
-@click.option(
-    "--save-report",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Save the probe's report in this file.",
-)
+@click.option("--save-report", type=NEW_FILE, help="Save the probe's report in this file.")
 @format_option("text", "json", "markdown", short=("json", "markdown"))
 @verbose_option
 def doctor_command(
@@ -230,15 +228,11 @@ _RUN_PARAMETERS = ("image", "python", "lock_path", "depth", "only", "skip", "cha
 @click.option(
     "--image", metavar="NAME", help="Run in this Docker image, which needs Python and should have TensorFlow."
 )
-@click.option(
-    "--python",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Run with this Python, in its environment.",
-)
+@click.option("--python", type=FILE, help="Run with this Python, in its environment.")
 @click.option(
     "--lock",
     "lock_path",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=FILE,
     help="Compare the installed packages with this lock.  [default: that of the image, if it is here]",
 )
 @depth_option
@@ -249,7 +243,7 @@ _RUN_PARAMETERS = ("image", "python", "lock_path", "depth", "only", "skip", "cha
 @click.option(
     "--own-check",
     "own_checks",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=FILE,
     multiple=True,
     help="Also run a check of your own, from this file; repeatable.",
 )
@@ -257,7 +251,7 @@ _RUN_PARAMETERS = ("image", "python", "lock_path", "depth", "only", "skip", "cha
 @click.option("--list", "list_", is_flag=True, help="List the checks without running any.")
 @click.option(
     "--save-probe",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NEW_FILE,
     help="Only write the probe to this file, so that you can run it on any machine.",
 )
 @format_option("text", "json", "junit")

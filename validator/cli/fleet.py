@@ -13,12 +13,11 @@ from ..reports.printable import json_text, printable
 from . import fleet_run
 from .fleet_run import fleet_file_option, fleet_path_for, open_named_fleet, write_proposal
 from .options import (
+    cell_options,
     format_option,
     matrix_option,
     print_status,
-    profile_option,
-    select_option,
-    store_option,
+    record_options,
     store_url_for,
     trust_file_option,
     trust_path_for,
@@ -54,9 +53,7 @@ def fleet_command() -> None:
 
 @fleet_command.command("inventory")
 @on_option
-@matrix_option
-@profile_option
-@select_option
+@cell_options
 @fleet_file_option
 @click.option(
     "--write",
@@ -233,8 +230,7 @@ def _show_cells(runs: Runs, run: FleetRun, format_: str) -> None:
 
 @fleet_command.command("cancel")
 @click.argument("run")
-@matrix_option
-@store_option
+@record_options
 @fleet_file_option
 @verbose_option
 def cancel_command(run: str, matrix_path: Path, store_url: str | None, fleet_path: Path | None) -> int:
@@ -303,8 +299,7 @@ def logs_command(cell: str, run_name: str | None, matrix_path: Path, fleet_path:
 
 @fleet_command.command("resume")
 @click.argument("run")
-@matrix_option
-@store_option
+@record_options
 @trust_file_option
 @fleet_file_option
 @format_option("text", "json")

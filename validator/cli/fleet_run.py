@@ -13,7 +13,7 @@ import click
 from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK, InputError
 from ..reports.printable import counted, json_text
 from ..system.files import write_atomically
-from .options import print_status, working_directory
+from .options import NEW_FILE, print_status, working_directory
 
 if TYPE_CHECKING:
     from ..fleet.protocol import Fleet
@@ -242,7 +242,7 @@ LOCAL = "local"
 fleet_file_option = click.option(
     "--fleet",
     "fleet_path",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NEW_FILE,
     metavar="FILE",
     help="The names of this site's nodes, partitions and queues.  [default: fleet.yaml next to the matrix]",
 )

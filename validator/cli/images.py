@@ -21,9 +21,9 @@ from ..registry.names import Repository, identifier_of
 from ..reports.printable import json_text
 from ..system.files import write_atomically
 from .options import (
+    NEW_FILE,
     certificate_options,
     format_option,
-    optional_certificate_options,
     print_status,
     verbose_option,
 )
@@ -168,7 +168,7 @@ _SHORT = len("sha256:") + 12
 @click.command("recommend", cls=Command)
 @host_options
 @version_options
-@certificate_options
+@certificate_options()
 @format_option("table", "json")
 @verbose_option
 def recommend_command(
@@ -312,7 +312,7 @@ def _entry(repository: Repository, one: Assessment) -> CandidateDocument:
 @host_options
 @version_options
 @image_option
-@certificate_options
+@certificate_options()
 @verbose_option
 def pull_command(
     driver: str | None,
@@ -365,7 +365,7 @@ _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernet
 )
 @click.option(
     "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=NEW_FILE,
     metavar="FILE",
     help="Write to this file; a dev container needs .devcontainer/devcontainer.json.  [default: stdout]",
 )
@@ -405,7 +405,7 @@ _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernet
     " of one in the local Docker Engine, or oci:DIRECTORY:TAG for one in an OCI layout.  [default: the best"
     " one that is certified for the host]",
 )
-@optional_certificate_options
+@certificate_options(need_registry=False)
 @verbose_option
 def run_command(
     words: Sequence[str],

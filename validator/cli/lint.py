@@ -9,12 +9,12 @@ import click
 from .. import __version__
 from ..errors import EXIT_FAILED, EXIT_OK
 from ..resources import manual
-from .options import format_option, print_status
+from .options import PATH, format_option, print_status
 from .program import Command
 
 
 @click.command("lint", cls=Command)
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=PATH)
 @click.option(
     "--gpu",
     "for_gpu",

@@ -55,14 +55,13 @@ from .combination import (
     with_this_host,
 )
 from .options import (
+    PATH,
+    cell_options,
     format_option,
-    matrix_option,
     print_status,
-    profile_option,
     reject_options,
     say_if_stale,
     say_recommended,
-    select_option,
     verbose_option,
 )
 from .program import Command, as_started
@@ -85,7 +84,7 @@ from .program import Command, as_started
     "files",
     multiple=True,
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Predict for the TensorFlow that this file pins, on each --host: a lock, requirements.txt,"
     " pyproject.toml, environment.yml or a Dockerfile; repeatable.",
 )
@@ -108,14 +107,10 @@ from .program import Command, as_started
     " as-built if one of them is given; with --extra, what pip chooses]",
 )
 @click.option(
-    "--cuda",
-    metavar="POLICY",
-    help="The CUDA version: one of these policies, or a version such as 12.8.",
+    "--cuda", metavar="POLICY", help="The CUDA version: one of these policies, or a version such as 12.8."
 )
 @click.option(
-    "--cudnn",
-    metavar="POLICY",
-    help="The cuDNN version: one of these policies, or a version such as 9.10.",
+    "--cudnn", metavar="POLICY", help="The cuDNN version: one of these policies, or a version such as 9.10."
 )
 @click.option("--variant", type=click.Choice(["gpu", "cpu"]), default="gpu", show_default=True)
 @click.option(
@@ -531,9 +526,7 @@ def _host(text: str) -> HostClass:
 
 
 @click.command("plan", cls=Command)
-@matrix_option
-@profile_option
-@select_option
+@cell_options
 @format_option("table", "json", "github", "github-images")
 @verbose_option
 def plan_command(matrix_path: Path, profile: str | None, selectors: tuple[str, ...], format_: str) -> None:

@@ -25,12 +25,12 @@ from ..system import processes
 from ..system.files import read_file, write_atomically
 from ..system.package_sources import host_sources
 from .options import (
+    DIRECTORY,
+    NEW_FILE,
     OWN_MATRIX,
-    matrix_option,
+    cell_options,
     print_status,
-    profile_option,
     reject_options,
-    select_option,
     verbose_option,
 )
 from .program import Command, program
@@ -53,7 +53,7 @@ _TIMEOUT_S = 20.0
 @click.command("init", cls=Command)
 @click.option(
     "--directory",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=DIRECTORY,
     default=Path("."),
     help="Where to write the files: the root of your repository.  [default: the current directory]",
 )
@@ -213,9 +213,7 @@ def _say_what_is_next(
 
 
 @click.command("lock", cls=Command)
-@matrix_option
-@profile_option
-@select_option
+@cell_options
 @click.option(
     "--check", is_flag=True, help="Write nothing; fail if a lock is missing or does not satisfy its spec."
 )
@@ -235,10 +233,7 @@ def _say_what_is_next(
     " (PEP 751), or requirements with hashes.",
 )
 @click.option(
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="With --format: write to a file.  [default: stdout]",
+    "--output", type=NEW_FILE, metavar="FILE", help="With --format: write to a file.  [default: stdout]"
 )
 @verbose_option
 def lock_command(

@@ -30,11 +30,14 @@ from ..resources import is_installed, manual
 from ..system.files import read_file, write_atomically
 from ..versions import is_numbers
 from .options import (
+    DIRECTORY,
+    FILE,
+    NEW_FILE,
+    PATH,
     format_option,
-    matrix_option,
     open_store,
     print_status,
-    store_option,
+    record_options,
     store_url_for,
     trust_path_for,
     verbose_option,
@@ -56,8 +59,7 @@ def records_command() -> None:
 @records_command.command("compare")
 @click.argument("before", metavar="A")
 @click.argument("after", metavar="B")
-@matrix_option
-@store_option
+@record_options
 @format_option("table", "json")
 @verbose_option
 def compare_command(before: str, after: str, matrix_path: Path, store_url: str | None, format_: str) -> None:
@@ -96,17 +98,14 @@ def compare_command(before: str, after: str, matrix_path: Path, store_url: str |
 @click.option(
     "--refused",
     "refused_path",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     help="Also count the artifacts that `records merge --refused` wrote to this file.",
 )
 @click.option(
-    "--measured-since",
-    metavar="TIME",
-    help="Leave out cells without a measurement since this time.",
+    "--measured-since", metavar="TIME", help="Leave out cells without a measurement since this time."
 )
-@matrix_option
-@store_option
+@record_options
 @format_option("table", "json", "issue")
 @verbose_option
 def regressions_command(
@@ -161,8 +160,7 @@ def regressions_command(
 
 @records_command.command("bisect")
 @click.argument("cell")
-@matrix_option
-@store_option
+@record_options
 @format_option("text", "json")
 @verbose_option
 def bisect_command(cell: str, matrix_path: Path, store_url: str | None, format_: str) -> None:
@@ -238,23 +236,22 @@ def _causes_as_json(causes: tuple[Cause, ...]) -> CausesField:
 @click.option(
     "--cells",
     "cells_path",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=FILE,
     help="The cells that should have been measured, as `plan --format github` prints them.",
 )
 @click.option(
     "--summary",
     "summary_path",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NEW_FILE,
     help="Append Markdown to this file: cells without a record, and what was refused.",
 )
 @click.option(
     "--refused",
     "refused_path",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NEW_FILE,
     help="Write what was refused to this file, for `regressions --refused`.",
 )
-@matrix_option
-@store_option
+@record_options
 @verbose_option
 def merge_command(
     directory: Path,
@@ -325,12 +322,11 @@ def _planned(path: Path) -> tuple[str, ...]:
 
 
 @records_command.command("salvage")
-@matrix_option
-@store_option
+@record_options
 @click.option(
     "--output",
     required=True,
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NEW_FILE,
     help="The file to write, as JSON Lines; `records import` reads it.",
 )
 @verbose_option
@@ -366,8 +362,7 @@ def salvage_command(matrix_path: Path, store_url: str | None, output: Path) -> i
 
 
 @records_command.command("list")
-@matrix_option
-@store_option
+@record_options
 @click.option("--cell", help="Only list records of this cell.")
 @click.option("--image", help="Only list records of this image spec.")
 @click.option(
@@ -406,8 +401,7 @@ def list_command(
 
 @records_command.command("show")
 @click.argument("identifier")
-@matrix_option
-@store_option
+@record_options
 @format_option("text", "json")
 @verbose_option
 def show_command(identifier: str, matrix_path: Path, store_url: str | None, format_: str) -> None:
@@ -425,11 +419,10 @@ def show_command(identifier: str, matrix_path: Path, store_url: str | None, form
 
 
 @records_command.command("export")
-@matrix_option
-@store_option
+@record_options
 @click.option(
     "--output",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="The file to write; it is replaced only once everything is written.  [default: stdout]",
 )
 @verbose_option
@@ -446,7 +439,7 @@ def export_command(matrix_path: Path, store_url: str | None, output: Path | None
 
 
 @records_command.command("import")
-@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("files", nargs=-1, type=PATH)
 @click.option(
     "--any-time",
     is_flag=True,
@@ -456,11 +449,10 @@ def export_command(matrix_path: Path, store_url: str | None, output: Path | None
     "--report",
     "reports",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Import a report that probe.pyz wrote on another machine, as a record marked as imported.",
 )
-@matrix_option
-@store_option
+@record_options
 @verbose_option
 def import_command(
     files: tuple[Path, ...],
@@ -525,7 +517,7 @@ def _record_of_report(path: Path, now: datetime | None) -> Record:
 
 
 @records_command.command("publish")
-@click.argument("report", type=click.Path(path_type=Path))
+@click.argument("report", type=PATH)
 @click.option("--how", required=True, metavar="TEXT", help="How the report was made: 'in a container'.")
 @click.option("--imported", is_flag=True, help="Say that a person sent the report.")
 @click.option(
@@ -538,9 +530,7 @@ def _record_of_report(path: Path, now: datetime | None) -> Record:
     " that does the same in TensorFlow's defaults and works; LOG is the file with its output. Repeatable.",
 )
 @click.option(
-    "--directory",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Where to write the file.  [default: measurements/ of the checkout]",
+    "--directory", type=DIRECTORY, help="Where to write the file.  [default: measurements/ of the checkout]"
 )
 @verbose_option
 def publish_command(

@@ -24,15 +24,14 @@ from ..serve.events import Events
 from ..system.files import read_file, write_atomically
 from ..system.output_directory import Changes, update_directory
 from .options import (
+    PATH,
     F,
+    cell_options,
     format_option,
-    matrix_option,
     open_store,
     print_status,
-    profile_option,
     progress_directory,
     reject_options,
-    select_option,
     store_option,
     store_url_for,
     verbose_option,
@@ -82,7 +81,7 @@ def page_options(*, answers: str, only_with: str = "") -> Callable[[F], F]:
             "--certificates",
             "certificate_files",
             multiple=True,
-            type=click.Path(path_type=Path),
+            type=PATH,
             metavar="FILE",
             help=described("certificates, as written by `verify --format json`; repeatable."),
         ),
@@ -223,17 +222,13 @@ def _diagnose(record: Record) -> Diagnosis | None:
 
 
 @click.command("report", cls=Command)
-@matrix_option
-@profile_option
-@select_option
+@cell_options
 @store_option
-@click.option(
-    "--output", type=click.Path(path_type=Path), help="Write Markdown or JSON to this file instead of stdout."
-)
+@click.option("--output", type=PATH, help="Write Markdown or JSON to this file instead of stdout.")
 @click.option(
     "--html",
     "directory",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="DIR",
     help="Write a static web page to this directory, with badges and a Markdown table.",
 )
@@ -310,9 +305,7 @@ _PORT = 8642
 
 
 @click.command("serve", cls=Command)
-@matrix_option
-@profile_option
-@select_option
+@cell_options
 @store_option
 @click.option(
     "--host",
@@ -437,10 +430,8 @@ def data_command() -> None:
 
 
 @data_command.command("export")
-@click.argument("directory", type=click.Path(path_type=Path))
-@matrix_option
-@profile_option
-@select_option
+@click.argument("directory", type=PATH)
+@cell_options
 @store_option
 @click.option(
     "--format",

@@ -15,6 +15,7 @@ from ..errors import EXIT_OK, InputError, MissingError, ValidatorError
 from ..registry.names import identifier_of, is_digest
 from ..system.files import read_text, write_atomically
 from .options import (
+    NEW_FILE,
     builder_options,
     matrix_option,
     open_registry,
@@ -229,12 +230,7 @@ def _base(asked: NamedImage, spec: ImageSpec) -> BaseContents:
 @trust_file_option
 @plain_http_option
 @verbose_option
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Write the list to a file.  [default: stdout]",
-)
+@click.option("--output", type=NEW_FILE, metavar="FILE", help="Write the list to a file.  [default: stdout]")
 @click.option(
     "--attach",
     is_flag=True,

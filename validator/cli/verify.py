@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     help="Instead, make every layer of these images again from the wheels of their locks, and say if they are"
     " exactly that. Needs no key.",
 )
-@certificate_options
+@certificate_options()
 @matrix_option
 @format_option("table", "json")
 @verbose_option
@@ -259,7 +259,7 @@ def trust_command() -> None:
     metavar="AGE",
     help="Reject measurements older than this, such as 7d or 12h.  [default: until the certificate expires]",
 )
-@registry_option
+@registry_option()
 @click.option(
     "--fixtures",
     is_flag=True,
@@ -312,7 +312,7 @@ _TOOLS = {"policy-controller": "policy-controller", "kyverno": "Kyverno up to 1.
 
 
 @click.command("promote", cls=Command)
-@certificate_options
+@certificate_options()
 @matrix_option
 @name_option
 @click.option("--dry-run", is_flag=True, help="Show what would move, and move nothing.")
