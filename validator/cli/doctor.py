@@ -313,7 +313,7 @@ def _check_show(probed: Probed, format_: str, challenge: str | None) -> None:
     else:
         from ..reports.terminal import checks_table, show
 
-        show(checks_table(report))
+        show(checks_table(report.checks))
         judgement = judge(report, outside=probed.outside, challenge=challenge, variant=probed.variant)
         click.echo(printable(f"{judgement.verdict.value}: {judgement.sentence}"))
         if probed.changes is not None:
