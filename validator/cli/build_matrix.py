@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -138,9 +138,10 @@ def build_matrix_command(**options: Any) -> int:
     asked = Request(**options)
     check(asked)
     if asked.rehearse:
-        from .rehearse import RehearsalOptions, rehearse
+        from .rehearse import rehearse
 
-        return rehearse(RehearsalOptions.of(asked))
+        # Environment variables can set these.
+        return rehearse(replace(asked, store_url=None, trust_path=None, builder_key=None))
     # Only after the check, which needs none of the many modules of a build.
     from .building import perform
 
@@ -152,7 +153,10 @@ def build_matrix_command(**options: Any) -> int:
 
 @dataclass(frozen=True)
 class Request:
-    """The options of `build-matrix`, by the names of their parameters."""
+    """The options of `build-matrix`, by the names of their parameters.
+
+    A rehearsal uses only those that are not in `_NOT_REHEARSED`.
+    """
 
     matrix_path: Path
     profile: str | None
