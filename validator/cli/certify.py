@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -142,7 +141,17 @@ def certify_command(
             records = found = [store.get(identifier) for identifier in identifiers]
         else:
             found = list(store.latest().values() if tonight is None else _answers(store, tonight))
-            records = _newest(found)
+            # Those of an image: the certified ones, and the failures on a GPU.
+            certified = [record for record in found if record.verdict is Verdict.CERTIFIED]
+            for record in certified:
+                if record.image_digest is None:
+                    print_status(
+                        f"Skipped {record.cell}: it was measured without an image (engine {record.engine})"
+                    )
+            failed = [
+                record for record in found if record.verdict is Verdict.FAILED and record.host_class != NO_GPU
+            ]
+            records = [record for record in (*certified, *failed) if record.image_digest is not None]
     if not records:
         _explain_nothing(found, "that answers a challenge of the file" if tonight is not None else "yet")
         return EXIT_FAILED
@@ -249,18 +258,6 @@ def keygen_command(output_prefix: Path, no_password: bool, throw_away: bool) -> 
     return EXIT_OK
 
 
-def _newest(records: Sequence[Record]) -> list[Record]:
-    """Return the records that were measured on an image: the certified ones, and the failures on a GPU."""
-    certified = [record for record in records if record.verdict is Verdict.CERTIFIED]
-    failed = [
-        record for record in records if record.verdict is Verdict.FAILED and record.host_class != NO_GPU
-    ]
-    for record in certified:
-        if record.image_digest is None:
-            print_status(f"Skipped {record.cell}: it was measured without an image (engine {record.engine})")
-    return [record for record in (*certified, *failed) if record.image_digest is not None]
-
-
 def _explain_nothing(records: Sequence[Record], which: str) -> None:
     """Say which records there are, and why none of them gets a certificate."""
     if not records:
@@ -268,21 +265,21 @@ def _explain_nothing(records: Sequence[Record], which: str) -> None:
         print_status("  hint: measure an image on a machine with a GPU: `validator build-matrix`")
         return
     print_status("There is nothing to certify: none of these records is about an image on a real GPU.")
-    groups = Counter((record.verdict, _why_not(record)) for record in records)
-    for (verdict, why), count in sorted(groups.items(), key=lambda group: -group[1]):
-        example = next(each.cell for each in records if (each.verdict, _why_not(each)) == (verdict, why))
-        print_status(f"  {count} {verdict.value}: {why} ({example}{', …' if count > 1 else ''})")
+    cells: dict[tuple[Verdict, str], list[str]] = {}
+    for record in records:
+        if record.verdict is Verdict.WORKS_ON_CPU:
+            why = "an image without CUDA gets no certificate"
+        elif record.verdict in (Verdict.UNPROVEN, Verdict.BROKEN) or record.origin is Origin.REHEARSAL:
+            why = record.reason
+        elif record.image_digest is None:
+            why = f"measured without an image (engine {record.engine})"
+        else:
+            why = "it failed on a machine without a GPU"
+        cells.setdefault((record.verdict, why), []).append(record.cell)
+    for (verdict, why), found in sorted(cells.items(), key=lambda group: -len(group[1])):
+        example = f"{found[0]}{', …' if len(found) > 1 else ''}"
+        print_status(f"  {len(found)} {verdict.value}: {why} ({example})")
     print_status(f"  What is needed: {manual('how-to/publish-images.md')}")
-
-
-def _why_not(record: Record) -> str:
-    if record.verdict is Verdict.WORKS_ON_CPU:
-        return "an image without CUDA gets no certificate"
-    if record.verdict in (Verdict.UNPROVEN, Verdict.BROKEN) or record.origin is Origin.REHEARSAL:
-        return record.reason
-    if record.image_digest is None:
-        return f"measured without an image (engine {record.engine})"
-    return "it failed on a machine without a GPU"
 
 
 def _answers(store: Store, tonight: IssuedChallenges) -> Iterator[Record]:
@@ -396,7 +393,18 @@ def init_command(
         raise InputError(
             f"--until {until:%Y-%m-%d}: this time is in the past", hint="for example --until 2027-11-22"
         )
-    globs = host_classes or _own_host_classes()
+    globs = host_classes
+    if not globs:
+        from ..delivery.choose import this_host
+
+        try:
+            names = [gpu.name for gpu in this_host().gpus if gpu.name]
+        except MissingError as error:
+            raise InputError(
+                f"the host classes of this machine are not known: {error}",
+                hint="name them, for example --host-class '*-h100'",
+            ) from None
+        globs = tuple(dict.fromkeys(f"*-{model_of(name)}" for name in names))
     signer = runner_signer()
     if signer is None:
         signer = make_runner_key()
@@ -413,16 +421,3 @@ def init_command(
     add(path, RUNNERS, party)
     print_status(f"Registered {party.name} in {path} for {', '.join(globs)} until {party.until:%Y-%m-%d}.")
     return EXIT_OK
-
-
-def _own_host_classes() -> tuple[str, ...]:
-    from ..delivery.choose import this_host
-
-    try:
-        names = [gpu.name for gpu in this_host().gpus if gpu.name]
-    except MissingError as error:
-        raise InputError(
-            f"the host classes of this machine are not known: {error}",
-            hint="name them, for example --host-class '*-h100'",
-        ) from None
-    return tuple(dict.fromkeys(f"*-{model_of(name)}" for name in names))
