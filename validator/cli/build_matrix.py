@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ..registry.names import Repository
-from .fleet_run import LOCAL, fleet_file_option
+from .fleet import LOCAL, fleet_file_option
 from .options import (
     DIRECTORY,
     FILE,

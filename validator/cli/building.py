@@ -40,7 +40,7 @@ from ..reports.printable import counted, json_text
 from ..reports.terminal import show
 from ..system.package_sources import PackageSources, host_sources
 from .build_matrix import Request
-from .fleet_run import fleet_path_for, measure, open_named_fleet
+from .fleet import fleet_path_for, measure, open_named_fleet
 from .options import print_status, progress_directory, say_recommended, store_url_for, trust_path_for
 from .planning import available_on, load_plan, locks_of, plan_for_this_machine
 from .progress import Progress, results_table, totals
