@@ -40,13 +40,7 @@ def lint_command(files: tuple[Path, ...], for_gpu: bool, ignored: tuple[str, ...
     """
     from ..lint.blame import CODES
     from ..lint.readers import lint
-    from ..reports.findings import (
-        findings_github,
-        findings_json,
-        findings_sarif,
-        findings_summary,
-        findings_text,
-    )
+    from ..reports import findings
 
     unknown = [code for code in ignored if code not in CODES]
     if unknown:
@@ -54,12 +48,17 @@ def lint_command(files: tuple[Path, ...], for_gpu: bool, ignored: tuple[str, ...
     linted = lint(files, frozenset(ignored), for_gpu=for_gpu)
     found = linted.findings
     if format_ == "sarif":
-        shown = findings_sarif(found, CODES, __version__, manual("how-to/check-a-project.md"))
+        page = manual("how-to/check-a-project.md")
+        shown = findings.findings_sarif(found, CODES, __version__, page)
+    elif format_ == "json":
+        shown = findings.findings_json(found)
+    elif format_ == "github":
+        shown = findings.findings_github(found)
     else:
-        shown = {"text": findings_text, "json": findings_json, "github": findings_github}[format_](found)
+        shown = findings.findings_text(found)
     click.echo(shown, nl=False)
     for place, error in linted.unknown:
         print_status(f"{place.file}:{place.line}: not checked: {error}")
     if format_ == "text":
-        print_status(findings_summary(found, len(files)))
+        print_status(findings.findings_summary(found, len(files)))
     return EXIT_FAILED if found else EXIT_OK
