@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from ..model.diagnosis import Diagnosis
 
 
-_SOURCES = ("a log", "--report", "--image", "--python")
 #: Seconds for reading every file of an image's packages, which is needed only if all of them have new times.
 _LIMIT_S = 600.0
 #: How many bytes at each end of a text are searched for names, in addition to the lines that are shown. This
@@ -93,11 +92,8 @@ def doctor_command(
     issue trackers: it leaves out names of people and machines. The exit code is 1 if a cause was found, or a
     fault that matches no known cause.
     """
-    given = [
-        name
-        for name, value in zip(_SOURCES, (log_path, report_path, image, python), strict=True)
-        if value is not None
-    ]
+    sources = {"a log": log_path, "--report": report_path, "--image": image, "--python": python}
+    given = [name for name, value in sources.items() if value is not None]
     if len(given) > 1:
         raise click.UsageError(f"{' and '.join(given)} can't be combined")
     if log_path or report_path:
@@ -105,11 +101,24 @@ def doctor_command(
     if log_path and _is_report(log_path):
         log_path, report_path = None, log_path
     if log_path:
-        diagnosis, read = _diagnose_log(log_path)
+        from ..diagnosis import diagnose_file
+
+        try:
+            with open_file(log_path, sys.maxsize) as stream:
+                remembering = _RememberingStream(cast("BinaryIO", stream))
+                diagnosis = diagnose_file(cast("BinaryIO", remembering), _name(log_path))
+        except OSError as error:
+            raise InputError(f"{_name(log_path)} can't be read: {error.strerror}") from error
+        read = remembering.text()
     else:
-        if not (report_path or image or python):
-            python = active_python(os.environ)[0]
-        report = _read_report(report_path) if report_path else _run_probe(image, python, depth, save_report)
+        if report_path:
+            report = _read_report(report_path)
+        else:
+            if not (image or python):
+                python = active_python(os.environ)[0]
+            report = probe(image, python, depth).report
+            if save_report:
+                write_atomically(save_report, json.dumps(report.raw, indent=1).encode() + b"\n")
         from ..diagnosis import diagnose_report
 
         diagnosis, read = diagnose_report(report, image or ""), json.dumps(report.raw, indent=0)
@@ -150,18 +159,6 @@ class _RememberingStream:
         return (self._first + b"\n" + self._last).replace(b"\0", b"").decode("utf-8", errors="replace")
 
 
-def _diagnose_log(path: Path) -> tuple[Diagnosis, str]:
-    """Return the diagnosis, and the part of the text in which names are looked for."""
-    from ..diagnosis import diagnose_file
-
-    try:
-        with open_file(path, sys.maxsize) as stream:
-            remembering = _RememberingStream(cast("BinaryIO", stream))
-            return diagnose_file(cast("BinaryIO", remembering), _name(path)), remembering.text()
-    except OSError as error:
-        raise InputError(f"{_name(path)} can't be read: {error.strerror}") from error
-
-
 def _is_report(path: Path) -> bool:
     """Return whether a file is a report by its name and its content, so that it needs no `--report`."""
     if path.suffix != ".json":
@@ -194,13 +191,6 @@ def _read_report(path: Path) -> Report:
 
 def _name(path: Path) -> str:
     return "stdin" if str(path) == "-" else str(path)
-
-
-def _run_probe(image: str | None, python: Path | None, depth: str, save_report: Path | None) -> Report:
-    report = probe(image, python, depth).report
-    if save_report:
-        write_atomically(save_report, json.dumps(report.raw, indent=1).encode() + b"\n")
-    return report
 
 
 def _show(diagnosis: Diagnosis) -> None:
@@ -277,7 +267,16 @@ def check_command(
         raise click.UsageError("--image and --python can't be combined")
     if list_:
         reject_options((*_RUN_PARAMETERS, "own_checks", "save_probe"), "has no effect with --list")
-        return _list(format_)
+        if format_ == "junit":
+            raise click.UsageError("--list cannot be written as JUnit")
+        checks = probe_checks()
+        if format_ == "json":
+            click.echo(json_text(encode(checks)))
+        else:
+            from ..reports.terminal import check_list, show
+
+            show(check_list(checks))
+        return EXIT_OK
     if save_probe:
         reject_options((*_RUN_PARAMETERS, "format_", "as_json"), "has no effect with --save-probe")
         write_atomically(save_probe, probe_archive(read_files(own_checks)))
@@ -288,19 +287,6 @@ def check_command(
     probed = probe(image, python, depth, lock_path, select_checks(only, skip, own), challenge, own)
     _check_show(probed, format_, challenge)
     return EXIT_FAILED if failed_checks(probed.report) else EXIT_OK
-
-
-def _list(format_: str) -> int:
-    if format_ == "junit":
-        raise click.UsageError("--list cannot be written as JUnit")
-    checks = probe_checks()
-    if format_ == "json":
-        click.echo(json_text(encode(checks)))
-    else:
-        from ..reports.terminal import check_list, show
-
-        show(check_list(checks))
-    return EXIT_OK
 
 
 def _check_show(probed: Probed, format_: str, challenge: str | None) -> None:
@@ -370,9 +356,20 @@ def probe(
         outside, answer = read_host(), run_probe(program, request(pins), print_status)
     try:
         report = read_report(answer)
-        return Probed(report, outside, variant, _changes_in(*derived, report) if derived else None)
     except ReportError as error:
         raise ValidatorError(f"the probe's report can't be read: {error}") from error
+    if derived is None:
+        return Probed(report, outside, variant)
+    from .planning import lock_of_image
+
+    # The packages are compared with the lock of the image that this one was derived from, if that is here.
+    origin, files = derived
+    base = lock_of_image(default_matrix(), origin.image, origin.lock_digest)
+    packages = packages_changed(base, report.environment.packages) if base else ({}, {}, {})
+    changes = Changes(
+        origin.image, origin.lock_digest, origin.base, origin.commands, base is not None, *packages, files
+    )
+    return Probed(report, outside, variant, changes)
 
 
 def select_checks(
@@ -435,15 +432,3 @@ def _in_image(
     except DocumentError as error:
         raise ValidatorError(f"{image}: the comparison of its files can't be read: {error}") from error
     return outside, answer, variant_of(spec), (origin, changed)
-
-
-def _changes_in(origin: Derivation, files: dict[str, list[str]], report: Report) -> Changes:
-    """Return the comparison with the lock of the image that this one was derived from, if that is here."""
-    from .planning import lock_of_image
-
-    lock = lock_of_image(default_matrix(), origin.image, origin.lock_digest)
-    added, removed, upgraded = packages_changed(lock, report.environment.packages) if lock else ({}, {}, {})
-    return Changes(
-        origin.image, origin.lock_digest, origin.base, origin.commands, lock is not None,
-        added, removed, upgraded, files,
-    )  # fmt: skip

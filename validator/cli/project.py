@@ -32,6 +32,7 @@ from .options import (
     print_status,
     reject_options,
     verbose_option,
+    write_or_print,
 )
 from .program import Command, program
 
@@ -67,6 +68,7 @@ def init_command(directory: Path, force: bool) -> int:
     command that pushes to its registry is printed. Nothing is built, and nothing that exists is replaced
     without --force.
     """
+    from ..delivery.choose import this_host
     from ..locks import lock_files
     from ..locks.lock_files import LockDirectory
     from ..matrix.load import load_matrix, parse_matrix
@@ -80,29 +82,35 @@ def init_command(directory: Path, force: bool) -> int:
         workflow_text,
     )
     from ..pipeline.locking import stale
+    from ..system.commit import source_commit
 
-    hosts = _hosts()
+    hosts: tuple[HostClass, ...] = ()
+    try:
+        hosts = this_host().classes
+    except MissingError as error:
+        print_status(f"No GPU was found: {error}. The matrix has an example instead.")
     repository = _repository(directory)
     github = repository if isinstance(repository, GithubRepository) else None
-    tool = requirement(_commit_of_tool())
+    # Nobody else can install a commit that no branch of the checkout's remotes has.
+    commit = source_commit()
+    if commit and not _git(shipped_matrix().parent, "branch", "--remotes", "--contains", commit):
+        commit = None
+    tool = requirement(commit)
     workflow = {} if isinstance(repository, GitlabRepository) else {WORKFLOW: workflow_text(github, tool)}
     shipped = load_matrix(shipped_matrix())
     text = matrix_text(choose_image(shipped.images, hosts), hosts)
     images = parse_matrix(text.encode(), str(directory / OWN_MATRIX)).images
     locks = LockDirectory(shipped_matrix().parent / lock_files.DIRECTORY)
     ready = [image for image in images if not stale(locks, image)]
-    contents: dict[Path, str] = {
-        **{
-            lock_files.path_of(lock_files.DIRECTORY, str(image)): lock_files.path_of(
-                locks.own, str(image)
-            ).read_text(encoding="utf-8")
-            for image in ready
-        },
-        **workflow,
-        **({Path("trust.yaml"): trust_text(github, now_utc().date())} if github else {}),
-        # Last, because the commands look for it.
-        OWN_MATRIX: text,
-    }
+    contents: dict[Path, str] = {}
+    for image in ready:
+        lock = lock_files.path_of(locks.own, str(image)).read_text(encoding="utf-8")
+        contents[lock_files.path_of(lock_files.DIRECTORY, str(image))] = lock
+    contents |= workflow
+    if github:
+        contents[Path("trust.yaml")] = trust_text(github, now_utc().date())
+    # Last, because the commands look for it.
+    contents[OWN_MATRIX] = text
     _write(directory, contents, force)
     for path in contents:
         print_status(f"Wrote {directory / path}")
@@ -113,16 +121,6 @@ def init_command(directory: Path, force: bool) -> int:
         print_status(f"The workflow installs {tool}, because this version of the tool is not released.")
     _say_what_is_next(directory, hosts, repository)
     return EXIT_OK
-
-
-def _hosts() -> tuple[HostClass, ...]:
-    from ..delivery.choose import this_host
-
-    try:
-        return this_host().classes
-    except MissingError as error:
-        print_status(f"No GPU was found: {error}. The matrix has an example instead.")
-        return ()
 
 
 def _repository(directory: Path) -> GithubRepository | GitlabRepository | None:
@@ -140,15 +138,6 @@ def _repository(directory: Path) -> GithubRepository | GitlabRepository | None:
     head = _git(directory, "symbolic-ref", "--short", "refs/remotes/origin/HEAD") or ""
     branch = head.removeprefix("origin/") or _git(directory, "symbolic-ref", "--short", "HEAD") or "main"
     return GithubRepository(owner, name, branch if _BRANCH.fullmatch(branch) else "main")
-
-
-def _commit_of_tool() -> str | None:
-    """Return the commit of the checkout that this tool runs from, if a branch of its remotes has it too."""
-    from ..system.commit import source_commit
-
-    commit = source_commit()
-    known = commit and _git(shipped_matrix().parent, "branch", "--remotes", "--contains", commit)
-    return commit if known else None
 
 
 def _git(directory: Path, *arguments: str) -> str | None:
@@ -302,11 +291,7 @@ def _export(
             if wheel.path is not None:
                 places[wheel.filename] = os.path.relpath(directory / wheel.path, start)
         text = lock_files.pylock_text(lock, places)
-    if output is None:
-        click.echo(text, nl=False)
-    else:
-        write_atomically(output, text.encode())
-        print_status(f"Wrote {output}")
+    write_or_print(text, output)
     return EXIT_OK
 
 
@@ -331,6 +316,7 @@ def _check(locks: LockDirectory, specs: tuple[ImageSpec, ...]) -> int:
 def _lock_write(
     locks: LockDirectory, specs: tuple[ImageSpec, ...], upgrade: bool
 ) -> list[tuple[ImageSpec, Lock]]:
+    from ..compat.predict import of_image
     from ..pipeline.locking import ensure_lock
 
     sources = host_sources()
@@ -342,8 +328,12 @@ def _lock_write(
         found.append((spec, locked.lock))
         size = f"{counted(len(locked.lock.wheels), 'wheel')}, {locked.lock.size / 1e6:,.0f} MB"
         print_status(f"[{number}/{len(specs)}] {spec}: {locked.why} ({size})")
-        for warning in _warnings(spec, locked.lock):
-            print_status(f"  Warning: {warning}")
+        if spec.additions is not None and spec.variant.has_cuda:
+            versions = {wheel.name: wheel.version for wheel in locked.lock.wheels}
+            # Packages that are known to break the GPU on every machine.
+            for reason in of_image(spec, versions):
+                if reason.outcome is Outcome.FAILS:
+                    print_status(f"  Warning: {reason.text}")
     print_status(f"{counted(written, 'lock')} written, {len(specs) - written} unchanged")
     return found
 
@@ -373,16 +363,6 @@ def _share(matrix_path: Path, locked: Iterable[tuple[ImageSpec, Lock]]) -> None:
         house.close()
         print_status(f"{spec}: {counted(len(rows), 'layer')}, {new} new")
     print_status(f"{path}: {counted(added, 'row')} added, {removed} removed")
-
-
-def _warnings(spec: ImageSpec, lock: Lock) -> list[str]:
-    """Return why the packages of the lock are known to break the GPU on every machine."""
-    from ..compat.predict import of_image
-
-    if spec.additions is None or not spec.variant.has_cuda:
-        return []
-    reasons = of_image(spec, {wheel.name: wheel.version for wheel in lock.wheels})
-    return [reason.text for reason in reasons if reason.outcome is Outcome.FAILS]
 
 
 # `refresh`: bring the project's facts and pins up to date with the package index.

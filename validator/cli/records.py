@@ -143,7 +143,7 @@ def regressions_command(
     elif format_ == "issue":
         from ..reports.changes import issue, refused_part
 
-        click.echo(issue(worse, _diagnosis, refused_part(refused) if refused else ""), nl=False)
+        click.echo(issue(worse, diagnosis_of, refused_part(refused) if refused else ""), nl=False)
     else:
         from ..reports.changes import regressions_text
         from ..reports.terminal import show
@@ -191,8 +191,8 @@ def bisect_command(cell: str, matrix_path: Path, store_url: str | None, format_:
         show(decline_text(found, causes))
 
 
-def _diagnosis(record: Record) -> Diagnosis | None:
-    """Diagnose a record's report. Returns None if it has none that can be read."""
+def diagnosis_of(record: Record) -> Diagnosis | None:
+    """Return the diagnosis of a record's report. Returns None if it has none that can be read."""
     from ..diagnosis import diagnose_report
 
     try:
@@ -203,7 +203,7 @@ def _diagnosis(record: Record) -> Diagnosis | None:
 
 
 def _causes(record: Record) -> tuple[Cause, ...]:
-    diagnosis = _diagnosis(record)
+    diagnosis = diagnosis_of(record)
     return diagnosis.causes if diagnosis else ()
 
 
@@ -307,17 +307,16 @@ class _Planned(msgspec.Struct):
 
 
 def _planned(path: Path) -> tuple[str, ...]:
-    hint = "write what `validator plan --format github` prints to this file"
+    """Return the cells that `plan --format github` printed."""
     try:
-        matrices = [
-            codec.convert(codec.parse(line), _Planned) for line in read_file(path, LARGEST).splitlines()
-        ]
-    except OSError as error:
-        raise InputError(f"{path}: can't be read: {error.strerror}", hint=hint) from error
-    except DocumentError as error:
-        raise InputError(f"{path}: {error}", hint=hint) from None
-    if not matrices:
-        raise InputError(f"{path}: the file is empty", hint=hint)
+        lines = read_file(path, LARGEST).splitlines()
+        matrices = [codec.convert(codec.parse(line), _Planned) for line in lines]
+        if not matrices:
+            raise DocumentError("the file is empty")
+    except (OSError, DocumentError) as error:
+        problem = f"can't be read: {error.strerror}" if isinstance(error, OSError) else str(error)
+        hint = "write what `validator plan --format github` prints to this file"
+        raise InputError(f"{path}: {problem}", hint=hint) from None
     return tuple(cell.id for matrix in matrices for cell in matrix.include)
 
 
@@ -429,12 +428,10 @@ def show_command(identifier: str, matrix_path: Path, store_url: str | None, form
 def export_command(matrix_path: Path, store_url: str | None, output: Path | None) -> None:
     """Export all records as JSON Lines."""
     with open_store(matrix_path, store_url) as store:
-        if output is None:
-            count = jsonl.write(store.all(), sys.stdout)
-        else:
-            text = io.StringIO()
-            count = jsonl.write(store.all(), text)
-            write_atomically(output, text.getvalue().encode())
+        text = io.StringIO()
+        count = jsonl.write(store.all(), sys.stdout if output is None else text)
+    if output is not None:
+        write_atomically(output, text.getvalue().encode())
     print_status(f"{counted(count, 'record')} exported")
 
 
@@ -484,7 +481,15 @@ def import_command(
                 yield believe(record)
         for path in reports:
             read += 1
-            yield _record_of_report(path, now)
+            try:
+                record = record_of_report(read_report(_bytes(path)))
+            except ValueError as error:
+                # A ReportError, or an invalid value such as a driver that is not a release.
+                hint = "write a report with `python3 probe.pyz > report.json`"
+                raise InputError(f"{path}: {error}", hint=hint) from error
+            if now is not None and (problem := wrong_time(record, now)):
+                raise InputError(f"{path}: {problem}", hint=WRONG_TIME_HINT)
+            yield record
 
     rows = rows_of(records())
     with Store(store_url_for(matrix_path, store_url)) as store:
@@ -501,19 +506,6 @@ def _believer(matrix_path: Path) -> Callable[[Record], Record]:
     parties = read_trust_file(path) if path.exists() else TrustFile()
     now = now_utc()
     return lambda record: believed(record, parties, now)
-
-
-def _record_of_report(path: Path, now: datetime | None) -> Record:
-    try:
-        record = record_of_report(read_report(_bytes(path)))
-    except ValueError as error:
-        # A ReportError, or an invalid value such as a driver that is not a release.
-        raise InputError(
-            f"{path}: {error}", hint="write a report with `python3 probe.pyz > report.json`"
-        ) from error
-    if now is not None and (problem := wrong_time(record, now)):
-        raise InputError(f"{path}: {problem}", hint=WRONG_TIME_HINT)
-    return record
 
 
 @records_command.command("publish")
@@ -605,13 +597,11 @@ def _redacted(value: Any, redaction: Callable[[str], str], known: Collection[str
         return value if value in known else redaction(value)
     if isinstance(value, (list, tuple)):
         return [_redacted(entry, redaction, known) for entry in value]
-    if isinstance(value, dict):
-        return {
-            name: entry if name == "sha256" and _is_digest(entry) else _redacted(entry, redaction, known)
-            for name, entry in value.items()
-        }
-    return value
-
-
-def _is_digest(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
+    if not isinstance(value, dict):
+        return value
+    digests = {
+        name: entry
+        for name, entry in value.items()
+        if name == "sha256" and isinstance(entry, str) and re.fullmatch("[0-9a-f]{64}", entry)
+    }
+    return {name: digests.get(name) or _redacted(value[name], redaction, known) for name in value}
