@@ -31,8 +31,7 @@ from ...compat.gpus import gpu_names
 from ...compat.releases import older_releases, releases
 from ...errors import InputError
 from ...versions import Version
-from .details import script_json
-from .measurements import Measurements
+from .measurements import Measurements, script_json
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _DATA = Path(__file__).parent / "pyodide.json"
