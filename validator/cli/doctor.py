@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -292,7 +292,7 @@ def check_command(
 def _check_show(probed: Probed, format_: str, challenge: str | None) -> None:
     report = probed.report
     if format_ == "json":
-        changes = {} if probed.changes is None else {"derived": probed.changes.document()}
+        changes = {} if probed.changes is None else {"derived": asdict(probed.changes)}
         click.echo(json_text({**report.raw, **changes}))
     elif format_ == "junit":
         click.echo(junit(report), nl=False)
