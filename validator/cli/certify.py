@@ -169,9 +169,6 @@ def certify_command(
     return EXIT_OK if all(results) else EXIT_FAILED
 
 
-# `certify challenges`: ask for measurements; `certify revoke`: revoke a runner or a builder.
-
-
 @certify_command.command("challenges")
 @cell_options
 @verbose_option
@@ -344,9 +341,6 @@ def _password(prompt: str, *, confirm: bool = False) -> str:
         prompt, hide_input=True, confirmation_prompt=confirm, default="", show_default=False, err=True
     )
     return answer
-
-
-# `runner init`: make the key that this machine signs its measurements with.
 
 
 @click.group("runner", cls=SuggestingGroup)

@@ -1,4 +1,4 @@
-"""`doctor`: find out why TensorFlow does not use the GPU."""
+"""`doctor`: find out why TensorFlow does not use the GPU; `check`: run the probe once."""
 
 from __future__ import annotations
 
@@ -205,9 +205,6 @@ def _show(diagnosis: Diagnosis) -> None:
     plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     columns = shutil.get_terminal_size().columns if terminal else None
     click.echo(as_started(text(diagnosis, columns)), nl=False, color=terminal and not plain)
-
-
-# `check`: run the probe once.
 
 
 #: Parameters that only affect a run of the probe.

@@ -1,4 +1,4 @@
-"""`recommend`: list the images of a registry that fit a host, best first."""
+"""`recommend`, `pull` and `run`: list the images of a registry that fit a host, pull and start the best."""
 
 from __future__ import annotations
 
@@ -268,9 +268,6 @@ def _document(repository: Repository, host: Host, found: list[Assessment]) -> Re
     }
 
 
-# `pull`: verify the best certified image for a host and pull it by its digest.
-
-
 @click.command("pull", cls=Command)
 @host_options
 @version_options
@@ -314,9 +311,6 @@ def pull_command(
     finally:
         engine.close()
     click.echo(selected.reference)
-
-
-# `run`: write how an image is started on a host, in the format of a tool, or start it.
 
 
 _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernetes", "podman")

@@ -1,4 +1,4 @@
-"""`predict`: predict whether one combination works, in the matrix or not."""
+"""`predict`: predict whether a combination works, in the matrix or not; `plan`: list the matrix's cells."""
 
 from __future__ import annotations
 
@@ -490,9 +490,6 @@ def _host(text: str) -> HostClass:
     named = host_class(Question(host))
     assert named is not None
     return named
-
-
-# `plan`: list the cells with their predictions.
 
 
 @click.command("plan", cls=Command)

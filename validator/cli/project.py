@@ -1,4 +1,4 @@
-"""`init`: write a matrix, its locks, a workflow and a trust file for a repository of one's own."""
+"""`init`: write a matrix of one's own; `lock`: pin its wheels; `refresh`: update the facts and all pins."""
 
 from __future__ import annotations
 
@@ -198,9 +198,6 @@ def _say_what_is_next(
     print_status(f"Next: {change}{started} plan, then {build}")
 
 
-# `lock`: resolve image specs and write their locks, or check the existing locks.
-
-
 @click.command("lock", cls=Command)
 @cell_options
 @click.option(
@@ -363,9 +360,6 @@ def _share(matrix_path: Path, locked: Iterable[tuple[ImageSpec, Lock]]) -> None:
         house.close()
         print_status(f"{spec}: {counted(len(rows), 'layer')}, {new} new")
     print_status(f"{path}: {counted(added, 'row')} added, {removed} removed")
-
-
-# `refresh`: bring the project's facts and pins up to date with the package index.
 
 
 ALL = "all"

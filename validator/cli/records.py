@@ -53,9 +53,6 @@ def records_command() -> None:
     """List, show, export, import, merge, compare and salvage records; find regressions; publish reports."""
 
 
-# `records compare`, `regressions` and `bisect`: show which cells changed, and what changed with them.
-
-
 @records_command.command("compare")
 @click.argument("before", metavar="A")
 @click.argument("after", metavar="B")
@@ -226,9 +223,6 @@ class CausesField(TypedDict):
 
 def _causes_as_json(causes: tuple[Cause, ...]) -> CausesField:
     return {"causes": [{"code": cause.code, "title": cause.title} for cause in causes]}
-
-
-# `records merge` and `records salvage`: get the good records of many machines, or of a damaged store.
 
 
 @records_command.command("merge")

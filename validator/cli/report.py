@@ -1,4 +1,4 @@
-"""`report`: show the matrix with its predictions and measured verdicts, or write it as a web page."""
+"""`report`: show what was predicted and measured; `serve`: the same as a page; `data`: as tables."""
 
 from __future__ import annotations
 
@@ -272,9 +272,6 @@ def report_command(
         print_status(f"{cells} with a prediction that the measurement contradicts: {', '.join(contradicted)}")
 
 
-# `serve`: show the page on this machine, with the progress of what runs.
-
-
 #: IANA has not registered this port for another program, and no browser blocks it.
 _PORT = 8642
 
@@ -379,9 +376,6 @@ class _Records:
             except OSError:
                 states.append((0, 0))
         return tuple(states)
-
-
-# `data`: write the facts, predictions, records and messages as tables that other programs can load.
 
 
 _FORMATS = ("json", "csv", "parquet")

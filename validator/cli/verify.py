@@ -1,4 +1,4 @@
-"""`verify`: verify the certificates of the images in a registry."""
+"""`verify`: verify certificates; `trust`: write policies that do; `promote`: move aliases to what is good."""
 
 from __future__ import annotations
 
@@ -196,9 +196,6 @@ def _show(digests: dict[str, str], found: dict[str, Verified]) -> None:
             print_status(f"Rejected: {name} {refused.what}: {refused.why}")
 
 
-# `trust export`: write a policy that accepts only images with a good certificate.
-
-
 def _check_policy_format(_: click.Context, __: click.Parameter, format_: str) -> str:
     from ..admission.policies import check_format
 
@@ -291,9 +288,6 @@ def export_command(
 
 
 _TOOLS = {"policy-controller": "policy-controller", "kyverno": "Kyverno up to 1.19"}
-
-
-# `promote`: move aliases to the newest certified images.
 
 
 @click.command("promote", cls=Command)
