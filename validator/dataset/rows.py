@@ -91,17 +91,8 @@ class Predictions:
     def reasons(self) -> Iterator[Any]:
         """Yield each reason of the cells that were read once, sorted by id."""
         for reason, identifier in sorted(self._reasons.items(), key=lambda entry: entry[1]):
-            yield TABLES["reasons"].row(
-                id=identifier,
-                outcome=reason.outcome,
-                text=reason.text,
-                fact=reason.fact,
-                source=reason.source,
-                status=reason.status,
-                advisory=reason.advisory,
-                rule=reason.rule,
-                mode=reason.mode,
-            )
+            columns = ["outcome", "text", "fact", "source", "status", "advisory", "rule", "mode"]
+            yield TABLES["reasons"].row(identifier, **{name: getattr(reason, name) for name in columns})
 
     def _identifier(self, reason: Reason) -> str:
         known = self._reasons.get(reason)
@@ -172,16 +163,16 @@ class Cleaner:
             return self.text(value)
         if isinstance(value, list | tuple):
             return type(value)(map(self.value, value))
-        if isinstance(value, dict):
-            cleaned: dict[str, Any] = {}
-            for name, entry in value.items():
-                # Two names may become the same one.
-                clean = self.text(name)
-                while clean in cleaned:
-                    clean += "_"
-                cleaned[clean] = self.value(entry)
-            return cleaned
-        return value
+        if not isinstance(value, dict):
+            return value
+        cleaned: dict[str, Any] = {}
+        for name, entry in value.items():
+            # Two names may become the same one.
+            clean = self.text(name)
+            while clean in cleaned:
+                clean += "_"
+            cleaned[clean] = self.value(entry)
+        return cleaned
 
 
 #: The texts of a record that are columns under the same name.
