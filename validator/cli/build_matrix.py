@@ -18,6 +18,7 @@ from .options import (
     cell_options,
     challenge_option,
     depth_option,
+    flag,
     format_option,
     reject_options,
     store_option,
@@ -64,14 +65,14 @@ from .program import Command
     show_default=True,
     help="Continue with the other images after one has failed.",
 )
-@click.option("--no-validate", is_flag=True, help="Only build the images, without probing them.")
+@flag("--no-validate", help="Only build the images, without probing them.")
 @click.option(
     "--push",
     metavar="REGISTRY/NAME",
     help="Push every image to this repository before it is probed, with a tag such as"
     " 2.21.0-cuda12.9-cudnn9.28-py3.12.",
 )
-@click.option("--retag", is_flag=True, help="With --push: move tags that already name another image.")
+@flag("--retag", help="With --push: move tags that already name another image.")
 @click.option(
     "--mount-from",
     multiple=True,
@@ -95,9 +96,8 @@ from .program import Command
     " pull them by digest.",
 )
 @fleet_file_option
-@click.option(
+@flag(
     "--dry-run",
-    is_flag=True,
     help="With --on: print what would be submitted for the images in the registry, and submit nothing.",
 )
 @depth_option
@@ -109,14 +109,13 @@ from .program import Command
     metavar="FILE",
     help="Only measure the cells in this file, and answer their challenges. `certify challenges` writes it.",
 )
-@click.option(
+@flag(
     "--rehearse",
-    is_flag=True,
     help="Rehearse everything up to a pull without a GPU, with throw-away keys and records, in a registry"
     " that is started for it, or the one of --push. Nothing that it makes counts.",
 )
-@click.option("--keep", is_flag=True, help="With --rehearse: keep its keys, records and registry data.")
-@click.option("--force", is_flag=True, help="Also build and validate images that are unchanged.")
+@flag("--keep", help="With --rehearse: keep its keys, records and registry data.")
+@flag("--force", help="Also build and validate images that are unchanged.")
 @format_option("text", "json")
 @verbose_option
 def build_matrix_command(**options: Any) -> int:

@@ -29,6 +29,7 @@ from ..resources import manual
 from .options import (
     PATH,
     cell_options,
+    flag,
     matrix_option,
     open_registry,
     open_store,
@@ -79,11 +80,7 @@ _PASSWORD = "COSIGN_PASSWORD"
 @click.option("--identity", metavar="NAME", help="Without a key: sign as this identity, with its OIDC token.")
 @click.option("--issuer", metavar="URL", help="Without a key: the issuer of the OIDC token.")
 @trusted_root_option
-@click.option(
-    "--tlog-upload",
-    is_flag=True,
-    help="With a key: also enter the signature into Sigstore's public transparency log.",
-)
+@flag("--tlog-upload", help="With a key: also enter the signature into Sigstore's public transparency log.")
 @click.option(
     "--valid-for",
     callback=parse_age,
@@ -230,11 +227,9 @@ def revoke_command(name: str, at: datetime | None, matrix_path: Path, trust_path
     metavar="PATH",
     help="Write PATH.key and PATH.pub.",
 )
-@click.option("--no-password", is_flag=True, help="Do not encrypt the private key.")
-@click.option(
-    "--throw-away",
-    is_flag=True,
-    help="For tests: mark it as a throw-away key pair, which can only sign made-up records.",
+@flag("--no-password", help="Do not encrypt the private key.")
+@flag(
+    "--throw-away", help="For tests: mark it as a throw-away key pair, which can only sign made-up records."
 )
 @verbose_option
 def keygen_command(output_prefix: Path, no_password: bool, throw_away: bool) -> int:
@@ -364,7 +359,7 @@ def runner_command() -> None:
     metavar="TIME",
     help="The end of its registration, such as 2027-11-22.  [default: in one year]",
 )
-@click.option("--register", is_flag=True, help="Add it to the trust file, instead of printing the line.")
+@flag("--register", help="Add it to the trust file, instead of printing the line.")
 @matrix_option
 @trust_file_option
 @verbose_option

@@ -39,6 +39,7 @@ from .options import (
     challenge_option,
     default_matrix,
     depth_option,
+    flag,
     format_option,
     print_status,
     reject_options,
@@ -235,7 +236,7 @@ _RUN_PARAMETERS = ("image", "python", "lock_path", "depth", "only", "skip", "cha
     help="Also run a check of your own, from this file; repeatable.",
 )
 @challenge_option
-@click.option("--list", "list_", is_flag=True, help="List the checks without running any.")
+@flag("--list", "list_", help="List the checks without running any.")
 @click.option(
     "--save-probe",
     type=NEW_FILE,

@@ -18,6 +18,7 @@ from ..system.files import write_atomically
 from .options import (
     NEW_FILE,
     cell_options,
+    flag,
     format_option,
     matrix_option,
     print_status,
@@ -120,9 +121,8 @@ def fleet_command() -> None:
 @on_option
 @cell_options
 @fleet_file_option
-@click.option(
+@flag(
     "--write",
-    is_flag=True,
     help="First write a proposed fleet file for the scheduler's nodes. If the scheduler does not know the"
     " driver of a kind of node, a short job reads it on one of them.",
 )

@@ -22,6 +22,7 @@ from ..reports.printable import json_text
 from .options import (
     NEW_FILE,
     certificate_options,
+    flag,
     format_option,
     print_status,
     together,
@@ -332,11 +333,9 @@ _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernet
     metavar="FILE",
     help="Write to this file; a dev container needs .devcontainer/devcontainer.json.  [default: stdout]",
 )
-@click.option("--force", is_flag=True, help="Replace the file of --output if it exists.")
-@click.option(
-    "--exec", "execute", is_flag=True, help="Start the container instead of writing (docker and podman)."
-)
-@click.option("--mount", is_flag=True, help="Mount the current directory into the container and start there.")
+@flag("--force", help="Replace the file of --output if it exists.")
+@flag("--exec", "execute", help="Start the container instead of writing (docker and podman).")
+@flag("--mount", help="Mount the current directory into the container and start there.")
 @click.option(
     "--env",
     "variables",
@@ -353,9 +352,8 @@ _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernet
     " With gpus or cdi, no engine is needed on this machine if the image is in a registry and neither --mount"
     " nor --exec is given.",
 )
-@click.option(
+@flag(
     "--uncertified",
-    is_flag=True,
     help="Also accept an image that is not certified for this host, and say so. Without --registry, look in"
     " the local Docker Engine.",
 )

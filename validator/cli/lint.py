@@ -9,16 +9,15 @@ import click
 from .. import __version__
 from ..errors import EXIT_FAILED, EXIT_OK
 from ..resources import manual
-from .options import PATH, format_option, print_status
+from .options import PATH, flag, format_option, print_status
 from .program import Command
 
 
 @click.command("lint", cls=Command)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=PATH)
-@click.option(
+@flag(
     "--gpu",
     "for_gpu",
-    is_flag=True,
     help="Also report what runs only on the CPU where no file says that the project uses a GPU.",
 )
 @click.option(

@@ -50,6 +50,11 @@ def together(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
+def flag(*names: str, help: str) -> Callable[[F], F]:
+    """Return an option without a value."""
+    return click.option(*names, is_flag=True, help=help)
+
+
 matrix_option = click.option(
     "--matrix",
     "matrix_path",
@@ -281,9 +286,8 @@ trusted_root_option = click.option(
     metavar="FILE",
     help="The trusted roots of your own Sigstore.  [default: those of the public Sigstore]",
 )
-plain_http_option = click.option(
+plain_http_option = flag(
     "--plain-http",
-    is_flag=True,
     help="Connect to the registry without TLS.  [default: only for a registry on this machine]",
 )
 
@@ -327,10 +331,8 @@ _trust_options = together(
     ),
     click.option("--issuer", metavar="URL", help="Without a key: the issuer of the identity's OIDC token."),
     trusted_root_option,
-    click.option(
-        "--fixtures",
-        is_flag=True,
-        help="For tests: accept certificates of made-up records, signed with a throw-away key.",
+    flag(
+        "--fixtures", help="For tests: accept certificates of made-up records, signed with a throw-away key."
     ),
     click.option(
         "--max-age",
@@ -338,9 +340,8 @@ _trust_options = together(
         metavar="AGE",
         help="Reject measurements older than this, such as 7d or 12h.",
     ),
-    click.option(
+    flag(
         "--accept-expired",
-        is_flag=True,
         help="Also accept certificates that have expired, 14 days after their measurement unless the signer"
         " chose otherwise.",
     ),

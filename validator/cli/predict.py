@@ -57,6 +57,7 @@ from .combination import (
 from .options import (
     PATH,
     cell_options,
+    flag,
     format_option,
     print_status,
     reject_options,
@@ -154,9 +155,8 @@ from .program import Command, as_started
     type=click.Choice(MODES),
     help="Predict only for eager operations or only for XLA.  [default: both]",
 )
-@click.option(
+@flag(
     "--from-host",
-    is_flag=True,
     help="With --tensorflow: use this machine's system, driver and GPU where they are not given.",
 )
 @format_option("text", "json", "markdown", "github", "constraints", short=("json",))

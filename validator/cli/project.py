@@ -29,6 +29,7 @@ from .options import (
     NEW_FILE,
     OWN_MATRIX,
     cell_options,
+    flag,
     print_status,
     reject_options,
     verbose_option,
@@ -58,7 +59,7 @@ _TIMEOUT_S = 20.0
     default=Path("."),
     help="Where to write the files: the root of your repository.  [default: the current directory]",
 )
-@click.option("--force", is_flag=True, help="Replace files that exist.")
+@flag("--force", help="Replace files that exist.")
 def init_command(directory: Path, force: bool) -> int:
     """Write matrix.yaml, its locks and a workflow for a repository of your own.
 
@@ -200,13 +201,10 @@ def _say_what_is_next(
 
 @click.command("lock", cls=Command)
 @cell_options
-@click.option(
-    "--check", is_flag=True, help="Write nothing; fail if a lock is missing or does not satisfy its spec."
-)
-@click.option("--upgrade", is_flag=True, help="Resolve again, even what is already locked.")
-@click.option(
+@flag("--check", help="Write nothing; fail if a lock is missing or does not satisfy its spec.")
+@flag("--upgrade", help="Resolve again, even what is already locked.")
+@flag(
     "--layers",
-    is_flag=True,
     help="Also write images/layers.json: the digests of the images' layers. A machine that"
     " has these rows does not make a layer that the registry has. Downloads the wheels of layers that have no"
     " row and that this machine has not made yet.",
@@ -369,16 +367,12 @@ PARTS = ("facts", "python", "bases", "debian", "layers")
 
 @click.command("refresh", cls=Command)
 @click.argument("parts", nargs=-1, type=click.Choice((*PARTS, ALL)), metavar="[PART]...")
-@click.option("--check", is_flag=True, help="Only say what is new; the exit code is 1 if something is.")
-@click.option("--dry-run", is_flag=True, help="Do everything except writing the files.")
-@click.option("--pre", "candidates", is_flag=True, help="facts: also ask for release candidates.")
-@click.option("--nightly", "nightlies", is_flag=True, help="facts: also ask for the newest nightly build.")
-@click.option(
-    "--keep", is_flag=True, help="python: keep the locked versions that pyproject.toml still allows."
-)
-@click.option(
-    "--if-gone", is_flag=True, help="debian: change a lock only if its packages can no longer be downloaded."
-)
+@flag("--check", help="Only say what is new; the exit code is 1 if something is.")
+@flag("--dry-run", help="Do everything except writing the files.")
+@flag("--pre", "candidates", help="facts: also ask for release candidates.")
+@flag("--nightly", "nightlies", help="facts: also ask for the newest nightly build.")
+@flag("--keep", help="python: keep the locked versions that pyproject.toml still allows.")
+@flag("--if-gone", help="debian: change a lock only if its packages can no longer be downloaded.")
 @verbose_option
 def refresh_command(
     parts: tuple[str, ...],

@@ -34,6 +34,7 @@ from .options import (
     FILE,
     NEW_FILE,
     PATH,
+    flag,
     format_option,
     open_store,
     print_status,
@@ -431,10 +432,8 @@ def export_command(matrix_path: Path, store_url: str | None, output: Path | None
 
 @records_command.command("import")
 @click.argument("files", nargs=-1, type=PATH)
-@click.option(
-    "--any-time",
-    is_flag=True,
-    help="Also import records whose finish time can't be right. They never count as the newest.",
+@flag(
+    "--any-time", help="Also import records whose finish time can't be right. They never count as the newest."
 )
 @click.option(
     "--report",
@@ -505,7 +504,7 @@ def _believer(matrix_path: Path) -> Callable[[Record], Record]:
 @records_command.command("publish")
 @click.argument("report", type=PATH)
 @click.option("--how", required=True, metavar="TEXT", help="How the report was made: 'in a container'.")
-@click.option("--imported", is_flag=True, help="Say that a person sent the report.")
+@flag("--imported", help="Say that a person sent the report.")
 @click.option(
     "--by-default",
     "programs",

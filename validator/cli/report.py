@@ -26,6 +26,7 @@ from .options import (
     PATH,
     F,
     cell_options,
+    flag,
     format_option,
     open_store,
     print_status,
@@ -409,9 +410,8 @@ def data_command() -> None:
     metavar="LIST",
     help="The formats to write, separated by commas.  [default: json,csv,parquet; Parquet needs pyarrow]",
 )
-@click.option(
+@flag(
     "--no-redact",
-    is_flag=True,
     help="Keep names of people and machines, addresses and credentials. Do not publish such an export.",
 )
 @verbose_option

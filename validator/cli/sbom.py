@@ -16,6 +16,7 @@ from ..system.files import read_text
 from .options import (
     NEW_FILE,
     builder_options,
+    flag,
     matrix_option,
     open_registry,
     plain_http_option,
@@ -201,9 +202,8 @@ def _of_lock(name: str, matrix_path: Path, base: str) -> dict[str, Any]:
 @plain_http_option
 @verbose_option
 @click.option("--output", type=NEW_FILE, metavar="FILE", help="Write the list to a file.  [default: stdout]")
-@click.option(
+@flag(
     "--attach",
-    is_flag=True,
     help="Make the list of an image that was pushed without it from its lock, sign it and attach it.",
 )
 @builder_options("--attach", "the list")

@@ -20,6 +20,7 @@ from ..reports.printable import json_text, one_line
 from .images import name_option
 from .options import (
     certificate_options,
+    flag,
     format_option,
     matrix_option,
     parse_age,
@@ -41,9 +42,8 @@ if TYPE_CHECKING:
 
 @click.command("verify", cls=Command)
 @click.argument("images", nargs=-1, metavar="[IMAGE]...")
-@click.option(
+@flag(
     "--rebuild",
-    is_flag=True,
     help="Instead, make every layer of these images again from the wheels of their locks, and say if they are"
     " exactly that. Needs no key.",
 )
@@ -242,10 +242,8 @@ def trust_command() -> None:
     help="Reject measurements older than this, such as 7d or 12h.  [default: until the certificate expires]",
 )
 @registry_option()
-@click.option(
-    "--fixtures",
-    is_flag=True,
-    help="For tests: accept only certificates of made-up records, signed with a throw-away key.",
+@flag(
+    "--fixtures", help="For tests: accept only certificates of made-up records, signed with a throw-away key."
 )
 @matrix_option
 @trust_file_option
@@ -294,7 +292,7 @@ _TOOLS = {"policy-controller": "policy-controller", "kyverno": "Kyverno up to 1.
 @certificate_options()
 @matrix_option
 @name_option
-@click.option("--dry-run", is_flag=True, help="Show what would move, and move nothing.")
+@flag("--dry-run", help="Show what would move, and move nothing.")
 @format_option("text", "json")
 @verbose_option
 def promote_command(
