@@ -104,7 +104,11 @@ def prepare(asked: Request) -> Prepared:
     if asked.with_fleet:
         fleet = open_named_fleet(asked.on, fleet_path_for(asked.matrix_path, asked.fleet_path))
     sources, locks = host_sources(), locks_of(asked.matrix_path)
-    place = _open_engine(asked, sources, locks, needs_images=repository is not None)
+    settings = ImageSettings(
+        BasePolicy(asked.base), asked.layout, locks.own, asked.matrix_path.parent, renew=asked.force
+    )
+    choice, needs_images = EngineChoice(asked.engine_name), repository is not None
+    place = open_engine(choice, sources, settings, needs_images=needs_images, measures=asked.measures_here)
     print_status(f"Engine: {place.description}")
     missing: dict[str, str] = {}
     available, profile = available_on(place.engine, missing), asked.profile
@@ -140,15 +144,6 @@ def prepare(asked: Request) -> Prepared:
     return Prepared(
         sources, place, plan, profile, locks, hosts, options, repository, challenges, publisher, runner, fleet
     )
-
-
-def _open_engine(
-    asked: Request, sources: PackageSources, locks: LockDirectory, *, needs_images: bool
-) -> OpenedEngine:
-    local = asked.matrix_path.parent
-    settings = ImageSettings(BasePolicy(asked.base), asked.layout, locks.own, local, renew=asked.force)
-    choice = EngineChoice(asked.engine_name)
-    return open_engine(choice, sources, settings, needs_images=needs_images, measures=asked.measures_here)
 
 
 def _publisher(

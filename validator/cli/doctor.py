@@ -283,11 +283,6 @@ def check_command(
 
     own = read_files(own_checks)
     probed = probe(image, python, depth, lock_path, select_checks(only, skip, own), challenge, own)
-    _check_show(probed, format_, challenge)
-    return EXIT_FAILED if failed_checks(probed.report) else EXIT_OK
-
-
-def _check_show(probed: Probed, format_: str, challenge: str | None) -> None:
     report = probed.report
     if format_ == "json":
         changes = {} if probed.changes is None else {"derived": asdict(probed.changes)}
@@ -303,6 +298,7 @@ def _check_show(probed: Probed, format_: str, challenge: str | None) -> None:
         if probed.changes is not None:
             for line in derived_text(probed.changes).splitlines():
                 click.echo(printable(line))
+    return EXIT_FAILED if failed_checks(report) else EXIT_OK
 
 
 # Run the probe once for `check` and `doctor`: in this environment, in an image, or with another Python.

@@ -51,35 +51,28 @@ def _suite(report: Report, stage: str, checks: tuple[CheckResult, ...]) -> Eleme
     when = _xml(report.started.removesuffix("Z")[:19])
     suite = ElementTree.Element("testsuite", {"name": stage, "timestamp": when, **_counts(checks)})
     properties = ElementTree.SubElement(suite, "properties")
-    known = {
-        "probe": report.probe.version,
-        "tensorflow": report.environment.tensorflow,
-        "python": report.environment.python,
-        "driver": report.host.driver,
-        "gpus": ", ".join(report.host.gpu_names),
-    }
-    for name, value in known.items():
+    known = [
+        ("probe", report.probe.version),
+        ("tensorflow", report.environment.tensorflow),
+        ("python", report.environment.python),
+        ("driver", report.host.driver),
+        ("gpus", ", ".join(report.host.gpu_names)),
+        *((LIMITED, limit.sentence) for check in checks for limit in check.limits),
+    ]
+    for name, value in known:
         if value:
             ElementTree.SubElement(properties, "property", name=name, value=_xml(value))
-    for limit in (limit for check in checks for limit in check.limits):
-        ElementTree.SubElement(properties, "property", name=LIMITED, value=_xml(limit.sentence))
     for check in checks:
-        suite.append(_case(stage, check))
+        named = {"classname": f"validator.{stage}", "name": _xml(check.id)}
+        case = ElementTree.SubElement(suite, "testcase", named, time=f"{check.duration_s:.3f}")
+        if check.outcome in _ELEMENTS:
+            attributes = {"message": _xml(check.sentence)}
+            if check.outcome is not CheckOutcome.SKIP:
+                attributes["type"] = check.outcome.value
+            ElementTree.SubElement(case, _ELEMENTS[check.outcome], attributes)
+        output = ElementTree.SubElement(case, "system-out")
+        output.text = _xml(f"{check.sentence}\n{json.dumps(check.evidence.raw, indent=1)}")
     return suite
-
-
-def _case(stage: str, check: CheckResult) -> ElementTree.Element:
-    case = ElementTree.Element(
-        "testcase", classname=f"validator.{stage}", name=_xml(check.id), time=f"{check.duration_s:.3f}"
-    )
-    if check.outcome in _ELEMENTS:
-        attributes = {"message": _xml(check.sentence)}
-        if check.outcome is not CheckOutcome.SKIP:
-            attributes["type"] = check.outcome.value
-        ElementTree.SubElement(case, _ELEMENTS[check.outcome], attributes)
-    output = ElementTree.SubElement(case, "system-out")
-    output.text = _xml(f"{check.sentence}\n{json.dumps(check.evidence.raw, indent=1)}")
-    return case
 
 
 def _counts(checks: tuple[CheckResult, ...]) -> dict[str, str]:

@@ -15,7 +15,7 @@ from ...compat.gpus import gpu
 from ...compat.policies import is_recommended, why_recommended
 from ...compat.releases import release
 from ...model.prediction import Outcome
-from ...model.record import Record, Verdict
+from ...model.record import Verdict
 from ...model.spec import AS_BUILT, LATEST, Choice, HostClass, ImageSpec, Variant
 from ...versions import DriverRelease, Version, is_numbers, leading_numbers
 from ..overview import WORST_FIRST, Column, Row, column_of
@@ -119,8 +119,10 @@ def layout(rows: Sequence[Row]) -> Layout:
         if row.record is not None and row.host not in hosts:
             # A machine that is not a host class of the matrix is described by the facts in its record.
             facts = row.record.facts
-            model = next(iter(facts.gpu_names), NONE)
-            hosts[row.host] = Host(row.host, facts.driver or NONE, model, measured_machine(row.record))
+            model = next(iter(facts.gpu_names), None)
+            driver = f"driver {facts.driver}" if facts.driver else "no NVIDIA driver"
+            machine = (_gpu(model), driver) if model is not None else WITHOUT_GPU
+            hosts[row.host] = Host(row.host, facts.driver or NONE, model or NONE, machine)
     proven = {row.host for row in rows if row.record is not None}
 
     def order(item: tuple[str, Host]) -> tuple[bool, bool]:
@@ -133,9 +135,7 @@ def layout(rows: Sequence[Row]) -> Layout:
     for column in columns:
         found = [image for image in images if column_of(image) == column]
         pythons = sorted({image.python for image in found}, key=_numbers)
-        heads.append(
-            Head(release_lines(found[0]), release_name(found[0]), release_meaning(found[0], pythons))
-        )
+        heads.append(_head(found[0], pythons))
     image_numbers = {name: number for number, name in enumerate(specs)}
     host_numbers = {name: number for number, name in enumerate(hosts)}
     column_numbers = {column: number for number, column in enumerate(columns)}
@@ -251,21 +251,15 @@ def release_name(image: ImageSpec) -> str:
     return f"TensorFlow {image.tensorflow}, {_library('CUDA', image.cuda)}, {_library('cuDNN', image.cudnn)}"
 
 
-def release_lines(image: ImageSpec) -> tuple[str, ...]:
-    """Return the lines below a release in the heading of its column."""
-    if image.cuda is None or image.cudnn is None:
-        return ("without CUDA",)
-    return tuple(
-        f"newest {name}" if choice.floats else f"{name} {choice.version}"
-        for name, choice in (("CUDA", image.cuda), ("cuDNN", image.cudnn))
-    )
-
-
-def release_meaning(image: ImageSpec, pythons: Sequence[str]) -> str:
-    """Explain the CUDA and cuDNN of a column. pythons: those that share it."""
-    if image.cuda is None or image.cudnn is None:
-        libraries = "This is TensorFlow for the CPU: it uses no GPU."
-    else:
+def _head(image: ImageSpec, pythons: Sequence[str]) -> Head:
+    """Return the heading of the column of an image. pythons: those that share it."""
+    lines: tuple[str, ...] = ("without CUDA",)
+    libraries = "This is TensorFlow for the CPU: it uses no GPU."
+    if image.cuda is not None and image.cudnn is not None:
+        lines = tuple(
+            f"newest {name}" if choice.floats else f"{name} {choice.version}"
+            for name, choice in (("CUDA", image.cuda), ("cuDNN", image.cudnn))
+        )
         policies = {image.cuda.policy, image.cudnn.policy}
         if policies == {AS_BUILT}:
             libraries = "CUDA and cuDNN are those that this release was built with."
@@ -275,16 +269,7 @@ def release_meaning(image: ImageSpec, pythons: Sequence[str]) -> str:
             libraries = "CUDA and cuDNN are the newest that pip installs with this release."
         else:
             libraries = "CUDA and cuDNN were chosen for this combination."
-    return f"{libraries} Python {', '.join(pythons)}."
-
-
-def measured_machine(record: Record) -> tuple[str, str]:
-    """Return the GPU and the driver that a record found on its machine."""
-    facts = record.facts
-    found = next(iter(facts.gpu_names), None)
-    if found is None:
-        return WITHOUT_GPU
-    return _gpu(found), f"driver {facts.driver}" if facts.driver else "no NVIDIA driver"
+    return Head(lines, release_name(image), f"{libraries} Python {', '.join(pythons)}.")
 
 
 def _library(name: str, choice: Choice) -> str:
