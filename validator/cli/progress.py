@@ -12,8 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.live import Live
@@ -66,11 +65,9 @@ class LiveTable:
             self._live.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         if self._live:
-            self._live.__exit__(kind, error, trace)
+            self._live.__exit__(*error)
 
     def say(self, line: str) -> None:
         """Print a line with the time since the beginning."""
@@ -141,11 +138,9 @@ class Progress(LiveTable):
         super().__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         self._ended.set()
-        super().__exit__(kind, error, trace)
+        super().__exit__(*error)
 
     def _run(self) -> None:
         with contextlib.suppress(BrokenPipeError):

@@ -429,7 +429,7 @@ def export_command(
     DIRECTORY must be new, be empty, or hold an older export, which the new one replaces when it is complete.
     The same input gives the same bytes.
     """
-    from ..dataset.export import Inputs, export
+    from ..dataset.export import export
     from ..dataset.tables import writable_formats
     from ..matrix.load import DEFAULT_PROFILE
     from .planning import load_cells
@@ -443,8 +443,10 @@ def export_command(
         def records() -> Iterator[Record]:
             return store.each(there)
 
-        inputs = Inputs(cells, records, profile or DEFAULT_PROFILE, selectors, not no_redact)
-        done = export(directory, inputs, formats)
+        name = profile or DEFAULT_PROFILE
+        done = export(
+            directory, cells, records, formats, profile=name, selectors=selectors, redact=not no_redact
+        )
     rows = ", ".join(f"{written.rows} {written.table.name}" for written in done.tables)
     print_status(f"Wrote {directory}: {rows}")
     print_status(f"{counted(len(done.tables), 'table')} as {', '.join(formats)}; data {done.digest}")

@@ -53,32 +53,8 @@ _COPIED = ("CITATION.cff", "LICENSE")
 _PROJECT = "tensorflow-gpu-matrix"
 #: Our own part of the description, by which an export is recognized.
 _EXPORT = "export"
-#: The types of Table Schema (https://specs.frictionlessdata.io/table-schema/).
-_TYPES = {
-    Kind.TEXT: "string",
-    Kind.CHOICE: "string",
-    Kind.INTEGER: "integer",
-    Kind.NUMBER: "number",
-    Kind.BOOLEAN: "boolean",
-    Kind.TIME: "datetime",
-    Kind.LIST: "array",
-}
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """The sources of an export.
-
-    cells: read once, one by one. records: returns all records; called several times.
-    profile, selectors: how the cells were chosen, for the description. redact: take names of people and
-    machines out of the records.
-    """
-
-    cells: Iterable[PlannedCell]
-    records: Callable[[], Iterator[Record]]
-    profile: str
-    selectors: tuple[str, ...]
-    redact: bool
+#: The types of Table Schema (https://specs.frictionlessdata.io/table-schema/) that have another name.
+_TYPES = {Kind.TEXT: "string", Kind.CHOICE: "string", Kind.TIME: "datetime", Kind.LIST: "array"}
 
 
 @dataclass(frozen=True)
@@ -103,19 +79,32 @@ class Exported:
     digest: str
 
 
-def export(directory: Path, inputs: Inputs, formats: Sequence[str]) -> Exported:
+def export(
+    directory: Path,
+    cells: Iterable[PlannedCell],
+    records: Callable[[], Iterator[Record]],
+    formats: Sequence[str],
+    *,
+    profile: str,
+    selectors: tuple[str, ...] = (),
+    redact: bool = True,
+) -> Exported:
     """Write an export to a directory that does not exist, is empty, or is an older export.
+
+    cells: read once, one by one. records: returns all records; called several times. profile, selectors: how
+    the cells were chosen. redact: take names of people and machines out of the records.
 
     Raises InputError for another directory, and MissingError if it can't be written.
     """
     with whole_directory(directory, _check_is_export) as place:
-        tables = tuple(_write_table(place, table, rows, formats) for table, rows in _tables(inputs))
+        found = _tables(cells, records, redact)
+        tables = tuple(_write_table(place, table, rows, formats) for table, rows in found)
         lines = "".join(f"{written.digest} {written.table.name}\n" for written in tables)
         done = Exported(tables, f"sha256:{hashlib.sha256(lines.encode()).hexdigest()}")
         files = {schema_path(table): json_text(json_schema(table)) for table in TABLES.values()}
         files |= {name: (root_directory() / name).read_bytes() for name in _COPIED}
-        files["README.md"] = card(done, inputs).encode()
-        files[NAME] = json_text(_describe(done, inputs, sorted(files)))
+        files["README.md"] = card(done, profile, selectors, redact).encode()
+        files[NAME] = json_text(_describe(done, profile, selectors, redact, sorted(files)))
         sums = {path: hashlib.sha256(content).hexdigest() for path, content in files.items()}
         for written in tables:
             sums |= {each["path"]: each["hash"].removeprefix("sha256:") for each in written.resources}
@@ -127,17 +116,19 @@ def export(directory: Path, inputs: Inputs, formats: Sequence[str]) -> Exported:
     return done
 
 
-def _tables(inputs: Inputs) -> Iterator[tuple[Table, Iterable[msgspec.Struct]]]:
+def _tables(
+    cells: Iterable[PlannedCell], records: Callable[[], Iterator[Record]], redact: bool
+) -> Iterator[tuple[Table, Iterable[msgspec.Struct]]]:
     """Yield each table with its rows. They have to be read in this order: some tables follow from others."""
     predictions = Predictions()
     yield TABLES["facts"], fact_rows()
     yield TABLES["sources"], source_rows()
-    yield TABLES["predictions"], predictions.rows(inputs.cells)
+    yield TABLES["predictions"], predictions.rows(cells)
     yield TABLES["reasons"], predictions.reasons()
     known = predictions.names
-    cleaner = Cleaner(names_of(exported(inputs.records()), known) if inputs.redact else None, known)
-    yield TABLES["records"], record_rows(exported(inputs.records()), cleaner)
-    yield TABLES["checks"], check_rows(exported(inputs.records()), cleaner)
+    cleaner = Cleaner(names_of(exported(records()), known) if redact else None, known)
+    yield TABLES["records"], record_rows(exported(records()), cleaner)
+    yield TABLES["checks"], check_rows(exported(records()), cleaner)
     yield TABLES["messages"], message_rows()
     yield TABLES["causes"], cause_rows()
     yield TABLES["fixes"], fix_rows()
@@ -248,7 +239,9 @@ def _table_schema(table: Table) -> dict[str, Any]:
     """Return the Table Schema of a table in CSV."""
 
     def field(column: Column) -> dict[str, Any]:
-        type_ = _TYPES.get(column.kind) or ("array" if column.is_array else "object")
+        type_ = _TYPES.get(column.kind, column.kind.value)
+        if column.kind is Kind.JSON:
+            type_ = "array" if column.is_array else "object"
         constraints: dict[str, Any] = {"required": not column.nullable}
         if column.choices:
             constraints["enum"] = list(column.choices)
@@ -270,7 +263,9 @@ def _table_schema(table: Table) -> dict[str, Any]:
     return schema
 
 
-def _describe(done: Exported, inputs: Inputs, others: list[str]) -> dict[str, Any]:
+def _describe(
+    done: Exported, profile: str, selectors: Sequence[str], redact: bool, others: list[str]
+) -> dict[str, Any]:
     """Return the content of datapackage.json. others: the paths of the files that are not tables."""
     return {
         "profile": "data-package",
@@ -286,9 +281,9 @@ def _describe(done: Exported, inputs: Inputs, others: list[str]) -> dict[str, An
             "tool": __version__,
             "schema": SCHEMA_VERSION,
             "digest": done.digest,
-            "profile": inputs.profile,
-            "select": list(inputs.selectors),
-            "redacted": inputs.redact,
+            "profile": profile,
+            "select": list(selectors),
+            "redacted": redact,
             "tables": {
                 written.table.name: {"rows": written.rows, "digest": f"sha256:{written.digest}"}
                 for written in done.tables
@@ -299,7 +294,7 @@ def _describe(done: Exported, inputs: Inputs, others: list[str]) -> dict[str, An
     }
 
 
-def card(done: Exported, inputs: Inputs) -> str:
+def card(done: Exported, profile: str, selectors: Sequence[str], redact: bool) -> str:
     """Return the data card as Markdown."""
     # Only a package has a card; other exports start faster without the template engine.
     import jinja2
@@ -312,9 +307,9 @@ def card(done: Exported, inputs: Inputs) -> str:
         version=__version__,
         schema=SCHEMA_VERSION,
         digest=done.digest,
-        profile=inputs.profile,
-        selectors=inputs.selectors,
-        redacted=inputs.redact,
+        profile=profile,
+        selectors=selectors,
+        redacted=redact,
         tables=[(written.table.name, written.rows, written.table.about) for written in done.tables],
         formats=[resource["format"] for resource in done.tables[0].resources],
         how_to=manual("how-to/use-the-data.md"),
