@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 import click
 
 from ..certify.trust import Trust
-from ..model.codec import now_utc, parse_time
+from ..errors import InputError
+from ..model.codec import LARGEST, now_utc, parse_time
 from ..model.spec import ImageSpec
 from ..registry.client import Registry
 from ..registry.names import Repository
 from ..reports.printable import printable
 from ..resources import shipped_matrix
-from ..system.files import write_atomically
+from ..system.files import read_file, write_atomically
 from .program import as_started
 
 if TYPE_CHECKING:
@@ -210,6 +211,14 @@ def open_store(matrix_path: Path, store_url: str | None) -> Store:
 def print_status(text: str) -> None:
     """Print a line to stderr, since stdout is only for results. The text may come from anywhere."""
     click.echo(as_started(printable(text)), err=True)
+
+
+def read_input(path: Path) -> bytes:
+    """Return the content of a file that an option names. Raises InputError if it can't be read."""
+    try:
+        return read_file(path, LARGEST)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
 
 
 def write_or_print(text: str, output: Path | None, *, say: bool = True) -> None:

@@ -38,6 +38,7 @@ from .options import (
     format_option,
     open_store,
     print_status,
+    read_input,
     record_options,
     store_url_for,
     trust_path_for,
@@ -286,9 +287,7 @@ def read_refused(path: Path) -> tuple[Refused, ...]:
     from ..records.artifacts import Refused
 
     try:
-        return codec.convert(codec.parse(read_file(path, LARGEST)), tuple[Refused, ...])
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
+        return codec.convert(codec.parse(read_input(path)), tuple[Refused, ...])
     except DocumentError as error:
         raise InputError(f"{path}: {error}", hint="write it with `records merge --refused`") from None
 
@@ -475,7 +474,7 @@ def import_command(
         for path in reports:
             read += 1
             try:
-                record = record_of_report(read_report(_bytes(path)))
+                record = record_of_report(read_report(read_input(path)))
             except ValueError as error:
                 # A ReportError, or an invalid value such as a driver that is not a release.
                 hint = "write a report with `python3 probe.pyz > report.json`"
@@ -539,11 +538,11 @@ def publish_command(
             " give --directory"
         )
     by_default = tuple(
-        measurements.ByDefault(check, program, _bytes(Path(log)).decode("utf-8", "replace"))
+        measurements.ByDefault(check, program, read_input(Path(log)).decode("utf-8", "replace"))
         for check, program, log in programs
     )
     try:
-        read = read_report(_bytes(report))
+        read = read_report(read_input(report))
         found = measurements.Measurement(measurements.FORMAT, how, imported, read.raw, by_default)
         document = found.document()
         # The version of a package can look like an address.
@@ -563,13 +562,6 @@ def publish_command(
     print_status(f"Wrote {path}. Read it before you publish it.")
     if directory is None:
         print_status(f"To add it to the facts, see {manual('how-to/publish-a-measurement.md')}")
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return read_file(path, LARGEST)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
 
 
 def _texts(value: Any) -> Iterator[str]:

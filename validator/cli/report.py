@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import EXIT_OK, InputError, MissingError
-from ..model.codec import LARGEST, DocumentError, now_utc
+from ..model.codec import DocumentError, now_utc
 from ..model.diagnosis import Diagnosis
 from ..model.record import Certificate, Record, Verdict, read_verification
 from ..model.spec import ImageSpec, python_label
@@ -20,7 +20,6 @@ from ..reports.overview import Row, markdown, overview
 from ..reports.page.measurements import Measurements, gather
 from ..reports.printable import counted, json_text
 from ..serve.events import Events
-from ..system.files import read_file
 from ..system.output_directory import Changes, update_directory
 from .options import (
     PATH,
@@ -31,6 +30,7 @@ from .options import (
     open_store,
     print_status,
     progress_directory,
+    read_input,
     reject_options,
     store_option,
     store_url_for,
@@ -174,9 +174,7 @@ def _certificates(files: Sequence[Path]) -> dict[str, list[Certificate]]:
     by_digest: dict[str, list[Certificate]] = {}
     for path in files:
         try:
-            certificates = read_verification(read_file(path, LARGEST)).certificates
-        except OSError as error:
-            raise InputError(f"{path}: {error.strerror}") from error
+            certificates = read_verification(read_input(path)).certificates
         except DocumentError as error:
             raise InputError(
                 f"{path}: not a file with certificates ({error})",
