@@ -13,12 +13,10 @@ from xml.etree import ElementTree
 from ..model.report import CheckOutcome, CheckResult, Report
 from ..redaction.identifiers import without_gpu_uuids
 from .overview import LIMITED
+from .printable import COMMAND
 
 #: Characters that XML 1.0 does not allow, not even escaped (section 2.2, Characters).
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-#: The first character of text that a runner would take for a command in the log of a workflow (see
-#: printable.py).
-_COMMAND = re.compile(r"(?m)#(?=#\[)|^([^\S\n]*):(?=:)")
 #: `error` means that the check itself is faulty. A crash or a timeout is a failure of what was checked.
 _ELEMENTS = {
     CheckOutcome.FAIL: "failure",
@@ -44,7 +42,7 @@ def junit(report: Report) -> str:
     ElementTree.indent(root)
     text = '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
     text = without_gpu_uuids(text)
-    return _COMMAND.sub(lambda match: f"{match[1] or ''}&#{ord(match[0][-1])};", text)
+    return COMMAND.sub(lambda match: f"{match['blanks'] or ''}&#{ord(match[0][-1])};", text)
 
 
 def _suite(report: Report, stage: str, checks: tuple[CheckResult, ...]) -> ElementTree.Element:
