@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -399,8 +400,7 @@ def _in_image(
         raise InputError(
             f'--image: "{image}" is not the name of an image', hint="give a name or ID as for `docker run`"
         )
-    engine = DockerEngine(connect())
-    try:
+    with contextlib.closing(DockerEngine(connect())) as engine:
         spec, digest = engine.made_from(image)
         origin = engine.derivation(image)
         if pins is None and origin is None and spec:
@@ -419,8 +419,6 @@ def _in_image(
             return outside, answer, variant_of(spec), None
         script = ProbeRequest(Path(changed_files.__file__).read_bytes(), timeout_s=_LIMIT_S)
         files = engine.probe_image(image, script, print_status)
-    finally:
-        engine.close()
     try:
         changed = codec.convert(codec.parse(files), dict[str, list[str]])
     except DocumentError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -301,16 +302,13 @@ def pull_command(
     from ..delivery.pull import select
 
     host = resolve_host(driver, gpus)
-    engine = connect_engine(driver, gpus)
-    try:
+    with contextlib.closing(connect_engine(driver, gpus)) as engine:
         refuse_versions_of_named_image(image, tensorflow, python, additions)
         terms = Terms(trust, max_age, accept_expired)
         selected = select(registry, host, terms, image, tensorflow, python, additions, print_status)
         pull_selected(engine, registry, selected)
         if own := sorted({name for one in selected.certificates for name in one.own_passed}):
             print_status(f"Its certificate includes checks of its owner: {', '.join(own)}")
-    finally:
-        engine.close()
     click.echo(selected.reference)
 
 

@@ -58,8 +58,7 @@ def rehearse(asked: Request) -> int:
     plan = load_plan(asked.matrix_path, asked.profile, asked.selectors)
     refuse_wrong_locks(locks_of(asked.matrix_path), plan.images)
     repository = Repository.parse(asked.push) if asked.push else None
-    engine = Engine()
-    try:
+    with contextlib.closing(Engine()) as engine:
         if repository is None and not engine.is_local:
             raise MissingError(
                 "the Docker Engine runs on another machine, which can't reach a registry on this one",
@@ -78,8 +77,6 @@ def rehearse(asked: Request) -> int:
                 f"{repository} keeps these tags, which no command uses: {', '.join(tags)}; the engine keeps"
                 " what it pulled"
             )
-    finally:
-        engine.close()
     _say(
         "every step was done, and nothing that was made counts."
         if good
