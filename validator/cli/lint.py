@@ -39,7 +39,7 @@ def lint_command(files: tuple[Path, ...], for_gpu: bool, ignored: tuple[str, ...
     """
     from ..lint.blame import CODES
     from ..lint.readers import lint
-    from ..reports import findings
+    from ..reports.findings import FINDINGS, findings_sarif, findings_summary
 
     unknown = [code for code in ignored if code not in CODES]
     if unknown:
@@ -47,17 +47,12 @@ def lint_command(files: tuple[Path, ...], for_gpu: bool, ignored: tuple[str, ...
     linted = lint(files, frozenset(ignored), for_gpu=for_gpu)
     found = linted.findings
     if format_ == "sarif":
-        page = manual("how-to/check-a-project.md")
-        shown = findings.findings_sarif(found, CODES, __version__, page)
-    elif format_ == "json":
-        shown = findings.findings_json(found)
-    elif format_ == "github":
-        shown = findings.findings_github(found)
+        shown = findings_sarif(found, CODES, __version__, manual("how-to/check-a-project.md"))
     else:
-        shown = findings.findings_text(found)
+        shown = FINDINGS[format_](found)
     click.echo(shown, nl=False)
     for place, error in linted.unknown:
         print_status(f"{place.file}:{place.line}: not checked: {error}")
     if format_ == "text":
-        print_status(findings.findings_summary(found, len(files)))
+        print_status(findings_summary(found, len(files)))
     return EXIT_FAILED if found else EXIT_OK

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 from urllib.parse import quote
@@ -41,16 +41,6 @@ def findings_text(findings: Sequence[Finding]) -> str:
         if one.fix:
             lines.append(one_line(f"  fix: {one.fix}"))
     return "".join(f"{line}\n" for line in lines)
-
-
-def findings_json(findings: Sequence[Finding]) -> str:
-    """Return the findings as JSON."""
-    return json_text({"findings": [one.as_json() for one in findings]}) + "\n"
-
-
-def findings_github(findings: Sequence[Finding]) -> str:
-    """Return a workflow command for each finding, which GitHub shows next to the line."""
-    return "".join(workflow_command(one.place, one.code, _sentences(one)) for one in findings)
 
 
 def findings_sarif(findings: Sequence[Finding], codes: Mapping[Rule, str], version: str, page: str) -> str:
@@ -121,6 +111,15 @@ def findings_summary(findings: Sequence[Finding], files: int) -> str:
     if not findings:
         return f"Nothing found in {counted(files, 'file')}."
     return f"Found {counted(len(findings), 'fault')} in {counted(files, 'file')}."
+
+
+#: The functions that render findings, by format; SARIF needs to know more. GitHub shows a command next to
+#: the line.
+FINDINGS: Mapping[str, Callable[[Sequence[Finding]], str]] = {
+    "text": findings_text,
+    "json": lambda found: json_text({"findings": [one.as_json() for one in found]}) + "\n",
+    "github": lambda found: "".join(workflow_command(one.place, one.code, _sentences(one)) for one in found),
+}
 
 
 # Predictions for what a project pins on machines: as text, JSON, Markdown, and annotations of a workflow.
