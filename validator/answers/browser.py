@@ -35,11 +35,9 @@ def rejecting(field: str) -> Iterator[None]:
         raise RejectedField(field, error) from error
 
 
-#: Bytes, or a view of an array of the browser.
-Buffer = bytes | memoryview
-
-
-def ask(question: str, first: Buffer = b"", last: Buffer = b"", total: int = 0) -> str:
+def ask(
+    question: str, first: bytes | memoryview = b"", last: bytes | memoryview = b"", total: int = 0
+) -> str:
     """Return the answer to a question, or `{"error": {"message": …, "hint": …, "field": …, "nearest": […]}}`.
 
     question: an object whose `kind` is `works` or `why`; see the two modules for its other members.

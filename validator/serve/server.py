@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.codec import RUNNING, RunProgress, encode
-from ..reports.page.details import clean
+from ..reports.page.measurements import clean
 from ..reports.printable import printable
 from .events import Events
 
@@ -280,14 +280,11 @@ TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
-    ".mjs": "text/javascript; charset=utf-8",
     ".json": "application/json",
     ".md": "text/markdown; charset=utf-8",
     ".svg": "image/svg+xml",
     ".wasm": "application/wasm",
-    ".whl": "application/zip",
     ".xml": "application/atom+xml; charset=utf-8",
-    ".zip": "application/zip",
 }
 _OTHER = "application/octet-stream"
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -32,8 +32,7 @@ from ...compat.offers import image_of
 from ...compat.releases import older_releases, releases
 from ...errors import InputError
 from ...versions import Version
-from .details import script_json
-from .measurements import Measurements
+from .measurements import Measurements, script_json
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _DATA = Path(__file__).parent / "pyodide.json"
@@ -147,10 +146,23 @@ def make_answers(package: Path, mark: str, table: str | None, run: Callable[[byt
     file. table: what `read_table` returns. run: runs a program of Node.js and returns what it writes. Raises
     InputError if the package is another file.
     """
-    with tarfile.open(fileobj=io.BytesIO(_read(package))) as archive:
-        opened = {member.name.removeprefix("package/"): archive.extractfile(member) for member in archive}
-        members = {name: stream.read() for name, stream in opened.items() if stream is not None}
     pin = pinned()
+    try:
+        with package.open("rb") as stream:
+            content = stream.read(_LARGEST + 1)
+    except OSError as error:
+        raise InputError(f"{package}: {error.strerror}", hint=pin.hint) from error
+    algorithm, _, wanted = pin.integrity.partition("-")
+    if base64.b64encode(hashlib.new(algorithm, content).digest()).decode() != wanted:
+        raise InputError(
+            f"{package} is not pyodide {pin.version} as npm publishes it: its SHA-512 differs", hint=pin.hint
+        )
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        members = {
+            member.name.removeprefix("package/"): part.read()
+            for member in archive
+            if (part := archive.extractfile(member)) is not None
+        }
     pyodide = _encoded({
         "pyodide.asm.wasm": members["pyodide.asm.wasm"],
         "pyodide.js": _script(members["pyodide.asm.mjs"].decode(), members["pyodide.mjs"].decode()).encode(),
@@ -197,22 +209,6 @@ def read_table() -> str | None:
     if content[:_DIGITS] != digest().encode():
         return None
     return zlib.decompress(content[_DIGITS:]).decode()
-
-
-def _read(package: Path) -> bytes:
-    pin = pinned()
-    try:
-        with package.open("rb") as stream:
-            content = stream.read(_LARGEST + 1)
-    except OSError as error:
-        raise InputError(f"{package}: {error.strerror}", hint=pin.hint) from error
-    algorithm, _, wanted = pin.integrity.partition("-")
-    found = base64.b64encode(hashlib.new(algorithm, content).digest()).decode()
-    if found != wanted:
-        raise InputError(
-            f"{package} is not pyodide {pin.version} as npm publishes it: its SHA-512 differs", hint=pin.hint
-        )
-    return content
 
 
 def _script(module: str, loader: str) -> str:
