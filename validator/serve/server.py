@@ -74,9 +74,16 @@ class PageServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
         self._connections: Counter[str] = Counter()
         self._guard = threading.Lock()
         self._name = host.lower()
-        self.address_family, address = _address(host, port)
         try:
-            super().__init__(address, _Handler)
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        except OSError as error:
+            raise InputError(
+                f"--host {host}: not a name or address that this machine knows: {error.strerror}",
+                hint="for example 127.0.0.1, or 0.0.0.0 for all addresses of this machine",
+            ) from error
+        self.address_family = found[0]
+        try:
+            super().__init__((str(found[4][0]), int(found[4][1])), _Handler)
         except OSError as error:
             raise _cannot_listen(host, port, error) from error
         self.directory = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -243,17 +250,6 @@ class _InTime(io.RawIOBase):
             self._connection.settimeout(_PATIENCE_S)
 
 
-def _address(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    except OSError as error:
-        raise InputError(
-            f"--host {host}: not a name or address that this machine knows: {error.strerror}",
-            hint="for example 127.0.0.1, or 0.0.0.0 for all addresses of this machine",
-        ) from error
-    return family, (str(address[0]), int(address[1]))
-
-
 def _cannot_listen(host: str, port: int, error: OSError) -> Exception:
     if error.errno == errno.EADDRINUSE:
         return MissingError(
@@ -280,11 +276,13 @@ TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
     ".json": "application/json",
     ".md": "text/markdown; charset=utf-8",
     ".svg": "image/svg+xml",
     ".wasm": "application/wasm",
     ".xml": "application/atom+xml; charset=utf-8",
+    ".zip": "application/zip",
 }
 _OTHER = "application/octet-stream"
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -200,7 +200,7 @@ def run_by_node(program: bytes) -> bytes:
         raise MissingError("Node.js, which starts the Python of the page once, is not installed", hint=hint)
     with writing(file.parent):
         file.parent.mkdir(parents=True, exist_ok=True)
-    with temporary_directory("node", file.parent) as partial:
+    with temporary_directory("program", file.parent) as partial:
         (partial / "program.js").write_bytes(program)
         made = partial / file.name
         done = processes.run([node, partial / "program.js", made], timeout_s=_NODE_TIMEOUT_S)
@@ -209,8 +209,7 @@ def run_by_node(program: bytes) -> bytes:
             raise MissingError(f"Node.js can't start the Python of the page: {last}", hint=hint)
         with writing(file):
             for old in file.parent.glob("node-*"):
-                if old.is_file():
-                    old.unlink(missing_ok=True)
+                old.unlink(missing_ok=True)
             made.replace(file)
     return file.read_bytes()
 

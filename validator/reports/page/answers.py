@@ -113,7 +113,9 @@ def context(answers: Answers, registry: str | None, measurements: Measurements) 
         "table": answers.table,
         "registry": registry,
         "images": digests if registry else {},
-        "pullable": registry is not None and any(map(_changes_answers, digests)),
+        # No GPU on which nothing was measured is offered an image with additions, or without CUDA.
+        "pullable": bool(registry)
+        and any(getattr(image_of(one), "identifier", "") == one for one in digests),
         "verdicts": verdicts,
     }
     return {
@@ -125,12 +127,6 @@ def context(answers: Answers, registry: str | None, measurements: Measurements) 
         ),
         "data": markupsafe.Markup(script_json(data)),
     }
-
-
-def _changes_answers(image: str) -> bool:
-    """Return whether an image to pull may be offered on a GPU on which nothing was measured."""
-    spec = image_of(image)
-    return spec is not None and spec.identifier == image
 
 
 def pinned() -> Pyodide:

@@ -4,10 +4,10 @@ const { inflateSync, deflateSync } = require("node:zlib"), { writeFileSync } = r
 const system = process, HOME = "https://answers.invalid/", PLACE = "/rules/";
 const WARM = `
 # The last three are imported only when they are needed, and the page has no files to import from.
-import gc, importlib, json, sys, html, encodings.utf_16_be, encodings.utf_16_le
+import gc, importlib, json, pathlib, sys, html, encodings.utf_16_be, encodings.utf_16_le
 sys.path.insert(0, "${PLACE}")
-for name in json.loads(modules):
-    importlib.import_module(name)
+for path in sorted(pathlib.Path("${PLACE}").rglob("*.py")):
+    importlib.import_module(".".join(path.relative_to("${PLACE}").with_suffix("").parts).removesuffix(".__init__"))
 from validator.answers.browser import ask, limits
 limits()
 # No question names a driver: what is said about one may depend on the day, and would be kept.
@@ -36,14 +36,11 @@ async function make(encoded) {
   const python = await globalThis.loadPyodide({
     indexURL: HOME, createPyodideModule: globalThis._createPyodideModule, env: { PYTHONHASHSEED: "0", PYTHONOPTIMIZE: "2" }, _makeSnapshot: true,
   });
-  const rules = Object.entries(JSON.parse(part("rules.json").toString()));
-  for (const [path, text] of rules) {
+  for (const [path, text] of Object.entries(JSON.parse(part("rules.json").toString()))) {
     const file = PLACE + path;
     python.FS.mkdirTree(file.slice(0, file.lastIndexOf("/")));
     python.FS.writeFile(file, text);
   }
-  const modules = rules.map(([path]) => path).filter((path) => path.endsWith(".py"));
-  python.globals.set("modules", JSON.stringify(modules.map((path) => path.replace(/(\/__init__)?\.py$/, "").replaceAll("/", "."))));
   python.runPython(WARM);
   writeFileSync(system.argv[2], deflateSync(python.makeMemorySnapshot(), { level: 9 }));
 }
