@@ -138,7 +138,6 @@ def _run(command: list[str | Path], root: Path, sources: PackageSources) -> None
 #: npm itself tries three times, and waits up to 70 seconds between.
 _NPM = ("npm", "pack", "--silent", "--ignore-scripts", "--fetch-retries", "1", "--fetch-timeout", "30000")
 _NPM_TIMEOUT_S = 180.0
-_NODE_TIMEOUT_S = 300.0
 
 
 def npm_package(name: str, version: str, integrity: str, otherwise: str = "") -> Path:
@@ -186,10 +185,9 @@ def pyodide_package(version: str, integrity: str) -> Path:
 
 
 def run_by_node(program: bytes) -> bytes:
-    """Return what a program writes to the file that its argument names.
+    """Return what a program writes to the file that its argument names. The cache keeps that of the newest one.
 
-    The user's cache keeps what the newest program wrote. Raises MissingError if Node.js is not installed or
-    can't run the program.
+    Raises MissingError if Node.js is not installed or can't run the program.
     """
     file = cache_directory() / f"node-{hashlib.sha256(program).hexdigest()[:20]}"
     if file.is_file():
@@ -203,7 +201,7 @@ def run_by_node(program: bytes) -> bytes:
     with temporary_directory("program", file.parent) as partial:
         (partial / "program.js").write_bytes(program)
         made = partial / file.name
-        done = processes.run([node, partial / "program.js", made], timeout_s=_NODE_TIMEOUT_S)
+        done = processes.run([node, partial / "program.js", made], timeout_s=_TIMEOUT_S)
         if not done.ok or not made.is_file():
             last = next(reversed(done.stderr_tail.strip().splitlines()), "it printed no reason")
             raise MissingError(f"Node.js can't start the Python of the page: {last}", hint=hint)

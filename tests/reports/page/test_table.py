@@ -73,7 +73,8 @@ def answer(
 
 def compared(found: dict[str, Any]) -> tuple[list[tuple[str, ...]], int]:
     """Return the questions that a table answers otherwise than the rules, and how many it does not answer."""
-    wrong, missing = [], 0
+    wrong: list[tuple[str, ...]] = []
+    missing = 0
     for key in itertools.product(found["systems"], found["groups"], found["drivers"], found["pythons"]):
         system, group, driver, python = key
         given = answer(found, *key)

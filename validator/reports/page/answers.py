@@ -2,8 +2,7 @@
 
 The browser runs this project's own Python (`validator/answers/`) with Pyodide, which is CPython compiled to
 WebAssembly. There are two files: `runtime` has Pyodide and changes only with its version, `rules` has the
-memory of a Python that has imported this project's code and facts. To start Python and to compile the code
-takes a browser several seconds, and to fill the memory a fifth of a second.
+memory of a Python that has imported this project's code and facts, which would take a browser seconds.
 
 Each file is a script that gives its parts to the page, compressed and in base64. A page that was opened from
 disk can load scripts, but it can't fetch other files. For the same reason the page needs no permission to

@@ -13,7 +13,6 @@
       const module = await loaded;
       return { module, instance: await WebAssembly.instantiate(module, imports) };
     };
-    // Its memory has this project's modules already: snapshot.js has imported them.
     const python = await globalThis.loadPyodide({ indexURL: HOME, createPyodideModule: _createPyodideModule, _loadSnapshot: snapshot });
     const found = python.pyimport("validator.answers.browser");
     ask = (question, first, last, total) =>
