@@ -185,7 +185,7 @@ def pyodide_package(version: str, integrity: str) -> Path:
 
 
 def run_by_node(program: bytes) -> bytes:
-    """Return what a program writes to the file that its argument names. The cache keeps that of the newest one.
+    """Return what a program writes to the file that its argument names, and keep it in the cache.
 
     Raises MissingError if Node.js is not installed or can't run the program.
     """
