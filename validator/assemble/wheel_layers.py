@@ -20,6 +20,8 @@ from enum import Enum
 from functools import partial
 from typing import Protocol
 
+import msgspec
+
 from ..errors import BuildError
 from ..model.lock import Lock, Wheel
 from ..model.spec import ImageSpec, Variant
@@ -108,7 +110,6 @@ def _layers(group: Group, wheels: list[Wheel]) -> Iterator[WheelLayer]:
 
 # The facts about a wheel's files that other layers need, so that it is not read again.
 
-
 #: Changes when the facts are read in another way.
 RECIPE = "wheel facts 2"
 #: The directories of NVIDIA's libraries in the image.
@@ -123,12 +124,8 @@ _DT_STRTAB, _DT_SONAME = 5, 14
 _X86_64 = 62
 
 
-@dataclass(frozen=True)
-class LargeFile:
-    """A file that has a layer of its own.
-
-    path, mode: in the image. sha256: from RECORD. size: in the wheel, as it is compressed there, in bytes.
-    """
+class LargeFile(msgspec.Struct, frozen=True, array_like=True):
+    """A file with a layer of its own. sha256: from RECORD. size: as compressed in the wheel, in bytes."""
 
     path: str
     mode: int
@@ -136,40 +133,13 @@ class LargeFile:
     size: int
 
 
-@dataclass(frozen=True)
-class WheelFacts:
+class WheelFacts(msgspec.Struct, frozen=True):
     """large: files of 100 MB and more. libraries: directory of NVIDIA's libraries -> names, as ldconfig finds
     them. Both are sorted.
     """
 
     large: tuple[LargeFile, ...]
-    libraries: Mapping[str, tuple[str, ...]]
-
-    def document(self) -> dict[str, object]:
-        """Return the facts as JSON values. `parse` reads them again."""
-        return {
-            "large": [[file.path, file.mode, file.sha256, file.size] for file in self.large],
-            "libraries": {directory: list(names) for directory, names in self.libraries.items()},
-        }
-
-    @classmethod
-    def parse(cls, document: Mapping[str, object]) -> WheelFacts:
-        large, libraries = document["large"], document["libraries"]
-        assert isinstance(large, list) and isinstance(libraries, dict)
-        return cls(
-            tuple(LargeFile(*file) for file in large),
-            {directory: tuple(names) for directory, names in libraries.items()},
-        )
-
-
-def read_facts(entries: Iterable[Entry]) -> WheelFacts:
-    """Return the facts of an installed wheel, given its entries. Reads all of NVIDIA's libraries in it."""
-    found: list[WheelFacts] = []
-    for entry in watched(entries, found.append):
-        if isinstance(entry.content, Watched):
-            for _ in entry.content.chunks():
-                pass
-    return found[0]
+    libraries: dict[str, tuple[str, ...]]
 
 
 def watched(entries: Iterable[Entry], done: Callable[[WheelFacts], object]) -> list[Entry]:
@@ -214,12 +184,10 @@ class Watched:
     """A library's content that finds the library's name while it is read for another purpose.
 
     The name is the one under which ldconfig lists the file: its soname, or its own name without one.
+    found: called each time that the content was read, with None if it is not a 64-bit x86 library.
     """
 
     def __init__(self, content: Content, name: str, found: Callable[[str | None], object]) -> None:
-        """name: of the file. found: called each time that the content was read, with None if it is not a
-        64-bit x86 library.
-        """
         self._content, self._name, self._found = content, name, found
 
     @property
@@ -294,7 +262,6 @@ class _Finding:
         self._tail, self._offset = b"", 0
 
     def add(self, chunk: bytes) -> None:
-        """Take the next part."""
         if len(self._head) < _HEAD and self._offset + len(self._tail) == len(self._head):
             self._head += chunk[: _HEAD - len(self._head)]
         end = self._offset + len(self._tail)
@@ -330,7 +297,6 @@ class _Finding:
 
 
 # Make the layers of an image out of wheels.
-
 
 _WHEELS = f"wheels 1, {install.RECIPE}, files of {LARGE_FILE} apart"
 _LARGE = "large file 1"
@@ -382,7 +348,35 @@ def plan_image(
     for wheel in lock.wheels:
         install.check_compatible(wheel, environment)
     made = _WheelLayers(wheels, table, environment)
-    return _Planner(spec, lock, base, runner, compiled or CompiledWheels(), made).plan()
+    groups = wheel_layers(lock, spec.variant)
+    layers = [entry_point()] if spec.variant.has_cuda else []
+    for group in groups:
+        layers += made.layers(group)
+    if spec.variant is Variant.JUPYTER:
+        layers.append(notebooks())
+    if runner is not None:
+        # The layer table knows the whole layer of TensorFlow's wheel, so its byte code is not kept.
+        for name, kept in (
+            (Group.PYTHON, compiled or CompiledWheels()),
+            (Group.TENSORFLOW, CompiledWheels()),
+        ):
+            sources = [
+                SourceWheel(str(wheel), wheel.sha256, partial(made.installed, wheel))
+                for wheel in wheels_of(groups, name)
+            ]
+            if sources:
+                title = f"byte code ({name.value})"
+                layers.append(bytecode.byte_code(title, base.files.interpreter, sources, runner, kept))
+    nvidia = wheels_of(groups, Group.NVIDIA)
+    return ImagePlan(
+        spec,
+        lock,
+        base,
+        tuple(layers),
+        lambda: host_files.host_files(base.files, made.libraries(nvidia)),
+        recipe_digest(spec.variant),
+        lock.resolved,
+    )
 
 
 def layers_of_wheels(spec: ImageSpec, lock: Lock, wheels: Wheels, table: LayerTable) -> Iterator[LayerSource]:
@@ -417,56 +411,18 @@ def recipe_digest(variant: Variant) -> str:
     return f"sha256:{hashlib.sha256(json.dumps(rules).encode()).hexdigest()}"
 
 
-@dataclass(frozen=True)
-class _Planner:
-    spec: ImageSpec
-    lock: Lock
-    base: Base
-    runner: Runner | None
-    compiled: CompiledWheels
-    made: _WheelLayers
-
-    def plan(self) -> ImagePlan:
-        groups = wheel_layers(self.lock, self.spec.variant)
-        layers = [entry_point()] if self.spec.variant.has_cuda else []
-        for group in groups:
-            layers += self.made.layers(group)
-        if self.spec.variant is Variant.JUPYTER:
-            layers.append(notebooks())
-        if self.runner is not None:
-            for name in (Group.PYTHON, Group.TENSORFLOW):
-                if wheels := wheels_of(groups, name):
-                    layers.append(self._byte_code(name, wheels))
-        nvidia = wheels_of(groups, Group.NVIDIA)
-        return ImagePlan(
-            self.spec,
-            self.lock,
-            self.base,
-            tuple(layers),
-            lambda: host_files.host_files(self.base.files, self.made.libraries(nvidia)),
-            recipe_digest(self.spec.variant),
-            self.lock.resolved,
-        )
-
-    def _byte_code(self, group: Group, wheels: tuple[Wheel, ...]) -> LayerSource:
-        assert self.runner is not None
-        sources = [
-            SourceWheel(str(wheel), wheel.sha256, partial(self.made.installed, wheel)) for wheel in wheels
-        ]
-        # The layer table knows the whole layer of TensorFlow's wheel.
-        compiled = CompiledWheels() if group is Group.TENSORFLOW else self.compiled
-        name = f"byte code ({group.value})"
-        return bytecode.byte_code(name, self.base.files.interpreter, sources, self.runner, compiled)
-
-
-@dataclass(frozen=True)
 class _WheelLayers:
-    """Makes layers from wheels, and finds out what other layers need to know about wheels."""
+    """Makes layers from wheels, and finds out what other layers need to know about wheels.
 
-    wheels: Wheels
-    table: LayerTable
-    environment: install.Environment
-    opened: _OpenWheels = field(default_factory=lambda: _OpenWheels())
+    Layers that read the same wheel at the same time share the open file. The one that was used last stays
+    open, because TensorFlow's wheel has 20,000 files, and is read to plan its layers and again to make them.
+    """
+
+    def __init__(self, wheels: Wheels, table: LayerTable, environment: install.Environment) -> None:
+        self._wheels, self._table, self._environment = wheels, table, environment
+        self._guard = threading.Lock()
+        self._open: dict[str, _Shared] = {}
+        weakref.finalize(self, _close, self._open)
 
     def layers(self, group: WheelLayer) -> Iterator[LayerSource]:
         """Yield the layers of a group: one, or those of TensorFlow's wheel."""
@@ -477,18 +433,39 @@ class _WheelLayers:
 
     def installed(self, wheel: Wheel, stack: ExitStack) -> tuple[Entry, ...]:
         """Return what a wheel installs. Its file stays open as long as the stack."""
+        return stack.enter_context(self._installed(wheel))
 
-        def read() -> tuple[InstallableWheel, tuple[Entry, ...]]:
-            file = self.wheels.open(wheel)
-            try:
-                # As with `uv pip install` of a lock, every package counts as one that was asked for. So the
-                # layer of a wheel does not depend on what else an image asks for.
-                return file, install.entries(file, self.environment, requested=True)
-            except BaseException:
-                file.close()
-                raise
+    @contextmanager
+    def _installed(self, wheel: Wheel) -> Iterator[tuple[Entry, ...]]:
+        with self._guard:
+            shared = self._open.setdefault(wheel.sha256, _Shared())
+            shared.users += 1
+        try:
+            with shared.turn:
+                if shared.file is None:
+                    shared.file, shared.entries = self._read(wheel)
+            yield shared.entries
+        finally:
+            with self._guard:
+                shared.users -= 1
+                if not shared.users:
+                    unused = {key: one for key, one in self._open.items() if not one.users}
+                    if shared.file is not None:
+                        # It is no longer there if everything was closed meanwhile.
+                        unused.pop(wheel.sha256, None)
+                    for key in unused:
+                        del self._open[key]
+                    _close(unused)
 
-        return stack.enter_context(self.opened.installed(wheel, read))
+    def _read(self, wheel: Wheel) -> tuple[InstallableWheel, tuple[Entry, ...]]:
+        file = self._wheels.open(wheel)
+        try:
+            # As with `uv pip install` of a lock, every package counts as one that was asked for. So the layer
+            # of a wheel does not depend on what else an image asks for.
+            return file, install.entries(file, self._environment, requested=True)
+        except BaseException:
+            file.close()
+            raise
 
     def libraries(self, nvidia: Iterable[Wheel]) -> Mapping[str, tuple[str, ...]]:
         """Return the names of NVIDIA's libraries by their directory in the image."""
@@ -503,16 +480,12 @@ class _WheelLayers:
             with ExitStack() as stack:
                 # The facts of each wheel are found out while its layer is made.
                 yield from merged(
-                    (
-                        str(wheel),
-                        watched(self.installed(wheel, stack), partial(self._keep, wheel)),
-                    )
+                    (str(wheel), watched(self.installed(wheel, stack), partial(self._keep, wheel)))
                     for wheel in group.wheels
                 )
 
-        return LayerSource(
-            group.name, made_from(group), entries, size=sum(wheel.size or 0 for wheel in group.wheels)
-        )
+        size = sum(wheel.size or 0 for wheel in group.wheels)
+        return LayerSource(group.name, made_from(group), entries, size=size)
 
     def _tensorflow(self, group: WheelLayer) -> Iterator[LayerSource]:
         (wheel,) = group.wheels
@@ -539,52 +512,21 @@ class _WheelLayers:
         return LayerSource(name, decided_by, entries, read_from=(wheel.sha256,), size=file.size)
 
     def _facts(self, wheel: Wheel) -> WheelFacts:
-        def read() -> Mapping[str, object]:
-            with ExitStack() as stack:
-                return read_facts(self.installed(wheel, stack)).document()
+        """Return the facts of a wheel. If nobody knows them, that reads all of NVIDIA's libraries in it."""
 
-        return WheelFacts.parse(self.table.facts(_facts_key(wheel), read))
+        def read() -> Mapping[str, object]:
+            found: list[WheelFacts] = []
+            with ExitStack() as stack:
+                for entry in watched(self.installed(wheel, stack), found.append):
+                    if isinstance(entry.content, Watched):
+                        for _ in entry.content.chunks():
+                            pass
+            return msgspec.to_builtins(found[0])  # type: ignore[no-any-return]
+
+        return msgspec.convert(self._table.facts(_facts_key(wheel), read), WheelFacts)
 
     def _keep(self, wheel: Wheel, facts: WheelFacts) -> None:
-        self.table.facts(_facts_key(wheel), facts.document)
-
-
-class _OpenWheels:
-    """The wheels that are open now. Layers that read the same wheel at the same time share it.
-
-    The one that was used last stays open, because TensorFlow's wheel has 20,000 files, and is read to plan
-    its layers and again to make them.
-    """
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._open: dict[str, _Shared] = {}
-        weakref.finalize(self, _close, self._open)
-
-    @contextmanager
-    def installed(
-        self, wheel: Wheel, read: Callable[[], tuple[InstallableWheel, tuple[Entry, ...]]]
-    ) -> Iterator[tuple[Entry, ...]]:
-        """Yield what the wheel installs. read: opens it, if it is not open."""
-        with self._guard:
-            shared = self._open.setdefault(wheel.sha256, _Shared())
-            shared.users += 1
-        try:
-            with shared.turn:
-                if shared.file is None:
-                    shared.file, shared.entries = read()
-            yield shared.entries
-        finally:
-            with self._guard:
-                shared.users -= 1
-                if not shared.users:
-                    unused = {key: one for key, one in self._open.items() if not one.users}
-                    if shared.file is not None:
-                        # It is no longer there if everything was closed meanwhile.
-                        unused.pop(wheel.sha256, None)
-                    for key in unused:
-                        del self._open[key]
-                    _close(unused)
+        self._table.facts(_facts_key(wheel), lambda: msgspec.to_builtins(facts))
 
 
 @dataclass
