@@ -42,9 +42,8 @@ _SOURCE_VERSION = re.compile(r"\((\S+)\)$")
 def refreshed(root: Path, *, only_if_gone: bool = False) -> dict[str, str]:
     """Return the new content of the lock of each suite, by path relative to `root`.
 
-    only_if_gone: leave a lock as it is if all its packages can still be downloaded.
-
-    Raises MissingError if apt, Debian's keys or the mirror are missing.
+    only_if_gone: leave a lock as it is if all its packages can still be downloaded. Raises MissingError if apt,
+    Debian's keys or the mirror are missing.
     """
     if not bootstrap.HELPER.exists():
         raise MissingError(
@@ -72,17 +71,11 @@ def versions(text: str) -> dict[str, str]:
 
 
 def resolved(suite: str, sources: bootstrap.AptSources) -> DebianLock:
-    """Return the lock of the newest packages of a suite. Raises MissingError if the mirror can't be
-    reached.
-    """
+    """Return the lock of the newest packages of a suite. Raises MissingError without the mirror."""
     with temporary_directory("apt") as directory:
         configuration = _configure(directory, suite, sources)
-        environment = {
-            **os.environ,
-            **sources.environment,
-            "APT_CONFIG": str(configuration),
-            "LC_ALL": "C.UTF-8",
-        }
+        own = {"APT_CONFIG": str(configuration), "LC_ALL": "C.UTF-8"}
+        environment = {**os.environ, **sources.environment, **own}
         _apt(["update", "-o", "APT::Update::Error-Mode=any"], environment, suite)
         printed = _apt(
             [

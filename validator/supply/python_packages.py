@@ -46,9 +46,8 @@ _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", re.MULTILINE)
 def refreshed(root: Path, sources: PackageSources, *, upgrade: bool = True) -> dict[str, str]:
     """Return the new content of each lock, by path relative to `root`.
 
-    upgrade: False to keep the locked versions that pyproject.toml still allows.
-
-    Raises InputError if the requirements can't be met together, MissingError if the index can't be reached.
+    upgrade: False to keep the locked versions that pyproject.toml still allows. Raises InputError if the
+    requirements can't be met together, MissingError if the index can't be reached.
     """
     found: dict[str, str] = {}
     project = toml.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
@@ -133,7 +132,6 @@ def _run(command: list[str | Path], root: Path, sources: PackageSources) -> None
 
 
 # Download packages from npm. Nothing of a package is run here.
-
 
 #: npm itself tries three times, and waits up to 70 seconds between.
 _NPM = ("npm", "pack", "--silent", "--ignore-scripts", "--fetch-retries", "1", "--fetch-timeout", "30000")

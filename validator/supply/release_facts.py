@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import fcntl
 import hashlib
+import os
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,23 +22,124 @@ from ..compat import freshness, inspect, releases
 from ..compat.inspect import build
 from ..compat.inspect.build import ZIP_ERRORS, WheelFile, inspect_tensorflow, write
 from ..compat.inspect.elf import InspectionError
-from ..errors import InputError, MissingError
+from ..errors import InputError, MissingError, ValidatorError
 from ..locks.index import IndexFile, PackageIndex, sha256_of
-from ..system.files import cache_directory, full_disk_named, write_atomically
+from ..system import processes
+from ..system.files import cache_directory, full_disk_named, says_full_disk, write_atomically
 from ..system.package_sources import PackageSources
 from ..system.runs import temporary_directory
 from ..versions import Version
-from . import new_rows
-from .checkout import Copy, copied, refuse_installed, run_module
-from .new_rows import Table
-from .news import Asked, NewRelease, News, cuda_release, news
+from .news import (
+    Asked,
+    NewRelease,
+    News,
+    Table,
+    add_cuda,
+    add_cudnn,
+    add_pythons,
+    add_release,
+    add_source,
+    cuda_release,
+    needs_a_person,
+    news,
+    remove_release,
+    set_date,
+)
 from .remembered import remember
 
+# Work in a copy of the checkout, and move over what changed when everything is done. Until then, no file of
+# the checkout changes, so a run that is killed leaves nothing half-written.
+
+#: The project's directories that the steps read. Files at the top are copied as well.
+_COPIED = ("validator", "images", "docs", "tests")
+#: The generated files and the facts, as patterns relative to the root.
+WRITTEN = (
+    "validator/compat/data/*",
+    "validator/probe/data/*.json",
+    "validator/diagnosis/data/compiled.json",
+    "images/locks/*.txt",
+    "docs/**/*.md",
+    "README.md",
+)
+_STEP_TIMEOUT_S = 1800.0
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy of the checkout at `root`. Its steps are modules of the copy, run in it."""
+
+    root: Path
+    path: Path
+
+    def run(self, *arguments: str) -> bytes:
+        """Run a module in the copy, as `run_module` does."""
+        return run_module(self.path, *arguments)
+
+    def changed(self) -> list[str]:
+        """Return the paths, relative to the root, of the files that differ from the checkout, in order."""
+        found = []
+        for pattern in WRITTEN:
+            for path in sorted(self.path.glob(pattern)):
+                name = str(path.relative_to(self.path))
+                original = self.root / name
+                if path.is_file() and (not original.is_file() or original.read_bytes() != path.read_bytes()):
+                    found.append(name)
+        return found
+
+
+def refuse_installed(root: Path) -> None:
+    """Raise InputError if `root` is not a checkout of the project."""
+    if not all((root / name).is_dir() for name in _COPIED) or not (root / "matrix.yaml").is_file():
+        raise InputError(
+            f"`refresh` writes files of a checkout of the project, and {root} is not a checkout",
+            hint="clone the repository and run scripts/refresh there; `refresh --check` works everywhere",
+        )
+
+
+@contextlib.contextmanager
+def copied(root: Path) -> Iterator[Copy]:
+    """Copy the checkout, and run steps in the copy. Raises MissingError if the disk is full."""
+    with temporary_directory("refresh") as directory, full_disk_named(directory):
+        path = directory / "checkout"
+        path.mkdir()
+        try:
+            for name in _COPIED:
+                shutil.copytree(
+                    root / name, path / name, ignore=shutil.ignore_patterns("__pycache__"), symlinks=True
+                )
+        except shutil.Error as error:
+            raise MissingError(f"{root}: can't be copied: {error.args[0][0][2]}") from error
+        # The transcripts of the pages name the Python that ran them.
+        (path / ".venv").symlink_to(sys.prefix)
+        for file in root.iterdir():
+            if file.is_file() and not file.name.startswith("."):
+                shutil.copy2(file, path / file.name)
+        yield Copy(root, path)
+
+
+def run_module(root: Path, *arguments: str) -> bytes:
+    """Run `python -m` with these arguments and the code at `root`, and return its standard output.
+
+    Raises MissingError if the step can't reach something that it needs, InputError for another failure.
+    """
+    environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
+    result = processes.run(
+        [sys.executable, "-m", *arguments], cwd=root, env=environment, timeout_s=_STEP_TIMEOUT_S
+    )
+    if result.ok:
+        return result.stdout
+    text = result.stderr_tail.strip()
+    missing = result.timed_out or result.returncode == MissingError.exit_code or says_full_disk(text)
+    kind: type[ValidatorError] = MissingError if missing else InputError
+    raise kind(
+        f"`python -m {' '.join(arguments)}` failed:\n{text or 'it printed nothing'}",
+        hint="fix this and run `refresh` again: nothing was written, and downloads and inspections are kept",
+    )
+
+
 # Download the wheel of a release, inspect it, and keep the row; one wheel at a time.
-#
 # A wheel stays in the cache only until it is inspected, and its row until the facts have it. So a run that
 # was killed goes on where it stopped.
-
 
 #: The disk space for a wheel and its largest library unpacked, as a multiple of the wheel's size. For
 #: TensorFlow 2.21.0 it is 2.6, of which the library takes 1.6.
@@ -45,17 +148,13 @@ _ROOM = 3.0
 _USUAL_SIZE = 700_000_000
 
 
-def bytes_needed(index: PackageIndex, wheel: IndexFile) -> int:
-    """Return the bytes of disk space to inspect a wheel."""
-    return int((index.size(wheel) or _USUAL_SIZE) * _ROOM)
-
-
 def refuse_small_disk(index: PackageIndex, wheels: Iterable[IndexFile], directory: Path) -> int:
     """Return the bytes that the largest of these wheels needs in a directory, 0 without wheels.
 
     Raises MissingError if they are not free.
     """
-    wanted = max((bytes_needed(index, wheel) for wheel in wheels), default=0)
+    sizes = [index.size(wheel) or _USUAL_SIZE for wheel in wheels]
+    wanted = int(max(sizes, default=0) * _ROOM)
     with full_disk_named(directory):
         directory.mkdir(parents=True, exist_ok=True)
     _refuse_small_disk(directory, wanted, f"{wanted / 1e9:.1f} GB are needed to download and inspect a wheel")
@@ -75,7 +174,11 @@ def inspected_row(
     InspectionError if it is not a TensorFlow wheel.
     """
     wheel = release.wheel
-    kept = directory / f"{wheel.filename}-{_version_of_inspection()}.yaml"
+    # New code of the inspection may make another row.
+    code = hashlib.sha256()
+    for source in sorted(Path(inspect.__file__).parent.glob("*.py")):
+        code.update(source.read_bytes())
+    kept = directory / f"{wheel.filename}-{code.hexdigest()[:12]}.yaml"
     if kept.is_file():
         say(f"{wheel.filename}: inspected by an earlier run")
         return _read(kept)
@@ -85,7 +188,12 @@ def inspected_row(
         say(f"{wheel.filename}: downloading" + (f" {size / 1e6:,.0f} MB" if size else ""))
         index.download(wheel, path)
     try:
-        _refuse_large_library(path, directory)
+        largest = 0
+        # The inspection says what is wrong with a file that is no archive.
+        with contextlib.suppress(*ZIP_ERRORS), ZipFile(path) as archive:
+            largest = max((member.file_size for member in archive.infolist()), default=0)
+        use = f"the largest library of {path.name} takes {largest / 1e9:.1f} GB unpacked"
+        _refuse_small_disk(directory, largest, use)
         say(f"{wheel.filename}: inspecting")
         with full_disk_named(directory):
             row = build.row(inspect_tensorflow(path, scratch=directory), today)
@@ -93,26 +201,6 @@ def inspected_row(
     finally:
         path.unlink()
     return _read(kept)
-
-
-def remove_unwanted(directory: Path, wanted: Iterable[IndexFile]) -> None:
-    """Remove what earlier runs left of wheels that are not wanted any more."""
-    names = tuple(wheel.filename for wheel in wanted)
-    for path in directory.glob("*.whl*"):
-        if not path.name.startswith(names):
-            path.unlink()
-
-
-def _refuse_large_library(path: Path, directory: Path) -> None:
-    """Raise MissingError if the largest library of a wheel does not fit on the disk."""
-    try:
-        with ZipFile(path) as archive:
-            largest = max((member.file_size for member in archive.infolist()), default=0)
-    except ZIP_ERRORS:
-        # The inspection says what is wrong with the file.
-        return
-    use = f"the largest library of {path.name} takes {largest / 1e9:.1f} GB unpacked"
-    _refuse_small_disk(directory, largest, use)
 
 
 def _refuse_small_disk(directory: Path, wanted: int, use: str) -> None:
@@ -130,14 +218,6 @@ def _read(kept: Path) -> dict[str, Any]:
     return found[0]
 
 
-def _version_of_inspection() -> str:
-    """Return a text that changes with the inspection's code, because new code may make another row."""
-    digest = hashlib.sha256()
-    for source in sorted(Path(inspect.__file__).parent.glob("*.py")):
-        digest.update(source.read_bytes())
-    return digest.hexdigest()[:12]
-
-
 Say = Callable[[str], None]
 
 #: The profiles whose locks are in the repository, and the one of release candidates.
@@ -150,24 +230,16 @@ _CONFIRMED_AFTER = datetime.timedelta(days=30)
 #: The modules that write the generated parts of the documentation: those of scripts/update-docs, except
 #: docs.examples, which needs what only the tests install.
 DOCUMENTATION = (
-    "docs.causes",
-    "docs.checks",
-    "docs.keys",
-    "docs.facts",
-    "docs.commands",
-    "docs.releases",
-    "docs.starts",
-    "docs.transcripts",
-)
+    "docs.causes", "docs.checks", "docs.keys", "docs.facts",
+    "docs.commands", "docs.releases", "docs.starts", "docs.transcripts",
+)  # fmt: skip
 
 _DATA = Path("validator/compat/data")
 
 
 def new_on_index(sources: PackageSources, asked: Asked, today: datetime.date) -> tuple[str, ...]:
     """Return lines that say what is new on the index, and remember it. Raises MissingError."""
-    found = news(PackageIndex(sources), asked)
-    _remember(found, today)
-    return tuple(_described(found))
+    return tuple(_described(_asked(PackageIndex(sources), asked, today)))
 
 
 def refreshed(
@@ -179,14 +251,16 @@ def refreshed(
     InputError if what the index has can't become a fact.
     """
     index = PackageIndex(sources)
-    found = news(index, asked)
-    _remember(found, today)
+    found = _asked(index, asked, today)
     if not found and today - freshness.read_on() < _CONFIRMED_AFTER:
         return {}, ()
     refuse_installed(root)
     with _only_one() as cache:
         wheels = [release.wheel for release in found.releases]
-        remove_unwanted(cache, wheels)
+        wanted = tuple(wheel.filename for wheel in wheels)
+        for left_over in cache.glob("*.whl*"):
+            if not left_over.name.startswith(wanted):
+                left_over.unlink()
         if wheels:
             room = refuse_small_disk(index, wheels, cache)
             count = "1 wheel" if len(wheels) == 1 else f"{len(wheels)} wheels"
@@ -205,7 +279,7 @@ def refreshed(
             copy.run(module)
         lines = [*_described(found), *difference(before, after)]
         by_hand = [
-            *new_rows.needs_a_person(
+            *needs_a_person(
                 [cuda_release(file) for file in found.cuda],
                 [version for versions in found.cudnn.values() for version in versions],
             ),
@@ -219,16 +293,16 @@ def refreshed(
         return files, tuple(lines)
 
 
+def _asked(index: PackageIndex, asked: Asked, today: datetime.date) -> News:
+    """Ask the index what is new, and remember the answer."""
+    found = news(index, asked)
+    remember(found.as_seen(), datetime.datetime.combine(today, datetime.datetime.now().time()))
+    return found
+
+
 def _described(found: News) -> list[str]:
-    return [
-        f"{kind} {', '.join(versions)}: new on the package index"
-        for kind, versions in found.as_seen().items()
-    ]
-
-
-def _remember(found: News, today: datetime.date) -> None:
-    now = datetime.datetime.combine(today, datetime.datetime.now().time())
-    remember(found.as_seen(), now)
+    news_of = found.as_seen().items()
+    return [f"{kind} {', '.join(versions)}: new on the package index" for kind, versions in news_of]
 
 
 def _write_facts(
@@ -237,28 +311,27 @@ def _write_facts(
     tensorflow, wheels = (
         Table((data / f"{name}.yaml").read_text(encoding="utf-8")) for name in ("tensorflow", "wheels")
     )
-    nightly = any(Version(release.version).is_devrelease for release in found.releases)
-    # A nightly build takes the place of the one before it.
-    superseded = [
-        old.version for old in releases.releases() if nightly and Version(old.version).is_devrelease
-    ]
+    superseded = []
+    if any(Version(release.version).is_devrelease for release in found.releases):
+        # A nightly build takes the place of the one before it.
+        superseded = [old.version for old in releases.releases() if Version(old.version).is_devrelease]
     for version in superseded:
-        new_rows.remove_release(tensorflow, version)
+        remove_release(tensorflow, version)
     for release, inspected in zip(found.releases, builds, strict=True):
-        new_rows.add_release(tensorflow, inspected, release.pythons)
+        add_release(tensorflow, inspected, release.pythons)
     for version, pythons in found.pythons.items():
-        new_rows.add_pythons(tensorflow, version, pythons)
+        add_pythons(tensorflow, version, pythons)
     for file in found.cuda:
-        new_rows.add_cuda(wheels, cuda_release(file), _requirements(index, file))
+        add_cuda(wheels, cuda_release(file), _requirements(index, file))
     for suffix, versions in found.cudnn.items():
-        new_rows.add_cudnn(wheels, suffix, versions)
-    new_rows.set_date(wheels, today)
+        add_cudnn(wheels, suffix, versions)
+    set_date(wheels, today)
     for name, table in (("tensorflow", tensorflow), ("wheels", wheels)):
         (data / f"{name}.yaml").write_text(table.text, encoding="utf-8")
     if builds:
         write(data / "builds.yaml", builds, without=superseded)
         sources = data / "sources.yaml"
-        sources.write_text(new_rows.add_source(sources.read_text(encoding="utf-8")), encoding="utf-8")
+        sources.write_text(add_source(sources.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def _requirements(index: PackageIndex, file: IndexFile) -> list[str]:
@@ -293,7 +366,7 @@ def _lock(copy: Copy, found: News, say: Say) -> list[str]:
     return failed
 
 
-@contextmanager
+@contextlib.contextmanager
 def _only_one() -> Iterator[Path]:
     """Return the directory of wheels that are inspected. Raises MissingError if another run is using it."""
     directory = cache_directory() / "refresh"
@@ -310,7 +383,6 @@ def _only_one() -> Iterator[Path]:
 
 
 # Compare the predictions of two states of the facts, for whoever reviews the change.
-
 
 #: The profile of matrix.yaml whose cells are compared.
 PROFILE = "full"
@@ -348,7 +420,12 @@ class Answer:
 def answers(root: Path) -> dict[str, Answer]:
     """Return the predictions of the code, the facts and the matrix at `root`, by cell."""
     printed = run_module(root, "validator", "plan", "--profile", PROFILE, "--format", "json")
-    return {cell.id: _answer(cell.prediction) for cell in msgspec.json.decode(printed, type=list[_Cell])}
+    found = {}
+    for cell in msgspec.json.decode(printed, type=list[_Cell]):
+        outcome, reasons = cell.prediction.outcome, cell.prediction.reasons
+        texts = (f"{one.text} [{one.fact}]" for one in reasons if one.outcome == outcome)
+        found[cell.id] = Answer(outcome, next(texts, "no reason is given"))
+    return found
 
 
 def difference(before: Mapping[str, Answer], after: Mapping[str, Answer]) -> list[str]:
@@ -388,10 +465,3 @@ def _cells(cells: Iterable[str]) -> str:
     ordered = sorted(cells)
     more = f" and {len(ordered) - _NAMED:,} more" if len(ordered) > _NAMED else ""
     return f"{len(ordered):,} {'cell' if len(ordered) == 1 else 'cells'}: {', '.join(ordered[:_NAMED])}{more}"
-
-
-def _answer(prediction: _Prediction) -> Answer:
-    for reason in prediction.reasons:
-        if reason.outcome == prediction.outcome:
-            return Answer(prediction.outcome, f"{reason.text} [{reason.fact}]")
-    return Answer(prediction.outcome, "no reason is given")
