@@ -19,7 +19,7 @@ from .layers import Entry
 RECIPE = "base files 2"
 _WANTED = re.compile(
     r"etc/(passwd|group|shadow|gshadow|subuid|subgid|ld\.so\.cache|ld\.so\.conf|ld\.so\.conf\.d/[^/]+|skel/.+)"
-    # Which distribution it is, and which packages it has (`base_contents.py`).
+    # Which distribution it is, and which packages it has.
     r"|(etc|usr/lib)/os-release|var/lib/dpkg/status(\.d/[^/]+(?<!\.md5sums))?"
 )
 #: Directories that images add something to.
@@ -84,9 +84,8 @@ class Interpreter:
 class BaseFiles:
     """The facts about the file system of a base.
 
-    glibc: such as `2.36`. files: small regular files by path without a leading slash, such as `etc/passwd`
-    and those of `etc/skel`. paths: `usr/local/cuda` if it is there. directories: those that an image adds
-    something to, such as `etc` and `usr/local`.
+    glibc: such as `2.36`. files: small regular files by path without a leading slash, such as `etc/passwd`.
+    paths: `usr/local/cuda` if it is there. directories: those that an image adds something to, such as `etc`.
     """
 
     interpreter: Interpreter
@@ -97,7 +96,6 @@ class BaseFiles:
 
     @property
     def glibc_version(self) -> tuple[int, int]:
-        """Major and minor version of glibc."""
         major, minor = leading_numbers(self.glibc)[:2]
         return major, minor
 
@@ -105,8 +103,8 @@ class BaseFiles:
 class Node(msgspec.Struct):
     """A path of a base. kind: `file`, `link`, `directory` or `other`. target: of a symbolic link.
 
-    content: of a small file that matters. versions: of Python or glibc, if it is a program or library that
-    has them. machine: of an ELF file, as a number.
+    content: of a small file that matters. versions: those of Python or glibc in a program or library.
+    machine: of an ELF file, as a number.
     """
 
     kind: str
@@ -142,8 +140,7 @@ class FileSystem(msgspec.Struct):
 def read_file_system(layers: Iterable[Callable[[], Iterator[bytes]]]) -> FileSystem:
     """Return the files of a base.
 
-    layers: lowest first; each returns the parts of its uncompressed archive. Raises InputError if one is not
-    a tar archive.
+    layers: lowest first; each returns the parts of its archive. Raises InputError if one is no tar archive.
     """
     nodes: dict[str, Node] = {}
     for open_layer in layers:
@@ -167,16 +164,15 @@ def base_files(system: FileSystem, name: str, python: str, search: str | None = 
     name: of the base, for messages. python: the version that the image needs, `3.12`. search: the PATH of the
     base. Raises InputError if the base lacks something.
     """
+    wrong = None
     if system.find("opt/venv") is not None:
-        raise InputError(
-            f"the base image {name} has /opt/venv, where the image's packages belong", hint=_HINT
-        )
-    if system.find("etc/passwd") is None:
-        raise InputError(f"the base image {name} has no /etc/passwd", hint=_HINT)
-    if system.find(_LOADER) is None:
-        raise InputError(
-            f"the base image {name} has no /{_LOADER}, glibc's dynamic loader for x86-64", hint=_HINT
-        )
+        wrong = "has /opt/venv, where the image's packages belong"
+    elif system.find("etc/passwd") is None:
+        wrong = "has no /etc/passwd"
+    elif system.find(_LOADER) is None:
+        wrong = f"has no /{_LOADER}, glibc's dynamic loader for x86-64"
+    if wrong is not None:
+        raise InputError(f"the base image {name} {wrong}", hint=_HINT)
     return BaseFiles(
         _interpreter(system, name, python, search or _SEARCH),
         _glibc(system, name),
@@ -286,8 +282,7 @@ def _remove(nodes: dict[str, Node], directory: str, kept: set[str]) -> None:
 def _node(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str, nodes: Mapping[str, Node]) -> Node:
     mode, uid, gid = member.mode & 0o7777, member.uid, member.gid
     if member.islnk():
-        same = nodes.get("/".join(parts_of(member.linkname)))
-        return same or Node("other", mode, uid, gid)
+        return nodes.get("/".join(parts_of(member.linkname))) or Node("other", mode, uid, gid)
     if member.issym():
         return Node("link", mode, uid, gid, target=member.linkname)
     if member.isdir():

@@ -352,7 +352,7 @@ def encode(entries: Iterable[Entry], write: Write) -> Encoded:
             finish_frame()
             start, size, sha256 = blob.size, entry.content.size, entry.content.sha256
             hashing = hashlib.sha256() if sha256 is None else None
-            content = _hashed(entry.content.chunks(), *filter(None, (archive, hashing)))
+            content = hashed(entry.content.chunks(), *filter(None, (archive, hashing)))
             if size > FRAME:
                 # Another thread compresses while this one reads the next frame, in twice the time.
                 for compressed in map_ahead(compressor.compress, _frames(content), 1):
@@ -373,7 +373,8 @@ def encode(entries: Iterable[Entry], write: Write) -> Encoded:
     return Encoded(blob.digest, blob.size, f"sha256:{archive.hexdigest()}", MEDIA_TYPE, annotations)
 
 
-def _hashed(chunks: Iterable[bytes], *hashing: Any) -> Iterator[bytes]:
+def hashed(chunks: Iterable[bytes], *hashing: Any) -> Iterator[bytes]:
+    """Return the chunks, and add them to hashes."""
     for chunk in chunks:
         for one in hashing:
             one.update(chunk)
