@@ -27,29 +27,23 @@ from .base import Base
 from .install import merged
 from .layers import Entry, InMemory, LayerSource
 
-# The requirements of an image on its host, taken from the compatibility rules.
-#
-# They are used for the image's variables, its labels, and the tables that its entry point reads.
+# The requirements of an image on its host, taken from the compatibility rules. They are used for the image's
+# variables, its labels, and the tables that its entry point reads.
 
 
 @dataclass(frozen=True)
 class HostRequirements:
     """The requirements of a gpu image on its host.
 
-    cuda: the minimum CUDA version that the driver must support. driver: the minimum driver release.
-    sass, ptx: the targets for which at least some kernels in TensorFlow's wheel have machine code, and PTX:
-        9.0, 9.0a. Empty if the wheel is unknown.
+    cuda: the minimum CUDA version that the driver must support. driver: the minimum driver release. sass,
+    ptx: the targets for which at least some kernels in TensorFlow's wheel have machine code, and PTX: 9.0,
+    9.0a. Empty if the wheel is unknown.
     """
 
     cuda: CudaVersion
     driver: DriverRelease | None
     sass: tuple[Target, ...] = ()
     ptx: tuple[Target, ...] = ()
-
-    @property
-    def constraint(self) -> str:
-        """The requirement in the syntax of NVIDIA_REQUIRE_CUDA: `cuda>=12.0`."""
-        return f"cuda>={self.cuda}"
 
     @property
     def compute_capability(self) -> ComputeCapability | None:
@@ -69,22 +63,17 @@ def host_requirements(spec: ImageSpec) -> HostRequirements | None:
     major = CudaVersion.parse(spec.cuda.version).major
     floor = drivers.minor_version(major)
     branch = drivers.branch_of(floor.driver.branch) if floor else None
-    return HostRequirements(
-        branch.cuda if branch else CudaVersion(major, 0),
-        floor.driver if floor else None,
-        *_device_code(spec.tensorflow),
-    )
-
-
-def _device_code(tensorflow: str) -> tuple[tuple[Target, ...], tuple[Target, ...]]:
     try:
-        known = kernels(tensorflow)
+        known = kernels(spec.tensorflow)
     except UnknownRelease:
         known = None
     groups = known.groups if known else ()
-    sass = frozenset[Target]().union(*(group.sass for group in groups))
-    ptx = frozenset[Target]().union(*(group.ptx for group in groups))
-    return tuple(sorted(sass)), tuple(sorted(ptx))
+    return HostRequirements(
+        branch.cuda if branch else CudaVersion(major, 0),
+        floor.driver if floor else None,
+        tuple(sorted(frozenset[Target]().union(*(group.sass for group in groups)))),
+        tuple(sorted(frozenset[Target]().union(*(group.ptx for group in groups)))),
+    )
 
 
 def tables() -> str:
@@ -102,7 +91,6 @@ def tables() -> str:
 
 
 # The layer with the entry point, which checks the host's driver before the container's command starts.
-
 
 _DIRECTORY = "opt/tensorflow-gpu-matrix"
 #: The path of the program in the image.
@@ -131,7 +119,6 @@ def entry_point() -> LayerSource:
 # tool's other dependencies. The packages that these sources need besides TensorFlow are in the image's lock
 # (`JUPYTER_PACKAGES`). A `.pth` file makes Python find them after the packages of the environment, so that
 # `pip install` of the tool replaces them.
-
 
 _RECIPE = "notebooks 1"
 _PYTHON = f"{_DIRECTORY}/python"
@@ -250,7 +237,7 @@ def variables(spec: ImageSpec) -> dict[str, str]:
     if spec.variant.has_cuda:
         found |= {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
     if wanted := host_requirements(spec):
-        found["NVIDIA_REQUIRE_CUDA"] = wanted.constraint
+        found["NVIDIA_REQUIRE_CUDA"] = f"cuda>={wanted.cuda}"
         if capability := wanted.compute_capability:
             found["VALIDATOR_COMPUTE_CAPABILITY"] = str(capability)
     if spec.additions:
@@ -306,7 +293,6 @@ def canonical_json(document: Mapping[str, Any]) -> bytes:
 # (https://kubernetes-sigs.github.io/node-feature-discovery/v0.17/usage/image-compatibility.html). It is not
 # signed: it helps to choose a node, and proves nothing.
 
-
 ARTIFACT = "application/vnd.nfd.image-compatibility.v1alpha1"
 MEDIA_TYPE = "application/vnd.nfd.image-compatibility.spec.v1alpha1+yaml"
 #: NVIDIA's vendor, and the classes of its GPUs: with and without a display.
@@ -323,15 +309,21 @@ def compatibility(spec: ImageSpec) -> bytes | None:
     wanted = host_requirements(spec)
     if wanted is None:
         return None
-    sets = [_host(), *([found] if (found := _labels(wanted)) else [])]
+    device = {"vendor": {"op": "In", "value": [_VENDOR]}, "class": {"op": "In", "value": list(_CLASSES)}}
+    host = {
+        "tag": HOST_TAG,
+        "description": "An NVIDIA GPU, and the kernel module of its driver.",
+        "rules": [
+            _rule("nvidia gpu", "pci.device", device),
+            _rule("nvidia kernel module", "kernel.loadedmodule", {"nvidia": {"op": "Exists"}}),
+        ],
+    }
+    sets = [host, *([found] if (found := _labels(wanted)) else [])]
     return yaml.safe_dump({"version": "v1alpha1", "compatibilities": sets}, sort_keys=False).encode()
 
 
 def attach_compatibility(registry: Registry, digest: str, spec: ImageSpec) -> None:
-    """Attach what an image needs of a node, unless the same is attached already.
-
-    Raises MissingError if the registry fails.
-    """
+    """Attach what an image needs of a node, unless it is attached already. Raises MissingError."""
     content = compatibility(spec)
     if content is None:
         return
@@ -343,21 +335,6 @@ def attach_compatibility(registry: Registry, digest: str, spec: ImageSpec) -> No
         if [layer.digest for layer in layers] == [wanted]:
             return
     registry.attach(digest, ARTIFACT, content, {}, media_type=MEDIA_TYPE)
-
-
-def _host() -> dict[str, Any]:
-    device = {
-        "vendor": {"op": "In", "value": [_VENDOR]},
-        "class": {"op": "In", "value": list(_CLASSES)},
-    }
-    return {
-        "tag": HOST_TAG,
-        "description": "An NVIDIA GPU, and the kernel module of its driver.",
-        "rules": [
-            _rule("nvidia gpu", "pci.device", device),
-            _rule("nvidia kernel module", "kernel.loadedmodule", {"nvidia": {"op": "Exists"}}),
-        ],
-    }
 
 
 def _labels(wanted: HostRequirements) -> dict[str, Any] | None:

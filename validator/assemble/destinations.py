@@ -43,11 +43,10 @@ class Destination(Protocol):
         """Return True if the blob is there. A registry also tries to mount it from another repository."""
 
     def receive(self, encode: Callable[[Write], Encoded], known: Encoded | None) -> Encoded:
-        """Store the blob that `encode` writes.
+        """Store the blob that `encode` writes. known: its digest and size, where they are known in advance.
 
-        known: its digest and size where they are known in advance. Raises ValidatorError if `encode` then
-        gives another digest; the destination keeps nothing of it. An error that `encode` raises passes
-        through.
+        Raises ValidatorError if `encode` then gives another digest; the destination keeps nothing of it. An
+        error that `encode` raises passes through.
         """
 
     def finish(self, manifest: bytes, media_type: str) -> str:
@@ -61,9 +60,6 @@ def differs(made: Encoded, known: Encoded) -> ValidatorError:
         " the table is wrong, or a wheel changed while it was read",
         hint="run the same command again; if the error stays, remove the layer's row from the table",
     )
-
-
-# Send images to a registry, without an engine.
 
 
 def destinations(
@@ -90,7 +86,7 @@ def destinations(
 
 
 class RegistryDestination:
-    """An image in a repository, under a tag or only by its digest. A destination: see `destinations`.
+    """An image in a repository, under a tag or only by its digest.
 
     mount_from: other repositories of the same registry; blobs that they have are not sent again.
     """
@@ -101,16 +97,14 @@ class RegistryDestination:
         self._blobs, self._tag = Blobs.to_write(repository, mount_from), tag
 
     def has(self, blob: Encoded) -> bool:
-        """Return True if the repository has the blob now, also if it is taken over from another one."""
         return self._blobs.has(blob.digest, blob.size)
 
     def receive(self, encode: Callable[[Write], Encoded], known: Encoded | None) -> Encoded:
-        """Send the blob that `encode` writes; it is called again after a failure."""
         expected = Known(known.digest, known.size) if known else None
+        # After a failure, it is called again.
         return self._blobs.send(encode, lambda encoded: encoded.digest, expected)
 
     def finish(self, manifest: bytes, media_type: str) -> str:
-        """Send the manifest, which makes the image visible. Return its digest."""
         return self._blobs.send_manifest(manifest, media_type, self._tag)
 
 
@@ -120,7 +114,6 @@ class RegistryDestination:
 #
 # `docker load` accepts an archive of such a directory. With containerd's image store it reads the name of an
 # image from an annotation in `index.json`; with the older one it reads only `manifest.json`.
-
 
 _VERSION = "1.0.0"
 _INDEX = "application/vnd.oci.image.index.v1+json"
@@ -134,9 +127,9 @@ _Document = TypeVar("_Document", Manifest, ImageConfig)
 
 
 class OciLayout:
-    """An image in an OCI layout, under a tag. A destination: see `destinations`.
+    """An image in an OCI layout, under a tag. Other images of the directory are kept.
 
-    Other images of the directory are kept, and several processes may write to it at the same time.
+    Several processes may write to it at the same time.
     """
 
     def __init__(self, directory: Path, tag: str) -> None:
@@ -157,13 +150,11 @@ class OciLayout:
                 self._blobs.mkdir(parents=True, exist_ok=True)
 
     def has(self, blob: Encoded) -> bool:
-        """Return True if the blob is there."""
         with contextlib.suppress(FileNotFoundError):
             return self._blob(blob.digest).stat().st_size == blob.size
         return False
 
     def receive(self, encode: Callable[[Write], Encoded], known: Encoded | None) -> Encoded:
-        """Store the blob that `encode` writes. Raises the errors of `Destination.receive`."""
         with temporary_directory("layout", self._directory) as place, writing(self._directory):
             partial = place / "blob"
             with partial.open("wb") as stream:
@@ -176,7 +167,6 @@ class OciLayout:
         return encoded
 
     def finish(self, manifest: bytes, media_type: str) -> str:
-        """Store the manifest and give the image its tag. Return the manifest's digest."""
         digest = f"sha256:{hashlib.sha256(manifest).hexdigest()}"
         write_atomically(self._blob(digest), manifest)
         descriptor = {
@@ -192,11 +182,13 @@ class OciLayout:
             entries = [*(entry for entry in self._listed(path) if _tag(entry) != self._tag), descriptor]
             index = {"schemaVersion": 2, "mediaType": _INDEX, "manifests": entries}
             write_atomically(path, msgspec.json.encode(index))
-            older = [
-                docker_manifest(name, self._blob(entry["digest"]).read_bytes())
-                for entry in entries
-                if (name := _docker_name(entry)) is not None
-            ]
+            older = []
+            for entry in entries:
+                name = (entry.get("annotations") or {}).get(_DOCKER_NAME)
+                # Only images that this program wrote have one.
+                if isinstance(name, str):
+                    image = self._blob(entry["digest"]).read_bytes()
+                    older.append(docker_manifest(name.removeprefix(_LOCAL), image))
             write_atomically(self._directory / "manifest.json", msgspec.json.encode(older))
         return digest
 
@@ -293,9 +285,3 @@ def blob_path(digest: str) -> str:
 
 def _tag(entry: dict[str, Any]) -> object:
     return (entry.get("annotations") or {}).get(_NAME)
-
-
-def _docker_name(entry: dict[str, Any]) -> str | None:
-    """Return Docker's name of an image that this program wrote; None for one that it did not write."""
-    name = (entry.get("annotations") or {}).get(_DOCKER_NAME)
-    return name.removeprefix(_LOCAL) if isinstance(name, str) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -70,10 +70,11 @@ def assemble(
 ) -> Assembled:
     """Put an image at its destination, making only the layers that are not there.
 
-    fetch: called once with the wheels that are needed for that, before the layers are made.
-    accept: called with the size of the blobs of layers together, in bytes, and True if these are all: first
-        with those that the table knows, then after each layer, and before the image gets its name. An error
-        that it raises passes through.
+    fetch: called once with the wheels that are needed for that, before the layers are made. accept: called
+    with the size of the blobs of layers together, in bytes, and True if these are all: first with those that
+    the table knows, then after each layer, and before the image gets its name. An error that it raises passes
+    through.
+
     Raises ValidatorError for a wheel that does not match its lock, a wrong row of the table, and for faults
     of the network, the disk, the registry or the engine. Nothing is then visible under the image's name.
     """
@@ -112,7 +113,7 @@ def assemble(
     config = config_document(configured, steps, plan.created)
     described = work.document(config, CONFIG_TYPE)
     table.add_content(described.digest)
-    manifest = manifest_document(described, [layer.encoded for layer in layers])
+    manifest = _manifest(described, layers)
     digest = destination.finish(manifest, MANIFEST_TYPE)
     if digest != _digest(manifest):
         raise BuildError(f"{plan.spec}: the destination stored {digest} instead of {_digest(manifest)}")
@@ -125,19 +126,17 @@ def put_base(base: Base, destination: Destination, table: LayerTable) -> str:
     layers = [work.base_layer(layer, base.name) for layer in base.layers]
     steps = [Step(layer.name, layer.encoded.diff_id) for layer in layers]
     config = work.document(config_document(base.settings, steps, None), CONFIG_TYPE)
-    return destination.finish(manifest_document(config, [layer.encoded for layer in layers]), MANIFEST_TYPE)
+    return destination.finish(_manifest(config, layers), MANIFEST_TYPE)
 
 
-def manifest_document(config: Encoded, layers: Iterable[Encoded]) -> bytes:
+def _manifest(config: Encoded, layers: Iterable[ImageLayer]) -> bytes:
     """Return the OCI manifest as JSON."""
-    return canonical_json(
-        {
-            "schemaVersion": 2,
-            "mediaType": MANIFEST_TYPE,
-            "config": _descriptor(config),
-            "layers": [_descriptor(layer) for layer in layers],
-        }
-    )
+    descriptors: list[dict[str, Any]] = []
+    for blob in (config, *(layer.encoded for layer in layers)):
+        found = {"mediaType": blob.media_type, "digest": blob.digest, "size": blob.size}
+        descriptors.append({**found, "annotations": dict(blob.annotations)} if blob.annotations else found)
+    manifest = {"schemaVersion": 2, "mediaType": MANIFEST_TYPE}
+    return canonical_json({**manifest, "config": descriptors[0], "layers": descriptors[1:]})
 
 
 class _Work:
@@ -152,28 +151,17 @@ class _Work:
     def base_layer(self, layer: BaseLayer, name: str) -> ImageLayer:
         blob = layer.blob
         if blob is None:
-            return self._made(f"base {name}", self._base_key(layer), layer.compress)
-        is_new = not self._has(blob)
-        if is_new:
-
-            def copy(write: Write) -> Encoded:
-                for part in layer.read():
-                    write(part)
-                return blob
-
-            self._destination.receive(copy, blob)
+            return self._made(f"base {name}", self._key(layer), layer.compress)
+        is_new = self._copy(blob, layer.read)
         # It is part of the base with that digest, so nothing else can be expected of it.
         self._table.add_content(layer.diff_id)
         return ImageLayer(f"base {name}", blob, is_new)
 
     def known_size(self, layer: BaseLayer | LayerSource) -> int:
         """Return the size of the layer's blob in bytes, or 0 if nobody made it yet."""
-        if isinstance(layer, LayerSource):
-            row = self._table.row(self._key(layer))
-        elif layer.blob is not None:
+        if isinstance(layer, BaseLayer) and layer.blob is not None:
             return layer.blob.size
-        else:
-            row = self._table.row(self._base_key(layer))
+        row = self._table.row(self._key(layer))
         return row.encoded.size if row else 0
 
     def has(self, source: LayerSource) -> bool:
@@ -182,17 +170,14 @@ class _Work:
         return row is not None and self._has(row.encoded)
 
     def layer(self, source: LayerSource) -> ImageLayer:
-        return self._made(
-            source.name,
-            self._key(source),
-            lambda write: encoding.encode(source.entries(), write),
-            source.size,
-        )
+        def make(write: Write) -> Encoded:
+            return encoding.encode(source.entries(), write)
 
-    def _key(self, source: LayerSource) -> str:
-        return layer_key(encoding.RECIPE, source.made_from)
+        return self._made(source.name, self._key(source), make, source.size)
 
-    def _base_key(self, layer: BaseLayer) -> str:
+    def _key(self, layer: BaseLayer | LayerSource) -> str:
+        if isinstance(layer, LayerSource):
+            return layer_key(encoding.RECIPE, layer.made_from)
         return layer_key(compression(), [layer.diff_id])
 
     def _made(self, name: str, key: str, make: Callable[[Write], Encoded], size: int = 0) -> ImageLayer:
@@ -227,21 +212,21 @@ class _Work:
 
     def document(self, content: bytes, media_type: str) -> Encoded:
         known = Encoded(_digest(content), len(content), "", media_type)
-        if not self._has(known):
-
-            def write_all(write: Write) -> Encoded:
-                write(content)
-                return known
-
-            self._destination.receive(write_all, known)
+        self._copy(known, lambda: [content])
         return known
 
+    def _copy(self, blob: Encoded, read: Callable[[], Iterable[bytes]]) -> bool:
+        """Store a blob as it is, unless it is there. Return True if it was stored now."""
+        if self._has(blob):
+            return False
 
-def _descriptor(blob: Encoded) -> Mapping[str, Any]:
-    found: dict[str, Any] = {"mediaType": blob.media_type, "digest": blob.digest, "size": blob.size}
-    if blob.annotations:
-        found["annotations"] = dict(blob.annotations)
-    return found
+        def copy(write: Write) -> Encoded:
+            for part in read():
+                write(part)
+            return blob
+
+        self._destination.receive(copy, blob)
+        return True
 
 
 def _digest(content: bytes) -> str:
@@ -249,7 +234,6 @@ def _digest(content: bytes) -> str:
 
 
 # Make the image of a spec and its lock: find its base, plan its layers, and put it at a destination.
-
 
 logger = logging.getLogger(__name__)
 
@@ -336,7 +320,6 @@ class Assembler:
 
 
 # Find out if an image in a registry is exactly what its lock and base give, by making every layer again.
-
 
 _REBUILD_AT_ONCE = 2
 
@@ -439,14 +422,15 @@ def _compare_layers(
     expected.append(diff_id(sources[-1]))
     for source, found, wanted in zip_longest(sources, image.diff_ids[below:], expected):
         name = source.name if source else "a layer that the lock does not have"
-        if found is not None and found == wanted:
+        finding = Finding.DIFFERS
+        if wanted is None:
+            finding = Finding.EXTRA
+        elif found is None:
+            finding = Finding.MISSING
+        elif found == wanted:
+            finding = Finding.EQUAL
             table.add_content(found)
-            yield Compared(name, Finding.EQUAL, found, wanted)
-        else:
-            finding = (
-                Finding.EXTRA if wanted is None else Finding.MISSING if found is None else Finding.DIFFERS
-            )
-            yield Compared(name, finding, found, wanted)
+        yield Compared(name, finding, found, wanted)
 
 
 def _compare_configuration(image: PublishedImage, plan: ImagePlan) -> Compared:

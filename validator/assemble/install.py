@@ -24,7 +24,6 @@ from .wheel import InstallableWheel, Member, RecordRow, refusal, render_record
 
 # Put the files of several wheels together, as they are in one environment.
 
-
 _DIRECTORY_MODE = 0o755
 
 #: The SHA-256 of each file, by path.
@@ -117,11 +116,11 @@ _X86_64 = 62
 class Environment:
     """The environment that wheels are installed in.
 
-    python: `3.11`; it only decides which wheels fit. A wheel that fits several versions of Python has
-    the same files in each: packages are in `lib/python3` and headers in `include/site/python3`, to which
-    `lib/python3.11` and `include/site/python3.11` are links. There is no script `pip3.11`.
-    glibc: of the base, such as (2, 36).
-    root: the directory of the virtual environment in the image, without a leading slash.
+    python: `3.11`; it only decides which wheels fit. A wheel that fits several versions of Python has the
+    same files in each: packages are in `lib/python3` and headers in `include/site/python3`, to which
+    `lib/python3.11` and `include/site/python3.11` are links. There is no script `pip3.11`. glibc: of the
+    base, such as (2, 36). root: the directory of the virtual environment in the image, without a leading
+    slash.
     """
 
     python: str
@@ -221,18 +220,11 @@ def _unpacked(
         if scheme == "scripts":
             # Older versions of setuptools also pack the scripts that installers make.
             if rest not in scripts:
-                yield Entry(
-                    _checked(wheel, environment, f"{schemes[scheme]}/{rest}"),
-                    _EXECUTABLE,
-                    _script(member, environment),
-                )
+                target = _checked(wheel, environment, f"{schemes[scheme]}/{rest}")
+                yield Entry(target, _EXECUTABLE, _script(member, environment))
             continue
-        if scheme == "data":
-            rest = (
-                _VERSIONED_LIBRARY.sub("lib/python3/", rest, count=1)
-                if _VERSIONED_LIBRARY.match(rest)
-                else rest
-            )
+        if scheme == "data" and (versioned := _VERSIONED_LIBRARY.match(rest)):
+            rest = f"lib/python3/{rest[versioned.end() :]}"
         yield _file(wheel, environment, f"{schemes[scheme]}/{rest}", member)
 
 
@@ -273,12 +265,8 @@ def _entry_points(wheel: InstallableWheel) -> dict[str, str]:
         parser.read_string(member.content().decode("utf-8"))
     except (UnicodeDecodeError, configparser.Error) as error:
         raise wheel.refused(f"{member.path} can't be read: {' '.join(str(error).split())}") from None
-    return {
-        name: reference
-        for group in _SCRIPT_GROUPS
-        if parser.has_section(group)
-        for name, reference in parser.items(group)
-    }
+    groups = [group for group in _SCRIPT_GROUPS if parser.has_section(group)]
+    return {name: reference for group in groups for name, reference in parser.items(group)}
 
 
 def _generated(
@@ -304,7 +292,12 @@ def _metadata(
     wheel: InstallableWheel, environment: Environment, installed: Mapping[str, Entry], requested: bool
 ) -> Iterator[Entry]:
     """Return what an installer writes about the installation: INSTALLER, REQUESTED and RECORD."""
-    _check_format(wheel)
+    member = wheel.members.get(f"{wheel.info}/WHEEL")
+    if member is None or f"{wheel.info}/METADATA" not in wheel.members:
+        raise wheel.refused(f"{wheel.info} has no WHEEL or no METADATA")
+    version = str(BytesHeaderParser().parsebytes(member.content()).get("Wheel-Version", "")).strip()
+    if not re.fullmatch(r"1\.\d+", version):
+        raise wheel.refused(f"it has the version {version[:20]!r} of the wheel format, and only 1.x is known")
     info = f"{environment.site_packages}/{wheel.info}"
     written = [Entry(f"{info}/INSTALLER", _FILE, InMemory(f"{INSTALLER}\n".encode()))]
     if requested:
@@ -322,12 +315,3 @@ def _metadata(
         elif content is not None:
             rows[path] = RecordRow("sha256", content.sha256, content.size)
     yield Entry(f"{info}/RECORD", _FILE, InMemory(render_record(rows)))
-
-
-def _check_format(wheel: InstallableWheel) -> None:
-    member = wheel.members.get(f"{wheel.info}/WHEEL")
-    if member is None or f"{wheel.info}/METADATA" not in wheel.members:
-        raise wheel.refused(f"{wheel.info} has no WHEEL or no METADATA")
-    version = str(BytesHeaderParser().parsebytes(member.content()).get("Wheel-Version", "")).strip()
-    if not re.fullmatch(r"1\.\d+", version):
-        raise wheel.refused(f"it has the version {version[:20]!r} of the wheel format, and only 1.x is known")

@@ -38,10 +38,9 @@ _Digest = Annotated[str, Meta(pattern=r"\Asha256:[0-9a-f]{64}\Z")]
 
 
 class SharedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A layer that was made.
+    """A layer that was made. name: for people. recipe: of its encoding.
 
-    name: for people. recipe: of its encoding. made_from, read_from: as in `LayerSource`; they contain the
-    SHA-256 of the wheels.
+    made_from, read_from: as in `LayerSource`; they contain the SHA-256 of the wheels.
     """
 
     name: str
@@ -63,7 +62,6 @@ class SharedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
     @property
     def key(self) -> str:
-        """The key in a layer table."""
         return layer_key(self.recipe, self.made_from)
 
     @property
@@ -115,10 +113,6 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     media_type: str
     annotations: dict[str, str]
 
-    def row(self) -> Row:
-        encoded = Encoded(self.digest, self.size, self.diff_id, self.media_type, self.annotations)
-        return Row(self.key, self.name, encoded, made_here=True)
-
 
 @dataclass(frozen=True)
 class Row:
@@ -151,7 +145,8 @@ class LayerTable:
         found = self._one("SELECT row FROM layers WHERE key = ?", key)
         if found is not None:
             try:
-                return msgspec.json.decode(found, type=_Stored).row()
+                key, name, *blob = msgspec.structs.astuple(msgspec.json.decode(found, type=_Stored))
+                return Row(key, name, Encoded(*blob), made_here=True)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 self._write("DELETE FROM layers WHERE key = ?", key)
         return self._shared[key][0] if key in self._shared else None
@@ -237,7 +232,17 @@ class LayerTable:
 def _open(path: Path) -> sqlite3.Connection:
     path.parent.mkdir(parents=True, exist_ok=True)
     connection = sqlite3.connect(path, timeout=_PATIENCE_S, check_same_thread=False)
-    _use_log(connection)
+    # Switch to a log of what is written, so that readers don't wait for a writer. A killed process leaves
+    # one, which the next process applies. SQLite does not wait by itself if another process does the same.
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            break
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+        time.sleep(0.01)
     connection.execute("PRAGMA synchronous = NORMAL")
     if not _is_current(connection):
         with connection:
@@ -249,23 +254,6 @@ def _open(path: Path) -> sqlite3.Connection:
                     connection.execute(f"CREATE TABLE {table} WITHOUT ROWID")
                 connection.execute(f"PRAGMA user_version = {_VERSION}")
     return connection
-
-
-def _use_log(connection: sqlite3.Connection) -> None:
-    """Switch to a log of what is written. A killed process leaves one, which the next process applies.
-
-    Readers then don't wait for a writer. SQLite does not wait for this by itself if another process does the
-    same.
-    """
-    deadline = time.monotonic() + _PATIENCE_S
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > deadline:
-                raise
-        time.sleep(0.01)
 
 
 def _is_current(connection: sqlite3.Connection) -> bool:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Protocol, cast
@@ -30,9 +31,7 @@ from .layers import directories_of, path_problem
 from .zip_directory import BZIP2, DEFLATED, LZMA, Item, ZipError, read_directory
 
 # RECORD: the list of a wheel's files with their hashes.
-#
 # Source: https://packaging.python.org/en/latest/specifications/recording-installed-packages/
-
 
 #: The algorithms that RECORD may use, with the bytes of a digest. A file with an older one counts as a file
 #: without a hash.
@@ -134,8 +133,8 @@ class WheelError(ValidatorError):
 class Member:
     """A regular file of a wheel, as the `Content` of an entry.
 
-    path: inside the wheel. sha256: from RECORD, or None if RECORD has no SHA-256 of it. is_executable: its
-    permissions in the archive include executing.
+    path: inside the wheel. sha256: from RECORD, or None if RECORD has no SHA-256 of it. is_executable:
+    according to its permissions in the archive.
     """
 
     wheel: InstallableWheel
@@ -208,8 +207,14 @@ class Member:
         if self.item.method not in _DECOMPRESSORS:
             yield from self._raw(CHUNK)
             return
-        decompressor = _DECOMPRESSORS[self.item.method](self.item)
-        feed = _starting(self)
+        decompressor = _DECOMPRESSORS[self.item.method]()
+        feed: Iterator[bytes] = self._raw(_FEED)
+        if self.item.method == LZMA:
+            # APPNOTE 5.8.8: a version, the length of the properties (5), and these. The format "alone" has
+            # the properties, then the size, of which all ones mean that there is an end mark.
+            head = next(feed, b"")
+            size = (1 << 64) - 1 if self.item.has_end_mark else self.size
+            feed = chain([head[4:9] + size.to_bytes(8, "little") + head[9:]], feed)
         try:
             for data in feed:
                 while True:
@@ -228,27 +233,13 @@ class Member:
             )
 
 
-def _starting(member: Member) -> Iterator[bytes]:
-    """Return the compressed data, for LZMA with the header that a decompressor understands."""
-    raw = member._raw(_FEED)
-    if member.item.method != LZMA:
-        yield from raw
-        return
-    # APPNOTE 5.8.8: a version, the length of the properties (5), and these. The format "alone" has the
-    # properties, then the size, of which all ones mean that there is an end mark.
-    head = next(raw, b"")
-    size = (1 << 64) - 1 if member.item.has_end_mark else member.size
-    yield head[4:9] + size.to_bytes(8, "little") + head[9:]
-    yield from raw
-
-
 #: isal declares its error as an instance instead of a type.
 _BROKEN = (cast(type[Exception], igzip_lib.error), lzma.LZMAError)
-_DECOMPRESSORS: dict[int, Callable[[Item], _Decompressor]] = {
+_DECOMPRESSORS: dict[int, Callable[[], _Decompressor]] = {
     # Several times as fast as zlib.
-    DEFLATED: lambda item: igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_DEFLATE),
-    BZIP2: lambda item: bz2.BZ2Decompressor(),
-    LZMA: lambda item: lzma.LZMADecompressor(lzma.FORMAT_ALONE, memlimit=64 << 20),
+    DEFLATED: lambda: igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_DEFLATE),
+    BZIP2: bz2.BZ2Decompressor,
+    LZMA: lambda: lzma.LZMADecompressor(lzma.FORMAT_ALONE, memlimit=64 << 20),
 }
 
 
@@ -439,15 +430,9 @@ def note_verified(handle: int, sha256: str) -> None:
 def open_wheel(path: Path, wheel: Wheel) -> InstallableWheel:
     """Return the wheel at `path`, after comparing its hash with the lock, and its directory with RECORD.
 
-    Raises WheelError if it is another file or damaged, InputError if it may not be in an image, and
-    MissingError if it can't be read.
+    Raises WheelError if it is another file or damaged, InputError if it may not be in an image or its name is
+    not that of the wheel, and MissingError if it can't be read.
     """
-    check_filename(wheel)
-    return InstallableWheel(path, wheel)
-
-
-def check_filename(wheel: Wheel) -> None:
-    """Raise InputError if the file is not a wheel, or another one than the lock says."""
     if not wheel.filename.endswith(".whl"):
         raise refusal(
             wheel.filename,
@@ -461,6 +446,7 @@ def check_filename(wheel: Wheel) -> None:
         raise refusal(wheel.filename, f"its name is not that of a wheel: {error}") from None
     if name != wheel.name or str(version) != str(locked):
         raise refusal(wheel.filename, f"the lock says that it is {wheel}")
+    return InstallableWheel(path, wheel)
 
 
 def refusal(filename: str, why: str, hint: str | None = None) -> InputError:

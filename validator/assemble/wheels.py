@@ -58,9 +58,8 @@ def _path_in(directory: Path, wheel: Wheel) -> Path:
 class Wheelhouse:
     """The wheels of locks as files. Methods may be called from several threads.
 
-    directory: None for `wheels/` in the cache directory.
-    most_bytes: beyond this, wheels that nobody uses are evicted.
-    local: the directory that the paths of wheels on this machine are relative to.
+    directory: None for `wheels/` in the cache directory. most_bytes: beyond this, wheels that nobody uses are
+    evicted. local: the directory that the paths of wheels on this machine are relative to.
     """
 
     def __init__(
@@ -83,32 +82,39 @@ class Wheelhouse:
     def path(self, wheel: Wheel, received: Callable[[int], object] = lambda size: None) -> Path:
         """Return the file of a wheel, after downloading it if it is not here.
 
-        Its hash is verified once, and the file stays until `close`, or this process ends.
-        received: called with the number of bytes of each part that is downloaded.
-        Raises MissingError if the index does not have it, the network keeps failing or the disk is full.
+        Its hash is verified once, and the file stays until `close`, or this process ends. received: called
+        with the number of bytes of each part that is downloaded. Raises MissingError if the index does not
+        have it, the network keeps failing or the disk is full.
         """
         if wheel.path is not None:
-            return self._on_this_machine(wheel, wheel.path)
+            # It is not from the index.
+            file = (self._local or Path()) / wheel.path
+            hint = "put the same file there again, or write a new lock with `validator lock`"
+            if not file.is_file():
+                raise MissingError(f"{file}: the wheel that the lock names is not there", hint=hint)
+            if sha256_of(file) != wheel.sha256:
+                raise InputError(f"{file}: the wheel changed since the lock was written", hint=hint)
+            return file
         path = self._path(wheel)
         with self._turn(wheel):
             if wheel.sha256 not in self._used:
                 with _writable(self._directory):
                     self._directory.mkdir(parents=True, exist_ok=True)
-                    file = self._opened(wheel)
-                    while file is None:
+                    handle = self._opened(wheel)
+                    while handle is None:
                         verified = self._download(wheel, received)
-                        file = self._opened(wheel, verified)
-                self._used[wheel.sha256] = file
+                        handle = self._opened(wheel, verified)
+                self._used[wheel.sha256] = handle
         return path
 
     def open(self, wheel: Wheel) -> InstallableWheel:
         """Return the opened wheel, which is downloaded first if it is not here.
 
-        Raises what `path` and `open_wheel` raise. If the wheel is here, its hash is computed only once, while
-        its directory is read.
+        If it is here, its hash is computed only once, while its directory is read. Raises what `path` and
+        `open_wheel` raise.
         """
         opened = self._open_unverified(wheel) if wheel.path is None else None
-        return open_wheel(self.path(wheel), wheel) if opened is None else opened
+        return opened or open_wheel(self.path(wheel), wheel)
 
     def missing(self, wheels: Iterable[Wheel]) -> list[Wheel]:
         """Return the wheels that would have to be downloaded."""
@@ -128,18 +134,7 @@ class Wheelhouse:
             map_in_threads(lambda wheel: self.path(wheel, meter.add), largest, _AT_ONCE)
 
     def close(self) -> None:
-        """Give up the use of all wheels."""
         _close(self._used)
-
-    def _on_this_machine(self, wheel: Wheel, relative: str) -> Path:
-        """Return a wheel that is not from the index."""
-        path = (self._local or Path()) / relative
-        hint = "put the same file there again, or write a new lock with `validator lock`"
-        if not path.is_file():
-            raise MissingError(f"{path}: the wheel that the lock names is not there", hint=hint)
-        if sha256_of(path) != wheel.sha256:
-            raise InputError(f"{path}: the wheel changed since the lock was written", hint=hint)
-        return path
 
     def _path(self, wheel: Wheel) -> Path:
         return _path_in(self._directory, wheel)
@@ -227,7 +222,7 @@ class Wheelhouse:
 
 
 def _files(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Return the wheels of a cache and what is left of downloads that nobody finished."""
+    """Return the wheels of a cache, and what is left of unfinished downloads."""
     for path in directory.iterdir():
         with contextlib.suppress(FileNotFoundError):
             yield path, path.stat()

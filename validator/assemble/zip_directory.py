@@ -178,7 +178,13 @@ def _parse(directory: bytes, count: int) -> list[_Header]:
         if method == STORED and size != compressed:
             raise ZipError(f"{name} is not compressed, but has two different sizes")
         mode = attributes >> 16
-        _check_kind(name, mode, size)
+        kind, is_directory = stat.S_IFMT(mode), name.endswith("/")
+        if kind == stat.S_IFLNK:
+            raise ZipError(f"{name} is a symbolic link")
+        if kind not in (0, stat.S_IFDIR if is_directory else stat.S_IFREG):
+            raise ZipError(f"{name} is neither a regular file nor a directory, or its name does not match")
+        if is_directory and size:
+            raise ZipError(f"the directory {name} has content")
         headers.append(_Header(name, raw_name, method, flags, crc32, compressed, size, mode, offset))
     if position != len(directory):
         raise ZipError("its directory has bytes that belong to no file")
@@ -203,16 +209,6 @@ def _zip64(extra: bytes, count: int, name: str) -> tuple[int, ...]:
             return struct.unpack_from(f"<{count}Q", extra, position)
         position += length
     raise ZipError(f"the sizes of {name} are missing")
-
-
-def _check_kind(name: str, mode: int, size: int) -> None:
-    kind, is_directory = stat.S_IFMT(mode), name.endswith("/")
-    if kind == stat.S_IFLNK:
-        raise ZipError(f"{name} is a symbolic link")
-    if kind not in (0, stat.S_IFDIR if is_directory else stat.S_IFREG):
-        raise ZipError(f"{name} is neither a regular file nor a directory, or its name does not match")
-    if is_directory and size:
-        raise ZipError(f"the directory {name} has content")
 
 
 def _located(read_at: ReadAt, header: _Header, limit: int) -> Item:
@@ -241,12 +237,6 @@ def _located(read_at: ReadAt, header: _Header, limit: int) -> Item:
     if start + header.compressed_size > limit:
         raise ZipError(f"{header.name} does not end before the directory")
     return Item(
-        header.name,
-        header.method,
-        header.crc32,
-        header.compressed_size,
-        header.size,
-        header.mode,
-        start,
+        header.name, method, header.crc32, header.compressed_size, header.size, header.mode, start,
         bool(header.flags & _END_MARK),
-    )
+    )  # fmt: skip
