@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 # length, a blob whose size is unknown is sent in chunks. The registry says how much of an unfinished upload
 # it has, and the blob is made again without what is there.
 
-
 Write = Callable[[bytes], object]
 
 #: The size of a chunk, unless the registry wants larger ones, and the largest that it gets. One is in memory
@@ -89,17 +88,14 @@ class Upload(Generic[T]):
         self._session, self._produce, self._digest_of, self._known = session, produce, digest_of, known
         repository = session.repository
         self._blobs = f"/v2/{repository.path}/blobs"
-        self._what = (
-            f"{repository.at(known.digest)} can't be sent"
-            if known
-            else f"a layer can't be sent to {repository}"
-        )
+        self._what = f"a layer can't be sent to {repository}"
+        if known:
+            self._what = f"{repository.at(known.digest)} can't be sent"
         self._retries = Retries(session.host, self._what)
         self._furthest = 0
         self._streamed = False
 
     def run(self) -> T:
-        """Send the blob and return what `produce` returned."""
         place: _Place | None = None
         try:
             while True:
@@ -110,7 +106,11 @@ class Upload(Generic[T]):
                     if self._known is None and not self._streamed and self._session.accepts_streams:
                         self._streamed = True
                         return self._send_stream(place)
-                    return self._send_chunks(place)
+                    with Produced(self._produce, skip=place.offset) as made:
+                        for chunk in made.blocks_of(place.chunk):
+                            self._send_chunk(place, chunk)
+                        result = made.result
+                    return self._finished(place, result)
                 except FailedRequest as failure:
                     if place is not None and place.resumed and failure.code == "DIGEST_INVALID":
                         # The registry was wrong about what it had.
@@ -143,13 +143,8 @@ class Upload(Generic[T]):
         with Produced(self._produce) as made:
             body = _Body(made, known, self._differs)
             try:
-                self._session.send(
-                    "PUT",
-                    _with_digest(place.location, known.digest),
-                    expect=(201,),
-                    headers=_BINARY,
-                    data=body,
-                )
+                address = _with_digest(place.location, known.digest)
+                self._session.send("PUT", address, expect=(201,), headers=_BINARY, data=body)
             except FailedRequest:
                 # An error of the function's file looks like one of the connection here.
                 if made.error is not None:
@@ -200,25 +195,14 @@ class Upload(Generic[T]):
             raise _Repeat(self._recovered(place))
         return self._finished(place, result)
 
-    def _send_chunks(self, place: _Place) -> T:
-        with Produced(self._produce, skip=place.offset) as made:
-            for chunk in made.blocks_of(place.chunk):
-                self._send_chunk(place, chunk)
-            result = made.result
-        return self._finished(place, result)
-
     def _finished(self, place: _Place, result: T) -> T:
         """Give an upload the digest of its blob, which ends it. Return the result."""
         digest = self._digest_of(result)
         if self._known is not None and digest != self._known.digest:
             raise self._differs(digest)
         try:
-            self._session.send(
-                "PUT",
-                _with_digest(place.location, digest),
-                expect=(201,),
-                headers={**_BINARY, "Content-Length": "0"},
-            )
+            headers = {**_BINARY, "Content-Length": "0"}
+            self._session.send("PUT", _with_digest(place.location, digest), expect=(201,), headers=headers)
         except FailedRequest as failure:
             if not (failure.is_temporary and self._is_there(digest)):
                 raise
@@ -264,9 +248,8 @@ class Upload(Generic[T]):
             answer = self._session.request("GET", place.location, what=self._what, expect=(204,))
         except ValidatorError:
             return None
-        return _Place(
-            self._location(answer, place.location), http.received(answer, 0), place.chunk, resumed=True
-        )
+        location = self._location(answer, place.location)
+        return _Place(location, http.received(answer, 0), place.chunk, resumed=True)
 
     def _is_there(self, digest: str) -> bool:
         """Return True if the registry finished an upload, but its response was lost."""
@@ -284,10 +267,7 @@ class Upload(Generic[T]):
 
 
 class _Body(Generic[T]):
-    """A body with a length for requests, which is read once.
-
-    complete: True when everything was read.
-    """
+    """A body with a length for requests, which is read once. complete: True when everything was read."""
 
     def __init__(self, made: Produced[T], known: Known, differs: Callable[[str], ValidatorError]) -> None:
         self._made, self._known, self._differs = made, known, differs
@@ -324,13 +304,11 @@ class Blobs:
 
     @classmethod
     def to_write(cls, repository: Repository, mount_from: Sequence[Repository] = ()) -> Blobs:
-        """Return the blobs of a repository to push to."""
         others = [other for other in mount_from if other.host == repository.host and other != repository]
         return cls(Session(repository, push=True, also=others), others)
 
     @classmethod
     def to_read(cls, repository: Repository) -> Blobs:
-        """Return the blobs of a repository to read from."""
         return cls(Session(repository, push=False))
 
     def has(self, digest: str, size: int) -> bool:
@@ -364,8 +342,7 @@ class Blobs:
 
     def send_manifest(self, manifest: bytes, media_type: str, tag: str | None) -> str:
         """Send a manifest, whose blobs are all there. Return its digest. tag: None for no tag."""
-        digest, _ = self.send_artifact(manifest, media_type, tag)
-        return digest
+        return self.send_artifact(manifest, media_type, tag)[0]
 
     def send_artifact(self, manifest: bytes, media_type: str, tag: str | None) -> tuple[str, bool]:
         """Send a manifest as `send_manifest` does.

@@ -30,17 +30,12 @@ from .session import Document, Session
 # Docker's own manifests, as far as this project reads them; other fields are ignored. Nothing in them is
 # trusted, only their form is checked here.
 
-
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
 #: For the header `Accept` of a request for a manifest.
-MANIFEST_TYPES = ", ".join(
-    (
-        INDEX_TYPE,
-        MANIFEST_TYPE,
-        "application/vnd.docker.distribution.manifest.list.v2+json",
-        "application/vnd.docker.distribution.manifest.v2+json",
-    )
+MANIFEST_TYPES = (
+    f"{INDEX_TYPE}, {MANIFEST_TYPE}, application/vnd.docker.distribution.manifest.list.v2+json,"
+    " application/vnd.docker.distribution.manifest.v2+json"
 )
 #: Bytes of a manifest, an index, or a list of tags or referrers; also the limit of registries and clients.
 LARGEST_MANIFEST = 4 << 20
@@ -96,8 +91,6 @@ class _Settings(msgspec.Struct, frozen=True):
 
 
 class ImageConfig(msgspec.Struct, frozen=True):
-    """The configuration of an image."""
-
     config: _Settings | None = None
 
     @property
@@ -279,10 +272,9 @@ class Registry:
     ) -> str:
         """Attach a small file to a manifest, as an artifact that refers to it. Return the artifact's digest.
 
-        media_type: of the file; None: the artifact's.
-        If the registry has no referrers API, clients keep the list of attached artifacts under a tag, and if
-        two add to it at the same time, an entry can be lost. So this checks that the entry stays, and
-        retries.
+        media_type: of the file; None: the artifact's. If the registry has no referrers API, clients keep the
+        list of attached artifacts under a tag, and if two add to it at the same time, an entry can be lost.
+        So this checks that the entry stays, and retries.
         """
         reference = self.repository.at(digest)
         what = f"the artifact can't be attached to {reference}"

@@ -88,17 +88,8 @@ LOST = _fault(
 
 #: In order of precedence: a response of the registry says more than an error of the connection.
 FAULTS = (
-    TOO_MANY,
-    FULL,
-    UNAUTHORIZED,
-    DENIED,
-    INTERNAL,
-    UNKNOWN_HOST,
-    NO_TLS,
-    UNTRUSTED,
-    ALTERED,
-    LOST,
-)
+    TOO_MANY, FULL, UNAUTHORIZED, DENIED, INTERNAL, UNKNOWN_HOST, NO_TLS, UNTRUSTED, ALTERED, LOST,
+)  # fmt: skip
 
 
 def fault_of(message: str) -> Fault | None:
@@ -107,10 +98,7 @@ def fault_of(message: str) -> Fault | None:
 
 
 def explain(host: str, message: str, *, what: str) -> ValidatorError:
-    """Return the error for a failed program.
-
-    what: the failed action, which begins the message (`2.21.0-… can't be pushed`).
-    """
+    """Return the error for a failed program. what: the failed action, which begins the message."""
     fault = fault_of(message)
     if fault is None:
         last = [line.strip() for line in message.splitlines() if line.strip()][-1:] or ["no message"]

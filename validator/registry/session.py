@@ -22,19 +22,8 @@ import msgspec
 from ..errors import MissingError, ValidatorError
 from ..system import http
 from ..system.http import HttpFailure, Kind
-from .errors import (
-    DENIED,
-    FULL,
-    INTERNAL,
-    LOST,
-    NO_TLS,
-    TOO_MANY,
-    UNAUTHORIZED,
-    UNKNOWN_HOST,
-    UNTRUSTED,
-    AlteredError,
-    Fault,
-)
+from . import errors
+from .errors import AlteredError, Fault
 from .names import Repository
 
 if TYPE_CHECKING:
@@ -45,7 +34,6 @@ if TYPE_CHECKING:
 #
 # Implements Basic authentication and tokens (https://distribution.github.io/distribution/spec/auth/token/).
 # Passwords go to the registry and to the token server that it names, and nowhere else; no message has one.
-
 
 _CLIENT = "tensorflow-gpu-matrix"
 #: Seconds that a token is valid if the server does not say.
@@ -70,10 +58,8 @@ class Login:
 
     @property
     def basic(self) -> str | None:
-        """The value of a header for Basic authentication, or None without a password."""
-        if not self.user:
-            return None
-        return http.basic(f"{self.user}:{self.password}")
+        """The value of a header for Basic authentication, or None without a user."""
+        return http.basic(f"{self.user}:{self.password}") if self.user else None
 
 
 def stored_login(host: str) -> Login:
@@ -96,8 +82,6 @@ def stored_login(host: str) -> Login:
 
 
 class _Token(msgspec.Struct):
-    """The answer of a token server."""
-
     token: str = ""
     access_token: str = ""
     expires_in: float = _USUAL_LIFE_S
@@ -106,8 +90,8 @@ class _Token(msgspec.Struct):
 class Authorization:
     """The header `Authorization` for one registry, as far as it asks for one. Usable from several threads.
 
-    scopes: what tokens are asked for, such as `repository:team/tensorflow:pull,push`.
-    plain_http: allow a token server without TLS.
+    scopes: what tokens are asked for, such as `repository:team/tensorflow:pull,push`. plain_http: allow a
+    token server without TLS.
     """
 
     def __init__(self, host: str, scopes: Sequence[str], ask: Ask, *, plain_http: bool) -> None:
@@ -140,7 +124,9 @@ class Authorization:
             if found["scheme"].lower() == "basic":
                 self._header = self._stored().basic
                 return self._header is not None and self._header != refused
-            self._renew(_values(found["values"]))
+            # Its parameters: `realm="https://…",service="…"`.
+            pairs = (part.partition("=") for part in parse_http_list(found["values"]))
+            self._renew({name.strip().lower(): value.strip().strip('"') for name, _, value in pairs})
             return True
 
     def _stored(self) -> Login:
@@ -188,12 +174,6 @@ class Authorization:
         self._expires = started + max(found.expires_in, _USUAL_LIFE_S) - _MARGIN_S
 
 
-def _values(text: str) -> dict[str, str]:
-    """Return the parameters of a challenge: `realm="https://…",service="…"`."""
-    pairs = (part.partition("=") for part in parse_http_list(text))
-    return {name.strip().lower(): value.strip().strip('"') for name, _, value in pairs}
-
-
 #: Seconds for a small document with all its pages, and without a byte of it.
 DOCUMENT_S, SILENCE_S = 120.0, 30.0
 #: The pages of a list. Registries send from 50 to 1,000 tags on each.
@@ -205,23 +185,20 @@ _RETRIES, _LOST_RETRIES = 5, 2
 #: Docker Hub's name for people, and the host of its registry.
 _API_HOSTS = {"docker.io": "registry-1.docker.io"}
 _FAULTS: Mapping[int, Fault] = {
-    401: UNAUTHORIZED,
-    403: DENIED,
-    408: LOST,
-    429: TOO_MANY,
-    500: INTERNAL,
-    502: INTERNAL,
-    503: INTERNAL,
-    504: INTERNAL,
-    507: FULL,
+    401: errors.UNAUTHORIZED,
+    403: errors.DENIED,
+    408: errors.LOST,
+    429: errors.TOO_MANY,
+    507: errors.FULL,
+    **dict.fromkeys((500, 502, 503, 504), errors.INTERNAL),
 }
 _NO_SPACE = ("no space left", '"Err":28', "disk quota")
 _KINDS: Mapping[Kind, Fault] = {
-    Kind.LOST: LOST,
-    Kind.SILENT: LOST,
-    Kind.UNKNOWN_HOST: UNKNOWN_HOST,
-    Kind.NO_TLS: NO_TLS,
-    Kind.UNTRUSTED: UNTRUSTED,
+    Kind.LOST: errors.LOST,
+    Kind.SILENT: errors.LOST,
+    Kind.UNKNOWN_HOST: errors.UNKNOWN_HOST,
+    Kind.NO_TLS: errors.NO_TLS,
+    Kind.UNTRUSTED: errors.UNTRUSTED,
 }
 
 
@@ -242,8 +219,8 @@ class FailedRequest(Exception):
         kind: Kind = Kind.STATUS,
     ) -> None:
         super().__init__(message)
-        self.fault, self.status, self.code, self.pause_s = fault, status, code, pause_s
-        self.kind = kind
+        self.fault, self.status, self.code = fault, status, code
+        self.pause_s, self.kind = pause_s, kind
 
     @property
     def is_temporary(self) -> bool:
@@ -257,9 +234,9 @@ class FailedRequest(Exception):
 
 
 class Retries:
-    """Counts attempts, and waits between them with growing pauses.
+    """Counts attempts, and waits between them with growing pauses. few: give up sooner, for a small document.
 
-    host, what: for the error when there are no attempts left. few: give up sooner, for a small document.
+    host, what: for the error when there are no attempts left.
     """
 
     def __init__(self, host: str, what: str, *, few: bool = False) -> None:
@@ -292,9 +269,9 @@ class Document:
 class Session:
     """Connections to the registry of a repository. Usable from several threads.
 
-    push: ask for permission to write. also: repositories of the same registry to read from.
-    plain_http: use HTTP without TLS; None: only for a registry on this machine.
-    accepts_streams: False once the registry refused a body without a length.
+    push: ask for permission to write. also: repositories of the same registry to read from. plain_http: use
+    HTTP without TLS; None: only for a registry on this machine. accepts_streams: False once the registry
+    refused a body without a length.
     """
 
     def __init__(
@@ -376,27 +353,17 @@ class Session:
         retries = Retries(self.host, what, few=True)
         while True:
             try:
-                with (
-                    self.send(
-                        method,
-                        address,
-                        expect=(200, 404),
-                        headers={"Accept": accept},
-                        stream=True,
-                        silence_s=SILENCE_S,
-                        deadline=deadline,
-                    ) as answer,
-                    explained(),
-                ):
+                sent = self.send(
+                    method, address, expect=(200, 404), headers={"Accept": accept}, stream=True,
+                    silence_s=SILENCE_S, deadline=deadline,
+                )  # fmt: skip
+                with sent as answer, explained():
                     found = http.content(answer, most - read)
                     if answer.status_code == 404:
                         return None
-                    return Document(
-                        found,
-                        http.media_type(answer),
-                        answer.headers.get("Docker-Content-Digest", ""),
-                        http.next_page(answer, answer.url),
-                    )
+                    digest = answer.headers.get("Docker-Content-Digest", "")
+                    following = http.next_page(answer, answer.url)
+                    return Document(found, http.media_type(answer), digest, following)
             except FailedRequest as failure:
                 if failure.kind is Kind.LARGE:
                     raise ValidatorError(
@@ -445,9 +412,9 @@ class Session:
     ) -> requests.Response:
         """Send a request once. Raises FailedRequest if there is no response, or its status is not expected.
 
-        address: absolute, or relative to the registry. data: bytes, or an iterable, sent as it comes.
-        If it has no length, then neither has the request. stream: the caller reads the body
-        and closes the response; otherwise nobody can. silence_s, deadline: those of `Http.send`.
+        address: absolute, or relative to the registry. data: bytes, or an iterable, sent as it comes. If it
+        has no length, then neither has the request. stream: the caller reads the body and closes the
+        response; otherwise nobody can. silence_s, deadline: those of `Http.send`.
         """
         with explained():
             address = self.absolute(address)
@@ -488,13 +455,9 @@ class Session:
         def sent(value: str | None) -> requests.Response:
             login = {"Authorization": value} if value else {}
             return self._http.send(
-                method,
-                address,
-                headers={**headers, **login},
-                data=data,
-                silence_s=silence_s,
+                method, address, headers={**headers, **login}, data=data, silence_s=silence_s,
                 deadline=deadline,
-            )
+            )  # fmt: skip
 
         value = self._authorization.header() if ours else None
         answer = sent(value)
@@ -510,7 +473,7 @@ class Session:
             return answer
         answer.close()
         if not isinstance(data, bytes | None):
-            raise FailedRequest(replace(UNAUTHORIZED, temporary=True), "the token expired", 401)
+            raise FailedRequest(replace(errors.UNAUTHORIZED, temporary=True), "the token expired", 401)
         return sent(self._authorization.header())
 
     def _ask(
@@ -534,7 +497,7 @@ class _Errors(msgspec.Struct):
 
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
-    """Turn HttpFailure into FailedRequest, which says what the failure means for a registry."""
+    """Turn HttpFailure into FailedRequest, which says what it means for a registry."""
     try:
         yield
     except HttpFailure as failure:
@@ -547,9 +510,8 @@ def explained() -> Iterator[None]:
             listed = []
         first = listed[0] if listed else _Listed()
         fault = _FAULTS.get(failure.status)
-        if fault is INTERNAL and any(
-            mark in failure.content.decode("utf-8", "replace") for mark in _NO_SPACE
-        ):
-            fault = FULL
+        text = failure.content.decode("utf-8", "replace")
+        if fault is errors.INTERNAL and any(mark in text for mark in _NO_SPACE):
+            fault = errors.FULL
         message = " ".join(f"{failure.status} {first.code} {first.message}".split())[:300]
         raise FailedRequest(fault, message, failure.status, first.code, failure.pause_s) from failure
