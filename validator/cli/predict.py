@@ -475,7 +475,7 @@ def print_constraints(
     """Print one set of CUDA's libraries for TensorFlow and other frameworks, or say why there is none."""
     from ..lint.blame import allowed_software
     from ..lint.readers import read
-    from ..locks.constraints import SHARED, OneSet, one_set
+    from ..locks.resolve import SHARED, OneSet, one_set
 
     kept = ("tensorflow", "files", "packages", "python", "format_")
     others = [one.name for one in click.get_current_context().command.params if one.name not in kept]

@@ -52,10 +52,7 @@ _HINT = "check the index, the proxy and the CA bundle in uv's or pip's configura
 
 @dataclass(frozen=True)
 class IndexFile:
-    """One wheel of a project on the index.
-
-    sha256, size: None if the index does not say.
-    """
+    """One wheel of a project on the index. sha256, size: None if the index does not say."""
 
     filename: str
     version: Version
@@ -174,9 +171,7 @@ class PackageIndex:
 
     def size(self, file: IndexFile) -> int | None:
         """Return the bytes of a file, asking its server if the index does not say; None if nobody does."""
-        if file.size is not None:
-            return file.size
-        return self.size_at(file.url)
+        return self.size_at(file.url) if file.size is None else file.size
 
     def size_at(self, url: str, within_s: float = _QUESTION_S) -> int | None:
         """Return the bytes of a file according to its server, None if it does not say. It is asked once."""
@@ -286,13 +281,8 @@ class PackageIndex:
             login = self._logins.get(http.origin(address))
             if login is None and (found := get_netrc_auth(address)):
                 login = http.basic(":".join(found))
-            answer = self._http.send(
-                method,
-                address,
-                headers={**(headers or {}), **({"Authorization": login} if login else {})},
-                silence_s=_SILENCE_S,
-                deadline=deadline,
-            )
+            sent = {**(headers or {}), **({"Authorization": login} if login else {})}
+            answer = self._http.send(method, address, headers=sent, silence_s=_SILENCE_S, deadline=deadline)
             following = http.redirection(answer, method, address)
             if following is None:
                 return answer
@@ -365,11 +355,6 @@ def _wheel(listed: _File, address: str, project: str) -> IndexFile | None:
     except HttpFailure as failure:
         raise _nonsense(project, f"for {listed.filename}, {failure}") from None
     sha256 = listed.hashes.sha256
-    return IndexFile(
-        filename=listed.filename,
-        version=version,
-        url=url,
-        sha256=sha256 if sha256 and _SHA256.fullmatch(sha256) else None,
-        size=listed.size,
-        yanked=bool(listed.yanked),
-    )
+    if sha256 and not _SHA256.fullmatch(sha256):
+        sha256 = None
+    return IndexFile(listed.filename, version, url, sha256 or None, listed.size, bool(listed.yanked))

@@ -84,7 +84,7 @@ def pylock_text(lock: Lock, places: Mapping[str, str] | None = None) -> str:
     """Return the lock as pylock.toml (PEP 751).
 
     places: for each file name of a wheel, its address, or its path if it does not come from the index;
-        without them, the text has only names and versions.
+    without them, the text has only names and versions.
     """
 
     def text(value: str) -> str:
@@ -126,7 +126,8 @@ def parse(text: str, where: str = "lock") -> Lock:
             else:
                 values[match["key"]] = match["value"]
         elif match := _WHEEL.match(line):
-            wheels.append(_wheel(match))
+            name, version, sha256, filename, size, path = match.groups()
+            wheels.append(Wheel(name, version, sha256, filename, int(size) if size else None, path))
         else:
             raise InputError(
                 f"{where}:{number}: {quote_line(line)} is not a valid line of a lock file",
@@ -135,15 +136,18 @@ def parse(text: str, where: str = "lock") -> Lock:
     missing = [key for key in ("identifier", "python", "platform", "digest") if key not in values]
     if missing:
         raise InputError(f"{where}: missing in the header: {', '.join(missing)}", hint=_FIX.format("NAME"))
+    stamp = values.get("resolved")
+    try:
+        resolved = date.fromisoformat(stamp) if stamp else None
+    except ValueError:
+        raise InputError(
+            f"{where}: its header has no date such as 2026-11-22 as `resolved`, but {stamp!r}",
+            hint=_FIX.format("NAME"),
+        ) from None
     lock = Lock(
-        values["identifier"],
-        values["python"],
-        values["platform"],
-        tuple(lists["requires"]),
-        tuple(wheels),
-        tuple(lists["adds"]),
-        _date(values.get("resolved"), where),
-    )
+        values["identifier"], values["python"], values["platform"], tuple(lists["requires"]), tuple(wheels),
+        tuple(lists["adds"]), resolved,
+    )  # fmt: skip
     if lock.digest != values["digest"]:
         raise InputError(
             f"{where}: the digest of its wheels is {lock.digest}, but its header says {values['digest']}:"
@@ -153,18 +157,7 @@ def parse(text: str, where: str = "lock") -> Lock:
     return lock
 
 
-def _date(text: str | None, where: str) -> date | None:
-    try:
-        return date.fromisoformat(text) if text else None
-    except ValueError:
-        raise InputError(
-            f"{where}: its header has no date such as 2026-11-22 as `resolved`, but {text!r}",
-            hint=_FIX.format("NAME"),
-        ) from None
-
-
 def path_of(directory: Path, identifier: str) -> Path:
-    """Return the path of an image spec's lock."""
     return directory / f"{identifier}.txt"
 
 
@@ -189,9 +182,8 @@ def read(directory: Path, identifier: str) -> Lock | None:
 
 @dataclass(frozen=True)
 class LockDirectory:
-    """The locks of a matrix.
+    """The locks of a matrix. own: where locks are written, and looked for first.
 
-    own: where locks are written, and looked for first.
     shipped: with the matrix that comes with this tool, the locks that come with it.
     """
 
@@ -204,7 +196,7 @@ class LockDirectory:
         return read(self.shipped, identifier) if found is None and self.shipped is not None else found
 
     def write(self, lock: Lock) -> Path:
-        """Write the lock, completely or not at all, and return its path."""
+        """Write the lock as `write` does."""
         return write(self.own, lock)
 
 
@@ -235,9 +227,8 @@ def mismatches(lock: Lock, spec: ImageSpec, requirements: Iterable[str]) -> list
         except InvalidRequirement:
             # Ours are always valid, and those of the user were checked when the matrix was loaded.
             raise AssertionError(f"{spec}: {line!r} is not a requirement") from None
-        if requirement.marker is not None and not requirement.marker.evaluate(
-            target_environment(lock.python)
-        ):
+        marker = requirement.marker
+        if marker is not None and not marker.evaluate(target_environment(lock.python)):
             continue
         version = lock.version(canonicalize_name(requirement.name))
         if version is None:
@@ -280,19 +271,7 @@ def target_environment(python: str) -> dict[str, str]:
     }
 
 
-def _wheel(match: re.Match[str]) -> Wheel:
-    return Wheel(
-        match["name"],
-        match["version"],
-        match["sha256"],
-        match["filename"],
-        int(match["size"]) if match["size"] else None,
-        match["path"],
-    )
-
-
 # Find what a lock was before its last change, in the git history of the repository that has it.
-
 
 _TIMEOUT_S = 30.0
 #: Commits to look at. Some changes of a lock leave its wheels as they are.

@@ -22,12 +22,7 @@ from typing import Any
 from cyclonedx.model import HashAlgorithm, HashType, Property
 from cyclonedx.model.bom import Bom, BomMetaData
 from cyclonedx.model.component import Component, ComponentType
-from cyclonedx.model.license import (
-    DisjunctiveLicense,
-    License,
-    LicenseAcknowledgement,
-    LicenseExpression,
-)
+from cyclonedx.model.license import DisjunctiveLicense, LicenseAcknowledgement, LicenseExpression
 from cyclonedx.model.tool import ToolRepository
 from cyclonedx.output.json import JsonV1Dot6
 from cyclonedx.spdx import fixup_id, is_expression, is_supported_id
@@ -43,7 +38,6 @@ from ..model.lock import Lock, Wheel
 #
 # Only what says exactly one thing counts. "Apache 2.0" is no id of SPDX's list, and the classifier
 # "BSD License" stands for several licences, so a wheel with nothing better has no licence here.
-
 
 #: METADATA is read up to this size. Some have a whole manual as their description.
 _LARGEST = 4 << 20
@@ -81,13 +75,13 @@ CLASSIFIERS: Mapping[str, str] = {
 
 def declared_licenses(lock: Lock) -> dict[str, str]:
     """Return the SPDX expressions that the wheels of a lock declare, by SHA-256, for those in the cache."""
-    found = {wheel.sha256: _of_file(cached_wheel(wheel)) for wheel in lock.wheels}
-    return {sha256: license_ for sha256, license_ in found.items() if license_ is not None}
-
-
-def _of_file(path: Path | None) -> str | None:
-    metadata = _metadata(path) if path is not None else None
-    return license_of(metadata) if metadata is not None else None
+    found = {}
+    for wheel in lock.wheels:
+        path = cached_wheel(wheel)
+        metadata = _metadata(path) if path is not None else None
+        if metadata is not None and (license_ := license_of(metadata)) is not None:
+            found[wheel.sha256] = license_
+    return found
 
 
 def _metadata(path: Path) -> bytes | None:
@@ -180,7 +174,13 @@ def document(
 
 def _base(contents: BaseContents) -> Component:
     plain, _, digest = contents.origin.partition("@sha256:")
-    name, version = _named(plain)
+    if plain.startswith(_BOOTSTRAP):
+        name, version = "debian", plain.removeprefix(_BOOTSTRAP)
+    else:
+        name, version = plain.removeprefix(_REGISTRY), "latest"
+        path, colon, tag = name.rpartition(":")
+        if colon and "/" not in tag:
+            name, version = path, tag
     return Component(
         name=name,
         version=version,
@@ -190,15 +190,6 @@ def _base(contents: BaseContents) -> Component:
         hashes=_hashes(digest if len(digest) == 64 else None),
         description="The packages of this base are not listed." if contents.packages is None else None,
     )
-
-
-def _named(origin: str) -> tuple[str, str]:
-    """Return the name and the version of a base: its tag or its suite."""
-    if origin.startswith(_BOOTSTRAP):
-        return "debian", origin.removeprefix(_BOOTSTRAP)
-    name = origin.removeprefix(_REGISTRY)
-    path, colon, tag = name.rpartition(":")
-    return (path, tag) if colon and "/" not in tag else (name, "latest")
 
 
 def _of_base(contents: BaseContents) -> Iterator[Component]:
@@ -233,10 +224,15 @@ def _debian_purl(package: SystemPackage, contents: BaseContents) -> PackageURL:
 def _of_wheel(wheel: Wheel, license_: str | None) -> Component:
     # A wheel that does not come from the index may have the name of another package there.
     kind = _PYTHON_TYPE if wheel.path is None else _OTHER_TYPE
-    return _package(
-        PackageURL(kind, None, wheel.name, wheel.version), wheel.sha256,
-        properties=[Property(name=f"{_PROJECT}:file", value=wheel.filename)], licenses=_licenses(license_),
-    )  # fmt: skip
+    purl = PackageURL(kind, None, wheel.name, wheel.version)
+    declared = LicenseAcknowledgement.DECLARED
+    licenses: list[DisjunctiveLicense | LicenseExpression] = []
+    if license_ is not None and is_supported_id(license_):
+        licenses = [DisjunctiveLicense(id=license_, acknowledgement=declared)]
+    elif license_ is not None:
+        licenses = [LicenseExpression(license_, acknowledgement=declared)]
+    properties = [Property(name=f"{_PROJECT}:file", value=wheel.filename)]
+    return _package(purl, wheel.sha256, properties=properties, licenses=licenses)
 
 
 def _package(purl: PackageURL, sha256: str | None, **details: Any) -> Component:
@@ -253,15 +249,6 @@ def _package(purl: PackageURL, sha256: str | None, **details: Any) -> Component:
 
 def _hashes(sha256: str | None) -> list[HashType]:
     return [HashType(alg=HashAlgorithm.SHA_256, content=sha256)] if sha256 else []
-
-
-def _licenses(expression: str | None) -> list[License]:
-    if expression is None:
-        return []
-    declared = LicenseAcknowledgement.DECLARED
-    if is_supported_id(expression):
-        return [DisjunctiveLicense(id=expression, acknowledgement=declared)]
-    return [LicenseExpression(expression, acknowledgement=declared)]
 
 
 def _created(lock: Lock, environment: Mapping[str, str]) -> datetime:
