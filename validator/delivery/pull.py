@@ -50,10 +50,9 @@ class NotCertified(ValidatorError):
 
 @dataclass(frozen=True)
 class SelectedImage:
-    """An image that may be pulled.
+    """An image that may be pulled. certificates: those that cover the host.
 
     reference: `host/path@sha256:…`. name: `host/path:tag`, for people.
-    certificates: those that cover the host.
     """
 
     image: TaggedImage
@@ -74,11 +73,9 @@ def select_best(
 ) -> SelectedImage:
     """Return the best image that is certified for the host, as `recommend` orders them.
 
-    additions: the name of what was added to it; None for images to which nothing was added.
-    tell: called with the reason why each better one is rejected.
-
-    Raises NotCertified if there is none, InputError if none has this TensorFlow and Python, MissingError if
-    the registry cannot be reached.
+    additions: the name of what was added to it; None for images to which nothing was added. tell: called with
+    the reason why each better one is rejected. Raises NotCertified if there is none, InputError if none has
+    this TensorFlow and Python, MissingError if the registry cannot be reached.
     """
     unfit = 0
     limited: Candidate | None = None
@@ -87,7 +84,10 @@ def select_best(
     for image in tagged_images(registry, tensorflow, python, additions):
         if limited is not None and image.kind != limited.image.kind:
             break
-        if _can_never_fit(image, host):
+        # If CUDA or cuDNN float, only a certificate says which versions they are.
+        fails = not image.floats and forecast(image, (), host).outcome is Outcome.FAILS
+        if image.cuda is None or fails:
+            # Whatever certificate it has.
             unfit += 1
             certified = certified or image.cuda is not None
             continue
@@ -133,10 +133,7 @@ def select_named(registry: Registry, host: Host, terms: Terms, name: str, tell: 
     digest = name if is_digest(name) else registry.digest_of(tag)
     if digest is None or registry.manifest(digest) is None:
         where = registry.repository.at(name) if is_digest(name) else registry.repository.tagged(tag)
-        raise InputError(
-            f"{where} is not in the registry",
-            hint=registry.tags_hint(),
-        )
+        raise InputError(f"{where} is not in the registry", hint=registry.tags_hint())
     candidate = inspect_digest(registry, _read_image(registry, tag, digest), digest, terms)
     if not covering(candidate, host):
         raise NotCertified(f"rejected: {name}: {why_not_covered(candidate, host)}; nothing was pulled")
@@ -211,30 +208,27 @@ def port_of(ports: Collection[str]) -> int | None:
     return JUPYTER_PORT if f"{JUPYTER_PORT}/tcp" in ports else None
 
 
-def _can_never_fit(image: TaggedImage, host: Host) -> bool:
-    """Return True if the image can't fit, whatever certificate it has.
-
-    If CUDA or cuDNN float, only a certificate says which versions they are.
-    """
-    return image.cuda is None or (not image.floats and forecast(image, (), host).outcome is Outcome.FAILS)
+def identify(tag: str, label: str) -> TaggedImage | None:
+    """Return the image by its tag, or by its label, which is only information; None for a foreign one."""
+    if image := TaggedImage.of_tag(tag):
+        return image
+    try:
+        return TaggedImage.of_tag(tag_of(label))
+    except ValueError:
+        return None
 
 
 def _read_image(registry: Registry, name: str, digest: str) -> TaggedImage:
     """Identify the image by its tag, or, for an alias or a digest, by its labels."""
     if image := TaggedImage.of_tag(name):
         return image
-    labels = registry.config(digest).labels
-    try:
-        image = TaggedImage.of_tag(tag_of(labels.get(LABEL_SPEC, "")))
-    except ValueError:
-        image = None
+    image = identify("", registry.config(digest).labels.get(LABEL_SPEC, ""))
     if image is None:
         raise NotCertified(f"rejected: {name}: it is not an image of this project; nothing was pulled")
     plain, _, additions = name.partition("_")
     release = plain.partition("-")[0]
-    if ALIAS.fullmatch(name) and (
-        image.additions != (additions or None) or (release != LATEST and not image.is_of(release, None))
-    ):
+    other_release = release != LATEST and not image.is_of(release, None)
+    if ALIAS.fullmatch(name) and (image.additions != (additions or None) or other_release):
         raise NotCertified(f"rejected: {name}: the alias points at {image}; nothing was pulled")
     return image
 
@@ -253,9 +247,9 @@ def _selected(registry: Registry, candidate: Candidate, host: Host) -> SelectedI
 
 @dataclass(frozen=True)
 class LocalImage:
-    """An image in the engine.
+    """An image in the engine. id: by which the engine finds it. name: for people.
 
-    id: by which the engine finds it. name: for people. tag: `NAME:TAG`; empty if it has none.
+    tag: `NAME:TAG`; empty if it has none.
     """
 
     id: str
@@ -266,17 +260,18 @@ class LocalImage:
 
     @classmethod
     def of(cls, image: Any, name: str) -> LocalImage:
-        """Return the image that the engine's SDK found."""
         settings = image.attrs.get("Config") or {}
         tag = name if name in image.tags else next(iter(image.tags), "")
         return cls(str(image.id), name, tag, settings.get("Labels") or {}, settings.get("ExposedPorts") or {})
 
 
 class Engine:
-    """The Docker Engine that the docker command would use. Pulling needs no buildx."""
+    """The Docker Engine that the docker command would use. Pulling needs no buildx.
+
+    The constructor raises MissingError with the reason if no engine answers.
+    """
 
     def __init__(self) -> None:
-        """Connect. Raises MissingError with the reason if no engine answers."""
         self._reached = endpoint.reach("start Docker Engine 23 or newer, or name another with DOCKER_HOST")
 
     @property

@@ -59,7 +59,7 @@ class Rehearsed:
 
     @property
     def described(self) -> TaggedImage:
-        """The image as its tag without the rehearsal's mark describes it, under the tag that it has."""
+        """The image as its tag without the rehearsal's mark describes it."""
         found = TaggedImage.of_tag(tag_of(self.record.image))
         assert found is not None
         return replace(found, tag=self.tag)
@@ -76,9 +76,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Stage:
-    """The registry, the signer and the trust that a rehearsal works with.
+    """The registry, the signer and the trust that a rehearsal works with. host: to recommend for.
 
-    signer, trust, parties: made for it, and thrown away afterwards. host: the machine to recommend for.
+    signer, trust, parties: made for it, and thrown away afterwards.
     """
 
     registry: Registry
@@ -179,7 +179,6 @@ def _pull(stage: Stage, best: Rehearsed, engine: Engine, progress: Callable[[str
 # A rehearsal goes the whole way from an image to a signed statement in a registry without a real GPU. Its
 # statements have a predicate type of their own. `read_statement` and `verified_statement` reject it before
 # they look at the signature, so there is no key, option or trust file with which one counts.
-
 
 _NOTICE = f"{REHEARSAL}: this statement proves nothing about the image."
 

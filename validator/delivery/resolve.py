@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from ..assemble.image_names import LABEL_SPEC, image_reference
 from ..errors import InputError, MissingError
 from ..model.prediction import Outcome
 from ..registry.client import Registry
-from ..registry.names import Repository, is_digest, is_tag, tag_named, tag_of
+from ..registry.names import Repository, is_digest, is_tag, tag_named
 from .choose import (
     Candidate,
     Host,
@@ -34,6 +34,7 @@ from .pull import (
     SelectedImage,
     Tell,
     certified_standing,
+    identify,
     port_of,
     select,
     start_image,
@@ -77,38 +78,38 @@ def resolve(request: Request, engine: Engine | None, host: FindHost, tell: Tell)
 
     engine: the Docker Engine that starts the container or has the image; None to write for another machine.
     host: called if the image can use GPUs; returns None to start it on the CPU, for which no certificate
-        counts. tell: called with what people should know.
-
-    Raises InputError for a wrong request, NotCertified if no image will do, and MissingError if the
-    registry, the host or its GPUs can't be reached.
+    counts. tell: called with what people should know. Raises InputError for a wrong request, NotCertified if
+    no image will do, and MissingError if the registry, the host or its GPUs can't be reached.
     """
     selected: SelectedImage | None = None
     known: Host | None
+    wanted = request.wanted
     if request.registry is not None and request.terms is not None and not request.uncertified:
         known = host()
         assert known is not None
         devices = _devices(request.devices, engine)
         selected = select(
-            request.registry,
-            known,
-            request.terms,
-            request.wanted.image,
-            request.wanted.tensorflow,
-            request.wanted.python,
-            request.wanted.additions,
-            tell,
-        )
+            request.registry, known, request.terms, wanted.image, wanted.tensorflow, wanted.python,
+            wanted.additions, tell,
+        )  # fmt: skip
         image = start_image(request.registry, selected)
     else:
-        image, known = find(request.registry, request.wanted, host, request.terms, engine, tell)
+        image, known = find(request.registry, wanted, host, request.terms, engine, tell)
         if not image.certified:
             tell(f"WARNING: NOT CERTIFIED: {image.name}")
         for text in image.standing:
             tell(f"{image.name}: {text}")
         devices = _devices(request.devices, engine) if known is not None else None
-    docker = engine if request.devices is not None else None
+    user = User(os.getuid(), os.getgid())
+    if engine is not None and request.devices is not None:
+        user = user_of(engine.info, user.uid, user.gid)
+        if request.mount and not engine.is_local:
+            raise InputError(
+                "--mount needs a local Docker engine: the remote host does not have this directory",
+                hint="copy the data there, or run without --mount",
+            )
     start = Start(
-        image, known, devices, _user(docker), _directory(docker) if request.mount else None,
+        image, known, devices, user, Path.cwd() if request.mount else None,
         request.environment, request.command, request.terminal,
     )  # fmt: skip
     return Resolved(start, selected)
@@ -119,25 +120,8 @@ def _devices(asked: Devices | None, engine: Engine | None) -> Devices | None:
     return devices_of(engine.info) if asked is Devices.AUTO and engine is not None else asked
 
 
-def _user(docker: Engine | None) -> User:
-    user = User(os.getuid(), os.getgid())
-    return user if docker is None else user_of(docker.info, user.uid, user.gid)
-
-
-def _directory(docker: Engine | None) -> Path:
-    if docker is not None and not docker.is_local:
-        raise InputError(
-            "--mount needs a local Docker engine: the remote host does not have this directory",
-            hint="copy the data there, or run without --mount",
-        )
-    return Path.cwd()
-
-
 # Find an image that need not be certified: in a registry, in the local Docker Engine, or in an OCI layout.
-#
-# Only `run --uncertified` asks for one. An image that is certified for the host is still reported as
-# certified.
-
+# Only `run --uncertified` asks for one. An image that is certified for the host is still reported as such.
 
 #: What each prediction says about an image that nobody measured.
 _PREDICTED = {
@@ -223,16 +207,17 @@ def find(
     tag = tag_named(wanted.image)
     digest = wanted.image if is_digest(wanted.image) else registry.digest_of(tag)
     if digest is None or registry.manifest(digest) is None:
-        raise InputError(
-            f"{registry.repository} has no image {wanted.image}",
-            hint=registry.tags_hint(),
-        )
+        raise InputError(f"{registry.repository} has no image {wanted.image}", hint=registry.tags_hint())
     config = registry.config(digest)
-    image = _identify(tag, config.labels.get(LABEL_SPEC, ""))
+    image = identify(tag, config.labels.get(LABEL_SPEC, ""))
     known = None if image is not None and image.cuda is None else host()
     name = str(registry.repository.at(digest) if is_digest(wanted.image) else registry.repository.tagged(tag))
     if image is None:
-        return _foreign(registry.repository.at(digest), name, known, config.ports, registry.plain_http), known
+        foreign = Image(
+            registry.repository.at(digest), name, _about(None, "", known), certified=False, checks_host=False,
+            port=port_of(config.ports), plain_http=registry.plain_http,
+        )  # fmt: skip
+        return foreign, known
     candidate = (
         inspect_digest(registry, image, digest, terms) if terms and known else Candidate(image, digest)
     )
@@ -315,77 +300,45 @@ def _described(
             why = f"No certificate covers this host: {why_not_covered(candidate, host)}."
         standing = (why, *_predicted(candidate, host))
     return Image(
-        registry.repository.at(candidate.digest),
-        name,
-        standing,
-        certified=bool(certificates),
-        checks_host=candidate.image.cuda is not None,
-        port=port_of(registry.config(candidate.digest).ports),
+        registry.repository.at(candidate.digest), name, standing, certified=bool(certificates),
+        checks_host=candidate.image.cuda is not None, port=port_of(registry.config(candidate.digest).ports),
         plain_http=registry.plain_http,
-    )
-
-
-def _foreign(reference: str, name: str, host: Host | None, ports: Collection[str], plain_http: bool) -> Image:
-    return Image(
-        reference,
-        name,
-        _about(None, "", host),
-        certified=False,
-        checks_host=False,
-        port=port_of(ports),
-        plain_http=plain_http,
-    )
+    )  # fmt: skip
 
 
 def _in_layout(directory: Path, tag: str, host: FindHost) -> tuple[Image, Host | None]:
     digest, config = read_config(directory, tag)
-    image = _identify(tag, config.labels.get(LABEL_SPEC, ""))
+    image = identify(tag, config.labels.get(LABEL_SPEC, ""))
     known = None if image is not None and image.cuda is None else host()
     reference = f"{directory}:{tag}"
-    return (
-        Image(
-            reference,
-            f"{_LAYOUT}{reference}",
-            (_IN_LAYOUT, *_about(image, digest, known)),
-            certified=False,
-            checks_host=image is not None and image.cuda is not None,
-            port=port_of(config.ports),
-            place=Place.LAYOUT,
-        ),
-        known,
-    )
+    found = Image(
+        reference, f"{_LAYOUT}{reference}", (_IN_LAYOUT, *_about(image, digest, known)), certified=False,
+        checks_host=image is not None and image.cuda is not None, port=port_of(config.ports),
+        place=Place.LAYOUT,
+    )  # fmt: skip
+    return found, known
 
 
 def _local(engine: Engine, wanted: Wanted, host: FindHost, tell: Tell) -> tuple[Image, Host | None]:
     if wanted.image:
-        found = _named(engine, wanted.image)
-        image = _identify("", found.labels.get(LABEL_SPEC, ""))
+        named = engine.find(wanted.image)
+        if named is None:
+            raise InputError(
+                f"the local Docker Engine has no image {wanted.image}",
+                hint="`docker images` lists them; for one in a registry, write HOST/NAME:TAG or pass"
+                " --registry",
+            )
+        found = named
+        image = identify("", found.labels.get(LABEL_SPEC, ""))
         known = None if image is not None and image.cuda is None else host()
     else:
         image, found, known = _best_local(engine, wanted, host, tell)
-    return (
-        Image(
-            found.id,
-            found.name,
-            (_LOCAL, *_about(image, found.id, known)),
-            certified=False,
-            checks_host=image is not None and image.cuda is not None,
-            port=port_of(found.ports),
-            place=Place.ENGINE,
-            tag=found.tag,
-        ),
-        known,
-    )
-
-
-def _named(engine: Engine, name: str) -> LocalImage:
-    found = engine.find(name)
-    if found is None:
-        raise InputError(
-            f"the local Docker Engine has no image {name}",
-            hint="`docker images` lists them; for one in a registry, write HOST/NAME:TAG or pass --registry",
-        )
-    return found
+    local = Image(
+        found.id, found.name, (_LOCAL, *_about(image, found.id, known)), certified=False,
+        checks_host=image is not None and image.cuda is not None, port=port_of(found.ports),
+        place=Place.ENGINE, tag=found.tag,
+    )  # fmt: skip
+    return local, known
 
 
 def _best_local(
@@ -397,7 +350,7 @@ def _best_local(
     """
     fit = {}
     for local in engine.own_images(LABEL_SPEC):
-        image = _identify("", local.labels[LABEL_SPEC])
+        image = identify("", local.labels[LABEL_SPEC])
         # A derived image has the label as well, but not the name.
         if (
             image is not None
@@ -441,13 +394,3 @@ def _predicted(candidate: Candidate, host: Host | None) -> tuple[str, ...]:
         return (_NO_GPU,)
     found = forecast(candidate.image, candidate.certificates, host)
     return (f"{_PREDICTED[found.outcome]}: {found.why}.",)
-
-
-def _identify(tag: str, label: str) -> TaggedImage | None:
-    """Return the image by its tag, or by its label, which is only information; None for a foreign one."""
-    if image := TaggedImage.of_tag(tag):
-        return image
-    try:
-        return TaggedImage.of_tag(tag_of(label))
-    except ValueError:
-        return None

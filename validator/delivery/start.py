@@ -125,7 +125,6 @@ class Start:
 
     @property
     def gpu_count(self) -> int:
-        """The number of GPUs of the host; 0 if the container uses none."""
         return len(self.host.gpus) if self.host else 0
 
     @property

@@ -58,16 +58,15 @@ def comments(texts: Iterable[str], mark: str = "#", indent: str = "") -> list[st
     """Return the lines of comments. Nothing in a text can end its comment."""
     lines = []
     for text in texts:
-        shown = " ".join("".join(map(_visible, text)).split())
+        visible = (
+            "?" if unicodedata.category(one) in ("Cc", "Cf", "Cs", "Zl", "Zp") and one not in "\n\t" else one
+            for one in text
+        )
+        shown = " ".join("".join(visible).split())
         width = max(40, _WIDTH - len(indent) - len(mark))
         wrapped = textwrap.wrap(shown, width, break_long_words=False, break_on_hyphens=False)
         lines += [f"{indent}{mark} {line}" for line in wrapped]
     return lines
-
-
-def _visible(character: str) -> str:
-    hidden = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") and character not in "\n\t"
-    return "?" if hidden else character
 
 
 def assignment(name: str, value: str) -> str:
@@ -186,7 +185,8 @@ def docker_command(start: Start) -> list[str]:
 
 def podman_command(start: Start) -> list[str]:
     """Return the words of `podman run`."""
-    return _command("podman", start, podman_flags(start), _podman_image(start))
+    image = start.image.in_transport if start.image.place is Place.LAYOUT else start.image.reference
+    return _command("podman", start, podman_flags(start), image)
 
 
 def write_docker(start: Start) -> str:
@@ -280,10 +280,6 @@ def _variables(start: Start) -> list[Flag]:
     return [Flag(("--env", f"{name}={value}"), why[name]) for name, value in start.variables(home).items()]
 
 
-def _podman_image(start: Start) -> str:
-    return start.image.in_transport if start.image.place is Place.LAYOUT else start.image.reference
-
-
 def _command(program: str, start: Start, flags: Sequence[Flag], image: str) -> list[str]:
     words = [word for flag in flags for word in flag.words]
     return [program, "run", *words, image, *start.command]
@@ -311,7 +307,6 @@ def bind(directory: Path, target: str) -> str:
 
 
 # Write a shell script for Apptainer (https://apptainer.org/docs/user/latest/).
-
 
 _SHEBANG = "#!/bin/sh"
 #: A variable with this prefix is set in the container without it, also with --cleanenv.
@@ -358,9 +353,7 @@ def body(start: Start) -> list[str]:
     return [*notes, *exports, *comments(told), f"exec {line}"]
 
 
-# Write a batch script for Slurm, which runs the image with Apptainer
-# (https://slurm.schedmd.com/sbatch.html).
-
+# Write a batch script for Slurm, which runs the image with Apptainer (https://slurm.schedmd.com/sbatch.html).
 
 _PROCESSORS = 4
 
@@ -391,18 +384,16 @@ def write_slurm(start: Start) -> str:
 
 def _requests(start: Start) -> list[str]:
     lines = ["#SBATCH --job-name=tensorflow", "#SBATCH --nodes=1", "#SBATCH --ntasks=1"]
-    lines += comments(
-        [f"Slurm gives 1 processor by default. The input pipeline of tf.data uses {_PROCESSORS}."]
-    )
+    why = f"Slurm gives 1 processor by default. The input pipeline of tf.data uses {_PROCESSORS}."
+    lines += comments([why])
     lines.append(f"#SBATCH --cpus-per-task={_PROCESSORS}")
     if start.host is not None:
         capabilities = ", ".join(map(str, start.host.capabilities))
-        lines += comments(
-            [
-                f"GPUs of compute capability {capabilities} with driver branch {start.host.driver.branch}:"
-                " add the partition or the constraint of such nodes, as your site names them."
-            ]
+        why = (
+            f"GPUs of compute capability {capabilities} with driver branch {start.host.driver.branch}:"
+            " add the partition or the constraint of such nodes, as your site names them."
         )
+        lines += comments([why])
         lines.append(f"#SBATCH --gres=gpu:{start.gpu_count}")
     lines += comments(["The longest time that the job may take. Slurm starts short jobs earlier."])
     lines.append("#SBATCH --time=01:00:00")
