@@ -182,8 +182,6 @@ _LARGEST_DOCUMENT = 8 << 20
 
 
 class _Saved(msgspec.Struct):
-    """An image in `manifest.json`: paths in the archive."""
-
     config: str = msgspec.field(name="Config")
     layers: list[str] = msgspec.field(name="Layers")
 
@@ -191,10 +189,7 @@ class _Saved(msgspec.Struct):
 def saved_image(
     archive: Path, origin: str, name: str, digest: str | None, python: str, table: LayerTable
 ) -> Base:
-    """Return the only image of an archive that `docker image save` or `podman save` wrote.
-
-    The file must stay as long as the base is used. Raises InputError if it is something else.
-    """
+    """Return the only image in an archive of `docker image save`; the file must stay. Raises InputError."""
     try:
         with tarfile.open(archive, tarinfo=BoundedTarInfo) as opened:
             members = {member.name: member for member in opened if member.isreg()}
@@ -268,10 +263,7 @@ _RECIPE = "base of a registry 1"
 
 @dataclass(frozen=True)
 class ImageName:
-    """The name of an image as people write it: `python:3.12-slim` is `docker.io/library/python:3.12-slim`.
-
-    plain: as written, without the digest.
-    """
+    """The name of an image as people write it. plain: as written, without the digest."""
 
     plain: str
     repository: Repository
@@ -347,10 +339,7 @@ def _read(registry: Registry, digest: str) -> Mapping[str, object]:
 
 
 def read_config(registry: Registry, manifest: Manifest, what: str) -> tuple[dict[str, Any], list[str]]:
-    """Return the configuration of an image, and the diff_ids of its layers.
-
-    what: the image, which begins each message. Raises InputError if it is not an image of one platform.
-    """
+    """Return an image's configuration and diff_ids. what: begins each message. Raises InputError."""
     if manifest.config is None or manifest.layers is None or manifest.config.size > LARGEST_CONFIG:
         raise InputError(f"{what} is not an image of one platform")
     config, diff_ids = _checked(registry.blob(manifest.config.digest, LARGEST_CONFIG), what)

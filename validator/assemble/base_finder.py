@@ -201,10 +201,7 @@ def installed_packages(base: Base) -> tuple[SystemPackage, ...] | None:
 
 
 def read_status(content: bytes, base: str) -> Iterator[SystemPackage]:
-    """Yield the packages whose files dpkg has unpacked. base: its name, for messages.
-
-    Raises InputError for an entry that is not what dpkg writes.
-    """
+    """Yield the packages whose files dpkg has unpacked. base: for messages. Raises InputError."""
     text = content.decode("utf-8", "replace").strip()
     # A base that has removed its packages may have an empty file.
     for number, stanza in enumerate(re.split(r"\n\s*\n", text) if text else (), 1):
@@ -315,10 +312,7 @@ class Bases:
         return None
 
     def base(self, spec: ImageSpec, progress: Progress) -> Base:
-        """Return the base of an image spec, with its system packages.
-
-        Raises MissingError or InputError if there is none, or if it lacks something that images need.
-        """
+        """Return the base of a spec, with its system packages. Raises MissingError or InputError."""
         packages = _system_packages(spec)
         found = self._plain_or_bootstrapped(spec, progress)
         if not packages or found.origin.startswith(BasePolicy.BOOTSTRAP.value):
@@ -395,10 +389,7 @@ class Bases:
         )
 
     def warn_if_moved(self, spec: ImageSpec, origin: str) -> None:
-        """Warn, once for each image, if the base is named without a digest and now is another image.
-
-        origin: of the base that the image has. Says nothing if the registry can't be asked.
-        """
+        """Warn, once for each image, if a base without a digest now is another image than `origin`."""
         found = BaseOrigin.parse(origin)
         if spec.base is None or "@" in spec.base or found is None or found.digest is None:
             return

@@ -324,10 +324,7 @@ _EXCLUDED = ("/usr/share/doc/*", "/usr/share/info/*", "/usr/share/locale/*", "/u
 
 
 def digest(suite: str, packages: Sequence[str] = ()) -> str:
-    """Return the SHA-256 of everything that a suite's base depends on: its packages and the recipe.
-
-    packages: names of more packages, which are installed in the versions of that day.
-    """
+    """Return the SHA-256 of all that decides a base. packages: more packages, in the versions of that day."""
     scripts = [path.read_text(encoding="utf-8") for path in (_MERGE_USR, _CLEAN)]
     recipe = [suite, read_lock(suite).digest, *_EXCLUDED, *scripts, *sorted(packages)]
     return hashlib.sha256("\n".join(recipe).encode()).hexdigest()

@@ -215,10 +215,7 @@ def _compile(
 
 
 class _Results:
-    """Receives byte code, and keeps it in a file.
-
-    paths: where the modules that were sent are in the image, by their numbers. size: of the file, in bytes.
-    """
+    """Receives byte code, and keeps it in a file. paths: of the modules in the image, by their numbers."""
 
     def __init__(self, name: str, python: Interpreter, paths: Sequence[str]) -> None:
         self._name, self._python, self._paths = name, python, paths
@@ -254,7 +251,6 @@ class _Results:
         self._found[number] = _Spooled(self._spool, self._spool.add(content), content)
 
     def entries(self) -> dict[int, Entry]:
-        """Return the files with byte code by the numbers of their modules."""
         if self._buffer:
             raise self._wrong("its output ends in the middle of a file")
         end = f".cpython-{self._python.feature.replace('.', '')}.pyc"

@@ -158,7 +158,6 @@ def notebooks() -> LayerSource:
 
 @functools.cache
 def _files() -> dict[str, bytes]:
-    """Return the files by their path in the image."""
     ours = resources.images_directory() / "notebooks"
     sources = sorted({path for pattern in _SOURCES for path in _PACKAGE.glob(pattern)})
     return {
@@ -192,10 +191,7 @@ class Step:
 
 
 def labels(spec: ImageSpec, lock: Lock, base: Base, recipe: str) -> dict[str, str]:
-    """Return the OCI labels and this project's own. None of them depends on the time or the builder.
-
-    recipe: the digest of everything else that decides what is in the image.
-    """
+    """Return the OCI labels and this project's own, which don't depend on the time or the builder."""
     parts = [f"TensorFlow {spec.tensorflow}"]
     if spec.cuda and spec.cudnn:
         parts.append(f"CUDA {spec.cuda.version}, cuDNN {spec.cudnn.version}")

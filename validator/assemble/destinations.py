@@ -86,10 +86,7 @@ def destinations(
 
 
 class RegistryDestination:
-    """An image in a repository, under a tag or only by its digest.
-
-    mount_from: other repositories of the same registry; blobs that they have are not sent again.
-    """
+    """An image in a repository, under a tag or only by its digest. mount_from: as in `destinations`."""
 
     def __init__(
         self, repository: Repository, tag: str | None, mount_from: Sequence[Repository] = ()
@@ -127,10 +124,7 @@ _Document = TypeVar("_Document", Manifest, ImageConfig)
 
 
 class OciLayout:
-    """An image in an OCI layout, under a tag. Other images of the directory are kept.
-
-    Several processes may write to it at the same time.
-    """
+    """An image in an OCI layout, under a tag. Other images stay. Several processes may write there."""
 
     def __init__(self, directory: Path, tag: str) -> None:
         """Make the directory unless it is there. Raises InputError if it has something else in it."""
@@ -217,10 +211,7 @@ class OciLayout:
 
 
 def read_config(directory: Path, tag: str) -> tuple[str, ImageConfig]:
-    """Return the manifest's digest and the configuration of an image in a layout.
-
-    Raises InputError if the directory is not a layout, has no image with this tag, or is damaged.
-    """
+    """Return an image's manifest digest and its configuration in a layout. Raises InputError."""
     path = directory / "index.json"
     try:
         index = parse(path.read_bytes(), Manifest, str(path))

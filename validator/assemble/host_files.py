@@ -178,10 +178,7 @@ def _compare(one: CacheEntry, other: CacheEntry) -> int:
 
 
 def compare_names(one: str, other: str) -> int:
-    """Compare the names of libraries with numbers by their value (`_dl_cache_libcmp`).
-
-    The result is negative if `one` comes first, positive if `other` does, and 0 if they are the same.
-    """
+    """Compare the names of libraries, with numbers by their value (`_dl_cache_libcmp`)."""
     a, b = one.encode() + b"\0", other.encode() + b"\0"
     i = j = 0
     while a[i]:

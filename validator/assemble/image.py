@@ -48,10 +48,7 @@ class ImageLayer:
 
 @dataclass(frozen=True)
 class Assembled:
-    """An image at its destination.
-
-    digest: of the manifest. layers: lowest first, with those of the base.
-    """
+    """An image at its destination. digest: of the manifest. layers: lowest first, with the base's."""
 
     digest: str
     manifest: bytes
@@ -165,7 +162,6 @@ class _Work:
         return row.encoded.size if row else 0
 
     def has(self, source: LayerSource) -> bool:
-        """Return True if the layer is at the destination."""
         row = self._table.row(self._key(source))
         return row is not None and self._has(row.encoded)
 

@@ -38,10 +38,7 @@ _Digest = Annotated[str, Meta(pattern=r"\Asha256:[0-9a-f]{64}\Z")]
 
 
 class SharedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A layer that was made. name: for people. recipe: of its encoding.
-
-    made_from, read_from: as in `LayerSource`; they contain the SHA-256 of the wheels.
-    """
+    """A layer that was made. name: for people. recipe: of its encoding. The rest: see `LayerSource`."""
 
     name: str
     recipe: str
@@ -169,10 +166,7 @@ class LayerTable:
         return self._one("SELECT 1 FROM contents WHERE diff_id = ?", diff_id) is not None
 
     def refuse(self, row: Row, found: Encoded) -> ValidatorError:
-        """Return the error for a row that is wrong, and drop it from this machine's table.
-
-        found: what the layer really became.
-        """
+        """Return the error for a row that is wrong, and drop it from this machine's table."""
         if row.made_here:
             self._write("DELETE FROM layers WHERE key = ?", row.key)
             where, hint = str(self._path), "repeat the command; the row was removed"

@@ -233,10 +233,7 @@ def padding(size: int) -> bytes:
 
 
 def in_order(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Return the entries. Raises ValueError where one is not sorted or lacks its parent directory.
-
-    The root of the image, whose path is empty, may be missing.
-    """
+    """Return the entries. Raises ValueError where one is not sorted or lacks its parent directory."""
     last: str | None = None
     directories = {""}
     for entry in entries:
@@ -291,10 +288,7 @@ def _ustar(
 
 @lru_cache(maxsize=256)
 def _common(mode: int, uid: int, gid: int, kind: bytes, link: bytes) -> tuple[bytes, bytes, int]:
-    """Return the fields before the size, those between checksum and prefix, and their part of the checksum.
-
-    They are the same for nearly all entries of a layer.
-    """
+    """Return the fields around the size, with their part of the checksum: mostly the same in a layer."""
     owner = b"%07o\0%07o\0%07o\0" % (mode, uid, gid)
     rest = kind + link.ljust(_NAME, b"\0") + b"ustar\x0000" + bytes(64) + b"0000000\0" * 2
     return owner, rest, sum(owner) + sum(_TIME) + sum(rest) + 8 * ord(" ")
@@ -393,7 +387,6 @@ class _Blob:
 
     @property
     def digest(self) -> str:
-        """The digest of everything that was flushed."""
         return "sha256:" + self._hashing.hexdigest()
 
     def add(self, data: bytes) -> None:

@@ -47,10 +47,7 @@ _TENSORFLOW = ("tensorflow", "tensorflow-cpu")
 
 
 class Group(str, Enum):
-    """The groups of wheels, in the order of their layers.
-
-    NVIDIA: libraries, the same for every Python. TENSORFLOW: only TensorFlow's own wheel.
-    """
+    """The groups of wheels, in the order of their layers. TENSORFLOW: only TensorFlow's own wheel."""
 
     NVIDIA = "NVIDIA"
     PYTHON = "Python"
@@ -143,10 +140,7 @@ class WheelFacts(msgspec.Struct, frozen=True):
 
 
 def watched(entries: Iterable[Entry], done: Callable[[WheelFacts], object]) -> list[Entry]:
-    """Return the entries of an installed wheel, which find out its facts while they are read.
-
-    done: called with the facts as soon as all libraries were read once.
-    """
+    """Return a wheel's entries, which call `done` with its facts once all libraries were read."""
     large: list[LargeFile] = []
     names: dict[str, set[str]] = {}
     found: list[Entry] = []
@@ -399,10 +393,7 @@ def made_from(group: WheelLayer) -> tuple[str, ...]:
 
 
 def recipe_digest(variant: Variant) -> str:
-    """Return the SHA-256 digest of the rules that turn a base and a lock into the content of a variant.
-
-    An image with another recipe digest is not up to date.
-    """
+    """Return the digest of the rules that make images of a variant. Images with another one are old."""
     rules = [
         _WHEELS, _LARGE, f"large wheels: {LARGE_WHEEL}", bytecode.RECIPE, host_files.RECIPE,
         configuration.RECIPE, RECIPE, *entry_point().made_from,
@@ -425,7 +416,6 @@ class _WheelLayers:
         weakref.finalize(self, _close, self._open)
 
     def layers(self, group: WheelLayer) -> Iterator[LayerSource]:
-        """Yield the layers of a group: one, or those of TensorFlow's wheel."""
         if group.group is Group.TENSORFLOW:
             yield from self._tensorflow(group)
         else:
@@ -468,7 +458,6 @@ class _WheelLayers:
             raise
 
     def libraries(self, nvidia: Iterable[Wheel]) -> Mapping[str, tuple[str, ...]]:
-        """Return the names of NVIDIA's libraries by their directory in the image."""
         found: dict[str, set[str]] = {}
         for wheel in nvidia:
             for directory, names in self._facts(wheel).libraries.items():

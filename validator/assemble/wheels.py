@@ -39,10 +39,7 @@ _SUFFIX = ".whl"
 
 
 def cached_wheel(wheel: Wheel) -> Path | None:
-    """Return the file of a wheel in the cache, or None if it is not there.
-
-    It was verified when it was put there, and another process may evict it at any time.
-    """
+    """Return the verified file of a wheel in the cache, or None. It may be evicted at any time."""
     path = _path_in(_cache(), wheel)
     return path if path.is_file() else None
 
@@ -163,10 +160,7 @@ class Wheelhouse:
             return opened
 
     def _opened(self, wheel: Wheel, verified: bool = False) -> int | None:
-        """Return a wheel's file, open with a shared lock, or None if it is not here.
-
-        A file whose content changed is removed.
-        """
+        """Return a wheel's file with a shared lock, or None if it is not here or was damaged."""
         path = self._path(wheel)
         file = _locked(path, fcntl.LOCK_SH)
         if file is None:
@@ -229,10 +223,7 @@ def _files(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _locked(path: Path, how: int) -> int | None:
-    """Return the descriptor of a file, open and locked, or None if it does not exist.
-
-    With LOCK_NB in `how`, also None if another holds the lock.
-    """
+    """Return a file's descriptor, locked, or None if it does not exist or, with LOCK_NB, another has it."""
     while True:
         try:
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -92,10 +92,7 @@ def read_directory(read_at: ReadAt, size: int) -> tuple[Item, ...]:
 
 
 def _read_ahead(read_at: ReadAt, limit: int) -> ReadAt:
-    """Return a function that reads more than was asked for, up to `limit`, for the next calls.
-
-    Most files of a wheel are small, so their local headers lie close together.
-    """
+    """Return a function that reads ahead up to `limit`: local headers often lie close together."""
     begin, block = 0, b""
 
     def read(position: int, size: int) -> bytes:

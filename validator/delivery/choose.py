@@ -143,10 +143,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Assessment:
-    """An image with its standing on a host.
-
-    why: one sentence. limits: those in the certificates that cover the host.
-    """
+    """An image with its standing on a host. limits: those in the certificates that cover the host."""
 
     candidate: Candidate
     forecast: Forecast

@@ -50,10 +50,7 @@ class NotCertified(ValidatorError):
 
 @dataclass(frozen=True)
 class SelectedImage:
-    """An image that may be pulled. certificates: those that cover the host.
-
-    reference: `host/path@sha256:…`. name: `host/path:tag`, for people.
-    """
+    """An image that may be pulled. reference: `host/path@sha256:…`. name: `host/path:tag`, for people."""
 
     image: TaggedImage
     digest: str
@@ -153,10 +150,7 @@ def select(
     additions: str | None,
     tell: Tell,
 ) -> SelectedImage:
-    """Return the image that was named, or else the best one, as `select_named` and `select_best` do.
-
-    tell: also called with the host, and with what the image's certificates are about.
-    """
+    """Return the named image, or else the best one. tell: also called with the host and the evidence."""
     tell(f"Host: {host}")
     if image:
         selected = select_named(registry, host, terms, image, tell)
@@ -170,10 +164,7 @@ def select(
 
 
 def local_ids(registry: Registry, digest: str) -> frozenset[str]:
-    """Return the ids under which an engine may store the image of a manifest.
-
-    With the containerd image store this is the manifest's own digest, otherwise the configuration's.
-    """
+    """Return the ids of an image in an engine: its manifest's digest (containerd) or its configuration's."""
     manifest = registry.manifest(digest)
     if manifest is None:
         return frozenset({digest})
@@ -247,10 +238,7 @@ def _selected(registry: Registry, candidate: Candidate, host: Host) -> SelectedI
 
 @dataclass(frozen=True)
 class LocalImage:
-    """An image in the engine. id: by which the engine finds it. name: for people.
-
-    tag: `NAME:TAG`; empty if it has none.
-    """
+    """An image in the engine. name: for people. tag: `NAME:TAG`; empty if it has none."""
 
     id: str
     name: str
@@ -266,10 +254,7 @@ class LocalImage:
 
 
 class Engine:
-    """The Docker Engine that the docker command would use. Pulling needs no buildx.
-
-    The constructor raises MissingError with the reason if no engine answers.
-    """
+    """The Docker Engine that the docker command would use. Raises MissingError if none answers."""
 
     def __init__(self) -> None:
         self._reached = endpoint.reach("start Docker Engine 23 or newer, or name another with DOCKER_HOST")

@@ -76,10 +76,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Stage:
-    """The registry, the signer and the trust that a rehearsal works with. host: to recommend for.
-
-    signer, trust, parties: made for it, and thrown away afterwards.
-    """
+    """What a rehearsal works with. signer, trust, parties: made for it, and thrown away afterwards."""
 
     registry: Registry
     signer: Signer
@@ -223,10 +220,7 @@ def attach_rehearsal(registry: Registry, record: Record, signer: Signer, issued:
 
 
 def rehearsed(registry: Registry, digest: str, trust: Trust) -> tuple[str, ...]:
-    """Return the ids of the records about which this key signed statements of rehearsals on an image.
-
-    Raises MissingError when the registry or cosign can't be used.
-    """
+    """Return the ids of the records that this key signed in rehearsals of an image. Raises MissingError."""
     found = []
     for candidate in attached.candidates(registry, digest, REHEARSAL_PREDICATE):
         try:

@@ -133,10 +133,7 @@ class Start:
         return None if self.command else self.image.port
 
     def variables(self, home: str | None = None) -> dict[str, str]:
-        """Return the variables of the container; those that the user asks for come last.
-
-        home: the home directory, for a user whom the image does not know.
-        """
+        """Return the variables of the container. home: for a user whom the image does not know."""
         own = {"HOME": home} if home else {}
         caches = cache_variables(WORKSPACE) if self.directory is not None else {}
         return {**own, **caches, **self.environment}

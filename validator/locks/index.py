@@ -149,10 +149,7 @@ class PackageIndex:
         return tuple(sorted(kept, key=lambda file: (file.version, file.filename)))
 
     def locked(self, wheel: Wheel) -> IndexFile:
-        """Return the file of a wheel in a lock, also if it was yanked.
-
-        Raises MissingError if no index has the file, or another one has its name, and as `wheels` does.
-        """
+        """Return the file of a wheel in a lock, also if it was yanked. Raises MissingError."""
         file = (self._files(wheel.name) or {}).get(wheel.filename)
         again = "resolve the lock again with `validator lock --upgrade`"
         if file is None:

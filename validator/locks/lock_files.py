@@ -182,10 +182,7 @@ def read(directory: Path, identifier: str) -> Lock | None:
 
 @dataclass(frozen=True)
 class LockDirectory:
-    """The locks of a matrix. own: where locks are written, and looked for first.
-
-    shipped: with the matrix that comes with this tool, the locks that come with it.
-    """
+    """The locks of a matrix. own: written, and looked for first. shipped: those that this tool has."""
 
     own: Path
     shipped: Path | None = None
@@ -208,10 +205,7 @@ def write(directory: Path, lock: Lock) -> Path:
 
 
 def mismatches(lock: Lock, spec: ImageSpec, requirements: Iterable[str]) -> list[str]:
-    """Return the reasons why a lock no longer satisfies its spec, as sentences; empty if it does.
-
-    requirements: the requirements of the spec today (`validator.compat.policies.requirements`).
-    """
+    """Return why a lock no longer satisfies its spec and the requirements of today, as sentences."""
     found = []
     if lock.python != spec.python:
         found.append(f"it is for Python {lock.python}, but the spec needs {spec.python}")

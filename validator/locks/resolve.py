@@ -123,10 +123,7 @@ def explain(text: str, what: str, *, timed_out: bool = False, pinned: Collection
 
 
 def _conflict(flat: str, pinned: Collection[str]) -> str | None:
-    """Return which two sides want different versions of one package, or None if that can't be told.
-
-    flat: uv's explanation in one line.
-    """
+    """Return which two sides want different versions of a package, if the explanation says so."""
     stated = _DERIVED.sub("", _CONDITION.sub("", flat))
     ours = {line.partition(";")[0].strip() for line in pinned}
     # The name of a package -> the wanted versions with the name -> who wants them first.
@@ -272,10 +269,7 @@ def target_tags(python: str, glibc: tuple[int, int] = GLIBC) -> dict[Tag, int]:
 
 
 def pick(package: dict[str, Any], tags: dict[Tag, int], spec: ImageSpec) -> tuple[Wheel, str]:
-    """Return the wheel of a `pylock.toml` package that the target installs, and its address.
-
-    Raises InputError if no wheel fits, MissingError if the index gives no hash.
-    """
+    """Return the wheel of a `pylock.toml` package for the target, and its address. Raises InputError."""
     ranked = []
     for entry in package.get("wheels", []):
         filename = entry.get("name") or entry["url"].rsplit("/", 1)[-1].split("#", 1)[0].split("?", 1)[0]

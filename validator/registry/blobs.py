@@ -65,10 +65,7 @@ class _Place:
 
 
 class _Repeat(Exception):
-    """The blob must be made again, because the registry lacks bytes that are gone here.
-
-    place: where to go on, or None for a new upload.
-    """
+    """The blob must be made again, from a place or, with None, from the beginning."""
 
     def __init__(self, place: _Place | None) -> None:
         super().__init__()
@@ -234,10 +231,7 @@ class Upload(Generic[T]):
                 self._retries.progressed()
 
     def _wait(self, failure: FailedRequest, *, started: bool) -> None:
-        """Wait before the next attempt. Raises MissingError if another one can't help.
-
-        started: the upload was created; if the registry denies it, the registry lost it.
-        """
+        """Wait before the next attempt. started: the registry lost an upload that it now denies."""
         if started and failure.status in (404, 416):
             failure = FailedRequest(INTERNAL, str(failure), failure.status)
         self._retries.wait(failure)
@@ -252,7 +246,6 @@ class Upload(Generic[T]):
         return _Place(location, http.received(answer, 0), place.chunk, resumed=True)
 
     def _is_there(self, digest: str) -> bool:
-        """Return True if the registry finished an upload, but its response was lost."""
         answer = self._session.request("HEAD", f"{self._blobs}/{digest}", what=self._what, expect=(200, 404))
         return answer.status_code == 200
 
@@ -294,10 +287,7 @@ def _with_digest(location: str, digest: str) -> str:
 
 @dataclass(frozen=True)
 class Blobs:
-    """The blobs and manifests of one repository, over a session.
-
-    mount_from: other repositories of the same registry, which may have the same blobs.
-    """
+    """The blobs and manifests of a repository. mount_from: others of the registry with the same blobs."""
 
     session: Session
     mount_from: Sequence[Repository] = ()
@@ -312,10 +302,7 @@ class Blobs:
         return cls(Session(repository, push=False))
 
     def has(self, digest: str, size: int) -> bool:
-        """Return True if the repository has a blob, or could take it over from another repository.
-
-        Raises MissingError if the registry can't be reached or denies access.
-        """
+        """Return True if the repository has a blob, or could take it over. Raises MissingError."""
         what = f"{self._repository.at(digest)} can't be looked up"
         answer = self.session.request("HEAD", self._path(digest), what=what, expect=(200, 404))
         if answer.status_code == 200:
@@ -345,10 +332,7 @@ class Blobs:
         return self.send_artifact(manifest, media_type, tag)[0]
 
     def send_artifact(self, manifest: bytes, media_type: str, tag: str | None) -> tuple[str, bool]:
-        """Send a manifest as `send_manifest` does.
-
-        Return its digest, and True if the registry lists it among what refers to its subject.
-        """
+        """Send a manifest. Return its digest, and True if the registry lists what refers to its subject."""
         digest = f"sha256:{hashlib.sha256(manifest).hexdigest()}"
         reference = self._repository.tagged(tag) if tag else self._repository.at(digest)
         address = f"/v2/{self._repository.path}/manifests/{tag or digest}"

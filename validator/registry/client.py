@@ -196,10 +196,7 @@ class Registry:
         return None if answer is None else parse(answer.content, Manifest, f"the manifest {reference}")
 
     def config(self, digest: str) -> ImageConfig:
-        """Return the configuration of an image, with its labels; for an index, that of `PLATFORM`.
-
-        Raises ValidatorError if the digest is not that of an image.
-        """
+        """Return the configuration of an image; for an index, that of `PLATFORM`. Raises ValidatorError."""
         manifest = self.manifest(digest)
         if manifest is not None and manifest.manifests is not None:
             entry = manifest.for_platform()
@@ -236,9 +233,7 @@ class Registry:
             )
 
     def attached(self, digest: str, artifact_type: str) -> list[Attached]:
-        """Return the artifacts of a type that are attached to a manifest, from the referrers API or its
-        fallback tag.
-        """
+        """Return the artifacts of a type that are attached to a manifest (referrers API or its fallback)."""
         reference = self.repository.at(digest)
         what = f"the artifacts attached to {reference} can't be listed"
         pages = list(
@@ -334,9 +329,7 @@ class Registry:
         self._writing.send_manifest(msgspec.json.encode(index), INDEX_TYPE, tag)
 
     def _stays(self, digest: str, artifact_type: str, attached: str) -> bool:
-        """Return True if the artifact is listed, and still is after other clients may have written an older
-        list.
-        """
+        """Return True if the artifact is listed, and still is when others may have written an older list."""
         if not any(entry.digest == attached for entry in self.attached(digest, artifact_type)):
             return False
         # Clients that collide wait for different times.

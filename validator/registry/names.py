@@ -21,10 +21,7 @@ _LONGEST = 255
 
 @dataclass(frozen=True)
 class Repository:
-    """A repository of a registry: `ghcr.io/team/tensorflow`.
-
-    host: with its port, if any. path: the name within the registry.
-    """
+    """A repository of a registry: `ghcr.io/team/tensorflow`. host: with its port, if any."""
 
     host: str
     path: str

@@ -110,10 +110,7 @@ class Authorization:
             return self._header
 
     def answer(self, challenge: str, refused: str | None) -> bool:
-        """Log in as a response with the status 401 asks for. Return False if that can't help.
-
-        challenge: its header `WWW-Authenticate`. refused: the value that was sent, None for none.
-        """
+        """Log in as a response 401 with this challenge asks for. refused: the value that was sent."""
         with self._guard:
             if self._header != refused:
                 # Another thread has logged in meanwhile.
@@ -234,10 +231,7 @@ class FailedRequest(Exception):
 
 
 class Retries:
-    """Counts attempts, and waits between them with growing pauses. few: give up sooner, for a small document.
-
-    host, what: for the error when there are no attempts left.
-    """
+    """Counts attempts, and waits between them with growing pauses. few: for a small document."""
 
     def __init__(self, host: str, what: str, *, few: bool = False) -> None:
         self._host, self._what = host, what
@@ -322,10 +316,7 @@ class Session:
         return found
 
     def pages(self, address: str, *, what: str, most: int) -> Iterator[Document]:
-        """Return the pages of a list; none if the registry says that it does not exist.
-
-        The limits of `document` are for all pages together.
-        """
+        """Return the pages of a list, none if there is none. `document` has the limits, for all together."""
         deadline, read, next_page = time.monotonic() + DOCUMENT_S, 0, address
         for _ in range(MOST_PAGES):
             page = self._document("GET", next_page, "*/*", what, most, read, deadline)

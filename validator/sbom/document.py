@@ -125,10 +125,7 @@ _REGISTRY, _BOOTSTRAP = "registry:", "bootstrap:"
 
 
 def document_of_lock(lock: Lock, base: BaseContents) -> dict[str, Any]:
-    """Return the document about the image of a lock on a base, with the licences of the wheels in the cache.
-
-    Raises InputError if SOURCE_DATE_EPOCH is not a time.
-    """
+    """Return the document of a lock on a base, with licences from the cache. Raises InputError."""
     return document(lock, base, licenses=declared_licenses(lock))
 
 

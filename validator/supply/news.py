@@ -42,10 +42,7 @@ STABLE = Asked()
 
 @dataclass(frozen=True)
 class NewRelease:
-    """A TensorFlow release that the facts don't know.
-
-    pythons: those that it has wheels for, oldest first. wheel: the one to inspect.
-    """
+    """A TensorFlow release that the facts don't know. pythons: oldest first. wheel: the one to inspect."""
 
     version: str
     pythons: tuple[str, ...]
@@ -276,10 +273,7 @@ _BOUND = re.compile(r"(==|>=)\s*([0-9][\w.]*)")
 
 
 def add_release(table: Table, measured: Mapping[str, Any], pythons: Sequence[str]) -> None:
-    """Add a release, and its extra, to tensorflow.yaml.
-
-    measured: its row of builds.yaml. Raises MissingError if the wheel does not say what it was built for.
-    """
+    """Add a release with the row of builds.yaml to tensorflow.yaml. Raises MissingError."""
     version = measured["tensorflow"]
     extra = _extra(measured["and_cuda"])
     cuda, status = _cuda(measured, extra)
@@ -316,10 +310,7 @@ def remove_release(table: Table, version: str) -> None:
 
 
 def add_cuda(table: Table, version: str, requirements: Iterable[str]) -> None:
-    """Add a CUDA release to wheels.yaml.
-
-    requirements: those of the metapackage `cuda-toolkit`. Raises MissingError if a component is missing.
-    """
+    """Add a CUDA release with the requirements of `cuda-toolkit` to wheels.yaml. Raises MissingError."""
     found: dict[str, str] = {}
     suffix = f"cu{Version(version).major}"
     for requirement in map(Requirement, requirements):

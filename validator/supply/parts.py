@@ -60,10 +60,7 @@ Part = Callable[[Options], Changes]
 
 
 def pinned(refreshed: Mapping[str, str], versions: Callable[[str], dict[str, str]], root: Path) -> Changes:
-    """Return the changes of files with pinned versions.
-
-    refreshed: their new content by path. versions: reads names and versions from such content.
-    """
+    """Return the changes of files. refreshed: new content by path. versions: reads names and versions."""
     files: dict[str, bytes] = {}
     lines: list[str] = []
     for path, text in refreshed.items():
@@ -100,10 +97,7 @@ def pythons(root: Path) -> list[str]:
 
 
 def refreshed_bases(root: Path) -> dict[str, str]:
-    """Return the new content of images/bases.yaml. Asks the registry through the Docker Engine, as builds do.
-
-    Raises MissingError if the engine or the registry can't be reached.
-    """
+    """Return the new images/bases.yaml, as the Docker Engine sees the registry. Raises MissingError."""
     api = reach().quick.api
     bases: dict[str, PinnedBase] = {}
     for python in pythons(root):
@@ -138,10 +132,7 @@ def _debian(options: Options) -> Changes:
 
 
 def refreshed_layers(root: Path) -> dict[str, str]:
-    """Return the new content of images/layers.json, with rows for the layers that have none so far.
-
-    Downloads the wheels of these layers. Raises MissingError if that fails or the disk is full.
-    """
+    """Return images/layers.json with rows for new layers. Downloads their wheels. Raises MissingError."""
     refuse_installed(root)
     with copied(root) as copy:
         copy.run("validator", "lock", "--profile", "nightly", "--layers")

@@ -118,10 +118,7 @@ def copied(root: Path) -> Iterator[Copy]:
 
 
 def run_module(root: Path, *arguments: str) -> bytes:
-    """Run `python -m` with these arguments and the code at `root`, and return its standard output.
-
-    Raises MissingError if the step can't reach something that it needs, InputError for another failure.
-    """
+    """Run `python -m` with the code at `root`, and return its output. Raises MissingError or InputError."""
     environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
     result = processes.run(
         [sys.executable, "-m", *arguments], cwd=root, env=environment, timeout_s=_STEP_TIMEOUT_S
@@ -149,10 +146,7 @@ _USUAL_SIZE = 700_000_000
 
 
 def refuse_small_disk(index: PackageIndex, wheels: Iterable[IndexFile], directory: Path) -> int:
-    """Return the bytes that the largest of these wheels needs in a directory, 0 without wheels.
-
-    Raises MissingError if they are not free.
-    """
+    """Return the bytes that the largest of these wheels needs. Raises MissingError if they are not free."""
     sizes = [index.size(wheel) or _USUAL_SIZE for wheel in wheels]
     wanted = int(max(sizes, default=0) * _ROOM)
     with full_disk_named(directory):

@@ -84,10 +84,7 @@ def _whys(start: Start) -> dict[str, str]:
 
 
 def _text(value: str) -> str:
-    """Return a text in which no variable is replaced.
-
-    Sources: compose-spec, Interpolation; Kubernetes' documentation of args and env.
-    """
+    """Return a text in which Compose and Kubernetes replace no variable, as both document it."""
     return value.replace("$", "$$")
 
 
