@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -182,14 +182,6 @@ _PATH = "/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/
 _INHERITED = ("Env", "Labels", "ExposedPorts", "Volumes", "StopSignal", "Shell")
 
 
-@dataclass(frozen=True)
-class Step:
-    """A layer of an image. name: for people. diff_id: the digest of the uncompressed archive."""
-
-    name: str
-    diff_id: str
-
-
 def labels(spec: ImageSpec, lock: Lock, base: Base, recipe: str) -> dict[str, str]:
     """Return the OCI labels and this project's own, which don't depend on the time or the builder."""
     parts = [f"TensorFlow {spec.tensorflow}"]
@@ -260,19 +252,20 @@ def settings(spec: ImageSpec, lock: Lock, base: Base, recipe: str) -> dict[str, 
     return found
 
 
-def config_document(configured: Mapping[str, Any], steps: Iterable[Step], created: date | None) -> bytes:
-    """Return the OCI configuration as JSON. created: None means the beginning of 1970."""
+def config_document(
+    configured: Mapping[str, Any], layers: Sequence[tuple[str, str]], created: date | None
+) -> bytes:
+    """Return the OCI configuration as JSON. layers: names and diff_ids. created: None means 1970-01-01."""
     stamp = f"{created or date(1970, 1, 1)}T00:00:00Z"
-    steps = tuple(steps)
     return canonical_json(
         {
             "architecture": "amd64",
             "os": "linux",
             "created": stamp,
             "config": configured,
-            "rootfs": {"type": "layers", "diff_ids": [step.diff_id for step in steps]},
+            "rootfs": {"type": "layers", "diff_ids": [diff_id for _, diff_id in layers]},
             "history": [
-                {"created": stamp, "created_by": f"{image_names.PROJECT}: {step.name}"} for step in steps
+                {"created": stamp, "created_by": f"{image_names.PROJECT}: {name}"} for name, _ in layers
             ],
         }
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from itertools import zip_longest
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import msgspec
 
@@ -24,7 +24,7 @@ from . import layers as encoding
 from .base import Base, BaseLayer, compression, read_config
 from .base_finder import Bases
 from .bytecode import CompiledWheels, Runner
-from .configuration import CONFIG_TYPE, MANIFEST_TYPE, Step, canonical_json, config_document, settings
+from .configuration import CONFIG_TYPE, MANIFEST_TYPE, canonical_json, config_document, settings
 from .destinations import Destination
 from .layer_table import LayerTable
 from .layers import Encoded, LayerSource, Write, layer_key
@@ -104,7 +104,7 @@ def assemble(
     with work.meter:
         made = dict(zip(order, map_in_threads(make, order, _AT_ONCE), strict=True))
     layers = (*(made[number] for number in range(len(tasks))), work.layer(plan.last()))
-    steps = [Step(layer.name, layer.encoded.diff_id) for layer in layers]
+    steps = [(layer.name, layer.encoded.diff_id) for layer in layers]
     accept(sum(layer.encoded.size for layer in layers), True)
     configured = settings(plan.spec, plan.lock, plan.base, plan.recipe)
     config = config_document(configured, steps, plan.created)
@@ -121,7 +121,7 @@ def put_base(base: Base, destination: Destination, table: LayerTable) -> str:
     """Put only a base at a destination, as an image. Return the digest of its manifest."""
     work = _Work(destination, table)
     layers = [work.base_layer(layer, base.name) for layer in base.layers]
-    steps = [Step(layer.name, layer.encoded.diff_id) for layer in layers]
+    steps = [(layer.name, layer.encoded.diff_id) for layer in layers]
     config = work.document(config_document(base.settings, steps, None), CONFIG_TYPE)
     return destination.finish(_manifest(config, layers), MANIFEST_TYPE)
 
@@ -234,42 +234,13 @@ def _digest(content: bytes) -> str:
 logger = logging.getLogger(__name__)
 
 
-class ImageMaker(Protocol):
-    """Makes images. Methods may be called from any thread."""
-
-    def provides(self, python: str) -> str | None:
-        """Return None if there is a base with this Python (`3.12`), otherwise the reason why not."""
-
-    def recipe(self, spec: ImageSpec) -> str:
-        """Return the digest of everything but the lock and the base that decides what is in an image."""
-
-    def is_current_base(self, spec: ImageSpec, origin: str) -> bool:
-        """Return True if `make` would use this base, which is named as in `Base.origin`."""
-
-    def warn_if_moved(self, spec: ImageSpec, origin: str) -> None:
-        """Warn, once for each image, if the base is named without a digest and now is another image.
-
-        origin: of the base that the image has, as in `Base.origin`. This may ask a registry.
-        """
-
-    def base_repository(self, spec: ImageSpec) -> Repository | None:
-        """Return the repository that the base of an image spec is read from, if it can be in a registry."""
-
-    def make(self, spec: ImageSpec, lock: Lock, destination: Destination, progress: Progress) -> Assembled:
-        """Put the image at its destination, making only the layers that are not there.
-
-        Raises BuildError if it can't be made, MissingError if something that it needs is missing, and the
-        destination's errors.
-        """
-
-
 @dataclass(frozen=True)
 class Assembler:
-    """Makes images from bases and wheels, on this machine.
+    """Makes images from bases and wheels, on this machine. Methods may be called from any thread.
 
-    runner: returns what runs the Python of a base, to compile byte code; None if nothing can.
-    accept: called with the size of an image in bytes, as a pull downloads it, and True if that is all of it:
-        whenever more of the size is known, and before the image gets its name.
+    runner: returns what runs the Python of a base, to compile byte code; None if nothing can. accept: called
+    with the size of an image in bytes, as a pull downloads it, and True if that is all of it: whenever more
+    of the size is known, and before the image gets its name.
     """
 
     bases: Bases
@@ -280,21 +251,31 @@ class Assembler:
     _compiled: CompiledWheels = field(default_factory=CompiledWheels)
 
     def provides(self, python: str) -> str | None:
+        """Return None if there is a base with this Python (`3.12`), otherwise the reason why not."""
         return self.bases.provides(python)
 
     def recipe(self, spec: ImageSpec) -> str:
+        """Return the digest of everything but the lock and the base that decides what is in an image."""
         return recipe_digest(spec.variant)
 
     def is_current_base(self, spec: ImageSpec, origin: str) -> bool:
+        """Return True if `make` would use this base, which is named as in `Base.origin`."""
         return self.bases.is_current(spec, origin)
 
     def warn_if_moved(self, spec: ImageSpec, origin: str) -> None:
+        """Warn as `Bases.warn_if_moved` does. This may ask a registry."""
         self.bases.warn_if_moved(spec, origin)
 
     def base_repository(self, spec: ImageSpec) -> Repository | None:
+        """Return the repository that the base of an image spec is read from, if it can be in a registry."""
         return self.bases.repository(spec)
 
     def make(self, spec: ImageSpec, lock: Lock, destination: Destination, progress: Progress) -> Assembled:
+        """Put the image at its destination, making only the layers that are not there.
+
+        Raises BuildError if it can't be made, MissingError if something that it needs is missing, and the
+        destination's errors.
+        """
         base = self.bases.base(spec, progress)
         runner = self.runner(base)
         if runner is None:
@@ -431,7 +412,7 @@ def _compare_layers(
 
 def _compare_configuration(image: PublishedImage, plan: ImagePlan) -> Compared:
     """Compare everything but the names of the layers, which follow no rules."""
-    steps = [Step("", diff_id) for diff_id in image.diff_ids]
+    steps = [("", diff_id) for diff_id in image.diff_ids]
     configured = settings(plan.spec, plan.lock, plan.base, plan.recipe)
     wanted = msgspec.json.decode(config_document(configured, steps, plan.created), type=dict[str, Any])
     found = {key: value for key, value in image.config.items() if key != "history"}

@@ -85,24 +85,23 @@ def wheel_layers(lock: Lock, variant: Variant) -> tuple[WheelLayer, ...]:
     if len(groups[Group.TENSORFLOW]) != 1:
         found = " and ".join(map(str, groups[Group.TENSORFLOW])) or "none"
         raise BuildError(f"{lock.identifier}: its lock must contain one wheel of TensorFlow, not {found}")
-    return tuple(layer for group in Group for layer in _layers(group, groups[group]))
+    layers = []
+    for group, wheels in groups.items():
+        wheels.sort(key=lambda wheel: wheel.name)
+        small = tuple(wheel for wheel in wheels if (wheel.size or 0) < LARGE_WHEEL)
+        for wheel in wheels:
+            if wheel not in small:
+                layers.append(WheelLayer(f"{wheel.name} {wheel.version}", group, (wheel,)))
+        if group is Group.TENSORFLOW and small:
+            layers.append(WheelLayer(f"{small[0].name} {small[0].version}", group, small))
+        elif small:
+            layers.append(WheelLayer(f"{len(small)} small wheels ({group.value})", group, small))
+    return tuple(layers)
 
 
 def wheels_of(layers: Iterable[WheelLayer], group: Group) -> tuple[Wheel, ...]:
     """Return the wheels of a group, in the order of their layers."""
     return tuple(wheel for layer in layers if layer.group is group for wheel in layer.wheels)
-
-
-def _layers(group: Group, wheels: list[Wheel]) -> Iterator[WheelLayer]:
-    ordered = sorted(wheels, key=lambda wheel: wheel.name)
-    small = tuple(wheel for wheel in ordered if (wheel.size or 0) < LARGE_WHEEL)
-    for wheel in ordered:
-        if wheel not in small:
-            yield WheelLayer(f"{wheel.name} {wheel.version}", group, (wheel,))
-    if group is Group.TENSORFLOW and small:
-        yield WheelLayer(f"{small[0].name} {small[0].version}", group, small)
-    elif small:
-        yield WheelLayer(f"{len(small)} small wheels ({group.value})", group, small)
 
 
 # The facts about a wheel's files that other layers need, so that it is not read again.

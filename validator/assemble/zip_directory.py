@@ -38,25 +38,8 @@ class Item(NamedTuple):
     """One file or directory of the archive, as its directory describes it.
 
     name: with `/`; a directory's ends with one. mode: permissions and type as on Unix, 0 if unknown.
-    start: the offset of the compressed data. has_end_mark: an LZMA stream says where it ends.
+    offset: of the local header. start: the offset of the compressed data.
     """
-
-    name: str
-    method: int
-    crc32: int
-    compressed_size: int
-    size: int
-    mode: int
-    start: int
-    has_end_mark: bool = False
-
-    @property
-    def is_directory(self) -> bool:
-        return self.name.endswith("/")
-
-
-class _Header(NamedTuple):
-    """An entry of the central directory. `offset` is that of the local header."""
 
     name: str
     raw_name: bytes
@@ -67,6 +50,16 @@ class _Header(NamedTuple):
     size: int
     mode: int
     offset: int
+    start: int = 0
+
+    @property
+    def is_directory(self) -> bool:
+        return self.name.endswith("/")
+
+    @property
+    def has_end_mark(self) -> bool:
+        """True if an LZMA stream says where it ends."""
+        return bool(self.flags & _END_MARK)
 
 
 def read_directory(read_at: ReadAt, size: int) -> tuple[Item, ...]:
@@ -141,7 +134,7 @@ def _find(read_at: ReadAt, size: int) -> tuple[int, int, int]:
     return start, end, count
 
 
-def _parse(directory: bytes, count: int) -> list[_Header]:
+def _parse(directory: bytes, count: int) -> list[Item]:
     headers = []
     position = 0
     for _ in range(count):
@@ -182,7 +175,7 @@ def _parse(directory: bytes, count: int) -> list[_Header]:
             raise ZipError(f"{name} is neither a regular file nor a directory, or its name does not match")
         if is_directory and size:
             raise ZipError(f"the directory {name} has content")
-        headers.append(_Header(name, raw_name, method, flags, crc32, compressed, size, mode, offset))
+        headers.append(Item(name, raw_name, method, flags, crc32, compressed, size, mode, offset))
     if position != len(directory):
         raise ZipError("its directory has bytes that belong to no file")
     return headers
@@ -208,7 +201,7 @@ def _zip64(extra: bytes, count: int, name: str) -> tuple[int, ...]:
     raise ZipError(f"the sizes of {name} are missing")
 
 
-def _located(read_at: ReadAt, header: _Header, limit: int) -> Item:
+def _located(read_at: ReadAt, header: Item, limit: int) -> Item:
     """Return the item with the offset of its data, after comparing the local header."""
     length = _LOCAL.size + len(header.raw_name)
     if header.offset + length > limit:
@@ -233,7 +226,4 @@ def _located(read_at: ReadAt, header: _Header, limit: int) -> Item:
     start = header.offset + length + extra_length
     if start + header.compressed_size > limit:
         raise ZipError(f"{header.name} does not end before the directory")
-    return Item(
-        header.name, method, header.crc32, header.compressed_size, header.size, header.mode, start,
-        bool(header.flags & _END_MARK),
-    )  # fmt: skip
+    return header._replace(start=start)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..assemble.destinations import OciLayout
-from ..assemble.image import ImageMaker
+from ..assemble.image import Assembler
 from ..assemble.progress import Progress
 from ..errors import MissingError
 from ..model.lock import Lock
@@ -28,7 +28,7 @@ class LayoutEngine:
     name = "none"
     isolates = False
 
-    def __init__(self, maker: ImageMaker, directory: Path | None = None) -> None:
+    def __init__(self, maker: Assembler, directory: Path | None = None) -> None:
         self._maker = maker
         self._directory = directory
 
