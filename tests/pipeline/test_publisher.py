@@ -176,8 +176,8 @@ class Bench:
     def settings(self, use: RegistryUse, retag: bool = False, **options: Any) -> Run:
         into = FakeDestination(self.registry)
         publisher = Publisher(
-            cast(Assembler, self.maker), lambda _: into, self.registry, TRUST, self.engine, self.signer, retag,
-            self.rehearsal,
+            cast(Assembler, self.maker), lambda _: into, self.registry, TRUST, self.engine, self.signer,
+            retag, self.rehearsal,
         )  # fmt: skip
         return Run(
             self.engine, self.store, PackageSources(), LockDirectory(self.locks), (),

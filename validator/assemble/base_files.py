@@ -170,9 +170,15 @@ def base_files(system: FileSystem, name: str, python: str, search: str | None = 
         wrong = f"has no /{_LOADER}, glibc's dynamic loader for x86-64"
     if wrong is not None:
         raise InputError(f"the base image {name} {wrong}", hint=_HINT)
+    interpreter = _interpreter(system, name, python, search or _SEARCH)
+    libraries = [node for path, node in system.nodes.items() if _GLIBC.fullmatch(path)]
+    glibc = {version for node in libraries if node.machine == _X86_64 for version in node.versions}
+    if len(glibc) != 1:
+        several = "several versions of" if glibc else "no"
+        raise InputError(f"the base image {name} has {several} glibc for x86-64", hint=_HINT)
     return BaseFiles(
-        _interpreter(system, name, python, search or _SEARCH),
-        _glibc(system, name),
+        interpreter,
+        glibc.pop(),
         {
             path: BaseFile(node.content, node.mode, node.uid, node.gid)
             for path, node in system.nodes.items()
@@ -221,21 +227,6 @@ def _interpreter(system: FileSystem, name: str, python: str, search: str) -> Int
             return Interpreter(f"/{directory.strip('/')}/python{python}", versions.pop())
     has = f"Python {' and '.join(sorted(others))}" if others else "no Python"
     raise InputError(f"the base image {name} has {has} on its PATH; Python {python} is needed", hint=_HINT)
-
-
-def _glibc(system: FileSystem, name: str) -> str:
-    found = {
-        version
-        for path, node in system.nodes.items()
-        if _GLIBC.fullmatch(path) and node.machine == _X86_64
-        for version in node.versions
-    }
-    if len(found) != 1:
-        raise InputError(
-            f"the base image {name} has {'several versions of' if found else 'no'} glibc for x86-64",
-            hint=_HINT,
-        )
-    return found.pop()
 
 
 def _apply(archive: tarfile.TarFile, nodes: dict[str, Node]) -> None:

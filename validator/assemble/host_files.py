@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -179,31 +180,13 @@ def _compare(one: CacheEntry, other: CacheEntry) -> int:
 
 def compare_names(one: str, other: str) -> int:
     """Compare the names of libraries, with numbers by their value (`_dl_cache_libcmp`)."""
-    a, b = one.encode() + b"\0", other.encode() + b"\0"
-    i = j = 0
-    while a[i]:
-        if _is_digit(a[i]):
-            if not _is_digit(b[j]):
-                return 1
-            start, begin = i, j
-            while _is_digit(a[i]):
-                i += 1
-            while _is_digit(b[j]):
-                j += 1
-            if difference := int(a[start:i]) - int(b[begin:j]):
-                return difference
-        elif _is_digit(b[j]):
-            return -1
-        elif a[i] != b[j]:
-            return a[i] - b[j]
-        else:
-            i += 1
-            j += 1
-    return a[i] - b[j]
-
-
-def _is_digit(byte: int) -> bool:
-    return 0x30 <= byte <= 0x39
+    a, b = (re.findall(rb"\d+|\D", name.encode()) for name in (one, other))
+    for x, y in zip(a, b, strict=False):
+        if x.isdigit() != y.isdigit():
+            return 1 if x.isdigit() else -1
+        if difference := int(x) - int(y) if x.isdigit() else x[0] - y[0]:
+            return difference
+    return len(a) - len(b)
 
 
 RECIPE = "host files 3"

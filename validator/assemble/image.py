@@ -287,13 +287,10 @@ class Assembler:
             )
         plan = plan_image(spec, lock, base, self.wheels, self.table, runner, self._compiled)
         return assemble(
-            plan,
-            destination,
-            self.table,
-            progress,
+            plan, destination, self.table, progress,
             fetch=lambda needed: self.wheels.fetch(needed, progress),
             accept=lambda size, is_whole: self.accept(spec, lock, size, is_whole),
-        )
+        )  # fmt: skip
 
 
 # Find out if an image in a registry is exactly what its lock and base give, by making every layer again.

@@ -215,16 +215,9 @@ def header(entry: Entry) -> bytes:
         records = b"".join(_record(field.encode(), extended[field]) for field in sorted(extended))
         before = _ustar(b"PaxHeaders", b"", 0o644, 0, 0, len(records), _EXTENDED, b"")
         before += records + padding(len(records))
-    return before + _ustar(
-        name,
-        prefix,
-        entry.mode,
-        0 if "uid" in extended else entry.uid,
-        0 if "gid" in extended else entry.gid,
-        0 if "size" in extended else size,
-        kind,
-        link[:_NAME],
-    )
+    uid, gid = (0 if "uid" in extended else entry.uid), (0 if "gid" in extended else entry.gid)
+    size = 0 if "size" in extended else size
+    return before + _ustar(name, prefix, entry.mode, uid, gid, size, kind, link[:_NAME])
 
 
 def padding(size: int) -> bytes:
@@ -275,15 +268,8 @@ def _ustar(
     owner, rest, constant = _common(mode, uid, gid, kind, link)
     digits = b"%011o" % size
     checksum = constant + sum(name) + sum(digits) + sum(prefix)
-    return b"%b%b%b\0%b\0%06o\0 %b%b" % (
-        name.ljust(_NAME, b"\0"),
-        owner,
-        digits,
-        _TIME,
-        checksum,
-        rest,
-        prefix.ljust(_PREFIX + 12, b"\0"),
-    )
+    name, prefix = name.ljust(_NAME, b"\0"), prefix.ljust(_PREFIX + 12, b"\0")
+    return b"%b%b%b\0%b\0%06o\0 %b%b" % (name, owner, digits, _TIME, checksum, rest, prefix)
 
 
 @lru_cache(maxsize=256)

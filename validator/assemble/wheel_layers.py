@@ -362,14 +362,10 @@ def plan_image(
                 layers.append(bytecode.byte_code(title, base.files.interpreter, sources, runner, kept))
     nvidia = wheels_of(groups, Group.NVIDIA)
     return ImagePlan(
-        spec,
-        lock,
-        base,
-        tuple(layers),
+        spec, lock, base, tuple(layers),
         lambda: host_files.host_files(base.files, made.libraries(nvidia)),
-        recipe_digest(spec.variant),
-        lock.resolved,
-    )
+        recipe_digest(spec.variant), lock.resolved,
+    )  # fmt: skip
 
 
 def layers_of_wheels(spec: ImageSpec, lock: Lock, wheels: Wheels, table: LayerTable) -> Iterator[LayerSource]:

@@ -203,7 +203,12 @@ class Wheelhouse:
 
     def _make_room(self, size: int) -> None:
         """Evict wheels until this size fits below the limit and on the disk, or all others are in use."""
-        files = sorted(_files(self._directory), key=lambda item: item[1].st_atime_ns)
+        # What is left of downloads that nobody finished counts, too.
+        files = []
+        for path in self._directory.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                files.append((path, path.stat()))
+        files.sort(key=lambda item: item[1].st_atime_ns)
         total = size + sum(status.st_size for _, status in files)
         for path, status in files:
             if total <= self._most_bytes and shutil.disk_usage(self._directory).free > size:
@@ -213,13 +218,6 @@ class Wheelhouse:
                 with _closing(file):
                     path.unlink(missing_ok=True)
                 total -= status.st_size
-
-
-def _files(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Return the wheels of a cache, and what is left of unfinished downloads."""
-    for path in directory.iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            yield path, path.stat()
 
 
 def _locked(path: Path, how: int) -> int | None:

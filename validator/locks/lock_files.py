@@ -18,7 +18,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -214,7 +214,16 @@ def mismatches(lock: Lock, spec: ImageSpec, requirements: Iterable[str]) -> list
         found.append(f"the spec requires {line}, but the lock was resolved without it")
     for line in sorted(set(lock.requirements) - set(asked)):
         found.append(f"the lock was resolved with {line}, which the spec no longer requires")
-    found += _other_additions(lock, spec.additions or Additions())
+    added = spec.additions or Additions()
+    for line in sorted(set(added.notes) - set(lock.additions)):
+        found.append(f"the matrix adds the {line}, but the lock was written without it")
+    for line in sorted(set(lock.additions) - set(added.notes)):
+        found.append(f"the lock was written with the {line}, which the matrix no longer adds")
+    accepted = dict(added.requirements.hashes) if added.requirements else {}
+    for wheel in lock.wheels:
+        if wheel.sha256 not in accepted.get(wheel.name, (wheel.sha256,)):
+            assert added.requirements is not None
+            found.append(f"{added.requirements.origin} no longer accepts the hash of {wheel}")
     for line in asked:
         try:
             requirement = read_requirement(line)
@@ -232,19 +241,6 @@ def mismatches(lock: Lock, spec: ImageSpec, requirements: Iterable[str]) -> list
                 f"it has {requirement.name} {version}, but the spec requires {requirement.specifier}"
             )
     return found
-
-
-def _other_additions(lock: Lock, added: Additions) -> Iterator[str]:
-    """Return where what the lock says of the additions differs from the matrix."""
-    for line in sorted(set(added.notes) - set(lock.additions)):
-        yield f"the matrix adds the {line}, but the lock was written without it"
-    for line in sorted(set(lock.additions) - set(added.notes)):
-        yield f"the lock was written with the {line}, which the matrix no longer adds"
-    accepted = dict(added.requirements.hashes) if added.requirements else {}
-    for wheel in lock.wheels:
-        if wheel.sha256 not in accepted.get(wheel.name, (wheel.sha256,)):
-            assert added.requirements is not None
-            yield f"{added.requirements.origin} no longer accepts the hash of {wheel}"
 
 
 def target_environment(python: str) -> dict[str, str]:

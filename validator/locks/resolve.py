@@ -192,20 +192,13 @@ def resolve(
             "--python", sys.executable,
             "--constraints", constraints, "--output-file", output,
         ]  # fmt: skip
-        result = processes.run(
-            command,
-            env={**os.environ, **sources.uv_environment()},
-            input="\n".join(addresses.get(line, line) for line in asked).encode(),
-            on_line=on_line,
-            timeout_s=_TIMEOUT_S,
-        )
+        given = "\n".join(addresses.get(line, line) for line in asked).encode()
+        environment = {**os.environ, **sources.uv_environment()}
+        result = processes.run(command, env=environment, input=given, on_line=on_line, timeout_s=_TIMEOUT_S)
         if not result.ok:
-            raise explain(
-                sources.redact(result.stderr_tail),
-                f"{what or spec}: can't be resolved",
-                timed_out=result.timed_out,
-                pinned=set(asked) - set(added.required),
-            )
+            said, pinned = sources.redact(result.stderr_tail), set(asked) - set(added.required)
+            failed = f"{what or spec}: can't be resolved"
+            raise explain(said, failed, timed_out=result.timed_out, pinned=pinned)
         document = toml.loads(output.read_text(encoding="utf-8"))
     local = {wheel.name: wheel for wheel in added.wheels}
     accepted = dict(added.requirements.hashes) if added.requirements else {}

@@ -349,13 +349,9 @@ class Registry:
     def _manifest(self, reference: str, what: str, *, head: bool = False) -> Document | None:
         """Return a manifest or index, verified if the reference is a digest. head: without its content."""
         return self.blobs.session.document(
-            self._path(f"manifests/{reference}"),
-            what=what,
-            most=LARGEST_MANIFEST,
-            digest=reference if is_digest(reference) else None,
-            accept=MANIFEST_TYPES,
-            head=head,
-        )
+            self._path(f"manifests/{reference}"), what=what, most=LARGEST_MANIFEST,
+            digest=reference if is_digest(reference) else None, accept=MANIFEST_TYPES, head=head,
+        )  # fmt: skip
 
     def _path(self, rest: str) -> str:
         return f"/v2/{self.repository.path}/{rest}"

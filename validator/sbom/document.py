@@ -29,7 +29,7 @@ from cyclonedx.spdx import fixup_id, is_expression, is_supported_id
 from packageurl import PackageURL
 
 from .. import __version__
-from ..assemble.base_finder import BaseContents, SystemPackage
+from ..assemble.base_finder import BaseContents
 from ..assemble.wheels import cached_wheel
 from ..errors import InputError
 from ..model.lock import Lock, Wheel
@@ -194,28 +194,23 @@ def _of_base(contents: BaseContents) -> Iterator[Component]:
         # Trivy reads the release of Debian packages only here:
         # https://github.com/aquasecurity/trivy/blob/main/pkg/sbom/io/decode.go
         yield Component(
-            name=contents.distribution,
-            version=contents.release,
-            type=ComponentType.OPERATING_SYSTEM,
+            name=contents.distribution, version=contents.release, type=ComponentType.OPERATING_SYSTEM,
             bom_ref="operating-system",
-        )
+        )  # fmt: skip
     if contents.python is not None:
         yield _package(PackageURL(_OTHER_TYPE, None, "python", contents.python), None)
     for package in contents.packages or ():
-        yield _package(_debian_purl(package, contents), package.sha256)
-
-
-def _debian_purl(package: SystemPackage, contents: BaseContents) -> PackageURL:
-    """Return the URL, with the qualifiers that scanners read: advisories are about source packages."""
-    qualifiers = {"arch": package.architecture}
-    if contents.distribution and contents.release:
-        qualifiers["distro"] = f"{contents.distribution}-{contents.release}"
-    if package.source_version != package.version:
-        qualifiers["upstream"] = f"{package.source}@{package.source_version}"
-    elif package.source != package.name:
-        qualifiers["upstream"] = package.source
-    distribution = contents.distribution or "debian"
-    return PackageURL(_DEBIAN_TYPE, distribution, package.name, package.version, qualifiers)
+        # The qualifiers are for scanners: advisories are about source packages.
+        qualifiers = {"arch": package.architecture}
+        if contents.distribution and contents.release:
+            qualifiers["distro"] = f"{contents.distribution}-{contents.release}"
+        if package.source_version != package.version:
+            qualifiers["upstream"] = f"{package.source}@{package.source_version}"
+        elif package.source != package.name:
+            qualifiers["upstream"] = package.source
+        distribution = contents.distribution or "debian"
+        purl = PackageURL(_DEBIAN_TYPE, distribution, package.name, package.version, qualifiers)
+        yield _package(purl, package.sha256)
 
 
 def _of_wheel(wheel: Wheel, license_: str | None) -> Component:
@@ -234,14 +229,9 @@ def _of_wheel(wheel: Wheel, license_: str | None) -> Component:
 
 def _package(purl: PackageURL, sha256: str | None, **details: Any) -> Component:
     return Component(
-        name=purl.name,
-        version=purl.version,
-        type=ComponentType.LIBRARY,
-        bom_ref=purl.to_string(),
-        purl=purl,
-        hashes=_hashes(sha256),
-        **details,
-    )
+        name=purl.name, version=purl.version, type=ComponentType.LIBRARY, bom_ref=purl.to_string(),
+        purl=purl, hashes=_hashes(sha256), **details,
+    )  # fmt: skip
 
 
 def _hashes(sha256: str | None) -> list[HashType]:

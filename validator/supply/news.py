@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -16,8 +17,11 @@ import yaml
 from .._vendor.packaging.requirements import Requirement
 from .._vendor.packaging.utils import canonicalize_name
 from ..compat import facts, freshness, policies, releases
+from ..compat.inspect.build import WheelFile, write
+from ..compat.inspect.elf import InspectionError
 from ..errors import MissingError
 from ..locks.index import IndexFile, PackageIndex
+from ..system.runs import temporary_directory
 from ..versions import Version, major_minor
 
 #: The projects of cuDNN's wheels: one for each CUDA major version, with releases of its own.
@@ -101,6 +105,12 @@ def news(index: PackageIndex, asked: Asked) -> News:
         and Version(cuda_release(file)) not in known_cuda
         and not file.version.is_prerelease
     }
+    cudnn = {}
+    for suffix, project in CUDNN_PROJECTS.items():
+        stable = {
+            file.version for file in index.wheels(project) if file.on_linux and not file.version.is_prerelease
+        }
+        cudnn[suffix] = stable - {Version(version) for version in policies.cudnn_releases(suffix)}
     return News(
         releases=tuple(sorted(found, key=lambda release: Version(release.version))),
         pythons={
@@ -110,11 +120,7 @@ def news(index: PackageIndex, asked: Asked) -> News:
             and set(pythons) - set(known.pythons)
         },
         cuda=tuple(cuda.values()),
-        cudnn={
-            suffix: versions
-            for suffix, project in CUDNN_PROJECTS.items()
-            if (versions := _new_cudnn(suffix, index.wheels(project)))
-        },
+        cudnn={suffix: tuple(map(str, sorted(new))) for suffix, new in cudnn.items() if new},
     )
 
 
@@ -180,12 +186,6 @@ def _python(file: IndexFile) -> str | None:
 def cuda_release(file: IndexFile) -> str:
     """Return the CUDA release of a wheel of the metapackage: `13.0.3` of 13.0.3.0."""
     return ".".join(map(str, file.version.release[:3]))
-
-
-def _new_cudnn(suffix: str, files: Iterable[IndexFile]) -> tuple[str, ...]:
-    known = {Version(version) for version in policies.cudnn_releases(suffix)}
-    new = {file.version for file in files if file.on_linux and not file.version.is_prerelease} - known
-    return tuple(str(version) for version in sorted(new))
 
 
 # Change rows in the text of a file of facts, and nothing else in it.
@@ -442,3 +442,45 @@ def needs_a_person(cuda: Iterable[str], cudnn: Iterable[str]) -> list[str]:
         for version in cudnn
         if Version(version) >= known
     ]
+
+
+def write_facts(
+    data: Path, index: PackageIndex, found: News, builds: list[dict[str, Any]], today: datetime.date
+) -> None:
+    """Write what is new into the files of facts in a directory. builds: the rows of the new releases."""
+    tensorflow, wheels = (
+        Table((data / f"{name}.yaml").read_text(encoding="utf-8")) for name in ("tensorflow", "wheels")
+    )
+    superseded = []
+    if any(Version(release.version).is_devrelease for release in found.releases):
+        # A nightly build takes the place of the one before it.
+        superseded = [old.version for old in releases.releases() if Version(old.version).is_devrelease]
+    for version in superseded:
+        remove_release(tensorflow, version)
+    for release, inspected in zip(found.releases, builds, strict=True):
+        add_release(tensorflow, inspected, release.pythons)
+    for version, pythons in found.pythons.items():
+        add_pythons(tensorflow, version, pythons)
+    for file in found.cuda:
+        add_cuda(wheels, cuda_release(file), _requirements(index, file))
+    for suffix, versions in found.cudnn.items():
+        add_cudnn(wheels, suffix, versions)
+    set_date(wheels, today)
+    for name, table in (("tensorflow", tensorflow), ("wheels", wheels)):
+        (data / f"{name}.yaml").write_text(table.text, encoding="utf-8")
+    if builds:
+        write(data / "builds.yaml", builds, without=superseded)
+        sources = data / "sources.yaml"
+        sources.write_text(add_source(sources.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def _requirements(index: PackageIndex, file: IndexFile) -> list[str]:
+    """Return the requirements of a small wheel. Raises MissingError."""
+    with temporary_directory("metadata") as directory:
+        path = directory / file.filename
+        index.download(file, path)
+        try:
+            with WheelFile(path) as wheel:
+                return wheel.metadata().get_all("Requires-Dist", [])
+        except InspectionError as error:
+            raise MissingError(f"{file.filename}: its metadata can't be read: {error}") from error

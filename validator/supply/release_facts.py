@@ -18,10 +18,9 @@ from zipfile import ZipFile
 import msgspec
 import yaml
 
-from ..compat import freshness, inspect, releases
+from ..compat import freshness, inspect
 from ..compat.inspect import build
-from ..compat.inspect.build import ZIP_ERRORS, WheelFile, inspect_tensorflow, write
-from ..compat.inspect.elf import InspectionError
+from ..compat.inspect.build import ZIP_ERRORS, inspect_tensorflow
 from ..errors import InputError, MissingError, ValidatorError
 from ..locks.index import IndexFile, PackageIndex, sha256_of
 from ..system import processes
@@ -29,22 +28,7 @@ from ..system.files import cache_directory, full_disk_named, says_full_disk, wri
 from ..system.package_sources import PackageSources
 from ..system.runs import temporary_directory
 from ..versions import Version
-from .news import (
-    Asked,
-    NewRelease,
-    News,
-    Table,
-    add_cuda,
-    add_cudnn,
-    add_pythons,
-    add_release,
-    add_source,
-    cuda_release,
-    needs_a_person,
-    news,
-    remove_release,
-    set_date,
-)
+from .news import Asked, NewRelease, News, cuda_release, needs_a_person, news, write_facts
 from .remembered import remember
 
 # Work in a copy of the checkout, and move over what changed when everything is done. Until then, no file of
@@ -262,7 +246,7 @@ def refreshed(
         builds = [inspected_row(index, release, cache, today, say) for release in found.releases]
     with copied(root) as copy:
         before = answers(copy.path)
-        _write_facts(copy.path / _DATA, index, found, builds, today)
+        write_facts(copy.path / _DATA, index, found, builds, today)
         copy.run("validator.compat.compile")
         copy.run("validator.diagnosis.compile")
         unresolved = _lock(copy, found, say)
@@ -297,47 +281,6 @@ def _asked(index: PackageIndex, asked: Asked, today: datetime.date) -> News:
 def _described(found: News) -> list[str]:
     news_of = found.as_seen().items()
     return [f"{kind} {', '.join(versions)}: new on the package index" for kind, versions in news_of]
-
-
-def _write_facts(
-    data: Path, index: PackageIndex, found: News, builds: list[dict[str, Any]], today: datetime.date
-) -> None:
-    tensorflow, wheels = (
-        Table((data / f"{name}.yaml").read_text(encoding="utf-8")) for name in ("tensorflow", "wheels")
-    )
-    superseded = []
-    if any(Version(release.version).is_devrelease for release in found.releases):
-        # A nightly build takes the place of the one before it.
-        superseded = [old.version for old in releases.releases() if Version(old.version).is_devrelease]
-    for version in superseded:
-        remove_release(tensorflow, version)
-    for release, inspected in zip(found.releases, builds, strict=True):
-        add_release(tensorflow, inspected, release.pythons)
-    for version, pythons in found.pythons.items():
-        add_pythons(tensorflow, version, pythons)
-    for file in found.cuda:
-        add_cuda(wheels, cuda_release(file), _requirements(index, file))
-    for suffix, versions in found.cudnn.items():
-        add_cudnn(wheels, suffix, versions)
-    set_date(wheels, today)
-    for name, table in (("tensorflow", tensorflow), ("wheels", wheels)):
-        (data / f"{name}.yaml").write_text(table.text, encoding="utf-8")
-    if builds:
-        write(data / "builds.yaml", builds, without=superseded)
-        sources = data / "sources.yaml"
-        sources.write_text(add_source(sources.read_text(encoding="utf-8")), encoding="utf-8")
-
-
-def _requirements(index: PackageIndex, file: IndexFile) -> list[str]:
-    """Return the requirements of a small wheel. Raises MissingError."""
-    with temporary_directory("metadata") as directory:
-        path = directory / file.filename
-        index.download(file, path)
-        try:
-            with WheelFile(path) as wheel:
-                return wheel.metadata().get_all("Requires-Dist", [])
-        except InspectionError as error:
-            raise MissingError(f"{file.filename}: its metadata can't be read: {error}") from error
 
 
 def _lock(copy: Copy, found: News, say: Say) -> list[str]:
