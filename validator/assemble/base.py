@@ -42,13 +42,11 @@ _LEVEL = 3
 
 @dataclass(frozen=True)
 class BaseLayer:
-    """A layer of a base.
+    """A layer of a base. diff_id: the digest of the uncompressed archive.
 
-    diff_id: the digest of the uncompressed archive. blob: the layer as a blob, which becomes part of the
-    image as it is, or None if there is only an archive. read: returns the parts of the blob or archive;
-    raises ValidatorError, at the end at the latest, if they don't match the digest. packed: returns the parts
-    of the archive compressed with zstd, exactly as `compressed` does it, or None if no such copy is in the
-    cache.
+    blob: the layer as a blob, or None if there is only an archive. read: returns the parts of the blob or
+    archive; raises ValidatorError, at the end at the latest, if they don't match the digest. packed: returns
+    the archive in zstd, exactly as `compressed` writes it, or None without such a copy.
     """
 
     diff_id: str
@@ -90,12 +88,10 @@ class BaseLayer:
 
 @dataclass(frozen=True)
 class Base:
-    """The base of an image.
+    """The base of an image. origin: as in records. settings: the field `config` of its configuration.
 
-    origin: as in records, see `validator.model.record`. name, digest: for the OCI labels; the digest is None
-    if the base is not from a registry. settings: the field `config` of its configuration: `Env`, `Labels`,
-    and so on. added: the packages of its distribution that were added to an image:
-    `git:amd64=1:2.39.5-0+deb12u2`.
+    name, digest: for the OCI labels; the digest is None if the base is not from a registry. added: the
+    packages of its distribution that were added to an image: `git:amd64=1:2.39.5-0+deb12u2`.
     """
 
     origin: str
@@ -116,10 +112,10 @@ def read_base(
     python: str,
     table: LayerTable,
 ) -> Base:
-    """Return a base with what an image needs to know of its files, which are read only once on this machine.
+    """Return a base with what an image needs to know of its files, which are read once on this machine.
 
-    config: the whole configuration of the base. python: the version that the image needs. Raises InputError
-    if the base is for another platform or lacks what an image needs.
+    config: the whole configuration. python: the version that the image needs. Raises InputError for another
+    platform, or if something is missing.
     """
     platform = f"{config.get('os')}/{config.get('architecture')}"
     if platform != "linux/amd64":
@@ -290,8 +286,7 @@ class ImageName:
 def registry_base(name: ImageName, python: str, table: LayerTable) -> Base:
     """Return a base from its registry. A digest that was read before is not asked for again.
 
-    Raises MissingError if the registry can't be reached or does not have it, AlteredError if it sends
-    something else, and InputError if the base lacks something that an image needs.
+    Raises MissingError if it can't be read, AlteredError for other content, InputError if it lacks something.
     """
     digest = name.digest or tag_digest(name)
     found = table.facts(f"{_RECIPE} {digest}", lambda: _read(Registry(name.repository), digest))

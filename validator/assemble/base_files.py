@@ -156,10 +156,10 @@ def read_file_system(layers: Iterable[Callable[[], Iterator[bytes]]]) -> FileSys
 
 
 def base_files(system: FileSystem, name: str, python: str, search: str | None = None) -> BaseFiles:
-    """Return what an image needs of a base.
+    """Return what an image needs of a base. Raises InputError if the base lacks something.
 
-    name: of the base, for messages. python: the version that the image needs, `3.12`. search: the PATH of the
-    base. Raises InputError if the base lacks something.
+    name: of the base, for messages. python: the version that the image needs, `3.12`. search: the base's
+    PATH.
     """
     wrong = None
     if system.find("opt/venv") is not None:

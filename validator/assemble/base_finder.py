@@ -119,9 +119,8 @@ _RELEASES = {"bookworm": "12", "trixie": "13"}
 
 @dataclass(frozen=True, order=True)
 class SystemPackage:
-    """An installed package of Debian or a distribution made from it.
+    """An installed package of Debian or a distribution made from it. Advisories are about its source.
 
-    source, source_version: the source package that it was built from. Advisories are about these.
     sha256: of its file, or None if the database of dpkg is all that is known.
     """
 
@@ -135,11 +134,9 @@ class SystemPackage:
 
 @dataclass(frozen=True)
 class BaseContents:
-    """The contents of a base.
+    """The contents of a base. origin: as in `Base.origin`. distribution, release: such as `debian` and `12`.
 
-    origin: as in `Base.origin`. distribution, release: such as `debian` and `12`; empty if unknown. packages:
-    sorted by name; None if the base has no database of dpkg, so that nobody can list them. python: the exact
-    version of its Python if that is not one of the packages.
+    packages: sorted; None without a database of dpkg. python: the version of a Python that is no package.
     """
 
     origin: str
@@ -242,10 +239,9 @@ class LocalImages(Protocol):
     """The images of an engine, which may have a base that no registry has."""
 
     def save(self, name: str, directory: Path) -> tuple[Path, str | None] | None:
-        """Write an image to an archive, and return that with its digest in a registry, if it has one.
+        """Write an image to an archive. Return that with its digest in a registry, or None without the image.
 
-        None if the engine does not have the image. If the name has a digest, so must the image. The archive
-        is in `directory`, unless it was written earlier.
+        If the name has a digest, so must the image. An archive that was written earlier may be elsewhere.
         """
 
     def with_system_packages(
@@ -253,17 +249,16 @@ class LocalImages(Protocol):
     ) -> str:
         """Return the name of an image of the engine: the base with these packages of its distribution.
 
-        base: `plain@sha256:…`, or the name of one of the engine's images. renew: install them in the versions
-        of today, even if the engine has an image with older ones.
+        base: `plain@sha256:…`, or an image of the engine. renew: install the versions of today in any case.
         """
 
 
 class Bases:
-    """Finds or makes bases. Methods may be called from any thread.
+    """Finds or makes bases. Methods may be called from any thread. local: the images of an engine.
 
-    local: the images of an engine, if there is one. pinned: the default bases by Python (None: those in
-    images/bases.yaml). directory: for bases that were made (None: in the cache directory). renew: install
-    system packages in the versions of today, and use no base that has older ones.
+    pinned: the default bases by Python (None: images/bases.yaml). directory: for bases that were made (None:
+    in the cache). renew: install system packages in the versions of today, and use no base that has older
+    ones.
     """
 
     def __init__(

@@ -196,10 +196,9 @@ _TIMEOUT_S = 1800
 
 
 def fetch(lock: DebianLock, sources: AptSources, directory: Path) -> None:
-    """Download every package of a lock into a directory, and check it.
+    """Download every package of a lock from the mirror or from snapshot.debian.org, and check it.
 
-    A package that the mirror no longer has is downloaded from snapshot.debian.org. Raises MissingError if a
-    package differs from what the lock pins, or is in neither place.
+    Raises MissingError if a package differs from what the lock pins, or is in neither place.
     """
     snapshots = {archive: f"{SNAPSHOT}/{archive}/{lock.snapshot}" for archive in ARCHIVES}
     for name, places in (("the mirror", sources.mirrors), ("snapshot.debian.org", snapshots)):

@@ -33,11 +33,9 @@ from .layers import Entry, InMemory, LayerSource
 
 @dataclass(frozen=True)
 class HostRequirements:
-    """The requirements of a gpu image on its host.
+    """The requirements of a gpu image on its host. cuda: what the driver must support. driver: its release.
 
-    cuda: the minimum CUDA version that the driver must support. driver: the minimum driver release. sass,
-    ptx: the targets for which at least some kernels in TensorFlow's wheel have machine code, and PTX: 9.0,
-    9.0a. Empty if the wheel is unknown.
+    sass, ptx: the targets of at least some kernels in TensorFlow's wheel: 9.0, 9.0a. Empty if it is unknown.
     """
 
     cuda: CudaVersion

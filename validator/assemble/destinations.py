@@ -15,16 +15,9 @@ import msgspec
 
 from ..errors import InputError, ValidatorError
 from ..model.spec import ImageSpec
+from ..registry import client
 from ..registry.blobs import Blobs, Known
-from ..registry.client import (
-    LARGEST_CONFIG,
-    LARGEST_MANIFEST,
-    PLATFORM,
-    Descriptor,
-    ImageConfig,
-    Manifest,
-    parse,
-)
+from ..registry.client import Descriptor, ImageConfig, Manifest, parse
 from ..registry.names import Repository, identifier_of
 from ..system.files import write_atomically, writing
 from ..system.runs import temporary_directory
@@ -69,8 +62,7 @@ def destinations(
 ) -> Callable[[ImageSpec], RegistryDestination]:
     """Return a function that gives each image's destination in a repository, without a tag.
 
-    base_repository: returns the repository of an image's base. If that is in the same registry, the layers of
-    the base are mounted from it. mount_from: more repositories of the same registry.
+    If the base of an image is in the same registry, its layers are mounted from there, and from `mount_from`.
     """
 
     @cache
@@ -229,13 +221,14 @@ def read_config(directory: Path, tag: str) -> tuple[str, ImageConfig]:
             hint=f"it has {', '.join(sorted(filter(None, tags))) or 'no image with a tag'}",
         )
     entry = tags[tag]
-    manifest = _document(directory, entry, LARGEST_MANIFEST, Manifest)
+    manifest = _document(directory, entry, client.LARGEST_MANIFEST, Manifest)
     if manifest.manifests is not None:
         chosen = manifest.for_platform()
-        manifest = _document(directory, chosen, LARGEST_MANIFEST, Manifest) if chosen else manifest
+        manifest = _document(directory, chosen, client.LARGEST_MANIFEST, Manifest) if chosen else manifest
     if manifest.config is None:
-        raise InputError(f"{tag} in {directory} is not an image for {'/'.join(PLATFORM)}", hint=_WRITE_AGAIN)
-    return entry.digest, _document(directory, manifest.config, LARGEST_CONFIG, ImageConfig)
+        platform = "/".join(client.PLATFORM)
+        raise InputError(f"{tag} in {directory} is not an image for {platform}", hint=_WRITE_AGAIN)
+    return entry.digest, _document(directory, manifest.config, client.LARGEST_CONFIG, ImageConfig)
 
 
 def _document(directory: Path, described: Descriptor, most: int, kind: type[_Document]) -> _Document:

@@ -69,8 +69,7 @@ class LoaderCache:
     ) -> LoaderCache:
         """Return the cache with more entries, in the order in which ldconfig lists them.
 
-        comes_before: returns True for an entry of this cache that stays before an added one with the same
-        name, because ldconfig reads its directory earlier.
+        comes_before: returns True for an entry whose directory ldconfig reads before the added ones.
         """
         ranked = [(0 if comes_before(entry) else 2, entry) for entry in self.entries]
         ranked += [(1, entry) for entry in added]
@@ -234,10 +233,9 @@ hash -r 2>/dev/null || true
 
 
 def host_files(base: BaseFiles, libraries: Mapping[str, tuple[str, ...]]) -> LayerSource:
-    """Return the layer.
+    """Return the layer. Raises InputError if the base has files that contradict the image.
 
-    libraries: directory of NVIDIA's libraries in the image -> their names, as `WheelFacts` gives them; empty
-    for an image without CUDA. Raises InputError if the base has files that contradict the image.
+    libraries: NVIDIA's by their directory in the image, as in `WheelFacts`; empty without CUDA.
     """
     # The root of the topmost layer counts. If that layer has none, Podman 4.3 gives it the mode 0700 in a
     # partial pull, and then only root can start a program.

@@ -67,10 +67,9 @@ def assemble(
 ) -> Assembled:
     """Put an image at its destination, making only the layers that are not there.
 
-    fetch: called once with the wheels that are needed for that, before the layers are made. accept: called
-    with the size of the blobs of layers together, in bytes, and True if these are all: first with those that
-    the table knows, then after each layer, and before the image gets its name. An error that it raises passes
-    through.
+    fetch: called once with the wheels that are needed for that. accept: called with the size of the blobs of
+    layers in bytes, and True if these are all: first with those that the table knows, then after each layer,
+    and before the image gets its name. An error that it raises passes through.
 
     Raises ValidatorError for a wheel that does not match its lock, a wrong row of the table, and for faults
     of the network, the disk, the registry or the engine. Nothing is then visible under the image's name.
@@ -299,11 +298,9 @@ _REBUILD_AT_ONCE = 2
 
 
 class Finding(str, Enum):
-    """The result of comparing a layer or the configuration of an image.
+    """The result of comparing a layer or the configuration of an image with what the lock and the base give.
 
-    EQUAL: the wheels give it. DIFFERS: they give something else. BASE: not from wheels, but a layer of the
-    base that the image names. EXTRA: the lock and the base don't give such a layer.
-    MISSING: the image lacks what they give.
+    BASE: not from wheels, but a layer of the base. EXTRA: they don't give it. MISSING: the image lacks it.
     """
 
     EQUAL = "equal"
@@ -360,8 +357,7 @@ def rebuild(
 ) -> tuple[Compared, ...]:
     """Make every layer of a plan again, without the layer table, and compare it with the image's.
 
-    Layers and a configuration that are equal count from now on as computed by this machine. Raises
-    ValidatorError for a wheel that does not match its lock, and MissingError if one can't be downloaded.
+    What is equal counts as computed by this machine. Raises ValidatorError for a wrong or missing wheel.
     """
     layers = tuple(_compare_layers(image, plan, table, progress))
     configuration = _compare_configuration(image, plan)

@@ -31,10 +31,9 @@ Contents = Mapping[str, str]
 
 
 def merged(parts: Iterable[tuple[str, Iterable[Entry]]]) -> list[Entry]:
-    """Return the entries of several wheels with their directories, in the order of a layer.
+    """Return the entries of several wheels, given with their names, with directories, in a layer's order.
 
-    parts: the name of each wheel, and its entries. A file that several have with the same content is there
-    once. Raises InputError with both names if they have it with different content.
+    A file that several have with the same content is there once. Raises InputError for different content.
     """
     owners: dict[str, tuple[str, Entry]] = {}
     for name, some in parts:
@@ -114,13 +113,11 @@ _X86_64 = 62
 
 @dataclass(frozen=True)
 class Environment:
-    """The environment that wheels are installed in.
+    """The environment that wheels are installed in, whose directory is `root`. glibc: such as (2, 36).
 
     python: `3.11`; it only decides which wheels fit. A wheel that fits several versions of Python has the
-    same files in each: packages are in `lib/python3` and headers in `include/site/python3`, to which
-    `lib/python3.11` and `include/site/python3.11` are links. There is no script `pip3.11`. glibc: of the
-    base, such as (2, 36). root: the directory of the virtual environment in the image, without a leading
-    slash.
+    same files in each: `lib/python3.11` and `include/site/python3.11` are links. There is no script
+    `pip3.11`.
     """
 
     python: str
@@ -146,8 +143,8 @@ def entries(
 ) -> tuple[Entry, ...]:
     """Return the files that an installation of the wheel consists of, sorted, without their directories.
 
-    requested: the package was asked for by name, and is not only a dependency. Raises InputError if the wheel
-    does not fit the environment or contains what no image may have.
+    requested: asked for by name, not only a dependency. Raises InputError for a wheel that may not be
+    installed.
     """
     check_compatible(wheel.wheel, environment)
     scripts = _entry_points(wheel)

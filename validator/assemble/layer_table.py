@@ -122,10 +122,10 @@ class Row:
 
 
 class LayerTable:
-    """Both tables. Methods may be called from several threads; several processes may use the same table.
+    """Both tables. Several threads and processes may use the same one.
 
-    directory: where the own table is (None: the cache directory). shared: files with shared rows, which need
-    not exist.
+    directory: where the own table is (None: the cache directory). shared: files with rows, which need not
+    exist.
     """
 
     def __init__(self, directory: Path | None = None, shared: Iterable[Path] = ()) -> None:

@@ -71,33 +71,26 @@ def directories_of(paths: Iterable[str]) -> set[str]:
 class Content(Protocol):
     """The content of a regular file.
 
-    Every iterator raises ValidatorError with the name of the source (the wheel) if what it reads does not
-    have the promised size, CRC or hash, at the end at the latest.
+    size: uncompressed, in bytes. sha256: the hex digest that the source promises for it, or None.
+    stored_size: the bytes that it takes where it comes from, such as in a wheel. chunks: returns the content
+    in parts of at most 4 MiB; raises ValidatorError with the name of the source, at the end at the latest, if
+    the size, CRC or hash is not what was promised.
     """
 
     @property
-    def size(self) -> int:
-        """The uncompressed size in bytes."""
-
+    def size(self) -> int: ...
     @property
-    def sha256(self) -> str | None:
-        """The hex digest that the source promises for the uncompressed content, or None."""
-
+    def sha256(self) -> str | None: ...
     @property
-    def stored_size(self) -> int:
-        """The bytes that it takes where it comes from, such as in a wheel."""
-
-    def chunks(self) -> Iterator[bytes]:
-        """Return the uncompressed content, in parts of at most 4 MiB."""
+    def stored_size(self) -> int: ...
+    def chunks(self) -> Iterator[bytes]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One path of a layer: a regular file (`content`), a symbolic link (`link`), or a directory (neither).
 
-    path: relative to the root of the image, with `/` and without a leading or trailing one; empty for
-        that root.
-    mode: permissions, such as 0o644. The time of modification is always 0.
+    path: without a leading or trailing `/`; empty for the root. The time of modification is always 0.
     """
 
     path: str
@@ -136,10 +129,9 @@ Write = Callable[[bytes], object]
 
 @dataclass(frozen=True)
 class Encoded:
-    """A layer as a blob.
+    """A layer as a blob. size: of the blob in bytes. annotations: for its descriptor in the manifest.
 
-    digest: of the blob, `sha256:…`. size: of the blob in bytes. diff_id: the digest of the uncompressed tar
-    archive. annotations: for the layer's descriptor in the manifest.
+    digest: of the blob, `sha256:…`. diff_id: the digest of the uncompressed tar archive.
     """
 
     digest: str
@@ -151,12 +143,11 @@ class Encoded:
 
 @dataclass(frozen=True)
 class LayerSource:
-    """A layer that can be made: its name for people, its key, and its entries.
+    """A layer that can be made. entries: makes the entries, each time that the layer is encoded.
 
-    made_from: what decides every byte before encoding, in order: digests of wheels and of recipes.
-    size: about how many bytes it will have, for progress, or 0 if that is unknown.
-    read_from: the SHA-256 of a wheel to read the entries from, if any wheel with the same file would do.
-    entries: makes the entries; called once for each time that the layer is encoded.
+    made_from: what decides every byte before encoding, in order: digests of wheels and of recipes. size:
+    about how many bytes it will have, or 0. read_from: a wheel to read, if any wheel with the same file would
+    do.
     """
 
     name: str

@@ -131,11 +131,7 @@ class WheelError(ValidatorError):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A regular file of a wheel, as the `Content` of an entry.
-
-    path: inside the wheel. sha256: from RECORD, or None if RECORD has no SHA-256 of it. is_executable:
-    according to its permissions in the archive.
-    """
+    """A regular file of a wheel, as the `Content` of an entry. path: inside the wheel."""
 
     wheel: InstallableWheel
     item: Item
@@ -247,7 +243,6 @@ class InstallableWheel:
     """An open wheel whose hash is that of the lock. Several threads may read it at once.
 
     members: its files by path, in the order of the archive. info: the name of the `.dist-info` directory.
-    Use it as a context manager, or call `close`.
     """
 
     def __init__(self, path: Path, wheel: Wheel) -> None:

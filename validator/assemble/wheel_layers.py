@@ -174,9 +174,8 @@ def watched(entries: Iterable[Entry], done: Callable[[WheelFacts], object]) -> l
 
 
 class Watched:
-    """A library's content that finds the library's name while it is read for another purpose.
+    """A library's content that finds its soname while it is read: the name by which ldconfig lists it.
 
-    The name is the one under which ldconfig lists the file: its soname, or its own name without one.
     found: called each time that the content was read, with None if it is not a 64-bit x86 library.
     """
 
@@ -306,11 +305,9 @@ class Wheels(Protocol):
 
 @dataclass(frozen=True)
 class ImagePlan:
-    """An image to assemble.
+    """An image to assemble. layers: above the base's, lowest first. last: makes the topmost one after them.
 
-    layers: above the base's, lowest first. last: makes the topmost layer, once the others are in place.
-    recipe: the digest of the rules that made the plan, for the image's label.
-    created: the date of the image, or None if its lock has none.
+    recipe: the digest of the rules that made the plan. created: the date of the image, or None.
     """
 
     spec: ImageSpec

@@ -127,10 +127,9 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Candidate:
-    """An image in a registry, with its certificates.
+    """An image in a registry, with its certificates. digest: None if the image could not be read.
 
-    digest: None if the image could not be read. certificates: the trusted ones, newest measurement first.
-    problems: sentences that say what is wrong with the image, or why an attached certificate does not count.
+    certificates: the trusted ones, newest measurement first. problems: sentences that say what is wrong.
     failures: for each host class on which the newest trusted statement says that the image failed.
     """
 
@@ -196,8 +195,8 @@ def covering(candidate: Candidate, host: Host) -> tuple[Certificate, ...]:
 def failed_here(candidate: Candidate, host: Host) -> Failure | None:
     """Return the failure that makes an image unfit for a host, or None.
 
-    It happened on the same driver branch and one of the GPU models. A GPU of the host whose model is not
-    known is compared by its compute capability.
+    It was on the same driver branch and GPU model. A GPU of an unknown model counts by its compute
+    capability.
     """
     for failure in candidate.failures:
         if failure.host_class in host.identifiers:
@@ -311,11 +310,7 @@ _AT_ONCE = 4
 
 @dataclass(frozen=True)
 class Terms:
-    """The conditions that a certificate must meet.
-
-    trust: whose certificates count. max_age: the oldest measurement to accept. now: None for the current
-    time.
-    """
+    """The conditions that a certificate must meet. max_age: the oldest measurement. now: None for today."""
 
     trust: Trust
     max_age: timedelta | None = None
@@ -328,8 +323,7 @@ def tagged_images(
 ) -> list[TaggedImage]:
     """Return the images of a registry with this TensorFlow and Python, best first.
 
-    additions: the name of what was added to them; None for images to which nothing was added. Raises
-    MissingError if the registry has no images, InputError if it only has others.
+    additions: None for images without any. Raises MissingError without images, InputError if it has others.
     """
     tags = registry.tags()
     found = [image for tag in tags if (image := TaggedImage.of_tag(tag))]
@@ -373,10 +367,9 @@ def without_certificates(registry: Registry) -> str:
 
 
 def inspect_tag(registry: Registry, image: TaggedImage, terms: Terms) -> Candidate:
-    """Resolve a tag and verify the certificates of its image.
+    """Resolve a tag and verify the certificates of its image. Raises MissingError without the registry.
 
-    Raises MissingError if the registry cannot be reached. Whatever is wrong with the image itself, or with
-    what is attached to it, is listed in `Candidate.problems`.
+    Whatever is wrong with the image, or with what is attached to it, is listed in `Candidate.problems`.
     """
     try:
         digest = registry.digest_of(image.tag)
@@ -539,19 +532,14 @@ def this_host() -> Host:
 
 def _without_driver(error: pynvml.NVMLError) -> MissingError:
     """Explain why NVML did not start. Return codes: NVML API reference, nvmlReturn_t."""
+    what, hint = f"the NVIDIA driver on this machine does not answer: {error}", _ASK
     if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
-        return NoDriver(
-            "this machine has no NVIDIA driver: libnvidia-ml.so.1, which is part of it, was not found",
-            hint=_ASK,
-        )
+        what = "this machine has no NVIDIA driver: libnvidia-ml.so.1, which is part of it, was not found"
+        return NoDriver(what, hint=hint)
     if error.value == pynvml.NVML_ERROR_DRIVER_NOT_LOADED:
-        return MissingError(
-            "the NVIDIA driver is installed, but its kernel module is not loaded",
-            hint=f"run `sudo modprobe nvidia` or restart the machine, or {_ASK}",
-        )
-    if error.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
-        return MissingError(
-            "the NVIDIA driver was updated, but the kernel still runs the older module",
-            hint=f"restart the machine, or {_ASK}",
-        )
-    return MissingError(f"the NVIDIA driver on this machine does not answer: {error}", hint=_ASK)
+        what = "the NVIDIA driver is installed, but its kernel module is not loaded"
+        hint = f"run `sudo modprobe nvidia` or restart the machine, or {_ASK}"
+    elif error.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
+        what = "the NVIDIA driver was updated, but the kernel still runs the older module"
+        hint = f"restart the machine, or {_ASK}"
+    return MissingError(what, hint=hint)

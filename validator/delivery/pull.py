@@ -21,24 +21,8 @@ from ..model.spec import JUPYTER_PORT
 from ..registry.client import Registry
 from ..registry.names import LATEST, is_digest, tag_named, tag_of
 from ..system import processes
-from .choose import (
-    Candidate,
-    Host,
-    Standing,
-    TaggedImage,
-    Terms,
-    assess_candidate,
-    coverage,
-    covering,
-    forecast,
-    inspect_digest,
-    inspect_tag,
-    limits_of,
-    measured_on,
-    tagged_images,
-    why_not_covered,
-    without_certificates,
-)
+from . import choose
+from .choose import Candidate, Host, Standing, TaggedImage, Terms
 from .start import Image
 
 Tell = Callable[[str], None]
@@ -70,37 +54,37 @@ def select_best(
 ) -> SelectedImage:
     """Return the best image that is certified for the host, as `recommend` orders them.
 
-    additions: the name of what was added to it; None for images to which nothing was added. tell: called with
-    the reason why each better one is rejected. Raises NotCertified if there is none, InputError if none has
-    this TensorFlow and Python, MissingError if the registry cannot be reached.
+    additions: None for images without any. tell: called with the reason why each better one is rejected.
+    Raises NotCertified, InputError without this TensorFlow and Python, MissingError without the registry.
     """
     unfit = 0
     limited: Candidate | None = None
     # True also if a certificate does not count, or if nobody looked because the image can't run here.
     certified = False
-    for image in tagged_images(registry, tensorflow, python, additions):
+    for image in choose.tagged_images(registry, tensorflow, python, additions):
         if limited is not None and image.kind != limited.image.kind:
             break
         # If CUDA or cuDNN float, only a certificate says which versions they are.
-        fails = not image.floats and forecast(image, (), host).outcome is Outcome.FAILS
+        fails = not image.floats and choose.forecast(image, (), host).outcome is Outcome.FAILS
         if image.cuda is None or fails:
             # Whatever certificate it has.
             unfit += 1
             certified = certified or image.cuda is not None
             continue
-        assessed = assess_candidate(inspect_tag(registry, image, terms), host)
+        assessed = choose.assess_candidate(choose.inspect_tag(registry, image, terms), host)
         if assessed.standing is Standing.CERTIFIED:
             if not assessed.limits:
                 if limited is not None:
-                    known = "; ".join(limit.line for limit in limits_of(covering(limited, host)))
+                    limits = choose.limits_of(choose.covering(limited, host))
+                    known = "; ".join(limit.line for limit in limits)
                     tell(f"rejected: {limited.image}: {image} has no limits here; {known}")
                 return _selected(registry, assessed.candidate, host)
             # Another one of its kind may have no limits.
             limited = limited or assessed.candidate
             continue
         certified = certified or bool(assessed.candidate.certificates or assessed.candidate.problems)
-        covered = covering(assessed.candidate, host)
-        why = assessed.why if covered else why_not_covered(assessed.candidate, host)
+        covered = choose.covering(assessed.candidate, host)
+        why = assessed.why if covered else choose.why_not_covered(assessed.candidate, host)
         tell(f"rejected: {image}: {why}")
     if limited is not None:
         return _selected(registry, limited, host)
@@ -111,7 +95,7 @@ def select_best(
         raise NotCertified(
             f"no image in {registry.repository} is certified yet, for this host ({host}) or another; nothing"
             " was pulled",
-            hint=without_certificates(registry),
+            hint=choose.without_certificates(registry),
         )
     raise NotCertified(
         f"{registry.repository} has no certified image for this host ({host}); nothing was pulled",
@@ -121,20 +105,19 @@ def select_best(
 
 
 def select_named(registry: Registry, host: Host, terms: Terms, name: str, tell: Tell) -> SelectedImage:
-    """Return the image of this image spec, alias or digest, verified like any other. tell: receives warnings.
+    """Return the image of this image spec, alias or digest, verified like any other. tell: for warnings.
 
-    Raises NotCertified with the reason, InputError if there is no such image, MissingError if the registry
-    cannot be reached.
+    Raises NotCertified with the reason, InputError without the image, MissingError without the registry.
     """
     tag = tag_named(name)
     digest = name if is_digest(name) else registry.digest_of(tag)
     if digest is None or registry.manifest(digest) is None:
         where = registry.repository.at(name) if is_digest(name) else registry.repository.tagged(tag)
         raise InputError(f"{where} is not in the registry", hint=registry.tags_hint())
-    candidate = inspect_digest(registry, _read_image(registry, tag, digest), digest, terms)
-    if not covering(candidate, host):
-        raise NotCertified(f"rejected: {name}: {why_not_covered(candidate, host)}; nothing was pulled")
-    predicted = forecast(candidate.image, candidate.certificates, host)
+    candidate = choose.inspect_digest(registry, _read_image(registry, tag, digest), digest, terms)
+    if not choose.covering(candidate, host):
+        raise NotCertified(f"rejected: {name}: {choose.why_not_covered(candidate, host)}; nothing was pulled")
+    predicted = choose.forecast(candidate.image, candidate.certificates, host)
     if predicted.outcome is Outcome.FAILS:
         tell(f"{name} is certified for this host, but the facts predict that it fails here: {predicted.why}")
     return _selected(registry, candidate, host)
@@ -156,9 +139,9 @@ def select(
         selected = select_named(registry, host, terms, image, tell)
     else:
         selected = select_best(registry, host, terms, tensorflow, python, tell, additions)
-    for certificate in selected.certificates:
-        tell(f"{selected.image}: measured on {measured_on(certificate)}, signed by {certificate.signer}")
-    for limit in limits_of(selected.certificates):
+    for one in selected.certificates:
+        tell(f"{selected.image}: measured on {choose.measured_on(one)}, signed by {one.signer}")
+    for limit in choose.limits_of(selected.certificates):
         tell(limit.line)
     return selected
 
@@ -175,23 +158,20 @@ def local_ids(registry: Registry, digest: str) -> frozenset[str]:
 def start_image(registry: Registry, selected: SelectedImage) -> Image:
     """Return what the start of a selected image depends on. Raises MissingError."""
     return Image(
-        selected.reference,
-        selected.name,
-        certified_standing(selected.certificates),
-        certified=True,
-        port=port_of(registry.config(selected.digest).ports),
-        plain_http=registry.plain_http,
-    )
+        selected.reference, selected.name, certified_standing(selected.certificates), certified=True,
+        port=port_of(registry.config(selected.digest).ports), plain_http=registry.plain_http,
+    )  # fmt: skip
 
 
 def certified_standing(certificates: Iterable[Certificate]) -> tuple[str, ...]:
     """Return sentences that say what certificates cover, who signed them, and which limits they name."""
     found = tuple(certificates)
     covered = (
-        f"Certified for this host: measured on {measured_on(one)}, signed by {one.signer}. {coverage(one)}"
+        f"Certified for this host: measured on {choose.measured_on(one)}, signed by {one.signer}."
+        f" {choose.coverage(one)}"
         for one in found
     )
-    return (*covered, *(limit.line for limit in limits_of(found)))
+    return (*covered, *(limit.line for limit in choose.limits_of(found)))
 
 
 def port_of(ports: Collection[str]) -> int | None:
@@ -232,7 +212,7 @@ def _selected(registry: Registry, candidate: Candidate, host: Host) -> SelectedI
         candidate.digest,
         repository.at(candidate.digest),
         repository.tagged(candidate.image.tag),
-        covering(candidate, host),
+        choose.covering(candidate, host),
     )
 
 

@@ -94,10 +94,9 @@ class Stage:
 def steps(
     stage: Stage, images: list[Rehearsed], engine: Engine, progress: Callable[[str], None]
 ) -> Iterator[Step]:
-    """Certify, verify, promote, recommend and pull the images, as far as a rehearsal may.
+    """Certify, verify, promote, recommend and pull the images, as far as a rehearsal may. Yields each step.
 
-    Yields each step when it is done. Raises Accepted if something accepts the images, and the errors of the
-    registry, of cosign and of the engine.
+    Raises Accepted if something accepts the images, and the errors of the registry, cosign and the engine.
     """
     for image in images:
         yield _certify(stage, image)
@@ -209,8 +208,7 @@ def rehearsal_statement(record: Record, repository: str, issued: str) -> bytes:
 def attach_rehearsal(registry: Registry, record: Record, signer: Signer, issued: str) -> str:
     """Sign the statement of a rehearsal's record, and attach it to the image. Return its digest.
 
-    Raises ValidatorError for a key that is not marked as a throw-away key, and for a record that no rehearsal
-    made; MissingError when the registry or cosign fails.
+    Raises ValidatorError without a throw-away key or for another record, MissingError for other failures.
     """
     if not signer.throw_away:
         raise ValidatorError(f"a {REHEARSAL} signs only with a throw-away key")

@@ -13,20 +13,8 @@ from ..errors import InputError, MissingError
 from ..model.prediction import Outcome
 from ..registry.client import Registry
 from ..registry.names import Repository, is_digest, is_tag, tag_named
-from .choose import (
-    Candidate,
-    Host,
-    Standing,
-    TaggedImage,
-    Terms,
-    covering,
-    failed_here,
-    forecast,
-    inspect_digest,
-    recommend,
-    tagged_images,
-    why_not_covered,
-)
+from . import choose
+from .choose import Candidate, Host, Standing, TaggedImage, Terms
 from .pull import (
     Engine,
     LocalImage,
@@ -47,11 +35,10 @@ FindHost = Callable[[], "Host | None"]
 
 @dataclass(frozen=True)
 class Request:
-    """The image, the host and the devices to start.
+    """The image, the host and the devices to start. uncertified: an image that is not certified will do too.
 
-    registry: where the image is; None for the local engine or an OCI layout. terms: None if no certificate
-    is looked at. uncertified: an image that is not certified will do too. devices: None if no Docker Engine
-    starts the container. mount: mount the current directory. environment, command, terminal: see `Start`.
+    registry: None for the local engine or an OCI layout. terms: None if no certificate is looked at. devices:
+    None if no Docker Engine starts the container. environment, command, terminal: see `Start`.
     """
 
     registry: Registry | None
@@ -74,12 +61,11 @@ class Resolved:
 
 
 def resolve(request: Request, engine: Engine | None, host: FindHost, tell: Tell) -> Resolved:
-    """Choose the image, and describe its container.
+    """Choose the image, and describe its container. tell: called with what people should know.
 
     engine: the Docker Engine that starts the container or has the image; None to write for another machine.
-    host: called if the image can use GPUs; returns None to start it on the CPU, for which no certificate
-    counts. tell: called with what people should know. Raises InputError for a wrong request, NotCertified if
-    no image will do, and MissingError if the registry, the host or its GPUs can't be reached.
+    host: called if the image can use GPUs; returns None to start it on the CPU. Raises InputError for a wrong
+    request, NotCertified if no image will do, and MissingError if something can't be reached.
     """
     selected: SelectedImage | None = None
     known: Host | None
@@ -139,10 +125,9 @@ _LAYOUT = "oci:"
 
 @dataclass(frozen=True)
 class Wanted:
-    """The user's request.
+    """The user's request. image: a tag or digest, a whole reference, or a name in the local engine.
 
-    image: a tag or digest, a whole reference, or a name in the local engine. gpu: True if the user named a
-    GPU, so that only an image that can use it will do, unless `image` names another.
+    gpu: True if the user named a GPU, so that only an image that can use it will do, unless `image` is given.
     """
 
     image: str | None
@@ -190,12 +175,10 @@ def find(
     engine: Engine | None,
     tell: Tell,
 ) -> tuple[Image, Host | None]:
-    """Return the image, and the host if the image uses its GPUs.
+    """Return the image, and the host if the image uses its GPUs. host, engine: see `resolve`.
 
-    registry: where to look; None for an OCI layout or the engine. terms: None if no certificate is looked at.
-    engine: None if it is not asked. host: see `resolve`. Raises InputError if there is no such image,
-    NotCertified if no image is predicted to work, and MissingError if the registry, the engine or the host
-    can't be reached.
+    registry: None for an OCI layout or the engine. terms: None if no certificate is looked at. Raises
+    InputError without such an image, NotCertified if none is predicted to work, and MissingError.
     """
     if registry is None:
         if wanted.image and (layout := split_layout(wanted.image)):
@@ -219,7 +202,7 @@ def find(
         )  # fmt: skip
         return foreign, known
     candidate = (
-        inspect_digest(registry, image, digest, terms) if terms and known else Candidate(image, digest)
+        choose.inspect_digest(registry, image, digest, terms) if terms and known else Candidate(image, digest)
     )
     return _described(registry, candidate, name, known, terms), known
 
@@ -231,7 +214,7 @@ def _best(
 
     On the CPU, that is the best one without CUDA, or else the best one.
     """
-    images = tagged_images(registry, wanted.tensorflow, wanted.python, wanted.additions)
+    images = choose.tagged_images(registry, wanted.tensorflow, wanted.python, wanted.additions)
     without_cuda = [image for image in images if image.cuda is None]
     needs_host = wanted.gpu or len(without_cuda) < len(images)
     if not needs_host or (host := find_host()) is None:
@@ -240,7 +223,7 @@ def _best(
     if terms is None:
         candidates = [Candidate(image, None) for image in images if image.cuda is not None]
     else:
-        assessed = recommend(registry, images, host, terms)
+        assessed = choose.recommend(registry, images, host, terms)
         if assessed and assessed[0].standing is Standing.CERTIFIED:
             return _tagged(registry, assessed[0].candidate, host, terms)
         candidates = [one.candidate for one in assessed if one.candidate.image.cuda is not None]
@@ -261,12 +244,15 @@ def _tagged(
 def _most_promising(candidates: Sequence[Candidate], host: Host, place: str, tell: Tell) -> Candidate:
     """Return the first of the images that is predicted to work, or else the first that may work.
 
-    place: where they are. Raises NotCertified if there are none, or if all of them are predicted to fail or
-    have failed.
+    place: where they are. Raises NotCertified if there is none.
     """
     order = [Outcome.WORKS, Outcome.UNKNOWN]
-    forecasts = [(one, forecast(one.image, one.certificates, host)) for one in candidates]
-    fit = [(one, found) for one, found in forecasts if found.outcome in order and not failed_here(one, host)]
+    forecasts = [(one, choose.forecast(one.image, one.certificates, host)) for one in candidates]
+    fit = [
+        (one, found)
+        for one, found in forecasts
+        if found.outcome in order and not choose.failed_here(one, host)
+    ]
     if not candidates:
         raise NotCertified(
             f"{place} has only images without CUDA, which can't use a GPU ({host})",
@@ -288,7 +274,7 @@ def _described(
 ) -> Image:
     """Return an image of this project in a registry."""
     assert candidate.digest is not None
-    certificates = covering(candidate, host) if host else ()
+    certificates = choose.covering(candidate, host) if host else ()
     if certificates:
         standing = certified_standing(certificates)
     else:
@@ -297,7 +283,7 @@ def _described(
         elif host is None:
             why = "A certificate is about a GPU, and this image uses none."
         else:
-            why = f"No certificate covers this host: {why_not_covered(candidate, host)}."
+            why = f"No certificate covers this host: {choose.why_not_covered(candidate, host)}."
         standing = (why, *_predicted(candidate, host))
     return Image(
         registry.repository.at(candidate.digest), name, standing, certified=bool(certificates),
@@ -392,5 +378,5 @@ def _predicted(candidate: Candidate, host: Host | None) -> tuple[str, ...]:
         return ("It has no CUDA, so TensorFlow uses the processor in it.",)
     if host is None:
         return (_NO_GPU,)
-    found = forecast(candidate.image, candidate.certificates, host)
+    found = choose.forecast(candidate.image, candidate.certificates, host)
     return (f"{_PREDICTED[found.outcome]}: {found.why}.",)

@@ -92,11 +92,10 @@ class User:
 
 @dataclass(frozen=True)
 class Start:
-    """The needs of a container.
+    """The needs of a container. host: None if it uses no GPUs. devices: how a Docker Engine gives them.
 
-    host: None if it uses no GPUs. devices: how a Docker Engine gives them, not AUTO. directory: the one to
-    mount as WORKSPACE, or None. environment: the variables that the user asks for. command: words in place of
-    the image's own command. terminal: `-it`, `-i` or empty, as the command needs.
+    directory: the one to mount as WORKSPACE. environment: the variables that the user asks for. command:
+    words in place of the image's own command. terminal: `-it`, `-i` or empty, as the command needs.
     """
 
     image: Image

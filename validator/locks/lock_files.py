@@ -81,10 +81,9 @@ def requirements_text(lock: Lock, directory: Path) -> str:
 
 
 def pylock_text(lock: Lock, places: Mapping[str, str] | None = None) -> str:
-    """Return the lock as pylock.toml (PEP 751).
+    """Return the lock as pylock.toml (PEP 751). places: the addresses or paths of wheels by their file names.
 
-    places: for each file name of a wheel, its address, or its path if it does not come from the index;
-    without them, the text has only names and versions.
+    Without places, the text has only names and versions.
     """
 
     def text(value: str) -> str:

@@ -74,10 +74,9 @@ _REQUIRED = re.compile(
 
 
 def explain(text: str, what: str, *, timed_out: bool = False, pinned: Collection[str] = ()) -> ValidatorError:
-    """Return the error for what uv wrote to stderr. Never raises.
+    """Return the error for what uv wrote to stderr. what: what was being done, to begin the sentence.
 
-    what: what was being done, as the beginning of the sentence. pinned: the requirements of the image itself,
-    as opposed to those that the user added.
+    pinned: the requirements of the image itself, as opposed to those that the user added.
     """
     last = " ".join(line.strip() for line in text.strip().splitlines()[-12:])
     # uv wraps its explanations; one line makes them searchable.
@@ -164,11 +163,10 @@ def resolve(
     keep: Lock | None = None,
     what: str = "",
 ) -> Lock:
-    """Resolve a spec. Needs the package index.
+    """Resolve a spec with the package index. what: the name of what is resolved in errors, if not the spec.
 
-    keep: a lock whose versions are kept where the requirements allow it. what: the name of what is resolved
-    in errors, if it is not the spec. Raises InputError if the requirements can't be met together,
-    MissingError if the index can't be reached.
+    keep: a lock whose versions are kept where the requirements allow it. Raises InputError if the
+    requirements can't be met together, MissingError if the index can't be reached.
     """
     asked = tuple(requirements)
     added = spec.additions or Additions()

@@ -318,12 +318,11 @@ class Blobs:
     def send(
         self, produce: Callable[[Write], T], digest_of: Callable[[T], str], known: Known | None = None
     ) -> T:
-        """Send a blob while `produce` writes it, and return what that returned.
+        """Send a blob while `produce` writes it, and return what that returned. digest_of: takes the result.
 
-        digest_of: the digest of the blob, from the result. known: its digest and size if they are known in
-        advance. After a failure, `produce` is called again, and must write the same bytes. Raises what it
-        raises, ValidatorError if the bytes are not those that are known, and MissingError if the registry
-        can't be reached, denies access, is full or keeps failing. Nothing is kept then.
+        known: its digest and size if they are known in advance. After a failure, `produce` is called again,
+        and must write the same bytes. Raises what it raises, ValidatorError for other bytes than those that
+        are known, and MissingError if the registry fails. Nothing is kept then.
         """
         return Upload(self.session, produce, digest_of, known).run()
 
@@ -362,8 +361,8 @@ class Blobs:
     def read(self, digest: str, size: int) -> Iterator[bytes]:
         """Return the content of a blob in parts, and continue where a connection was lost.
 
-        Raises AlteredError, at the end at the latest, if the content does not match digest and size, and
-        MissingError if the registry does not have it, can't be reached or denies access.
+        Raises AlteredError, at the end at the latest, for other content, and MissingError if the registry
+        fails.
         """
         what = f"{self._repository.at(digest)} can't be read"
         retries = Retries(self.session.host, what)

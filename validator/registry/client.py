@@ -267,9 +267,9 @@ class Registry:
     ) -> str:
         """Attach a small file to a manifest, as an artifact that refers to it. Return the artifact's digest.
 
-        media_type: of the file; None: the artifact's. If the registry has no referrers API, clients keep the
-        list of attached artifacts under a tag, and if two add to it at the same time, an entry can be lost.
-        So this checks that the entry stays, and retries.
+        media_type: None: the artifact's. Without a referrers API, clients keep the list under a tag, and if
+        two add to it at the same time, an entry can be lost. So this checks that the entry stays, and
+        retries.
         """
         reference = self.repository.at(digest)
         what = f"the artifact can't be attached to {reference}"

@@ -90,8 +90,7 @@ class _Token(msgspec.Struct):
 class Authorization:
     """The header `Authorization` for one registry, as far as it asks for one. Usable from several threads.
 
-    scopes: what tokens are asked for, such as `repository:team/tensorflow:pull,push`. plain_http: allow a
-    token server without TLS.
+    scopes: such as `repository:team/tensorflow:pull,push`. plain_http: allow a token server without TLS.
     """
 
     def __init__(self, host: str, scopes: Sequence[str], ask: Ask, *, plain_http: bool) -> None:
@@ -200,10 +199,9 @@ _KINDS: Mapping[Kind, Fault] = {
 
 
 class FailedRequest(Exception):
-    """A request without a usable response.
+    """A request without a usable response. fault: None if it is unknown. status: 0 without a response.
 
-    fault: its kind, or None if it is unknown. status: 0 if there was no response. code: the registry's own,
-    such as `BLOB_UPLOAD_UNKNOWN`. pause_s: the seconds that the registry asks to wait.
+    code: the registry's own, such as `BLOB_UPLOAD_UNKNOWN`. pause_s: the seconds that the registry asks for.
     """
 
     def __init__(
@@ -261,11 +259,10 @@ class Document:
 
 
 class Session:
-    """Connections to the registry of a repository. Usable from several threads.
+    """Connections to the registry of a repository. Usable from several threads. push: ask to write.
 
-    push: ask for permission to write. also: repositories of the same registry to read from. plain_http: use
-    HTTP without TLS; None: only for a registry on this machine. accepts_streams: False once the registry
-    refused a body without a length.
+    also: repositories of the same registry to read from. plain_http: None: only for this machine.
+    accepts_streams: False once the registry refused a body without a length.
     """
 
     def __init__(
@@ -299,10 +296,9 @@ class Session:
     ) -> Document | None:
         """Return a small document, or None if the registry says that it does not exist.
 
-        what: the failed action, which begins the message of every error. most: its limit in bytes. digest:
-        what its content must match. head: ask only for its headers. Raises AlteredError if it does not match,
-        ValidatorError if it is larger, and MissingError if the registry can't be reached, denies access,
-        keeps failing or is silent.
+        what: the failed action, which begins every error. most: its limit in bytes. digest: what it must
+        match. head: only its headers. Raises AlteredError if it does not match, ValidatorError if it is
+        larger, and MissingError if the registry fails or is silent.
         """
         deadline = time.monotonic() + DOCUMENT_S
         found = self._document("HEAD" if head else "GET", address, accept, what, most, 0, deadline)
@@ -377,10 +373,9 @@ class Session:
         expect: Collection[int],
         headers: Mapping[str, str] | None = None,
     ) -> requests.Response:
-        """Send a request that may be repeated, and return the response if its status is one of `expect`.
+        """Send a request that may be repeated. Return the response, without its body.
 
-        Its body is not kept. what: the failed action, which begins the message of every error. Raises
-        MissingError.
+        what: the failed action, which begins every error. expect: good statuses. Raises MissingError.
         """
         retries = Retries(self.host, what)
         while True:

@@ -81,11 +81,6 @@ def _facts(options: Options) -> Changes:
     return Changes(*release_facts.refreshed(ROOT, sources, options.asked, options.today, options.say))
 
 
-def _python(options: Options) -> Changes:
-    found = python_packages.refreshed(ROOT, host_sources(), upgrade=not options.keep)
-    return pinned(found, python_packages.versions, ROOT)
-
-
 def pythons(root: Path) -> list[str]:
     """Return the Pythons that images may have: those with a wheel of some TensorFlow, oldest first.
 
@@ -122,15 +117,6 @@ def base_versions(text: str) -> dict[str, str]:
     return {base.name: base.digest[:19] for base in map(PinnedBase.parse, lines) if base}
 
 
-def _bases(_: Options) -> Changes:
-    return pinned(refreshed_bases(ROOT), base_versions, ROOT)
-
-
-def _debian(options: Options) -> Changes:
-    found = debian_packages.refreshed(ROOT, only_if_gone=options.if_gone)
-    return pinned(found, debian_packages.versions, ROOT)
-
-
 def refreshed_layers(root: Path) -> dict[str, str]:
     """Return images/layers.json with rows for new layers. Downloads their wheels. Raises MissingError."""
     refuse_installed(root)
@@ -145,15 +131,25 @@ def layer_versions(text: str) -> dict[str, str]:
     return {f"{row.name} (row {row.key[:12]})": row.digest[:19] for row in rows}
 
 
-def _layers(_: Options) -> Changes:
-    return pinned(refreshed_layers(ROOT), layer_versions, ROOT)
+def _python(options: Options) -> Changes:
+    found = python_packages.refreshed(ROOT, host_sources(), upgrade=not options.keep)
+    return pinned(found, python_packages.versions, ROOT)
+
+
+def _debian(options: Options) -> Changes:
+    found = debian_packages.refreshed(ROOT, only_if_gone=options.if_gone)
+    return pinned(found, debian_packages.versions, ROOT)
 
 
 FACTS = "facts"
 #: All parts. The facts come first: they say for which Pythons there must be bases, and bring new locks.
 PARTS: Mapping[str, Part] = {
-    FACTS: _facts, "python": _python, "bases": _bases, "debian": _debian, "layers": _layers,
-}  # fmt: skip
+    FACTS: _facts,
+    "python": _python,
+    "bases": lambda _: pinned(refreshed_bases(ROOT), base_versions, ROOT),
+    "debian": _debian,
+    "layers": lambda _: pinned(refreshed_layers(ROOT), layer_versions, ROOT),
+}
 
 
 def difference(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:

@@ -146,10 +146,9 @@ def inspected_row(
     today: datetime.date,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Return the row of builds.yaml for a release.
+    """Return the row of builds.yaml for a release. directory: for the wheel and the row.
 
-    directory: where the wheel and the row are kept. Raises MissingError if the wheel can't be downloaded, and
-    InspectionError if it is not a TensorFlow wheel.
+    Raises MissingError without the wheel, and InspectionError if it is not a TensorFlow wheel.
     """
     wheel = release.wheel
     # New code of the inspection may make another row.

@@ -224,21 +224,16 @@ def podman_flags(start: Start) -> list[Flag]:
         # Podman's --gpus came with 5.0, and makes the same request.
         found.append(Flag(("--device", "nvidia.com/gpu=all"), "all GPUs, as CDI devices"))
     if start.host is not None or start.directory is not None:
-        found.append(
-            Flag(
-                ("--security-opt", "label=disable"),
-                "with SELinux, lets the container use the GPUs and your files without new labels",
-            )
-        )
+        why = "with SELinux, lets the container use the GPUs and your files without new labels"
+        found.append(Flag(("--security-opt", "label=disable"), why))
     # A user may not raise the limit, and the container would not start.
     found += _memory(start, may_pin=not rootless)
     if start.directory is not None:
         found += _mount(start.directory)
         if rootless:
             found.append(Flag(("--userns", "keep-id"), "your user has the same number in the container"))
-        found.append(
-            Flag(("--user", f"{start.user.uid}:{start.user.gid}"), "files that it writes there belong to you")
-        )
+        user = f"{start.user.uid}:{start.user.gid}"
+        found.append(Flag(("--user", user), "files that it writes there belong to you"))
     if start.image.plain_http:
         found.append(Flag(("--tls-verify=false",), "the registry answers without TLS"))
     return [*found, *_variables(start)]
@@ -332,9 +327,8 @@ def body(start: Start) -> list[str]:
     told.append("--cleanenv: no variables of the host, such as PYTHONPATH, change what is in the image.")
     if start.directory is not None:
         words += ["--mount", bind(start.directory, "destination"), "--pwd", WORKSPACE]
-        told.append(
-            f"--mount, --pwd: this directory is {WORKSPACE} in the container, and the command starts there."
-        )
+        where = f"this directory is {WORKSPACE} in the container, and the command starts there"
+        told.append(f"--mount, --pwd: {where}.")
     if start.image.place is Place.LAYOUT:
         told.append("oci: Apptainer converts the image in this directory, and caches the result.")
     if start.image.plain_http:

@@ -120,12 +120,8 @@ def write_devcontainer(start: Start) -> str:
 def _document(start: Start) -> dict[str, Any]:
     found: dict[str, Any] = {"name": start.image.name, "image": _image(start.image)}
     if start.image.checks_host:
-        found |= {
-            "remoteUser": Noted(
-                USER_NAME, "The image knows this user by number. The next line needs the name."
-            ),
-            "containerUser": USER_NAME,
-        }
+        why = "The image knows this user by number. The next line needs the name."
+        found |= {"remoteUser": Noted(USER_NAME, why), "containerUser": USER_NAME}
     found["updateRemoteUserUID"] = Noted(
         True, "On Linux, this user gets your number, so that files that it writes belong to you."
     )
@@ -144,12 +140,8 @@ def _document(start: Start) -> dict[str, Any]:
         )
     if start.port is not None:
         found["forwardPorts"] = Noted([start.port], "JupyterLab, if you start it: `jupyter lab`.")
-    found["customizations"] = {
-        "vscode": {
-            "extensions": ["ms-python.python"],
-            "settings": {"python.defaultInterpreterPath": _PYTHON},
-        }
-    }
+    settings = {"python.defaultInterpreterPath": _PYTHON}
+    found["customizations"] = {"vscode": {"extensions": ["ms-python.python"], "settings": settings}}
     return found
 
 
@@ -230,8 +222,13 @@ def _spec(start: Start) -> dict[str, Any]:
         "securityContext": _security(start),
     }
     if start.host is not None:
+        labels = {DRIVER_LABEL: str(start.host.driver.branch)}
+        if len(start.host.capabilities) == 1:
+            [capability] = start.host.capabilities
+            numbers = (str(capability.major), str(capability.minor))
+            labels |= dict(zip(CAPABILITY_LABELS, numbers, strict=True))
         found["nodeSelector"] = Noted(
-            _labels(start),
+            labels,
             "Nodes like this host, by the labels of GPU Feature Discovery. If the cluster does not run"
             " it, use the labels that the cluster has.",
         )
@@ -250,26 +247,13 @@ def _security(start: Start) -> Noted:
     group = Noted(
         start.user.gid if own else USER, f"{WORKSPACE} belongs to this group, which can write there."
     )
+    profile = {"type": "RuntimeDefault"}
     return Noted(
-        {
-            "runAsNonRoot": True,
-            **own,
-            "fsGroup": group,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        {"runAsNonRoot": True, **own, "fsGroup": group, "seccompProfile": profile},
         "Your own number, so that files in the volume belong to you."
         if own
         else "The image's own user, because a pod should not run as root.",
     )
-
-
-def _labels(start: Start) -> dict[str, str]:
-    assert start.host is not None
-    labels = {DRIVER_LABEL: str(start.host.driver.branch)}
-    if len(start.host.capabilities) == 1:
-        [capability] = start.host.capabilities
-        labels |= dict(zip(CAPABILITY_LABELS, (str(capability.major), str(capability.minor)), strict=True))
-    return labels
 
 
 def _container(start: Start) -> dict[str, Any]:
