@@ -359,11 +359,19 @@ def rebuild(
 
     What is equal counts as computed by this machine. Raises ValidatorError for a wrong or missing wheel.
     """
-    layers = tuple(_compare_layers(image, plan, table, progress))
-    configuration = _compare_configuration(image, plan)
-    if configuration.is_right:
+    compared = list(_compare_layers(image, plan, table, progress))
+    # The names of the layers, which follow no rules, are not compared.
+    steps = [("", diff_id) for diff_id in image.diff_ids]
+    configured = settings(plan.spec, plan.lock, plan.base, plan.recipe)
+    wanted = msgspec.json.decode(config_document(configured, steps, plan.created), type=dict[str, Any])
+    keys = {*image.config, *wanted} - {"history"}
+    if different := sorted(key for key in keys if image.config.get(key) != wanted.get(key)):
+        name = f"configuration ({', '.join(different)})"
+        compared.append(Compared(name, Finding.DIFFERS, image.config_digest, None))
+    else:
         table.add_content(image.config_digest)
-    return (*layers, configuration)
+        compared.append(Compared("configuration", Finding.EQUAL, image.config_digest, None))
+    return tuple(compared)
 
 
 def uncomputed(image: PublishedImage, table: LayerTable) -> tuple[str, ...]:
@@ -401,16 +409,3 @@ def _compare_layers(
             finding = Finding.EQUAL
             table.add_content(found)
         yield Compared(name, finding, found, wanted)
-
-
-def _compare_configuration(image: PublishedImage, plan: ImagePlan) -> Compared:
-    """Compare everything but the names of the layers, which follow no rules."""
-    steps = [("", diff_id) for diff_id in image.diff_ids]
-    configured = settings(plan.spec, plan.lock, plan.base, plan.recipe)
-    wanted = msgspec.json.decode(config_document(configured, steps, plan.created), type=dict[str, Any])
-    found = {key: value for key, value in image.config.items() if key != "history"}
-    wanted.pop("history")
-    different = sorted(key for key in {*found, *wanted} if found.get(key) != wanted.get(key))
-    name = "configuration" + (f" ({', '.join(different)})" if different else "")
-    finding = Finding.DIFFERS if different else Finding.EQUAL
-    return Compared(name, finding, image.config_digest, None)

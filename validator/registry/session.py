@@ -405,7 +405,9 @@ class Session:
         with explained():
             address = self.absolute(address)
             for _ in range(http.MOST_REDIRECTIONS):
-                answer = self._authorized(method, address, headers or {}, data, silence_s, deadline)
+                answer = self._authorized(
+                    method, address, headers or {}, data=data, silence_s=silence_s, deadline=deadline
+                )
                 following = http.redirection(answer, method, address)
                 if following is None:
                     break
@@ -427,23 +429,15 @@ class Session:
             return http.joined(f"{self._base}/", address)
 
     def _authorized(
-        self,
-        method: str,
-        address: str,
-        headers: Mapping[str, str],
-        data: Any,
-        silence_s: float,
-        deadline: float | None,
+        self, method: str, address: str, headers: Mapping[str, str], **options: Any
     ) -> requests.Response:
+        """Send a request with the login. options: data, silence_s and deadline of `Http.send`."""
         # A login is only for the registry. Blobs are often redirected to a server of another owner.
         ours = http.origin(address) == http.origin(self._base)
 
         def sent(value: str | None) -> requests.Response:
             login = {"Authorization": value} if value else {}
-            return self._http.send(
-                method, address, headers={**headers, **login}, data=data, silence_s=silence_s,
-                deadline=deadline,
-            )  # fmt: skip
+            return self._http.send(method, address, headers={**headers, **login}, **options)
 
         value = self._authorization.header() if ours else None
         answer = sent(value)
@@ -458,7 +452,7 @@ class Session:
         if not answers:
             return answer
         answer.close()
-        if not isinstance(data, bytes | None):
+        if not isinstance(options["data"], bytes | None):
             raise FailedRequest(replace(errors.UNAUTHORIZED, temporary=True), "the token expired", 401)
         return sent(self._authorization.header())
 

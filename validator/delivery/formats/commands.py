@@ -76,42 +76,31 @@ def assignment(name: str, value: str) -> str:
 
 def to_yaml(document: Mapping[str, Any]) -> str:
     """Return a mapping as YAML. Every text is in double quotes, which have an escape for each character."""
-    return "".join(f"{line}\n" for line in _mapping(document, ""))
+    return "".join(f"{line}\n" for line in _yaml(document, ""))
 
 
-def _mapping(mapping: Mapping[str, Any], indent: str) -> list[str]:
-    lines = []
-    for key, given in mapping.items():
-        value, notes = _unpack(given, "#", indent)
-        lines += notes
-        nested = _nested(value, indent + _STEP)
-        lines += [f"{indent}{key}:", *nested] if nested else [f"{indent}{key}: {_scalar(value)}"]
-    return lines
-
-
-def _nested(value: Any, indent: str) -> list[str]:
+def _yaml(value: Any, indent: str) -> list[str]:
     """Return the lines of a mapping or list that is not empty; nothing for other values."""
+    pairs: Iterable[tuple[str | None, Any]] = ()
     if isinstance(value, Mapping):
-        return _mapping(value, indent)
-    return _list(value, indent) if isinstance(value, list) else []
-
-
-def _list(items: Sequence[Any], indent: str) -> list[str]:
+        pairs = value.items()
+    elif isinstance(value, list):
+        pairs = [(None, item) for item in value]
     lines = []
-    for given in items:
-        value, notes = _unpack(given, "#", indent)
+    for key, given in pairs:
+        inner, notes = _unpack(given, "#", indent)
         lines += notes
-        nested = _nested(value, indent + _STEP)
-        if nested and isinstance(value, Mapping):
+        before = f"{indent}-" if key is None else f"{indent}{key}:"
+        nested = _yaml(inner, indent + _STEP)
+        if not nested:
+            lines.append(f"{before} {_scalar(inner)}")
+        elif key is None and isinstance(inner, Mapping):
             # A comment on the first key would come between the dash and the key.
             first = next(at for at, line in enumerate(nested) if not line.lstrip().startswith("#"))
             lines += [line[len(_STEP) :] for line in nested[:first]]
-            nested = [f"{indent}- {nested[first].lstrip()}", *nested[first + 1 :]]
-            lines += nested
-        elif nested:
-            lines += [f"{indent}-", *nested]
+            lines += [f"{before} {nested[first].lstrip()}", *nested[first + 1 :]]
         else:
-            lines.append(f"{indent}- {_scalar(value)}")
+            lines += [before, *nested]
     return lines
 
 
