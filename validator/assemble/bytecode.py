@@ -211,7 +211,7 @@ def _compile(
     for number, entry in results.entries().items():
         found[modules[number][0]].append(entry)
     made = {key: CompiledWheel(tuple(some), contents[key]) for key, some in found.items()}
-    return Compilation(made, results.size)
+    return Compilation(made, results.spool.size)
 
 
 class _Results:
@@ -219,13 +219,9 @@ class _Results:
 
     def __init__(self, name: str, python: Interpreter, paths: Sequence[str]) -> None:
         self._name, self._python, self._paths = name, python, paths
-        self._spool = _Spool()
+        self.spool = _Spool()
         self._buffer = bytearray()
         self._found: dict[int, _Spooled] = {}
-
-    @property
-    def size(self) -> int:
-        return self._spool.size
 
     def add(self, data: bytes) -> None:
         """Take the next bytes of the output. Raises BuildError if they are not what was asked for."""
@@ -248,7 +244,7 @@ class _Results:
         magic = MAGIC.get(self._python.feature)
         if magic is not None and content[:4] != struct.pack("<H", magic) + b"\r\n":
             raise self._wrong(f"its byte code is not that of Python {self._python.feature}")
-        self._found[number] = _Spooled(self._spool, self._spool.add(content), content)
+        self._found[number] = _Spooled(self.spool, self.spool.add(content), content)
 
     def entries(self) -> dict[int, Entry]:
         if self._buffer:
@@ -297,11 +293,7 @@ class _Spooled:
 
     def __init__(self, spool: _Spool, place: tuple[int, int], content: bytes) -> None:
         self.size, self.sha256 = len(content), hashlib.sha256(content).hexdigest()
-        self._spool, self._place = spool, place
-
-    @property
-    def stored_size(self) -> int:
-        return self._place[1]
+        self._spool, self._place, self.stored_size = spool, place, place[1]
 
     def chunks(self) -> Iterator[bytes]:
         content = self._spool.read(self._place)

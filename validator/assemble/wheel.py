@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, Protocol, cast
@@ -128,33 +127,20 @@ class WheelError(ValidatorError):
     """A file is not the wheel that the lock names, or is damaged."""
 
 
-@dataclass(frozen=True, slots=True)
 class Member:
-    """A regular file of a wheel, as the `Content` of an entry. path: inside the wheel."""
+    """A regular file of a wheel, as the `Content` of an entry.
 
-    wheel: InstallableWheel
-    item: Item
-    row: RecordRow
+    path: inside the wheel. sha256: from RECORD, or None if RECORD has no SHA-256 of it. is_executable:
+    according to its permissions in the archive.
+    """
 
-    @property
-    def path(self) -> str:
-        return self.item.name
+    __slots__ = "is_executable", "item", "path", "row", "sha256", "size", "stored_size", "wheel"
 
-    @property
-    def is_executable(self) -> bool:
-        return bool(self.item.mode & 0o111)
-
-    @property
-    def size(self) -> int:
-        return self.item.size
-
-    @property
-    def sha256(self) -> str | None:
-        return self.row.digest if self.row.algorithm == "sha256" else None
-
-    @property
-    def stored_size(self) -> int:
-        return self.item.compressed_size
+    def __init__(self, wheel: InstallableWheel, item: Item, row: RecordRow) -> None:
+        self.wheel, self.item, self.row = wheel, item, row
+        self.path, self.size, self.stored_size = item.name, item.size, item.compressed_size
+        self.is_executable = bool(item.mode & 0o111)
+        self.sha256 = row.digest if row.algorithm == "sha256" else None
 
     def chunks(self) -> Iterator[bytes]:
         """Return the content. Raises WheelError, at the end at the latest, if it is not what was promised."""

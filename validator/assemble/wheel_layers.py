@@ -181,18 +181,7 @@ class Watched:
 
     def __init__(self, content: Content, name: str, found: Callable[[str | None], object]) -> None:
         self._content, self._name, self._found = content, name, found
-
-    @property
-    def size(self) -> int:
-        return self._content.size
-
-    @property
-    def sha256(self) -> str | None:
-        return self._content.sha256
-
-    @property
-    def stored_size(self) -> int:
-        return self._content.stored_size
+        self.size, self.sha256, self.stored_size = content.size, content.sha256, content.stored_size
 
     def chunks(self) -> Iterator[bytes]:
         finding = _Finding(self._name)

@@ -254,7 +254,7 @@ class PackageIndex:
     def _page(self, index: str, project: str) -> tuple[str, list[_File]] | None:
         """Return the address and the files of a project's page, None if the index does not have it."""
 
-        def read() -> tuple[str, bytes, str] | None:
+        def read() -> tuple[str, list[_File]] | None:
             deadline = time.monotonic() + _PAGE_S
             headers = {"Accept": _ACCEPT, "Accept-Encoding": "gzip"}
             with self._answer("GET", f"{index.rstrip('/')}/{project}/", deadline, headers) as answer:
@@ -263,10 +263,9 @@ class PackageIndex:
                 if answer.status_code != 200:
                     raise http.failure_of(answer)
                 content = http.content(answer, _LARGEST_PAGE, decode=True)
-                return answer.url, content, http.media_type(answer)
+                return answer.url, _parsed(content, http.media_type(answer), project)
 
-        page = self._tried(project, read)
-        return None if page is None else (page[0], _parsed(page[1], page[2], project))
+        return self._tried(project, read)
 
     def _answer(
         self, method: str, address: str, deadline: float, headers: Mapping[str, str] | None = None

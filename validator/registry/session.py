@@ -13,6 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 from urllib.request import parse_http_list
@@ -96,7 +97,6 @@ class Authorization:
     def __init__(self, host: str, scopes: Sequence[str], ask: Ask, *, plain_http: bool) -> None:
         self._host, self._scopes, self._ask, self._plain_http = host, tuple(scopes), ask, plain_http
         self._guard = threading.RLock()
-        self._login: Login | None = None
         self._header: str | None = None
         self._challenge: Mapping[str, str] | None = None
         self._expires = float("inf")
@@ -118,20 +118,19 @@ class Authorization:
             if found is None:
                 return False
             if found["scheme"].lower() == "basic":
-                self._header = self._stored().basic
+                self._header = self._login.basic
                 return self._header is not None and self._header != refused
             # Its parameters: `realm="https://…",service="…"`.
             pairs = (part.partition("=") for part in parse_http_list(found["values"]))
             self._renew({name.strip().lower(): value.strip().strip('"') for name, _, value in pairs})
             return True
 
-    def _stored(self) -> Login:
-        if self._login is None:
-            self._login = stored_login(self._host)
-        return self._login
+    @cached_property
+    def _login(self) -> Login:
+        return stored_login(self._host)
 
     def _renew(self, challenge: Mapping[str, str]) -> None:
-        realm, login = challenge.get("realm", ""), self._stored()
+        realm, login = challenge.get("realm", ""), self._login
         try:
             address = urlsplit(http.joined("", realm))
         except HttpFailure as failure:

@@ -66,23 +66,28 @@ def refreshed(root: Path, sources: PackageSources, *, upgrade: bool = True) -> d
                 *(["--upgrade"] if upgrade else []),
             ]  # fmt: skip
             _run(command, root, sources)
-            found[path] = _header(extras) + output.read_text(encoding="utf-8")
+            what = "".join(f' and of its extra "{extra}"' for extra in extras)
+            header = (
+                "# The packages that scripts/environment installs: the dependencies of this project"
+                f"{what},\n# for every supported Python. Written by `scripts/refresh python`, not by hand.\n"
+            )
+            found[path] = header + output.read_text(encoding="utf-8")
             constraints = ["--constraint", output]
         for file in sorted((root / ENVIRONMENTS).glob("*.txt")):
             old = file.read_text(encoding="utf-8")
             output = directory / file.name
             if not upgrade:
                 output.write_text(old, encoding="utf-8")
-            header = _REQUIRES.match(old)
-            if header is None:
+            top = _REQUIRES.match(old)
+            if top is None:
                 raise InputError(f"{file} does not begin with `# python: 3.x` and lines `# requires: …`")
             (directory / "requires.in").write_text("\n".join(requirements_of(old)), encoding="utf-8")
             command = [
-                *_compile(header["python"], "--python-platform", _PLATFORM), directory / "requires.in",
+                *_compile(top["python"], "--python-platform", _PLATFORM), directory / "requires.in",
                 "--output-file", output, *(["--upgrade"] if upgrade else []),
             ]  # fmt: skip
             _run(command, root, sources)
-            found[f"{ENVIRONMENTS}/{file.name}"] = header[0] + output.read_text(encoding="utf-8")
+            found[f"{ENVIRONMENTS}/{file.name}"] = top[0] + output.read_text(encoding="utf-8")
     return found
 
 
@@ -107,14 +112,6 @@ def _compile(python: str, *target: str) -> list[str | Path]:
         "--exclude-newer", f"{newest:%Y-%m-%dT00:00:00Z}", "--no-header", "--no-annotate",
         "--no-emit-index-url", "--no-python-downloads",
     ]  # fmt: skip
-
-
-def _header(extras: tuple[str, ...]) -> str:
-    what = "".join(f' and of its extra "{extra}"' for extra in extras)
-    return (
-        f"# The packages that scripts/environment installs: the dependencies of this project{what},\n"
-        "# for every supported Python. Written by `scripts/refresh python`, not by hand.\n"
-    )
 
 
 def _run(command: list[str | Path], root: Path, sources: PackageSources) -> None:
