@@ -261,7 +261,6 @@ def hidden_by(path: str) -> str | None:
 
 
 def _remove(nodes: dict[str, Node], directory: str, kept: set[str]) -> None:
-    """Remove everything below a directory that this layer does not have itself."""
     prefix = f"{directory}/" if directory else ""
     for path in [path for path in nodes if path.startswith(prefix) and path not in kept]:
         del nodes[path]

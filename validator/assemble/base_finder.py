@@ -473,7 +473,6 @@ class Bases:
         return read_base(origin, f"debian:{suite}", None, _CONFIG, layers, python, self._table)
 
     def _kept(self, suite: str, packages: Sequence[str], progress: Progress) -> Path:
-        """Return the file with a root file system. Make it if the cache does not have it."""
         path = self._path(suite, packages)
         is_old = self._renew and bool(packages) and path not in self._renewed
         if is_old or not path.exists():

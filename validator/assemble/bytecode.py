@@ -289,8 +289,6 @@ class _Spool:
 
 
 class _Spooled:
-    """A part of a spool as the content of an entry."""
-
     def __init__(self, spool: _Spool, place: tuple[int, int], content: bytes) -> None:
         self.size, self.sha256 = len(content), hashlib.sha256(content).hexdigest()
         self._spool, self._place, self.stored_size = spool, place, place[1]

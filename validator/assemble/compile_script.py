@@ -58,7 +58,6 @@ class _Lock:
 
 
 def _compiled(path: str, source: bytes) -> bytes | None:
-    """Return the content of the .pyc file, or None if the file is not valid Python."""
     try:
         code = compile(source, path, "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

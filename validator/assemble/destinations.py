@@ -232,7 +232,6 @@ def read_config(directory: Path, tag: str) -> tuple[str, ImageConfig]:
 
 
 def _document(directory: Path, described: Descriptor, most: int, kind: type[_Document]) -> _Document:
-    """Return a blob, parsed, if it has the digest that the layout names."""
     path = directory / "blobs" / "sha256" / described.digest.removeprefix("sha256:")
     try:
         with path.open("rb") as stream:

@@ -126,7 +126,6 @@ def put_base(base: Base, destination: Destination, table: LayerTable) -> str:
 
 
 def _manifest(config: Encoded, layers: Iterable[ImageLayer]) -> bytes:
-    """Return the OCI manifest as JSON."""
     descriptors: list[dict[str, Any]] = []
     for blob in (config, *(layer.encoded for layer in layers)):
         found = {"mediaType": blob.media_type, "digest": blob.digest, "size": blob.size}

@@ -100,8 +100,6 @@ _TABLES = (
 
 
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A row as JSON."""
-
     key: Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
     name: str
     digest: _Digest

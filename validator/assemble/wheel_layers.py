@@ -446,11 +446,14 @@ class _WheelLayers:
         return {directory: tuple(sorted(names)) for directory, names in sorted(found.items())}
 
     def _layer(self, group: WheelLayer) -> LayerSource:
+        def keep(wheel: Wheel, facts: WheelFacts) -> None:
+            self._table.facts(_facts_key(wheel), lambda: msgspec.to_builtins(facts))
+
         def entries() -> Iterator[Entry]:
             with ExitStack() as stack:
                 # The facts of each wheel are found out while its layer is made.
                 yield from merged(
-                    (str(wheel), watched(self.installed(wheel, stack), partial(self._keep, wheel)))
+                    (str(wheel), watched(self.installed(wheel, stack), partial(keep, wheel)))
                     for wheel in group.wheels
                 )
 
@@ -494,9 +497,6 @@ class _WheelLayers:
             return msgspec.to_builtins(found[0])  # type: ignore[no-any-return]
 
         return msgspec.convert(self._table.facts(_facts_key(wheel), read), WheelFacts)
-
-    def _keep(self, wheel: Wheel, facts: WheelFacts) -> None:
-        self._table.facts(_facts_key(wheel), lambda: msgspec.to_builtins(facts))
 
 
 @dataclass

@@ -272,7 +272,6 @@ def _most_promising(candidates: Sequence[Candidate], host: Host, place: str, tel
 def _described(
     registry: Registry, candidate: Candidate, name: str, host: Host | None, terms: Terms | None
 ) -> Image:
-    """Return an image of this project in a registry."""
     assert candidate.digest is not None
     certificates = choose.covering(candidate, host) if host else ()
     if certificates:

@@ -92,8 +92,6 @@ class _Page(msgspec.Struct):
 
 
 class _Links(HTMLParser):
-    """Collects the links of a PEP 503 page."""
-
     def __init__(self) -> None:
         super().__init__()
         self.files: list[_File] = []
@@ -239,7 +237,6 @@ class PackageIndex:
                     received(len(block))
 
     def _files(self, project: str) -> dict[str, IndexFile] | None:
-        """Return the wheels of a project by their names, or None if no index has the project."""
         if project not in self._projects:
             pages = [page for index in self._indexes if (page := self._page(index, project)) is not None]
             found: dict[str, IndexFile] = {}
@@ -252,8 +249,6 @@ class PackageIndex:
         return self._projects[project]
 
     def _page(self, index: str, project: str) -> tuple[str, list[_File]] | None:
-        """Return the address and the files of a project's page, None if the index does not have it."""
-
         def read() -> tuple[str, list[_File]] | None:
             deadline = time.monotonic() + _PAGE_S
             headers = {"Accept": _ACCEPT, "Accept-Encoding": "gzip"}

@@ -389,7 +389,6 @@ class Blobs:
             )
 
     def _from(self, digest: str, start: int, deadline: float) -> Iterator[bytes]:
-        """Return the content of a blob from an offset on."""
         headers = {"Range": f"bytes={start}-"} if start else {}
         address = self._path(digest)
         with (

@@ -308,7 +308,6 @@ class Registry:
         )
 
     def _send(self, content: bytes) -> None:
-        """Send a small blob, unless it is there."""
         known = Known(_digest(content), len(content))
         if not self._writing.has(known.digest, known.size):
             self._writing.send(lambda write: write(content), lambda _: known.digest, known)

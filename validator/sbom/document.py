@@ -30,6 +30,7 @@ from packageurl import PackageURL
 
 from .. import __version__
 from ..assemble.base_finder import BaseContents
+from ..assemble.image_names import PROJECT
 from ..assemble.wheels import cached_wheel
 from ..errors import InputError
 from ..model.lock import Lock, Wheel
@@ -112,12 +113,8 @@ def license_of(metadata: bytes) -> str | None:
     return CLASSIFIERS.get(licenses.pop()) if len(licenses) == 1 else None
 
 
-_PROJECT = "tensorflow-gpu-matrix"
-#: The type of package URLs of Debian's packages and of those made from them.
-_DEBIAN_TYPE = "deb"
-_PYTHON_TYPE = "pypi"
-#: For what has no type of its own.
-_OTHER_TYPE = "generic"
+#: The types of package URLs: Debian's packages and those made from them, wheels, and what has no type.
+_DEBIAN_TYPE, _PYTHON_TYPE, _OTHER_TYPE = "deb", "pypi", "generic"
 _EPOCH = "SOURCE_DATE_EPOCH"
 _NAMESPACE = uuid.UUID("2c5cb0f6-5b1b-5b6f-9b0e-0d6f1f2e7a54")
 #: `registry:python:3.12-slim@sha256:…` and `bootstrap:bookworm@sha256:…`.
@@ -149,12 +146,12 @@ def document(
         name=lock.identifier,
         type=ComponentType.CONTAINER,
         bom_ref="image",
-        properties=[Property(name=f"{_PROJECT}:lock-digest", value=lock.digest)],
+        properties=[Property(name=f"{PROJECT}:lock-digest", value=lock.digest)],
     )
     base = _base(contents)
     in_base = list(_of_base(contents))
     wheels = [_of_wheel(wheel, licenses.get(wheel.sha256)) for wheel in lock.wheels]
-    tool = Component(name=_PROJECT, version=__version__, type=ComponentType.APPLICATION, bom_ref="tool")
+    tool = Component(name=PROJECT, version=__version__, type=ComponentType.APPLICATION, bom_ref="tool")
     bom = Bom(
         metadata=BomMetaData(
             component=image, timestamp=_created(lock, environment), tools=ToolRepository(components=[tool])
@@ -223,7 +220,7 @@ def _of_wheel(wheel: Wheel, license_: str | None) -> Component:
         licenses = [DisjunctiveLicense(id=license_, acknowledgement=declared)]
     elif license_ is not None:
         licenses = [LicenseExpression(license_, acknowledgement=declared)]
-    properties = [Property(name=f"{_PROJECT}:file", value=wheel.filename)]
+    properties = [Property(name=f"{PROJECT}:file", value=wheel.filename)]
     return _package(purl, wheel.sha256, properties=properties, licenses=licenses)
 
 

@@ -180,7 +180,6 @@ def pyodide_package(version: str, integrity: str) -> Path:
 
 
 def _is(file: Path, integrity: str) -> bool:
-    """Return whether a file exists and has this digest."""
     algorithm, _, wanted = integrity.partition("-")
     try:
         found = hashlib.new(algorithm, file.read_bytes())
