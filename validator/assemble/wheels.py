@@ -192,7 +192,7 @@ class Wheelhouse:
             file = _locked(partial, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if file is None:
                 time.sleep(_PAUSE_S)
-        with _closing(file):
+        with open(file, "rb"):
             if path.exists():
                 partial.unlink(missing_ok=True)
                 return False
@@ -215,7 +215,7 @@ class Wheelhouse:
                 return
             file = _locked(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if file is not None:
-                with _closing(file):
+                with open(file, "rb"):
                     path.unlink(missing_ok=True)
                 total -= status.st_size
 
@@ -249,14 +249,6 @@ def _note_use(path: Path, file: int) -> None:
 def _close(files: dict[str, int]) -> None:
     while files:
         os.close(files.popitem()[1])
-
-
-@contextlib.contextmanager
-def _closing(file: int) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        os.close(file)
 
 
 @contextlib.contextmanager

@@ -186,23 +186,13 @@ def rehearsal_statement(record: Record, repository: str, issued: str) -> bytes:
     """
     if record.origin is not Origin.REHEARSAL or record.image_digest is None:
         raise ValidatorError(f"record {record.id} ({record.cell}) was not made by a {REHEARSAL} of an image")
-    return codec.canonical(
-        {
-            "_type": STATEMENT_V1,
-            "subject": [
-                {"name": repository, "digest": {"sha256": record.image_digest.removeprefix("sha256:")}}
-            ],
-            "predicateType": REHEARSAL_PREDICATE,
-            "predicate": {
-                "notice": _NOTICE,
-                "cell": record.cell,
-                "verdict": record.verdict.value,
-                "reason": record.reason,
-                "record": record.id,
-                "issued": issued,
-            },
-        }
-    )
+    subject = {"name": repository, "digest": {"sha256": record.image_digest.removeprefix("sha256:")}}
+    predicate = {
+        "notice": _NOTICE, "cell": record.cell, "verdict": record.verdict.value, "reason": record.reason,
+        "record": record.id, "issued": issued,
+    }  # fmt: skip
+    statement = {"_type": STATEMENT_V1, "subject": [subject]}
+    return codec.canonical({**statement, "predicateType": REHEARSAL_PREDICATE, "predicate": predicate})
 
 
 def attach_rehearsal(registry: Registry, record: Record, signer: Signer, issued: str) -> str:

@@ -281,15 +281,11 @@ class Registry:
         marks = {_CREATED: now, **annotations}
         manifest = msgspec.json.encode(
             {
-                "schemaVersion": 2,
-                "mediaType": MANIFEST_TYPE,
-                "artifactType": artifact_type,
-                "config": _descriptor(_EMPTY, _EMPTY_TYPE),
-                "layers": [layer],
-                "subject": _descriptor(image.content, image.media_type),
-                "annotations": marks,
+                "schemaVersion": 2, "mediaType": MANIFEST_TYPE, "artifactType": artifact_type,
+                "config": _descriptor(_EMPTY, _EMPTY_TYPE), "layers": [layer],
+                "subject": _descriptor(image.content, image.media_type), "annotations": marks,
             }
-        )
+        )  # fmt: skip
         for part in (_EMPTY, content):
             self._send(part)
         attached, is_listed = self._writing.send_artifact(manifest, MANIFEST_TYPE, None)

@@ -34,10 +34,8 @@ _NETWORK = "check the name, the network and the proxy settings"
 
 TOO_MANY = Fault(
     r"\b429\b|too ?many ?requests",
-    "currently rejects requests because there were too many",
-    _LATER,
-    temporary=True,
-)
+    "currently rejects requests because there were too many", _LATER, temporary=True,
+)  # fmt: skip
 FULL = Fault(
     r"\b507\b|no space left|insufficient storage|disk quota",
     "is full: it can't store the content",
@@ -45,16 +43,13 @@ FULL = Fault(
 )
 UNAUTHORIZED = Fault(
     r"\b401\b|unauthorized|authentication required|credential not found|token.*expired|no basic auth",
-    "requires a login, or rejects the current one",
-    _LOGIN,
-)
+    "requires a login, or rejects the current one", _LOGIN,
+)  # fmt: skip
 DENIED = Fault(r"\b403\b|forbidden|denied", "denies access", _LOGIN)
 INTERNAL = Fault(
     r"\b50[0234]\b|internal server error|bad gateway|service unavailable|gateway time-?out",
-    "reports an internal error",
-    _LATER,
-    temporary=True,
-)
+    "reports an internal error", _LATER, temporary=True,
+)  # fmt: skip
 UNKNOWN_HOST = Fault(r"no such host|server misbehaving", "can't be found: its host name is unknown", _NETWORK)
 NO_TLS = Fault(
     r"server gave HTTP response to HTTPS client",
@@ -75,10 +70,8 @@ ALTERED = Fault(
 LOST = Fault(
     r"connection (?:refused|reset)|broken pipe|unexpected EOF|\bEOF\b|i/o timeout|deadline exceeded"
     r"|network is unreachable|no route to host|timed? ?out",
-    "can't be reached, or the connection was lost",
-    _NETWORK,
-    temporary=True,
-)
+    "can't be reached, or the connection was lost", _NETWORK, temporary=True,
+)  # fmt: skip
 
 #: In order of precedence: a response of the registry says more than an error of the connection.
 FAULTS = (

@@ -180,21 +180,14 @@ _RETRIES, _LOST_RETRIES = 5, 2
 #: Docker Hub's name for people, and the host of its registry.
 _API_HOSTS = {"docker.io": "registry-1.docker.io"}
 _FAULTS: Mapping[int, Fault] = {
-    401: errors.UNAUTHORIZED,
-    403: errors.DENIED,
-    408: errors.LOST,
-    429: errors.TOO_MANY,
-    507: errors.FULL,
+    401: errors.UNAUTHORIZED, 403: errors.DENIED, 408: errors.LOST, 429: errors.TOO_MANY, 507: errors.FULL,
     **dict.fromkeys((500, 502, 503, 504), errors.INTERNAL),
-}
+}  # fmt: skip
 _NO_SPACE = ("no space left", '"Err":28', "disk quota")
 _KINDS: Mapping[Kind, Fault] = {
-    Kind.LOST: errors.LOST,
-    Kind.SILENT: errors.LOST,
-    Kind.UNKNOWN_HOST: errors.UNKNOWN_HOST,
-    Kind.NO_TLS: errors.NO_TLS,
-    Kind.UNTRUSTED: errors.UNTRUSTED,
-}
+    Kind.LOST: errors.LOST, Kind.SILENT: errors.LOST, Kind.UNKNOWN_HOST: errors.UNKNOWN_HOST,
+    Kind.NO_TLS: errors.NO_TLS, Kind.UNTRUSTED: errors.UNTRUSTED,
+}  # fmt: skip
 
 
 class FailedRequest(Exception):

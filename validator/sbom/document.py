@@ -142,22 +142,16 @@ def document(
     licenses: the SPDX expressions of wheels, by SHA-256. environment: may have SOURCE_DATE_EPOCH,
     https://reproducible-builds.org/specs/source-date-epoch/. Raises InputError if that is not a time.
     """
-    image = Component(
-        name=lock.identifier,
-        type=ComponentType.CONTAINER,
-        bom_ref="image",
-        properties=[Property(name=f"{PROJECT}:lock-digest", value=lock.digest)],
-    )
+    digest = Property(name=f"{PROJECT}:lock-digest", value=lock.digest)
+    kind = ComponentType.CONTAINER
+    image = Component(name=lock.identifier, type=kind, bom_ref="image", properties=[digest])
     base = _base(contents)
     in_base = list(_of_base(contents))
     wheels = [_of_wheel(wheel, licenses.get(wheel.sha256)) for wheel in lock.wheels]
     tool = Component(name=PROJECT, version=__version__, type=ComponentType.APPLICATION, bom_ref="tool")
-    bom = Bom(
-        metadata=BomMetaData(
-            component=image, timestamp=_created(lock, environment), tools=ToolRepository(components=[tool])
-        ),
-        components=[base, *in_base, *wheels],
-    )
+    tools, created = ToolRepository(components=[tool]), _created(lock, environment)
+    about = BomMetaData(component=image, timestamp=created, tools=tools)
+    bom = Bom(metadata=about, components=[base, *in_base, *wheels])
     bom.register_dependency(image, [base, *wheels])
     bom.register_dependency(base, in_base)
     found: dict[str, Any] = json.loads(JsonV1Dot6(bom).output_as_string())
@@ -176,14 +170,11 @@ def _base(contents: BaseContents) -> Component:
         if colon and "/" not in tag:
             name, version = path, tag
     return Component(
-        name=name,
-        version=version,
-        type=ComponentType.CONTAINER,
-        bom_ref="base",
+        name=name, version=version, type=ComponentType.CONTAINER, bom_ref="base",
         # What was added to a base follows its digest, which is then that of another one.
         hashes=_hashes(digest if len(digest) == 64 else None),
         description="The packages of this base are not listed." if contents.packages is None else None,
-    )
+    )  # fmt: skip
 
 
 def _of_base(contents: BaseContents) -> Iterator[Component]:

@@ -277,19 +277,11 @@ def add_release(table: Table, measured: Mapping[str, Any], pythons: Sequence[str
     version = measured["tensorflow"]
     extra = _extra(measured["and_cuda"])
     cuda, status = _cuda(measured, extra)
-    table.put(
-        "releases",
-        {
-            "id": f"tensorflow-{version}",
-            "version": version,
-            "pythons": list(pythons),
-            "cuda": cuda,
-            "cudnn": _cudnn(measured, extra),
-            "status": status,
-            "sources": [_WHEEL],
-        },
-        lambda row: Version(row["version"]),
-    )
+    row = {
+        "id": f"tensorflow-{version}", "version": version, "pythons": list(pythons), "cuda": cuda,
+        "cudnn": _cudnn(measured, extra), "status": status, "sources": [_WHEEL],
+    }  # fmt: skip
+    table.put("releases", row, lambda row: Version(row["version"]))
     if extra:
         _add_extra(table, version, extra)
 
@@ -325,13 +317,10 @@ def add_cuda(table: Table, version: str, requirements: Iterable[str]) -> None:
             hint=f"add the row of CUDA {version} to validator/compat/data/wheels.yaml by hand",
         )
     row = {
-        "id": f"cuda-{version}",
-        "release": version,
-        "suffix": suffix,
+        "id": f"cuda-{version}", "release": version, "suffix": suffix,
         "components": {name: found[name] for name in COMPONENTS if name in found},
-        "status": "verified",
-        "sources": ["cuda-toolkit-meta"],
-    }
+        "status": "verified", "sources": ["cuda-toolkit-meta"],
+    }  # fmt: skip
     table.put("cuda", row, lambda row: Version(row["release"]))
 
 
@@ -382,13 +371,10 @@ def _add_extra(table: Table, version: str, extra: Mapping[str, str]) -> None:
                 table.put("extras", {**row, "releases": [*row["releases"], version]}, _first)
             return
     row = {
-        "id": f"extra-{version}",
-        "releases": [version],
+        "id": f"extra-{version}", "releases": [version],
         "style": "exact" if all(pin.startswith("==") for pin in extra.values()) else "range",
-        "wheels": extra,
-        "status": _MEASURED,
-        "sources": [_WHEEL],
-    }
+        "wheels": extra, "status": _MEASURED, "sources": [_WHEEL],
+    }  # fmt: skip
     table.put("extras", row, _first)
 
 

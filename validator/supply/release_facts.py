@@ -38,13 +38,9 @@ from .remembered import remember
 _COPIED = ("validator", "images", "docs", "tests")
 #: The generated files and the facts, as patterns relative to the root.
 WRITTEN = (
-    "validator/compat/data/*",
-    "validator/probe/data/*.json",
-    "validator/diagnosis/data/compiled.json",
-    "images/locks/*.txt",
-    "docs/**/*.md",
-    "README.md",
-)
+    "validator/compat/data/*", "validator/probe/data/*.json", "validator/diagnosis/data/compiled.json",
+    "images/locks/*.txt", "docs/**/*.md", "README.md",
+)  # fmt: skip
 _STEP_TIMEOUT_S = 1800.0
 
 
@@ -255,13 +251,8 @@ def refreshed(
         for module in DOCUMENTATION:
             copy.run(module)
         lines = [*_described(found), *difference(before, after)]
-        by_hand = [
-            *needs_a_person(
-                [cuda_release(file) for file in found.cuda],
-                [version for versions in found.cudnn.values() for version in versions],
-            ),
-            *unresolved,
-        ]
+        cudnn = [version for versions in found.cudnn.values() for version in versions]
+        by_hand = [*needs_a_person(map(cuda_release, found.cuda), cudnn), *unresolved]
         if by_hand:
             lines += ["To do by hand:", *(f"  {line}" for line in by_hand)]
         names = copy.changed()
