@@ -181,10 +181,7 @@ def _locked(lock: DebianLock) -> Iterator[SystemPackage]:
 
 
 def installed_packages(base: Base) -> tuple[SystemPackage, ...] | None:
-    """Return the packages in a base's database of dpkg, sorted, or None if there is no database.
-
-    Raises InputError if it is damaged.
-    """
+    """Return the sorted packages in a base's database of dpkg, or None. Raises InputError."""
     files = base.files.files.items()
     databases = [one.content for path, one in files if path == _STATUS or path.startswith(_STATUS_FILES)]
     if not databases:
@@ -319,7 +316,6 @@ class Bases:
             return self._found[key]
 
     def _extended(self, base: Base, packages: Sequence[str], python: str, progress: Progress) -> Base:
-        """Return a base from a registry with system packages, which only an engine can install."""
         if self._local is None:
             raise MissingError(
                 f"installing {', '.join(packages)} in {base.name} needs a Docker engine",

@@ -17,7 +17,6 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from urllib.parse import quote
 
 from ..errors import BuildError, InputError, MissingError
@@ -196,10 +195,7 @@ _TIMEOUT_S = 1800
 
 
 def fetch(lock: DebianLock, sources: AptSources, directory: Path) -> None:
-    """Download every package of a lock from the mirror or from snapshot.debian.org, and check it.
-
-    Raises MissingError if a package differs from what the lock pins, or is in neither place.
-    """
+    """Download a lock's packages from the mirror or snapshot.debian.org, checked. Raises MissingError."""
     snapshots = {archive: f"{SNAPSHOT}/{archive}/{lock.snapshot}" for archive in ARCHIVES}
     for name, places in (("the mirror", sources.mirrors), ("snapshot.debian.org", snapshots)):
         missing = [package for package in lock.packages if not (directory / package.file).exists()]
@@ -400,7 +396,7 @@ def _mmdebstrap(
             lock.suite, archive, f"deb [trusted=yes] copy:{repository} {lock.suite} main",
             *(sources.lines(lock.suite) if packages else ()),
         ],
-        lock.suite, progress, sources.environment if packages else {},
+        lock.suite, progress, sources.environment if packages else None,
     )  # fmt: skip
 
 
@@ -429,13 +425,10 @@ def _names(lock: DebianLock) -> str:
 
 
 def _run(
-    command: list[str | Path],
-    suite: str,
-    progress: Progress,
-    variables: Mapping[str, str] = MappingProxyType({}),
+    command: list[str | Path], suite: str, progress: Progress, variables: Mapping[str, str] | None = None
 ) -> None:
     # With SOURCE_DATE_EPOCH, mmdebstrap's output is reproducible.
-    environment = {**os.environ, **variables, "SOURCE_DATE_EPOCH": "0", "LC_ALL": "C.UTF-8"}
+    environment = {**os.environ, **(variables or {}), "SOURCE_DATE_EPOCH": "0", "LC_ALL": "C.UTF-8"}
 
     def on_line(line: str) -> None:
         logger.info(line)

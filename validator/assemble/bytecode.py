@@ -1,12 +1,9 @@
-"""The layers of byte code.
-
-Without them, every start would compile the packages again, because the user of the container can't write next
-to them.
+"""The layers of byte code. Without them, every start would compile the packages again, because the user
+of the container can't write next to them.
 
 The image's own Python compiles, among the files of the base: see `Runner`. Marshalled code depends on what
-its process compiled before: a string counts as shared if some other code has it, too. So the files are
-compiled in batches, which depend only on the files of one wheel and their order, each in a process forked
-from the same state.
+its process compiled before: a string counts as shared if some other code has it, too. So files are compiled
+in batches, which depend only on the files of one wheel and their order, each forked from the same state.
 """
 
 from __future__ import annotations
@@ -102,10 +99,7 @@ class Compilation:
 
 
 class CompiledWheels:
-    """The byte code of wheels that this process compiled, for other images with the same wheels.
-
-    Several threads may call the methods. Above 50 MB, the least recently used byte code is dropped.
-    """
+    """The byte code of the wheels that were used last, up to 50 MB, for other images. Thread-safe."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()

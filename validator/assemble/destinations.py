@@ -193,7 +193,6 @@ class OciLayout:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keep other processes out while the directory or its index is changed."""
         handle = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)

@@ -153,7 +153,6 @@ class _Work:
         return ImageLayer(f"base {name}", blob, is_new)
 
     def known_size(self, layer: BaseLayer | LayerSource) -> int:
-        """Return the size of the layer's blob in bytes, or 0 if nobody made it yet."""
         if isinstance(layer, BaseLayer) and layer.blob is not None:
             return layer.blob.size
         row = self._table.row(self._key(layer))

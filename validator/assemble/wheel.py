@@ -443,7 +443,6 @@ class InstallableWheel:
     """
 
     def __init__(self, path: Path, wheel: Wheel) -> None:
-        """Open and verify it. Raises what `open_wheel` raises."""
         self.path = path
         self.wheel = wheel
         try:

@@ -192,6 +192,7 @@ class Wheelhouse:
             file = _locked(partial, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if file is None:
                 time.sleep(_PAUSE_S)
+        # Closing it gives up the lock.
         with open(file, "rb"):
             if path.exists():
                 partial.unlink(missing_ok=True)

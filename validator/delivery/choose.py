@@ -272,10 +272,7 @@ _WORST_FIRST = (Outcome.FAILS, Outcome.UNKNOWN, Outcome.WORKS)
 
 
 def forecast(image: TaggedImage, certificates: Sequence[Certificate], host: Host) -> Forecast:
-    """Return the worst prediction over all kinds of GPU of the host.
-
-    certificates: those of the image. They say which versions `latest` meant when the image was built.
-    """
+    """Return the worst prediction over all kinds of GPU. certificates: say what `latest` meant."""
     try:
         spec, wheels = _spec(image), None
         if image.floats and certificates:
@@ -367,10 +364,7 @@ def without_certificates(registry: Registry) -> str:
 
 
 def inspect_tag(registry: Registry, image: TaggedImage, terms: Terms) -> Candidate:
-    """Resolve a tag and verify the certificates of its image. Raises MissingError without the registry.
-
-    Whatever is wrong with the image, or with what is attached to it, is listed in `Candidate.problems`.
-    """
+    """Resolve a tag and verify its certificates. `problems` has what is wrong. Raises MissingError."""
     try:
         digest = registry.digest_of(image.tag)
         if digest is None:

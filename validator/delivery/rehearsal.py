@@ -180,10 +180,7 @@ _NOTICE = f"{REHEARSAL}: this statement proves nothing about the image."
 
 
 def rehearsal_statement(record: Record, repository: str, issued: str) -> bytes:
-    """Return the statement of a record that a rehearsal made.
-
-    Raises ValidatorError for any other record: what is measured in earnest never gets such a statement.
-    """
+    """Return the statement of a record of a rehearsal. Raises ValidatorError for any other record."""
     if record.origin is not Origin.REHEARSAL or record.image_digest is None:
         raise ValidatorError(f"record {record.id} ({record.cell}) was not made by a {REHEARSAL} of an image")
     subject = {"name": repository, "digest": {"sha256": record.image_digest.removeprefix("sha256:")}}

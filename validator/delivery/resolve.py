@@ -80,7 +80,7 @@ def resolve(request: Request, engine: Engine | None, host: FindHost, tell: Tell)
         )  # fmt: skip
         image = start_image(request.registry, selected)
     else:
-        image, known = find(request.registry, wanted, host, request.terms, engine, tell)
+        image, known = _find(request, engine, host, tell)
         if not image.certified:
             tell(f"WARNING: NOT CERTIFIED: {image.name}")
         for text in image.standing:
@@ -167,19 +167,9 @@ def split_layout(text: str) -> tuple[Path, str] | None:
     return Path(directory).resolve(), tag
 
 
-def find(
-    registry: Registry | None,
-    wanted: Wanted,
-    host: FindHost,
-    terms: Terms | None,
-    engine: Engine | None,
-    tell: Tell,
-) -> tuple[Image, Host | None]:
-    """Return the image, and the host if the image uses its GPUs. host, engine: see `resolve`.
-
-    registry: None for an OCI layout or the engine. terms: None if no certificate is looked at. Raises
-    InputError without such an image, NotCertified if none is predicted to work, and MissingError.
-    """
+def _find(request: Request, engine: Engine | None, host: FindHost, tell: Tell) -> tuple[Image, Host | None]:
+    """Return an image that need not be certified, and the host if the image uses its GPUs."""
+    registry, wanted, terms = request.registry, request.wanted, request.terms
     if registry is None:
         if wanted.image and (layout := split_layout(wanted.image)):
             return _in_layout(*layout, host)
@@ -210,10 +200,7 @@ def find(
 def _best(
     registry: Registry, wanted: Wanted, find_host: FindHost, terms: Terms | None, tell: Tell
 ) -> tuple[Image, Host | None]:
-    """Return the best image for the host: a certified one, or else one that is predicted to work.
-
-    On the CPU, that is the best one without CUDA, or else the best one.
-    """
+    """Return the best image for the host: a certified one, or else one that is predicted to work."""
     images = choose.tagged_images(registry, wanted.tensorflow, wanted.python, wanted.additions)
     without_cuda = [image for image in images if image.cuda is None]
     needs_host = wanted.gpu or len(without_cuda) < len(images)
@@ -242,10 +229,7 @@ def _tagged(
 
 
 def _most_promising(candidates: Sequence[Candidate], host: Host, place: str, tell: Tell) -> Candidate:
-    """Return the first of the images that is predicted to work, or else the first that may work.
-
-    place: where they are. Raises NotCertified if there is none.
-    """
+    """Return the first image that is predicted to work, or that may work. Raises NotCertified."""
     order = [Outcome.WORKS, Outcome.UNKNOWN]
     forecasts = [(one, choose.forecast(one.image, one.certificates, host)) for one in candidates]
     fit = [

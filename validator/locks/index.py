@@ -281,7 +281,6 @@ class PackageIndex:
         raise HttpFailure(Kind.ADDRESS, f"it redirects more than {http.MOST_REDIRECTIONS} times")
 
     def _tried(self, what: str, attempt: Callable[[], T]) -> T:
-        """Return the result of a request, with repetitions. Raises MissingError."""
         for pause in (*_PAUSES, None):
             try:
                 return attempt()
@@ -337,7 +336,6 @@ def _nonsense(project: str, what: str) -> MissingError:
 
 
 def _wheel(listed: _File, address: str, project: str) -> IndexFile | None:
-    """Return a listed file, or None if it is not a wheel with a valid name. Raises MissingError."""
     try:
         _, version, _ = wheel_name(listed.filename)
         url = http.joined(address, listed.url)

@@ -81,10 +81,7 @@ def requirements_text(lock: Lock, directory: Path) -> str:
 
 
 def pylock_text(lock: Lock, places: Mapping[str, str] | None = None) -> str:
-    """Return the lock as pylock.toml (PEP 751). places: the addresses or paths of wheels by their file names.
-
-    Without places, the text has only names and versions.
-    """
+    """Return pylock.toml (PEP 751). places: addresses or paths by file name; without them, no files."""
 
     def text(value: str) -> str:
         return json.dumps(value, ensure_ascii=False)

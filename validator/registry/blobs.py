@@ -53,10 +53,7 @@ class Known:
 
 @dataclass
 class _Place:
-    """An unfinished upload: its address, the bytes that the registry has, and the size of chunks.
-
-    resumed: True if the registry was asked how much it has.
-    """
+    """An unfinished upload. offset: what the registry has. resumed: the registry was asked for it."""
 
     location: str
     offset: int = 0
@@ -193,7 +190,6 @@ class Upload(Generic[T]):
         return self._finished(place, result)
 
     def _finished(self, place: _Place, result: T) -> T:
-        """Give an upload the digest of its blob, which ends it. Return the result."""
         digest = self._digest_of(result)
         if self._known is not None and digest != self._known.digest:
             raise self._differs(digest)

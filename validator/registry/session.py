@@ -365,10 +365,7 @@ class Session:
         expect: Collection[int],
         headers: Mapping[str, str] | None = None,
     ) -> requests.Response:
-        """Send a request that may be repeated. Return the response, without its body.
-
-        what: the failed action, which begins every error. expect: good statuses. Raises MissingError.
-        """
+        """Send a request that may be repeated. what: the failed action, for errors. Raises MissingError."""
         retries = Retries(self.host, what)
         while True:
             try:

@@ -173,7 +173,6 @@ def _pythons(files: Iterable[IndexFile]) -> tuple[str, ...]:
 
 
 def _python(file: IndexFile) -> str | None:
-    """Return the Python of a wheel for Linux with x86_64, None for another one."""
     if not file.on_linux:
         return None
     for tag in file.tags:
@@ -354,7 +353,6 @@ def add_source(text: str) -> str:
 
 
 def _extra(requirements: Iterable[str]) -> dict[str, str]:
-    """Return the wheels of the extra with their specifiers, lower bounds first: `>=12.5.82,<13.0`."""
     found = {}
     for requirement in map(Requirement, requirements):
         bounds = sorted(

@@ -43,6 +43,8 @@ WRITTEN = (
 )  # fmt: skip
 _STEP_TIMEOUT_S = 1800.0
 
+Say = Callable[[str], None]
+
 
 @dataclass(frozen=True)
 class Copy:
@@ -136,16 +138,9 @@ def refuse_small_disk(index: PackageIndex, wheels: Iterable[IndexFile], director
 
 
 def inspected_row(
-    index: PackageIndex,
-    release: NewRelease,
-    directory: Path,
-    today: datetime.date,
-    say: Callable[[str], None],
+    index: PackageIndex, release: NewRelease, directory: Path, today: datetime.date, say: Say
 ) -> dict[str, Any]:
-    """Return the row of builds.yaml for a release. directory: for the wheel and the row.
-
-    Raises MissingError without the wheel, and InspectionError if it is not a TensorFlow wheel.
-    """
+    """Return a release's row of builds.yaml. Raises MissingError or InspectionError."""
     wheel = release.wheel
     # New code of the inspection may make another row.
     code = hashlib.sha256()
@@ -190,8 +185,6 @@ def _read(kept: Path) -> dict[str, Any]:
     found: list[dict[str, Any]] = yaml.safe_load(kept.read_text(encoding="utf-8"))
     return found[0]
 
-
-Say = Callable[[str], None]
 
 #: The profiles whose locks are in the repository, and the one of release candidates.
 LOCKED_PROFILES = ("quick", "cpu", "nightly")
@@ -356,10 +349,7 @@ def answers(root: Path) -> dict[str, Answer]:
 
 
 def difference(before: Mapping[str, Answer], after: Mapping[str, Answer]) -> list[str]:
-    """Return lines that say which cells change their outcome, appear or disappear, and why.
-
-    Cells with the same change for the same reason are one entry.
-    """
+    """Return lines on cells that change, appear or disappear, and why; equal changes are one entry."""
     changed: dict[tuple[str, str, str], list[str]] = {}
     for cell in before.keys() & after.keys():
         old, new = before[cell], after[cell]

@@ -146,7 +146,6 @@ def _document(start: Start) -> dict[str, Any]:
 
 
 def _image(image: Image) -> Any:
-    """Return the name of the image. Raises InputError if it is in the local engine without a tag."""
     if image.place is not Place.ENGINE:
         return image.reference
     if not image.tag:
