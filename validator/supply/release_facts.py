@@ -142,11 +142,7 @@ def inspected_row(
 ) -> dict[str, Any]:
     """Return a release's row of builds.yaml. Raises MissingError or InspectionError."""
     wheel = release.wheel
-    # New code of the inspection may make another row.
-    code = hashlib.sha256()
-    for source in sorted(Path(inspect.__file__).parent.glob("*.py")):
-        code.update(source.read_bytes())
-    kept = directory / f"{wheel.filename}-{code.hexdigest()[:12]}.yaml"
+    kept = directory / f"{wheel.filename}-{version_of_inspection()}.yaml"
     if kept.is_file():
         say(f"{wheel.filename}: inspected by an earlier run")
         return _read(kept)
@@ -156,12 +152,7 @@ def inspected_row(
         say(f"{wheel.filename}: downloading" + (f" {size / 1e6:,.0f} MB" if size else ""))
         index.download(wheel, path)
     try:
-        largest = 0
-        # The inspection says what is wrong with a file that is no archive.
-        with contextlib.suppress(*ZIP_ERRORS), ZipFile(path) as archive:
-            largest = max((member.file_size for member in archive.infolist()), default=0)
-        use = f"the largest library of {path.name} takes {largest / 1e9:.1f} GB unpacked"
-        _refuse_small_disk(directory, largest, use)
+        refuse_large_library(path, directory)
         say(f"{wheel.filename}: inspecting")
         with full_disk_named(directory):
             row = build.row(inspect_tensorflow(path, scratch=directory), today)
@@ -169,6 +160,18 @@ def inspected_row(
     finally:
         path.unlink()
     return _read(kept)
+
+
+def refuse_large_library(path: Path, directory: Path) -> None:
+    """Raise MissingError if the largest library of a wheel does not fit on the disk."""
+    try:
+        with ZipFile(path) as archive:
+            largest = max((member.file_size for member in archive.infolist()), default=0)
+    except ZIP_ERRORS:
+        # The inspection says what is wrong with the file.
+        return
+    use = f"the largest library of {path.name} takes {largest / 1e9:.1f} GB unpacked"
+    _refuse_small_disk(directory, largest, use)
 
 
 def _refuse_small_disk(directory: Path, wanted: int, use: str) -> None:
@@ -184,6 +187,14 @@ def _refuse_small_disk(directory: Path, wanted: int, use: str) -> None:
 def _read(kept: Path) -> dict[str, Any]:
     found: list[dict[str, Any]] = yaml.safe_load(kept.read_text(encoding="utf-8"))
     return found[0]
+
+
+def version_of_inspection() -> str:
+    """Return a text that changes with the inspection's code, because new code may make another row."""
+    digest = hashlib.sha256()
+    for source in sorted(Path(inspect.__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 #: The profiles whose locks are in the repository, and the one of release candidates.
