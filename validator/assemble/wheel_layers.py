@@ -174,9 +174,10 @@ def watched(entries: Iterable[Entry], done: Callable[[WheelFacts], object]) -> l
 
 
 class Watched:
-    """A library's content that finds its soname while it is read: the name by which ldconfig lists it.
+    """A library's content that finds the name by which ldconfig lists it while it is read.
 
-    found: called each time that the content was read, with None if it is not a 64-bit x86 library.
+    The name is its soname, or the file's without one. found: called each time that the content was read, with
+    None if it is not a 64-bit x86 library.
     """
 
     def __init__(self, content: Content, name: str, found: Callable[[str | None], object]) -> None:
