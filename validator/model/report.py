@@ -20,8 +20,6 @@ from .codec import DocumentError, convert_what_fits
 from .prediction import Limit
 
 # The machine and the Python environment, as the probe describes them.
-#
-# docs/reference/report.md lists the fields with the descriptions that are here.
 
 
 class Gpu(msgspec.Struct, frozen=True):
@@ -382,13 +380,6 @@ class Finding(msgspec.Struct, frozen=True):
     entry: dict[str, Any] = {}
 
 
-def _is_limit(found: Finding) -> bool:
-    """Return True if a problem has a limit's code and its fields. Reports can call any problem a limit."""
-    kind = problems.CATALOGUE.get(found.code)
-    told = all(isinstance(found.entry.get(name), str) for name in ("gpu", "error"))
-    return told and kind is not None and kind.severity == problems.LIMIT
-
-
 class CheckResult(msgspec.Struct, frozen=True):
     """One question asked inside the environment, and its answer.
 
@@ -464,11 +455,15 @@ class CheckResult(msgspec.Struct, frozen=True):
         fault."""
         if self.outcome is not CheckOutcome.PASS:
             return ()
-        return tuple(
-            Limit(entry.code, entry.entry["gpu"], entry.entry["error"])
-            for entry in self.problems
-            if entry.severity == problems.LIMIT and _is_limit(entry)
-        )
+        found = []
+        for problem in (one for one in self.problems if one.severity == problems.LIMIT):
+            # Reports can call any problem a limit.
+            kind = problems.CATALOGUE.get(problem.code)
+            gpu, error = problem.entry.get("gpu"), problem.entry.get("error")
+            is_limit = kind is not None and kind.severity == problems.LIMIT
+            if is_limit and isinstance(gpu, str) and isinstance(error, str):
+                found.append(Limit(problem.code, gpu, error))
+        return tuple(found)
 
     @property
     def went_wrong(self) -> bool:
@@ -622,31 +617,27 @@ def _report(document: object) -> Report:
 
 def _check(entry: object, where: str) -> CheckResult:
     document = codec.convert(entry, dict[str, Any], where)
-    parts = {**document, "document": document, "evidence": {}, **_findings(document, where)}
-    check = codec.convert(parts, CheckResult, where)
-    return msgspec.structs.replace(check, evidence=_evidence(document, where))
-
-
-def _findings(document: Mapping[str, Any], where: str) -> dict[str, Any]:
     statement = document.get("statement")
     entries = codec.convert(document.get("problems", []), list[Any], f"{where}.problems")
-    return {
+    parts = {
+        **document,
+        "document": document,
+        "evidence": {},
         "statement": None if statement is None else _finding(statement, f"{where}.statement"),
         "problems": tuple(
             _finding(entry, f"{where}.problems[{number}]") for number, entry in enumerate(entries)
         ),
     }
+    check = codec.convert(parts, CheckResult, where)
+    found = codec.convert(document.get("evidence", {}), dict[str, Any], f"{where}.evidence")
+    kind = BY_CHECK.get(str(document.get("id")), Evidence)
+    evidence = codec.convert({**found, "raw": found}, kind, f"{where}.evidence")
+    return msgspec.structs.replace(check, evidence=evidence)
 
 
 def _finding(entry: object, where: str) -> Finding:
     fields = codec.convert(entry, dict[str, Any], where)
     return codec.convert({**fields, "entry": fields}, Finding, where)
-
-
-def _evidence(document: Mapping[str, Any], where: str) -> Evidence:
-    found = codec.convert(document.get("evidence", {}), dict[str, Any], f"{where}.evidence")
-    kind = BY_CHECK.get(str(document.get("id")), Evidence)
-    return codec.convert({**found, "raw": found}, kind, f"{where}.evidence")
 
 
 def versions_of(report: Report) -> dict[str, str]:
