@@ -41,6 +41,13 @@ class Valued(Protocol):
     def values(self) -> Mapping[str, str]: ...
 
 
+@dataclass(frozen=True)
+class Value:
+    """A plain observation or fact."""
+
+    values: Mapping[str, str]
+
+
 V = TypeVar("V", bound=Valued)
 #: Returns everything of a kind, or None for a fact that is not known.
 Find = Callable[[str], Sequence[V] | None]
@@ -125,9 +132,12 @@ class Comparison(Condition):
 
     def accepts(self, values: Mapping[str, str]) -> bool | None:
         """Return whether the values of one observation are as wanted."""
-        return _all(
+        answers = [
             _any(one.accepts(values.get(name)) for one in wanted) for name, wanted in self.values.items()
-        )
+        ]
+        if False in answers:
+            return False
+        return None if None in answers else True
 
     def evaluate(self, find: Find[V]) -> Result[V]:
         found = find(self.kind)
@@ -254,7 +264,7 @@ class Language:
             raise ConditionError(f"{where}: expected a name or a mapping, not {written!r}")
         combinations = [name for name in _COMBINATIONS if name in written]
         if len(combinations) == len(written):
-            parts = [self._combination(name, written[name], f"{where}.{name}") for name in combinations]
+            parts = [_CLASSES[name](self._several(written[name], f"{where}.{name}")) for name in combinations]
             return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
         if len(written) > 1:
             names = ", ".join(str(name) for name in written)
@@ -279,9 +289,6 @@ class Language:
         if not isinstance(written, Sequence) or isinstance(written, str):
             raise ConditionError(f"{where}: expected a list of conditions, not {written!r}")
         return tuple(self.parse(one, f"{where}[{number}]") for number, one in enumerate(written))
-
-    def _combination(self, name: str, written: Any, where: str) -> Condition:
-        return _CLASSES[name](self._several(written, where))
 
     def _name(self, name: str, where: str) -> Condition:
         if name not in self._written:
@@ -329,15 +336,6 @@ def _wanted(kind: str, written: Any, where: str) -> tuple[Wanted, ...]:
         )
     except ValueError as error:
         raise ConditionError(f"{where}: {error}") from None
-
-
-def _all(answers: Iterator[bool | None]) -> bool | None:
-    unknown = False
-    for answer in answers:
-        if answer is False:
-            return False
-        unknown |= answer is None
-    return None if unknown else True
 
 
 def _any(answers: Iterator[bool | None]) -> bool | None:

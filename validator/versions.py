@@ -169,17 +169,15 @@ def _up_to_next(version: str, numbers: tuple[int, ...]) -> str:
     return f">={version},<{upper}"
 
 
+_OLDEST = Version("0.dev0")
+
+
 def version_or_oldest(text: str | None) -> Version:
     """Return the version, or, if the text is not a version, one that is older than every release."""
     try:
         return Version(text or "")
     except InvalidVersion:
         return _OLDEST
-
-
-_OLDEST = Version("0.dev0")
-
-# Comparing versions the way people write them: `version_numbers` has the rule.
 
 
 def driver_comparer(wanted: str) -> Comparer:
@@ -214,3 +212,9 @@ def release_comparer(wanted: str) -> Comparer:
         return (version > target) - (version < target)
 
     return compare
+
+
+@functools.cache
+def release_range(text: str) -> Range:
+    """Read a range of releases, as rows of facts and requirements have it. Raises ValueError."""
+    return Range.parse(text, release_comparer)

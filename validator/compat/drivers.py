@@ -47,20 +47,12 @@ class MinorVersion:
 
 
 def parse_release(text: str) -> DriverRelease:
-    """Parse the release or the branch that a person names.
+    """Parse the release or the branch that a person names. A branch newer than the tables is not refused.
 
-    Raises ValueError for other text, and UnknownDriver as `refuse_mistyped` does.
+    Raises ValueError for other text, and UnknownDriver if the number of the branch is more than twice the
+    newest one, as in 5355 for 535.
     """
     release = DriverRelease.parse(text)
-    refuse_mistyped(release)
-    return release
-
-
-def refuse_mistyped(release: DriverRelease) -> None:
-    """Raise UnknownDriver if the number of the branch is more than twice the newest one, as in 5355 for 535.
-
-    A branch that is newer than the tables is not refused.
-    """
     newest = branches()[:-4:-1]
     if release.branch > 2 * newest[0].number:
         names = ", ".join(f"R{known.number}" for known in newest)
@@ -68,6 +60,7 @@ def refuse_mistyped(release: DriverRelease) -> None:
             f"there is no driver branch R{release.branch}; the newest are {names}",
             hint="the first lines of `nvidia-smi` show the driver, such as 535.183.01",
         )
+    return release
 
 
 @functools.cache
@@ -121,7 +114,14 @@ def runs_toolkit(toolkit: CudaVersion, driver: DriverRelease, lifted_to: CudaVer
     lifted_to: the CUDA version of a forward compatibility package in use, which replaces the driver's.
     """
     if lifted_to is not None:
-        return _runs_lifted(toolkit, lifted_to)
+        row = next(row for row in facts.rows("forward", "packages") if row["compat"] == str(lifted_to))
+        package = f"cuda-compat {lifted_to}"
+        if lifted_to.major >= toolkit.major:
+            return facts.fact(row).works(f"{package} replaces the driver's CUDA and runs CUDA {toolkit}")
+        return facts.fact(row).fails(
+            f"{package} is older than CUDA {toolkit.major}.x, which CUDA {toolkit} needs",
+            "compat_package_unsupported",
+        )
     floor = minor_version(toolkit.major)
     if floor is None:
         return branches()[-1].fact.unknown(f"the oldest driver for CUDA {toolkit} is not known")
@@ -154,23 +154,26 @@ def knows_gpu(kernel_branch: int, user_branch: int, capability: ComputeCapabilit
     kernel_branch: the branch of the installed driver. user_branch: that of the libcuda in use, which differs
     if there is a forward compatibility package.
     """
-    remark = ended(kernel_branch)
-    return (
-        *_retired(max(kernel_branch, user_branch), capability),
-        *_not_yet(kernel_branch, capability),
-        *((remark,) if remark else ()),
-    )
-
-
-def _retired(branch: int, capability: ComputeCapability) -> tuple[Reason, ...]:
+    branch, reasons = max(kernel_branch, user_branch), []
     row = _last_branch(capability)
-    if row is None or branch <= row["branch"]:
-        return ()
-    text = (
-        f"R{row['branch']} is the last driver branch for {row['generation']}"
-        f" (compute capability {capability}); this is R{branch}"
-    )
-    return (facts.fact(row).fails(text, "driver_dropped_gpu"),)
+    if row is not None and branch > row["branch"]:
+        text = (
+            f"R{row['branch']} is the last driver branch for {row['generation']}"
+            f" (compute capability {capability}); this is R{branch}"
+        )
+        reasons.append(facts.fact(row).fails(text, "driver_dropped_gpu"))
+    # There is no table of drivers by GPU. A branch from before the first PTX ISA with an architecture can't
+    # have a compiler for it. That the driver doesn't support the GPU either is derived from this.
+    for row in facts.rows("drivers", "ptx"):
+        if str(capability) in row["first_targets"] and kernel_branch < row["branch"]:
+            text = (
+                f"PTX ISA {row['isa']}, new in R{row['branch']}, is the first with compute capability"
+                f" {capability}; R{kernel_branch} is older than the GPU"
+            )
+            reasons.append(facts.fact(row).derived().fails(text, "driver_older_than_gpu"))
+            break
+    remark = ended(kernel_branch)
+    return (*reasons, remark) if remark else tuple(reasons)
 
 
 def last_branch(capability: ComputeCapability) -> int | None:
@@ -195,31 +198,6 @@ def no_branch_for(capability: ComputeCapability, toolkit: CudaVersion) -> Reason
         f"{row['generation']} (compute capability {capability}) needs R{row['branch']} or older, and"
         f" CUDA {toolkit} needs R{floor.driver.branch} or newer",
         "driver_dropped_gpu",
-    )
-
-
-def _not_yet(branch: int, capability: ComputeCapability) -> tuple[Reason, ...]:
-    # There is no table of drivers by GPU. A branch from before the first PTX ISA with an architecture can't
-    # have a compiler for it. That the driver doesn't support the GPU either is derived from this.
-    for row in facts.rows("drivers", "ptx"):
-        if str(capability) in row["first_targets"] and branch < row["branch"]:
-            known = facts.fact(row)
-            text = (
-                f"PTX ISA {row['isa']}, new in R{row['branch']}, is the first with compute capability"
-                f" {capability}; R{branch} is older than the GPU"
-            )
-            return (known.derived().fails(text, "driver_older_than_gpu"),)
-    return ()
-
-
-def _runs_lifted(toolkit: CudaVersion, lifted_to: CudaVersion) -> Reason:
-    row = next(row for row in facts.rows("forward", "packages") if row["compat"] == str(lifted_to))
-    known = facts.fact(row)
-    if lifted_to.major >= toolkit.major:
-        return known.works(f"cuda-compat {lifted_to} replaces the driver's CUDA and runs CUDA {toolkit}")
-    return known.fails(
-        f"cuda-compat {lifted_to} is older than CUDA {toolkit.major}.x, which CUDA {toolkit} needs",
-        "compat_package_unsupported",
     )
 
 
@@ -262,16 +240,12 @@ def ended(number: int, today: datetime.date | None = None) -> Reason | None:
         return None
     kind = f", {known.kind}," if known.kind else ""
     when = f"ended in {_month(known.ends)}" if known.ends else "has ended"
-    return known.fact.advises(
-        f"driver branch R{known.branch}{kind} {when} and gets no more fixes{_instead(day)}"
-    )
-
-
-def _instead(today: datetime.date) -> str:
-    """Return `; R580 is a long-term support branch until June 2028`, or nothing if there is none."""
+    text = f"driver branch R{known.branch}{kind} {when} and gets no more fixes"
     maintained = (one for one in reversed(_lifecycles()) if one.kind == _KINDS["long-term"])
-    current = next((one for one in maintained if not one.has_ended(today)), None)
-    return f"; R{current.branch} is {current.kind} until {_month(current.ends)}" if current else ""
+    current = next((one for one in maintained if not one.has_ended(day)), None)
+    if current is not None:
+        text += f"; R{current.branch} is {current.kind} until {_month(current.ends)}"
+    return known.fact.advises(text)
 
 
 def _month(text: str | None) -> str:
@@ -319,43 +293,37 @@ def user_driver(driver: DriverRelease, compat: str | None, kind: str | None) -> 
     if compat is None:
         return UserDriver(driver.branch, None, ())
     asked = CudaVersion.parse(compat)
-    branch = branch_for(asked)
+    package, branch = f"cuda-compat {asked}", branch_for(asked)
     row = next((row for row in facts.rows("forward", "packages") if row["compat"] == str(asked)), None)
+    may_use = facts.rule("forward", "compat-eligible")
     if row is None or branch is None:
-        text = f"no known table lists cuda-compat {asked}"
-        return UserDriver(driver.branch, None, (facts.rule("forward", "compat-eligible").unknown(text),))
+        return UserDriver(driver.branch, None, (may_use.unknown(f"no known table lists {package}"),))
+    known = facts.fact(row)
     if driver.branch == branch.number:
-        text = f"cuda-compat {asked} is not needed: driver {driver} itself supports CUDA {asked}"
-        return UserDriver(driver.branch, None, (facts.fact(row).works(text),))
+        text = f"{package} is not needed: driver {driver} itself supports CUDA {asked}"
+        return UserDriver(driver.branch, None, (known.works(text),))
     if driver.branch > branch.number:
         text = (
-            f"cuda-compat {asked} is older than driver {driver} and does not support it; remove it from the"
+            f"{package} is older than driver {driver} and does not support it; remove it from the"
             " loader path, because the driver itself runs older CUDA versions"
         )
-        return UserDriver(driver.branch, None, (facts.fact(row).unknown(text),))
-    return _lifted(driver, asked, branch.number, row, kind)
-
-
-def _lifted(
-    driver: DriverRelease, asked: CudaVersion, branch: int, row: facts.Row, kind: str | None
-) -> UserDriver:
-    """Return the result for a package that is newer than the driver, as it should be."""
+        return UserDriver(driver.branch, None, (known.unknown(text),))
     if kind == CONSUMER:
         text = (
-            f"cuda-compat {asked} on a GPU that is not a data-center product: cuInit returns error 804"
+            f"{package} on a GPU that is not a data-center product: cuInit returns error 804"
             " (forward compatibility not supported on this device) and no GPU is found"
         )
-        refused = facts.rule("forward", "compat-error-804").fails(text, "compat_package_unsupported")
-        return UserDriver(branch, asked, (refused,))
-    if row["bases"].get(str(driver.branch)) != "compatible":
+        reason = facts.rule("forward", "compat-error-804").fails(text, "compat_package_unsupported")
+    elif row["bases"].get(str(driver.branch)) != "compatible":
         bases = ", ".join(f"R{base}" for base, answer in row["bases"].items() if answer == "compatible")
-        text = (
-            f"cuda-compat {asked} does not support the base driver R{driver.branch}, a branch that has ended"
+        reason = known.unknown(
+            f"{package} does not support the base driver R{driver.branch}, a branch that has ended"
             f" or is a feature branch; it supports {bases or 'no branch that is still maintained'}"
         )
-        return UserDriver(branch, asked, (facts.fact(row).unknown(text),))
-    if kind != DATA_CENTER:
-        text = "only some professional GPUs may use cuda-compat, and it is not known whether this one may"
-        return UserDriver(branch, asked, (facts.rule("forward", "compat-eligible").unknown(text),))
-    text = f"cuda-compat {asked} supports the base driver R{driver.branch} on data-center GPUs"
-    return UserDriver(branch, asked, (facts.fact(row).works(text),))
+    elif kind != DATA_CENTER:
+        reason = may_use.unknown(
+            "only some professional GPUs may use cuda-compat, and it is not known whether this one may"
+        )
+    else:
+        reason = known.works(f"{package} supports the base driver R{driver.branch} on data-center GPUs")
+    return UserDriver(branch.number, asked, (reason,))

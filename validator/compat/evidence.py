@@ -29,12 +29,13 @@ from ..model.prediction import (
     Prediction,
     Rank,
     Reason,
+    Software,
     decide,
 )
 from ..versions import ComputeCapability, CudaVersion, DriverRelease
 from . import facts, gpus, known_issues, loose_values
 from .machine import Machine
-from .releases import build
+from .releases import Release, build
 
 _DECIDES = (Rank.MEASURED,)
 _OVERRULED = {
@@ -62,30 +63,41 @@ class Tried:
 
 
 @dataclass(frozen=True)
-class Installed:
-    """The software that was asked about, as far as evidence is compared with it.
+class Versions:
+    """The versions that TensorFlow runs with.
 
-    release: as in the facts. packages: names without a CUDA suffix, with versions. The other fields are those
-    of `Host` and `Software`.
+    python: `3.12`. cudnn_major: the major version of cuDNN, if only that is known. packages: by name
+    without a CUDA suffix.
     """
 
-    release: str
+    release: Release | None
     python: str | None
     cuda: CudaVersion | None
     cudnn: str | None
+    cudnn_major: str | None
     packages: Mapping[str, str]
-    system: str | None
-    machine: str | None
-    wheel: str | None
-    library_path: bool | None
+
+    @property
+    def from_wheels(self) -> bool:
+        return any(name.startswith("nvidia-") for name in self.packages)
 
 
-def on_software(installed: Installed) -> tuple[Tried, ...]:
-    """Return what was tried with a piece of software on any machine, the best first."""
+def on_software(
+    release: str, software: Software, versions: Versions, system: str | None, machine: str | None
+) -> tuple[Tried, ...]:
+    """Return what was tried with a piece of software on any machine, the best first. release: its version."""
     measured, reported = _by_release()
     return (
-        *(one for row in measured.get(installed.release, ()) for one in _measured(row, installed)),
-        *(one for row in reported.get(installed.release, ()) for one in _reported(row, installed)),
+        *(
+            one
+            for row in measured.get(release, ())
+            for one in _measured(row, software, versions, system, machine)
+        ),
+        *(
+            one
+            for row in reported.get(release, ())
+            for one in _reported(row, software, versions, system, machine)
+        ),
     )
 
 
@@ -138,7 +150,11 @@ def weigh(
     ]
     answer = decide(told, missing, mode)
     deciding = [evidence for evidence, _ in by_evidence.values()]
-    remarks = [remark for one in found for remark in _remarks(one, deciding, answer, rules)]
+    remarks = []
+    for one in found:
+        if one not in deciding:
+            remarks.append(_beside(one, answer, rules))
+        remarks += [limit_reason(limit, one.id, one.source, one.rank) for limit in one.limits]
     # If evidence only makes an answer uncertain, the answer is not a measured one.
     decides = [evidence.outcome(name) is outcome for name, (evidence, outcome) in by_evidence.items()]
     is_measured = len(decides) == len(asked) and all(decides) and not missing
@@ -206,15 +222,6 @@ def _after_evidence(
         yield replace(reason, outcome=Outcome.WORKS, text=text, advisory=True, rule=None, mode=mode)
 
 
-def _remarks(
-    one: Attempt, deciding: Sequence[Attempt], answer: Prediction, rules: Prediction
-) -> Iterator[Reason]:
-    """Yield remarks: what else was tried, and the limits that were seen."""
-    if one not in deciding:
-        yield _beside(one, answer, rules)
-    yield from (limit_reason(limit, one.id, one.source, one.rank) for limit in one.limits)
-
-
 def _contradicts(one: Attempt, prediction: Prediction) -> bool:
     return any(
         one.outcome(mode) not in (None, expected) and expected not in (None, Outcome.UNKNOWN)
@@ -229,21 +236,18 @@ def _beside(one: Attempt, answer: Prediction, rules: Prediction) -> Reason:
         differs = f", {' and '.join(one.differs)}" if one.differs else ""
         contradiction = "; this contradicts the prediction" if against else ""
         explained = f" ({one.explained})" if one.explained and against else ""
-        return _remark(one, f"reported by a person{differs}: {one.text}{contradiction}{explained}")
-    modes: Sequence[str | None] = (None,) if one.eager is one.xla else MODES
-    said = [(mode, one.outcome(mode or EAGER)) for mode in modes]
-    told = "; ".join(_told(one, seen, mode) for mode, seen in said if seen is not None)
-    otherwise = _OTHERWISE if _contradicts(one, rules) else _ANOTHER if against else ""
-    return _remark(one, f"{told}{otherwise}")
+        text = f"reported by a person{differs}: {one.text}{contradiction}{explained}"
+    else:
+        modes: Sequence[str | None] = (None,) if one.eager is one.xla else MODES
+        said = [(mode, one.outcome(mode or EAGER)) for mode in modes]
+        text = "; ".join(_told(one, seen, mode) for mode, seen in said if seen is not None)
+        text += _OTHERWISE if _contradicts(one, rules) else _ANOTHER if against else ""
+    return Reason(Outcome.WORKS, text, one.id, one.source, one.rank.value, True)
 
 
 def limit_reason(limit: Limit, fact: str, source: str, rank: Rank) -> Reason:
     """Return a limit as a remark. fact, source, rank: of the evidence in which it was seen."""
     return Reason(Outcome.WORKS, limit.line, fact, source, rank.value, True, mode=limit.mode)
-
-
-def _remark(one: Attempt, text: str) -> Reason:
-    return Reason(Outcome.WORKS, text, one.id, one.source, one.rank.value, True)
 
 
 def _told(one: Attempt, seen: Outcome, mode: str | None) -> str:
@@ -295,17 +299,18 @@ def _by_release() -> tuple[Mapping[str, list[facts.Row]], Mapping[str, list[fact
     return found
 
 
-def _measured(row: facts.Row, asked: Installed) -> Iterator[Tried]:
+def _measured(
+    row: facts.Row, software: Software, versions: Versions, system: str | None, machine: str | None
+) -> Iterator[Tried]:
     """Yield a measurement if it is about such software: PyPI's TensorFlow on Linux.
 
     The loader was told about NVIDIA's wheels; this matters only if TensorFlow does not find them itself.
     """
     known = build(row["tensorflow"])
-    told = asked.library_path or (known is not None and not known.not_found)
-    where = (asked.system, asked.machine, asked.wheel)
-    versions = (str(asked.cuda), loose_values.minor(asked.cudnn))
-    unlike = where != (LINUX, X86_64, PYPI) or versions != (row["cuda"], row["cudnn"])
-    if unlike or (asked.library_path is False and not told):
+    told = software.library_path or (known is not None and not known.not_found)
+    where = (system, machine, software.wheel)
+    same = (str(versions.cuda), loose_values.minor(versions.cudnn)) == (row["cuda"], row["cudnn"])
+    if where != (LINUX, X86_64, PYPI) or not same or (software.library_path is False and not told):
         return
     fact = facts.fact(row)
     gpu, driver = row["gpu"], row["driver"]
@@ -318,7 +323,7 @@ def _measured(row: facts.Row, asked: Installed) -> Iterator[Tried]:
         + (", in a report that a person sent" if row["imported"] else ""),
         source=f"{fact.source}, probe {row['probe']}: {row['how']}",
         date=row["date"],
-        differs=(*_other_software(row, asked), *(() if told else (_PATH_SET,))),
+        differs=(*_other_software(row, versions), *(() if told else (_PATH_SET,))),
         limits=tuple(Limit(**limit) for limit in row["limits"]),
         imported=row["imported"],
     )
@@ -334,7 +339,7 @@ def compared_packages() -> frozenset[str]:
     )
 
 
-def _other_software(row: facts.Row, asked: Installed) -> Iterator[str]:
+def _other_software(row: facts.Row, asked: Versions) -> Iterator[str]:
     """Yield what a measurement had instead of what was asked about."""
     if asked.python != row["python"]:
         yield f"Python {row['python']}" + (f" instead of {asked.python}" if asked.python else "")
@@ -346,14 +351,16 @@ def _other_software(row: facts.Row, asked: Installed) -> Iterator[str]:
             yield f"{name} {tried} instead of {version}"
 
 
-def _reported(row: facts.Row, asked: Installed) -> Iterator[Tried]:
+def _reported(
+    row: facts.Row, software: Software, versions: Versions, system: str | None, machine: str | None
+) -> Iterator[Tried]:
     """Yield a public report if it is about such software."""
-    where = (asked.system or LINUX, asked.machine or X86_64, asked.wheel or PYPI)
+    where = (system or LINUX, machine or X86_64, software.wheel or PYPI)
     if where != (row.get("system", LINUX), row.get("machine", X86_64), row.get("wheel", PYPI)):
         return
     stated = {name: value for name, value in row.items() if name not in row.get("assumed", ())}
-    versions = (("cuda", str(asked.cuda)), ("cudnn", loose_values.minor(asked.cudnn)))
-    if any(stated.get(name, known) != known for name, known in versions):
+    asked = (("cuda", str(versions.cuda)), ("cudnn", loose_values.minor(versions.cudnn)))
+    if any(stated.get(name, known) != known for name, known in asked):
         return
     fact, python = facts.fact(row), stated.get("python")
     evidence = Attempt(
@@ -363,14 +370,11 @@ def _reported(row: facts.Row, asked: Installed) -> Iterator[Tried]:
         xla=Outcome(row["xla"]) if "xla" in row else None,
         text=row["seen"],
         source=fact.source,
-        differs=(f"with Python {python}",) if python and python != asked.python else (),
+        differs=(f"with Python {python}",) if python and python != versions.python else (),
         explained=row.get("explained"),
     )
-    yield Tried(evidence, _capability(stated), loose_values.driver(stated.get("driver")))
-
-
-def _capability(stated: Mapping[str, str]) -> ComputeCapability | None:
-    """Return the compute capability that a public report is about; None if it names no GPU."""
-    if "compute_capability" in stated or "gpu" not in stated:
-        return loose_values.capability(stated.get("compute_capability"))
-    return gpus.gpu(stated["gpu"]).compute_capability
+    # Without a GPU's name or capability, the report is about every GPU.
+    capability = loose_values.capability(stated.get("compute_capability"))
+    if "gpu" in stated and "compute_capability" not in stated:
+        capability = gpus.gpu(stated["gpu"]).compute_capability
+    yield Tried(evidence, capability, loose_values.driver(stated.get("driver")))

@@ -14,6 +14,7 @@ from ..model.prediction import JETSON, LINUX, PYPI, WSL2, Host, Outcome, Predict
 from ..model.spec import Variant
 from ..versions import ComputeCapability, CudaVersion, major
 from . import evidence, facts, kernels, known_issues, loose_values
+from .evidence import Versions
 from .machine import Machine, judge_host, other_build, runs_toolkit, without_cuda
 from .releases import Release, build, nearest_inspected, release_of_any_age, releases
 
@@ -48,26 +49,6 @@ class JudgedSoftware:
     tried: tuple[evidence.Tried, ...]
 
 
-@dataclass(frozen=True)
-class _Versions:
-    """The versions that TensorFlow runs with.
-
-    python: `3.12`. cudnn_major: the major version of cuDNN, if only that is known. packages: by name
-    without a CUDA suffix.
-    """
-
-    release: Release | None
-    python: str | None
-    cuda: CudaVersion | None
-    cudnn: str | None
-    cudnn_major: str | None
-    packages: Mapping[str, str]
-
-    @property
-    def from_wheels(self) -> bool:
-        return any(name.startswith("nvidia-") for name in self.packages)
-
-
 def judge_software(software: Software, host: Host) -> JudgedSoftware:
     """Judge software on the system and the architecture of a host, whose driver and GPU don't matter here."""
     return _judge(software, host.system, host.machine)
@@ -87,6 +68,13 @@ def _judge(software: Software, system: str | None, machine: str | None) -> Judge
         for reason in _reasons_of(software, system, machine, versions, combinations)
         if reason is not None
     ]
+    tried: tuple[evidence.Tried, ...] = ()
+    if versions.release is not None and software.variant != Variant.CPU.value:
+        # A candidate or nightly that was not inspected is judged by its release, but it was tried itself.
+        stated = software.tensorflow or ""
+        same = nearest_inspected(stated) is None
+        version = versions.release.version if same else stated
+        tried = evidence.on_software(version, software, versions, system, machine)
     return JudgedSoftware(
         release=versions.release,
         python=versions.python,
@@ -101,11 +89,11 @@ def _judge(software: Software, system: str | None, machine: str | None) -> Judge
         against=tuple(reason for reason in reasons if reason.outcome is Outcome.FAILS),
         reasons=tuple(reason for reason in reasons if reason.outcome is not Outcome.FAILS),
         missing=tuple(_missing_of(software, machine, versions, reasons)),
-        tried=_tried(software, system, machine, versions),
+        tried=tried,
     )
 
 
-def _versions_of(software: Software) -> _Versions:
+def _versions_of(software: Software) -> Versions:
     """Return the versions; those of installed wheels come before those that were stated."""
     wheels = {loose_values.without_suffix(name): version for name, version in software.packages}
     release = release_of_any_age(software.tensorflow or "")
@@ -115,7 +103,7 @@ def _versions_of(software: Software) -> _Versions:
         cuda, cudnn_version = cuda or release.cuda, cudnn_version or release.cudnn
     loaded = wheels.get("nvidia-cudnn") or cudnn_version
     cudnn_numbers = loose_values.numbers(loaded)
-    return _Versions(
+    return Versions(
         release,
         loose_values.minor(software.python),
         loose_values.cuda(wheels.get("nvidia-cuda-runtime") or cuda),
@@ -125,34 +113,11 @@ def _versions_of(software: Software) -> _Versions:
     )
 
 
-def _tried(
-    software: Software, system: str | None, machine: str | None, versions: _Versions
-) -> tuple[evidence.Tried, ...]:
-    if versions.release is None or software.variant == Variant.CPU.value:
-        return ()
-    # A candidate or nightly that was not inspected is judged by its release, but something else was tried.
-    stated_version = software.tensorflow or ""
-    other = nearest_inspected(stated_version) is not None
-    return evidence.on_software(
-        evidence.Installed(
-            stated_version if other else versions.release.version,
-            versions.python,
-            versions.cuda,
-            versions.cudnn,
-            versions.packages,
-            system,
-            machine,
-            software.wheel,
-            software.library_path,
-        )
-    )
-
-
 def _reasons_of(
     software: Software,
     system: str | None,
     machine: str | None,
-    versions: _Versions,
+    versions: Versions,
     combinations: Iterable[known_issues.Combination],
 ) -> Iterator[Reason | None]:
     yield known_issues.cpu_package(versions.packages, software.variant)
@@ -166,14 +131,7 @@ def _reasons_of(
     yield without_cuda(release.version, system, machine, software.wheel)
     if software.wheel not in (None, PYPI):
         return
-    yield from _of_wheel(release, versions)
-    yield from (one.reason() for one in combinations if not one.by_gpu)
-    if system in (None, LINUX, WSL2):
-        yield from _of_installation(release, software, versions)
-
-
-def _of_wheel(release: Release, versions: _Versions) -> Iterator[Reason | None]:
-    """Yield the reasons about the wheel on PyPI and the libraries that it loads."""
+    # The wheel on PyPI and the libraries that it loads.
     if versions.python is not None:
         yield kernels.python_wheel(release, versions.python)
     if versions.cuda is not None:
@@ -185,10 +143,10 @@ def _of_wheel(release: Release, versions: _Versions) -> Iterator[Reason | None]:
         yield kernels.fits_build(loaded, built_with)
     wheel = loose_values.numbers(versions.packages.get("nvidia-cudnn"))
     yield from known_issues.mixed_frameworks(release, built_with, versions.packages, wheel)
-
-
-def _of_installation(release: Release, software: Software, versions: _Versions) -> Iterator[Reason | None]:
-    """Yield the reasons about where the CUDA libraries come from, and whether TensorFlow finds them."""
+    yield from (one.reason() for one in combinations if not one.by_gpu)
+    if system not in (None, LINUX, WSL2):
+        return
+    # Where the CUDA libraries come from, and whether TensorFlow finds them.
     has_libraries = versions.cuda is not None or versions.from_wheels
     if software.extra is False and not has_libraries and release.extra_style != "none":
         yield without_libraries(release.version)
@@ -201,7 +159,7 @@ def _of_installation(release: Release, software: Software, versions: _Versions) 
 
 
 def _missing_of(
-    software: Software, machine: str | None, versions: _Versions, reasons: Iterable[Reason]
+    software: Software, machine: str | None, versions: Versions, reasons: Iterable[Reason]
 ) -> Iterator[str]:
     """Yield the facts that a prediction needs and that are not known."""
     needed: dict[str, object] = {
@@ -266,8 +224,13 @@ def judge(software: Software, host: Host, mode: str | None = None) -> Prediction
 @functools.lru_cache(maxsize=32768)
 def judge_both(software: JudgedSoftware, host: Machine, mode: str | None = None) -> Prediction:
     """Predict from what was judged about the software and about the host. mode: as for `judge`."""
+    if not host.has_gpu and not software.on_cpu:
+        return decide((*software.against, facts.rule("tensorflow", "no-gpu").unknown(_NO_GPU_TEXT)))
     if not host.has_gpu:
-        return _on_cpu(software) if software.on_cpu else _without_gpu(software)
+        by_design = facts.rule("tensorflow", "tensorflow-cpu").works(_ON_CPU_TEXT)
+        if software.release is not None and software.python is not None:
+            return decide((by_design, kernels.python_wheel(software.release, software.python)))
+        return decide((by_design,), tuple(one for one in software.missing if one in ("tensorflow", "python")))
     missing = (*software.missing, *host.missing)
     # The reasons to fail on every machine come first, then those that need the machine, then all others.
     reasons = (*software.against, *_on_gpu(software, host), *software.reasons)
@@ -318,19 +281,6 @@ def known_values(software: Software, host: Host) -> Mapping[str, str]:
     return {**values, **known_issues.of_gpu(machine.capability, machine.model)}
 
 
-def _on_cpu(software: JudgedSoftware) -> Prediction:
-    by_design = facts.rule("tensorflow", "tensorflow-cpu").works(_ON_CPU_TEXT)
-    if software.release is None or software.python is None:
-        return decide(
-            (by_design,), tuple(name for name in software.missing if name in ("tensorflow", "python"))
-        )
-    return decide((by_design, kernels.python_wheel(software.release, software.python)))
-
-
-def _without_gpu(software: JudgedSoftware) -> Prediction:
-    return decide((*software.against, facts.rule("tensorflow", "no-gpu").unknown(_NO_GPU_TEXT)))
-
-
 def _on_gpu(software: JudgedSoftware, host: Machine) -> Iterator[Reason]:
     """Return the reasons that need the machine, in the order in which a user would meet them."""
     toolkit, capability = software.cuda, host.capability
@@ -345,10 +295,11 @@ def _on_gpu(software: JudgedSoftware, host: Machine) -> Iterator[Reason]:
         # Windows drivers have other numbers, and `runs_toolkit` has already compared them.
         driver = None if host.user.lifted_to or host.on_windows else host.linux
         yield kernels.fits_cuda(software.cudnn, toolkit, driver)
-    if software.nvcc is not None and host.user_cuda is not None:
-        compiled = kernels.xla_compiler(software.nvcc, host.user_cuda)
-        if compiled is not None:
-            yield compiled
+    compiled = (
+        kernels.xla_compiler(software.nvcc, host.user_cuda) if software.nvcc and host.user_cuda else None
+    )
+    if compiled is not None:
+        yield compiled
 
 
 # The driver makes no difference here.

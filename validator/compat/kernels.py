@@ -16,9 +16,8 @@ from ..versions import (
     CudaVersion,
     DriverRelease,
     InvalidVersion,
-    Range,
     Version,
-    release_comparer,
+    release_range,
 )
 from . import drivers, facts
 from .facts import Fact
@@ -84,8 +83,9 @@ def _compile(known: Kernels, what: str, note: str, newest: Isa, user_branch: int
     """Decide if the driver's compiler reads the PTX ISA of kernels that are only PTX."""
     row = next((row for row in facts.rows("drivers", "ptx") if isa(row["isa"]) == newest), None)
     if row is None:
-        missing = ".".join(map(str, newest))
-        return known.fact.unknown(f"{what}, and it is not known which driver compiles PTX ISA {missing}")
+        return known.fact.unknown(
+            f"{what}, and it is not known which driver compiles PTX ISA {_text(newest)}"
+        )
     rests_on = facts.fact(row).with_(known.fact).derived()
     text = f"{what}, in PTX ISA {row['isa']}, which drivers from R{row['branch']} on compile"
     if user_branch >= row["branch"]:
@@ -190,8 +190,11 @@ def targets_gpu(release: str, capability: ComputeCapability, ptxas: str | None) 
     XLA writes PTX of one ISA version, and of an older one for an older ptxas. If the GPU is not a target of
     that version, the process ends. ptxas: the version that XLA uses (`12.5.82`), None if it is not known.
     """
-    first = _first_isa(capability)
-    row = next((row for row in facts.rows("xla", "ptx") if _range(row["releases"]).contains(release)), None)
+    table = facts.rows("drivers", "ptx")
+    first = next((isa(one["isa"]) for one in table if str(capability) in one["first_targets"]), None)
+    row = next(
+        (row for row in facts.rows("xla", "ptx") if release_range(row["releases"]).contains(release)), None
+    )
     if first is None or row is None:
         return None
     text = f"compute capability {capability} is a target from PTX ISA {_text(first)} on"
@@ -208,7 +211,8 @@ def targets_gpu(release: str, capability: ComputeCapability, ptxas: str | None) 
             "xla_without_gpu_target",
             mode=XLA,
         )
-    assembled = _isa_of(CudaVersion.parse(ptxas)) if ptxas else None
+    cuda = str(CudaVersion.parse(ptxas)) if ptxas else ""
+    assembled = next((isa(one["isa"]) for one in table if cuda in one["cuda"]), None)
     if assembled is not None and assembled < first:
         return facts.fact(row).fails(
             f"ptxas {ptxas} assembles PTX up to ISA {_text(assembled)}, and {text}; use a newer CUDA",
@@ -218,30 +222,8 @@ def targets_gpu(release: str, capability: ComputeCapability, ptxas: str | None) 
     return None
 
 
-@functools.cache
-def _first_isa(capability: ComputeCapability) -> Isa | None:
-    """Return the first PTX ISA with a GPU as a target, if the table has it."""
-    for row in facts.rows("drivers", "ptx"):
-        if str(capability) in row["first_targets"]:
-            return isa(row["isa"])
-    return None
-
-
-@functools.cache
-def _isa_of(cuda: CudaVersion) -> Isa | None:
-    for row in facts.rows("drivers", "ptx"):
-        if str(cuda) in row["cuda"]:
-            return isa(row["isa"])
-    return None
-
-
 def _text(version: Isa) -> str:
     return f"{version[0]}.{version[1]}"
-
-
-@functools.cache
-def _range(text: str) -> Range:
-    return Range.parse(text, release_comparer)
 
 
 # Rules about cuDNN: the CUDA versions and GPUs that a release supports, and what TensorFlow requires.

@@ -9,15 +9,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..conditions import Condition, ConditionError, Language, fact_kind
+from ..conditions import Condition, ConditionError, Language, Value, fact_kind
 from ..model.prediction import Outcome, Reason
 from ..versions import (
     ComputeCapability,
-    Range,
     Version,
     leading_numbers,
     major,
-    release_comparer,
+    release_range,
     version_or_oldest,
 )
 from . import facts, gpus, kernels, loose_values
@@ -39,13 +38,6 @@ _LANGUAGE = Language({_CAPABILITY: "value", _GPU: "value", "extra": "value"}, de
 
 
 @dataclass(frozen=True)
-class Known:
-    """The facts that a condition may use, by name."""
-
-    values: Mapping[str, str]
-
-
-@dataclass(frozen=True)
 class Combination:
     """One row of known_issues.yaml: it applies where its condition is true.
 
@@ -63,7 +55,12 @@ class Combination:
 
     def holds(self, known: Mapping[str, str]) -> bool | None:
         """Return whether the condition is true for values by kind; None if one that decides is missing."""
-        return self.when.evaluate(lambda kind: _found(known, kind)).truth
+
+        def find(kind: str) -> Sequence[Value] | None:
+            # A package has a version, and everything else a value.
+            return (Value({"value": known[kind], "version": known[kind]}),) if kind in known else None
+
+        return self.when.evaluate(find).truth
 
     def reason(self) -> Reason:
         """Return the row as a reason for a cell."""
@@ -73,10 +70,6 @@ class Combination:
         if self.means == UNKNOWN:
             return self.fact.unknown(text, "known_issue", mode=self.mode)
         return self.fact.advises(text, mode=self.mode)
-
-
-def _found(known: Mapping[str, str], kind: str) -> Sequence[Known] | None:
-    return (Known({"value": known[kind], "version": known[kind]}),) if kind in known else None
 
 
 def of_software(
@@ -206,9 +199,14 @@ _ANY = "any"
 _CUDNN_WHEEL = re.compile(r"nvidia-cudnn-cu\d+")
 
 
+def with_cudnn() -> Iterable[str]:
+    """Return the packages that require a cuDNN, each once."""
+    return dict.fromkeys(row["package"] for row in facts.rows("frameworks", "cudnn"))
+
+
 def framework_packages() -> tuple[str, ...]:
     """Return the packages that the rules of this module look for, besides cuDNN."""
-    return (*_ON_CPU, *dict.fromkeys(row["package"] for row in facts.rows("frameworks", "cudnn")))
+    return (*_ON_CPU, *with_cudnn())
 
 
 def cpu_package(packages: Mapping[str, str], variant: str | None) -> Reason | None:
@@ -255,11 +253,6 @@ def last_of_removed(name: str) -> str | None:
     return next((row["last"] for row in facts.rows("frameworks", "removed") if row["package"] == name), None)
 
 
-def with_cudnn() -> frozenset[str]:
-    """Return the packages that require a cuDNN."""
-    return frozenset(row["package"] for row in facts.rows("frameworks", "cudnn"))
-
-
 def required_cudnn(release: Release, packages: Mapping[str, str]) -> str | None:
     """Return the cuDNN that a framework pins, if a release of TensorFlow allows it, else None.
 
@@ -272,7 +265,7 @@ def required_cudnn(release: Release, packages: Mapping[str, str]) -> str | None:
             continue
         required: str = row["cudnn"].removeprefix("==")
         if _is_about(row, version) and name in release.wheels:
-            return required if _range(release.wheels[name]).contains(required) else None
+            return required if release_range(release.wheels[name]).contains(required) else None
     return None
 
 
@@ -343,7 +336,7 @@ def mixed_frameworks(
             continue
         required = row["cudnn"].lstrip("=>")
         newest = row["cudnn"].startswith(">=")
-        if cudnn_wheel is not None and not _range(row["cudnn"]).contains(cudnn_wheel):
+        if cudnn_wheel is not None and not release_range(row["cudnn"]).contains(cudnn_wheel):
             continue
         fits = kernels.fits_build(cudnn_wheel or required, built_with)
         # A lower bound is met by every newer release of the same major version.
@@ -372,15 +365,10 @@ def _is_about(row: facts.Row, version: str) -> bool:
     if version == "" or "+" in version:
         return False
     try:
-        return _range(row["releases"]).contains(version)
+        return release_range(row["releases"]).contains(version)
     except ValueError:
         return False
 
 
 def _named(row: facts.Row, version: str) -> str:
     return f"{row['package']} {version}".rstrip()
-
-
-@functools.cache
-def _range(text: str) -> Range:
-    return Range.parse(text, release_comparer)

@@ -6,7 +6,7 @@ import re
 
 from ..errors import InputError
 from ..model.prediction import NGC, PYPI, Software
-from ..versions import Range, release_comparer
+from ..versions import release_range
 from . import facts
 from .releases import newest, release_of_any_age
 
@@ -43,7 +43,7 @@ def software_in(reference: str) -> Software | None:
         )
     version = newest().version if tag["version"] == "latest" else tag["version"]
     for row in facts.rows("base_images", "tensorflow"):
-        if Range.parse(row["releases"], release_comparer).contains(version):
+        if release_range(row["releases"]).contains(version):
             return Software(version, row["python"], row["cuda"], row["cudnn"], PYPI, library_path=True)
     # The Dockerfiles of older releases install what the release was tested with.
     built = release_of_any_age(version)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from ..conditions import fact_kind
 from ..model.prediction import LINUX, MODES, PYPI, X86_64, Host, Outcome, Reason, Software
 from ..model.spec import AS_BUILT, LATEST, RECOMMENDED, Choice, ImageSpec, Variant
-from ..versions import Range, Version, is_release_of, major_minor, release_comparer
+from ..versions import Version, is_release_of, major_minor, release_range
 from . import facts, gpus, known_issues
 from . import kernels as cudnn_rules
 from .facts import Fact, PolicyError, nearest_clause, nearest_versions
@@ -157,7 +157,7 @@ def _pin(release: Release, axis: str, policy: str, within_metadata: bool) -> Cho
         raise PolicyError(
             axis,
             f'"{policy}" is not allowed by the metadata of tensorflow {release.version}'
-            f" ({_range(release, axis)}){nearest_clause(nearest)}",
+            f" ({_bounds(release, axis)}){nearest_clause(nearest)}",
             nearest,
         )
     return Choice(policy, major_minor(policy))
@@ -175,8 +175,7 @@ def _known(axis: str) -> list[str]:
 def allowed_cudnn(release: Release) -> tuple[str, ...]:
     """Return the wheels of cuDNN that the metadata of a release allows, oldest first."""
     pin = release.wheels.get(_cudnn_wheel(release))
-    known = cudnn_releases(release.suffix) if pin else ()
-    return tuple(version for version in known if _fits(pin or "", version))
+    return tuple(filter(release_range(pin).contains, cudnn_releases(release.suffix))) if pin else ()
 
 
 @functools.cache
@@ -189,18 +188,14 @@ def _allowed(release: Release, axis: str) -> tuple[str, ...]:
         for known in cuda_releases(release.suffix)
         if release.wheels
         and all(
-            _fits(release.wheels[name], version)
+            release_range(release.wheels[name]).contains(version)
             for name, version in known.components.items()
             if name in release.wheels
         )
     )
 
 
-def _fits(pin: str, version: str) -> bool:
-    return Range.parse(pin, release_comparer).contains(version)
-
-
-def _range(release: Release, axis: str) -> str:
+def _bounds(release: Release, axis: str) -> str:
     """Return the bounds of the metadata by major and minor: `>=12.5,<13`."""
     wheel = _cudnn_wheel(release) if axis == CUDNN else f"nvidia-cuda-runtime-{release.suffix}"
     specifier = release.wheels.get(wheel)

@@ -17,7 +17,7 @@ import msgspec
 from .. import versions
 from ..compat import gpus, policies, releases
 from ..compat.facts import PolicyError, UnknownGpu
-from ..conditions import Comparison, Condition, NoneOf, Wanted
+from ..conditions import Comparison, Condition, NoneOf, Value, Wanted
 from ..errors import InputError
 from ..model.prediction import WORDS, Prediction
 from ..model.spec import NO_GPU, POLICIES, Choice, HostClass, ImageSpec, Variant
@@ -249,14 +249,7 @@ class Axis:
     comparer: Callable[[str], versions.Comparer] | None = None
 
 
-@dataclass(frozen=True)
-class Value:
-    """A value on an axis, for conditions."""
-
-    values: Mapping[str, str]
-
-
-#: The name of the value in `Value`.
+#: The name of an axis's value in a condition.
 _VALUE = "value"
 
 
