@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
 
 from ..model.spec import NAME, Additions, CheckFile, LocalWheel, Requirements, Variant, is_name
 from ..redaction.identifiers import CREDENTIALS
@@ -13,7 +12,6 @@ from .document import Document
 from .document import Path as Place
 from .problems import quote
 from .requirements import (
-    Collected,
     file_hash,
     read_package,
     read_project,
@@ -26,9 +24,6 @@ from .schema import CheckEntry, ImageEntry, ProjectEntry
 #: What the variant jupyter adds: JupyterLab, and what `%gpu_doctor` needs in addition.
 JUPYTER = "jupyter"
 JUPYTER_PACKAGES = ("jupyterlab", "msgspec", "click")
-
-_Value = TypeVar("_Value")
-_Read = TypeVar("_Read")
 
 #: The keys of an entry that add something to its images.
 _KEYS = ("packages", "requirements", "system_packages", "environment", "checks")
@@ -65,11 +60,24 @@ def resolve_additions(
                 (*path, "name"), "has no effect on an image to which nothing is added", at_key=True
             )
         return None
+    if entry.name and not is_name(entry.name):
+        document.report(
+            (*path, "name"),
+            f"{quote(entry.name)} is not a name: use up to 32 lower-case letters, digits, dots and dashes"
+            " (eight hexadecimal digits are the names of images without one)",
+        )
+
+    def package(text: str) -> str | LocalWheel:
+        try:
+            return read_package(text, document.directory, document.directory)
+        except ValueError as error:
+            raise ValueError(f"{quote(text)} {error}") from None
+
     requirements, from_file = _requirements(entry, (*path, "requirements"), document)
-    packages = [found for _, found in _each(entry.packages, (*path, "packages"), document, _package)]
+    packages = [found for _, found in document.read_each(entry.packages, (*path, "packages"), package)]
     wheels = [one for one in (*packages, *from_file) if isinstance(one, LocalWheel)]
     return Additions(
-        name=_name(entry.name, (*path, "name"), document) or (JUPYTER if jupyter and not adds else None),
+        name=entry.name or (JUPYTER if jupyter and not adds else None),
         packages=(
             *(JUPYTER_PACKAGES if jupyter else ()),
             *(one for one in packages if isinstance(one, str)),
@@ -94,37 +102,6 @@ def resolve_max_size(entry: ImageEntry, path: Place, document: Document) -> int 
     return None
 
 
-def _name(text: str, path: Place, document: Document) -> str | None:
-    if text and not is_name(text):
-        document.report(
-            path,
-            f"{quote(text)} is not a name: use up to 32 lower-case letters, digits, dots and dashes"
-            " (eight hexadecimal digits are the names of images without one)",
-        )
-    return text or None
-
-
-def _each(
-    values: Iterable[_Value],
-    path: Place,
-    document: Document,
-    read: Callable[[_Value, Document], _Read],
-) -> Iterator[tuple[_Value, _Read]]:
-    """Yield each value with what was read from it. A ValueError is reported at the value."""
-    for index, value in enumerate(values):
-        try:
-            yield value, read(value, document)
-        except ValueError as error:
-            document.report((*path, index), str(error))
-
-
-def _package(text: str, document: Document) -> str | LocalWheel:
-    try:
-        return read_package(text, document.directory, document.directory)
-    except ValueError as error:
-        raise ValueError(f"{quote(text)} {error}") from None
-
-
 def _requirements(
     entry: ImageEntry, path: Place, document: Document
 ) -> tuple[Requirements | None, list[LocalWheel]]:
@@ -139,21 +116,19 @@ def _requirements(
             origin = f"{where.as_posix()} (group {given.group})" if given.group else where.as_posix()
             found = read_project(root / given.project, given.group, root)
         elif given.endswith(".toml"):
-            origin, found = given, _read_toml(root / given, root)
+            lock = root / given
+            if lock.name == "pyproject.toml":
+                raise ValueError(
+                    f"a project is written as {{project: {relative_to(lock.parent, root)}}},"
+                    " with a group if wanted"
+                )
+            origin, found = given, read_pylock(lock, root)
         else:
             origin, found = given, read_requirements_txt(root / given, root)
     except ValueError as error:
         document.report(path, str(error))
         return None, []
     return found.requirements(origin), found.wheels
-
-
-def _read_toml(path: Path, root: Path) -> Collected:
-    if path.name == "pyproject.toml":
-        raise ValueError(
-            f"a project is written as {{project: {relative_to(path.parent, root)}}}, with a group if wanted"
-        )
-    return read_pylock(path, root)
 
 
 def _system_packages(entry: ImageEntry, path: Place, document: Document) -> Iterator[str]:
@@ -184,24 +159,25 @@ def _environment(entry: ImageEntry, path: Place, document: Document) -> Iterator
 def _checks(entry: ImageEntry, path: Place, document: Document) -> Iterator[CheckFile]:
     given = [one if isinstance(one, CheckEntry) else CheckEntry(path=one) for one in entry.checks]
     modules: dict[str, int] = {}
-    for index, (check, (sha256, _)) in enumerate(_each(given, path, document, _check_file)):
+
+    def hash_of(check: CheckEntry) -> str:
+        file = Path(check.path)
+        if file.is_absolute():
+            raise ValueError("must be a path relative to this file, so that it is the same elsewhere")
+        if file.suffix != ".py" or not NAME.fullmatch(file.stem):
+            raise ValueError(
+                f"{quote(file.name)} is not the name of a check: use a lower-case letter, then lower-case"
+                " letters, digits and _, and .py at the end"
+            )
+        try:
+            return file_hash(document.directory / file, document.directory)[0]
+        except ValueError as error:
+            raise ValueError(f"{quote(check.path)} {error}") from None
+
+    for index, sha256 in document.read_each(given, path, hash_of):
+        check = given[index]
         module = Path(check.path).name
         if modules.setdefault(module, index) != index:
             document.report((*path, index), f"another check is in a file with the name {module}")
         relative = relative_to(document.directory / check.path, document.directory)
         yield CheckFile(relative, sha256, check.required, check.timeout)
-
-
-def _check_file(check: CheckEntry, document: Document) -> tuple[str, int]:
-    file = Path(check.path)
-    if file.is_absolute():
-        raise ValueError("must be a path relative to this file, so that it is the same elsewhere")
-    if file.suffix != ".py" or not NAME.fullmatch(file.stem):
-        raise ValueError(
-            f"{quote(file.name)} is not the name of a check: use a lower-case letter, then lower-case"
-            " letters, digits and _, and .py at the end"
-        )
-    try:
-        return file_hash(document.directory / file, document.directory)
-    except ValueError as error:
-        raise ValueError(f"{quote(check.path)} {error}") from None

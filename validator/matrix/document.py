@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import functools
 import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path as FilePath
@@ -32,6 +33,7 @@ from msgspec.inspect import (
 from yaml import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.composer import Composer
 
+from ..errors import InputError
 from ..model.codec import NEVER, parse_timestamp
 from ..system.files import read_file
 from .problems import MatrixError, Problem, join_words, quote
@@ -54,16 +56,23 @@ _WORD = re.compile(r"[\w-]{1,60}")
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _STANDARD = "tag:yaml.org,2002:"
 
+_File = TypeVar("_File", bound=msgspec.Struct)
+_Value = TypeVar("_Value")
+_Read = TypeVar("_Read")
+
 
 @dataclass
 class Document:
-    """The root node of a matrix file, and the problems and warnings found in the file so far."""
+    """The root node of a matrix file, and the problems and warnings found in the file so far.
+
+    closed: the paths of values at which further problems are ignored.
+    """
 
     file: str
     root: Node
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
-    _closed: frozenset[str] = frozenset()
+    closed: frozenset[str] = frozenset()
 
     def report(self, path: Path, message: str, *, at_key: bool = False) -> None:
         """Note a problem at the value of a path, or at its key.
@@ -73,11 +82,21 @@ class Document:
         MAX_PROBLEMS.
         """
         node, known = _locate(self.root, path, key=at_key)
-        if show(known) in self._closed:
+        if show(known) in self.closed:
             return
         self.problems.append(_problem(node, known, message))
         if len(self.problems) >= MAX_PROBLEMS:
             self.raise_problems()
+
+    def read_each(
+        self, values: Iterable[_Value], path: Path, read: Callable[[_Value], _Read]
+    ) -> Iterator[tuple[int, _Read]]:
+        """Yield what is read from each value of a list, with its index. An error is noted at the value."""
+        for index, value in enumerate(values):
+            try:
+                yield index, read(value)
+            except (ValueError, InputError) as error:
+                self.report((*path, index), str(error))
 
     def warn(self, path: Path, message: str) -> None:
         """Note something at the key of a path that is allowed, but probably wrong."""
@@ -88,10 +107,6 @@ class Document:
     def directory(self) -> FilePath:
         """The directory of the file, to which the paths in it are relative."""
         return FilePath(self.file).parent
-
-    def close_reported(self) -> None:
-        """Ignore further problems at values that have one: a value of the wrong type has no meaning."""
-        self._closed = frozenset(problem.path for problem in self.problems)
 
     def line(self, path: Path) -> int:
         """Return the line where the value of a path begins, counted from 1."""
@@ -121,12 +136,20 @@ def read_document(path: FilePath) -> Document:
 def parse_document(content: bytes, file: str) -> Document:
     """Parse the one document of a file's content. file: the name for messages. Raises MatrixError."""
     text = _decode(content, file)
-    _refuse_forbidden_characters(text, file)
+    if found := _FORBIDDEN.search(text):
+        line = text.count("\n", 0, found.start()) + 1
+        column = found.start() - text.rfind("\n", 0, found.start())
+        message = f"the character U+{ord(found[0]):04X} is not allowed in a YAML file"
+        raise MatrixError(file, [Problem(line, column, "", message)])
     composer: Any = type("_Composer", (_LimitedComposer, _LOADER), {})(text, file)
     try:
         root = composer.compose_stream()
     except yaml.MarkedYAMLError as error:
-        raise MatrixError(file, [*composer.problems, _syntax_problem(error)]) from None
+        mark = error.problem_mark or error.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        said = ", ".join(part for part in (error.context, error.problem) if part)
+        problem = Problem(line, column, "", f"not YAML: {said}")
+        raise MatrixError(file, [*composer.problems, problem]) from None
     if composer.problems:
         raise MatrixError(file, composer.problems)
     if root is None or kind_of(root) == "null":
@@ -194,22 +217,6 @@ def _decode(content: bytes, file: str) -> str:
         column = len(before[before.rfind(b"\n") + 1 :].decode("utf-8-sig")) + 1
         message = f"not UTF-8: the byte 0x{content[offset]:02x} at offset {offset}"
         raise MatrixError(file, [Problem(line, column, "", message)], hint="save the file as UTF-8") from None
-
-
-def _refuse_forbidden_characters(text: str, file: str) -> None:
-    found = _FORBIDDEN.search(text)
-    if found:
-        line = text.count("\n", 0, found.start()) + 1
-        column = found.start() - text.rfind("\n", 0, found.start())
-        message = f"the character U+{ord(found[0]):04X} is not allowed in a YAML file"
-        raise MatrixError(file, [Problem(line, column, "", message)])
-
-
-def _syntax_problem(error: yaml.MarkedYAMLError) -> Problem:
-    mark = error.problem_mark or error.context_mark
-    line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-    said = ", ".join(part for part in (error.context, error.problem) if part)
-    return Problem(line, column, "", f"not YAML: {said}")
 
 
 class _LimitedComposer(Composer):
@@ -339,8 +346,6 @@ class _LimitedComposer(Composer):
 # because they know the facts and can name the nearest ones.
 
 
-_File = TypeVar("_File", bound=msgspec.Struct)
-
 _INTEGER = re.compile(r"[0-9]{1,9}")
 #: What YAML reads as false.
 _FALSE = ("false", "no", "off")
@@ -362,16 +367,15 @@ def check_shape(document: Document, kind: type[_File]) -> _File:
     of the rest can still be checked; further problems at such a value are ignored. A list of texts that was
     given has at least one text.
     """
-    content: _File = _read_struct(document.root, _struct(kind), (), document)
-    document.close_reported()
+    struct = _type_of(kind)
+    assert isinstance(struct, StructType)
+    content: _File = _read_struct(document.root, struct, (), document)
+    # A value of the wrong type has no meaning, so further problems at it are ignored.
+    document.closed = frozenset(problem.path for problem in document.problems)
     return content
 
 
-@functools.cache
-def _struct(kind: type[msgspec.Struct]) -> StructType:
-    struct = type_info(kind)
-    assert isinstance(struct, StructType)
-    return struct
+_type_of = functools.cache(type_info)
 
 
 def _read(node: Node, expected: Type, path: Path, document: Document) -> Any:
@@ -422,7 +426,9 @@ def _read_struct(node: Node, expected: StructType, path: Path, document: Documen
         if name in fields:
             values[name] = _read(value, fields[name].type, (*path, name), document)
         else:
-            document.report((*path, name), _unknown_key(name, list(fields)), at_key=True)
+            near = difflib.get_close_matches(name, fields, n=1, cutoff=0.6)
+            instead = f"did you mean {near[0]}?" if near else f"the keys here are {join_words(list(fields))}"
+            document.report((*path, name), f"unknown key; {instead}", at_key=True)
     for name in empty.keys() - values.keys():
         document.report(path, f"the key {name} is missing")
     return expected.cls(**{**empty, **values})
@@ -512,8 +518,3 @@ def _wrong_type(expected: str, node: Node) -> str:
     if expected == "text":
         return f"expected text, found {found}; write {quote(node.value)}, in quotes"
     return f"expected {expected}, found {found}"
-
-
-def _unknown_key(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"unknown key; {f'did you mean {near[0]}?' if near else f'the keys here are {join_words(known)}'}"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from .. import versions
 from ..compat import gpus, policies, releases
@@ -25,7 +25,7 @@ from ..model.spec import (
     Variant,
     host_identifier,
 )
-from ..versions import ComputeCapability, CudaVersion, DriverRelease
+from ..versions import ComputeCapability, CudaVersion
 from .additions import resolve_additions, resolve_max_size
 from .document import Document, Path
 from .problems import join_words, quote, unknown_name
@@ -70,9 +70,6 @@ class _Request:
             self.max_size,
         )
 
-    def naming_order(self) -> tuple[int, int, str, str]:
-        return _PREFERENCE.get(self.cuda, 1), _PREFERENCE.get(self.cudnn, 1), self.cuda, self.cudnn
-
 
 @functools.cache
 def _chosen(tensorflow: str, cuda: str, cudnn: str) -> tuple[Choice, Choice]:
@@ -86,52 +83,62 @@ def resolve_images(entries: Iterable[ImageEntry], document: Document) -> list[Im
     """
     requests: dict[_Request, int] = {}
     for number, entry in enumerate(entries):
-        axes = resolve_axes(entry, ("images", number), document)
-        if len(requests) + axes.count > MAX_IMAGES:
-            message = f"with the entries before it, asks for more than {MAX_IMAGES:,} images"
-            document.report(("images", number), message)
-            continue
+        path: Path = ("images", number)
         repeated: dict[int, list[_Request]] = {}
-        additions = {
-            variant: resolve_additions(entry, variant, ("images", number), document)
-            for variant in axes.variants
-        }
-        max_size = resolve_max_size(entry, ("images", number), document)
-        for request in _multiply(axes, additions, max_size):
+        for request in _requests(entry, path, document, MAX_IMAGES - len(requests)):
             first = requests.setdefault(request, number)
             if first != number:
                 repeated.setdefault(first, []).append(request)
         for first, twice in repeated.items():
             others = f" and {len(twice) - 1} more" if len(twice) > 1 else ""
             document.report(
-                ("images", number),
+                path,
                 f"is a duplicate: images[{first}] (line {document.line(('images', first))})"
                 f" already asks for {twice[0].spec().identifier}{others}",
             )
     return _unique(requests, document)
 
 
-def _multiply(
-    axes: Axes, additions: Mapping[Variant, Additions | None], max_size: int | None
-) -> Iterator[_Request]:
-    for release in axes.releases:
-        for variant in axes.variants:
-            for cuda, cudnn in axes.pairs.get(release.version, []) if variant.has_cuda else [("", "")]:
-                for python in axes.pythons[release.version]:
-                    for base in axes.bases:
-                        yield _Request(
-                            release.version, python, variant, cuda, cudnn, base, additions[variant], max_size
-                        )
+def _requests(entry: ImageEntry, path: Path, document: Document, most: int) -> Iterator[_Request]:
+    """Yield every combination of the axes of an entry, which are looked up in the facts; at most `most`."""
+    found = _releases(entry.tensorflow, (*path, "tensorflow"), document)
+    variants = _variants(entry.variant, (*path, "variant"), document)
+    pythons = _pythons(entry.python, found, (*path, "python"), document)
+    pairs = _pairs(entry, found, variants, path, document)
+    bases = _bases(entry.base, (*path, "base"), document)
+    count = 0
+    for release in found:
+        policies_of = sum(
+            len(pairs.get(release.version, ())) if variant.has_cuda else 1 for variant in variants
+        )
+        count += len(bases) * len(pythons[release.version]) * policies_of
+    if count > most:
+        document.report(path, f"with the entries before it, asks for more than {MAX_IMAGES:,} images")
+        return
+    additions = {variant: resolve_additions(entry, variant, path, document) for variant in variants}
+    max_size = resolve_max_size(entry, path, document)
+    for release, variant in itertools.product(found, variants):
+        chosen = pairs.get(release.version, []) if variant.has_cuda else [("", "")]
+        for (cuda, cudnn), python, base in itertools.product(chosen, pythons[release.version], bases):
+            yield _Request(release.version, python, variant, cuda, cudnn, base, additions[variant], max_size)
 
 
 def _unique(requests: Mapping[_Request, int], document: Document) -> list[ImageSpec]:
     """Return one spec for each identifier. Different images with the same identifier are a problem."""
     kept: dict[str, tuple[ImageSpec, int]] = {}
     clashes: dict[tuple[int, int], str] = {}
-    for request, number in sorted(requests.items(), key=lambda item: item[0].naming_order()):
+
+    def naming_order(item: tuple[_Request, int]) -> tuple[int, int, str, str]:
+        cuda, cudnn = item[0].cuda, item[0].cudnn
+        return _PREFERENCE.get(cuda, 1), _PREFERENCE.get(cudnn, 1), cuda, cudnn
+
+    def content(spec: ImageSpec) -> tuple[object, ...]:
+        return spec.base, spec.variant, spec.additions, policies.requirements(spec)
+
+    for request, number in sorted(requests.items(), key=naming_order):
         spec = request.spec()
         first, first_number = kept.setdefault(spec.identifier, (spec, number))
-        if first != spec and not _same_image(first, spec):
+        if first != spec and content(first) != content(spec):
             later, earlier = max(number, first_number), min(number, first_number)
             clashes.setdefault((later, earlier), spec.identifier)
     for (later, earlier), identifier in clashes.items():
@@ -142,14 +149,6 @@ def _unique(requests: Mapping[_Request, int], document: Document) -> list[ImageS
             " use bases that differ in more than punctuation, and give different additions different names",
         )
     return [spec for spec, _ in kept.values()]
-
-
-def _same_image(one: ImageSpec, other: ImageSpec) -> bool:
-    return (one.base, one.variant, one.additions) == (
-        other.base,
-        other.variant,
-        other.additions,
-    ) and policies.requirements(one) == policies.requirements(other)
 
 
 # The axes of one image entry, looked up in the facts.
@@ -167,42 +166,6 @@ PYTHON = re.compile(r"3\.[0-9]{1,2}")
 _MINOR = re.compile(r"[0-9]+\.[0-9]+")
 #: A reference to an image (registry, path, tag, digest), checked loosely; the engine checks it exactly.
 _BASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
-
-
-@dataclass(frozen=True)
-class Axes:
-    """The valid values of an entry. A base of None is the default of the Python version."""
-
-    releases: tuple[Release, ...]
-    pythons: dict[str, list[str]]
-    variants: tuple[Variant, ...]
-    pairs: dict[str, list[Pair]]
-    bases: tuple[str | None, ...]
-
-    @property
-    def count(self) -> int:
-        """The number of images that the entry asks for, computed without listing them."""
-        width = {
-            release.version: sum(
-                len(self.pairs.get(release.version, ())) if variant.has_cuda else 1
-                for variant in self.variants
-            )
-            for release in self.releases
-        }
-        return len(self.bases) * sum(len(self.pythons[name]) * width[name] for name in width)
-
-
-def resolve_axes(entry: ImageEntry, path: Path, document: Document) -> Axes:
-    """Look up every axis of an entry. Problems are reported to `document`."""
-    found = _releases(entry.tensorflow, (*path, "tensorflow"), document)
-    variants = _variants(entry.variant, (*path, "variant"), document)
-    return Axes(
-        releases=found,
-        pythons=_pythons(entry.python, found, (*path, "python"), document),
-        variants=variants,
-        pairs=_pairs(entry, found, variants, path, document),
-        bases=_bases(entry.base, (*path, "base"), document),
-    )
 
 
 def _releases(values: list[str], path: Path, document: Document) -> tuple[Release, ...]:
@@ -249,10 +212,8 @@ def _pythons(
     for index, value in enumerate(values):
         if value == ALL:
             if len(values) > 1:
-                document.report(
-                    (*path, index),
-                    "all can't be in a list with versions; it means every Python",
-                )
+                message = "all can't be in a list with versions; it means every Python"
+                document.report((*path, index), message)
             for release in found:
                 good[release.version] |= dict.fromkeys(release.pythons)
         elif not PYTHON.fullmatch(value):
@@ -262,17 +223,17 @@ def _pythons(
         else:
             without = [release for release in found if value not in release.pythons]
             if without:
-                document.report((*path, index), _no_wheel(value, without))
+                names = join_words([release.version for release in without])
+                message = f"TensorFlow {names} have no wheel for Python {value}"
+                if len(without) == 1:
+                    message = (
+                        f"TensorFlow {names} has no wheel for Python {value};"
+                        f" it has {join_words(without[0].pythons)}"
+                    )
+                document.report((*path, index), message)
             for pythons in good.values():
                 pythons[value] = None
     return {version: list(pythons) for version, pythons in good.items()}
-
-
-def _no_wheel(python: str, without: list[Release]) -> str:
-    names = join_words([release.version for release in without])
-    if len(without) > 1:
-        return f"TensorFlow {names} have no wheel for Python {python}"
-    return f"TensorFlow {names} has no wheel for Python {python}; it has {join_words(without[0].pythons)}"
 
 
 def _variants(values: list[str], path: Path, document: Document) -> tuple[Variant, ...]:
@@ -383,7 +344,6 @@ _PLACEHOLDERS = ("host", "driver", "gpu")
 
 #: A GPU of a host class: its name in runner labels, its model (None if not known), its compute capability.
 _Gpu = tuple[str, str | None, ComputeCapability]
-_T = TypeVar("_T")
 
 
 def resolve_hosts(entries: Iterable[HostEntry], document: Document) -> list[HostClass]:
@@ -394,18 +354,8 @@ def resolve_hosts(entries: Iterable[HostEntry], document: Document) -> list[Host
     found: dict[str, tuple[HostClass, int]] = {}
     for number, entry in enumerate(entries):
         path: Path = ("hosts", number)
-        _check_labels(entry, path, document)
-        if entry.gpu == [NONE]:
-            hosts: Iterable[HostClass] = _without_gpu(entry, path, document)
-        else:
-            drivers, gpus_asked, compats = _axes(entry, path, document)
-            if len(found) + len(drivers) * len(gpus_asked) * len(compats) > MAX_HOSTS:
-                message = f"with the entries before it, asks for more than {MAX_HOSTS:,} host classes"
-                document.report(path, message)
-                continue
-            hosts = _host_classes(entry, drivers, gpus_asked, compats)
         repeated: dict[int, list[str]] = {}
-        for host in hosts:
+        for host in _host_classes(entry, path, document, MAX_HOSTS - len(found)):
             first = found.setdefault(host.identifier, (host, number))
             if first[0] is not host:
                 repeated.setdefault(first[1], []).append(host.identifier)
@@ -419,37 +369,37 @@ def resolve_hosts(entries: Iterable[HostEntry], document: Document) -> list[Host
     return [host for host, _ in found.values()]
 
 
-def _without_gpu(entry: HostEntry, path: Path, document: Document) -> list[HostClass]:
-    for name in ("driver", "compute_capability", "compat"):
-        if getattr(entry, name):
-            document.report((*path, name), "has no meaning with gpu: none; leave this key out", at_key=True)
-    return [HostClass.without_gpu(_runner(entry, NO_GPU, NONE, NONE))]
-
-
-def _axes(
-    entry: HostEntry, path: Path, document: Document
-) -> tuple[list[DriverRelease], list[_Gpu], list[str | None]]:
+def _host_classes(entry: HostEntry, path: Path, document: Document, most: int) -> list[HostClass]:
+    """Return every combination of the axes of an entry; none if there are more than `most`."""
+    for index, label in enumerate(entry.runner):
+        for name in _PLACEHOLDER.findall(label):
+            if name not in _PLACEHOLDERS:
+                message = f"in {quote(label)}, " + unknown_name(name, _PLACEHOLDERS, "the placeholder")
+                document.report((*path, "runner", index), message)
+    if entry.gpu == [NONE]:
+        for name in ("driver", "compute_capability", "compat"):
+            if getattr(entry, name):
+                message = "has no meaning with gpu: none; leave this key out"
+                document.report((*path, name), message, at_key=True)
+        return [HostClass.without_gpu(_runner(entry, NO_GPU, NONE, NONE))]
     if not entry.driver:
         document.report(path, "the key driver is missing")
     if bool(entry.gpu) == bool(entry.compute_capability):
         document.report(path, "needs either gpu or compute_capability, and not both")
-    gpus_asked = _read(entry.gpu, (*path, "gpu"), _model, document)
-    gpus_asked += _read(entry.compute_capability, (*path, "compute_capability"), _capability, document)
-    return (
-        _read(entry.driver, (*path, "driver"), parse_release, document),
-        gpus_asked,
-        _read(entry.compat or [NONE], (*path, "compat"), _compat, document),
-    )
-
-
-def _read(values: list[str], path: Path, parse: Callable[[str], _T], document: Document) -> list[_T]:
-    good = []
-    for index, value in enumerate(values):
-        try:
-            good.append(parse(value))
-        except ValueError as error:
-            document.report((*path, index), str(error))
-    return good
+    models = document.read_each(entry.gpu, (*path, "gpu"), _model)
+    others = document.read_each(entry.compute_capability, (*path, "compute_capability"), _capability)
+    asked = [gpu for _, gpu in (*models, *others)]
+    drivers = [one for _, one in document.read_each(entry.driver, (*path, "driver"), parse_release)]
+    compats = [one for _, one in document.read_each(entry.compat or [NONE], (*path, "compat"), _compat)]
+    if len(drivers) * len(asked) * len(compats) > most:
+        document.report(path, f"with the entries before it, asks for more than {MAX_HOSTS:,} host classes")
+        return []
+    hosts = []
+    for driver, (label, model, capability), compat in itertools.product(drivers, asked, compats):
+        identifier = host_identifier(driver, model, capability, compat)
+        runner = _runner(entry, identifier, str(driver), label)
+        hosts.append(HostClass(identifier, driver, capability, model, runner, compat))
+    return hosts
 
 
 def _model(name: str) -> _Gpu:
@@ -470,25 +420,6 @@ def _compat(text: str) -> str | None:
     return None if text == NONE else str(CudaVersion.parse(text))
 
 
-def _host_classes(
-    entry: HostEntry, drivers: list[DriverRelease], gpus_asked: list[_Gpu], compats: list[str | None]
-) -> Iterator[HostClass]:
-    for driver in drivers:
-        for label, model, capability in gpus_asked:
-            for compat in compats:
-                identifier = host_identifier(driver, model, capability, compat)
-                runner = _runner(entry, identifier, str(driver), label)
-                yield HostClass(identifier, driver, capability, model, runner, compat)
-
-
 def _runner(entry: HostEntry, host: str, driver: str, gpu: str) -> tuple[str, ...]:
     values = {"host": host, "driver": driver, "gpu": gpu}
     return tuple(_PLACEHOLDER.sub(lambda match: values.get(match[1], ""), label) for label in entry.runner)
-
-
-def _check_labels(entry: HostEntry, path: Path, document: Document) -> None:
-    for index, label in enumerate(entry.runner):
-        for name in _PLACEHOLDER.findall(label):
-            if name not in _PLACEHOLDERS:
-                message = f"in {quote(label)}, " + unknown_name(name, _PLACEHOLDERS, "the placeholder")
-                document.report((*path, "runner", index), message)
