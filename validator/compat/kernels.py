@@ -1,7 +1,7 @@
-"""The rule about the device code in TensorFlow's wheel: which GPUs run it, and with which drivers.
+"""Rules about the wheel: its device code, XLA's compiler, cuDNN, and the environment.
 
 Machine code (SASS) runs on the GPUs of its target. Other GPUs need PTX whose target can be compiled for them,
-which the driver does when it loads the code. `targets` says which GPUs these are.
+which the driver does when it loads the code. `releases.Target` says which GPUs these are.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..model.prediction import XLA, Reason
+from ..model.prediction import XLA, Reason, Rule
 from ..versions import (
     ComputeCapability,
     CudaVersion,
@@ -41,7 +41,13 @@ def kernels(version: str) -> Kernels | None:
         return Kernels(measured.kernels, measured.fact)
     for row in facts.rows("tensorflow", "kernels"):
         if row["tensorflow"] == version:
-            return Kernels((_listed(row),), facts.fact(row))
+            # In a build's list of compute capabilities, sm_XY is machine code, and compute_XY is PTX. The
+            # kernels that nvcc compiles also have machine code for compute_XY. Those that TensorFlow
+            # generates don't, in every wheel that was inspected. The list doesn't say which is which, so
+            # this assumes the worse.
+            sass = frozenset(Target.parse(name) for name in row["list"] if name.startswith("sm_"))
+            ptx = {Target.parse(name): None for name in row["list"] if name.startswith("compute_")}
+            return Kernels((KernelGroup(None, sass, ptx),), facts.fact(row))
     return None
 
 
@@ -70,17 +76,21 @@ def fit(known: Kernels, cuda: CudaVersion, capability: ComputeCapability, user_b
     note = _libraries_text(known, capability)
     compiled = [group for group in own if _native(group, capability) is None]
     if not compiled:
-        return known.fact.works(_native_text(own, capability) + note)
+        used = sorted({one for group in own if (one := _native(group, capability))})
+        text = f"the wheel has machine code for compute capability {' and '.join(map(str, used))}"
+        if any(one.capability != capability for one in used):
+            text += f", which {capability} runs by binary compatibility"
+        return known.fact.works(text + note)
     what = f"for compute capability {capability}, {_share(own, compiled)} of the wheel are only PTX"
     isas = [group.ptx[source] for group in compiled if (source := _source(group, capability))]
     read = [one for one in isas if one is not None]
-    if len(read) == len(isas):
-        return _compile(known, what, note, max(read), user_branch)
-    return _compile_unread(known, what, note, cuda, user_branch)
-
-
-def _compile(known: Kernels, what: str, note: str, newest: Isa, user_branch: int) -> Reason:
-    """Decide if the driver's compiler reads the PTX ISA of kernels that are only PTX."""
+    if len(read) < len(isas):
+        # The PTX ISA is at most that of the CUDA that the wheel was built with.
+        branch, bound = drivers.branch_for(cuda), known.fact.derived()
+        if branch is not None and user_branch >= branch.number:
+            return bound.works(f"{what}; R{user_branch} compiles all PTX of CUDA {cuda}{note}")
+        return bound.unknown(f"{what}; it is not known whether R{user_branch} compiles that of CUDA {cuda}")
+    newest = max(read)
     row = next((row for row in facts.rows("drivers", "ptx") if isa(row["isa"]) == newest), None)
     if row is None:
         return known.fact.unknown(
@@ -93,15 +103,6 @@ def _compile(known: Kernels, what: str, note: str, newest: Isa, user_branch: int
     return rests_on.fails(
         f"{text}; R{user_branch} returns CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "ptx_not_compiled_by_driver"
     )
-
-
-def _compile_unread(known: Kernels, what: str, note: str, cuda: CudaVersion, user_branch: int) -> Reason:
-    """Decide without the PTX ISA, which is at most that of the CUDA that the wheel was built with."""
-    branch = drivers.branch_for(cuda)
-    bound = known.fact.derived()
-    if branch is not None and user_branch >= branch.number:
-        return bound.works(f"{what}; R{user_branch} compiles all PTX of CUDA {cuda}{note}")
-    return bound.unknown(f"{what}; it is not known whether R{user_branch} compiles that of CUDA {cuda}")
 
 
 def _native(group: KernelGroup, capability: ComputeCapability) -> Target | None:
@@ -118,33 +119,23 @@ def _reaches(group: KernelGroup, capability: ComputeCapability) -> bool:
     return _native(group, capability) is not None or _source(group, capability) is not None
 
 
-def _native_text(groups: tuple[KernelGroup, ...], capability: ComputeCapability) -> str:
-    used = sorted({one for group in groups if (one := _native(group, capability))})
-    text = f"the wheel has machine code for compute capability {' and '.join(map(str, used))}"
-    exact = all(one.capability == capability for one in used)
-    return text if exact else f"{text}, which {capability} runs by binary compatibility"
-
-
 def _lacking_text(
     own: tuple[KernelGroup, ...], lacking: list[KernelGroup], capability: ComputeCapability
 ) -> str:
-    machine_code = sorted(frozenset[Target]().union(*(group.sass for group in lacking)))
+    sass = sorted(frozenset[Target]().union(*(group.sass for group in lacking)))
     ptx = sorted(frozenset[Target]().union(*(group.ptx for group in lacking)))
+    specific = [str(one) for one in ptx if one.suffix]
+    if specific:
+        only = f"is for {', '.join(specific)} only, which can't be compiled for any other GPU generation"
+    elif ptx:
+        only = f"is for {', '.join(map(str, ptx))}, which is newer than {capability}"
+    else:
+        only = "is missing"
     share = "the wheel has" if len(lacking) == len(own) else f"{_share(own, lacking)} of the wheel have"
     return (
         f"{share} no kernels for compute capability {capability}: the machine code is for"
-        f" {', '.join(map(str, machine_code))}, and the PTX {_ptx_text(ptx, capability)}"
+        f" {', '.join(map(str, sass))}, and the PTX {only}"
     )
-
-
-def _ptx_text(ptx: list[Target], capability: ComputeCapability) -> str:
-    """Describe PTX that can't be compiled for a GPU: `is for 9.0a, which ...`."""
-    if not ptx:
-        return "is missing"
-    specific = [str(one) for one in ptx if one.suffix]
-    if specific:
-        return f"is for {', '.join(specific)} only, which can't be compiled for any other GPU generation"
-    return f"is for {', '.join(map(str, ptx))}, which is newer than {capability}"
 
 
 def _libraries_text(known: Kernels, capability: ComputeCapability) -> str:
@@ -166,20 +157,6 @@ def _share(groups: tuple[KernelGroup, ...], some: list[KernelGroup]) -> str:
     return f"{sum(group.count or 0 for group in some)} of {sum(counts)} translation units"
 
 
-def _listed(row: facts.Row) -> KernelGroup:
-    """Return the kernels of a build's list of compute capabilities: sm_XY is machine code, compute_XY is PTX.
-
-    The kernels that nvcc compiles also have machine code for compute_XY. Those that TensorFlow generates
-    don't, in every wheel that was inspected. The list doesn't say which is which, so this assumes the worse.
-    """
-    names: list[str] = row["list"]
-    return KernelGroup(
-        count=None,
-        sass=frozenset(Target.parse(name) for name in names if name.startswith("sm_")),
-        ptx={Target.parse(name): None for name in names if name.startswith("compute_")},
-    )
-
-
 # The rule about XLA's own compiler: it must have a target for the GPU.
 
 
@@ -198,27 +175,22 @@ def targets_gpu(release: str, capability: ComputeCapability, ptxas: str | None) 
     if first is None or row is None:
         return None
     text = f"compute capability {capability} is a target from PTX ISA {_text(first)} on"
+    known = facts.fact(row)
+    code: Rule = "xla_without_gpu_target"
     if isa(row["isa"]) < first <= isa(row.get("reaches") or row["isa"]):
-        return facts.fact(row).unknown(
+        said = (
             f"tensorflow {release} was seen to write PTX ISA {row['isa']}, and its LLVM reaches"
-            f" {row['reaches']}; {text}, so it may work, which nobody has measured",
-            "xla_without_gpu_target",
-            mode=XLA,
+            f" {row['reaches']}; {text}, so it may work, which nobody has measured"
         )
+        return known.unknown(said, code, mode=XLA)
     if isa(row["isa"]) < first:
-        return facts.fact(row).fails(
-            f"tensorflow {release} writes PTX ISA {row['isa']}, and {text}, so the process crashes",
-            "xla_without_gpu_target",
-            mode=XLA,
-        )
+        said = f"tensorflow {release} writes PTX ISA {row['isa']}, and {text}, so the process crashes"
+        return known.fails(said, code, mode=XLA)
     cuda = str(CudaVersion.parse(ptxas)) if ptxas else ""
     assembled = next((isa(one["isa"]) for one in table if cuda in one["cuda"]), None)
     if assembled is not None and assembled < first:
-        return facts.fact(row).fails(
-            f"ptxas {ptxas} assembles PTX up to ISA {_text(assembled)}, and {text}; use a newer CUDA",
-            "xla_without_gpu_target",
-            mode=XLA,
-        )
+        said = f"ptxas {ptxas} assembles PTX up to ISA {_text(assembled)}, and {text}; use a newer CUDA"
+        return known.fails(said, code, mode=XLA)
     return None
 
 

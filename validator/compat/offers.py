@@ -6,6 +6,7 @@ installation with `_installation`, and `judge` caches what it says.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import re
@@ -27,14 +28,15 @@ from ..model.prediction import (
     Reason,
     Software,
 )
-from ..model.spec import AS_BUILT, LATEST, POLICIES, Choice, ImageSpec, Variant
-from ..versions import ComputeCapability, CudaVersion, DriverRelease, Version, leading_numbers
+from ..model.spec import AS_BUILT, LATEST, POLICIES, ImageSpec, Variant
+from ..versions import DriverRelease, Version, leading_numbers
 from . import drivers, facts, gpus, loose_values, policies
-from .facts import PolicyError, UnknownGpu, UnknownNameError
+from .facts import PolicyError, UnknownNameError
 from .judge import judge
 from .known_issues import trait_holds
+from .machine import judge_host
 from .predict import software_of
-from .releases import Release, driver_with, is_candidate, newest, older_releases, release_of_any_age, releases
+from .releases import Release, is_candidate, newest, older_releases, release_of_any_age, releases
 from .releases import release as find_release
 
 _BEST_FIRST = (Outcome.WORKS, Outcome.UNKNOWN, Outcome.FAILS)
@@ -224,7 +226,7 @@ def why_not(host: Host, python: str | None, tensorflow: str | None = None) -> st
     release = release_of_any_age(tensorflow) if tensorflow is not None else newest()
     if release not in releases():
         return ""
-    wanted = _pythons_to_try(release, loose_values.minor(python))[0]
+    wanted = loose_values.minor(python) or release.pythons[-1]
     reasons = _installation(host, release, wanted, library_path=True)[0].reasons
     return next((reason.text for reason in reasons if reason.outcome is Outcome.FAILS), "")
 
@@ -236,7 +238,7 @@ def _works(
 
     python: the one to install it with; None for the newest one without a reason against it.
     """
-    for wanted in _pythons_to_try(release, python):
+    for wanted in (python,) if python else release.pythons[::-1]:
         prediction, below = _installation(host, release, wanted, library_path=library_path)
         decides = prediction.eager if eager_only else prediction.outcome
         doubts = any(
@@ -277,14 +279,6 @@ def _older_cudnn(release: Release) -> tuple[tuple[str, str], ...]:
     return tuple((str(bound), str(version)) for bound, version in older if version is not None)
 
 
-def _pythons_to_try(release: Release, python: str | None) -> tuple[str, ...]:
-    """Return the Pythons to install a release with, the preferred one first.
-
-    python: the machine's, which is then the only one; None for every Python that the release has a wheel for.
-    """
-    return (python,) if python else release.pythons[::-1]
-
-
 @functools.lru_cache(maxsize=1024)
 def installed(release: Release, *, library_path: bool) -> Software:
     """Return what pip installs from PyPI for a release, with its extra if it has one.
@@ -307,10 +301,7 @@ def installed(release: Release, *, library_path: bool) -> Software:
         cuda, cudnn = policies.choose(release, policy, policy)
     except PolicyError:
         cuda, cudnn = policies.choose(release, AS_BUILT, AS_BUILT)
-    packages = {"nvidia-cudnn": policies.cudnn_version(release, cudnn)}
-    nvcc = policies.cuda_wheels(release, cuda).get(f"nvidia-cuda-nvcc-{release.suffix}")
-    if nvcc:
-        packages["nvidia-cuda-nvcc"] = nvcc
+    packages = policies.loaded_packages(release, cudnn, cuda)
     return replace(
         software, cuda=cuda.version, cudnn=packages["nvidia-cudnn"], packages=tuple(packages.items())
     )
@@ -403,7 +394,8 @@ def offers(host: Host, python: str | None, images: Mapping[str, ImageSpec]) -> I
 def offer(host: Host, python: str | None, release: Release, images: Mapping[str, ImageSpec]) -> Offer:
     """Return what one release offers. The arguments are those of `offers`."""
     minor = loose_values.minor(python)
-    pips = [_either_way(host, release, wanted) for wanted in _pythons_to_try(release, minor)]
+    pythons = (minor,) if minor else release.pythons[::-1]
+    pips = [_either_way(host, release, wanted) for wanted in pythons]
     pip = min(pips, key=lambda pip: (rank(pip.prediction), pip.library_path))
     return Offer(release, tuple(_images(host, minor, release, images)), pip)
 
@@ -430,9 +422,12 @@ def _images(
     pythons = [python] if python in pythons else pythons
     if not pythons or not release.wheels:
         return
-    usual = [
-        ImageSpec(release.version, pythons[0], Variant.GPU, cuda, cudnn) for cuda, cudnn in _choices(release)
-    ]
+    usual = []
+    for policy in POLICIES:
+        # A release without the extra has no `latest`.
+        with contextlib.suppress(PolicyError):
+            chosen = policies.choose(release, policy, policy)
+            usual.append(ImageSpec(release.version, pythons[0], Variant.GPU, *chosen))
     others = {
         identifier: spec
         for identifier, spec in images.items()
@@ -442,14 +437,6 @@ def _images(
     there = replace(host, system=host.system or LINUX, machine=X86_64, kernel_modules=None, compat=None)
     for identifier, spec in ({spec.identifier: spec for spec in usual} | others).items():
         yield Image(identifier, spec, spec in usual, judge(software_of(spec), there))
-
-
-def _choices(release: Release) -> Iterator[tuple[Choice, Choice]]:
-    for policy in POLICIES:
-        try:
-            yield policies.choose(release, policy, policy)
-        except PolicyError:
-            continue
 
 
 # Find the driver with which a machine could run a newer TensorFlow release than with its own.
@@ -474,12 +461,10 @@ def other_driver(host: Host, python: str | None) -> OtherDriver | None:
     A release can be used if eager operations work in an image of this project or with pip, or if nothing
     speaks against it and only facts about the machine are missing.
     """
-    own = loose_values.driver(host.driver)
-    if own is None and host.driver_cuda:
-        own = driver_with(CudaVersion.parse(host.driver_cuda), host.on_windows)
+    machine = judge_host(host)
+    own, capability = machine.driver, machine.capability
     if own is None:
         return None
-    capability = loose_values.capability(host.capability) or _capability_of(host.gpu)
     last = drivers.last_branch(capability) if capability else None
     is_older = last is not None and own.branch > last
     drivers_for_gpu = [driver for driver in _candidates() if last is None or driver.branch <= last]
@@ -490,13 +475,6 @@ def other_driver(host: Host, python: str | None) -> OtherDriver | None:
     # A single release sorts before its branch, because a branch stands for its newest release.
     fitting = (driver for driver in wanted if _is_usable(offer(_with(host, driver), python, newest, {})))
     return OtherDriver(next(fitting), last, is_older)
-
-
-def _capability_of(name: str | None) -> ComputeCapability | None:
-    try:
-        return gpus.gpu(name).compute_capability if name else None
-    except UnknownGpu:
-        return None
 
 
 def _with(host: Host, driver: DriverRelease) -> Host:
@@ -516,20 +494,15 @@ def _is_usable(offer: Offer) -> bool:
 @functools.cache
 def _candidates() -> tuple[DriverRelease, ...]:
     """Return the known branches, and the oldest driver release that runs each CUDA major version."""
-    return tuple(sorted({*(DriverRelease(one.number) for one in drivers.branches()), *_floors()}))
-
-
-@functools.cache
-def _floors() -> tuple[DriverRelease, ...]:
-    rows = facts.rows("drivers", "minor_version")
-    return tuple(DriverRelease.parse(row[name]) for row in rows for name in ("driver", "windows"))
+    floors = facts.rows("drivers", "minor_version")
+    oldest = {DriverRelease.parse(row[name]) for row in floors for name in ("driver", "windows")}
+    return tuple(sorted(oldest.union(DriverRelease(one.number) for one in drivers.branches())))
 
 
 # Fill the release to install into the commands of a remedy: one that is predicted to work for the reader.
 #
 # The data of remedies names no release, but has the placeholders below. What else the release needs (another
 # Python, a library path, NumPy 1) is added here, so that every remedy says it.
-
 
 #: The directories of NVIDIA's wheels, in Python.
 NVIDIA_DIRECTORIES = 'glob.glob(sysconfig.get_path("purelib") + "/nvidia/*/lib")'
@@ -701,14 +674,6 @@ def export_library_path(python: str) -> str:
     return f"export LD_LIBRARY_PATH=$({python} -c '{code}')"
 
 
-def _installer(commands: Sequence[str]) -> tuple[str, str]:
-    """Return the Python into which the commands install a release, and the command that installs there."""
-    match = next(filter(None, (_INSTALLER.search(command) for command in commands)), None)
-    if match is None:
-        return "python", "python -m pip install"
-    return match["python"] or f"{match['directory']}/bin/python", match[0]
-
-
 def _with_python(
     way: str, chosen: Installation, in_image: bool, on_windows: bool
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -727,8 +692,11 @@ def _with_python(
 
 
 def _after(chosen: Installation, commands: Sequence[str], in_image: bool) -> Iterator[str]:
-    """Yield the commands that complete the installation which the commands make."""
-    python, install = _installer(commands)
+    """Yield the commands that complete what the commands install, with the same Python."""
+    match = next(filter(None, map(_INSTALLER.search, commands)), None)
+    python, install = "python", "python -m pip install"
+    if match is not None:
+        python, install = match["python"] or f"{match['directory']}/bin/python", match[0]
     # They may already tell the loader about NVIDIA's wheels.
     named = any("/nvidia/*/lib" in command for command in commands)
     run = "RUN " if in_image else ""

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, TypedDict
 
-from ..model.prediction import EAGER, LINUX, PYPI, X86_64, XLA, Host, Outcome, Prediction, Reason, Software
+from ..errors import InputError
+from ..model.prediction import (
+    EAGER,
+    LINUX,
+    NGC,
+    PYPI,
+    X86_64,
+    XLA,
+    Host,
+    Outcome,
+    Prediction,
+    Reason,
+    Software,
+)
 from ..model.spec import NO_GPU, Cell, Choice, HostClass, ImageSpec, Variant, host_identifier
-from ..versions import ComputeCapability, CudaVersion, DriverRelease
-from . import drivers, gpus, judge, known_issues, policies
+from ..versions import ComputeCapability, CudaVersion, DriverRelease, release_range
+from . import drivers, facts, gpus, judge, known_issues, policies
 from .judge import judge_software
 from .machine import judge_host
-from .releases import release
+from .releases import newest, release_of_any_age
 from .releases import release as find_release
 
 #: The wheels of a lock whose versions the rules use, without the -cuNN suffix.
@@ -76,19 +90,16 @@ def _software_of(
     locked: tuple[tuple[str, str], ...],
 ) -> Software:
     release = find_release(tensorflow)
-    image = Software(
-        tensorflow, python, wheel=PYPI, variant=variant.value, extra=False, library_path=True
-    )  # fmt: skip
+    image = Software(tensorflow, python, wheel=PYPI, variant=variant.value, extra=False, library_path=True)
     if cuda is None or cudnn is None:
         return image
     installed = dict(locked)
-    nvcc = policies.cuda_wheels(release, cuda).get(f"nvidia-cuda-nvcc-{release.suffix}")
-    if nvcc:
-        installed.setdefault("nvidia-cuda-nvcc", nvcc)
+    for name, version in policies.loaded_packages(release, cudnn, cuda).items():
+        installed.setdefault(name, version)
     return replace(
         image,
         cuda=str(CudaVersion.parse(installed.get("nvidia-cuda-runtime") or cuda.version)),
-        cudnn=installed.setdefault("nvidia-cudnn", policies.cudnn_version(release, cudnn)),
+        cudnn=installed["nvidia-cudnn"],
         extra=cuda.floats or cudnn.floats,
         packages=tuple(installed.items()),
     )
@@ -111,6 +122,76 @@ def _used_wheels(wheels: Mapping[str, str] | None) -> tuple[tuple[str, str], ...
             if (version := wheels.get(spelled))
         ),
     )
+
+
+# What is in official images with TensorFlow or CUDA, by their names.
+
+_REFERENCE = re.compile(
+    r"(?:docker\.io/|index\.docker\.io/)?(?P<name>tensorflow/tensorflow|nvcr\.io/nvidia/tensorflow)"
+    r"(?::(?P<tag>[\w.-]+))?(?:@[\w.+-]+:[0-9a-f]+)?"
+)
+_TAG = re.compile(
+    r"(?P<version>[0-9]{1,4}(?:\.[0-9]{1,4}){2}(?:(?:a|b|rc)[0-9]{1,4})?(?:\.post[0-9]{1,4})?|latest)"
+    r"(?P<variants>(?:-(?:gpu|jupyter|py3))*)"
+)
+
+
+def software_in(reference: str) -> Software | None:
+    """Return the software of an official TensorFlow image; None for the name of any other image.
+
+    Raises InputError for an official image without CUDA, and for a tag whose contents the facts don't have.
+    """
+    match = _REFERENCE.fullmatch(reference)
+    if match is None:
+        return None
+    if match["name"].startswith("nvcr.io/"):
+        return _of_nvidia(match["tag"] or "")
+    tag = _TAG.fullmatch(match["tag"] or "latest")
+    if tag is None:
+        raise InputError(
+            f"it is not known which TensorFlow is in {reference}",
+            hint="name a tag with a release, such as 2.17.0-gpu, or give --tensorflow, --cuda and --cudnn",
+        )
+    if "-gpu" not in tag["variants"]:
+        raise InputError(
+            f"{reference} has no CUDA, so it uses no GPU",
+            hint=f"its variant for GPUs is {match['name']}:{tag['version']}-gpu{tag['variants']}",
+        )
+    version = newest().version if tag["version"] == "latest" else tag["version"]
+    for row in facts.rows("base_images", "tensorflow"):
+        if release_range(row["releases"]).contains(version):
+            return Software(version, row["python"], row["cuda"], row["cudnn"], PYPI, library_path=True)
+    # The Dockerfiles of older releases install what the release was tested with.
+    built = release_of_any_age(version)
+    return Software(
+        version, None, built.cuda if built else None, built.cudnn if built else None, PYPI, library_path=True
+    )
+
+
+def _of_nvidia(tag: str) -> Software:
+    rows = facts.rows("base_images", "ngc")
+    row = next((row for row in rows if row["tag"] == tag), None)
+    if row is None:
+        raise InputError(
+            f"it is not known what is in nvcr.io/nvidia/tensorflow:{tag or 'latest'}",
+            hint=f"the facts have {', '.join(row['tag'] for row in rows)}; for another tag, give"
+            " --tensorflow, --cuda, --cudnn and --wheel ngc, as its release notes say",
+        )
+    contents = (row["tensorflow"], row["python"], row["cuda"], row.get("cudnn"))
+    return Software(*contents, wheel=NGC, library_path=True)
+
+
+def cudnn_of_image(cuda: str, tag: str) -> str:
+    """Return the version of cuDNN in an image of nvidia/cuda, or an empty string if it is not known.
+
+    Return only the major version (`8`) if the facts don't have this image but its tag names it.
+    cuda: the release of CUDA in its tag (`12.4.1`). tag: the part that asks for cuDNN (`cudnn`, `cudnn8`).
+    """
+    for row in facts.rows("base_images", "images"):
+        if cuda in row["cuda"] and tag == row["tag"]:
+            version: str = row["cudnn"]
+            return version
+    return tag.removeprefix("cudnn")
 
 
 # Find the machines that an image supports: for each GPU the driver branches that run it, or why none does.
@@ -235,7 +316,7 @@ def image_support(image: ImageSpec, mode: str | None = None) -> ImageSupport:
     mode: `eager` or `xla` to ask only about this one.
     """
     assert image.cuda is not None and image.cudnn is not None
-    found = release(image.tensorflow)
+    found = find_release(image.tensorflow)
     floor = drivers.minor_version(CudaVersion.parse(image.cuda.version).major)
     return ImageSupport(
         image=image,
@@ -283,10 +364,11 @@ def _gpu_support(
     models: tuple[str, ...],
     mode: str | None,
 ) -> GpuSupport:
-    predictions = {
-        branch.number: predict(Cell(image, _host(branch.number, capability, slug)))
-        for branch in drivers.branches()
-    }
+    predictions = {}
+    for branch in drivers.branches():
+        driver = DriverRelease.parse(str(branch.number))
+        host = HostClass(host_identifier(driver, slug, capability), driver, capability, slug)
+        predictions[branch.number] = predict(Cell(image, host))
     works = _working(predictions, mode)
     eager = () if mode == XLA else _working(predictions, EAGER)
     if works:
@@ -313,8 +395,3 @@ def _working(predictions: Mapping[int, Prediction], mode: str | None) -> tuple[i
 def _about(mode: str | None, reasons: Iterable[Reason]) -> Iterator[Reason]:
     """Yield the reasons without those that are only about the other mode."""
     return (reason for reason in reasons if mode is None or reason.mode in (None, mode))
-
-
-def _host(branch: int, capability: ComputeCapability, slug: str | None) -> HostClass:
-    driver = DriverRelease.parse(str(branch))
-    return HostClass(host_identifier(driver, slug, capability), driver, capability, slug)

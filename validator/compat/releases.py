@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import re
@@ -126,7 +127,7 @@ class Build:
 @functools.cache
 def build(version: str) -> Build | None:
     """Return the build of a release, or of the nearest patch release that was opened, or None."""
-    opened = _opened()
+    opened = {row["tensorflow"]: row for row in facts.rows("builds", "builds")}
     if version in opened:
         return _build(opened[version], version)
     asked = Version(version)
@@ -139,10 +140,6 @@ def build(version: str) -> Build | None:
         return None
     nearest = min(siblings, key=lambda other: abs(Version(other).micro - asked.micro))
     return _build(opened[nearest], version)
-
-
-def _opened() -> dict[str, facts.Row]:
-    return {row["tensorflow"]: row for row in facts.rows("builds", "builds")}
 
 
 def fact_of(row: facts.Row) -> Fact:
@@ -160,19 +157,18 @@ def _build(row: facts.Row, version: str) -> Build:
     return Build(
         version=row["tensorflow"],
         cudnn=row["build"]["cudnn_headers"],
-        kernels=tuple(_group(group) for group in row["kernels"]),
+        kernels=tuple(
+            KernelGroup(
+                count=group["fatbins"],
+                sass=frozenset(Target.parse(str(number)) for number in group["sass"]),
+                ptx={Target.parse(str(number)): isa(text) for number, text in group["ptx"].items()},
+                library=group.get("library"),
+            )
+            for group in row["kernels"]
+        ),
         folders=tuple(libraries.get("folders", ())),
         not_found=tuple(libraries.get("missing_required", ())),
         fact=measured if row["tensorflow"] == version else measured.derived(),
-    )
-
-
-def _group(group: facts.Row) -> KernelGroup:
-    return KernelGroup(
-        count=group["fatbins"],
-        sass=frozenset(Target.parse(str(number)) for number in group["sass"]),
-        ptx={Target.parse(str(number)): isa(text) for number, text in group["ptx"].items()},
-        library=group.get("library"),
     )
 
 
@@ -239,7 +235,22 @@ class Release:
 def releases() -> tuple[Release, ...]:
     """Return every listed release, oldest first."""
     extras = {version: row for row in facts.rows("tensorflow", "extras") for version in row["releases"]}
-    return tuple(_release(row, extras.get(row["version"])) for row in facts.rows("tensorflow", "releases"))
+    found = []
+    for row in facts.rows("tensorflow", "releases"):
+        extra = extras.get(row["version"])
+        found.append(
+            Release(
+                version=row["version"],
+                pythons=tuple(row["pythons"]),
+                cuda=row["cuda"],
+                cudnn=row["cudnn"],
+                extra_style=extra["style"] if extra else "none",
+                fact=facts.fact(row),
+                extra=extra["wheels"] if extra else {},
+                extra_fact=facts.fact(extra) if extra else None,
+            )
+        )
+    return tuple(found)
 
 
 @functools.cache
@@ -304,19 +315,6 @@ def newest_patch(minor: str) -> Release:
     return found[-1]
 
 
-def _release(row: facts.Row, extra: facts.Row | None) -> Release:
-    return Release(
-        version=row["version"],
-        pythons=tuple(row["pythons"]),
-        cuda=row["cuda"],
-        cudnn=row["cudnn"],
-        extra_style=extra["style"] if extra else "none",
-        fact=facts.fact(row),
-        extra=extra["wheels"] if extra else {},
-        extra_fact=facts.fact(extra) if extra else None,
-    )
-
-
 # TensorFlow releases that are too old for images, and the drivers that their CUDA toolkits need.
 #
 # People still ask about them, and paste their logs.
@@ -344,14 +342,10 @@ def release_of_any_age(version: str) -> Release | None:
     for row in facts.rows("older", "releases"):
         if row["minor"] == minor:
             return _older(row, ".".join(map(str, numbers[:3])))
-    try:
-        return release(version.strip())
-    except UnknownRelease:
-        pass
-    try:
-        return release(".".join(map(str, numbers[:3])))
-    except UnknownRelease:
-        return None
+    for text in (version.strip(), ".".join(map(str, numbers[:3]))):
+        with contextlib.suppress(UnknownRelease):
+            return release(text)
+    return None
 
 
 def nearest_inspected(version: str) -> Release | None:
