@@ -228,23 +228,14 @@ def _check(measurement: Measurement) -> None:
         raise MeasurementError(f"cell: {measurement.cell[:80]!r} is not the image and the host class")
     if measurement.depth not in ("quick", "full"):
         raise MeasurementError(f"depth: {measurement.depth[:80]!r} is neither quick nor full")
-    _check_own(measurement.checks)
-    _check_times(measurement)
-    _check_outside(measurement.outside)
-
-
-def _check_own(checks: tuple[OwnCheck, ...]) -> None:
-    identifiers = [check.id for check in checks]
+    identifiers = [check.id for check in measurement.checks]
     if identifiers != sorted(set(identifiers)):
         raise MeasurementError("checks: they are not sorted by id, or one is listed twice")
-    for check in checks:
+    for check in measurement.checks:
         if not is_own(check.id):
             raise MeasurementError(f"checks: {check.id[:80]!r} is not the id of a check of the user's own")
         if not _DIGEST.fullmatch(f"sha256:{check.sha256}"):
             raise MeasurementError(f"checks: {check.sha256[:80]!r} is not a SHA-256 digest")
-
-
-def _check_times(measurement: Measurement) -> None:
     started, finished = (parse_timestamp(text) for text in (measurement.started, measurement.finished))
     for name, moment in (("started", started), ("finished", finished)):
         if moment is None:
@@ -253,6 +244,7 @@ def _check_times(measurement: Measurement) -> None:
         raise MeasurementError(
             f"finished: {measurement.finished} is before the start at {measurement.started}"
         )
+    _check_outside(measurement.outside)
 
 
 def _check_outside(outside: Outside) -> None:

@@ -148,15 +148,27 @@ class GpuFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return ComputeCapability.parse(self.compute_capability)
 
 
+_ImageDigest = Annotated[str, Meta(description="The digest of the image's manifest in the registry.")]
+_Image = Annotated[str, Meta(description="The identifier of the image spec.")]
+_HostClass = Annotated[
+    str, Meta(description="The host class of the machine that measured, such as `r580-h100`.")
+]
+_RecordId = Annotated[str, Meta(description="The id of the record.")]
+_Measured = Annotated[str, Meta(description="When the probe ended. UTC, ISO 8601, as the other times.")]
+_Issued = Annotated[str, Meta(description="When it was signed.")]
+_Signer = Annotated[
+    str,
+    Meta(description="The fingerprint of the public key (`sha256:` over its DER encoding), or the identity."),
+]
+_Fixture = Annotated[bool, Meta(description="Made by a test; proves nothing.")]
+
+
 class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Signed evidence that an image's required checks passed on a real GPU."""
 
-    image_digest: Annotated[str, Meta(description="The digest of the image's manifest in the registry.")]
-    image: Annotated[str, Meta(description="The identifier of the image spec.")]
-    host_class: Annotated[
-        str,
-        Meta(description="The host class of the machine that measured, such as `r580-h100`."),
-    ]
+    image_digest: _ImageDigest
+    image: _Image
+    host_class: _HostClass
     driver: Annotated[str, Meta(description="The release of the driver, such as `580.65.06`.")]
     gpus: Annotated[
         tuple[GpuFacts, ...],
@@ -174,18 +186,12 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     passed: Annotated[tuple[str, ...], Meta(description="The names of the probe's checks that passed.")]
     skipped: Annotated[tuple[str, ...], Meta(description="Those that were skipped.")]
     failed: Annotated[tuple[str, ...], Meta(description="Those that failed; none of them was required.")]
-    record_id: Annotated[str, Meta(description="The id of the record.")]
-    measured: Annotated[str, Meta(description="When the probe ended. UTC, ISO 8601, as the other times.")]
-    issued: Annotated[str, Meta(description="When it was signed.")]
+    record_id: _RecordId
+    measured: _Measured
+    issued: _Issued
     expires: Annotated[str, Meta(description="Until when it counts.")]
-    signer: Annotated[
-        str,
-        Meta(
-            description="The fingerprint of the public key (`sha256:` over its DER encoding), or the"
-            " identity."
-        ),
-    ]
-    fixture: Annotated[bool, Meta(description="Made by a test; proves nothing.")] = False
+    signer: _Signer
+    fixture: _Fixture = False
     checks: Annotated[
         tuple[OwnCheck, ...],
         Meta(
@@ -217,12 +223,9 @@ class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     A failure does not expire: only a newer certificate for the same host class replaces it.
     """
 
-    image_digest: Annotated[str, Meta(description="The digest of the image's manifest in the registry.")]
-    image: Annotated[str, Meta(description="The identifier of the image spec.")]
-    host_class: Annotated[
-        str,
-        Meta(description="The host class of the machine that measured, such as `r580-h100`."),
-    ]
+    image_digest: _ImageDigest
+    image: _Image
+    host_class: _HostClass
     driver: Annotated[
         str | None,
         Meta(description="As in a certificate; null if the probe could not read it."),
@@ -235,17 +238,11 @@ class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         tuple[str, ...],
         Meta(description="The names of the checks that went wrong; empty if the probe wrote no report."),
     ]
-    record_id: Annotated[str, Meta(description="The id of the record.")]
-    measured: Annotated[str, Meta(description="When the probe ended. UTC, ISO 8601, as the other times.")]
-    issued: Annotated[str, Meta(description="When it was signed.")]
-    signer: Annotated[
-        str,
-        Meta(
-            description="The fingerprint of the public key (`sha256:` over its DER encoding), or the"
-            " identity."
-        ),
-    ]
-    fixture: Annotated[bool, Meta(description="Made by a test; proves nothing.")] = False
+    record_id: _RecordId
+    measured: _Measured
+    issued: _Issued
+    signer: _Signer
+    fixture: _Fixture = False
 
     @property
     def why(self) -> str:

@@ -13,19 +13,12 @@ from ..versions import ComputeCapability, DriverRelease
 
 # The user's packages, files and settings in an image, in addition to TensorFlow.
 
-
 #: Ids of checks begin with this if they are the user's own, so that they never have the id of another.
 PREFIX = "ours/"
 #: The beginning of the id of a check that a package in the environment has as an entry point.
 INSTALLED = "installed/"
 #: The name of a check's file without `.py`: it is a module, and the rest of the check's id.
 NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
-#: The length of the digest that names an image whose additions have no name.
-_SHORT = 8
-
-#: The fields of additions that do not change the image.
-_NOT_ADDED = ("name", "directory")
-
 #: A name for additions. Eight hexadecimal digits are an image without a name.
 _NAME = re.compile(r"(?![0-9a-f]{8}$)[a-z0-9](?:[a-z0-9.-]{0,30}[a-z0-9])?")
 
@@ -107,7 +100,7 @@ class Additions:
     @property
     def digest(self) -> str:
         """The SHA-256 (hex) of everything that is added; the name is not part."""
-        added = {key: value for key, value in asdict(self).items() if key not in _NOT_ADDED}
+        added = {key: value for key, value in asdict(self).items() if key not in ("name", "directory")}
         return hashlib.sha256(json.dumps(added, sort_keys=True).encode()).hexdigest()
 
     @property
@@ -135,7 +128,7 @@ class Additions:
     @property
     def label(self) -> str:
         """Its part of the identifier: the name, or eight hexadecimal digits of the digest."""
-        return self.name or self.digest[:_SHORT]
+        return self.name or self.digest[:8]
 
 
 def is_name(text: str) -> bool:
@@ -225,9 +218,9 @@ class ImageSpec:
             parts += [f"cuda{self.cuda.label}", f"cudnn{self.cudnn.label}"]
         parts.append(python_label(self.python))
         if self.base is not None:
-            # A tag of a registry has at most 128 characters.
+            # A tag of a registry has at most 128 characters, so 12 digits of the digest have to do.
             name, _, digest = self.base.partition("@sha256:")
-            parts.append(slug(f"{name}-{digest[:_DIGITS]}"))
+            parts.append(slug(f"{name}-{digest[:12]}"))
         added = f"_{self.additions.label}" if self.additions else ""
         return "-".join(parts) + added
 
@@ -318,10 +311,6 @@ def host_identifier(
 def cell_identifier(image: str, host: str) -> str:
     """Return `tf2.21.0-cuda12.9-cudnn9.28-py312@r535-h100`."""
     return f"{image}@{host}"
-
-
-#: The digits of a base's digest in an identifier.
-_DIGITS = 12
 
 
 def slug(text: str) -> str:

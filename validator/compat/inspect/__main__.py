@@ -49,7 +49,7 @@ def inspect(target: str, python: str) -> dict[str, object]:
         return build.row(inspect_tensorflow(download(target, python, folder), scratch=folder), today)
 
 
-def main_inner(arguments: list[str]) -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(
         prog="inspect-wheel",
         description="Print facts read from TensorFlow wheels, as rows of builds.yaml.",
@@ -59,17 +59,13 @@ def main_inner(arguments: list[str]) -> None:
         "--python", default="3.11", help="the Python whose wheel is read (default: %(default)s)"
     )
     parser.add_argument("--write", action="store_true", help="also put the rows into data/builds.yaml")
-    options = parser.parse_args(arguments)
-    for target in options.targets:
-        cells = inspect(target, options.python)
-        print(build.render(cells), end="", flush=True)
-        if options.write:
-            build.write(build.BUILDS, [cells])
-
-
-def main() -> int:
+    options = parser.parse_args()
     try:
-        main_inner(sys.argv[1:])
+        for target in options.targets:
+            cells = inspect(target, options.python)
+            print(build.render(cells), end="", flush=True)
+            if options.write:
+                build.write(build.BUILDS, [cells])
     except ValidatorError as error:
         print(f"error: {error}", file=sys.stderr)
         if error.hint:

@@ -29,6 +29,13 @@ _DT_NEEDED, _DT_SONAME, _DT_RPATH, _DT_RUNPATH = 1, 14, 15, 29
 _SYMBOL_SIZE = 24
 
 
+class InspectionError(InputError):
+    """A file that is not what its name says, or is cut short or damaged."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, hint="download the wheel again and compare its SHA-256 with the index")
+
+
 @dataclass(frozen=True)
 class Section:
     """One section header. offset and size are in bytes in the file, 0 for what is not in it."""
@@ -207,18 +214,6 @@ class ElfFile:
         return None
 
 
-# The error of this package.
-
-
-class InspectionError(InputError):
-    """A file that is not what its name says, or is cut short or damaged."""
-
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
-        super().__init__(
-            message, hint=hint or "download the wheel again and compare its SHA-256 with the index"
-        )
-
-
 # Device code inside a host library: which GPUs have machine code (SASS), which PTX, in which ISA version.
 #
 # A *fatbin* is what one translation unit's device code becomes: a header, then one image for each
@@ -337,7 +332,8 @@ def _images(elf: ElfFile, position: int, end: int) -> Iterator[Image]:
                 f"{elf.name}: damaged: the image at byte {position} claims to have {payload_size} bytes,"
                 f" but {end - position} are left"
             )
-        target = _target(architecture, flags)
+        suffix = SPECIFIC if flags & _FLAG_SPECIFIC else FAMILY if flags & _FLAG_FAMILY else ""
+        target = Target(ComputeCapability(*divmod(architecture, 10)), suffix)
         if kind == Kind.PTX:
             payload = elf.buffer[start : start + (compressed_size or payload_size)]
             text = prefix(payload, flags, _SHORT_PTX, f"{elf.name}: the PTX at byte {position}")
@@ -355,11 +351,6 @@ def _is_nccl(elf: ElfFile, position: int, images: tuple[Image, ...]) -> bool:
     start, size, flags = position + fields[2], fields[4] or fields[3], fields[11]
     where = f"{elf.name}: the machine code at byte {position}"
     return _NCCL in (prefix(elf.buffer[start : start + size], flags, _CUBIN_HEAD, where) or b"")
-
-
-def _target(architecture: int, flags: int) -> Target:
-    suffix = SPECIFIC if flags & _FLAG_SPECIFIC else FAMILY if flags & _FLAG_FAMILY else ""
-    return Target(ComputeCapability(*divmod(architecture, 10)), suffix)
 
 
 def _ptx_image(target: Target, code_version: tuple[int, int], text: bytes | None, size: int) -> Image:
