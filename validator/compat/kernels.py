@@ -11,14 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..model.prediction import XLA, Reason, Rule
-from ..versions import (
-    ComputeCapability,
-    CudaVersion,
-    DriverRelease,
-    InvalidVersion,
-    Version,
-    release_range,
-)
+from ..versions import ComputeCapability, CudaVersion, DriverRelease, InvalidVersion, Version, release_range
 from . import drivers, facts
 from .facts import Fact
 from .releases import Isa, KernelGroup, Release, Target, build, isa, known_versions, newest, releases

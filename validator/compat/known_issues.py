@@ -11,14 +11,7 @@ from dataclasses import dataclass, replace
 
 from ..conditions import Condition, ConditionError, Language, Value, fact_kind
 from ..model.prediction import Outcome, Reason
-from ..versions import (
-    ComputeCapability,
-    Version,
-    leading_numbers,
-    major,
-    release_range,
-    version_or_oldest,
-)
+from ..versions import ComputeCapability, Version, leading_numbers, major, release_range, version_or_oldest
 from . import facts, gpus, kernels, loose_values
 from .facts import Fact
 from .releases import Release

@@ -234,14 +234,11 @@ class SupportDocument(TypedDict):
     driver: Annotated[str | None, "The oldest release that runs that CUDA at all; null if it is not known."]
     gpus: Annotated[
         list[GpuSupportDocument],
-        "One entry for each compute capability, and more for models to which a special fact applies;"
-        " the fields of each are below.",
+        "One entry for each compute capability, and more for models to which a special fact applies; the"
+        " fields of each are below.",
     ]
     mode: Annotated[str | None, "`eager` or `xla` if only that one was asked about; null for both."]
-    reasons: Annotated[
-        list[dict[str, Any]],
-        "The reasons that hold on every machine, as in a prediction.",
-    ]
+    reasons: Annotated[list[dict[str, Any]], "The reasons that hold on every machine, as in a prediction."]
 
 
 @dataclass(frozen=True)

@@ -145,9 +145,7 @@ def build(version: str) -> Build | None:
 def fact_of(row: facts.Row) -> Fact:
     """Return the identifier, status and source of a row of builds.yaml, which names no sources."""
     return Fact(
-        f"build-{row['tensorflow']}",
-        row["status"],
-        f"inspection of {row['wheel']['file']} on {row['date']}",
+        f"build-{row['tensorflow']}", row["status"], f"inspection of {row['wheel']['file']} on {row['date']}"
     )
 
 

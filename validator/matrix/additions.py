@@ -78,10 +78,7 @@ def resolve_additions(
     wheels = [one for one in (*packages, *from_file) if isinstance(one, LocalWheel)]
     return Additions(
         name=entry.name or (JUPYTER if jupyter and not adds else None),
-        packages=(
-            *(JUPYTER_PACKAGES if jupyter else ()),
-            *(one for one in packages if isinstance(one, str)),
-        ),
+        packages=(*(JUPYTER_PACKAGES if jupyter else ()), *(one for one in packages if isinstance(one, str))),
         wheels=tuple(dict.fromkeys(wheels)),
         requirements=requirements,
         system_packages=tuple(_system_packages(entry, (*path, "system_packages"), document)),

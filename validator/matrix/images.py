@@ -60,14 +60,7 @@ class _Request:
         if self.variant.has_cuda:
             cuda, cudnn = _chosen(self.tensorflow, self.cuda, self.cudnn)
         return ImageSpec(
-            self.tensorflow,
-            self.python,
-            self.variant,
-            cuda,
-            cudnn,
-            self.base,
-            self.additions,
-            self.max_size,
+            self.tensorflow, self.python, self.variant, cuda, cudnn, self.base, self.additions, self.max_size
         )
 
 
@@ -254,11 +247,7 @@ def _bases(values: list[str], path: Path, document: Document) -> tuple[str | Non
 
 
 def _pairs(
-    entry: ImageEntry,
-    found: Iterable[Release],
-    variants: tuple[Variant, ...],
-    path: Path,
-    document: Document,
+    entry: ImageEntry, found: Iterable[Release], variants: tuple[Variant, ...], path: Path, document: Document
 ) -> dict[str, list[Pair]]:
     """Return the pairs of policies that each release can be built with."""
     given = [name for name in ("policy", "cuda", "cudnn") if getattr(entry, name)]

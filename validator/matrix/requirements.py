@@ -310,11 +310,7 @@ def read_project(directory: Path, group: str, root: Path) -> Collected:
         ]  # fmt: skip
         environment = {"UV_NO_CONFIG": "1", "UV_PROJECT_ENVIRONMENT": str(work / "environment")}
         result = processes.run(
-            command,
-            cwd=work,
-            env={**os.environ, **environment},
-            timeout_s=_TIMEOUT_S,
-            memory_bytes=_MEMORY,
+            command, cwd=work, env={**os.environ, **environment}, timeout_s=_TIMEOUT_S, memory_bytes=_MEMORY
         )
     if not result.ok:
         said = " ".join(result.stderr_tail.removeprefix("error: ").split()) or "uv export failed"

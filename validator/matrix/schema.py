@@ -202,10 +202,7 @@ class MatrixFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     hosts: Annotated[list[HostEntry], Meta(min_length=1, description="Where to validate.")]
     profiles: Annotated[
         dict[str, ProfileEntry],
-        Meta(
-            min_length=1,
-            description="Named parts of the matrix. Commands without --profile use quick.",
-        ),
+        Meta(min_length=1, description="Named parts of the matrix. Commands without --profile use quick."),
     ]
     exclude: Annotated[list[ExcludeEntry], Meta(description="What is left out, with the reason.")] = []
 

@@ -13,10 +13,11 @@ from .. import problems
 from .diagnosis import shortened
 from .spec import Cell, ImageSpec
 
-# What is known about a machine and about the software on it, as far as predictions depend on it. Both values
-# are read from options (`cli/combination`), from a text or a report (`diagnosis/combination`), from files that
-# pin software (`lint/blame`), from cells (`compat/predict`) and from this machine (`engines/host_situation`).
-# Any fact may be unknown, which is None.
+# What is known about a machine and about the software on it, as far as predictions depend on it. Both
+# values are read from options (`cli/combination`), from a text or a report (`diagnosis/combination`), from
+# files that pin software (`lint/blame`), from cells (`compat/predict`) and from this machine
+# (`engines/host_situation`). Any fact may be unknown, which is None.
+
 
 # Values of `Host.system`.
 LINUX, WSL2, WINDOWS, MACOS = "linux", "wsl2", "windows", "macos"
@@ -275,8 +276,7 @@ class Reason:
         " `reported` for what was tried.",
     ] = "verified"
     advisory: Annotated[
-        bool,
-        "True for a remark, which does not change the outcome, whatever the status of the fact.",
+        bool, "True for a remark, which does not change the outcome, whatever the status of the fact."
     ] = False
     rule: Annotated[
         Rule | None,
@@ -317,8 +317,7 @@ class PredictionDocument(TypedDict):
 
     outcome: Annotated[Outcome, "`works`, `fails` or `unknown`: the worse of `eager` and `xla`."]
     eager: Annotated[
-        Outcome | None,
-        "The outcome for operations that run one by one; null if only XLA was asked about.",
+        Outcome | None, "The outcome for operations that run one by one; null if only XLA was asked about."
     ]
     xla: Annotated[
         Outcome | None,
@@ -453,8 +452,7 @@ class HostFields(TypedDict):
     host: Annotated[str | None, "The host class; for `predict`, null if the driver or the GPU is not given."]
     driver: Annotated[str | None, "The release or branch; null for `no-gpu`."]
     gpu: Annotated[
-        str | None,
-        "The short name of the model (`rtx-4090`), or null if only the capability is known.",
+        str | None, "The short name of the model (`rtx-4090`), or null if only the capability is known."
     ]
     compute_capability: Annotated[str | None, "Such as `9.0`."]
     runner: Annotated[list[str], "The labels for `runs-on`."]

@@ -51,8 +51,7 @@ def inspect(target: str, python: str) -> dict[str, object]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="inspect-wheel",
-        description="Print facts read from TensorFlow wheels, as rows of builds.yaml.",
+        prog="inspect-wheel", description="Print facts read from TensorFlow wheels, as rows of builds.yaml."
     )
     parser.add_argument("targets", nargs="+", metavar="RELEASE|FILE", help="2.21.0, or a wheel file")
     parser.add_argument(
