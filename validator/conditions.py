@@ -55,10 +55,7 @@ Find = Callable[[str], Sequence[V] | None]
 
 @dataclass(frozen=True)
 class Result(Generic[V]):
-    """The result of evaluating a condition.
-
-    truth: None if it is not known. evidence: what makes the condition true; empty if it is not true.
-    """
+    """The truth of a condition, None if it is not known, and what makes it true."""
 
     truth: bool | None
     evidence: tuple[V, ...] = ()
@@ -92,10 +89,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The value that is wanted: one in a range, accepted by a test, or else exactly the text.
-
-    text: as it was written.
-    """
+    """The wanted value: in a range, accepted by a test, or exactly the text, which is as it was written."""
 
     text: str
     range: Range | None = None
@@ -223,10 +217,7 @@ FACT = "fact"
 
 
 def fact_kind(identifier: str) -> str:
-    """Return the kind of observation that stands for a fact.
-
-    Its presence is unknown if the fact can't be decided.
-    """
+    """Return the kind that stands for a fact. Its presence is unknown if the fact can't be decided."""
     return f"{FACT}:{identifier}"
 
 

@@ -136,10 +136,7 @@ class ComputeCapability:
 
 
 def major_minor(version: str) -> str:
-    """Return the first two numbers of a version: `2.21` of `2.21.0`, `9.10` of `9.10.2.21`.
-
-    Raises InvalidVersion, a ValueError, for text that is not a version.
-    """
+    """Return the first two numbers of a version: `9.10` of `9.10.2.21`. Raises InvalidVersion."""
     major, minor = (*Version(version).release, 0)[:2]
     return f"{major}.{minor}"
 
@@ -156,10 +153,7 @@ def caret_range(version: str) -> str:
 
 
 def tilde_range(version: str) -> str:
-    """Return the specifier of Poetry's `~version`: `>=2.15.1,<2.16` for `2.15.1`, and `>=2,<3` for `2`.
-
-    Raises InvalidVersion.
-    """
+    """Return the specifier of Poetry's `~version`: `>=2.15.1,<2.16`, `>=2,<3`. Raises InvalidVersion."""
     return _up_to_next(version, Version(version).release[:2])
 
 
@@ -181,10 +175,7 @@ def version_or_oldest(text: str | None) -> Version:
 
 
 def driver_comparer(wanted: str) -> Comparer:
-    """Compare driver releases: `535` is every 535.x. A found branch stands for its newest release.
-
-    Raises ValueError when `wanted` is not a driver release.
-    """
+    """Compare drivers: `535` is every 535.x. A found branch is its newest release. Raises ValueError."""
     release = DriverRelease.parse(wanted)
     target = (release.branch, *release.point)
 
@@ -196,10 +187,7 @@ def driver_comparer(wanted: str) -> Comparer:
 
 
 def release_comparer(wanted: str) -> Comparer:
-    """Compare TensorFlow releases: `2.15` is every 2.15.x, but `2.15.0` is not `2.15.0.post1`.
-
-    Raises ValueError when `wanted` is not a version.
-    """
+    """Compare releases: `2.15` is every 2.15.x, and `2.15.0` is not `2.15.0.post1`. Raises ValueError."""
     try:
         target = Version(wanted)
     except InvalidVersion:

@@ -32,21 +32,11 @@ _PROBE_TABLE_KEYS = (
 )
 
 
-def compiled_facts() -> str:
+def compiled_facts(*, with_recommended: bool = True) -> str:
     """Return all facts as JSON with one row per line, so that a diff shows which rows changed.
 
-    The recommended versions follow from the facts that `facts.COMPILED` has now.
+    with_recommended: add the recommended versions, which follow from the facts that `facts.COMPILED` has now.
     """
-    recommended = {known.version: policies.recommendation(known) for known in releases()}
-    return _joined([*_edited(), f'{_json(facts.RECOMMENDED)}: {{\n"releases": {_entries(recommended)}\n}}'])
-
-
-def edited_facts() -> str:
-    """Return the facts as `compiled_facts` does, without what follows from them."""
-    return _joined(_edited())
-
-
-def _edited() -> list[str]:
     documents = []
     for path in sorted(facts.DATA.glob("*.yaml")):
         sections = [
@@ -56,10 +46,9 @@ def _edited() -> list[str]:
         documents.append(f"{_json(path.stem)}: {{\n" + ",\n".join(sections) + "\n}")
     measured = f"{_json(facts.MEASUREMENTS)}: {_lines(measurements.rows())}"
     documents.append(f"{_json(facts.MEASUREMENTS)}: {{\n{measured}\n}}")
-    return documents
-
-
-def _joined(documents: Iterable[str]) -> str:
+    if with_recommended:
+        recommended = {known.version: policies.recommendation(known) for known in releases()}
+        documents.append(f'{_json(facts.RECOMMENDED)}: {{\n"releases": {_entries(recommended)}\n}}')
     return "{\n" + ",\n".join(documents) + "\n}\n"
 
 
@@ -134,7 +123,7 @@ def main(arguments: list[str]) -> int:
             path.write_text(text(), encoding="utf-8")
         return 0
     if "--check" not in arguments:
-        facts.COMPILED.write_text(edited_facts(), encoding="utf-8")
+        facts.COMPILED.write_text(compiled_facts(with_recommended=False), encoding="utf-8")
         return subprocess.run(
             [sys.executable, "-m", "validator.compat.compile", _FOLLOWS], check=False
         ).returncode

@@ -74,10 +74,7 @@ def branches() -> tuple[Branch, ...]:
 
 @functools.cache
 def branch_of(number: int) -> Branch | None:
-    """Return the branch with that number, or just below it, as on Windows: 581 is R580.
-
-    None if there is none.
-    """
+    """Return the branch with that number or just below it (on Windows, 581 is R580), or None."""
     below = next((known for known in reversed(branches()) if known.number <= number), None)
     return below if below is not None and number - below.number <= _WINDOWS_NUMBERS else None
 
@@ -95,15 +92,6 @@ def minor_version(cuda_major: int) -> MinorVersion | None:
         if row["cuda_major"] == cuda_major:
             linux, windows = DriverRelease.parse(row["driver"]), DriverRelease.parse(row["windows"])
             return MinorVersion(cuda_major, linux, windows, facts.fact(row))
-    return None
-
-
-@functools.cache
-def toolkit_driver(cuda: CudaVersion) -> tuple[DriverRelease, Fact] | None:
-    """Return the driver that came with the first release of a toolkit, or None if it is not listed."""
-    for row in facts.rows("toolkits", "toolkits"):
-        if CudaVersion.parse(row["release"]) == cuda and "driver" in row:
-            return DriverRelease.parse(row["driver"]), facts.fact(row)
     return None
 
 
@@ -139,9 +127,14 @@ def runs_toolkit(toolkit: CudaVersion, driver: DriverRelease, lifted_to: CudaVer
         return branch.fact.works(
             f"driver {driver} is for CUDA {branch.cuda} and runs CUDA {toolkit} by backward compatibility"
         )
-    own = toolkit_driver(toolkit)
-    if own is not None and driver >= own[0]:
-        return own[1].works(f"driver {driver} is not older than {own[0]}, which came with CUDA {toolkit}")
+    for row in facts.rows("toolkits", "toolkits"):
+        # The driver that came with the first release of the toolkit.
+        own = row.get("driver") if CudaVersion.parse(row["release"]) == toolkit else None
+        if own is not None:
+            if driver >= DriverRelease.parse(own):
+                text = f"driver {driver} is not older than {own}, which came with CUDA {toolkit}"
+                return facts.fact(row).works(text)
+            break
     return floor.fact.works(
         f"driver {driver} runs CUDA {toolkit} by minor-version compatibility ({floor.driver} or newer)"
     )
@@ -272,11 +265,7 @@ def _lifecycles() -> tuple[Lifecycle, ...]:
 
 @dataclass(frozen=True)
 class UserDriver:
-    """The CUDA user-mode driver (libcuda) that a process gets.
-
-    branch: the branch of that library. lifted_to: the CUDA version of the package if it replaces the
-    driver's.
-    """
+    """The libcuda that a process gets: its branch, and the CUDA of a package that replaces the driver's."""
 
     branch: int
     lifted_to: CudaVersion | None

@@ -135,10 +135,7 @@ def measured_on(host: Machine) -> Iterator[str]:
 def weigh(
     reasons: Iterable[Reason], found: Sequence[Attempt], missing: tuple[str, ...], mode: str | None
 ) -> Prediction:
-    """Return the prediction from the reasons of the rules and from what was tried.
-
-    found: as `on_machine` returns it. missing, mode: as for `decide`.
-    """
+    """Return the prediction from the rules and from what `on_machine` found. The rest is as for `decide`."""
     rules = decide(reasons, missing, mode)
     asked = [name for name in MODES if mode in (None, name)]
     decided = {name: _decision(found, name, rules) for name in asked}

@@ -24,10 +24,7 @@ from ..versions import Version
 
 
 class UnknownNameError(InputError, ValueError):
-    """A name or version that the facts do not know.
-
-    nearest: the nearest known ones, best first; may be empty.
-    """
+    """A name or version that the facts do not know. nearest: the nearest known ones, best first."""
 
     def __init__(self, message: str, nearest: tuple[str, ...] = (), *, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -99,10 +96,7 @@ _THREAD = re.compile(r"^[\w.-]+/[\w.-]+#\d+$")
 
 @dataclass(frozen=True)
 class Fact:
-    """A fact that a reason is based on.
-
-    source: where it was read, as one line that a person can follow.
-    """
+    """A fact that a reason is based on. source: where it was read, as one line that a person can follow."""
 
     id: str
     status: str

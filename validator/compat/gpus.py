@@ -177,10 +177,7 @@ def _misspelled(plain: str) -> list[str]:
 
 
 def _typing_errors(one: str, other: str) -> int:
-    """Count the characters to insert, delete, replace, or swap with the next one, to get the other text.
-
-    This is the optimal string alignment distance.
-    """
+    """Return the optimal string alignment distance: insertions, deletions, replacements and swaps."""
     older: list[int] = []
     before: list[int] = []
     row = list(range(len(other) + 1))

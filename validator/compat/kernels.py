@@ -261,10 +261,7 @@ def fits_gpu(version: str, capability: ComputeCapability) -> Reason:
 
 @functools.lru_cache(maxsize=8192)
 def fits_cuda(version: str, cuda: CudaVersion, driver: DriverRelease | None) -> Reason:
-    """Decide if a cuDNN release has a build for a CUDA major version, and the driver is new enough for it.
-
-    driver: None if a forward compatibility package replaces it.
-    """
+    """Decide if a cuDNN has a build for a CUDA and this driver. None: cuda-compat replaces the driver."""
     known = support(version)
     if known is None:
         return _table()[-1].fact.unknown(f"no known support matrix covers cuDNN {version}")

@@ -130,10 +130,7 @@ def on_gpu(
     capability: ComputeCapability,
     model: str | None,
 ) -> tuple[Reason, ...]:
-    """Return the reasons of the combinations that apply to software on a GPU.
-
-    model: its short name; without one, it counts as a model that no condition names.
-    """
+    """Return the reasons that apply on a GPU. model: its short name; None for one that no condition names."""
     values = {**known, **of_gpu(capability, model)}
     return tuple(one.reason() for one in possible if one.holds(values))
 
@@ -247,10 +244,7 @@ def last_of_removed(name: str) -> str | None:
 
 
 def required_cudnn(release: Release, packages: Mapping[str, str]) -> str | None:
-    """Return the cuDNN that a framework pins, if a release of TensorFlow allows it, else None.
-
-    packages: full names -> version.
-    """
+    """Return the cuDNN that a framework pins and a release allows, or None. packages: by full name."""
     name = f"nvidia-cudnn-{release.suffix}"
     for row in facts.rows("frameworks", "cudnn"):
         version = packages.get(row["package"])
@@ -263,10 +257,7 @@ def required_cudnn(release: Release, packages: Mapping[str, str]) -> str | None:
 
 
 def two_cudnns(packages: Mapping[str, str]) -> Reason | None:
-    """Return why the wheels of cuDNN for several CUDA versions don't work together, or None for at most one.
-
-    packages: full names -> version.
-    """
+    """Return why wheels of cuDNN for several CUDAs don't work together, or None. packages: by full name."""
     found = sorted(name for name in packages if _CUDNN_WHEEL.fullmatch(name))
     if len(found) < 2:
         return None

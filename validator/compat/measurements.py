@@ -87,10 +87,7 @@ def read_measurement(data: bytes) -> Measurement:
 
 
 def name_of(measurement: Measurement) -> str:
-    """Return the name of its file without the suffix: image spec, driver, GPU and day.
-
-    Raises MeasurementError.
-    """
+    """Return its file's name without the suffix. Raises MeasurementError."""
     name: str = row_of(measurement)["id"]
     return name
 

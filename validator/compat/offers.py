@@ -80,10 +80,7 @@ class Installation:
 
     @property
     def afterwards(self) -> tuple[str, ...]:
-        """What to install in a command of its own, because the release's extra pins an older version.
-
-        These replace packages that have a known fault on the machine.
-        """
+        """What a command of its own replaces: packages with a known fault, which the extra pins."""
         named = {reason.fact for reason in self.prediction.reasons if reason.advisory}
         return tuple(
             f"{name}-{self.release.suffix}{versions}"
@@ -188,10 +185,7 @@ def newest_that_works(host: Host, python: str | None, other_than: str | None = N
 
 
 def candidate_that_works(host: Host, python: str | None) -> Installation | None:
-    """Return the newest release candidate if pip can install it on a machine and it works there.
-
-    None if it does not, or if a stable release is newer.
-    """
+    """Return the newest release candidate if it works; None if a stable release is newer."""
     for release in reversed(releases()):
         if is_candidate(release.version):
             for library_path in (False, True):
@@ -234,10 +228,7 @@ def why_not(host: Host, python: str | None, tensorflow: str | None = None) -> st
 def _works(
     host: Host, release: Release, python: str | None, library_path: bool, eager_only: bool = False
 ) -> Installation | None:
-    """Return the installation of a release if nothing speaks against it.
-
-    python: the one to install it with; None for the newest one without a reason against it.
-    """
+    """Return a release's installation if nothing speaks against it. python: None for the newest."""
     for wanted in (python,) if python else release.pythons[::-1]:
         prediction, below = _installation(host, release, wanted, library_path=library_path)
         decides = prediction.eager if eager_only else prediction.outcome
@@ -281,10 +272,7 @@ def _older_cudnn(release: Release) -> tuple[tuple[str, str], ...]:
 
 @functools.lru_cache(maxsize=1024)
 def installed(release: Release, *, library_path: bool) -> Software:
-    """Return what pip installs from PyPI for a release, with its extra if it has one.
-
-    library_path: True if the loader is told where NVIDIA's wheels are.
-    """
+    """Return what pip installs for a release. library_path: the loader is told where NVIDIA's wheels are."""
     software = Software(
         tensorflow=release.version,
         cuda=release.cuda,
@@ -323,10 +311,7 @@ def has_extra(release: Release) -> bool:
 
 
 def needs_another_python(chosen: Installation, python: str | None) -> bool:
-    """Return True if an installation needs another Python than the machine's.
-
-    python: the machine's; None stands for the newest one that the release has a wheel for.
-    """
+    """Return True if it needs another Python than the machine's; None stands for the release's newest."""
     return chosen.python != (loose_values.minor(python) or chosen.release.pythons[-1])
 
 
@@ -358,10 +343,7 @@ def notes_about(chosen: Installation, *, has_cuda: bool = False) -> list[str]:
 # The page asks for the same images with each question.
 @functools.lru_cache(maxsize=8192)
 def image_of(identifier: str) -> ImageSpec | None:
-    """Return the image that an identifier names, without its additions.
-
-    None for an image without CUDA, for versions that the facts do not have, and for other text.
-    """
+    """Return the image, without additions, that an identifier names; None without CUDA or known versions."""
     match = _IDENTIFIER.fullmatch(identifier)
     if match is None:
         return None
@@ -534,10 +516,7 @@ _CONFIGURE_LOADER = (
 
 @dataclass(frozen=True)
 class Filling:
-    """Values for the placeholders of a remedy, and what the release needs besides.
-
-    notes: sentences. before, after: commands before and after those of the remedy.
-    """
+    """Values for the placeholders of a remedy, and notes and commands around it that the release needs."""
 
     values: Mapping[str, str]
     notes: tuple[str, ...] = ()

@@ -50,10 +50,7 @@ def predict(cell: Cell, wheels: Mapping[str, str] | None = None) -> Prediction:
 
 
 def software_of(image: ImageSpec, wheels: Mapping[str, str] | None = None) -> Software:
-    """Return the software of an image, with TensorFlow from PyPI. Raises UnknownRelease.
-
-    wheels: as for `predict`.
-    """
+    """Return the software of an image. wheels: as for `predict`. Raises UnknownRelease."""
     return _software_of(
         image.tensorflow, image.python, image.cuda, image.cudnn, image.variant, _used_wheels(wheels)
     )
@@ -106,10 +103,7 @@ def _software_of(
 
 
 def _used_wheels(wheels: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
-    """Return the wheels that the rules use: (name without suffix, version).
-
-    If there are several wheels of cuDNN, they come first, with their suffixes.
-    """
+    """Return (name without suffix, version) of wheels that rules use; several cuDNNs with suffix first."""
     if not wheels:
         return ()
     cudnns = [(name, version) for name, version in wheels.items() if name.startswith("nvidia-cudnn-cu")]
@@ -308,10 +302,7 @@ class ImageSupport:
 
 
 def image_support(image: ImageSpec, mode: str | None = None) -> ImageSupport:
-    """Return the machines that an image of the variant `gpu` supports. Raises UnknownRelease.
-
-    mode: `eager` or `xla` to ask only about this one.
-    """
+    """Return the machines that an image of the variant `gpu` supports, in a mode. Raises UnknownRelease."""
     assert image.cuda is not None and image.cudnn is not None
     found = find_release(image.tensorflow)
     floor = drivers.minor_version(CudaVersion.parse(image.cuda.version).major)

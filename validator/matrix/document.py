@@ -249,10 +249,7 @@ class _LimitedComposer(Composer):
         self.lines: dict[int, dict[str, int]] = {}
 
     def compose_stream(self) -> Node | None:
-        """Return the root of the only document, or None for a file without one.
-
-        Raises MatrixError, or yaml.MarkedYAMLError at a syntax error.
-        """
+        """Return the root of the only document, or None. Raises MatrixError or yaml.MarkedYAMLError."""
         self.get_event()  # stream start
         if self.check_event(yaml.StreamEndEvent):
             return None

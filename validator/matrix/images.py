@@ -41,10 +41,7 @@ _PREFERENCE = {AS_BUILT: 0, LATEST: 2}
 
 @dataclass(frozen=True)
 class _Request:
-    """One image as an entry asks for it.
-
-    Two entries with the same request are a mistake, but two policies that give the same image are not.
-    """
+    """An image as an entry asks for it. The same request twice is a mistake, other policies are not."""
 
     tensorflow: str
     python: str
@@ -70,10 +67,7 @@ def _chosen(tensorflow: str, cuda: str, cudnn: str) -> tuple[Choice, Choice]:
 
 
 def resolve_images(entries: Iterable[ImageEntry], document: Document) -> list[ImageSpec]:
-    """Return the images that the entries ask for, each identifier once.
-
-    Problems are reported to `document`.
-    """
+    """Return the images that the entries ask for, each identifier once. Problems go to `document`."""
     requests: dict[_Request, int] = {}
     for number, entry in enumerate(entries):
         path: Path = ("images", number)
@@ -336,10 +330,7 @@ _Gpu = tuple[str, str | None, ComputeCapability]
 
 
 def resolve_hosts(entries: Iterable[HostEntry], document: Document) -> list[HostClass]:
-    """Return the host classes that the entries ask for, each identifier once.
-
-    Problems are reported to `document`.
-    """
+    """Return the host classes that the entries ask for, each identifier once. Problems go to `document`."""
     found: dict[str, tuple[HostClass, int]] = {}
     for number, entry in enumerate(entries):
         path: Path = ("hosts", number)

@@ -76,10 +76,7 @@ class Matrix:
 
 
 def load_matrix(path: str | FilePath) -> Matrix:
-    """Load a matrix file.
-
-    Raises MatrixError with every problem and its position, or with the reason why the file can't be read.
-    """
+    """Load a matrix file. Raises MatrixError with every problem and its position."""
     return _matrix(read_document(FilePath(path)))
 
 
@@ -268,10 +265,7 @@ def parse_selectors(texts: Iterable[str]) -> tuple[Selector, ...]:
 
 
 def parse_selector(text: str) -> Selector:
-    """Parse a selector: a key, an operator, and a value (or several, separated by commas, after = and !=).
-
-    Raises SelectorError.
-    """
+    """Parse a key, an operator and a value; = and != take several, with commas. Raises SelectorError."""
     match = versions.OPERATOR_CHARACTERS.search(text)
     if not match:
         raise _error(text, "it has no operator (expected something like python=3.12)")

@@ -94,10 +94,7 @@ def join_words(words: Sequence[str]) -> str:
 
 
 def unknown_name(name: str, known: Iterable[str], what: str = "") -> str:
-    """Return the sentence for a name that is not one of the known ones, with those that come nearest.
-
-    what: comes before the name, such as `the profile`.
-    """
+    """Return the sentence for an unknown name, with the nearest. what: such as `the profile`, before it."""
     choices = list(known)
     subject = f"{what} {quote(name)}" if what else quote(name)
     near = difflib.get_close_matches(name, choices, n=3, cutoff=0.5)

@@ -43,10 +43,7 @@ MAX_WHEEL = 2 << 30
 
 @dataclass
 class Collected:
-    """The requirements of the files read so far.
-
-    hashes: accepted SHA-256 digests by normalized name.
-    """
+    """The requirements of the files read so far. hashes: accepted SHA-256 digests by normalized name."""
 
     lines: list[str] = field(default_factory=list)
     constraints: list[str] = field(default_factory=list)

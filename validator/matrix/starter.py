@@ -116,10 +116,7 @@ def _host_lines(hosts: Sequence[HostClass]) -> Iterable[str]:
 
 
 def workflow_text(repository: GithubRepository | None, tool: str) -> str:
-    """Return the workflow. Without a repository on GitHub, the registry has to be filled in.
-
-    tool: what pip installs to get this tool.
-    """
+    """Return the workflow; without a repository, to be filled in. tool: what pip installs to get this."""
     found = repository or GithubRepository("OWNER", "REPOSITORY", "main")
     registry = found.registry if repository else "ghcr.io/OWNER/REPOSITORY"
     text = _TEMPLATE.read_text(encoding="utf-8")

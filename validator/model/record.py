@@ -37,10 +37,7 @@ PACKAGES = "packages"
 
 
 class OwnCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A check of the user's own that was packed into the probe.
-
-    id: `ours/our_check`. sha256: of its file, in hex. required: the matrix requires it to pass.
-    """
+    """A check of the user's own, packed into the probe. id: `ours/our_check`. sha256: hex, of its file."""
 
     id: str
     sha256: str

@@ -260,10 +260,7 @@ class Ratio(msgspec.Struct, frozen=True):
 
 
 class XlaSpeedup(Evidence, frozen=True):
-    """`xla_speedup`: one model trained eagerly, as a graph and compiled by XLA, in one run.
-
-    ratios: by `graph/eager`, `xla/graph` and `xla/eager`.
-    """
+    """`xla_speedup`: one model trained in three modes. ratios: by `graph/eager`, `xla/graph`, `xla/eager`."""
 
     check: ClassVar[str] = "xla_speedup"
 
@@ -357,10 +354,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class CheckResult(msgspec.Struct, frozen=True):
-    """One question asked inside the environment, and its answer.
-
-    document: the check as the probe wrote it.
-    """
+    """A question asked inside the environment, and its answer. document: as the probe wrote it."""
 
     id: Annotated[str, "Which check it is."]
     outcome: Annotated[
@@ -490,11 +484,7 @@ class Logs(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """A report.
-
-    fixture: True if a test made it up; it proves nothing.
-    raw: the document as the probe wrote it, for those who store or print it.
-    """
+    """A report. fixture: a test made it up, so it proves nothing. raw: the document as the probe wrote it."""
 
     format: Annotated[
         int, "2. It is raised when a program that reads the older format would misread the newer one."

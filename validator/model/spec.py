@@ -300,10 +300,7 @@ def python_label(python: str) -> str:
 def host_identifier(
     driver: DriverRelease, gpu: str | None, capability: ComputeCapability, compat: str | None = None
 ) -> str:
-    """Return `r535-h100`, `r535.183.01-sm90` or `r535-h100-compat12.9`.
-
-    gpu: the model's slug, or None if only its capability is known.
-    """
+    """Return `r535-h100`, `r535.183.01-sm90` or `r535-h100-compat12.9`. gpu: the model's slug, or None."""
     label = gpu or capability.sm.replace("_", "")
     return f"r{driver}-{label}" + (f"-compat{compat}" if compat else "")
 

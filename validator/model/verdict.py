@@ -74,26 +74,11 @@ REQUIRED_CHECKS = (
     "save_load",
     "gpu_health",
 )
+#: What must pass on the CPU in an image without CUDA.
+REQUIRED_ON_CPU = ("environment", "python_stack", "lock_match", *COMPUTING_CHECKS)
 #: The checks of CUDA, the driver and GPUs, which mean nothing for an image without CUDA. A test compares them
 #: with what the probe's checks require.
-OF_THE_GPU = frozenset(
-    {
-        "driver",
-        "gpu_device_nodes",
-        "cuda_libraries",
-        "cudnn_load",
-        "library_conflicts",
-        "compute_capability",
-        "tensorflow_build",
-        "xla_toolchain",
-        "gpu_visible",
-        "gpu_compute",
-        "silent_cpu",
-        "gpu_health",
-    }
-)
-#: What must pass on the CPU in an image without CUDA.
-REQUIRED_ON_CPU = tuple(name for name in REQUIRED_CHECKS if name not in OF_THE_GPU)
+OF_THE_GPU = frozenset(REQUIRED_CHECKS).difference(REQUIRED_ON_CPU)
 #: What they find is the machine's or the container's fault, and may have made other checks fail.
 _OF_THE_MACHINE = frozenset({"environment", "gpu_device_nodes"})
 #: It compares the wheels with a lock, and does not ask whether they work.

@@ -188,10 +188,7 @@ def opened_sonames(elf: ElfFile) -> tuple[str, ...]:
 
 
 def calls_dlopen(elf: ElfFile) -> bool:
-    """Return True if the loader's call of dlopen is in this library.
-
-    Only the search path of the library that calls it counts (ld.so(8)).
-    """
+    """Return True if this library calls dlopen, so that only its search path counts (ld.so(8))."""
     return elf.symbol(_DLOPEN) is not None
 
 

@@ -168,10 +168,7 @@ class ElfFile:
         return self.buffer[offset : offset + symbol.size]
 
     def names_with(self, prefix: bytes, suffix: bytes) -> tuple[str, ...]:
-        """Return the names in the symbol string tables with a prefix and a suffix, sorted.
-
-        Looking for text in the string table is far faster than decoding a million symbols.
-        """
+        """Return the sorted names with a prefix and a suffix; far faster than decoding a million symbols."""
         found = set()
         for table in self._symbol_tables():
             strings = self._linked(table)
@@ -255,10 +252,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class Image:
-    """The code of one translation unit for one architecture.
-
-    ptx_isa: (major, minor) of a PTX image, None for machine code.
-    """
+    """The code of one unit for one architecture. ptx_isa: (major, minor); None for machine code."""
 
     kind: int
     target: Target
@@ -365,10 +359,7 @@ def _ptx_image(target: Target, code_version: tuple[int, int], text: bytes | None
 
 
 def prefix(payload: bytes, flags: int, limit: int, where: str) -> bytes | None:
-    """Return at least the first `limit` bytes of an image, or None if it is compressed with zstd.
-
-    zstd came with CUDA 12.8. For such an image, use what its header says.
-    """
+    """Return at least the first `limit` bytes of an image; None for zstd (CUDA 12.8), which is not read."""
     if flags & _FLAG_ZSTD:
         return None
     if not flags & _FLAG_LZ4:
