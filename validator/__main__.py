@@ -30,25 +30,9 @@ _WRONG_PATH = {
 }  # fmt: skip
 #: The import names of the dependencies in pyproject.toml.
 NEEDED = (
-    "click",
-    "cyclonedx",
-    "docker",
-    "isal",
-    "re2",
-    "jinja2",
-    "markupsafe",
-    "msgspec",
-    "yaml",
-    "requests",
-    "rich",
-    "sqlalchemy",
-    "psycopg",
-    "urllib3",
-    "packageurl",
-    "pynvml",
-    "uv",
-    "zstandard",
-)
+    "click", "cyclonedx", "docker", "isal", "re2", "jinja2", "markupsafe", "msgspec", "yaml", "requests",
+    "rich", "sqlalchemy", "psycopg", "urllib3", "packageurl", "pynvml", "uv", "zstandard",
+)  # fmt: skip
 
 
 def main() -> None:

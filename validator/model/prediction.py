@@ -104,33 +104,14 @@ class Software:
 _NAME = re.compile(r"[a-z]\w*-|(?:torch|ptxas)\b")
 #: The codes of rules. They are stable: text may change, these don't.
 Rule = Literal[
-    "driver_too_old",
-    "driver_older_than_gpu",
-    "driver_dropped_gpu",
-    "compat_package_unsupported",
-    "no_kernels_for_gpu",
-    "ptx_not_compiled_by_driver",
-    "xla_without_gpu_target",
-    "cudnn_without_gpu",
-    "cudnn_older_than_built",
-    "cudnn_of_another_major",
-    "cudnn_without_cuda_build",
-    "cuda_of_another_version",
-    "python_without_wheel",
-    "platform_without_cuda",
-    "cpu_package",
-    "cuda_libraries_not_installed",
-    "library_path_not_set",
-    "open_modules_needed",
-    "open_modules_unsupported",
-    "not_nvidia",
-    "devices_hidden",
-    "known_issue",
-    "mixed_frameworks",
-    "package_removed",
-    "release_missing",
-    "invalid_version",
-]
+    "driver_too_old", "driver_older_than_gpu", "driver_dropped_gpu", "compat_package_unsupported",
+    "no_kernels_for_gpu", "ptx_not_compiled_by_driver", "xla_without_gpu_target", "cudnn_without_gpu",
+    "cudnn_older_than_built", "cudnn_of_another_major", "cudnn_without_cuda_build",
+    "cuda_of_another_version", "python_without_wheel", "platform_without_cuda", "cpu_package",
+    "cuda_libraries_not_installed", "library_path_not_set", "open_modules_needed",
+    "open_modules_unsupported", "not_nvidia", "devices_hidden", "known_issue", "mixed_frameworks",
+    "package_removed", "release_missing", "invalid_version",
+]  # fmt: skip
 
 #: What it means that a rule fails.
 RULES: Mapping[Rule, str] = {

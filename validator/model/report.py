@@ -212,15 +212,9 @@ class Computed(Evidence, frozen=True):
 #: The required checks whose result counts only if they computed on a GPU. (`gpu_compute` and `silent_cpu`
 #: have other evidence of that, and fail without it.)
 COMPUTING_CHECKS = (
-    "xla_train_step",
-    "xla_convolution",
-    "keras_jit",
-    "attention",
-    "embedding",
-    "cudnn_rnn",
-    "data_feed",
+    "xla_train_step", "xla_convolution", "keras_jit", "attention", "embedding", "cudnn_rnn", "data_feed",
     "save_load",
-)
+)  # fmt: skip
 
 
 class Spread(msgspec.Struct, frozen=True):

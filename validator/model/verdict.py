@@ -50,30 +50,11 @@ from .spec import Variant, variant_of
 
 #: What must pass on a real GPU. The probe marks the same checks as required; a test compares the two.
 REQUIRED_CHECKS = (
-    "driver",
-    "gpu_device_nodes",
-    "environment",
-    "python_stack",
-    "cuda_libraries",
-    "lock_match",
-    "cudnn_load",
-    "library_conflicts",
-    "compute_capability",
-    "tensorflow_build",
-    "xla_toolchain",
-    "gpu_visible",
-    "gpu_compute",
-    "xla_train_step",
-    "silent_cpu",
-    "xla_convolution",
-    "keras_jit",
-    "attention",
-    "embedding",
-    "cudnn_rnn",
-    "data_feed",
-    "save_load",
-    "gpu_health",
-)
+    "driver", "gpu_device_nodes", "environment", "python_stack", "cuda_libraries", "lock_match",
+    "cudnn_load", "library_conflicts", "compute_capability", "tensorflow_build", "xla_toolchain",
+    "gpu_visible", "gpu_compute", "xla_train_step", "silent_cpu", "xla_convolution", "keras_jit",
+    "attention", "embedding", "cudnn_rnn", "data_feed", "save_load", "gpu_health",
+)  # fmt: skip
 #: What must pass on the CPU in an image without CUDA.
 REQUIRED_ON_CPU = ("environment", "python_stack", "lock_match", *COMPUTING_CHECKS)
 #: The checks of CUDA, the driver and GPUs, which mean nothing for an image without CUDA. A test compares them
