@@ -138,13 +138,20 @@ def weigh(
     """Return the prediction from the rules and from what `on_machine` found. The rest is as for `decide`."""
     rules = decide(reasons, missing, mode)
     asked = [name for name in MODES if mode in (None, name)]
-    decided = {name: _decision(found, name, rules) for name in asked}
-    by_evidence = {name: pair for name, pair in decided.items() if pair is not None}
+    decided = ((name, _decision(found, name, rules)) for name in asked)
+    by_evidence = {name: pair for name, pair in decided if pair is not None}
     outcomes = {name: outcome for name, (_, outcome) in by_evidence.items()}
-    told = [
-        *_deciding(by_evidence, rules, asked),
-        *(one for reason in rules.reasons for one in _after_evidence(reason, outcomes, asked)),
-    ]
+    if len(asked) > 1 and len(by_evidence) == len(asked) and len(set(by_evidence.values())) == 1:
+        # One reason for both modes.
+        evidence, outcome = by_evidence[EAGER]
+        told = [_reason(evidence, outcome, None, rules.outcome)]
+    else:
+        told = [
+            _reason(evidence, outcome, mode, rules.eager if mode == EAGER else rules.xla)
+            for mode, (evidence, outcome) in by_evidence.items()
+        ]
+    for reason in rules.reasons:
+        told += _after_evidence(reason, outcomes, asked)
     answer = decide(told, missing, mode)
     deciding = [evidence for evidence, _ in by_evidence.values()]
     remarks = []
@@ -177,18 +184,6 @@ def _decision(found: Sequence[Attempt], mode: str, rules: Prediction) -> tuple[A
     if expected is Outcome.WORKS and seen is Outcome.FAILS:
         return best, Outcome.UNKNOWN
     return None
-
-
-def _deciding(
-    decided: Mapping[str, tuple[Attempt, Outcome]], rules: Prediction, asked: Sequence[str]
-) -> Iterator[Reason]:
-    """Yield the measurements that decide, as reasons: one for both modes if they say the same."""
-    if len(asked) > 1 and len(decided) == len(asked) and len(set(decided.values())) == 1:
-        evidence, outcome = decided[EAGER]
-        yield _reason(evidence, outcome, None, rules.outcome)
-        return
-    for mode, (evidence, outcome) in decided.items():
-        yield _reason(evidence, outcome, mode, (rules.eager if mode == EAGER else rules.xla))
 
 
 def _reason(evidence: Attempt, outcome: Outcome, mode: str | None, expected: Outcome | None) -> Reason:

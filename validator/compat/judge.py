@@ -68,6 +68,16 @@ def _judge(software: Software, system: str | None, machine: str | None) -> Judge
         for reason in _reasons_of(software, system, machine, versions, combinations)
         if reason is not None
     ]
+    needed: dict[str, object] = {
+        "tensorflow": versions.release,
+        "python": versions.python,
+        "cuda": versions.cuda,
+        "cudnn": versions.cudnn,
+        "machine": machine,
+        "wheel": software.wheel,
+    }
+    if any(reason.rule == "library_path_not_set" for reason in reasons):
+        needed["library_path"] = software.library_path
     tried: tuple[evidence.Tried, ...] = ()
     if versions.release is not None and software.variant != Variant.CPU.value:
         # A candidate or nightly that was not inspected is judged by its release, but it was tried itself.
@@ -88,7 +98,7 @@ def _judge(software: Software, system: str | None, machine: str | None) -> Judge
         combinations=tuple(one for one in combinations if one.by_gpu),
         against=tuple(reason for reason in reasons if reason.outcome is Outcome.FAILS),
         reasons=tuple(reason for reason in reasons if reason.outcome is not Outcome.FAILS),
-        missing=tuple(_missing_of(software, machine, versions, reasons)),
+        missing=tuple(name for name, value in needed.items() if value is None),
         tried=tried,
     )
 
@@ -156,23 +166,6 @@ def _reasons_of(
         yield known_issues.wheels_of_another_cuda(release, software.versions)
     from_wheels = software.extra or versions.from_wheels
     yield kernels.search_path(release.version, from_wheels, software.library_path)
-
-
-def _missing_of(
-    software: Software, machine: str | None, versions: Versions, reasons: Iterable[Reason]
-) -> Iterator[str]:
-    """Yield the facts that a prediction needs and that are not known."""
-    needed: dict[str, object] = {
-        "tensorflow": versions.release,
-        "python": versions.python,
-        "cuda": versions.cuda,
-        "cudnn": versions.cudnn,
-        "machine": machine,
-        "wheel": software.wheel,
-    }
-    if any(reason.rule == "library_path_not_set" for reason in reasons):
-        needed["library_path"] = software.library_path
-    return (name for name, value in needed.items() if value is None)
 
 
 def without_system_libraries(release: Release) -> Reason:

@@ -66,7 +66,13 @@ def fit(known: Kernels, cuda: CudaVersion, capability: ComputeCapability, user_b
     lacking = [group for group in own if not _reaches(group, capability)]
     if lacking:
         return known.fact.fails(_lacking_text(own, lacking, capability), "no_kernels_for_gpu")
-    note = _libraries_text(known, capability)
+    missing = {one.library for one in known.groups if one.library and not _reaches(one, capability)}
+    note = ""
+    if missing:
+        note = (
+            f"; the {' and '.join(name.upper() for name in sorted(missing) if name)} inside it has none for"
+            f" {capability}, so several GPUs can't train together through it"
+        )
     compiled = [group for group in own if _native(group, capability) is None]
     if not compiled:
         used = sorted({one for group in own if (one := _native(group, capability))})
@@ -128,17 +134,6 @@ def _lacking_text(
     return (
         f"{share} no kernels for compute capability {capability}: the machine code is for"
         f" {', '.join(map(str, sass))}, and the PTX {only}"
-    )
-
-
-def _libraries_text(known: Kernels, capability: ComputeCapability) -> str:
-    """Return a remark on libraries in the wheel that have no code for the GPU, or nothing."""
-    missing = {one.library for one in known.groups if one.library and not _reaches(one, capability)}
-    if not missing:
-        return ""
-    return (
-        f"; the {' and '.join(name.upper() for name in sorted(missing) if name)} inside it has none for"
-        f" {capability}, so several GPUs can't train together through it"
     )
 
 

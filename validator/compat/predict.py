@@ -139,7 +139,16 @@ def software_in(reference: str) -> Software | None:
     if match is None:
         return None
     if match["name"].startswith("nvcr.io/"):
-        return _of_nvidia(match["tag"] or "")
+        rows, wanted = facts.rows("base_images", "ngc"), match["tag"] or ""
+        row = next((row for row in rows if row["tag"] == wanted), None)
+        if row is None:
+            raise InputError(
+                f"it is not known what is in nvcr.io/nvidia/tensorflow:{wanted or 'latest'}",
+                hint=f"the facts have {', '.join(row['tag'] for row in rows)}; for another tag, give"
+                " --tensorflow, --cuda, --cudnn and --wheel ngc, as its release notes say",
+            )
+        contents = (row["tensorflow"], row["python"], row["cuda"], row.get("cudnn"))
+        return Software(*contents, wheel=NGC, library_path=True)
     tag = _TAG.fullmatch(match["tag"] or "latest")
     if tag is None:
         raise InputError(
@@ -157,22 +166,8 @@ def software_in(reference: str) -> Software | None:
             return Software(version, row["python"], row["cuda"], row["cudnn"], PYPI, library_path=True)
     # The Dockerfiles of older releases install what the release was tested with.
     built = release_of_any_age(version)
-    return Software(
-        version, None, built.cuda if built else None, built.cudnn if built else None, PYPI, library_path=True
-    )
-
-
-def _of_nvidia(tag: str) -> Software:
-    rows = facts.rows("base_images", "ngc")
-    row = next((row for row in rows if row["tag"] == tag), None)
-    if row is None:
-        raise InputError(
-            f"it is not known what is in nvcr.io/nvidia/tensorflow:{tag or 'latest'}",
-            hint=f"the facts have {', '.join(row['tag'] for row in rows)}; for another tag, give"
-            " --tensorflow, --cuda, --cudnn and --wheel ngc, as its release notes say",
-        )
-    contents = (row["tensorflow"], row["python"], row["cuda"], row.get("cudnn"))
-    return Software(*contents, wheel=NGC, library_path=True)
+    cuda, cudnn = (built.cuda, built.cudnn) if built else (None, None)
+    return Software(version, None, cuda, cudnn, PYPI, library_path=True)
 
 
 def cudnn_of_image(cuda: str, tag: str) -> str:

@@ -75,13 +75,17 @@ def resolve_additions(
 
     requirements, from_file = _requirements(entry, (*path, "requirements"), document)
     packages = [found for _, found in document.read_each(entry.packages, (*path, "packages"), package)]
+    for index, name in enumerate(entry.system_packages):
+        if not _SYSTEM_PACKAGE.fullmatch(name):
+            message = f"{quote(name)} is not the name of a Debian or Ubuntu package"
+            document.report((*path, "system_packages", index), message)
     wheels = [one for one in (*packages, *from_file) if isinstance(one, LocalWheel)]
     return Additions(
         name=entry.name or (JUPYTER if jupyter and not adds else None),
         packages=(*(JUPYTER_PACKAGES if jupyter else ()), *(one for one in packages if isinstance(one, str))),
         wheels=tuple(dict.fromkeys(wheels)),
         requirements=requirements,
-        system_packages=tuple(_system_packages(entry, (*path, "system_packages"), document)),
+        system_packages=tuple(entry.system_packages),
         environment=tuple(sorted(_environment(entry, (*path, "environment"), document))),
         checks=tuple(_checks(entry, (*path, "checks"), document)),
         directory=document.directory,
@@ -126,14 +130,6 @@ def _requirements(
         document.report(path, str(error))
         return None, []
     return found.requirements(origin), found.wheels
-
-
-def _system_packages(entry: ImageEntry, path: Place, document: Document) -> Iterator[str]:
-    for index, name in enumerate(entry.system_packages):
-        if _SYSTEM_PACKAGE.fullmatch(name):
-            yield name
-        else:
-            document.report((*path, index), f"{quote(name)} is not the name of a Debian or Ubuntu package")
 
 
 def _environment(entry: ImageEntry, path: Place, document: Document) -> Iterator[tuple[str, str]]:

@@ -379,7 +379,13 @@ def _read(node: Node, expected: Type, path: Path, document: Document) -> Any:
     if isinstance(expected, Metadata):
         return _read(node, expected.type, path, document)
     if isinstance(expected, UnionType):
-        return _read_text_or_struct(node, expected, path, document)
+        # Text or a mapping.
+        if isinstance(node, SequenceNode):
+            document.report(path, _wrong_type("text or a mapping", node))
+            return ""
+        wanted = StructType if isinstance(node, MappingNode) else StrType
+        kinds = (one for one in map(_plain, expected.types) if isinstance(one, wanted))
+        return _read(node, next(kinds), path, document)
     if isinstance(expected, StructType):
         return _read_struct(node, expected, path, document)
     if isinstance(expected, DictType):
@@ -396,16 +402,6 @@ def _read(node: Node, expected: Type, path: Path, document: Document) -> Any:
         return _read_integer(node, expected, path, document)
     assert isinstance(expected, StrType)
     return _read_text(node, expected, path, document)
-
-
-def _read_text_or_struct(node: Node, expected: UnionType, path: Path, document: Document) -> Any:
-    if isinstance(node, SequenceNode):
-        document.report(path, _wrong_type("text or a mapping", node))
-        return ""
-    wanted = StructType if isinstance(node, MappingNode) else StrType
-    return _read(
-        node, next(one for one in map(_plain, expected.types) if isinstance(one, wanted)), path, document
-    )
 
 
 def _plain(expected: Type) -> Type:

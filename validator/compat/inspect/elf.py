@@ -47,10 +47,6 @@ class Section:
     size: int
     link: int
 
-    def holds(self, offset: int) -> bool:
-        """Return True if a file offset is inside the section."""
-        return self.offset <= offset < self.offset + self.size
-
 
 @dataclass(frozen=True)
 class Symbol:
@@ -149,7 +145,8 @@ class ElfFile:
 
     def section_at(self, offset: int) -> str | None:
         """Return the name of the section with a file offset."""
-        return next((section.name for section in self.sections if section.holds(offset)), None)
+        found = (one.name for one in self.sections if one.offset <= offset < one.offset + one.size)
+        return next(found, None)
 
     def offset_of(self, address: int) -> int:
         """Return the file offset of a virtual address. Raises InspectionError if nothing is loaded there."""
@@ -170,34 +167,31 @@ class ElfFile:
     def names_with(self, prefix: bytes, suffix: bytes) -> tuple[str, ...]:
         """Return the sorted names with a prefix and a suffix; far faster than decoding a million symbols."""
         found = set()
-        for table in self._symbol_tables():
-            strings = self._linked(table)
-            end = strings.offset + strings.size
-            position = self.buffer.find(prefix, strings.offset, end)
-            while position >= 0:
-                stop = self.buffer.find(b"\0", position, end)
-                name = self.buffer[position : stop if stop >= 0 else end]
-                if name.endswith(suffix):
-                    found.add(name.decode("ascii", "replace"))
-                position = self.buffer.find(prefix, position + 1, end)
+        for _, position, end in self._names(prefix):
+            stop = self.buffer.find(b"\0", position, end)
+            name = self.buffer[position : stop if stop >= 0 else end]
+            if name.endswith(suffix):
+                found.add(name.decode("ascii", "replace"))
         return tuple(sorted(found))
 
     def symbol(self, name: str) -> Symbol | None:
         """Return the definition of a symbol, exported or (if the file is not stripped) local; else None."""
-        wanted = name.encode()
-        for table in self._symbol_tables():
-            strings = self._linked(table)
-            end = strings.offset + strings.size
-            position = self.buffer.find(wanted + b"\0", strings.offset, end)
-            while position >= 0:
-                found = self._defined(table, position - strings.offset, name)
-                if found:
-                    return found
-                position = self.buffer.find(wanted + b"\0", position + 1, end)
+        for table, position, _ in self._names(name.encode() + b"\0"):
+            found = self._defined(table, position - self._linked(table).offset, name)
+            if found:
+                return found
         return None
 
-    def _symbol_tables(self) -> Iterator[Section]:
-        return (section for section in self.sections if section.type in (_SHT_DYNSYM, _SHT_SYMTAB))
+    def _names(self, text: bytes) -> Iterator[tuple[Section, int, int]]:
+        """Yield where a text is in the names of symbols: the table, the offset, and where the names end."""
+        for table in self.sections:
+            if table.type in (_SHT_DYNSYM, _SHT_SYMTAB):
+                strings = self._linked(table)
+                end = strings.offset + strings.size
+                position = self.buffer.find(text, strings.offset, end)
+                while position >= 0:
+                    yield table, position, end
+                    position = self.buffer.find(text, position + 1, end)
 
     def _defined(self, table: Section, name_offset: int, name: str) -> Symbol | None:
         key, end = struct.pack("<I", name_offset), table.offset + table.size
