@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any
 
 from ..errors import InputError
 from ..model.prediction import (
@@ -190,110 +190,61 @@ def cudnn_of_image(cuda: str, tag: str) -> str:
 # else by name.
 
 
-class GpuSupportDocument(TypedDict):
-    """The drivers for GPUs of one compute capability, as JSON."""
-
-    compute_capability: Annotated[str, "Such as `9.0`."]
-    gpus: Annotated[list[str], "Names of models."]
-    drivers: Annotated[
-        list[int],
-        "The driver branches, oldest first, for which the facts predict that both eager operations and XLA"
-        " work, or the one mode that was asked about.",
-    ]
-    eager_drivers: Annotated[
-        list[int],
-        "The driver branches for which eager operations are predicted to work, with or without XLA; empty if"
-        " only XLA was asked about.",
-    ]
-    reason: Annotated[
-        dict[str, Any] | None,
-        "If `drivers` is empty, the deciding reason, in the same form as in a prediction.",
-    ]
-
-
-class SupportDocument(TypedDict):
-    """What a release needs, as JSON."""
-
-    image: Annotated[str, "The identifier of the image spec."]
-    tensorflow: Annotated[str, "The release."]
-    python: Annotated[str, "The version."]
-    pythons: Annotated[list[str], "The Pythons that the release has wheels for."]
-    cuda: Annotated[str, "The major and minor version."]
-    cudnn: Annotated[str, "The full version."]
-    driver: Annotated[str | None, "The oldest release that runs that CUDA at all; null if it is not known."]
-    gpus: Annotated[
-        list[GpuSupportDocument],
-        "One entry for each compute capability, and more for models to which a special fact applies; the"
-        " fields of each are below.",
-    ]
-    mode: Annotated[str | None, "`eager` or `xla` if only that one was asked about; null for both."]
-    reasons: Annotated[list[dict[str, Any]], "The reasons that hold on every machine, as in a prediction."]
-
-
 @dataclass(frozen=True)
 class GpuSupport:
     """The drivers for GPUs of one compute capability.
 
-    label: the compute capability, with more if models of one differ. gpus: names of models. branches: numbers
-    of the driver branches for which `works` is predicted, oldest first. eager: those for which it is
-    predicted at least for eager operations, if these were asked about. reason: the deciding reason if
-    `branches` is empty.
+    label: the compute capability, with more if models of one differ; not in the JSON.
     """
 
-    capability: ComputeCapability
     label: str
-    gpus: tuple[str, ...]
-    branches: tuple[int, ...]
-    eager: tuple[int, ...]
-    reason: Reason | None
-
-    def as_json(self) -> GpuSupportDocument:
-        return {
-            "compute_capability": str(self.capability),
-            "gpus": list(self.gpus),
-            "drivers": list(self.branches),
-            "eager_drivers": list(self.eager),
-            "reason": asdict(self.reason) if self.reason else None,
-        }
+    compute_capability: Annotated[str, "Such as `9.0`."]
+    gpus: Annotated[tuple[str, ...], "Names of models."]
+    drivers: Annotated[
+        tuple[int, ...],
+        "The driver branches, oldest first, for which the facts predict that both eager operations and XLA"
+        " work, or the one mode that was asked about.",
+    ]
+    eager_drivers: Annotated[
+        tuple[int, ...],
+        "The driver branches for which eager operations are predicted to work, with or without XLA; empty if"
+        " only XLA was asked about.",
+    ]
+    reason: Annotated[
+        Reason | None,
+        "If `drivers` is empty, the deciding reason, in the same form as in a prediction.",
+    ]
 
 
 @dataclass(frozen=True)
 class ImageSupport:
-    """The machines that an image supports.
+    """The machines that an image supports: what a release needs."""
 
-    pythons: those that the release has wheels for. driver: the oldest that runs its CUDA, None if that is not
-    known.
-    mode: `eager` or `xla` if only one of them was asked about. reasons: those that hold on every machine, the
-    deciding ones first.
-    """
-
-    image: ImageSpec
-    pythons: tuple[str, ...]
-    cuda: str
-    cudnn: str
-    driver: DriverRelease | None
-    gpus: tuple[GpuSupport, ...]
-    mode: str | None
-    reasons: tuple[Reason, ...]
+    image: Annotated[str, "The identifier of the image spec."]
+    tensorflow: Annotated[str, "The release."]
+    python: Annotated[str, "The version."]
+    pythons: Annotated[tuple[str, ...], "The Pythons that the release has wheels for."]
+    cuda: Annotated[str, "The major and minor version."]
+    cudnn: Annotated[str, "The full version."]
+    driver: Annotated[str | None, "The oldest release that runs that CUDA at all; null if it is not known."]
+    gpus: Annotated[
+        tuple[GpuSupport, ...],
+        "One entry for each compute capability, and more for models to which a special fact applies; the"
+        " fields of each are below.",
+    ]
+    mode: Annotated[str | None, "`eager` or `xla` if only that one was asked about; null for both."]
+    reasons: Annotated[tuple[Reason, ...], "The reasons that hold on every machine, as in a prediction."]
 
     @property
     def fails(self) -> bool:
         """True if it works on no machine."""
         return any(reason.outcome is Outcome.FAILS for reason in self.reasons)
 
-    def as_json(self) -> SupportDocument:
-        return {
-            "image": self.image.identifier,
-            "tensorflow": self.image.tensorflow,
-            "python": self.image.python,
-            "pythons": list(self.pythons),
-            "cuda": self.cuda,
-            "cudnn": self.cudnn,
-            "driver": str(self.driver) if self.driver else None,
-            "gpus": [gpu.as_json() for gpu in self.gpus],
-            "mode": self.mode,
-            "reasons": [asdict(reason) for reason in self.reasons],
-        }
+    def as_json(self) -> dict[str, Any]:
+        found = asdict(self)
+        for gpu in found["gpus"]:
+            del gpu["label"]
+        return found
 
 
 def image_support(image: ImageSpec, mode: str | None = None) -> ImageSupport:
@@ -302,11 +253,13 @@ def image_support(image: ImageSpec, mode: str | None = None) -> ImageSupport:
     found = find_release(image.tensorflow)
     floor = drivers.minor_version(CudaVersion.parse(image.cuda.version).major)
     return ImageSupport(
-        image=image,
+        image=image.identifier,
+        tensorflow=image.tensorflow,
+        python=image.python,
         pythons=found.pythons,
         cuda=image.cuda.version,
         cudnn=policies.cudnn_version(found, image.cudnn),
-        driver=floor.driver if floor else None,
+        driver=str(floor.driver) if floor else None,
         gpus=tuple(_rows(image, mode)),
         mode=mode,
         reasons=tuple(_about(mode, of_image(image))),
@@ -355,15 +308,15 @@ def _gpu_support(
     works = _working(predictions, mode)
     eager = () if mode == XLA else _working(predictions, EAGER)
     if works:
-        return GpuSupport(capability, label, models, works, eager, None)
+        return GpuSupport(label, str(capability), models, works, eager, None)
     assert image.cuda is not None
     impossible = drivers.no_branch_for(capability, CudaVersion.parse(image.cuda.version))
     if impossible is not None:
-        return GpuSupport(capability, label, models, (), eager, impossible)
+        return GpuSupport(label, str(capability), models, (), eager, impossible)
     # The branch with the fewest failing reasons explains most, because its driver is not too old.
     about = [tuple(_about(mode, found.reasons)) for found in reversed(predictions.values())]
     fewest = min(about, key=lambda reasons: sum(reason.outcome is Outcome.FAILS for reason in reasons))
-    return GpuSupport(capability, label, models, (), eager, fewest[0])
+    return GpuSupport(label, str(capability), models, (), eager, fewest[0])
 
 
 def _working(predictions: Mapping[int, Prediction], mode: str | None) -> tuple[int, ...]:

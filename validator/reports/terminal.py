@@ -219,7 +219,7 @@ def image_support_text(support: ImageSupport) -> RenderableType:
         facts.add_row("mode", _MODES[support.mode])
     table = Table("capability", "driver", "GPUs", box=None, pad_edge=False)
     for need in support.gpus:
-        table.add_row(str(need.capability), _drivers(need), Text(", ".join(need.gpus)))
+        table.add_row(need.compute_capability, _drivers(need), Text(", ".join(need.gpus)))
     return Group(facts, "", table, "", *_reasons_against(support.gpus), reasons_table(support.reasons))
 
 
@@ -241,14 +241,14 @@ def _reasons_against(gpus: Sequence[GpuSupport]) -> Iterator[RenderableType]:
 
 def _drivers(need: GpuSupport) -> Text:
     """Return the drivers for a GPU, for each mode where they differ."""
-    if not need.eager or need.eager == need.branches:
+    if not need.eager_drivers or need.eager_drivers == need.drivers:
         return _driver(need)
-    return Text.assemble(f"eager: {driver_range(need.eager)}; with XLA: ", _driver(need))
+    return Text.assemble(f"eager: {driver_range(need.eager_drivers)}; with XLA: ", _driver(need))
 
 
 def _driver(need: GpuSupport) -> Text:
     if need.reason is None:
-        return Text(driver_range(need.branches))
+        return Text(driver_range(need.drivers))
     return (
         styled("unknown") if need.reason.outcome is Outcome.UNKNOWN else Text("no driver works", style="red")
     )
