@@ -70,6 +70,14 @@ class DriverRelease:
         branch, *point = (group for group in match.groups() if group is not None)
         return cls(int(branch), tuple(int(part) for part in point), text.strip().lstrip("Rr"))
 
+    @classmethod
+    def or_none(cls, text: str | None) -> DriverRelease | None:
+        """Read as `parse` does; return None for other text."""
+        try:
+            return cls.parse(text or "")
+        except ValueError:
+            return None
+
     @property
     def is_branch(self) -> bool:
         """True when only the branch is known."""
@@ -106,6 +114,12 @@ class CudaVersion:
             raise ValueError(f'"{text}" is not a CUDA version (expected something like 12.5)')
         return cls(int(match[1]), int(match[2]))
 
+    @classmethod
+    def or_none(cls, text: str | None) -> CudaVersion | None:
+        """Return the version that a text begins with, whatever follows; None for other text."""
+        numbers = leading_numbers(text or "")
+        return cls(numbers[0], numbers[1]) if len(numbers) > 1 else None
+
     def __str__(self) -> str:
         return f"{self.major}.{self.minor}"
 
@@ -125,6 +139,14 @@ class ComputeCapability:
             raise ValueError(f'"{text}" is not a compute capability (expected something like 9.0)')
         dotted_major, dotted_minor, major, minor = match.groups()
         return cls(int(dotted_major or major), int(dotted_minor or minor))
+
+    @classmethod
+    def or_none(cls, text: str | None) -> ComputeCapability | None:
+        """Read as `parse` does; return None for other text."""
+        try:
+            return cls.parse(text or "")
+        except ValueError:
+            return None
 
     @property
     def sm(self) -> str:
@@ -206,3 +228,21 @@ def release_comparer(wanted: str) -> Comparer:
 def release_range(text: str) -> Range:
     """Read a range of releases, as rows of facts and requirements have it. Raises ValueError."""
     return Range.parse(text, release_comparer)
+
+
+def minor_in(text: str | None) -> str | None:
+    """Return the major and minor version that a text begins with: `3.12` for `3.12.4`."""
+    numbers = leading_numbers(text or "")
+    return f"{numbers[0]}.{numbers[1]}" if len(numbers) > 1 else None
+
+
+def numbers_in(text: str | None) -> str | None:
+    """Return the numbers that a version begins with: `9.3.0.75` for `9.3.0.75-1+cuda12.5`."""
+    found = leading_numbers(text or "")
+    return ".".join(map(str, found)) if len(found) > 1 else None
+
+
+def without_cuda_suffix(name: str) -> str:
+    """Return a wheel's name without the CUDA that it is for: `nvidia-cudnn` for `nvidia-cudnn-cu12`."""
+    suffixes = ("-cu11", "-cu12", "-cu13")
+    return next((name.removesuffix(suffix) for suffix in suffixes if name.endswith(suffix)), name)

@@ -32,8 +32,8 @@ from ..model.prediction import (
     Software,
     decide,
 )
-from ..versions import ComputeCapability, CudaVersion, DriverRelease
-from . import facts, gpus, known_issues, loose_values
+from ..versions import ComputeCapability, CudaVersion, DriverRelease, minor_in
+from . import facts, gpus, known_issues
 from .machine import Machine
 from .releases import Release, build
 
@@ -301,7 +301,7 @@ def _measured(
     known = build(row["tensorflow"])
     told = software.library_path or (known is not None and not known.not_found)
     where = (system, machine, software.wheel)
-    same = (str(versions.cuda), loose_values.minor(versions.cudnn)) == (row["cuda"], row["cudnn"])
+    same = (str(versions.cuda), minor_in(versions.cudnn)) == (row["cuda"], row["cudnn"])
     if where != (LINUX, X86_64, PYPI) or not same or (software.library_path is False and not told):
         return
     fact = facts.fact(row)
@@ -339,7 +339,7 @@ def _other_software(row: facts.Row, asked: Versions) -> Iterator[str]:
         version, tried = asked.packages[name], row["packages"].get(name)
         if tried is None and not name.startswith("nvidia-"):
             yield f"no {name}"
-        elif tried is not None and loose_values.minor(tried) != loose_values.minor(version):
+        elif tried is not None and minor_in(tried) != minor_in(version):
             yield f"{name} {tried} instead of {version}"
 
 
@@ -351,7 +351,7 @@ def _reported(
     if where != (row.get("system", LINUX), row.get("machine", X86_64), row.get("wheel", PYPI)):
         return
     stated = {name: value for name, value in row.items() if name not in row.get("assumed", ())}
-    asked = (("cuda", str(versions.cuda)), ("cudnn", loose_values.minor(versions.cudnn)))
+    asked = (("cuda", str(versions.cuda)), ("cudnn", minor_in(versions.cudnn)))
     if any(stated.get(name, known) != known for name, known in asked):
         return
     fact, python = facts.fact(row), stated.get("python")
@@ -366,7 +366,7 @@ def _reported(
         explained=row.get("explained"),
     )
     # Without a GPU's name or capability, the report is about every GPU.
-    capability = loose_values.capability(stated.get("compute_capability"))
+    capability = ComputeCapability.or_none(stated.get("compute_capability"))
     if "gpu" in stated and "compute_capability" not in stated:
         capability = gpus.gpu(stated["gpu"]).compute_capability
-    yield Tried(evidence, capability, loose_values.driver(stated.get("driver")))
+    yield Tried(evidence, capability, DriverRelease.or_none(stated.get("driver")))

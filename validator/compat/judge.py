@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from ..model.prediction import JETSON, LINUX, PYPI, WSL2, Host, Outcome, Prediction, Reason, Software, decide
 from ..model.spec import Variant
-from ..versions import ComputeCapability, CudaVersion, major
-from . import evidence, facts, kernels, known_issues, loose_values
+from ..versions import ComputeCapability, CudaVersion, major, minor_in, numbers_in, without_cuda_suffix
+from . import evidence, facts, kernels, known_issues
 from .evidence import Versions
 from .machine import Machine, judge_host, other_build, runs_toolkit, without_cuda
 from .releases import Release, build, nearest_inspected, release_of_any_age, releases
@@ -93,7 +93,7 @@ def _judge(software: Software, system: str | None, machine: str | None) -> Judge
         inspected=from_pypi and versions.release in releases(),
         cuda=versions.cuda,
         cudnn=versions.cudnn,
-        nvcc=loose_values.numbers(versions.packages.get("nvidia-cuda-nvcc")),
+        nvcc=numbers_in(versions.packages.get("nvidia-cuda-nvcc")),
         values=values,
         combinations=tuple(one for one in combinations if one.by_gpu),
         against=tuple(reason for reason in reasons if reason.outcome is Outcome.FAILS),
@@ -105,18 +105,18 @@ def _judge(software: Software, system: str | None, machine: str | None) -> Judge
 
 def _versions_of(software: Software) -> Versions:
     """Return the versions; those of installed wheels come before those that were stated."""
-    wheels = {loose_values.without_suffix(name): version for name, version in software.packages}
+    wheels = {without_cuda_suffix(name): version for name, version in software.packages}
     release = release_of_any_age(software.tensorflow or "")
     cuda, cudnn_version = software.cuda, software.cudnn
     if software.extra and release is not None and release.extra_style == "exact":
         # The extra pins the versions that TensorFlow was built with.
         cuda, cudnn_version = cuda or release.cuda, cudnn_version or release.cudnn
     loaded = wheels.get("nvidia-cudnn") or cudnn_version
-    cudnn_numbers = loose_values.numbers(loaded)
+    cudnn_numbers = numbers_in(loaded)
     return Versions(
         release,
-        loose_values.minor(software.python),
-        loose_values.cuda(wheels.get("nvidia-cuda-runtime") or cuda),
+        minor_in(software.python),
+        CudaVersion.or_none(wheels.get("nvidia-cuda-runtime") or cuda),
         cudnn_numbers,
         None if cudnn_numbers else major(loaded or "") or None,
         wheels,
@@ -151,7 +151,7 @@ def _reasons_of(
     loaded = versions.cudnn or versions.cudnn_major
     if loaded is not None:
         yield kernels.fits_build(loaded, built_with)
-    wheel = loose_values.numbers(versions.packages.get("nvidia-cudnn"))
+    wheel = numbers_in(versions.packages.get("nvidia-cudnn"))
     yield from known_issues.mixed_frameworks(release, built_with, versions.packages, wheel)
     yield from (one.reason() for one in combinations if not one.by_gpu)
     if system not in (None, LINUX, WSL2):

@@ -11,8 +11,16 @@ from dataclasses import dataclass, replace
 
 from ..conditions import Condition, ConditionError, Language, Value, fact_kind
 from ..model.prediction import Outcome, Reason
-from ..versions import ComputeCapability, Version, leading_numbers, major, release_range, version_or_oldest
-from . import facts, gpus, kernels, loose_values
+from ..versions import (
+    ComputeCapability,
+    Version,
+    leading_numbers,
+    major,
+    numbers_in,
+    release_range,
+    version_or_oldest,
+)
+from . import facts, gpus, kernels
 from .facts import Fact
 from .releases import Release
 
@@ -101,7 +109,7 @@ def by_kind() -> Mapping[str, Combination]:
 def trait_holds(identifier: str, **values: str) -> bool:
     """Return whether a trait is true for values by kind. Text after the numbers of a version is ignored."""
     trait = by_kind()[fact_kind(identifier)]
-    return trait.holds({kind: loose_values.numbers(value) or value for kind, value in values.items()}) is True
+    return trait.holds({kind: numbers_in(value) or value for kind, value in values.items()}) is True
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from ..errors import InputError
 from ..model.prediction import PYPI, Host, Reason
 from ..model.spec import NO_GPU
 from ..versions import ComputeCapability, CudaVersion, DriverRelease, release_range
-from . import drivers, facts, gpus, loose_values, releases
+from . import drivers, facts, gpus, releases
 from .drivers import UserDriver, user_driver
 from .facts import Fact, UnknownGpu
 from .gpus import EMBEDDED, gpu
@@ -148,8 +148,8 @@ def judge_host(host: Host) -> Machine:
     if host.gpu == NO_GPU:
         return Machine(False, on_windows, None, None, None, None, None, (), ())
     capability, model, kind, reasons = _gpu(host.gpu, host.capability)
-    driver = loose_values.driver(host.driver)
-    shown = loose_values.cuda(host.driver_cuda)
+    driver = DriverRelease.or_none(host.driver)
+    shown = CudaVersion.or_none(host.driver_cuda)
     if driver is None and shown is not None:
         driver = releases.driver_with(shown, on_windows)
     linux = driver
@@ -164,7 +164,7 @@ def judge_host(host: Host) -> Machine:
     missing = tuple(name for name, value in needed.items() if value is None)
     user, branch = None, None
     if linux is not None:
-        user = user_driver(linux, host.compat if loose_values.cuda(host.compat) else None, kind)
+        user = user_driver(linux, host.compat if CudaVersion.or_none(host.compat) else None, kind)
         branch = drivers.branch_of(user.branch)
         if capability is not None:
             reasons += drivers.knows_gpu(linux.branch, user.branch, capability)
@@ -207,7 +207,7 @@ def _gpu(
 
     A capability identifies the kind only if all GPUs with it are of one kind.
     """
-    given = loose_values.capability(capability)
+    given = ComputeCapability.or_none(capability)
     if name is not None:
         try:
             known = gpus.gpu(name)
@@ -277,7 +277,7 @@ def parse_driver(text: str) -> Driver:
     text = _short(text, "driver")
     if (found := _DRIVER.search(text)) or (found := _CUDA.search(text)):
         text = found[1]
-    cuda = loose_values.cuda(text)
+    cuda = CudaVersion.or_none(text)
     if cuda is not None and cuda.major < _FIRST_DRIVER:
         if releases.driver_with(cuda) is None:
             newest = drivers.branches()[-1]
@@ -287,7 +287,7 @@ def parse_driver(text: str) -> Driver:
                 hint="give the driver's release instead, which nvidia-smi shows too",
             )
         return Driver(cuda=str(cuda))
-    release = loose_values.driver(text)
+    release = DriverRelease.or_none(text)
     if release is None or release.branch < _FIRST_DRIVER:
         raise InputError(
             f'"{text}" is neither a driver nor a CUDA version',

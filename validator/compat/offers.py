@@ -29,8 +29,8 @@ from ..model.prediction import (
     Software,
 )
 from ..model.spec import AS_BUILT, LATEST, POLICIES, ImageSpec, Variant
-from ..versions import DriverRelease, Version, leading_numbers
-from . import drivers, facts, gpus, loose_values, policies
+from ..versions import DriverRelease, Version, leading_numbers, minor_in
+from . import drivers, facts, gpus, policies
 from .facts import PolicyError, UnknownNameError
 from .judge import judge
 from .known_issues import trait_holds
@@ -172,7 +172,7 @@ def newest_that_works(host: Host, python: str | None, other_than: str | None = N
         for release in reversed(releases())
         if not release.prerelease and release.version != other_than
     ]
-    pythons = dict.fromkeys((loose_values.minor(python), None))
+    pythons = dict.fromkeys((minor_in(python), None))
     by_path = [(release, path) for path in (False, True) for release in stable]
     by_release = [(release, path) for release in stable for path in (False, True)]
     for order, eager_only in ((by_path, False), (by_release, True)):
@@ -189,7 +189,7 @@ def candidate_that_works(host: Host, python: str | None) -> Installation | None:
     for release in reversed(releases()):
         if is_candidate(release.version):
             for library_path in (False, True):
-                chosen = _works(host, release, loose_values.minor(python), library_path)
+                chosen = _works(host, release, minor_in(python), library_path)
                 if chosen is not None and chosen.prediction.outcome is Outcome.WORKS:
                     return chosen
             return None
@@ -205,7 +205,7 @@ def same_or_newest(host: Host, software: Software) -> Installation | None:
     if own in releases() and not own.prerelease:
         series = [one for one in reversed(releases()) if one.minor == own.minor and one != own]
         for release, library_path in itertools.product((own, *series), (False, True)):
-            chosen = _works(host, release, loose_values.minor(software.python), library_path)
+            chosen = _works(host, release, minor_in(software.python), library_path)
             if chosen is not None and not chosen.release.prerelease:
                 return chosen
     return newest_that_works(host, software.python)
@@ -220,7 +220,7 @@ def why_not(host: Host, python: str | None, tensorflow: str | None = None) -> st
     release = release_of_any_age(tensorflow) if tensorflow is not None else newest()
     if release not in releases():
         return ""
-    wanted = loose_values.minor(python) or release.pythons[-1]
+    wanted = minor_in(python) or release.pythons[-1]
     reasons = _installation(host, release, wanted, library_path=True)[0].reasons
     return next((reason.text for reason in reasons if reason.outcome is Outcome.FAILS), "")
 
@@ -312,7 +312,7 @@ def has_extra(release: Release) -> bool:
 
 def needs_another_python(chosen: Installation, python: str | None) -> bool:
     """Return True if it needs another Python than the machine's; None stands for the release's newest."""
-    return chosen.python != (loose_values.minor(python) or chosen.release.pythons[-1])
+    return chosen.python != (minor_in(python) or chosen.release.pythons[-1])
 
 
 def notes_about(chosen: Installation, *, has_cuda: bool = False) -> list[str]:
@@ -375,7 +375,7 @@ def offers(host: Host, python: str | None, images: Mapping[str, ImageSpec]) -> I
 
 def offer(host: Host, python: str | None, release: Release, images: Mapping[str, ImageSpec]) -> Offer:
     """Return what one release offers. The arguments are those of `offers`."""
-    minor = loose_values.minor(python)
+    minor = minor_in(python)
     pythons = (minor,) if minor else release.pythons[::-1]
     pips = [_either_way(host, release, wanted) for wanted in pythons]
     pip = min(pips, key=lambda pip: (rank(pip.prediction), pip.library_path))

@@ -211,8 +211,7 @@ class GpuSupport:
         " only XLA was asked about.",
     ]
     reason: Annotated[
-        Reason | None,
-        "If `drivers` is empty, the deciding reason, in the same form as in a prediction.",
+        Reason | None, "If `drivers` is empty, the deciding reason, in the same form as in a prediction."
     ]
 
 
