@@ -65,10 +65,7 @@ def statement(code: str, **fields: Any) -> Dict[str, Any]:
 
 
 def sentence(entry: Entry) -> str:
-    """Return the sentence for a problem or statement, without a full stop.
-
-    A code or field that this version doesn't know, from a newer probe, still gives a readable text.
-    """
+    """Return the sentence without a full stop; a code or field of a newer probe gives a readable text too."""
     kind = CATALOGUE.get(str(entry.get("code")))
     about = _filled(kind.about, entry) if kind and kind.about else None
     return f"{about}: {clause(entry)}" if about else clause(entry)

@@ -70,10 +70,7 @@ def is_installed() -> bool:
 
 
 def refresh_hint(part: str, where: str = "") -> str:
-    """Return the hint for a pinned file that is wrong or out of date.
-
-    part: what `refresh` calls it. where: what a machine needs for that, as the end of the sentence.
-    """
+    """Return the hint for a wrong pinned file. part: as `refresh` calls it. where: ends the sentence."""
     if is_installed():
         return "install a newer version of this tool"
     return f"write it again with scripts/refresh {part}{where}"
@@ -102,10 +99,7 @@ def shipped_matrix() -> Path:
 
 
 def manual(page: str) -> str:
-    """Return the link to a page of the manual as it was for this version.
-
-    page: relative to `docs/`, with an anchor where it helps (`reference/matrix.md#hosts`).
-    """
+    """Return the link to this version's page of the manual. page: in `docs/`, with an anchor if it helps."""
     return f"{_MANUAL}/{revision()}/docs/{page}"
 
 

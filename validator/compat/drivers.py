@@ -97,10 +97,7 @@ def minor_version(cuda_major: int) -> MinorVersion | None:
 
 @functools.lru_cache(maxsize=8192)
 def runs_toolkit(toolkit: CudaVersion, driver: DriverRelease, lifted_to: CudaVersion | None) -> Reason:
-    """Decide if a driver runs the libraries of a toolkit.
-
-    lifted_to: the CUDA version of a forward compatibility package in use, which replaces the driver's.
-    """
+    """Decide if a driver runs a toolkit's libraries. lifted_to: the CUDA of a cuda-compat package in use."""
     if lifted_to is not None:
         row = next(row for row in facts.rows("forward", "packages") if row["compat"] == str(lifted_to))
         package = f"cuda-compat {lifted_to}"
@@ -194,70 +191,33 @@ def no_branch_for(capability: ComputeCapability, toolkit: CudaVersion) -> Reason
     )
 
 
-# The end of a branch
-
-
-@dataclass(frozen=True)
-class Lifecycle:
-    """The support of a driver branch.
-
-    kind: a phrase, None if it is not known. ends: the month in which it ends (`2028-06`), None if it is not
-    known. by: the month of a page that says that it has ended, but not when. newest: the
-    newest release that was seen, None if none was.
-    """
-
-    branch: int
-    kind: str | None
-    ends: str | None
-    by: str | None
-    newest: DriverRelease | None
-    fact: Fact
-
-    def has_ended(self, today: datetime.date) -> bool:
-        """Return whether the branch has ended. It ends with the last day of its last month."""
-        return self.by is not None or (self.ends is not None and self.ends < f"{today:%Y-%m}")
-
-
-@functools.cache
-def lifecycle(number: int) -> Lifecycle | None:
-    """Return the lifecycle of the branch of a number, as in `branch_of`, or None if the tables lack it."""
-    branch = branch_of(number)
-    return next((one for one in _lifecycles() if branch is not None and one.branch == branch.number), None)
-
-
 def ended(number: int, today: datetime.date | None = None) -> Reason | None:
-    """Return a remark if a branch has ended, with the branch to use instead. today: for tests."""
-    day = today or datetime.date.today()
-    known = lifecycle(number)
-    if known is None or not known.has_ended(day):
+    """Return a remark if a branch has ended, with the branch to use instead. today: for tests.
+
+    A branch ends with the last day of the month `ends`. `by` is the month of a page that says that it has
+    ended, but not when.
+    """
+    month = f"{today or datetime.date.today():%Y-%m}"
+    rows, branch = facts.rows("drivers", "lifecycle"), branch_of(number)
+
+    def has_ended(row: facts.Row) -> bool:
+        return "by" in row or row.get("ends", month) < month
+
+    row = next((row for row in rows if branch is not None and row["branch"] == branch.number), None)
+    if row is None or not has_ended(row):
         return None
-    kind = f", {known.kind}," if known.kind else ""
-    when = f"ended in {_month(known.ends)}" if known.ends else "has ended"
-    text = f"driver branch R{known.branch}{kind} {when} and gets no more fixes"
-    maintained = (one for one in reversed(_lifecycles()) if one.kind == _KINDS["long-term"])
-    current = next((one for one in maintained if not one.has_ended(day)), None)
+    kind = f", {_KINDS[row['kind']]}," if "kind" in row else ""
+    when = f"ended in {_month(row['ends'])}" if "ends" in row else "has ended"
+    text = f"driver branch R{row['branch']}{kind} {when} and gets no more fixes"
+    maintained = (one for one in reversed(rows) if one.get("kind") == "long-term")
+    current = next((one for one in maintained if not has_ended(one)), None)
     if current is not None:
-        text += f"; R{current.branch} is {current.kind} until {_month(current.ends)}"
-    return known.fact.advises(text)
+        text += f"; R{current['branch']} is {_KINDS[current['kind']]} until {_month(current['ends'])}"
+    return facts.fact(row).advises(text)
 
 
-def _month(text: str | None) -> str:
+def _month(text: str) -> str:
     return f"{datetime.date.fromisoformat(f'{text}-01'):%B %Y}"
-
-
-@functools.cache
-def _lifecycles() -> tuple[Lifecycle, ...]:
-    return tuple(
-        Lifecycle(
-            branch=row["branch"],
-            kind=_KINDS[row["kind"]] if "kind" in row else None,
-            ends=row.get("ends"),
-            by=row.get("by"),
-            newest=DriverRelease.parse(row["newest"]) if "newest" in row else None,
-            fact=facts.fact(row),
-        )
-        for row in facts.rows("drivers", "lifecycle")
-    )
 
 
 # Forward compatibility: does a cuda-compat package on the loader path give a driver a newer CUDA?

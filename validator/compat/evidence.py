@@ -64,11 +64,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Versions:
-    """The versions that TensorFlow runs with.
-
-    python: `3.12`. cudnn_major: the major version of cuDNN, if only that is known. packages: by name
-    without a CUDA suffix.
-    """
+    """The versions that TensorFlow runs with. cudnn_major: if only that is known. packages: without -cuNN."""
 
     release: Release | None
     python: str | None

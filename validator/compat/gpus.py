@@ -48,11 +48,7 @@ _SPELLING = {
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU model.
-
-    slug: the name in identifiers (`rtx-4090`). kind: `data-center`, `professional` or `consumer`, which
-    decides if forward compatibility packages support it.
-    """
+    """A GPU model. slug: its name in identifiers (`rtx-4090`). kind: `data-center`, `professional`, …"""
 
     name: str
     slug: str
@@ -67,10 +63,7 @@ class Gpu:
 
 @functools.cache
 def gpu(model: str) -> Gpu:
-    """Return the GPU of a name such as `h100`, `rtx 4090`, `Tesla V100-SXM2-16GB` or `NVIDIA A100-SXM4-80GB`.
-
-    Raises UnknownGpu with the nearest known names.
-    """
+    """Return the GPU of a name (`h100`, `Tesla V100-SXM2-16GB`). Raises UnknownGpu with the nearest."""
     wanted = plain_words(model)
     rows = zip(facts.rows("gpus", "gpus"), gpus(), strict=True)
     # Some systems are known by names of their own.
@@ -221,10 +214,7 @@ def gpus() -> tuple[Gpu, ...]:
 
 @functools.cache
 def gpu_names() -> tuple[str, ...]:
-    """Return names to suggest while somebody types one, the newest generation first.
-
-    A series is replaced by those of its models whose names are only a number, such as RTX 4070.
-    """
+    """Return names to suggest, the newest generation first; a series as its models (RTX 4070)."""
     numbers = [
         f"{family} {number}"
         for family in _FAMILIES

@@ -33,13 +33,10 @@ class JudgedSoftware:
     tried: what people measured and reported with it.
     """
 
-    release: Release | None
-    python: str | None
+    versions: Versions
     on_cpu: bool
     from_pypi: bool
     inspected: bool
-    cuda: CudaVersion | None
-    cudnn: str | None
     nvcc: str | None
     values: Mapping[str, str]
     combinations: tuple[known_issues.Combination, ...]
@@ -86,13 +83,10 @@ def _judge(software: Software, system: str | None, machine: str | None) -> Judge
         version = versions.release.version if same else stated
         tried = evidence.on_software(version, software, versions, system, machine)
     return JudgedSoftware(
-        release=versions.release,
-        python=versions.python,
+        versions=versions,
         on_cpu=software.variant == Variant.CPU.value,
         from_pypi=from_pypi,
         inspected=from_pypi and versions.release in releases(),
-        cuda=versions.cuda,
-        cudnn=versions.cudnn,
         nvcc=numbers_in(versions.packages.get("nvidia-cuda-nvcc")),
         values=values,
         combinations=tuple(one for one in combinations if one.by_gpu),
@@ -221,8 +215,9 @@ def judge_both(software: JudgedSoftware, host: Machine, mode: str | None = None)
         return decide((*software.against, facts.rule("tensorflow", "no-gpu").unknown(_NO_GPU_TEXT)))
     if not host.has_gpu:
         by_design = facts.rule("tensorflow", "tensorflow-cpu").works(_ON_CPU_TEXT)
-        if software.release is not None and software.python is not None:
-            return decide((by_design, kernels.python_wheel(software.release, software.python)))
+        release, python = software.versions.release, software.versions.python
+        if release is not None and python is not None:
+            return decide((by_design, kernels.python_wheel(release, python)))
         return decide((by_design,), tuple(one for one in software.missing if one in ("tensorflow", "python")))
     missing = (*software.missing, *host.missing)
     # The reasons to fail on every machine come first, then those that need the machine, then all others.
@@ -254,10 +249,7 @@ def of_software(software: Software, host: Host) -> tuple[Reason, ...]:
 
 
 def facts_of(software: Software, host: Host) -> Mapping[str, tuple[known_issues.Combination, bool | None]]:
-    """Return each known combination and trait by id, and whether it holds; None if that is not known.
-
-    Combinations are about the wheel from PyPI: of other builds, it is not known.
-    """
+    """Return known combinations and traits by id, and if they hold; None if unknown, as for other builds."""
     values = known_values(software, host)
     of_pypi = values if judge_software(software, host).from_pypi else {}
     return {
@@ -276,18 +268,18 @@ def known_values(software: Software, host: Host) -> Mapping[str, str]:
 
 def _on_gpu(software: JudgedSoftware, host: Machine) -> Iterator[Reason]:
     """Return the reasons that need the machine, in the order in which a user would meet them."""
-    toolkit, capability = software.cuda, host.capability
+    toolkit, cudnn, capability = software.versions.cuda, software.versions.cudnn, host.capability
     yield from host.reasons
     if toolkit is not None and (runs := runs_toolkit(host, toolkit)):
         yield runs
     if capability is not None:
         yield from _on_capability(software, host)
-        if software.cudnn is not None:
-            yield kernels.fits_gpu(software.cudnn, capability)
-    if software.cudnn and toolkit is not None and host.linux is not None and host.user is not None:
+        if cudnn is not None:
+            yield kernels.fits_gpu(cudnn, capability)
+    if cudnn and toolkit is not None and host.linux is not None and host.user is not None:
         # Windows drivers have other numbers, and `runs_toolkit` has already compared them.
         driver = None if host.user.lifted_to or host.on_windows else host.linux
-        yield kernels.fits_cuda(software.cudnn, toolkit, driver)
+        yield kernels.fits_cuda(cudnn, toolkit, driver)
     compiled = (
         kernels.xla_compiler(software.nvcc, host.user_cuda) if software.nvcc and host.user_cuda else None
     )
@@ -305,7 +297,7 @@ def _combinations_on(
 
 def _on_capability(software: JudgedSoftware, host: Machine) -> Iterator[Reason]:
     """Return the reasons about the wheel's code and the GPU."""
-    release, capability = software.release, host.capability
+    release, capability = software.versions.release, host.capability
     if release is None or capability is None:
         return
     if host.is_jetson and software.from_pypi:

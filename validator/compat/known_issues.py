@@ -278,10 +278,7 @@ def two_cudnns(packages: Mapping[str, str]) -> Reason | None:
 
 
 def framework_for_another_cuda(release: Release, packages: Mapping[str, str]) -> Reason | None:
-    """Return why a framework's cuDNN replaces the one that the extra and-cuda installs; None if none does.
-
-    packages: full names -> version, empty if it is not known.
-    """
+    """Return why a framework's cuDNN replaces the extra's, or None. packages: by full name; may be empty."""
     for row in facts.rows("frameworks", "cudnn"):
         version = packages.get(row["package"])
         wheel, own = row.get("wheel"), f"nvidia-cudnn-{release.suffix}"

@@ -160,10 +160,7 @@ def row_of(measurement: Measurement) -> facts.Row:
 
 
 def rows(directory: Path = DIRECTORY) -> list[facts.Row]:
-    """Return every measurement in a directory as a row, sorted by name.
-
-    Raises MeasurementError for a file that is wrong, or that has another name than `name_of` gives it.
-    """
+    """Return every measurement as a row, by name. Raises MeasurementError for a wrong file or name."""
     found = []
     for path in sorted(directory.glob("*.json")):
         try:

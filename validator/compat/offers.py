@@ -296,10 +296,7 @@ def installed(release: Release, *, library_path: bool) -> Software:
 
 
 def requirement(release: Release) -> str:
-    """Return the requirement to give pip to install a release with CUDA's libraries.
-
-    For a release that is known only by its minor version, this is the newest of the series.
-    """
+    """Return the requirement with CUDA's libraries for pip; for a minor version, of its newest release."""
     extra = "[and-cuda]" if has_extra(release) else ""
     version = release.version if release.version.count(".") > 1 else f"{release.version}.*"
     return f"{release.package}{extra}=={version}"

@@ -62,10 +62,7 @@ PIP = "pip"
 
 
 def requirements(spec: ImageSpec) -> tuple[str, ...]:
-    """Return the requirements to resolve: TensorFlow first, then its pins by name, pip, and the additions.
-
-    Raises PolicyError for a release that needs CUDA wheels that do not exist.
-    """
+    """Return the requirements to resolve: TensorFlow and its pins, pip, additions. Raises PolicyError."""
     return (*tensorflow_requirements(spec), PIP, *(spec.additions.required if spec.additions else ()))
 
 
@@ -97,10 +94,7 @@ def tensorflow_requirements(spec: ImageSpec) -> tuple[str, ...]:
 
 
 def cuda_wheels(release: Release, choice: Choice) -> dict[str, str]:
-    """Return the CUDA component wheels of a choice: wheel -> version.
-
-    For a floating choice they are the newest that the facts know. Empty for a release without wheels.
-    """
+    """Return the CUDA wheels of a choice with versions; for a floating one, the newest that are known."""
     known = cuda_releases(release.suffix)
     names = [name for name in release.wheels if any(name in one.components for one in known)]
     if _is_pinned(release, choice):

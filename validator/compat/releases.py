@@ -190,7 +190,7 @@ class Release:
     extra_style: `exact`, `range`, or `none` (the release has no extra).
     package: the name of the package with CUDA on PyPI.
     lowest_gpu: the lowest compute capability that it is documented for, where no wheel was opened.
-    fact, extra_fact: what the above is based on (extra_fact is None if there is neither extra nor wheels).
+    fact: what the above is based on.
     """
 
     version: str
@@ -200,7 +200,6 @@ class Release:
     extra_style: str
     fact: Fact
     extra: Mapping[str, str] = field(default_factory=dict, hash=False)
-    extra_fact: Fact | None = None
     package: str = "tensorflow"
     lowest_gpu: str | None = None
 
@@ -245,7 +244,6 @@ def releases() -> tuple[Release, ...]:
                 extra_style=extra["style"] if extra else "none",
                 fact=facts.fact(row),
                 extra=extra["wheels"] if extra else {},
-                extra_fact=facts.fact(extra) if extra else None,
             )
         )
     return tuple(found)
@@ -253,10 +251,7 @@ def releases() -> tuple[Release, ...]:
 
 @functools.cache
 def release(version: str) -> Release:
-    """Return the facts of one release; two numbers (`2.16`) stand for the newest stable one of the series.
-
-    Raises UnknownRelease, which names the nearest, for another.
-    """
+    """Return a release; `2.16` is the newest stable one of the series. Raises UnknownRelease."""
     try:
         asked = Version(version)
     except InvalidVersion:
@@ -347,10 +342,7 @@ def release_of_any_age(version: str) -> Release | None:
 
 
 def nearest_inspected(version: str) -> Release | None:
-    """Return the inspected release nearest to one that was not: before 2.8, a candidate or a nightly.
-
-    None for a release that was inspected, and for one that can't exist.
-    """
+    """Return the inspected release nearest to an old one, a candidate or a nightly; None for others."""
     try:
         asked = Version(version)
     except InvalidVersion:

@@ -63,10 +63,7 @@ _Read = TypeVar("_Read")
 
 @dataclass
 class Document:
-    """The root node of a matrix file, and the problems and warnings found in the file so far.
-
-    closed: the paths of values at which further problems are ignored.
-    """
+    """A file's root node, and its problems and warnings. closed: paths whose further problems don't count."""
 
     file: str
     root: Node

@@ -243,10 +243,7 @@ class Selector:
         return AXES[self.key].scope
 
     def holds(self, item: ImageSpec | HostClass | Prediction) -> bool:
-        """Return True when an item of the selector's scope matches it.
-
-        `!=` matches exactly what `=` does not. The ordering operators match nothing that lacks the axis.
-        """
+        """Return True if an item matches. `!=` is exactly what `=` is not; `<` needs a value on the axis."""
         return _holds(self.condition, AXES[self.key].read(item))  # type: ignore[arg-type]
 
     def __str__(self) -> str:

@@ -277,10 +277,7 @@ _MEMORY = 1 << 30
 
 
 def read_pylock(path: Path, root: Path) -> Collected:
-    """Read a pylock.toml: its packages as exact pins, with the hashes of their wheels.
-
-    Raises ValueError, with file and line, for what can't be read or is not made of wheels.
-    """
+    """Read a pylock.toml as exact pins with hashes. Raises ValueError with file and line."""
     return _parse(_text(path, root), path.name)
 
 

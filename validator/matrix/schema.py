@@ -247,10 +247,7 @@ def _for_editors(definition: dict[str, Any]) -> dict[str, Any]:
 
 
 def _property(name: str, value: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a property: its title, its description, its default, and what its value may be.
-
-    An empty default only says that the key may be absent, so it is left out.
-    """
+    """Return the schema of a property. An empty default only says that the key may be absent: drop it."""
     rules = _rules({key: inner for key, inner in value.items() if key not in ("default", "description")})
     about = {"title": name.replace("_", " "), "description": value["description"]}
     return {**about, **({"default": value["default"]} if value.get("default") else {}), **rules}

@@ -48,10 +48,7 @@ class GitlabRepository:
 
 
 def matrix_text(image: ImageSpec, hosts: Sequence[HostClass]) -> str:
-    """Return a matrix with one image, also without CUDA, for these host classes, with comments.
-
-    hosts: the classes of this machine; without any, an example is written.
-    """
+    """Return a matrix with one image, also without CUDA, for these host classes, or for an example."""
     pins = [
         f'\n    {name}: "{choice.policy}"'
         for name, choice in (("cuda", image.cuda), ("cudnn", image.cudnn))

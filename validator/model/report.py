@@ -264,53 +264,9 @@ class XlaSpeedup(Evidence, frozen=True):
     ratios: dict[str, Ratio] = {}
 
 
-class OtherWorker(msgspec.Struct, frozen=True):
-    """Another worker. stage: `start`, `connect`, `train` or `end`. lost: `closed`, `silent` or None."""
-
-    rank: int | None = None
-    address: str | None = None
-    tensorflow: str | None = None
-    devices: str | None = None
-    stage: str | None = None
-    lost: str | None = None
-
-
-class WorkersStep(msgspec.Struct, frozen=True):
-    """The steps of all workers together. largest_difference: of their gradients from those of one worker."""
-
-    replicas: int | None = None
-    largest_difference: float | None = None
-    tolerance: float | None = None
-
-
-class WorkersSeconds(msgspec.Struct, frozen=True):
-    """Seconds until all workers had met, and for the training, with TensorFlow's start."""
-
-    join: float | None = None
-    train: float | None = None
-
-
-class MultiWorker(Evidence, frozen=True):
-    """`multi_worker`: several machines that train together.
-
-    workers: their number. rank: of the worker that wrote the report. ranks: the others.
-    communication: `NCCL` or `RING` (gRPC).
-    """
-
-    check: ClassVar[str] = "multi_worker"
-
-    device_type: str | None = None
-    workers: int | None = None
-    rank: int | None = None
-    ranks: tuple[OtherWorker, ...] = ()
-    communication: str | None = None
-    step: WorkersStep | None = None
-    seconds: WorkersSeconds | None = None
-
-
 #: The class of a check's evidence, by the check's id; `Evidence` for every other check.
 BY_CHECK: dict[str, type[Evidence]] = {
-    **{kind.check: kind for kind in (CudaLibraries, CudnnLoad, MultiWorker, XlaSpeedup)},
+    **{kind.check: kind for kind in (CudaLibraries, CudnnLoad, XlaSpeedup)},
     **dict.fromkeys(COMPUTING_CHECKS, Computed),
 }
 
@@ -576,10 +532,7 @@ def _finding(entry: object, where: str) -> Finding:
 
 
 def versions_of(report: Report) -> dict[str, str]:
-    """Return the versions that the probe found, never those that were requested.
-
-    `python`, `tensorflow`, `cuda` (the runtime library's), `cudnn`; what was not found is left out.
-    """
+    """Return the versions of `python`, `tensorflow`, `cuda` and `cudnn` that the probe found, if it did."""
     libraries = report.evidence(CudaLibraries).libraries or ()
     cudnn = report.evidence(CudnnLoad).library
     found = {

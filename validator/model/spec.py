@@ -25,10 +25,7 @@ _NAME = re.compile(r"(?![0-9a-f]{8}$)[a-z0-9](?:[a-z0-9.-]{0,30}[a-z0-9])?")
 
 @dataclass(frozen=True)
 class LocalWheel:
-    """A wheel on this machine.
-
-    path: relative to the directory of the matrix file, with `/`. name: normalized. size: in bytes.
-    """
+    """A wheel on this machine. path: relative to the matrix file, with `/`. name: normalized. size: bytes."""
 
     path: str
     name: str
@@ -132,10 +129,7 @@ class Additions:
 
 
 def is_name(text: str) -> bool:
-    """Return True for a valid name: 1 to 32 lower-case letters, digits, dots and dashes within.
-
-    Eight hexadecimal digits are not valid, because images without a name end in them.
-    """
+    """Return True for a name that is not eight hexadecimal digits, the end of images without a name."""
     return _NAME.fullmatch(text) is not None
 
 

@@ -338,10 +338,7 @@ def read_build_info(source: str, where: str) -> dict[str, Any]:
 
 
 def pip_folders(library: ElfFile, member: str) -> tuple[str, ...]:
-    """Return the folders `nvidia/<folder>/lib` of site-packages that a library searches, sorted.
-
-    member: the library's path in the wheel, which is also its path in site-packages.
-    """
+    """Return the sorted `nvidia/<folder>/lib` that a library searches. member: its path in site-packages."""
     folder = posixpath.dirname(member)
     reached = {
         posixpath.normpath(re.sub(r"^\$(ORIGIN|\{ORIGIN\})", folder, entry)) for entry in library.search_path

@@ -256,11 +256,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Fatbin:
-    """The images of one translation unit.
-
-    offset: in bytes, in the file. nccl: True if it is the machine code of NCCL, which is linked into
-    TensorFlow up to 2.20 and has no PTX.
-    """
+    """The images of one unit. offset: bytes in the file. nccl: machine code of NCCL, in wheels up to 2.20."""
 
     offset: int
     images: tuple[Image, ...]
