@@ -26,10 +26,7 @@ _BRANCH = "main"
 
 
 def revision() -> str:
-    """Return the tag, the commit or the branch of the repository that has the files of this version.
-
-    Only a package from an index is a release, which has a tag: others say where they are from (PEP 610).
-    """
+    """Return the tag, commit or branch with this version's files: a tag only for a release (PEP 610)."""
     if not is_installed():
         return _BRANCH
     found = _direct_url()

@@ -33,10 +33,7 @@ _PROBE_TABLE_KEYS = (
 
 
 def compiled_facts(*, with_recommended: bool = True) -> str:
-    """Return all facts as JSON with one row per line, so that a diff shows which rows changed.
-
-    with_recommended: add the recommended versions, which follow from the facts that `facts.COMPILED` has now.
-    """
+    """Return all facts, one row a line; and the recommended versions, which follow from `facts.COMPILED`."""
     documents = []
     for path in sorted(facts.DATA.glob("*.yaml")):
         sections = [

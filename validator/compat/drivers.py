@@ -35,10 +35,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class MinorVersion:
-    """The oldest driver that runs every toolkit of a CUDA major version. It may not compile all their PTX.
-
-    windows: the same for a driver of Windows, whose releases have other numbers.
-    """
+    """The oldest driver, on Linux and on Windows, that runs every toolkit of a CUDA major version."""
 
     cuda_major: int
     driver: DriverRelease

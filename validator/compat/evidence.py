@@ -50,11 +50,7 @@ _PATH_SET = "NVIDIA's libraries on the loader's search path"
 
 @dataclass(frozen=True)
 class Tried:
-    """Evidence for a piece of software, and the machine that it is about.
-
-    capability: None for any GPU. driver: as installed there; None if it is not known. model: the short name
-    of the GPU; None for any.
-    """
+    """Evidence for software, and the machine that it is about: None for any GPU and an unknown driver."""
 
     evidence: Attempt
     capability: ComputeCapability | None

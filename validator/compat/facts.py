@@ -52,10 +52,7 @@ class PolicyError(UnknownNameError):
 
 
 def nearest_versions(asked: str, known: Iterable[str], count: int = 3) -> tuple[str, ...]:
-    """Return the known versions nearest to another one, nearest first; for a word, the newest ones.
-
-    Near means near in the sorted list: 8.9 is nearest to 9.3 if no known version is between them.
-    """
+    """Return the nearest known versions, by places in their sorted list; for a word, the newest ones."""
     ordered = sorted(dict.fromkeys(known), key=Version)
     try:
         place = bisect.bisect_left(ordered, Version(asked), key=Version)

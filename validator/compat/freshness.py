@@ -19,10 +19,7 @@ def read_on() -> datetime.date:
 
 
 def still_unknown(seen: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Return the part of what was seen on the index that the facts don't know.
-
-    seen: versions by kind. A Python is written as `2.21.0 for Python 3.14`. Unknown kinds are left out.
-    """
+    """Return what the facts don't know of the versions, by kind, that were seen on the index."""
     known: dict[str, set[str]] = {
         TENSORFLOW: {release.version for release in releases.releases()},
         PYTHON: {
@@ -42,10 +39,7 @@ def still_unknown(seen: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
 
 
 def remark(today: datetime.date, seen: Mapping[str, Sequence[str]]) -> str | None:
-    """Return one line that says that the facts are out of date, or None if they are not known to be.
-
-    seen: what the last `refresh --check` saw on the package index that was new then.
-    """
+    """Return one line if the facts are out of date. seen: what the last `refresh --check` saw as new."""
     unknown = still_unknown(seen)
     if unknown:
         kind, versions = next(iter(unknown.items()))

@@ -293,10 +293,7 @@ def framework_for_another_cuda(release: Release, packages: Mapping[str, str]) ->
 
 
 def wheels_of_another_cuda(release: Release, packages: Mapping[str, str]) -> Reason | None:
-    """Return why NVIDIA's wheels are of no use to TensorFlow: all are for another CUDA than it loads.
-
-    packages: full names -> version. Wheels without a suffix are for CUDA 13 or later.
-    """
+    """Return why NVIDIA's wheels are all for another CUDA, or None; those without a suffix are for 13 on."""
     found = {name: match["cuda"] or "13" for name in packages if (match := _LIBRARY.fullmatch(name))}
     wanted = major(release.cuda)
     if not found or wanted in found.values():

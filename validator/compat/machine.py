@@ -203,10 +203,7 @@ def runs_toolkit(machine: Machine, toolkit: CudaVersion) -> Reason | None:
 def _gpu(
     name: str | None, capability: str | None
 ) -> tuple[ComputeCapability | None, str | None, str | None, tuple[Reason, ...]]:
-    """Return a GPU's capability, short name and kind by its name or its capability, and why it is not used.
-
-    A capability identifies the kind only if all GPUs with it are of one kind.
-    """
+    """Return a GPU's capability, short name, kind (from a capability if all have one), and what is wrong."""
     given = ComputeCapability.or_none(capability)
     if name is not None:
         try:
@@ -252,10 +249,7 @@ class Driver:
 
 
 def parse_gpu(text: str) -> Gpu:
-    """Parse a name (`a100`, `RTX 4090`) or a compute capability (`8.0`, `compute capability 8.0`).
-
-    Raises UnknownGpu, with the nearest names, for an unknown one, and InputError for another vendor's.
-    """
+    """Parse a name or a compute capability. Raises UnknownGpu, and InputError for another vendor's GPU."""
     text = _short(text, "GPU")
     if found := _CAPABILITY.fullmatch(text):
         return Gpu(ComputeCapability.parse(found[1]))

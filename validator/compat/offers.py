@@ -92,11 +92,7 @@ class Installation:
 
 @dataclass(frozen=True)
 class Image:
-    """An image of this project, and whether it works.
-
-    spec: without the image's additions, which are only in the identifier. usual: True if it has the CUDA and
-    cuDNN that a policy gives.
-    """
+    """An image of this project. spec: without additions. usual: it has the CUDA and cuDNN of a policy."""
 
     identifier: str
     spec: ImageSpec
@@ -139,10 +135,7 @@ def first_usable(
     predict: Callable[[ImageSpec], Sequence[Prediction]],
     accepted: Container[Outcome | None] = (Outcome.WORKS,),
 ) -> ImageSpec | None:
-    """Return the first image that works on all machines, else the first whose eager operations do, or None.
-
-    predict: returns the predictions of an image, one for each machine. accepted: the outcomes that count.
-    """
+    """Return the first image that is accepted on all machines, else the first for eager only, or None."""
     eager = None
     for image in images:
         predictions = predict(image)
@@ -197,10 +190,7 @@ def candidate_that_works(host: Host, python: str | None) -> Installation | None:
 
 
 def same_or_newest(host: Host, software: Software) -> Installation | None:
-    """Return the release in use if it works on the machine with the libraries it was built for.
-
-    Otherwise return the newest of its series that does, or else the newest of all, or None if there is none.
-    """
+    """Return the release in use if it works, or the newest that does of its series, or of all, or None."""
     own = release_of_any_age(software.tensorflow or "")
     if own in releases() and not own.prerelease:
         series = [one for one in reversed(releases()) if one.minor == own.minor and one != own]
@@ -212,11 +202,7 @@ def same_or_newest(host: Host, software: Software) -> Installation | None:
 
 
 def why_not(host: Host, python: str | None, tensorflow: str | None = None) -> str:
-    """Return the reason why a release does not work on a machine, as a sentence without a full stop.
-
-    tensorflow: None for the newest release. Empty if it works, or if it is not one of those that can be
-    suggested.
-    """
+    """Return why a release (None: the newest) does not work, without a full stop; empty if it does."""
     release = release_of_any_age(tensorflow) if tensorflow is not None else newest()
     if release not in releases():
         return ""
@@ -245,10 +231,7 @@ def _works(
 def _installation(
     host: Host, release: Release, python: str, *, library_path: bool
 ) -> tuple[Prediction, str | None]:
-    """Predict for a release that pip installs. TensorFlow's wheels with CUDA are for Linux on x86_64.
-
-    Return the cuDNN to stay below too, if only an older one than pip chooses has kernels for the GPU.
-    """
+    """Predict for what pip installs, and return the cuDNN to stay below if only an older one has kernels."""
     host = replace(host, system=host.system or LINUX, machine=host.machine or X86_64)
     software = replace(installed(release, library_path=library_path), python=python)
     found = judge(software, host)
@@ -360,11 +343,7 @@ def image_of(identifier: str) -> ImageSpec | None:
 
 
 def offers(host: Host, python: str | None, images: Mapping[str, ImageSpec]) -> Iterator[Offer]:
-    """Yield what each stable release offers, the newest first.
-
-    python: the machine's, or None. images: those to consider besides the usual ones, by their identifiers,
-    such as those that can be pulled.
-    """
+    """Yield what each stable release offers, newest first. images: to consider besides the usual ones."""
     stable = [release for release in releases() if not release.prerelease]
     for release in reversed((*older_releases(), *stable)):
         yield offer(host, python, release, images)
@@ -642,10 +621,7 @@ def _of_another_release(host: Host, software: Software, chosen: Installation) ->
 
 
 def export_library_path(python: str) -> str:
-    """Return the command that tells the loader about the directories of NVIDIA's wheels.
-
-    It must run before Python starts. python: the Python of the environment, as the shell finds it.
-    """
+    """Return the command for NVIDIA's directories, to run before Python. python: as the shell finds it."""
     code = f'import glob, sysconfig; print(":".join({NVIDIA_DIRECTORIES}))'
     return f"export LD_LIBRARY_PATH=$({python} -c '{code}')"
 

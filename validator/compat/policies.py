@@ -105,10 +105,7 @@ def cuda_wheels(release: Release, choice: Choice) -> dict[str, str]:
 
 
 def cudnn_version(release: Release, choice: Choice) -> str:
-    """Return the cuDNN wheel version of a choice (`9.3.0.75`); for a floating one the newest that is known.
-
-    If no wheel is known (cuDNN 8.1), return the choice's own version.
-    """
+    """Return a choice's cuDNN wheel (`9.3.0.75`): the newest if it floats, else its version if unknown."""
     if _is_pinned(release, choice):
         pin = release.wheels.get(_cudnn_wheel(release))
         return _lower(pin) if pin else release.cudnn
@@ -238,20 +235,13 @@ def is_recommended(spec: ImageSpec) -> bool:
 
 
 def why_recommended(release: Release) -> str:
-    """Return why `recommended` takes its versions for a release, without a full stop at the end.
-
-    It names a fault of newer versions that were passed over, or of the versions that the release was built
-    with, if there is one.
-    """
+    """Return why `recommended` takes its versions, with a fault of others, without a full stop."""
     why: str = facts.recommended(release.version)["why"]
     return why
 
 
 def recommendation(release: Release) -> facts.Row:
-    """Return what `recommended` means for a release, to be compiled: its `cuda`, its `cudnn`, and `why`.
-
-    This judges hundreds of combinations, so it is done once for all who read the facts.
-    """
+    """Return a release's `cuda`, `cudnn` and `why`, to be compiled: this judges hundreds of combinations."""
     chosen = newest_without_fault(release)
     return {CUDA: chosen[0].version, CUDNN: chosen[1].version, "why": _why(release, chosen)}
 
@@ -321,10 +311,7 @@ def _has_choice(release: Release) -> bool:
 def candidates(
     release: Release, cuda: Choice | None = None, cudnn: Choice | None = None
 ) -> list[tuple[Choice, Choice]]:
-    """Return the CUDA and cuDNN that a release allows, newest first, with one patch of each minor version.
-
-    A choice that is given stays as it is. Nothing for a release whose metadata allows no wheels.
-    """
+    """Return the CUDA and cuDNN that a release allows, newest first. A choice that is given stays."""
     cudas, cudnns = (
         [given] if given else [_named(release, axis, minor) for minor in _minors(_allowed(release, axis))]
         for axis, given in ((CUDA, cuda), (CUDNN, cudnn))

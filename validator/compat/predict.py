@@ -131,10 +131,7 @@ _TAG = re.compile(
 
 
 def software_in(reference: str) -> Software | None:
-    """Return the software of an official TensorFlow image; None for the name of any other image.
-
-    Raises InputError for an official image without CUDA, and for a tag whose contents the facts don't have.
-    """
+    """Return an official image's software; None for others. Raises InputError without CUDA or facts."""
     match = _REFERENCE.fullmatch(reference)
     if match is None:
         return None

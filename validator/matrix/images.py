@@ -357,10 +357,7 @@ _OWNED = (
 def resolve_additions(
     entry: ImageEntry, variant: Variant, path: Path, document: Document
 ) -> Additions | None:
-    """Return what an entry adds to its images of a variant, or None if that is nothing.
-
-    Files are read relative to the matrix file. Problems are reported to `document`.
-    """
+    """Return what an entry adds to its images of a variant, or None. Problems go to `document`."""
     jupyter = variant is Variant.JUPYTER
     adds = any(getattr(entry, key) for key in _KEYS)
     if not adds and not jupyter:

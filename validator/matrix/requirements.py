@@ -57,11 +57,7 @@ class Collected:
 
 
 def read_requirements_txt(path: Path, root: Path) -> Collected:
-    """Read a requirements file and those that it includes.
-
-    root: the directory of the matrix file. Raises ValueError, with file and line, for what can't be read or
-    can't be honoured in a lock.
-    """
+    """Read a requirements file and what it includes, below `root`. Raises ValueError with file and line."""
     found = Collected()
     _read(path, root, found, {path.resolve()}, constrain=False)
     return found

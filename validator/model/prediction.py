@@ -536,11 +536,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class OnHost:
-    """The prediction for one pin of TensorFlow on one machine.
-
-    place: where the pin is. tensorflow: the release that pip would install today, if the pin allows several.
-    host: its identifier.
-    """
+    """The prediction for a pin (place) on a host. tensorflow: the release that pip would install today."""
 
     place: Place
     tensorflow: str

@@ -161,11 +161,7 @@ def environment_of(document: Mapping[str, Any]) -> Environment:
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """The evidence that any check may have.
-
-    traceback: lines of the exception that ended the check. last_lines: what the process printed last; some
-    checks write it as one text.
-    """
+    """The evidence that any check may have. Some checks write `last_lines`, printed last, as one text."""
 
     check: ClassVar[str] = ""
 
@@ -387,11 +383,7 @@ class CheckResult(msgspec.Struct, frozen=True):
 
 
 class CheckDescription(msgspec.Struct, frozen=True):
-    """A check that the probe can run, as its `--list` describes it.
-
-    depth: `quick` or `full`. requires: what the question needs to make sense, such as `gpu`. limit_s: in
-    seconds.
-    """
+    """A check as the probe's `--list` describes it. requires: such as `gpu`. limit_s: in seconds."""
 
     id: str
     stage: str

@@ -57,11 +57,7 @@ class Requirements:
 
 @dataclass(frozen=True)
 class CheckFile:
-    """A check of the user's own.
-
-    path: like that of a wheel. required: the verdict depends on it. timeout_s: for the whole check, the
-    import of TensorFlow included.
-    """
+    """A user's own check. path: like a wheel's. timeout_s: for all of it, the import of TensorFlow too."""
 
     path: str
     sha256: str

@@ -231,10 +231,7 @@ def _judge_checks(report: Report, required: tuple[str, ...], has_cuda: bool) -> 
 
 
 def as_judged(record: Record) -> Record:
-    """Return a record whose verdict its own report can give; otherwise, the verdict is only claimed.
-
-    A report of an older probe has fewer checks, so only those that it has are judged.
-    """
+    """Return a record whose verdict its own report gives, as far as its probe had checks; else as claimed."""
     if record.verdict not in (Verdict.CERTIFIED, Verdict.WORKS_ON_CPU):
         return record
     try:

@@ -436,10 +436,7 @@ def render(cells: dict[str, Any]) -> str:
 
 
 def merge(text: str, rows: Iterable[dict[str, Any]], without: Collection[str] = ()) -> str:
-    """Return the text of builds.yaml with these rows added, in place of those of the same releases, sorted.
-
-    without: releases whose rows are removed. The comment at the top of the file is kept.
-    """
+    """Return builds.yaml with these rows instead of those of their releases and of `without`, sorted."""
     head, _, _ = text.partition("\nbuilds:")
     present = (yaml.load(text, Loader=_LOADER) or {}).get("builds") or []
     kept = [cells for cells in present if cells["tensorflow"] not in without]
