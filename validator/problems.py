@@ -179,22 +179,21 @@ _FORMATTER = _Formatter()
 
 
 def _kernels_run(entry: Entry) -> str:
-    return "; ".join(dict.fromkeys(_kernels_on(gpu) for gpu in entry["gpus"]))
-
-
-def _kernels_on(gpu: Entry) -> str:
-    named = f"{gpu['name']} (compute capability {gpu['compute_capability']})"
-    if gpu["kernels"] == "native":
-        text = f"{named} runs machine code from the wheel"
-    else:
-        units = f"{gpu['compiled']} of {gpu['units']} units" if gpu["units"] else "the kernels"
-        isa = f" (ISA {gpu['isa']})" if gpu["isa"] else ""
-        text = f"for {named} the driver compiles {units} of the wheel from PTX{isa}"
-        if not gpu["certain"]:
-            text += "; it isn't known whether this driver can"
-    if gpu["without"]:
-        text += f"; {gpu['without']} of {gpu['units']} units have no code for it"
-    return text
+    texts: Dict[str, None] = {}
+    for gpu in entry["gpus"]:
+        named = f"{gpu['name']} (compute capability {gpu['compute_capability']})"
+        if gpu["kernels"] == "native":
+            text = f"{named} runs machine code from the wheel"
+        else:
+            units = f"{gpu['compiled']} of {gpu['units']} units" if gpu["units"] else "the kernels"
+            isa = f" (ISA {gpu['isa']})" if gpu["isa"] else ""
+            text = f"for {named} the driver compiles {units} of the wheel from PTX{isa}"
+            if not gpu["certain"]:
+                text += "; it isn't known whether this driver can"
+        if gpu["without"]:
+            text += f"; {gpu['without']} of {gpu['units']} units have no code for it"
+        texts[text] = None
+    return "; ".join(texts)
 
 
 def _step_ran_on_gpu(entry: Entry) -> str:

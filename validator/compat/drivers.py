@@ -34,12 +34,10 @@ class Branch:
 
 
 @dataclass(frozen=True)
-class MinorVersion:
-    """The oldest driver, on Linux and on Windows, that runs every toolkit of a CUDA major version."""
+class Floor:
+    """The oldest driver that runs a CUDA toolkit. It may not compile all of its PTX."""
 
-    cuda_major: int
     driver: DriverRelease
-    windows: DriverRelease
     fact: Fact
 
 
@@ -83,12 +81,11 @@ def branch_for(cuda: CudaVersion) -> Branch | None:
 
 
 @functools.cache
-def minor_version(cuda_major: int) -> MinorVersion | None:
-    """Return the oldest driver for a CUDA major version, or None if the tables don't have it."""
+def minor_version(cuda_major: int, windows: bool = False) -> Floor | None:
+    """Return the oldest driver for every toolkit of a CUDA major version; None if the tables lack it."""
     for row in facts.rows("drivers", "minor_version"):
         if row["cuda_major"] == cuda_major:
-            linux, windows = DriverRelease.parse(row["driver"]), DriverRelease.parse(row["windows"])
-            return MinorVersion(cuda_major, linux, windows, facts.fact(row))
+            return Floor(DriverRelease.parse(row["windows" if windows else "driver"]), facts.fact(row))
     return None
 
 

@@ -104,10 +104,7 @@ def on_machine(tried: Iterable[Tried], host: Machine) -> tuple[Attempt, ...]:
 
 
 def measured_on(host: Machine) -> Iterator[str]:
-    """Yield what was measured with a compute capability, as sentences, newest first.
-
-    With another driver branch than the machine's, nothing; where its driver is not known, with any.
-    """
+    """Yield what was measured on such a GPU, as sentences, newest first; on its driver branch if known."""
     if host.capability is None or host.on_windows:
         return
     for row in measurements():

@@ -229,10 +229,7 @@ def judge_both(software: JudgedSoftware, host: Machine, mode: str | None = None)
 def judge_uninspected(
     software: Software, host: Host, nearest: Release, mode: str | None = None
 ) -> Prediction:
-    """Predict for a candidate or a nightly of which no wheel was inspected. It is never predicted to work.
-
-    What does not depend on the release can fail. nearest: the release that comes nearest and was inspected.
-    """
+    """Predict for a candidate or nightly that was not inspected; never `works`. nearest: an inspected one."""
     judged, machine = judge_software(replace(software, tensorflow=None), host), judge_host(host)
     word = judge(replace(software, tensorflow=nearest.version), host, mode).word
     text = _UNINSPECTED_TEXT.format(software.tensorflow, nearest.version, word)

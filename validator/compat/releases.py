@@ -313,14 +313,6 @@ def newest_patch(minor: str) -> Release:
 # People still ask about them, and paste their logs.
 
 
-@dataclass(frozen=True)
-class Floor:
-    """The oldest driver that runs a CUDA toolkit; from CUDA 11 on, every toolkit of the major version."""
-
-    driver: DriverRelease
-    fact: Fact
-
-
 @functools.lru_cache(maxsize=1024)
 def release_of_any_age(version: str) -> Release | None:
     """Return the facts of a release (`2.18.0`, `1.15`), or None if they don't have it.
@@ -458,14 +450,14 @@ def _stable(python: str | None) -> Iterator[Release]:
 
 
 @functools.lru_cache(maxsize=1024)
-def oldest_driver(cuda: CudaVersion, windows: bool) -> Floor | None:
+def oldest_driver(cuda: CudaVersion, windows: bool) -> drivers.Floor | None:
     """Return the oldest driver that runs a toolkit, on Linux or on Windows; None if it is not known."""
-    every = drivers.minor_version(cuda.major)
+    every = drivers.minor_version(cuda.major, windows)
     if every is not None:
-        return Floor(every.windows if windows else every.driver, every.fact)
+        return every
     for row in facts.rows("older", "drivers"):
         if row["cuda"] == str(cuda):
-            return Floor(DriverRelease.parse(row["windows" if windows else "linux"]), facts.fact(row))
+            return drivers.Floor(DriverRelease.parse(row["windows" if windows else "linux"]), facts.fact(row))
     return None
 
 
@@ -477,8 +469,8 @@ def driver_with(cuda: CudaVersion, windows: bool = False) -> DriverRelease | Non
     """
     branch = drivers.branch_for(cuda)
     if branch is not None:
-        known, every = DriverRelease(branch.number), drivers.minor_version(cuda.major)
-        return max(known, every.windows) if windows and every is not None else known
+        known, every = DriverRelease(branch.number), drivers.minor_version(cuda.major, windows)
+        return max(known, every.driver) if windows and every is not None else known
     floor = oldest_driver(cuda, windows)
     return floor.driver if floor is not None and drivers.minor_version(cuda.major) is None else None
 

@@ -538,7 +538,12 @@ def _host_classes(entry: HostEntry, path: Path, document: Document, most: int) -
     others = document.read_each(entry.compute_capability, (*path, "compute_capability"), _capability)
     asked = [gpu for _, gpu in (*models, *others)]
     drivers = [one for _, one in document.read_each(entry.driver, (*path, "driver"), parse_release)]
-    compats = [one for _, one in document.read_each(entry.compat or [NONE], (*path, "compat"), _compat)]
+    given = document.read_each(
+        entry.compat or [NONE],
+        (*path, "compat"),
+        lambda text: None if text == NONE else str(CudaVersion.parse(text)),
+    )
+    compats = [one for _, one in given]
     if len(drivers) * len(asked) * len(compats) > most:
         document.report(path, f"with the entries before it, asks for more than {MAX_HOSTS:,} host classes")
         return []
@@ -562,10 +567,6 @@ def _model(name: str) -> _Gpu:
 def _capability(text: str) -> _Gpu:
     capability = ComputeCapability.parse(text)
     return capability.sm.replace("_", ""), None, capability
-
-
-def _compat(text: str) -> str | None:
-    return None if text == NONE else str(CudaVersion.parse(text))
 
 
 def _runner(entry: HostEntry, host: str, driver: str, gpu: str) -> tuple[str, ...]:

@@ -224,7 +224,10 @@ def editor_schema(kind: type[msgspec.Struct], title: str, path: str, page: str) 
     path: of the schema in this repository. page: of the manual, with a section for each key of the file.
     """
     (_,), definitions = msgspec.json.schema_components([kind], ref_template="#/definitions/{name}")
-    definitions = {name: _for_editors(definition) for name, definition in definitions.items()}
+    for definition in definitions.values():
+        del definition["title"]
+        for name, value in definition["properties"].items():
+            definition["properties"][name] = _property(name, value)
     whole = definitions.pop(kind.__name__)
     link = newest_manual(page)
     for name, value in whole["properties"].items():
@@ -238,12 +241,6 @@ def editor_schema(kind: type[msgspec.Struct], title: str, path: str, page: str) 
         "definitions": definitions,
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-
-
-def _for_editors(definition: dict[str, Any]) -> dict[str, Any]:
-    """Return a definition without its title, and with every axis as one value or a list."""
-    properties = {name: _property(name, value) for name, value in definition["properties"].items()}
-    return {**{key: value for key, value in definition.items() if key != "title"}, "properties": properties}
 
 
 def _property(name: str, value: dict[str, Any]) -> dict[str, Any]:

@@ -379,7 +379,8 @@ def decide(reasons: Iterable[Reason], missing: tuple[str, ...] = (), mode: str |
     mode: `eager` or `xla` to leave out the reasons that concern only the other one. The reasons that decide
     come first, remarks come last.
     """
-    ordered = tuple(sorted(reasons, key=_order))
+    orders = {Outcome.FAILS: 0, Outcome.UNKNOWN: 1, Outcome.WORKS: 2}
+    ordered = tuple(sorted(reasons, key=lambda one: (orders[one.outcome], one.advisory)))
     modes = {reason.mode for reason in ordered}
     if mode is not None and len(modes) > 1:
         ordered = tuple(reason for reason in ordered if reason.mode in (None, mode))
@@ -397,14 +398,6 @@ def _outcome(ordered: Sequence[Reason], missing: tuple[str, ...]) -> Outcome:
     """Return the outcome for ordered reasons: the first one decides."""
     first = ordered[0].outcome if ordered else Outcome.UNKNOWN
     return Outcome.UNKNOWN if missing and first is Outcome.WORKS else first
-
-
-def _order(reason: Reason) -> int:
-    if reason.outcome is Outcome.FAILS:
-        return 0
-    if reason.outcome is Outcome.UNKNOWN:
-        return 1
-    return 3 if reason.advisory else 2
 
 
 class Named(TypedDict):
