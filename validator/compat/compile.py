@@ -57,7 +57,18 @@ def read_yaml(path: Path) -> Any:
 
 def probe_table() -> str:
     """Return the compiled facts that the probe needs as JSON, one row per line."""
-    tensorflow = {row["tensorflow"]: _kernels(row["tensorflow"]) for row in facts.rows("builds", "builds")}
+    tensorflow = {}
+    for row in facts.rows("builds", "builds"):
+        measured = build(row["tensorflow"])
+        tensorflow[row["tensorflow"]] = [
+            {
+                "units": group.count,
+                "sass": [str(one) for one in sorted(group.sass)],
+                "ptx": {str(one): ".".join(map(str, isa)) for one, isa in sorted(group.ptx.items()) if isa},
+            }
+            | ({"library": group.library} if group.library else {})
+            for group in (measured.kernels if measured else ())
+        ]
     # The wheels that were opened have no PTX of an older CUDA.
     oldest = CudaVersion.parse(releases()[0].cuda).major
     ptx = {
@@ -75,19 +86,6 @@ def probe_table() -> str:
         f'"cudnn": {_lines(cudnn)}',
     ]
     return "{\n" + ",\n".join(parts) + "\n}\n"
-
-
-def _kernels(release: str) -> list[dict[str, Any]]:
-    measured = build(release)
-    return [
-        {
-            "units": group.count,
-            "sass": [str(one) for one in sorted(group.sass)],
-            "ptx": {str(one): ".".join(map(str, isa)) for one, isa in sorted(group.ptx.items()) if isa},
-        }
-        | ({"library": group.library} if group.library else {})
-        for group in (measured.kernels if measured else ())
-    ]
 
 
 def _entries(rows: Mapping[str, Any]) -> str:

@@ -11,7 +11,6 @@ import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path as FilePath
 from typing import Any, TypeVar
 
@@ -389,16 +388,7 @@ def _read(node: Node, expected: Type, path: Path, document: Document) -> Any:
         return _read_dict(node, expected, path, document)
     if isinstance(expected, ListType):
         return _read_list(node, expected, path, document)
-    if isinstance(expected, DateTimeType):
-        return _read_time(node, path, document)
-    if isinstance(expected, BoolType):
-        if kind_of(node) != "bool":
-            document.report(path, _wrong_type("true or false", node))
-        return isinstance(node, ScalarNode) and node.value.lower() not in _FALSE
-    if isinstance(expected, IntType):
-        return _read_integer(node, expected, path, document)
-    assert isinstance(expected, StrType)
-    return _read_text(node, expected, path, document)
+    return _read_scalar(node, expected, path, document)
 
 
 def _plain(expected: Type) -> Type:
@@ -463,36 +453,37 @@ def _check_length(node: Node, expected: ListType | DictType, path: Path, documen
         document.report(path, f"is longer than {expected.max_length} values")
 
 
-def _read_text(node: Node, expected: StrType, path: Path, document: Document) -> str:
-    text: str = node.value if isinstance(node, ScalarNode) else ""
-    if kind_of(node) != "str":
+def _read_scalar(node: Node, expected: Type, path: Path, document: Document) -> Any:
+    kind, text = kind_of(node), node.value if isinstance(node, ScalarNode) else ""
+    if isinstance(expected, DateTimeType):
+        # In ISO 8601. YAML reads some times as dates when they are not quoted.
+        time = parse_timestamp(text) if kind in ("str", "timestamp") else None
+        if kind not in ("str", "timestamp"):
+            document.report(path, _wrong_type("a date or a time", node))
+        elif time is None:
+            such_as = "such as 2027-11-22 or 2027-11-22T06:30Z"
+            document.report(path, f"{quote(text)} is not a time ({such_as})")
+        return time or NEVER
+    if isinstance(expected, BoolType):
+        if kind != "bool":
+            document.report(path, _wrong_type("true or false", node))
+        return isinstance(node, ScalarNode) and text.lower() not in _FALSE
+    if isinstance(expected, IntType):
+        limits = f"a whole number from {expected.ge} to {expected.le}"
+        if not _INTEGER.fullmatch(text):
+            document.report(path, _wrong_type(limits, node))
+            return 0
+        if not (expected.ge or 0) <= int(text) <= (expected.le or 0):
+            document.report(path, f"expected {limits}, found {text}")
+        return int(text)
+    assert isinstance(expected, StrType)
+    if kind != "str":
         document.report(path, _wrong_type("text", node))
     elif len(text) < (expected.min_length or 0):
         document.report(path, "is empty")
     elif expected.max_length is not None and len(text) > expected.max_length:
         document.report(path, f"is longer than {expected.max_length} characters")
     return text
-
-
-def _read_integer(node: Node, expected: IntType, path: Path, document: Document) -> int:
-    limits = f"a whole number from {expected.ge} to {expected.le}"
-    if not isinstance(node, ScalarNode) or not _INTEGER.fullmatch(node.value):
-        document.report(path, _wrong_type(limits, node))
-        return 0
-    if not (expected.ge or 0) <= int(node.value) <= (expected.le or 0):
-        document.report(path, f"expected {limits}, found {node.value}")
-    return int(node.value)
-
-
-def _read_time(node: Node, path: Path, document: Document) -> datetime:
-    """Read a time in ISO 8601. YAML reads some of them as dates when they are not quoted."""
-    if kind_of(node) not in ("str", "timestamp"):
-        document.report(path, _wrong_type("a date or a time", node))
-        return NEVER
-    time = parse_timestamp(node.value)
-    if time is None:
-        document.report(path, f"{quote(node.value)} is not a time (such as 2027-11-22 or 2027-11-22T06:30Z)")
-    return time or NEVER
 
 
 def _wrong_type(expected: str, node: Node) -> str:
