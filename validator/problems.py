@@ -60,7 +60,6 @@ def problem(code: str, severity: Optional[str] = None, **fields: Any) -> Dict[st
 
 
 def statement(code: str, **fields: Any) -> Dict[str, Any]:
-    """Return a statement."""
     return {"code": code, **fields}
 
 

@@ -28,9 +28,8 @@ class JudgedSoftware:
 
     from_pypi: True if the facts about PyPI's wheels hold. inspected: True if they also have its kernels.
     values: what conditions of known combinations may ask about. combinations: those that may apply to a wheel
-        from PyPI, depending on the GPU.
-    against: reasons why it fails on every machine. reasons: the others. missing: facts that are not known.
-    tried: what people measured and reported with it.
+    from PyPI, depending on the GPU. against: reasons why it fails on every machine. reasons: the others.
+    missing: facts that are not known. tried: what people measured and reported with it.
     """
 
     versions: Versions
@@ -196,9 +195,7 @@ _UNINSPECTED_TEXT = (
 
 
 def judge(software: Software, host: Host, mode: str | None = None) -> Prediction:
-    """Predict whether TensorFlow can use the GPU, from the facts that are known.
-
-    mode: `eager` or `xla` to ask only about this one.
+    """Predict whether TensorFlow can use the GPU, in both modes or in one, from the facts that are known.
 
     A value that no table has (a release, driver or GPU that does not exist) counts as not known. Where the
     source of TensorFlow, the system or the architecture is not known, it is judged as the wheel from PyPI on

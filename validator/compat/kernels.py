@@ -203,7 +203,6 @@ class Support:
     """
 
     first: Version
-    below: Version
     drivers: Mapping[int, DriverRelease] = field(hash=False)
     capabilities: frozenset[ComputeCapability]
     minimum: ComputeCapability
@@ -215,7 +214,22 @@ class Support:
 def support(version: str) -> Support | None:
     """Return the support of a cuDNN release (`9.3.0.75`, `9.3`), or None if no table covers it."""
     asked = Version(version)
-    return next((known for known in _table() if known.first <= asked < known.below), None)
+    for row in facts.rows("cudnn", "cudnn"):
+        if Version(row["from"]) <= asked < Version(row["below"]):
+            return Support(
+                first=Version(row["from"]),
+                drivers={int(major): DriverRelease.parse(text) for major, text in row["drivers"].items()},
+                capabilities=frozenset(map(ComputeCapability.parse, row["compute_capabilities"])),
+                minimum=ComputeCapability.parse(row["minimum"]),
+                ptx=ComputeCapability.parse(row["ptx"]) if "ptx" in row else None,
+                fact=facts.fact(row),
+            )
+    return None
+
+
+def _not_covered(version: str) -> Reason:
+    newest = facts.fact(facts.rows("cudnn", "cudnn")[-1])
+    return newest.unknown(f"no known support matrix covers cuDNN {version}")
 
 
 @functools.lru_cache(maxsize=8192)
@@ -223,7 +237,7 @@ def fits_gpu(version: str, capability: ComputeCapability) -> Reason:
     """Decide if a cuDNN release has kernels for a GPU."""
     known = support(version)
     if known is None:
-        return _table()[-1].fact.unknown(f"no known support matrix covers cuDNN {version}")
+        return _not_covered(version)
     if capability < known.minimum:
         return known.fact.fails(
             f"cuDNN {version} has kernels for compute capability {known.minimum} and newer,"
@@ -259,7 +273,7 @@ def fits_cuda(version: str, cuda: CudaVersion, driver: DriverRelease | None) -> 
     """Decide if a cuDNN has a build for a CUDA and this driver. None: cuda-compat replaces the driver."""
     known = support(version)
     if known is None:
-        return _table()[-1].fact.unknown(f"no known support matrix covers cuDNN {version}")
+        return _not_covered(version)
     floor = known.drivers.get(cuda.major)
     if floor is None:
         return known.fact.fails(
@@ -290,22 +304,6 @@ def fits_build(version: str, built_with: str) -> Reason | None:
     if runtime.minor < compiled.minor:
         return rule.fails(f"{text}: an older minor version, which it rejects", "cudnn_older_than_built")
     return rule.works(f"{text}, which is not older")
-
-
-@functools.cache
-def _table() -> tuple[Support, ...]:
-    return tuple(
-        Support(
-            first=Version(row["from"]),
-            below=Version(row["below"]),
-            drivers={int(major): DriverRelease.parse(text) for major, text in row["drivers"].items()},
-            capabilities=frozenset(ComputeCapability.parse(text) for text in row["compute_capabilities"]),
-            minimum=ComputeCapability.parse(row["minimum"]),
-            ptx=ComputeCapability.parse(row["ptx"]) if "ptx" in row else None,
-            fact=facts.fact(row),
-        )
-        for row in facts.rows("cudnn", "cudnn")
-    )
 
 
 # Rules about the environment: a wheel for the Python, the CUDA version, and the path of its libraries.
@@ -375,8 +373,6 @@ def _wheels(fact: facts.Fact) -> facts.Fact:
 @functools.lru_cache(maxsize=1024)
 def search_path(version: str, from_wheels: bool, reached: bool | None) -> Reason | None:
     """Decide if the wheel's own search path reaches NVIDIA's wheels; None if the path was not read.
-
-    If a library is not found, TensorFlow registers no GPU.
 
     from_wheels: True if CUDA comes from NVIDIA's wheels. reached: True if something tells the loader about
     their folders, as images and the venv engine do (assemble/loader_cache.py, engines/venv.py). The

@@ -120,12 +120,11 @@ def why_hidden(value: str) -> str | None:
 class Machine:
     """A machine as the rules see it, and the reasons that follow from it.
 
-    has_gpu: False if it is known to have none.
-    driver: as installed; on Windows its number is that of Windows. linux: the Linux branch with the same
-        CUDA, or the driver itself on Linux. None if they are not known.
-    user_cuda: the newest CUDA that the libcuda in use supports, None if it is not known.
-    missing: the facts that are not known.
-    model: the short name of the GPU, if its name is known. is_jetson: True if the name of the GPU says so.
+    has_gpu: False if it is known to have none. driver: as installed; on Windows its number is that of
+    Windows. linux: the Linux branch with the same CUDA, or the driver itself on Linux. None if they are not
+    known. user_cuda: the newest CUDA that the libcuda in use supports, None if it is not known. missing: the
+    facts that are not known. model: the short name of the GPU, if its name is known. is_jetson: True if the
+    name of the GPU says so.
     """
 
     has_gpu: bool

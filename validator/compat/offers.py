@@ -154,11 +154,9 @@ def first_usable(
 def newest_that_works(host: Host, python: str | None, other_than: str | None = None) -> Installation | None:
     """Return the newest stable release that pip can install on a machine and that works there.
 
-    python: the machine's, or None. other_than: a release that is not the answer. A release that finds CUDA's
-    libraries by itself is preferred to a newer one that does not. A release for the machine's Python is
-    preferred to one that needs another Python. A release that works only for eager operations comes last. If
-    facts about the machine are missing, return the newest release that nothing speaks against. Return None if
-    there is none.
+    other_than: a release that is not the answer. Preferred are releases that find CUDA's libraries by
+    themselves, then those for the machine's Python; one that works only for eager operations comes last. If
+    facts about the machine are missing, return the newest that nothing speaks against, or None.
     """
     stable = [
         release

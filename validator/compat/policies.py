@@ -31,12 +31,9 @@ def choose(
 ) -> tuple[Choice, Choice]:
     """Return the CUDA and the cuDNN choice of two policies for a release.
 
-    A policy is `as-built`, `latest`, `recommended`, or a version (`12.8`, `9.10.2`). If `within_metadata` is
-    False, a version that the wheel's metadata excludes is accepted, so that a prediction can say what would
-    happen.
-
-    Raises PolicyError for a version that does not exist or that the metadata excludes, and for `latest` of a
-    release without the extra.
+    A policy is `as-built`, `latest`, `recommended`, or a version (`12.8`, `9.10.2`). within_metadata: False
+    to accept a version that the wheel's metadata excludes, for a prediction of what would happen. Raises
+    PolicyError for an unknown or excluded version, and for `latest` of a release without the extra.
     """
     chosen: list[Choice | None] = []
     for axis, policy, built in ((CUDA, cuda_policy, release.cuda), (CUDNN, cudnn_policy, release.cudnn)):

@@ -233,7 +233,6 @@ class ImageSupport:
 
     @property
     def fails(self) -> bool:
-        """True if it works on no machine."""
         return any(reason.outcome is Outcome.FAILS for reason in self.reasons)
 
     def as_json(self) -> dict[str, Any]:

@@ -183,14 +183,12 @@ _SERIES = re.compile(r"\d+\.\d+")
 class Release:
     """One TensorFlow release.
 
-    pythons: the Python versions that have a Linux x86_64 wheel, oldest first.
-    cuda, cudnn: major.minor of the tested build configuration.
-    extra: wheel -> version specifier of the `and-cuda` extra. If `extra_style` is `none`, the wheels with the
-        versions of the tested build; empty if there are none.
-    extra_style: `exact`, `range`, or `none` (the release has no extra).
-    package: the name of the package with CUDA on PyPI.
-    lowest_gpu: the lowest compute capability that it is documented for, where no wheel was opened.
-    fact: what the above is based on.
+    pythons: the Python versions that have a Linux x86_64 wheel, oldest first. cuda, cudnn: major.minor of the
+    tested build configuration. extra: wheel -> version specifier of the `and-cuda` extra. If `extra_style` is
+    `none`, the wheels with the versions of the tested build; empty if there are none. extra_style: `exact`,
+    `range`, or `none` (the release has no extra). package: the name of the package with CUDA on PyPI.
+    lowest_gpu: the lowest compute capability that it is documented for, where no wheel was opened. fact: what
+    the above is based on.
     """
 
     version: str

@@ -38,9 +38,8 @@ MAX_CELLS = 1_000_000
 class Profile:
     """A part of the matrix under a name.
 
-    select: selectors that must all match.
-    first_available: Pythons in order of preference, of which each image uses the first that can be
-        provided; empty to use every Python.
+    select: selectors that must all match. first_available: Pythons in order of preference, of which each
+    image uses the first that can be provided; empty to use every Python.
     """
 
     name: str
@@ -62,8 +61,7 @@ class Exclusion:
 class Matrix:
     """Everything that a matrix file asks for.
 
-    file: the name of the file, for messages.
-    warnings: what is allowed in the file, but probably wrong.
+    file: the name of the file, for messages. warnings: what is allowed in the file, but probably wrong.
     images, hosts: each identifier once, in the order of `sort_images` and `sort_hosts`.
     """
 
@@ -211,9 +209,8 @@ class Axis:
     """One key that a selector may have.
 
     read: returns the values that an image, a host class or a prediction has on this axis; an image for the
-        CPU has no value for CUDA.
-    equals: makes the test for a selector's value. Raises ValueError for a wrong value.
-    comparer: makes the comparer for a selector's value, on axes with an order. Raises ValueError too.
+    CPU has no value for CUDA. equals: makes the test for a selector's value. Raises ValueError for a wrong
+    value. comparer: makes the comparer for a selector's value, on axes with an order. Raises ValueError too.
     """
 
     scope: Scope

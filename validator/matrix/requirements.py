@@ -282,7 +282,6 @@ def read_project(directory: Path, group: str, root: Path) -> Collected:
 
     Nothing of the project runs: neither a build backend, nor a Python that it contains or names. So if its
     dependencies are dynamic, nobody can tell whether the lock is up to date, and it counts as it is.
-
     group: empty for no group. root: the directory of the matrix file. Raises ValueError if there is no lock,
     if it is out of date, or if uv can't export it.
     """

@@ -272,9 +272,8 @@ class Done(msgspec.Struct, frozen=True):
 class RunProgress(msgspec.Struct, frozen=True):
     """A run of `build-matrix`.
 
-    profile, started, updated: the profile, and times. total: the number of images.
-    run: the directory of the process's own lock (`system.runs`); empty if it has none.
-    boot: identifies the machine since it started.
+    profile, started, updated: the profile, and times. total: the number of images. run: the directory of the
+    process's own lock (`system.runs`); empty if it has none. boot: identifies the machine since it started.
     """
 
     profile: str

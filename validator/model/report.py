@@ -31,8 +31,6 @@ class Gpu(msgspec.Struct, frozen=True):
 
 
 class Cpu(msgspec.Struct, frozen=True):
-    """The processor."""
-
     model: Annotated[str | None, "As Linux names it."] = None
     count: Annotated[int | None, "How many the probe's process may use."] = None
 
@@ -60,8 +58,6 @@ class DriverLibrary(msgspec.Struct, frozen=True):
 
 
 class Nvml(DriverLibrary, frozen=True):
-    """NVML."""
-
     driver: Annotated[str | None, "The driver's release. Missing without an answer."] = None
 
 
@@ -72,8 +68,6 @@ class CudaGpu(Gpu, frozen=True):
 
 
 class CudaDriver(DriverLibrary, frozen=True):
-    """The CUDA driver library."""
-
     code: Annotated[int | None, "What `cuInit` returned."] = None
     count: Annotated[int | None, "Devices that this process may use."] = None
     gpus: Annotated[
@@ -83,8 +77,6 @@ class CudaDriver(DriverLibrary, frozen=True):
 
 
 class DriverLibraries(msgspec.Struct, frozen=True):
-    """The driver's libraries."""
-
     nvml: Annotated[Nvml, "`libnvidia-ml.so.1`."] = Nvml()
     cuda: Annotated[CudaDriver, "`libcuda.so.1`."] = CudaDriver()
 

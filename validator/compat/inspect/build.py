@@ -61,7 +61,6 @@ class WheelFile:
 
     @property
     def size(self) -> int:
-        """Bytes of the file."""
         return self.path.stat().st_size
 
     def sha256(self) -> str:

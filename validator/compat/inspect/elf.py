@@ -64,10 +64,9 @@ def is_elf(buffer: Buffer) -> bool:
 class ElfFile:
     """A shared library. Raises InspectionError if the file contradicts itself.
 
-    name: the file's name in errors.
-    needed: DT_NEEDED, in the order of the file.
-    search_path: the entries of DT_RUNPATH, or of DT_RPATH where there is no DT_RUNPATH (the loader
-        ignores DT_RPATH then), in order and without repetitions.
+    name: the file's name in errors. needed: DT_NEEDED, in the order of the file. search_path: the entries of
+    DT_RUNPATH, or of DT_RPATH where there is no DT_RUNPATH (the loader ignores DT_RPATH then), in order and
+    without repetitions.
     """
 
     def __init__(self, buffer: Buffer, name: str) -> None:
