@@ -16,7 +16,7 @@ from ..versions import ComputeCapability, CudaVersion, major, minor_in, numbers_
 from . import evidence, facts, kernels, known_issues
 from .evidence import Versions
 from .machine import Machine, judge_host, other_build, runs_toolkit, without_cuda
-from .releases import Release, build, nearest_inspected, release_of_any_age, releases
+from .releases import Release, build, is_inspected, nearest_inspected, release_of_any_age, releases
 
 # Judge software by itself: the versions that matter, and the reasons that don't depend on the machine.
 
@@ -85,7 +85,7 @@ def _judge(software: Software, system: str | None, machine: str | None) -> Judge
         versions=versions,
         on_cpu=software.variant == Variant.CPU.value,
         from_pypi=from_pypi,
-        inspected=from_pypi and versions.release in releases(),
+        inspected=from_pypi and is_inspected(versions.release),
         nvcc=numbers_in(versions.packages.get("nvidia-cuda-nvcc")),
         values=values,
         combinations=tuple(one for one in combinations if one.by_gpu),

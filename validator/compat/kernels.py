@@ -163,16 +163,22 @@ def targets_gpu(release: str, capability: ComputeCapability, ptxas: str | None) 
     if first is None or row is None:
         return None
     text = f"compute capability {capability} is a target from PTX ISA {_text(first)} on"
-    known = facts.fact(row)
+    known, who = facts.fact(row), f"tensorflow {release}"
     code: Rule = "xla_without_gpu_target"
-    if isa(row["isa"]) < first <= isa(row.get("reaches") or row["isa"]):
+    writes, reaches = isa(row["isa"]), isa(row.get("reaches") or row["isa"])
+    own = build(release)
+    if own is not None and own.llvm_ptx is not None:
+        # What XLA takes of it is in no table.
+        known, who = own.fact, "this series of TensorFlow"
+        writes, reaches = min(writes, own.llvm_ptx), own.llvm_ptx
+    if writes < first <= reaches:
         said = (
-            f"tensorflow {release} was seen to write PTX ISA {row['isa']}, and its LLVM reaches"
-            f" {row['reaches']}; {text}, so it may work, which nobody has measured"
+            f"{who} was seen to write PTX ISA {_text(writes)}, and the LLVM of this wheel reaches"
+            f" {_text(reaches)}; {text}, so it may work, which nobody has measured"
         )
         return known.unknown(said, code, mode=XLA)
-    if isa(row["isa"]) < first:
-        said = f"tensorflow {release} writes PTX ISA {row['isa']}, and {text}, so the process crashes"
+    if writes < first:
+        said = f"tensorflow {release} writes PTX ISA {_text(writes)}, and {text}, so the process crashes"
         return known.fails(said, code, mode=XLA)
     cuda = str(CudaVersion.parse(ptxas)) if ptxas else ""
     assembled = next((isa(one["isa"]) for one in table if cuda in one["cuda"]), None)
@@ -367,6 +373,8 @@ def cuda_major(release: Release, cuda: CudaVersion) -> Reason | None:
 
 def _wheels(fact: facts.Fact) -> facts.Fact:
     """Return the fact with the index as its source. The release's own source is about its tested build."""
+    if fact.id.startswith("wheel-"):
+        return fact
     return facts.Fact(fact.id, "verified", facts.source_line("idx"))
 
 

@@ -47,7 +47,7 @@ def choose(
             chosen.append(_pin(release, axis, policy, within_metadata))
     cuda, cudnn = chosen
     if cuda is None and cudnn is None:
-        row = facts.recommended(release.version)
+        row = _recommended(release)
         return _named(release, CUDA, row[CUDA]), _named(release, CUDNN, row[CUDNN])
     if cuda is None or cudnn is None:
         return newest_without_fault(release, cuda, cudnn)
@@ -233,10 +233,19 @@ def is_recommended(spec: ImageSpec) -> bool:
 
 def why_recommended(release: Release) -> str:
     """Return why `recommended` takes its versions, with a fault of others, without a full stop."""
-    why: str = facts.recommended(release.version)["why"]
+    why: str = _recommended(release)["why"]
     return why
 
 
+def _recommended(release: Release) -> facts.Row:
+    try:
+        return facts.recommended(release.version)
+    except KeyError:
+        # A wheel that no table lists.
+        return recommendation(release)
+
+
+@functools.cache
 def recommendation(release: Release) -> facts.Row:
     """Return a release's `cuda`, `cudnn` and `why`, to be compiled: this judges hundreds of combinations."""
     chosen = newest_without_fault(release)

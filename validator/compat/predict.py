@@ -23,7 +23,7 @@ from ..model.prediction import (
     Software,
 )
 from ..model.spec import NO_GPU, Cell, Choice, HostClass, ImageSpec, Variant, host_identifier
-from ..versions import ComputeCapability, CudaVersion, DriverRelease, release_range
+from ..versions import ComputeCapability, CudaVersion, DriverRelease, leading_numbers, release_range
 from . import drivers, facts, gpus, judge, known_issues, policies
 from .judge import judge_software
 from .machine import judge_host
@@ -178,6 +178,22 @@ def cudnn_of_image(cuda: str, tag: str) -> str:
             version: str = row["cudnn"]
             return version
     return tag.removeprefix("cudnn")
+
+
+def image_with(cuda: str, cudnn: str) -> str:
+    """Return the oldest known image of nvidia/cuda with these versions, or newer ones of the same majors.
+
+    Return an empty string if the facts have none.
+    """
+    for row in facts.rows("base_images", "images"):
+        last = row["cuda"][-1]
+        if all(
+            leading_numbers(has)[:1] == leading_numbers(needs)[:1]
+            and leading_numbers(has) >= leading_numbers(needs)
+            for has, needs in ((last, cuda), (row["cudnn"], cudnn))
+        ):
+            return f"nvidia/cuda:{last}-{row['tag']}-runtime-ubuntu22.04"
+    return ""
 
 
 # Find the machines that an image supports: for each GPU the driver branches that run it, or why none does.

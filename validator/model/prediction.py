@@ -110,7 +110,7 @@ Rule = Literal[
     "cuda_of_another_version", "python_without_wheel", "platform_without_cuda", "cpu_package",
     "cuda_libraries_not_installed", "library_path_not_set", "open_modules_needed",
     "open_modules_unsupported", "not_nvidia", "devices_hidden", "known_issue", "mixed_frameworks",
-    "package_removed", "release_missing", "invalid_version",
+    "requirement_unmet", "package_removed", "release_missing", "invalid_version",
 ]  # fmt: skip
 
 #: What it means that a rule fails.
@@ -143,6 +143,7 @@ RULES: Mapping[Rule, str] = {
     "devices_hidden": "CUDA_VISIBLE_DEVICES hides every GPU",
     "known_issue": "the combination is known to break; `fact` says which one",
     "mixed_frameworks": "another framework in the environment brings a cuDNN that TensorFlow rejects",
+    "requirement_unmet": "the metadata of the release rejects the version of a package",
     "package_removed": "the package was replaced by another one and can't be installed",
     "release_missing": "this release of TensorFlow does not exist",
     "invalid_version": "a package is pinned to something that is not a version",

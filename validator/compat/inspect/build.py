@@ -286,10 +286,12 @@ def inspect_tensorflow(path: Path, *, scratch: Path | None = None) -> dict[str, 
         opens: set[str] = set()
         headers: set[str] = set()
         openers: dict[str, tuple[str, ...]] = {}
+        llvm: set[int] = set()
         for member, library in wheel.libraries(scratch):
             found += fatbins(library)
             opens |= set(opened_sonames(library))
             headers |= {version for version in [compiled_cudnn(library)] if version}
+            llvm |= ptx_features(library)
             if calls_dlopen(library):
                 openers[member] = pip_folders(library, member)
         try:
@@ -319,8 +321,22 @@ def inspect_tensorflow(path: Path, *, scratch: Path | None = None) -> dict[str, 
             "opens": sorted(opens),
             **({"pip_libraries": _pip_libraries(openers, opens)} if openers else {}),
             "kernels": count_kernels(found),
+            **({"llvm_ptx": ".".join(map(str, divmod(max(llvm), 10)))} if llvm else {}),
             "relocatable_fatbins": sum(fatbin.relocatable for fatbin in found),
         }
+
+
+def ptx_features(library: ElfFile) -> set[int]:
+    """Return the PTX ISA versions that LLVM in a library can write: 87 for 8.7.
+
+    LLVM has a table of the features of its target NVPTX, in which each version has a name such as `ptx87`.
+    """
+    found, start = set(), 0
+    while (at := library.buffer.find(b"\0ptx", start)) != -1:
+        start = at + 4
+        if match := re.match(rb"\0ptx([0-9]{2,3})\0", library.buffer[at : at + 8]):
+            found.add(int(match[1]))
+    return found
 
 
 def read_build_info(source: str, where: str) -> dict[str, Any]:
