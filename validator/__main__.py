@@ -11,7 +11,6 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable
-from types import FrameType
 
 from .errors import EXIT_INPUT, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_PIPE, MissingError, ValidatorError
 from .reports.printable import printable
@@ -42,7 +41,7 @@ def main() -> None:
     _hold_streams()
     # CI runners end a job with SIGTERM; clean up as after Ctrl-C. A shell that started this in the background
     # ignores Ctrl-C for its children, who inherit that.
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # Don't fail if the terminal's encoding lacks a character.
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -161,10 +160,6 @@ def _is_interruption(error: BaseException | None) -> bool:
         seen.add(id(error))
         error = error.__context__
     return False
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -78,7 +78,6 @@ class Condition:
         raise NotImplementedError
 
     def holds(self, find: Find[Any]) -> bool:
-        """Return True if the condition is certainly true."""
         return self.evaluate(find).truth is True
 
     def may_hold(self, find: Find[Any]) -> bool:

@@ -40,11 +40,10 @@ class Kind:
     """A code's row in the catalogue.
 
     template: the sentence without a full stop, in the language of `_Formatter`; a part in [brackets] is left
-        out when one of its fields is null or empty. None where a function of `_WRITTEN` makes the sentence.
-    severity: FAULT, ADVISORY, LIMIT or EITHER; None for a statement.
-    about: a template for the subject, put before the sentence with a colon.
-    fields: type by name.
-    group: the check that uses the code, or what several checks use it for.
+    out when one of its fields is null or empty. None where a function of `_WRITTEN` makes the sentence.
+    severity: FAULT, ADVISORY, LIMIT or EITHER; None for a statement. about: a template for the subject, put
+    before the sentence with a colon. fields: type by name. group: the check that uses the code, or what
+    several checks use it for.
     """
 
     template: Optional[str]

@@ -122,7 +122,6 @@ class Fact:
         return self._reason(Outcome.FAILS, text, rule, mode)
 
     def unknown(self, text: str, rule: Rule | None = None, *, mode: str | None = None) -> Reason:
-        """Return a reason why the outcome is not known."""
         return self._reason(Outcome.UNKNOWN, text, rule, mode)
 
     def advises(self, text: str, *, mode: str | None = None) -> Reason:

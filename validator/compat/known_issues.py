@@ -64,7 +64,6 @@ class Combination:
         return self.when.evaluate(find).truth
 
     def reason(self) -> Reason:
-        """Return the row as a reason for a cell."""
         text = f"{self.text}; {self.remedy}"
         if self.means == FAILS:
             return self.fact.fails(text, "known_issue", mode=self.mode)
@@ -88,13 +87,11 @@ def of_software(
 
 @functools.cache
 def combinations() -> tuple[Combination, ...]:
-    """Return every known combination, sorted by id."""
     return tuple(combination(row) for row in facts.rows("known_issues", "issues"))
 
 
 @functools.cache
 def traits() -> tuple[Combination, ...]:
-    """Return every trait, sorted by id."""
     return tuple(
         combination({**row, "means": TRAIT, "remedy": ""}) for row in facts.rows("known_issues", "traits")
     )

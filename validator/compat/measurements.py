@@ -77,7 +77,6 @@ class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     by_default: tuple[ByDefault, ...] = ()
 
     def document(self) -> dict[str, Any]:
-        """Return the measurement as JSON."""
         found: dict[str, Any] = codec.encode(self)
         return found
 

@@ -114,7 +114,6 @@ class Offer:
 
 
 def outcome(prediction: Prediction, mode: str) -> Outcome:
-    """Return the outcome for `eager` or `xla`."""
     in_mode: Outcome | None = getattr(prediction, mode)
     return prediction.outcome if in_mode is None else in_mode
 

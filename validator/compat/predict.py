@@ -58,7 +58,6 @@ def software_of(image: ImageSpec, wheels: Mapping[str, str] | None = None) -> So
 
 @functools.lru_cache(maxsize=8192)
 def host_of(host: HostClass) -> Host:
-    """Return the machine that a host class describes."""
     if not host.has_gpu:
         return _WITHOUT_GPU
     return Host(

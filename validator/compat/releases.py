@@ -214,7 +214,6 @@ class Release:
 
     @property
     def minor(self) -> str:
-        """The minor version: `2.21`."""
         return major_minor(self.version)
 
     @functools.cached_property
@@ -290,7 +289,6 @@ def release(version: str) -> Release:
 
 @functools.cache
 def newest() -> Release:
-    """Return the newest stable release."""
     return [known for known in releases() if not known.prerelease][-1]
 
 
@@ -338,17 +336,6 @@ def published_twin(row: facts.Row) -> str | None:
     return next((one["tensorflow"] for one in twins), None)
 
 
-def _cuda_of(row: facts.Row, extra: Mapping[str, str]) -> str:
-    """Return the CUDA of an inspected wheel as major.minor. From 2.22 on, no file in the wheel names it."""
-    if row["build"]["cuda"]:
-        return major_minor(row["build"]["cuda"])
-    wanted = next((pin for name, pin in extra.items() if name.startswith("nvidia-cuda-runtime")), "")
-    if lowest := re.search(r"(?:>=|==)([\d.]+)", wanted):
-        return major_minor(lowest[1])
-    opened = next((soname for soname in row["opens"] if soname.startswith("libcudart.so.")), "")
-    return major_minor(f"{opened.removeprefix('libcudart.so.') or '12'}.0")
-
-
 def add_wheel(row: facts.Row, name: str, pythons: tuple[str, ...]) -> Release:
     """Make an inspected wheel known as a release with this name, and return it.
 
@@ -365,12 +352,19 @@ def add_wheel(row: facts.Row, name: str, pythons: tuple[str, ...]) -> Release:
     built = _build({**row, "status": facts.DERIVED}, row["tensorflow"])
     if published_twin(row) is None and "llvm_ptx" in row:
         built = replace(built, llvm_ptx=isa(row["llvm_ptx"]))
+    cuda = row["build"]["cuda"]
+    if not cuda:
+        # From 2.22 on, no file in the wheel names it.
+        wanted = next((pin for name, pin in found.items() if name.startswith("nvidia-cuda-runtime")), "")
+        lowest = re.search(r"(?:>=|==)([\d.]+)", wanted)
+        opened = next((soname for soname in row["opens"] if soname.startswith("libcudart.so.")), "")
+        cuda = lowest[1] if lowest else f"{opened.removeprefix('libcudart.so.') or '12'}.0"
     fact = replace(built.fact, id=f"wheel-{name}")
     built = replace(built, fact=fact)
     release = Release(
         version=name,
         pythons=pythons,
-        cuda=_cuda_of(row, found),
+        cuda=major_minor(cuda),
         cudnn=major_minor(row["build"]["cudnn_headers"] or f"{row['build']['cudnn'] or 9}.0"),
         extra_style=style if found else "none",
         fact=fact,

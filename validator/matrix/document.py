@@ -109,7 +109,6 @@ class Document:
         return int(_locate(self.root, path)[0].start_mark.line) + 1
 
     def raise_problems(self) -> None:
-        """Raise MatrixError when there is a problem."""
         if self.problems:
             raise MatrixError(self.file, self.problems)
 

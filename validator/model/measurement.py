@@ -99,7 +99,6 @@ class Unread(str, Enum):
 
     @property
     def sentence(self) -> str:
-        """The explanation for people."""
         return _UNREAD[self]
 
 
@@ -119,12 +118,10 @@ class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One run of the probe in an image on real GPUs.
 
     image_digest: of the image's manifest. image: the image spec's identifier. cell: `image@host_class`.
-    report_digest: see `report_digest`; None where the probe wrote no report.
-    challenge: what the certifier asked the probe to repeat, 64 hexadecimal digits; None if there was no
-        challenge.
-    started, finished: by the runner's clock; UTC, ISO 8601.
-    depth: of the probe, `quick` or `full`. fixture: made by a test; proves nothing.
-    checks: the user's own that were packed into the probe, sorted by id.
+    report_digest: see `report_digest`; None where the probe wrote no report. challenge: what the certifier
+    asked the probe to repeat, 64 hexadecimal digits; None if there was no challenge. started, finished: by
+    the runner's clock; UTC, ISO 8601. depth: of the probe, `quick` or `full`. fixture: made by a test; proves
+    nothing. checks: the user's own that were packed into the probe, sorted by id.
     """
 
     image_digest: str

@@ -41,10 +41,9 @@ class Host:
     """A machine.
 
     driver: an NVIDIA driver release or branch; on Windows and in WSL2 that of Windows. driver_cuda: the CUDA
-        version that nvidia-smi shows, which is the newest that the driver supports.
-    gpu: a model's name, or `no-gpu` for a machine that has none. capability: `8.9`.
-    system, machine, kernel_modules: one of the values above.
-    compat: the CUDA version of a cuda-compat package on the loader's path.
+    version that nvidia-smi shows, which is the newest that the driver supports. gpu: a model's name, or
+    `no-gpu` for a machine that has none. capability: `8.9`. system, machine, kernel_modules: one of the
+    values above. compat: the CUDA version of a cuda-compat package on the loader's path.
     """
 
     driver: str | None = None
@@ -74,14 +73,12 @@ class Host:
 class Software:
     """TensorFlow and what is installed with it.
 
-    tensorflow, python: versions. Two numbers (`2.16`) stand for the newest release of the series.
-    cuda, cudnn: versions of the libraries that TensorFlow loads.
-    wheel: where the TensorFlow package comes from, one of the values above.
-    variant: `gpu` or `cpu` (`tensorflow-cpu`).
-    extra: True if TensorFlow was installed with its extra `and-cuda`, False if without.
-    library_path: True if the loader is told of the directories of NVIDIA's wheels, with LD_LIBRARY_PATH or as
-        the images of this project do; False if it is not.
-    packages: other installed packages: normalized names and versions, each name once.
+    tensorflow, python: versions. Two numbers (`2.16`) stand for the newest release of the series. cuda,
+    cudnn: versions of the libraries that TensorFlow loads. wheel: where the TensorFlow package comes from,
+    one of the values above. variant: `gpu` or `cpu` (`tensorflow-cpu`). extra: True if TensorFlow was
+    installed with its extra `and-cuda`, False if without. library_path: True if the loader is told of the
+    directories of NVIDIA's wheels, with LD_LIBRARY_PATH or as the images of this project do; False if it is
+    not. packages: other installed packages: normalized names and versions, each name once.
     """
 
     tensorflow: str | None = None
@@ -96,7 +93,6 @@ class Software:
 
     @property
     def versions(self) -> dict[str, str]:
-        """The versions of the packages, by name."""
         return dict(self.packages)
 
 
@@ -327,10 +323,9 @@ class Prediction:
     """The outcome with its reasons, the deciding ones first.
 
     eager: the outcome for operations that run one by one, None if only XLA was asked about. xla: the outcome
-        for functions that XLA compiles, None if only eager operations were asked about.
-    outcome: the worse of the two.
-    missing: the facts that are not known and that `works` needs, as names of fields of `Host` and `Software`.
-    rank: what the outcome rests on. evidence: what was tried, the best first.
+    for functions that XLA compiles, None if only eager operations were asked about. outcome: the worse of the
+    two. missing: the facts that are not known and that `works` needs, as names of fields of `Host` and
+    `Software`. rank: what the outcome rests on. evidence: what was tried, the best first.
     """
 
     outcome: Outcome
@@ -440,7 +435,6 @@ class CellDocument(Named, ImageFields, HostFields):
 
 
 def image_json(image: ImageSpec) -> ImageFields:
-    """Return the fields of an image."""
     return {
         "image": image.identifier,
         "tensorflow": image.tensorflow,

@@ -347,7 +347,6 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def facts(self) -> Host:
-        """The machine."""
         return host_of(self.host)
 
     @property
@@ -358,7 +357,6 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def results(self) -> tuple[CheckResult, ...]:
-        """The probe's checks."""
         return tuple(check_of(check, f"checks[{number}]") for number, check in enumerate(self.checks))
 
     @property

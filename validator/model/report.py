@@ -358,7 +358,6 @@ class CheckResult(msgspec.Struct, frozen=True):
 
     @property
     def went_wrong(self) -> bool:
-        """True if it neither passed nor was skipped."""
         return self.outcome not in (CheckOutcome.PASS, CheckOutcome.SKIP)
 
     def recorded(self) -> dict[str, Any]:

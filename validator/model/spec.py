@@ -74,10 +74,9 @@ class CheckFile:
 class Additions:
     """The additions of an image entry in the matrix.
 
-    name: what its identifier ends in, or None; then it ends in digits of the digest.
-    packages: requirements (PEP 508) from the matrix file. wheels: those that it names by path.
-    requirements: those of a file, or None. system_packages: Debian or Ubuntu packages.
-    environment: variables with their values, by name.
+    name: what its identifier ends in, or None; then it ends in digits of the digest. packages: requirements
+    (PEP 508) from the matrix file. wheels: those that it names by path. requirements: those of a file, or
+    None. system_packages: Debian or Ubuntu packages. environment: variables with their values, by name.
     directory: the one of the matrix file, to which all paths are relative. It does not count in comparisons.
     """
 
@@ -104,7 +103,6 @@ class Additions:
 
     @property
     def constraints(self) -> tuple[str, ...]:
-        """The constraints of the requirements file."""
         return self.requirements.constraints if self.requirements else ()
 
     @property
@@ -160,11 +158,10 @@ POLICIES = (RECOMMENDED, AS_BUILT, LATEST)
 class Choice:
     """The CUDA or cuDNN of an image spec: the requested policy, and the version that it results in.
 
-    policy: `as-built`, `latest`, or the pin itself (`12.8`, `9.10.2`).
-    version: major.minor that results (`12.5`). For a floating choice it is the version in the lock, or
-        without a lock, in the facts.
-    floats: True if the version depends on the day when the lock was resolved; the identifier then contains
-        the policy instead of the version.
+    policy: `as-built`, `latest`, or the pin itself (`12.8`, `9.10.2`). version: major.minor that results
+    (`12.5`). For a floating choice it is the version in the lock, or without a lock, in the facts. floats:
+    True if the version depends on the day when the lock was resolved; the identifier then contains the policy
+    instead of the version.
     """
 
     policy: str
