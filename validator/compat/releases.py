@@ -133,7 +133,7 @@ def build(version: str) -> Build | None:
     """Return the build of a release, or of the nearest patch release that was opened, or None."""
     if version in _OWN:
         return _OWN[version][1]
-    opened = {row["tensorflow"]: row for row in facts.rows("builds", "builds")}
+    opened = _opened()
     if version in opened:
         return _build(opened[version], version)
     asked = Version(version)
@@ -146,6 +146,10 @@ def build(version: str) -> Build | None:
         return None
     nearest = min(siblings, key=lambda other: abs(Version(other).micro - asked.micro))
     return _build(opened[nearest], version)
+
+
+def _opened() -> dict[str, facts.Row]:
+    return {row["tensorflow"]: row for row in facts.rows("builds", "builds")}
 
 
 def fact_of(row: facts.Row) -> Fact:
@@ -332,7 +336,7 @@ def is_inspected(release: Release | None) -> bool:
 def published_twin(row: facts.Row) -> str | None:
     """Return the release on PyPI with the same build and device code as an inspected wheel, or None."""
     same = ("build", "kernels", "opens")
-    twins = (one for one in facts.rows("builds", "builds") if all(one[key] == row[key] for key in same))
+    twins = (one for one in _opened().values() if all(one[key] == row[key] for key in same))
     return next((one["tensorflow"] for one in twins), None)
 
 
