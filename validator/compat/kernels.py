@@ -276,7 +276,7 @@ def fits_gpu(version: str, capability: ComputeCapability) -> Reason:
 
 @functools.lru_cache(maxsize=8192)
 def fits_cuda(version: str, cuda: CudaVersion, driver: DriverRelease | None) -> Reason:
-    """Decide if a cuDNN has a build for a CUDA and this driver. None: cuda-compat replaces the driver."""
+    """Decide if a cuDNN has a build for a CUDA and a driver, which is None if cuda-compat replaces it."""
     known = support(version)
     if known is None:
         return _not_covered(version)

@@ -391,7 +391,7 @@ def resolve_additions(
         packages=(*(JUPYTER_PACKAGES if jupyter else ()), *(one for one in packages if isinstance(one, str))),
         wheels=tuple(dict.fromkeys(wheels)),
         requirements=requirements,
-        system_packages=tuple(entry.system_packages),
+        system_packages=tuple(filter(_SYSTEM_PACKAGE.fullmatch, entry.system_packages)),
         environment=tuple(sorted(_environment(entry, (*path, "environment"), document))),
         checks=tuple(_checks(entry, (*path, "checks"), document)),
         directory=document.directory,

@@ -123,7 +123,7 @@ class Additions:
 
 
 def is_name(text: str) -> bool:
-    """Return True for a name that is not eight hexadecimal digits, the end of images without a name."""
+    """Return True for 1 to 32 of a-z, 0-9, `.` and `-`, unless these are eight hexadecimal digits."""
     return _NAME.fullmatch(text) is not None
 
 
