@@ -17,8 +17,7 @@ from ..answers.browser import RejectedField
 from ..compat.evidence import measured_on
 from ..compat.judge import judge, judge_uninspected
 from ..compat.machine import judge_host
-from ..compat.official_images import software_in
-from ..compat.predict import image_support
+from ..compat.predict import image_support, software_in
 from ..compat.releases import Release, nearest_inspected, release, release_of_any_age, releases
 from ..errors import EXIT_FAILED, EXIT_OK, InputError
 from ..model.prediction import (
