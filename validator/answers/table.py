@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..compat import evidence, facts, gpus, known_issues
-from ..compat.drivers import Branch, branch_of, branches, lifecycle
+from ..compat.drivers import Branch, branch_of, branches
 from ..compat.releases import driver_with, releases
 from ..reports.page.answers import TABLE, digest, read_table
 from ..reports.printable import printable
@@ -248,8 +248,9 @@ def make_table(
 
 def last_month(today: datetime.date) -> str:
     """Return the month with which the next driver branch ends, as `2026-11`. Answers say which have ended."""
-    known = (lifecycle(branch.number) for branch in branches())
-    return min(one.ends for one in known if one and one.ends and not one.has_ended(today))
+    month, known = f"{today:%Y-%m}", {branch.number for branch in branches()}
+    rows = (row for row in facts.rows("drivers", "lifecycle") if row["branch"] in known and "by" not in row)
+    return min(str(row["ends"]) for row in rows if row.get("ends", "") >= month)
 
 
 def cuda_versions() -> dict[str, dict[str, int]]:
