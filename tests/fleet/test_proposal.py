@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.fleet.settings import NodeKind, Seen, driver_of, model_in, propose, read_settings
-from validator.fleet.settings_schema import SlurmPlace
+from validator.fleet.settings import NodeKind, Seen, SlurmPlace, driver_of, model_in, propose, read_settings
 from validator.fleet.slurm import kinds_of, seen_in
 from validator.fleet.slurm_client import Node
 

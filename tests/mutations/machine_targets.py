@@ -39,7 +39,7 @@ from validator.errors import ValidatorError
 from validator.fleet import job_output, kubernetes, slurm, slurm_client
 from validator.fleet.inside import frame
 from validator.fleet.kubernetes_client import Api
-from validator.fleet.settings_schema import KubernetesSection
+from validator.fleet.settings import KubernetesSection
 from validator.model import codec
 from validator.model.codec import DocumentError
 from validator.records.salvage import salvage

@@ -353,7 +353,7 @@ def manifests_command(namespace: str, user: str) -> int:
     """
     import yaml
 
-    from ..fleet.kubernetes_manifests import rights
+    from ..fleet.kubernetes import rights
 
     click.echo(yaml.safe_dump_all(rights(namespace, user), sort_keys=False), nl=False)
     return EXIT_OK

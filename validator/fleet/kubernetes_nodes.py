@@ -19,7 +19,7 @@ from ..model.measurement import Outside, Unread, labelled
 from ..model.spec import NO_GPU
 from ..versions import ComputeCapability, is_release_of, leading_numbers, major, whole_number
 from .protocol import Capacity, Fault, Phase, State
-from .settings_schema import GPU_RESOURCE, KubernetesPlace, Toleration
+from .settings import GPU_RESOURCE, KubernetesPlace, Toleration
 
 #: The vendor in the names of all resources that are GPUs or parts of them.
 GPU_VENDOR = "nvidia.com"

@@ -62,50 +62,35 @@ class Phase(str, Enum):
 
 
 class Fault(str, Enum):
-    """The infrastructure faults that end an attempt. None of them is a verdict."""
+    """The infrastructure faults that end an attempt. None of them is a verdict. sentence: for people."""
 
-    NODE_LOST = "node_lost"
-    PREEMPTED = "preempted"
-    CANCELLED = "cancelled"
-    DEADLINE = "deadline"
-    IMAGE_MISSING = "image_missing"
-    PULL_FAILED = "pull_failed"
-    WRONG_IMAGE = "wrong_image"
-    DISK_FULL = "disk_full"
-    OUT_OF_MEMORY = "out_of_memory"
-    QUOTA = "quota"
-    NOT_STARTED = "not_started"
-    OUTPUT_CUT = "output_cut"
-    WRONG_ANSWER = "wrong_answer"
-    FORGOTTEN = "forgotten"
+    NODE_LOST = "node_lost", "its node was lost"
+    PREEMPTED = "preempted", "it was preempted"
+    CANCELLED = "cancelled", "it was cancelled"
+    DEADLINE = "deadline", "it exceeded the scheduler's time limit"
+    IMAGE_MISSING = "image_missing", "the registry does not have its image"
+    PULL_FAILED = "pull_failed", "its image could not be pulled"
+    WRONG_IMAGE = "wrong_image", "a different image was run"
+    DISK_FULL = "disk_full", "the disk of its node is full"
+    OUT_OF_MEMORY = "out_of_memory", "it was stopped because it used too much memory"
+    QUOTA = "quota", "the quota does not allow it"
+    NOT_STARTED = "not_started", "it could not be started"
+    OUTPUT_CUT = "output_cut", "its output is incomplete"
+    WRONG_ANSWER = "wrong_answer", "its report is about another measurement"
+    FORGOTTEN = "forgotten", "the scheduler has forgotten it, and there is no result"
 
-    @property
-    def sentence(self) -> str:
-        """The explanation for people."""
-        return _FAULTS[self]
+    _value_: str
+    sentence: str
+
+    def __new__(cls, value: str, sentence: str = "") -> Fault:
+        found = str.__new__(cls, value)
+        found._value_, found.sentence = value, sentence
+        return found
 
     @property
     def is_retried(self) -> bool:
         """True if another attempt may end otherwise. Whoever cancels a job wants no other in its place."""
         return self is not Fault.CANCELLED
-
-
-_FAULTS = {
-    Fault.NODE_LOST: "its node was lost",
-    Fault.PREEMPTED: "it was preempted",
-    Fault.CANCELLED: "it was cancelled",
-    Fault.DEADLINE: "it exceeded the scheduler's time limit",
-    Fault.IMAGE_MISSING: "the registry does not have its image",
-    Fault.PULL_FAILED: "its image could not be pulled",
-    Fault.WRONG_IMAGE: "a different image was run",
-    Fault.DISK_FULL: "the disk of its node is full",
-    Fault.OUT_OF_MEMORY: "it was stopped because it used too much memory",
-    Fault.QUOTA: "the quota does not allow it",
-    Fault.NOT_STARTED: "it could not be started",
-    Fault.OUTPUT_CUT: "its output is incomplete",
-    Fault.WRONG_ANSWER: "its report is about another measurement",
-    Fault.FORGOTTEN: "the scheduler has forgotten it, and there is no result",
-}
 
 
 @dataclass(frozen=True)
@@ -218,7 +203,7 @@ class Fleet(Protocol):
         """Return what a unit that ended brought back. Raises CutError unless it is there and whole."""
 
     def cancel(self, handles: Sequence[Handle]) -> None:
-        """End units, or take them out of the queue. Those that ended are left alone."""
+        """End units, or take them out of the queue, as far as they have not ended."""
 
     def logs(self, handle: Handle) -> str:
         """Return what a unit wrote, as far as it can still be read; "" if there is nothing."""
@@ -233,10 +218,8 @@ class Fleet(Protocol):
         """Close connections."""
 
 
-# Units of work: one cell, measured once, under a name that is derived from its content.
-#
-# The name is the identity of the work everywhere: of the job, of its result, and in the run store.
-# Submitting a unit a second time finds the first one under the same name.
+# Units of work: one cell, measured once, under a name that is derived from its content. The name is the
+# identity of the work everywhere: of the job, of its result, and in the run store.
 
 
 #: Every name of a unit or of an array begins with this.
@@ -311,7 +294,14 @@ def _named(content: bytes) -> str:
 
 def opener_of(name: str) -> Callable[[Any], Fleet]:
     """Return the `open_fleet` of an engine. Raises InputError if there is no engine of this name."""
-    opener: Callable[[Any], Fleet] | None = _function(name, "open_fleet")
+    full_name = f"{__package__}.{name}"
+    try:
+        module = importlib.import_module(full_name) if name.isidentifier() else None
+    except ModuleNotFoundError as error:
+        if error.name != full_name:
+            raise
+        module = None
+    opener: Callable[[Any], Fleet] | None = getattr(module, "open_fleet", None)
     if opener is None:
         raise InputError(
             f"there is no fleet engine {name!r}", hint="use --on slurm, --on kubernetes or --on local"
@@ -322,22 +312,11 @@ def opener_of(name: str) -> Callable[[Any], Fleet]:
 def surveyor_of(name: str) -> Callable[[Any], Surveyor]:
     """Return the `open_surveyor` of an engine. Raises InputError if it has none."""
     opener_of(name)
-    opener: Callable[[Any], Surveyor] | None = _function(name, "open_surveyor")
+    module = importlib.import_module(f"{__package__}.{name}")
+    opener: Callable[[Any], Surveyor] | None = getattr(module, "open_surveyor", None)
     if opener is None:
         raise InputError(
             f"the fleet engine {name} can't propose a file",
             hint="write fleet.yaml by hand; its manual has an example",
         )
     return opener
-
-
-def _function(module_name: str, function: str) -> Any:
-    """Return a function of a module of this package, or None if there is no such module or function."""
-    if not module_name.isidentifier():
-        return None
-    try:
-        return getattr(importlib.import_module(f"{__package__}.{module_name}"), function, None)
-    except ModuleNotFoundError as error:
-        if error.name != f"{__package__}.{module_name}":
-            raise
-        return None

@@ -9,8 +9,7 @@ import pytest
 
 from validator.fleet.kubernetes import kinds_of, open_surveyor
 from validator.fleet.kubernetes_nodes import Node
-from validator.fleet.settings import FleetSettings, NodeKind, Seen, propose, settings_of
-from validator.fleet.settings_schema import Toleration
+from validator.fleet.settings import FleetSettings, NodeKind, Seen, Toleration, propose, settings_of
 from validator.matrix.document import parse_document
 
 from .cluster import NODES, Cluster
