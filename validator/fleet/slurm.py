@@ -161,7 +161,8 @@ class SlurmFleet:
             refusals: dict[str, Refused] = {}
             for array, indices in missing.items():
                 try:
-                    slurm_client.submit(self._options(array, place, indices, units[0].tasks))
+                    options = self._options(array, place, indices, units[0].tasks)
+                    slurm_client.run(["sbatch", "--parsable", *options])
                 except Refusal as error:
                     refusals[array] = _refused(str(error), units[0].host_class)
         return {
@@ -483,9 +484,8 @@ class SlurmSurveyor:
     def ask(self, kind: NodeKind) -> Seen | None:
         options = [f"--{name}={value}" for name, value in kind.place.items()]
         try:
-            answer = slurm_client.run_job(
-                [*options, "--ntasks=1", f"--time={_MINUTES}", f"--immediate={_WAIT_S}", *self._ask]
-            )
+            limits = [f"--time={_MINUTES}", f"--immediate={_WAIT_S}"]
+            answer = slurm_client.run(["srun", *options, "--ntasks=1", *limits, *self._ask])
         except FleetDown:
             raise
         except (Refusal, ValidatorError):

@@ -79,7 +79,7 @@ def queue() -> list[QueueEntry]:
 
     Raises FleetDown if it does not answer.
     """
-    text = _run(["squeue", "--noheader", "--array", "--states=all", f"--user={os.getuid()}",
+    text = run(["squeue", "--noheader", "--array", "--states=all", f"--user={os.getuid()}",
                  "--format=%i|%K|%T|%r|%N|%j"])  # fmt: skip
     found = []
     for line in text.splitlines():
@@ -92,7 +92,7 @@ def queue() -> list[QueueEntry]:
 
 def nodes() -> list[Node]:
     """Return every node, once for each of its partitions. Raises FleetDown."""
-    text = _run(["sinfo", "--noheader", "--Node", "--format=%N|%P|%T|%f|%G"])
+    text = run(["sinfo", "--noheader", "--Node", "--format=%N|%P|%T|%f|%G"])
     found = []
     for line in text.splitlines():
         parts = line.split("|", 4)
@@ -104,19 +104,6 @@ def nodes() -> list[Node]:
     return found
 
 
-def submit(arguments: Sequence[str]) -> None:
-    """Submit a job. Raises Refusal if the controller refuses it, and FleetDown if nobody knows."""
-    _run(["sbatch", "--parsable", *arguments])
-
-
-def run_job(arguments: Sequence[str]) -> str:
-    """Run a command on a node, wait for its end and return what it printed.
-
-    Raises Refusal if it failed or no node was free in time, and FleetDown.
-    """
-    return _run(["srun", *arguments])
-
-
 def cancel(entries: Iterable[QueueEntry]) -> None:
     """End tasks that `queue` listed just before, by ids whose names were checked. Others may have ended.
 
@@ -125,7 +112,7 @@ def cancel(entries: Iterable[QueueEntry]) -> None:
     identifiers = [entry.id for entry in entries]
     for start in range(0, len(identifiers), _CHUNK):
         try:
-            _run(["scancel", "--quiet", *identifiers[start : start + _CHUNK]])
+            run(["scancel", "--quiet", *identifiers[start : start + _CHUNK]])
         except Refusal as error:
             raise ValidatorError(f"Slurm does not end the jobs: {error}") from None
 
@@ -189,8 +176,11 @@ class _Constraint:
         return token.partition("*")[0] in self._features
 
 
-def _run(command: Sequence[str]) -> str:
-    """Return what a program printed. Raises FleetDown, Refusal or MissingError."""
+def run(command: Sequence[str]) -> str:
+    """Return what one of Slurm's programs printed.
+
+    Raises Refusal if the controller refuses it or a job failed, FleetDown if nobody knows, and MissingError.
+    """
     environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
     try:
         done = processes.run(command, env={**environment, "LC_ALL": "C"}, timeout_s=LIMIT_S)

@@ -28,7 +28,6 @@ from .protocol import (
     Phase,
     Refused,
     State,
-    Unit,
     array_name,
 )
 from .run_store import FleetRun, Runs, Stage, Tried
@@ -112,9 +111,16 @@ def decide(
     for host_class, group in sorted(planned.items()):
         capacity = capacities.get(host_class)
         nodes = capacity.nodes if capacity else 0
-        missing += [
-            (tried, _why_missing(tried.unit, capacity)) for tried in group if tried.unit.tasks > nodes
-        ]
+        for tried in group:
+            if tried.unit.tasks <= nodes:
+                continue
+            if capacity is None:
+                why = f"there is no node for {host_class}; `fleet inventory` lists the host classes"
+            elif nodes == 0:
+                why = capacity.detail or f"there is no node for {host_class}"
+            else:
+                why = f"it needs {tried.unit.tasks} nodes at once, and there is only {nodes}"
+            missing.append((tried, why))
         possible = [tried for tried in group if tried.unit.tasks <= nodes and due(tried)]
         if not possible:
             continue
@@ -128,15 +134,6 @@ def decide(
             row = list(alike)
             new += [tuple(row[start : start + batch]) for start in range(0, len(row), batch)]
     return Steps(tuple(again), tuple(new), tuple(missing))
-
-
-def _why_missing(unit: Unit, capacity: Capacity | None) -> str:
-    """Return why no node can ever run a unit."""
-    if capacity is None:
-        return f"there is no node for {unit.host_class}; `fleet inventory` lists the host classes"
-    if capacity.nodes == 0:
-        return capacity.detail or f"there is no node for {unit.host_class}"
-    return f"it needs {unit.tasks} nodes at once, and there is only {capacity.nodes}"
 
 
 def tally(tries: Iterable[Tried]) -> dict[str, Counter[str]]:
@@ -212,13 +209,21 @@ class Submitter:
                 waited = min(_LONGEST_WAIT_S, 2 * waited or self.poll_s)
                 self.sleep(waited)
                 continue
-            self.caller.show(self._tally())
+            counts = {host_class: Counter(ended) for host_class, ended in self._ended.items()}
+            for tried in self._live.values():
+                counts.setdefault(tried.unit.host_class, Counter())[word_of(tried)] += 1
+            self.caller.show(counts)
             if not self._live:
                 break
             if self._at(Stage.SUBMITTED) or not moved:
                 self.sleep(self.poll_s)
         self.runs.end(self.run)
-        self._forget()
+        handles = [tried.handle for tried in self._tries.values() if tried.stage is Stage.DONE]
+        try:
+            if handles:
+                self.fleet.forget(handles)
+        except FleetDown as error:
+            self.caller.say(f"could not remove what {self.fleet.name} still has of this run: {error}")
         return list(self._tries.values())
 
     def _step(self) -> bool:
@@ -368,25 +373,10 @@ class Submitter:
             for tried in flying + self._at(Stage.PLANNED):
                 self._end(tried, Stage.CANCELLED, "the run was cancelled")
 
-    def _forget(self) -> None:
-        """Let the engine remove what is left of units whose records are stored, if it answers."""
-        handles = [tried.handle for tried in self._tries.values() if tried.stage is Stage.DONE]
-        try:
-            if handles:
-                self.fleet.forget(handles)
-        except FleetDown as error:
-            self.caller.say(f"could not remove what {self.fleet.name} still has of this run: {error}")
-
     def _finish(self, tried: Tried) -> None:
         """Count a cell that came to its end."""
         del self._live[tried.name]
         self._ended.setdefault(tried.unit.host_class, Counter())[word_of(tried)] += 1
-
-    def _tally(self) -> dict[str, Counter[str]]:
-        found = {host_class: Counter(counts) for host_class, counts in self._ended.items()}
-        for tried in self._live.values():
-            found.setdefault(tried.unit.host_class, Counter())[word_of(tried)] += 1
-        return found
 
     def _at(self, stage: Stage) -> list[Tried]:
         """Return the units in a stage that is not an end."""
