@@ -90,7 +90,16 @@ def certificates(
     at = now or now_utc()
 
     def judge(candidate: Candidate) -> _Found | Refused:
-        return _judged(candidate, digest, trust, max_age, accept_expired, at)
+        try:
+            bundle = candidate.read()
+            statement = verified_statement(
+                bundle, digest, trust, max_age=max_age, accept_expired=accept_expired, now=at
+            )
+            return _Found(candidate.what, statement)
+        except MissingError:
+            raise
+        except (ValidatorError, BundleError, NoCertificate) as error:
+            return Refused(candidate.what, str(error))
 
     # The statements of rehearsals are read too, in order to say why they don't count.
     listed = attached.candidates(registry, digest, PREDICATE, REHEARSAL_PREDICATE)
@@ -176,25 +185,6 @@ def verified_statement(
     ):
         raise NoCertificate(reason)
     return statement
-
-
-def _judged(
-    candidate: Candidate,
-    digest: str,
-    trust: Trust,
-    max_age: timedelta | None,
-    accept_expired: bool,
-    now: datetime,
-) -> _Found | Refused:
-    try:
-        statement = verified_statement(
-            candidate.read(), digest, trust, max_age=max_age, accept_expired=accept_expired, now=now
-        )
-        return _Found(candidate.what, statement)
-    except MissingError:
-        raise
-    except (ValidatorError, BundleError, NoCertificate) as error:
-        return Refused(candidate.what, str(error))
 
 
 def _against(statement: Certificate | Failure, trust: Trust, now: datetime) -> str | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..certify.challenges import IssuedChallenges, Ledger, read_challenges
-from ..certify.machine_keys import make_runner_key, runner_signer
+from ..certify.registration import RUNNERS, make_own_key, own_signer
 from ..certify.signatures import Signer, make_key_pair
 from ..certify.statement import VALID_FOR
 from ..certify.trust import Trust
@@ -393,16 +393,16 @@ def init_command(
     The private key stays in this machine's state directory, readable only by you. If there is a key already,
     it is used.
     """
-    from ..certify.registration import RUNNERS, add, entry_line, entry_with_same_key, new_party
+    from ..certify.registration import add, entry_line, entry_with_same_key, new_party
 
     if until is not None and until <= now_utc():
         raise InputError(
             f"--until {until:%Y-%m-%d}: this time is in the past", hint="for example --until 2027-11-22"
         )
     globs = host_classes or _own_host_classes()
-    signer = runner_signer()
+    signer = own_signer(RUNNERS)
     if signer is None:
-        signer = make_runner_key()
+        signer = make_own_key(RUNNERS)
         print_status(f"{signer.key}: this machine's key. It never leaves the machine.")
     party = new_party(signer, name=name, host_classes=globs, until=until)
     if not register:
