@@ -91,44 +91,40 @@ def _plan(registry: Registry, rules: Rules, additions: str | None, now: datetime
     current = {tag: digest for tag in tags if ALIAS.fullmatch(tag) and (digest := registry.digest_of(tag))}
     # The image of an alias counts even if its tag has moved on to a newer build that is not certified yet.
     images = {*current.values(), *(registry.digest_of(tag) for tag in tags if identifier_of(tag))} - {None}
-    standings = {digest: _standing(registry, digest, rules, now) for digest in sorted(map(str, images))}
-    return plan_moves(current, {digest: _only(additions, one) for digest, one in standings.items()})
+    standings = {
+        digest: _standing(registry, digest, rules, additions, now) for digest in sorted(map(str, images))
+    }
+    return plan_moves(current, standings)
 
 
-def _only(additions: str | None, standing: ImageStanding) -> ImageStanding:
+def _standing(
+    registry: Registry, digest: str, rules: Rules, additions: str | None, now: datetime | None
+) -> ImageStanding:
     """Return what counts for an alias of images with these additions, whatever the tag says."""
-    fitting = tuple(one for one in standing.certificates if additions_of(one.image) == additions)
-    if fitting or not standing.certificates:
-        return replace(standing, certificates=fitting)
-    return replace(standing, certificates=(), against=f"it is {standing.certificates[0].image}")
-
-
-def _standing(registry: Registry, digest: str, rules: Rules, now: datetime | None) -> ImageStanding:
     found = certificates(
         registry, digest, rules.trust, max_age=rules.max_age, accept_expired=rules.accept_expired, now=now
     )
-    against = [failure.why for failure in found.failures] + [refused.why for refused in found.refused]
+    reasons = [failure.why for failure in found.failures] + [refused.why for refused in found.refused]
+    against = next(iter(reasons), "no certificate is attached")
     good = found.certificates
     if good:
-        good, why = _of_that_origin(registry, digest, rules, good, now)
-        against = [*why, *against]
-    return ImageStanding(good, found.failures, next(iter(against), "no certificate is attached"))
-
-
-def _of_that_origin(
-    registry: Registry, digest: str, rules: Rules, found: tuple[Certificate, ...], now: datetime | None
-) -> tuple[tuple[Certificate, ...], list[str]]:
-    """Return the certificates that agree with the provenance of the image, or why there are none."""
-    one = found[0]
-    origin = provenance_of(
-        registry, digest, rules.parties, image=one.image, lock_digest=one.lock_digest, now=now
-    )
-    if isinstance(origin, Refusal):
-        return (), [origin.why]
-    if origin.fixture and not rules.trust.fixtures:
-        return (), [f"the key of its builder {origin.builder} is a throw-away key, made for a test"]
-    made = origin.inputs
-    return tuple(e for e in found if (e.image, e.lock_digest) == (made.image, made.lock_digest)), []
+        # Only certificates that agree with the provenance of the image count.
+        first = good[0]
+        origin = provenance_of(
+            registry, digest, rules.parties, image=first.image, lock_digest=first.lock_digest, now=now
+        )
+        if isinstance(origin, Refusal):
+            good, against = (), origin.why
+        elif origin.fixture and not rules.trust.fixtures:
+            good = ()
+            against = f"the key of its builder {origin.builder} is a throw-away key, made for a test"
+        else:
+            made = origin.inputs.image, origin.inputs.lock_digest
+            good = tuple(one for one in good if (one.image, one.lock_digest) == made)
+    fitting = tuple(one for one in good if additions_of(one.image) == additions)
+    if good and not fitting:
+        against = f"it is {good[0].image}"
+    return ImageStanding(fitting, found.failures, against)
 
 
 # The rules that say which image an alias points at. They are pure functions over certificates.

@@ -144,15 +144,15 @@ def attach_provenance(
     cosign fails.
     """
     at = now or now_utc()
-    with signer.trust() as trust:
-        own = Party("this builder", trust, datetime.max.replace(tzinfo=at.tzinfo))
+    with signer.trust() as builder:
+        own = Party("this builder", builder, datetime.max.replace(tzinfo=at.tzinfo))
         found = provenance_of(registry, digest, TrustFile(builders=(own,)), now=at)
         if isinstance(found, Provenance) and found.inputs == inputs:
             return
-        text = statement(digest, inputs, str(registry.repository), trust, finished=format_timestamp(at))
+        text = statement(digest, inputs, str(registry.repository), builder, finished=format_timestamp(at))
         bundle = parse_bundle(signer.sign(text))
         try:
-            _verified(bundle, digest, own)
+            read_provenance(signatures.verify(bundle, digest, PREDICATE, builder), digest, own)
         except NoProvenance as error:
             raise ValidatorError(f"the provenance of {digest} was not signed: {error}") from None
         attached.attach(registry, digest, bundle.canonical, PREDICATE)
@@ -179,8 +179,11 @@ def provenance_of(
         try:
             payload, builder = by_a_builder(candidate.read(), digest, PREDICATE, trust, at)
             found = read_provenance(payload, digest, builder)
-            if reason := _differs(found.inputs, image, lock_digest):
-                raise NoProvenance(reason)
+            made = found.inputs
+            if image is not None and made.image != image:
+                raise NoProvenance(f"it was built as {made.image}, not as {image}")
+            if lock_digest is not None and made.lock_digest != lock_digest:
+                raise NoProvenance(f"it was built from the lock {made.lock_digest}, not from {lock_digest}")
             return found
         except MissingError:
             raise
@@ -189,19 +192,6 @@ def provenance_of(
     return Refusal(
         "; ".join(dict.fromkeys(refusals)) or "it has no provenance: nobody signed what it was made from"
     )
-
-
-def _verified(bundle: Bundle, digest: str, builder: Party) -> Provenance:
-    payload = signatures.verify(bundle, digest, PREDICATE, builder.signatory)
-    return read_provenance(payload, digest, builder)
-
-
-def _differs(inputs: Inputs, image: str | None, lock_digest: str | None) -> str | None:
-    if image is not None and inputs.image != image:
-        return f"it was built as {inputs.image}, not as {image}"
-    if lock_digest is not None and inputs.lock_digest != lock_digest:
-        return f"it was built from the lock {inputs.lock_digest}, not from {lock_digest}"
-    return None
 
 
 # The types of the statement, which accept exactly what this project writes.
@@ -420,9 +410,7 @@ def attach_sbom(
         statement = codec.canonical(
             {
                 "_type": STATEMENT_V1,
-                "subject": [
-                    {"name": str(registry.repository), "digest": {"sha256": digest.removeprefix("sha256:")}}
-                ],
+                "subject": [{"name": str(registry.repository), "digest": _hex(digest)}],
                 "predicateType": SBOM_PREDICATE,
                 "predicate": document,
             }

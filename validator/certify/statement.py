@@ -293,6 +293,11 @@ def _certificate(predicate: _Predicate, digest: str, signer: str) -> Certificate
             _ = gpu.capability
     except ValueError as error:
         raise NoCertificate(f"it is not a certificate of this project: {error}") from None
+    checks = []
+    for number, entry in enumerate(predicate.configuration):
+        if is_own(str(entry.get("name"))):
+            own = codec.convert(entry, _OwnCheck, f"configuration[{number}]")
+            checks.append(OwnCheck(own.name, own.digest.sha256, own.annotations.required))
     return Certificate(
         image_digest=digest,
         image=found.image.spec,
@@ -314,25 +319,22 @@ def _certificate(predicate: _Predicate, digest: str, signer: str) -> Certificate
         expires=found.certificate.expires,
         signer=signer,
         fixture=found.certificate.fixture,
-        checks=tuple(_own_checks(predicate)),
+        checks=tuple(checks),
         limits=found.limits.limits,
     )
 
 
-def _own_checks(predicate: _Predicate) -> Iterator[OwnCheck]:
-    for number, entry in enumerate(predicate.configuration):
-        if is_own(str(entry.get("name"))):
-            found = codec.convert(entry, _OwnCheck, f"configuration[{number}]")
-            yield OwnCheck(found.name, found.digest.sha256, found.annotations.required)
-
-
 def _failure(predicate: _Predicate, digest: str, signer: str) -> Failure:
     found = codec.convert(_parts(predicate), _FailedConfiguration, "configuration")
+    try:
+        driver = str(DriverRelease.parse(found.host.driver)) if found.host.driver else None
+    except ValueError:
+        driver = None
     return Failure(
         image_digest=digest,
         image=found.image.spec,
         host_class=found.host.class_,
-        driver=_driver(found.host.driver),
+        driver=driver,
         gpus=tuple(gpu for entry in found.host.gpus if (gpu := _gpu(entry))),
         failed=predicate.failed_tests,
         record_id=found.record.id,
@@ -341,13 +343,6 @@ def _failure(predicate: _Predicate, digest: str, signer: str) -> Failure:
         signer=signer,
         fixture=found.certificate.fixture,
     )
-
-
-def _driver(text: str | None) -> str | None:
-    try:
-        return str(DriverRelease.parse(text)) if text else None
-    except ValueError:
-        return None
 
 
 def _gpu(entry: dict[str, Any]) -> GpuFacts | None:

@@ -310,7 +310,7 @@ def _certify(
     certifier: Certifier,
     valid_for: timedelta,
 ) -> bool:
-    from ..certify.issue_certificate import certify
+    from ..certify.acceptance import certify
 
     try:
         issued = certify(registry, record, signer, trust, certifier, valid_for=valid_for)
