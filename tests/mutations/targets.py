@@ -38,8 +38,7 @@ from validator.model.verdict import judge
 from validator.pipeline.recording import record_of_report
 from validator.records import jsonl
 from validator.records.comparison import changed_checks, changes
-from validator.records.finish_time import wrong_time
-from validator.records.history import Entry
+from validator.records.history import Entry, wrong_time
 from validator.registry.client import ImageConfig, Manifest, Tags
 from validator.registry.client import parse as parse_document
 from validator.reports.diagnosis import text as diagnosis_text

@@ -10,7 +10,7 @@ from datetime import datetime
 from ...model.codec import NEVER
 from ...model.record import Layer, Record
 from ...model.report import CheckOutcome, Ratio, Spread, XlaSpeedup
-from ...records.finish_time import credible_time, finish_time
+from ...records.history import credible_time, finish_time
 
 
 @dataclass(frozen=True)
