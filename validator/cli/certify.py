@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import click
 
 from ..certify.challenges import IssuedChallenges, Ledger, read_challenges
-from ..certify.registration import RUNNERS, make_own_key, own_signer
 from ..certify.signatures import Signer, make_key_pair
 from ..certify.statement import VALID_FOR
 from ..certify.trust import Trust
@@ -393,7 +392,15 @@ def init_command(
     The private key stays in this machine's state directory, readable only by you. If there is a key already,
     it is used.
     """
-    from ..certify.registration import add, entry_line, entry_with_same_key, new_party
+    from ..certify.registration import (
+        RUNNERS,
+        add,
+        entry_line,
+        entry_with_same_key,
+        make_own_key,
+        new_party,
+        own_signer,
+    )
 
     if until is not None and until <= now_utc():
         raise InputError(

@@ -21,7 +21,6 @@ from ..model.codec import LARGEST, DocumentError, now_utc, parse_time
 from ..model.diagnosis import Cause, Diagnosis
 from ..model.record import Record
 from ..model.report import ReportError, read_report
-from ..pipeline.recording import record_of_report
 from ..records import jsonl
 from ..records.history import (
     WRONG_TIME_HINT,
@@ -519,6 +518,8 @@ def _believer(matrix_path: Path) -> Callable[[Record], Record]:
 
 
 def _record_of_report(path: Path, now: datetime | None) -> Record:
+    from ..pipeline.measuring import record_of_report
+
     try:
         record = record_of_report(read_report(_bytes(path)))
     except ValueError as error:

@@ -24,9 +24,8 @@ from ..model.report import Report, ReportError, read_report
 from ..model.spec import NO_GPU, Cell, HostClass, ImageSpec, slug
 from ..records.store import Store
 from ..versions import ComputeCapability, DriverRelease, is_release_of
-from .measuring import ProbeRun, Question, names_of, own_checks, record_of
+from .measuring import ProbeRun, Question, host_class_of, names_of, own_checks, record_of
 from .publisher import PublishedImage
-from .recording import host_class_of
 from .run import Result, Run, Runner
 
 
@@ -238,7 +237,15 @@ class Recorder:
             # An environment on the node was measured, not the image.
             question = msgspec.structs.replace(question, image_digest=None)
         if _is_of_another_class(answer.outside, asked.host.host_class()):
-            _require_readable(answer.report, asked)
+            problem = "and there is no report"
+            try:
+                if answer.report is not None:
+                    problem = ""
+                    host_class_of(read_report(answer.report).host, [asked.host.host_class()])
+            except ReportError as error:
+                problem = f"and its report can't be read: {error}"
+            if problem:
+                raise WrongAnswer(f"the node is not of {asked.host.identifier}, {problem}")
         ran = ProbeRun(
             report=answer.report,
             failure=answer.failure,
@@ -285,18 +292,6 @@ def _is_of_another_class(outside: Outside | Unread, host: HostClass) -> bool:
     if outside.source is Source.NODE_LABELS:
         names = [name.replace("-", " ") for name in names]
     return any(model_of(name) != slug(host.gpu) for name in names)
-
-
-def _require_readable(report: bytes | None, asked: StoredCell) -> None:
-    """Raise WrongAnswer unless a report says on which host it was made."""
-    try:
-        if report is not None:
-            host_class_of(read_report(report).host, [asked.host.host_class()])
-            return
-        problem = "and there is no report"
-    except ReportError as error:
-        problem = f"and its report can't be read: {error}"
-    raise WrongAnswer(f"the node is not of {asked.host.identifier}, {problem}")
 
 
 class CellResultDocument(TypedDict):

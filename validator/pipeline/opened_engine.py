@@ -157,7 +157,8 @@ def refuse_too_large(
     if spec.max_size is None or size <= spec.max_size:
         return
     largest = sorted(lock.wheels, key=lambda wheel: wheel.size or 0, reverse=True)[:_SHOWN]
-    wheels = ", ".join(f"{wheel.name} {_megabytes(wheel.size)}" for wheel in largest)
+    sizes = ["of unknown size" if one.size is None else f"{one.size / 1e6:,.0f} MB" for one in largest]
+    wheels = ", ".join(f"{wheel.name} {size}" for wheel, size in zip(largest, sizes, strict=True))
     before = previous()
     changes = _changes(before, lock) if before else ""
     least = "" if is_whole else "at least "
@@ -177,28 +178,22 @@ def _changes(previous: Lock, lock: Lock) -> str:
     ordered = sorted(changed, key=lambda name: (-abs(differences[name]), name))
     if not ordered:
         return ""
-    shown = [
-        f"{_change(before.get(name), after.get(name))} ({differences[name] / 1e6:+,.1f} MB)"
-        for name in ordered[:_SHOWN]
-    ]
+    shown = []
+    for name in ordered[:_SHOWN]:
+        old, new = before.get(name), after.get(name)
+        if old is None:
+            text = f"{new} was added"
+        elif new is None:
+            text = f"{old} was removed"
+        else:
+            text = f"{old} is another file" if str(old) == str(new) else f"{old} became {new.version}"
+        shown.append(f"{text} ({differences[name] / 1e6:+,.1f} MB)")
     more = f" and {len(ordered) - _SHOWN} more" if len(ordered) > _SHOWN else ""
     return f" Since the last lock: {', '.join(shown)}{more}."
 
 
-def _change(before: Wheel | None, after: Wheel | None) -> str:
-    if before is None:
-        return f"{after} was added"
-    if after is None:
-        return f"{before} was removed"
-    return f"{before} is another file" if str(before) == str(after) else f"{before} became {after.version}"
-
-
 def _size(wheel: Wheel | None) -> int:
     return (wheel.size or 0) if wheel else 0
-
-
-def _megabytes(size: int | None) -> str:
-    return "of unknown size" if size is None else f"{size / 1e6:,.0f} MB"
 
 
 def _readable(size: int) -> str:

@@ -220,8 +220,13 @@ class ProgressFile:
         self._stopped = False
         self._changed = True
         self._written = now
+        own_run = ""
+        try:
+            own_run = str(runs.current().directory)
+        except ValidatorError as error:
+            logger.info("other processes can't see whether this one is alive: %s", error)
         self._state = RunProgress(
-            profile, format_timestamp(now), format_timestamp(now), total, 0, RUNNING, _own_run(), runs.boot()
+            profile, format_timestamp(now), format_timestamp(now), total, 0, RUNNING, own_run, runs.boot()
         )
 
     def __enter__(self) -> ProgressFile:
@@ -316,14 +321,6 @@ def _state(progress: RunProgress) -> str:
         return VANISHED if runs.is_dead(Path(progress.run)) else RUNNING
     # It is on another machine, in another container or another user's: only its sign of life tells.
     return RUNNING if recent else VANISHED if here else UNKNOWN
-
-
-def _own_run() -> str:
-    try:
-        return str(runs.current().directory)
-    except ValidatorError as error:
-        logger.info("other processes can't see whether this one is alive: %s", error)
-        return ""
 
 
 def _files(directory: Path) -> Iterator[Path]:
