@@ -47,7 +47,7 @@ from .kubernetes_nodes import (
     terms_of,
 )
 from .protocol import PREFIX, Answer, Capacity, Fault, FleetDown, Handle, Phase, Refused, State, Unit
-from .settings import GPU_RESOURCE, FleetSettings, KubernetesPlace, KubernetesSection, NodeKind, Seen
+from .settings import GPU_RESOURCE, FleetSettings, KubernetesPlace, KubernetesSection, NodeKind, Survey
 
 #: Names in one selector: with 21 bytes each, the address of a call stays below 4 KiB.
 _NAMES = 100
@@ -150,7 +150,8 @@ class Kubernetes:
         for selector in _selectors(handles):
             jobs = {job["metadata"]["name"]: job for job in self._api.jobs(selector)}
             pods: dict[str, list[dict[str, Any]]] = {}
-            for pod in sorted(self._api.pods(selector), key=_created):
+            listed = self._api.pods(selector)
+            for pod in sorted(listed, key=lambda pod: pod["metadata"].get("creationTimestamp") or ""):
                 labels = pod["metadata"].get("labels") or {}
                 pods.setdefault(labels.get(UNIT_LABEL, ""), []).append(pod)
             for name, job in jobs.items():
@@ -289,10 +290,6 @@ class Kubernetes:
             self._nodes = tuple(read_node(item) for item in self._api.nodes())
             self._nodes_until = time.monotonic() + _NODES_S
         return self._nodes
-
-
-def _created(pod: Mapping[str, Any]) -> str:
-    return pod["metadata"].get("creationTimestamp") or ""
 
 
 def _is_finished(job: Mapping[str, Any]) -> bool:
@@ -490,29 +487,15 @@ def _fill(part: Any, values: Mapping[str, Any]) -> Any:
 # -- the kinds of nodes, by the labels of GPU Feature Discovery ------------------------------------------
 
 
-def open_surveyor(settings: FleetSettings) -> KubernetesSurveyor:
-    """Return the surveyor. Raises MissingError without access to a cluster."""
-    chosen = settings.kubernetes
-    return KubernetesSurveyor(Api(chosen.context, chosen.namespace))
+def survey(settings: FleetSettings) -> Survey:
+    """Return the nodes of the cluster of the kubeconfig. Raises MissingError without access to a cluster.
 
-
-class KubernetesSurveyor:
-    """The cluster of the kubeconfig."""
-
-    section = "kubernetes"
-
-    def __init__(self, api: Api) -> None:
-        self._api = api
-        self.keys: Mapping[str, tuple[str, str]] = {
-            "namespace": (api.namespace, "CHECK: `fleet manifests` prints the permissions that it needs."),
-        }
-
-    def survey(self) -> list[NodeKind]:
-        return kinds_of(read_node(item) for item in self._api.nodes())
-
-    def ask(self, kind: NodeKind) -> Seen | None:
-        """Return None: a pod needs an image, and no image is on every cluster, so only labels are used."""
-        return None
+    None of them is asked: a pod needs an image, and no image is on every cluster, so only labels are used.
+    """
+    api = Api(settings.kubernetes.context, settings.kubernetes.namespace)
+    comment = "CHECK: `fleet manifests` prints the permissions that it needs."
+    kinds = kinds_of(read_node(item) for item in api.nodes())
+    return Survey("kubernetes", {"namespace": (api.namespace, comment)}, kinds)
 
 
 def kinds_of(nodes: Iterable[Node]) -> list[NodeKind]:

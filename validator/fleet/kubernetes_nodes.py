@@ -262,10 +262,13 @@ def state_of(job: Json, pods: Sequence[Json], now: datetime.datetime) -> State:
         return State(Phase.ENDED, failed[1] if failed else "")
     living = [pod for pod in pods if not _is_deleted(pod)]
     for pod in pods:
-        if _is_abandoned(pod, now):
-            return State(
-                Phase.LOST, _detail(pod) or "its node does not answer", node_of(pod), Fault.NODE_LOST
-            )
+        # It is being deleted, but its node does not finish it.
+        gone_by = parse_timestamp(pod["metadata"].get("deletionTimestamp") or "")
+        waited_s = (now - gone_by).total_seconds() if gone_by and node_of(pod) else 0.0
+        is_lost = pod["status"].get("phase") == "Unknown" or pod["status"].get("reason") == "NodeLost"
+        if is_lost or waited_s > _DELETION_S:
+            detail = _detail(pod) or "its node does not answer"
+            return State(Phase.LOST, detail, node_of(pod), Fault.NODE_LOST)
     if living:
         return _of_living(living[-1], now)
     if "Suspended" in conditions_of(job):
@@ -307,16 +310,6 @@ def _is_deleted(pod: Json) -> bool:
     return bool(pod["metadata"].get("deletionTimestamp"))
 
 
-def _is_abandoned(pod: Json, now: datetime.datetime) -> bool:
-    """Return True if a pod is being deleted, but its node does not finish it."""
-    if pod["status"].get("phase") == "Unknown" or pod["status"].get("reason") == "NodeLost":
-        return True
-    gone_by = parse_timestamp(pod["metadata"].get("deletionTimestamp") or "")
-    if gone_by is None or not node_of(pod):
-        return False
-    return (now - gone_by).total_seconds() > _DELETION_S
-
-
 def _of_finished(pod: Json) -> State:
     status, node = pod["status"], node_of(pod)
     if status["phase"] == "Succeeded":
@@ -348,24 +341,23 @@ def _of_living(pod: Json, now: datetime.datetime) -> State:
     if reason in (*_PULLING, *_CREATING):
         detail = f"{reason}: {message}".strip(": ")
         began = parse_timestamp(pod["status"].get("startTime") or "") or now
-        if (now - began).total_seconds() > START_LIMIT_S:
-            return State(Phase.LOST, detail, node, _of_start(reason, message))
-        return State(Phase.WAITING, detail, node)
+        if (now - began).total_seconds() <= START_LIMIT_S:
+            return State(Phase.WAITING, detail, node)
+        text = message.lower()
+        if any(word in text for word in _DISK):
+            fault = Fault.DISK_FULL
+        elif reason in _CREATING:
+            fault = Fault.NOT_STARTED
+        else:
+            absent = "not found" in text or "manifest unknown" in text or reason == "InvalidImageName"
+            fault = Fault.IMAGE_MISSING if absent else Fault.PULL_FAILED
+        return State(Phase.LOST, detail, node, fault)
     unscheduled = [
         condition.get("message") or condition.get("reason") or ""
         for condition in pod["status"].get("conditions") or ()
         if condition["type"] == "PodScheduled" and condition["status"] == "False"
     ]
     return State(Phase.WAITING, unscheduled[0] if unscheduled else reason, node)
-
-
-def _of_start(reason: str, message: str) -> Fault:
-    if any(word in message.lower() for word in _DISK):
-        return Fault.DISK_FULL
-    if reason in _CREATING:
-        return Fault.NOT_STARTED
-    absent = "not found" in message.lower() or "manifest unknown" in message.lower()
-    return Fault.IMAGE_MISSING if absent or reason == "InvalidImageName" else Fault.PULL_FAILED
 
 
 def _detail(pod: Json) -> str:

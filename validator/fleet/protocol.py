@@ -35,7 +35,7 @@ from ..model.measurement import Outside, Unread
 from ..model.spec import cell_identifier
 
 if TYPE_CHECKING:
-    from .settings import Surveyor
+    from .settings import Survey
 
 
 #: An engine's own text for a unit that was submitted, kept in the run store. It has to stay valid after the
@@ -309,14 +309,14 @@ def opener_of(name: str) -> Callable[[Any], Fleet]:
     return opener
 
 
-def surveyor_of(name: str) -> Callable[[Any], Surveyor]:
-    """Return the `open_surveyor` of an engine. Raises InputError if it has none."""
+def survey_of(name: str) -> Callable[[Any], Survey]:
+    """Return the function `survey` of an engine. Raises InputError if it has none."""
     opener_of(name)
     module = importlib.import_module(f"{__package__}.{name}")
-    opener: Callable[[Any], Surveyor] | None = getattr(module, "open_surveyor", None)
-    if opener is None:
+    survey: Callable[[Any], Survey] | None = getattr(module, "survey", None)
+    if survey is None:
         raise InputError(
             f"the fleet engine {name} can't propose a file",
             hint="write fleet.yaml by hand; its manual has an example",
         )
-    return opener
+    return survey

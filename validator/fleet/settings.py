@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -378,9 +378,9 @@ def _check_label(key: str, value: str, path: Place, document: Document) -> None:
 
 # Propose a `fleet.yaml` from the nodes that a scheduler has.
 #
-# An engine that can do this has a function `open_surveyor(settings: FleetSettings) -> Surveyor` in its
-# module, which says which kinds of nodes there are. If the scheduler does not know the driver, a short job
-# reads it on one node of the kind.
+# An engine that can do this has a function `survey(settings: FleetSettings) -> Survey` in its module. It
+# submits nothing, and may raise FleetDown and MissingError. If the scheduler does not know the driver, a
+# short job reads it on one node of the kind.
 
 
 #: A feature or a label that says a driver: `r580`, `580.65.06`, `driver580`, `nvidia-driver_580`.
@@ -426,28 +426,28 @@ class NodeKind:
         return f"r{self.driver.partition('.')[0]}-{self.gpu}"
 
 
-class Surveyor(Protocol):
-    """Finds out which nodes a scheduler has. Both methods may raise FleetDown and MissingError."""
+@dataclass(frozen=True)
+class Survey:
+    """The kinds of nodes that a scheduler has.
 
-    #: The section of the file, and its keys besides `host_classes`, each with a comment.
+    section: of the file. keys: of the section besides `host_classes`, each with its value and a comment.
+    ask: asks one node of a kind for its driver and GPU, by a short job; returns None if it did not say.
+    """
+
     section: str
     keys: Mapping[str, tuple[str, str]]
-
-    def survey(self) -> Sequence[NodeKind]:
-        """Return the kinds of nodes. Nothing is submitted."""
-
-    def ask(self, kind: NodeKind) -> Seen | None:
-        """Ask one node of a kind for its driver and GPU, by a short job. None if it did not say."""
+    kinds: Sequence[NodeKind]
+    ask: Callable[[NodeKind], Seen | None] = lambda _: None
 
 
-def propose(surveyor: Surveyor) -> str:
+def propose(survey: Survey) -> str:
     """Return the text of a fleet file for the nodes that there are.
 
     Nodes whose driver or model could not be found out are in it as comments.
     """
-    section = surveyor.section
+    section = survey.section
     groups: dict[str | None, list[tuple[NodeKind, str]]] = {}
-    for kind, said in (_completed(kind, surveyor) for kind in surveyor.survey()):
+    for kind, said in (_completed(kind, survey) for kind in survey.kinds):
         groups.setdefault(kind.host_class, []).append((kind, said))
     unknown = groups.pop(None, [])
     total = sum(kind.nodes for group in [*groups.values(), unknown] for kind, _ in group)
@@ -457,7 +457,7 @@ def propose(surveyor: Surveyor) -> str:
         f"# the lines with CHECK. All keys: {manual('reference/fleet.md')}",
         f"{section}:",
     ]
-    for name, (value, comment) in surveyor.keys.items():
+    for name, (value, comment) in survey.keys.items():
         lines += [f"  # {comment}", f"  {name}: {json.dumps(value)}"]
     if groups:
         lines.append("  host_classes:")
@@ -487,11 +487,11 @@ def propose(surveyor: Surveyor) -> str:
     return text
 
 
-def _completed(kind: NodeKind, surveyor: Surveyor) -> tuple[NodeKind, str]:
+def _completed(kind: NodeKind, survey: Survey) -> tuple[NodeKind, str]:
     """Return a kind with its driver and its model, and what has to be said about it."""
     if kind.host_class is not None:
         return kind, ""
-    seen = surveyor.ask(kind)
+    seen = survey.ask(kind)
     if seen is None:
         return kind, f"a job on {kind.sample} could not find out its driver"
     known = replace(kind, driver=kind.driver or seen.driver, gpu=kind.gpu or model_of(seen.gpu))

@@ -33,7 +33,17 @@ from . import inside, slurm_client, slurm_job
 from .job_output import CutError, read_fault, read_result
 from .protocol import Answer, Capacity, Fault, FleetDown, Handle, Phase, Refused, State, Unit, array_name
 from .settings import NAME as SETTINGS
-from .settings import UNSIGNED, FleetSettings, NodeKind, Seen, SlurmPlace, SlurmSection, driver_of, model_in
+from .settings import (
+    UNSIGNED,
+    FleetSettings,
+    NodeKind,
+    Seen,
+    SlurmPlace,
+    SlurmSection,
+    Survey,
+    driver_of,
+    model_in,
+)
 from .slurm_client import Node, QueueEntry, Refusal
 
 # The directory that a Slurm cluster's nodes share with this machine.
@@ -458,39 +468,24 @@ def _write_once(path: Path, content: bytes) -> None:
 # --- the kinds of nodes, by features and generic resources, or by a job ------------------------------
 
 
-def open_surveyor(settings: FleetSettings) -> SlurmSurveyor:
-    """Return the surveyor. It does not need the settings."""
+def survey(settings: FleetSettings) -> Survey:
+    """Return the nodes of the cluster that this machine submits to. It does not need the settings."""
     # Home directories are shared on most clusters.
-    return SlurmSurveyor(Path.home() / "tensorflow-gpu-matrix")
+    directory = str(Path.home() / "tensorflow-gpu-matrix")
+    comment = "CHECK: this machine and all nodes have to see it under this path."
+    return Survey("slurm", {"directory": (directory, comment)}, kinds_of(slurm_client.nodes()), ask)
 
 
-class SlurmSurveyor:
-    """The cluster that this machine submits to."""
-
-    section = "slurm"
-
-    def __init__(self, directory: Path, ask: tuple[str, ...] = ASK) -> None:
-        self.keys: Mapping[str, tuple[str, str]] = {
-            "directory": (
-                str(directory),
-                "CHECK: this machine and all nodes have to see it under this path.",
-            ),
-        }
-        self._ask = ask
-
-    def survey(self) -> list[NodeKind]:
-        return kinds_of(slurm_client.nodes())
-
-    def ask(self, kind: NodeKind) -> Seen | None:
-        options = [f"--{name}={value}" for name, value in kind.place.items()]
-        try:
-            limits = [f"--time={_MINUTES}", f"--immediate={_WAIT_S}"]
-            answer = slurm_client.run(["srun", *options, "--ntasks=1", *limits, *self._ask])
-        except FleetDown:
-            raise
-        except (Refusal, ValidatorError):
-            return None
-        return seen_in(answer)
+def ask(kind: NodeKind, command: Sequence[str] = ASK) -> Seen | None:
+    """Ask one node of a kind for its driver and GPU, by a short job. None if it did not say."""
+    options = [f"--{name}={value}" for name, value in kind.place.items()]
+    limits = [f"--time={_MINUTES}", f"--immediate={_WAIT_S}"]
+    try:
+        return seen_in(slurm_client.run(["srun", *options, "--ntasks=1", *limits, *command]))
+    except FleetDown:
+        raise
+    except (Refusal, ValidatorError):
+        return None
 
 
 def seen_in(answer: str) -> Seen | None:
