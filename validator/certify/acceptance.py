@@ -107,8 +107,14 @@ def certify(
         )
     if not failed:
         _check_tag(registry, record, digest)
-        if not measurement.fixture:
-            _check_parts(registry, record, digest, certifier)
+        # Whoever can push as a builder could otherwise give any layer the name of a wheel, or start another
+        # program.
+        if not measurement.fixture and (missing := certifier.uncomputed_parts(digest)):
+            raise NotCertifiable(
+                f"record {record.id} ({record.cell}) can't be certified: this machine has neither made nor"
+                f" rebuilt {len(missing)} of the parts of {digest} (its layers and its configuration)",
+                hint=f"run `validator verify --rebuild --registry {registry.repository} {digest}` once",
+            )
     expires = (parse_timestamp(record.finished) or NEVER) + valid_for
     if not failed and expires <= at:
         raise NotCertifiable(
@@ -148,20 +154,6 @@ def _check_provenance(
         raise NotCertifiable(
             f"record {record.id} ({record.cell}) can't be certified: the image {digest}: {why}",
             hint="push it with `build-matrix --push` on a builder in trust.yaml, and measure it again",
-        )
-
-
-def _check_parts(registry: Registry, record: Record, digest: str, certifier: Certifier) -> None:
-    """Raise NotCertifiable if this machine has not itself computed the image's layers and configuration.
-
-    Whoever can push as a builder could otherwise give any layer the name of a wheel, or start another
-    program.
-    """
-    if missing := certifier.uncomputed_parts(digest):
-        raise NotCertifiable(
-            f"record {record.id} ({record.cell}) can't be certified: this machine has neither made nor"
-            f" rebuilt {len(missing)} of the parts of {digest} (its layers and its configuration)",
-            hint=f"run `validator verify --rebuild --registry {registry.repository} {digest}` once",
         )
 
 

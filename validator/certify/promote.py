@@ -62,7 +62,15 @@ def promote(
     """
     first: dict[str, Move] = {}
     for _ in range(_ROUNDS):
-        found = _plan(registry, rules, additions, now)
+        tags = [tag for tag in registry.tags() if additions_of(tag) == additions]
+        # Aliases first: one that moves while the images are read is seen as moved in the next round.
+        digests = {tag: registry.digest_of(tag) for tag in tags if ALIAS.fullmatch(tag)}
+        current = {tag: digest for tag, digest in digests.items() if digest}
+        # The image of an alias counts even if its tag has moved on to a newer build without a certificate.
+        named = {registry.digest_of(tag) for tag in tags if identifier_of(tag)} - {None}
+        images = sorted({*current.values(), *map(str, named)})
+        standings = {digest: _standing(registry, digest, rules, additions, now) for digest in images}
+        found = plan_moves(current, standings)
         for move in found:
             before = first.setdefault(move.alias, move)
             first[move.alias] = replace(
@@ -82,19 +90,6 @@ def promote(
         f"the aliases of {registry.repository} keep changing: another process moves them too",
         hint="find out what else sets tags there, stop it, and repeat the command",
     )
-
-
-def _plan(registry: Registry, rules: Rules, additions: str | None, now: datetime | None) -> list[Move]:
-    """Return what should become of each alias, as of this moment."""
-    tags = [tag for tag in registry.tags() if additions_of(tag) == additions]
-    # Aliases first: one that moves while the images are read is seen as moved in the next round.
-    current = {tag: digest for tag in tags if ALIAS.fullmatch(tag) and (digest := registry.digest_of(tag))}
-    # The image of an alias counts even if its tag has moved on to a newer build that is not certified yet.
-    images = {*current.values(), *(registry.digest_of(tag) for tag in tags if identifier_of(tag))} - {None}
-    standings = {
-        digest: _standing(registry, digest, rules, additions, now) for digest in sorted(map(str, images))
-    }
-    return plan_moves(current, standings)
 
 
 def _standing(

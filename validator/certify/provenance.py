@@ -130,20 +130,13 @@ def builder_id(builder: Signatory) -> str:
     return builder.signer if builder.key is None else f"{_KEY_BUILDER}{builder.signer}"
 
 
-def attach_provenance(
-    registry: Registry,
-    digest: str,
-    inputs: Inputs,
-    signer: Signer,
-    *,
-    now: datetime | None = None,
-) -> None:
+def attach_provenance(registry: Registry, digest: str, inputs: Inputs, signer: Signer) -> None:
     """Sign what an image was made from, and attach it, unless this builder has done so before.
 
     Raises ValidatorError if the key can't be used or the base has no digest, MissingError if the registry or
     cosign fails.
     """
-    at = now or now_utc()
+    at = now_utc()
     with signer.trust() as builder:
         own = Party("this builder", builder, datetime.max.replace(tzinfo=at.tzinfo))
         found = provenance_of(registry, digest, TrustFile(builders=(own,)), now=at)
@@ -390,19 +383,12 @@ class _SbomsStatement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, r
     predicate: dict[str, Any]
 
 
-def attach_sbom(
-    registry: Registry,
-    digest: str,
-    document: Mapping[str, Any],
-    signer: Signer,
-    *,
-    now: datetime | None = None,
-) -> None:
+def attach_sbom(registry: Registry, digest: str, document: Mapping[str, Any], signer: Signer) -> None:
     """Sign what is in an image, and attach it, unless this builder has done so before.
 
     Raises ValidatorError if the key can't be used, MissingError if the registry or cosign fails.
     """
-    at = now or now_utc()
+    at = now_utc()
     with signer.trust() as trust:
         own = TrustFile(builders=(Party("this builder", trust, datetime.max.replace(tzinfo=at.tzinfo)),))
         if document in tuple(_sboms(registry, digest, own, at)):
@@ -426,22 +412,17 @@ def attach_sbom(
         attached.attach(registry, digest, bundle.canonical, SBOM_PREDICATE)
 
 
-def sbom_of(
-    registry: Registry, digest: str, trust: TrustFile, *, now: datetime | None = None
-) -> dict[str, Any] | Refusal:
+def sbom_of(registry: Registry, digest: str, trust: TrustFile) -> dict[str, Any] | Refusal:
     """Return the list of what is in an image that a builder of the trust file signed, or why none counts.
 
     Raises MissingError when the registry can't be reached or cosign can't verify anything.
     """
-    found = tuple(_sboms(registry, digest, trust, now or now_utc()))
-    refusals = [one for one in found if isinstance(one, Refusal)]
-    return next(
-        (one for one in found if not isinstance(one, Refusal)),
-        Refusal(
-            "; ".join(dict.fromkeys(one.why for one in refusals))
-            or "it has no list of packages that its builder signed"
-        ),
-    )
+    reasons: dict[str, None] = {}
+    for found in tuple(_sboms(registry, digest, trust, now_utc())):
+        if not isinstance(found, Refusal):
+            return found
+        reasons[found.why] = None
+    return Refusal("; ".join(reasons) or "it has no list of packages that its builder signed")
 
 
 def _sboms(

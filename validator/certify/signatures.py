@@ -22,7 +22,7 @@ from ..system import processes
 from ..system.files import read_file
 from ..system.runs import temporary_directory
 from .attached import Bundle
-from .trust import THROW_AWAY, Signatory, Trust, public_pem, read_key
+from .trust import THROW_AWAY, Signatory, Trust, is_throw_away, public_pem
 
 _TIMEOUT_S = 180.0
 _NO_SERVICES = (
@@ -211,7 +211,14 @@ class Signer:
     @property
     def throw_away(self) -> bool:
         """True if the key is marked as a throw-away key, made for a test."""
-        return self.key is not None and THROW_AWAY in self._text().splitlines()
+        if self.key is None:
+            return False
+        if not self.key.startswith(_VARIABLE):
+            return is_throw_away(Path(self.key))
+        name = self.key.removeprefix(_VARIABLE)
+        if not os.environ.get(name):
+            raise InputError(f"the variable {name}, which should contain the private key, is not set")
+        return is_throw_away(os.environ[name])
 
     def sign(self, statement: bytes) -> bytes:
         """Return the bundle around a statement, which contains it unchanged in a DSSE envelope.
@@ -247,15 +254,6 @@ class Signer:
             file = directory / "key.pub"
             file.write_text(_marked(public) if throw_away else public, encoding="ascii")
             yield Trust(key=file, fixtures=throw_away)
-
-    def _text(self) -> str:
-        key = self.key or ""
-        if not key.startswith(_VARIABLE):
-            return read_key(Path(key))
-        name = key.removeprefix(_VARIABLE)
-        if not os.environ.get(name):
-            raise InputError(f"the variable {name}, which should contain the private key, is not set")
-        return os.environ[name]
 
 
 def make_key_pair(prefix: Path, password: str, *, throw_away: bool = False) -> tuple[Path, Path]:

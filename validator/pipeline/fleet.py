@@ -353,27 +353,23 @@ def results_of(
 ) -> list[CellResult]:
     """Return one result for each cell of a run: that of its last attempt."""
     last: dict[str, Tried] = {attempt.unit.cell: attempt for attempt in tried}
-    return [
-        CellResult(
-            cell=cell,
-            image=attempt.unit.image,
-            host_class=attempt.unit.host_class,
-            status="measured" if attempt.record_id else attempt.stage.value,
-            detail=_detail(attempt),
-            record_id=attempt.record_id,
-            published=(published or {}).get(attempt.unit.image),
-            failed=attempt.failed,
-            attempts=attempt.unit.attempt,
+    results = []
+    for cell, attempt in last.items():
+        why = (attempt.fault.sentence if attempt.fault else "", attempt.detail)
+        results.append(
+            CellResult(
+                cell=cell,
+                image=attempt.unit.image,
+                host_class=attempt.unit.host_class,
+                status="measured" if attempt.record_id else attempt.stage.value,
+                detail="" if attempt.record_id else ": ".join(filter(None, why)),
+                record_id=attempt.record_id,
+                published=(published or {}).get(attempt.unit.image),
+                failed=attempt.failed,
+                attempts=attempt.unit.attempt,
+            )
         )
-        for cell, attempt in last.items()
-    ]
-
-
-def _detail(tried: Tried) -> str:
-    if tried.record_id:
-        return ""
-    fault = tried.fault.sentence if tried.fault else ""
-    return ": ".join(part for part in (fault, tried.detail) if part)
+    return results
 
 
 def preview(works: Sequence[Work], fleet: Fleet) -> str:

@@ -204,8 +204,15 @@ def _read_artifact(artifact: Path, now: datetime, planned: Collection[str]) -> I
         where = str(path.relative_to(artifact.parent))
         with _open(path, where) as stream:
             for record in read(stream, where, now, limits):
-                if objection := _objection(record, artifact.name, planned):
-                    raise InputError(f"{where}: {objection}")
+                image = artifact.name.removeprefix(_OF_BUILD)
+                cell = artifact.name.removeprefix(_OF_CELL)
+                if artifact.name.startswith(_OF_BUILD):
+                    if record.image != image:
+                        raise InputError(f"{where}: a record is about {record.image}, not about {image}")
+                elif cell in planned and record.cell != cell:
+                    raise InputError(
+                        f"{where}: a record is of the cell {record.cell}, but the job had to measure {cell}"
+                    )
                 yield record
 
 
@@ -232,14 +239,3 @@ def _open(path: Path, where: str) -> BufferedReader:
         stream.close()
         raise InputError(f"{where}: it is not a file of at most {LARGEST_ARTIFACT >> 20} MiB")
     return stream
-
-
-def _objection(record: Record, artifact: str, planned: Collection[str]) -> str | None:
-    """Return why an artifact of this name may not have this record, or None."""
-    if artifact.startswith(_OF_BUILD):
-        image = artifact.removeprefix(_OF_BUILD)
-        return None if record.image == image else f"a record is about {record.image}, not about {image}"
-    cell = artifact.removeprefix(_OF_CELL)
-    if cell in planned and record.cell != cell:
-        return f"a record is of the cell {record.cell}, but the job had to measure {cell}"
-    return None

@@ -137,7 +137,11 @@ class _File:
     def _record(self, part: mmap.mmap | bytes, row: _Row, page: Pages) -> Record | None:
         """Reassemble a row. Returns None where its document is not a record with the row's id."""
         usable = self.size - self.reserved
-        local = _local(row.length, usable)
+        # How many bytes of the row are on its own page.
+        local, least = row.length, (usable - 12) * 32 // 255 - 23
+        if local > usable - 35:
+            local = least + (row.length - least) % (usable - 4)
+            local = local if local <= usable - 35 else least
         payload = bytearray(part[row.start : row.start + local])
         following = int.from_bytes(part[row.start + local : row.start + local + 4], "big")
         while len(payload) < row.length:
@@ -214,12 +218,3 @@ def _varint(part: mmap.mmap | bytes, position: int) -> tuple[int, int]:
         if byte < 0x80:
             break
     return value, position
-
-
-def _local(length: int, usable: int) -> int:
-    """Return how many bytes of a row are on its own page."""
-    most, least = usable - 35, (usable - 12) * 32 // 255 - 23
-    if length <= most:
-        return length
-    fitting = least + (length - least) % (usable - 4)
-    return fitting if fitting <= most else least

@@ -229,7 +229,8 @@ class Store:
     def each(self, identifiers: Sequence[str]) -> Iterator[Record]:
         """Yield the records with these ids, in that order. No connection is held meanwhile.
 
-        An id is the one in the store, or that of a record which this object returned.
+        An id is the one in the store, or that of a record which this object returned. Raises InputError for
+        the row of another program.
         """
         for start in range(0, len(identifiers), _PAGE):
             page = [self._stored.get(one, one) for one in identifiers[start : start + _PAGE]]
@@ -237,21 +238,19 @@ class Store:
             for identifier in page:
                 if identifier not in found:
                     raise damaged(self.location, f"there is no record {identifier}")
-                yield self._read(found[identifier])
-
-    def _read(self, row: Row[Any]) -> Record:
-        """Return the record of a row as its report proves it. Raises InputError for a foreign row."""
-        try:
-            record = read_record(row.document)
-            columns = _columns(record)
-        except (RecordError, TypeError) as error:
-            self._refuse(row.id, str(error))
-        if wrong := [name for name, value in columns.items() if getattr(row, name) != value]:
-            self._refuse(row.id, f"its columns {', '.join(wrong)} differ from its document")
-        judged = as_judged(record)
-        if judged is not record:
-            self._stored[judged.id] = record.id
-        return judged
+                row = found[identifier]
+                try:
+                    record = read_record(row.document)
+                    columns = _columns(record)
+                except (RecordError, TypeError) as error:
+                    self._refuse(row.id, str(error))
+                if wrong := [name for name, value in columns.items() if getattr(row, name) != value]:
+                    self._refuse(row.id, f"its columns {', '.join(wrong)} differ from its document")
+                # The report proves the verdict.
+                judged = as_judged(record)
+                if judged is not record:
+                    self._stored[judged.id] = record.id
+                yield judged
 
     def _refuse(self, identifier: object, why: str) -> NoReturn:
         raise InputError(
