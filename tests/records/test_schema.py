@@ -42,7 +42,7 @@ def test_an_interrupted_creation_leaves_nothing(
 
     with monkeypatch.context() as patch:
         # The version is written last.
-        patch.setattr("validator.records.store.insert", stop)
+        patch.setattr("sqlalchemy.insert", stop)
         with pytest.raises(KeyboardInterrupt):
             Store(url)
     with pytest.raises(InputError, match="there are no records in"):

@@ -84,7 +84,6 @@ def certify(
     """Attach a certificate of a record to its image, or a failure if that is its verdict.
 
     trust: what `signer.trust()` returns. The new statement is verified with it before anything is written.
-    certifier: decides whose measurements count, and which ones.
     valid_for: how long a certificate counts after the measurement.
 
     Raises NotCertifiable when the record may not be certified, or not by this signer, or the registry has a
@@ -336,12 +335,10 @@ def checked_report(
     *,
     labels_trusted: bool = False,
 ) -> Report | None:
-    """Return the report of a record that may get a statement. Raises NotCertifiable with the reason.
-
-    None if the image failed without writing one.
+    """Return the report of a record that may get a statement; None if the image failed without writing one.
 
     outside: what the host saw of its driver and GPUs, own: the user's own checks; both as its runner signed.
-    labels_trusted: see `judge`.
+    labels_trusted: see `judge`. Raises NotCertifiable with the reason.
     """
     check_record(record)
     try:

@@ -34,10 +34,7 @@ _ROUNDS = 8
 
 @dataclass(frozen=True)
 class Rules:
-    """The certificates that count: trust, max_age, accept_expired as in `certificates`.
-
-    parties: the builders whose images may get an alias.
-    """
+    """The certificates that count, as in `certificates`, and the builders whose images may get an alias."""
 
     trust: Trust
     parties: TrustFile
@@ -130,10 +127,9 @@ _FLOATS = re.compile(r"-(?:cuda|cudnn)latest\b")
 
 @dataclass(frozen=True)
 class ImageStanding:
-    """The statements about an image that count.
+    """The statements about an image that count. failures: the newest ones for their host class.
 
-    failures: those that are the newest statement for their host class. against: why an image without a
-    certificate has none that counts.
+    against: why an image without a certificate has none that counts.
     """
 
     certificates: tuple[Certificate, ...]
@@ -200,10 +196,8 @@ def preference(certificate: Certificate, *, limited: bool) -> tuple[object, ...]
     """Return a key by which the better of two certificates is the greater.
 
     The newest TensorFlow is best; then the project's default base and a fixed CUDA and cuDNN; then the newest
-    Python; then an image without limits; then the newest CUDA and cuDNN; and among images of one spec, the
-    one that was measured last.
-
-    limited: True if a certificate of the image has limits.
+    Python; then an image without limits (`limited` is False); then the newest CUDA and cuDNN; and among
+    images of one spec, the one that was measured last.
     """
     return (
         version_or_oldest(certificate.tensorflow),

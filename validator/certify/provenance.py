@@ -162,9 +162,8 @@ def provenance_of(
 ) -> Provenance | Refusal:
     """Return the provenance of an image by a builder in the trust file, or why there is none that counts.
 
-    image, lock_digest: what it must have been made from; None for anything.
-
-    Raises MissingError when the registry can't be reached or cosign can't verify anything.
+    image, lock_digest: what it must have been made from; None for anything. Raises MissingError when the
+    registry can't be reached or cosign can't verify anything.
     """
     at = now or now_utc()
     refusals = []

@@ -1,8 +1,7 @@
 """Make this machine's keys, and write to `trust.yaml`: register a machine's key, and revoke it.
 
-One key signs what the machine measures, another one signs what it builds. They have no password, since nobody
-is there to type it at night. So only their owner can read them, and what is measured runs in a container that
-can't reach them.
+One key signs what the machine measures, another one what it builds. They have no password, since nobody is
+there to type it at night. So only their owner can read them, and what is measured runs in a container.
 
 The file belongs to people, so their comments and their style stay: a line is inserted, and the result is read
 again before it replaces the file.
@@ -73,10 +72,9 @@ def public_key_of(signer: Signer) -> str:
 
 @dataclass(frozen=True)
 class Registration:
-    """This machine's signer, if it has one, and a line for the person who started the run.
+    """This machine's signer, and a line for the person who started the run; None if nothing changed.
 
     signer: None if cosign is missing or the machine's registration has ended.
-    said: None if nothing changed.
     """
 
     signer: Signer | None

@@ -223,7 +223,7 @@ class Signer:
     def sign(self, statement: bytes) -> bytes:
         """Return the bundle around a statement, which contains it unchanged in a DSSE envelope.
 
-        An identity is that of the OIDC token in the environment; it always adds an entry to the transparency
+        An identity is that of the OIDC token in the environment, and always adds an entry to the transparency
         log.
         """
         with _scratch() as directory:

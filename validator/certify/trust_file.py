@@ -1,6 +1,4 @@
-"""Read `trust.yaml`: who may sign, and which limits are refused.
-
-It belongs to whoever certifies, next to `matrix.yaml`.
+"""Read `trust.yaml`, next to `matrix.yaml`: who may sign, and which limits are refused.
 
 The file is read from the certifier's own checkout, never from an artifact: whoever can change it decides what
 is certified.
@@ -46,10 +44,9 @@ _LIMITS = tuple(code for code, kind in CATALOGUE.items() if kind.severity == LIM
 
 @dataclass(frozen=True)
 class Party:
-    """A builder or a runner, which may sign until a given time.
+    """A builder or a runner.
 
-    until: its signatures count before this time.
-    revoked: its signatures count only before this time; None if it was not revoked.
+    until, revoked: its signatures count only before these times; revoked is None if it was not revoked.
     host_classes: the host classes that a runner may sign for; empty for a builder.
     outside: where a runner's facts from outside the container may come from, in addition to its own host.
     """

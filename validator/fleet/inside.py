@@ -1,24 +1,18 @@
 """A script: run the probe inside a container on a node, and print its report so that a cut is noticed.
 
     python3 inside.py --limit SECONDS [--task N --workers LIST] [--termination FILE] -- ARGUMENTS OF THE PROBE
+    python3 inside.py --frame NAME < FILE          writes any other file as a frame
 
-It runs `probe.pyz` next to this file, with that directory as its working directory. The output goes to
-standard output as two frames (`frame.py` describes them): `report`, the probe's standard output, if there is
-any, and `ending`, JSON about how the probe ended. What the probe writes to standard error is passed on. The
-same JSON goes to the termination message file, which survives the container's log.
+It runs `probe.pyz` next to this file, in that directory. Standard output gets two frames (`job_output.py`
+describes them): `report`, the probe's standard output, if there is any, and `ending`, JSON about how the
+probe ended. The termination message file gets the same JSON and survives the container's log.
 
-A unit of several tasks runs this script once on each of its nodes, with the number of the task from 0 and, in
-that order, the addresses of all (`HOST:PORT,HOST:PORT`), which the probe's check `multi_worker` uses. Task 0
+A unit of several tasks runs this script once on each of its nodes, with the number of the task from 0 and the
+addresses of all in that order (`HOST:PORT,HOST:PORT`), which the probe's check `multi_worker` uses. Task 0
 measures. The others run only that check, and the names of their frames end with their number.
 
-The exit status is 0 if a report was written and 1 if not, whatever the checks found. After SIGTERM nothing
-is framed: whoever ended the probe did not let it finish.
-
-    python3 inside.py --frame NAME < FILE
-
-writes any other file as a frame.
-
-It uses only the standard library of Python 3.9, and nothing of this project.
+The exit status is 0 if a report was written and 1 if not. After SIGTERM nothing is framed: whoever ended the
+probe did not let it finish. The script uses only the standard library of Python 3.9.
 """
 
 from __future__ import annotations

@@ -366,10 +366,9 @@ def job(
 ) -> Object:
     """Return the Job of a unit, or of another task of a unit of several.
 
-    task: its number. Only the Job of task 0 has the unit's name and its label.
-    owner: the uid of the Job of task 0, with which this one is deleted.
-    terms: the labels of the nodes that it may run on, each with its values; a node has to match one of the
-    terms.
+    task: its number. Only the Job of task 0 has the unit's name and its label. owner: the uid of the Job of
+    task 0, with which this one is deleted. terms: labels of nodes, each with its values; a node has to match
+    one.
     """
     # The limit inside the container comes first.
     deadline_s = max(place.time_limit * 60, math.ceil(request.timeout_s) + _MARGIN_S)

@@ -1,10 +1,7 @@
 """The protocol that all fleet engines implement, and the values that they exchange with the submitter.
 
-An engine is a module `validator/fleet/NAME.py` with a function
-
-    open_fleet(settings: FleetSettings) -> Fleet
-
-which `--on NAME` finds by its name. Nothing outside the module knows the engine.
+An engine is a module `validator/fleet/NAME.py` with a function `open_fleet(settings: FleetSettings) ->
+Fleet`, which `--on NAME` finds by its name. Nothing outside the module knows the engine.
 
 Rules for an engine:
 
@@ -13,7 +10,7 @@ Rules for an engine:
 - Every call to the scheduler has a time limit. What timed out may have been done, so it is looked up by name
   before it is repeated.
 - If the scheduler does not answer, a method raises FleetDown, and changes nothing that a repeated call does
-  not find. The submitter waits, and calls again.
+  not find.
 - No retries of the engine's own: a fault ends the unit, and the submitter decides about the next attempt.
 """
 
@@ -115,9 +112,8 @@ class State:
 class Capacity:
     """The nodes of one host class.
 
-    nodes: how many the scheduler has, 0 if none can ever run a unit. usable: how many are not down, drained
-    or cordoned now. gpus_per_node: of the node with the fewest. detail: for people, such as the reason why no
-    node fits, or the features that were looked for.
+    nodes: how many the scheduler has, 0 if none can ever run a unit. usable: those that are not down, drained
+    or cordoned. gpus_per_node: of the node with the fewest. detail: for people, such as why no node fits.
     """
 
     host_class: str
@@ -141,15 +137,15 @@ class Refused:
 
 @dataclass(frozen=True)
 class Answer:
-    """The complete answer of a unit. `answers.read_answer` makes it from a log.
+    """The complete answer of a unit. `job_output.read_answer` makes it from a log.
 
-    report: the probe's standard output; None if the probe ended without one, and then `failure` is the
-        sentence that says why. That is a verdict: the probe ran in the image and could not report.
+    report: the probe's standard output; None if the probe ended without one, and `failure` says why. That is
+        a verdict: the probe ran in the image and could not report.
     outside: the driver and the GPUs as the node itself read them, or why they were not read.
     engine: what ran the image on the node: `podman`, `containerd`, `venv`, ...
     isolates: the probe ran in a container that keeps it away from the node's files and from other results.
     image_digest: of the image that was run, as its engine or scheduler says; None if that is not known.
-    node: its name, or "". started, finished: of the probe, by the node's clock; UTC, ISO 8601.
+    started, finished: of the probe, by the node's clock; UTC, ISO 8601.
     """
 
     report: bytes | None
@@ -186,14 +182,12 @@ class Fleet(Protocol):
     def submit(
         self, units: Sequence[Unit], requests: Mapping[str, ProbeRequest]
     ) -> Mapping[str, Handle | Refused]:
-        """Submit units of one host class that run on as many nodes at once, at most `batch`. Return what
-        became of each, by its name.
+        """Submit at most `batch` units of one host class and one number of tasks. Return what became of each.
 
         A unit that the scheduler already has under its name is adopted: its handle is returned, and nothing
         is submitted again. After a crash or FleetDown, the submitter calls this again with exactly the same
-        units in the same order, since it stores the list first; so an array can be named after it.
-
-        requests: the run of the probe, by the name of the unit.
+        units in the same order, so an array can be named after it. requests: the run of the probe, by the
+        unit's name.
         """
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, State]:
@@ -233,11 +227,10 @@ class Unit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One attempt to measure one cell.
 
     image: the image spec's identifier. reference: `host/path@sha256:…`, by which nodes pull the image.
-    image_digest: of the image's manifest, `sha256:…`, as in the reference. lock_digest: see `Lock.digest`.
-    probe_version: see `probe_version`. depth: of the probe, `quick` or `full`.
+    image_digest: as in the reference. lock_digest: see `Lock.digest`. depth: of the probe, `quick` or `full`.
     attempt: 1 to ATTEMPTS.
-    after: the id of the record that this measurement replaces, or "" if the cell has none. It makes a new
-        measurement of an unchanged cell a new unit.
+    after: the id of the record that this measurement replaces, or "". It makes a new measurement of an
+        unchanged cell a new unit.
     tasks: on how many nodes the unit runs at once: 1, or 2 for the checks that need two workers.
     """
 

@@ -104,8 +104,7 @@ class Tried:
 class FleetRun:
     """A run. key: identifies the command, also when it is given again. command: its words, for messages.
 
-    place: what the submitter needs to continue, the caller's own words. ended: when, or "".
-    cancelled: somebody asked for its end.
+    place: what the submitter needs to continue. ended: when, or "". cancelled: somebody asked for its end.
     """
 
     id: str
@@ -406,6 +405,5 @@ def _tried(content: bytes, question: bytes, *values: Any) -> Tried:
 
 
 def _identity(unit: Unit) -> str:
-    """Return a name for what a unit measures: the same for all attempts, whatever record they come after, and
-    on however many nodes they run."""
+    """Return a name for what a unit measures, whatever its attempt, record before it, and number of tasks."""
     return msgspec.structs.replace(unit, attempt=1, after="", tasks=1).name

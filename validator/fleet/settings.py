@@ -402,11 +402,10 @@ class Seen:
 
 @dataclass(frozen=True)
 class NodeKind:
-    """Nodes that look the same to their scheduler.
+    """Nodes that look the same to their scheduler. sample: the name of one.
 
-    nodes: how many there are. sample: the name of one. driver: its release or branch, "" if the scheduler
-    does not know it. gpu: its model as in host classes, "" if the scheduler does not know it or has none.
-    has_gpu: True if it has any. place: the keys of a host class by which jobs get such a node.
+    driver: its release or branch. gpu: its model as in host classes. Both are "" if the scheduler does not
+    know them. has_gpu: True if it has any. place: the keys of a host class by which jobs get such a node.
     """
 
     nodes: int

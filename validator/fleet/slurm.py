@@ -497,10 +497,10 @@ def seen_in(answer: str) -> Seen | None:
 
 
 def kinds_of(nodes: Iterable[Node]) -> list[NodeKind]:
-    """Return the kinds of nodes: those with the same features, GPUs and partitions are one.
+    """Return the kinds of nodes: those with the same features, GPUs and partitions; all without a GPU are
+    one.
 
-    Nodes without a GPU are one kind. If nodes have GPUs of two models, each model is a kind of its own,
-    chosen by its GRES type.
+    If nodes have GPUs of two models, each model is a kind of its own, chosen by its GRES type.
     """
     partitions: dict[str, list[Node]] = {}
     for node in nodes:

@@ -97,7 +97,7 @@ class Failed(Exception):
 
 
 class Tasks:
-    """The tasks of a unit, of which this is one. results: the directory. run: the name of the job's run.
+    """The tasks of a unit, of which this is one. run: the name of the job's run in `results`.
 
     addresses: where the tasks meet, by their numbers; empty if there is only one.
     """

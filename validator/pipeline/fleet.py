@@ -81,9 +81,8 @@ def plan_units(
 ) -> Planned:
     """Return the units of the cells whose images are in the registry.
 
-    images: the results of building; those without a published image have no units.
-    owner: returns the id of the open run that measures the same already, which goes on with the challenge
-        that it has; None if there is none.
+    images: the results of building. owner: returns the id of the open run that measures the same already,
+    which goes on with the challenge that it has; None if there is none.
     """
     published = {result.spec.identifier: result.published for result in images if result.published}
     made: dict[str, _Image] = {}

@@ -277,8 +277,7 @@ def measurement_key(
 ) -> str:
     """Return a SHA-256 in hex over everything that must be unchanged for a measurement to stay valid.
 
-    It covers the image spec, the lock, the probe and its depth, the host behind the engine, and the driver
-    and the models of the GPUs that are measured, if the host can be read.
+    If the host can be read, that includes the driver and the models of the GPUs that are measured.
     """
     facts: dict[str, object] = {
         "image": spec.identifier,
@@ -379,10 +378,7 @@ def _host(outside: Outside) -> Host:
 
 @dataclass(frozen=True)
 class Probing:
-    """A run of the probe on one of the machine's targets.
-
-    challenge: from whoever will certify, or None. key: see `measurement_key`.
-    """
+    """A run of the probe on one target. challenge: from whoever will certify. key: see `measurement_key`."""
 
     target: Target
     challenge: str | None
@@ -392,8 +388,8 @@ class Probing:
 def may_be_signed(run: Run, target: Target) -> bool:
     """Return True if this run can sign what it measures there.
 
-    Code in an environment on this machine could reach the key, so only containers count. If no GPU could be
-    read on the host, there is nothing that this machine could vouch for.
+    Code in an environment on this machine could reach the key, so only containers count, with a GPU that the
+    host saw.
     """
     outside = target.outside
     return (

@@ -39,10 +39,10 @@ class EngineChoice(str, Enum):
 
 @dataclass(frozen=True)
 class ImageSettings:
-    """How images are made.
+    """How images are made. base: the origin of default bases.
 
-    base: the origin of default bases. layout: the OCI layout that images are
-    written to, instead of an engine. locks: the directory of the locks, whose history a message may need.
+    layout: the OCI layout that images are written to, instead of an engine.
+    locks: the directory of the locks, whose history a message may need.
     local: the directory that the paths of wheels in locks are relative to.
     renew: install system packages in the versions of today, also if there is a base with older ones.
     """
@@ -210,11 +210,10 @@ _STORED = 3.1
 
 @dataclass(frozen=True)
 class Estimate:
-    """All sizes are in bytes.
+    """How many images need nothing (`there`), have a lock (`images`) or have none yet (`unlocked`).
 
-    there: how many images are here already and need nothing. images: how many others have a lock. unlocked:
-    how many have none yet, whose sizes are not known. wheels: of all different wheels of these images.
-    download: of those that are not here. largest: what the largest image takes in an engine.
+    In bytes: wheels: all different ones of these images. download: those that are not here. largest: what the
+    largest image takes in an engine.
     """
 
     there: int

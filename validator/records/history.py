@@ -36,10 +36,7 @@ WRONG_TIME_HINT = (
 
 
 def finish_time(record: Record) -> str:
-    """Return the finish time that a record's runner signed, or the record's own where nothing is signed.
-
-    The signature is not verified here; `certify` does that.
-    """
+    """Return the finish time that a record's runner signed (unverified), or else the record's own."""
     if record.measurement is None:
         return record.finished
     try:
@@ -121,9 +118,8 @@ class Decline(Generic[T]):
     """The decline of a cell.
 
     last_good: the newest record that is as good as the cell was; None if it was never good.
-    first_bad: the first after it that is `failed` or `broken`, or, if there is none, the first `unproven`
-        one; None if nothing is worse.
-    between: the number of records between the two; they are `unproven`, so neither good nor bad.
+    first_bad: the first after it that is `failed` or `broken`, or else the first `unproven` one; None if
+        there is none. between: the number of records between the two; they are `unproven`.
     """
 
     newest: T

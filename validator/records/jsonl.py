@@ -91,8 +91,7 @@ def read(
     """Read records from a stream.
 
     where: its name in errors. now: the clock by which a record's finish time must be right; None accepts any.
-    limits: shared by the streams that they are for.
-    Raises InputError that names the line which is not a record.
+    limits: shared by the streams that they are for. Raises InputError with the line which is not a record.
     """
     zipped = stream.peek(len(_GZIP)).startswith(_GZIP)
     number, limits = 0, limits or Limits()
@@ -172,10 +171,9 @@ def merge(
 ) -> Merged:
     """Merge the artifacts in a directory into a store, each completely or not at all.
 
-    believe: returns a record as it counts here, see `certify.acceptance.believed`.
-
-    planned: the planned cells; each job measures one of them, so the artifact `records-CELL` may have only
-    records of this cell. Raises MissingError when the store can't be written.
+    believe: returns a record as it counts here, see `certify.acceptance.believed`. planned: the planned
+    cells; an artifact `records-CELL` of one may have only its records. Raises MissingError when the store
+    can't be written.
     """
     accepted, added = 0, 0
     cells: set[str] = set()

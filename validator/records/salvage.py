@@ -1,9 +1,8 @@
 """Find the records in a damaged SQLite file, without SQLite.
 
 SQLite gives up a whole table when one of its pages is damaged. But the id of a record proves that it is
-unchanged, so the rest of the file doesn't matter: every row that can be reassembled and matches its id is
-good. A row is recognized by how it begins, so neither the file's header nor the schema, an
-index or an inner page of the tree is needed.
+unchanged, so every row that can be reassembled and matches its id is good. A row is recognized by how it
+begins, so neither the file's header nor the schema, an index or an inner page of the tree is needed.
 
 The format is that of https://www.sqlite.org/fileformat2.html: 1.6 (pages, overflow), 2.1 (rows), 4 (the log).
 """

@@ -16,20 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from sqlalchemy import (
-    Column,
-    Connection,
-    Engine,
-    Index,
-    MetaData,
-    Row,
-    Select,
-    Table,
-    Text,
-    insert,
-    inspect,
-    select,
-)
+import sqlalchemy as sql
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 
@@ -56,20 +43,20 @@ VERSION = "0001"
 #: it.
 LOCK = 0x7265636F726473
 
-_metadata = MetaData()
+_metadata = sql.MetaData()
 # Times and ids are ordered by code point, whatever the language of the database.
-_TEXT = Text().with_variant(Text(collation="C"), "postgresql")
+_TEXT = sql.Text().with_variant(sql.Text(collation="C"), "postgresql")
 #: `document` holds the whole record as JSON in ASCII; the other columns are for searching.
-RECORDS = Table(
+RECORDS = sql.Table(
     "records",
     _metadata,
-    Column("id", _TEXT, primary_key=True),
-    *(Column(name, _TEXT, nullable=False) for name in ("cell", "image", "verdict", "key", "finished")),
-    Column("document", Text, nullable=False),
+    sql.Column("id", _TEXT, primary_key=True),
+    *(sql.Column(name, _TEXT, nullable=False) for name in ("cell", "image", "verdict", "key", "finished")),
+    sql.Column("document", sql.Text, nullable=False),
 )
-Index("records_by_key", RECORDS.c.key, RECORDS.c.finished)
-Index("records_by_cell", RECORDS.c.cell, RECORDS.c.finished)
-_versions = Table("records_schema", _metadata, Column("version_num", Text, primary_key=True))
+sql.Index("records_by_key", RECORDS.c.key, RECORDS.c.finished)
+sql.Index("records_by_cell", RECORDS.c.cell, RECORDS.c.finished)
+_versions = sql.Table("records_schema", _metadata, sql.Column("version_num", sql.Text, primary_key=True))
 
 #: What refuses changes, by dialect.
 _APPEND_ONLY = {
@@ -124,8 +111,7 @@ class Store:
     def add(self, record: Record) -> bool:
         """Write a record in its own transaction. Return False when it is in the store already.
 
-        After a lost connection the attempt is repeated; if the first one was written after all, the second
-        finds the record in the store.
+        That also makes it safe to repeat the attempt after a lost connection.
         """
         return self.add_all([record]) == 1
 
@@ -143,14 +129,14 @@ class Store:
         statement = dialect.insert(RECORDS).on_conflict_do_nothing().returning(RECORDS.c.id)
         options = {"insertmanyvalues_page_size": _PAGE}
 
-        def write(connection: Connection) -> int:
+        def write(connection: sql.Connection) -> int:
             return len(connection.execute(statement, ordered, execution_options=options).all())
 
         return self._run(write)
 
     def all(self, *, cell: str | None = None, image: str | None = None) -> Iterator[Record]:
         """Yield records, oldest first."""
-        query = select(RECORDS.c.id).order_by(RECORDS.c.finished, RECORDS.c.id)
+        query = sql.select(RECORDS.c.id).order_by(RECORDS.c.finished, RECORDS.c.id)
         if cell is not None:
             query = query.where(RECORDS.c.cell == _searchable(cell))
         if image is not None:
@@ -165,7 +151,7 @@ class Store:
         Another program may have written the row: `judged` returns the verdicts that count.
         """
         columns = (RECORDS.c.id, RECORDS.c.cell, RECORDS.c.verdict, RECORDS.c.finished, RECORDS.c.key)
-        query = select(*columns).order_by(RECORDS.c.finished, RECORDS.c.id)
+        query = sql.select(*columns).order_by(RECORDS.c.finished, RECORDS.c.id)
         if cell is not None:
             query = query.where(RECORDS.c.cell == _searchable(cell))
         found = []
@@ -201,7 +187,8 @@ class Store:
     def get(self, identifier: str) -> Record:
         """Return the record whose id is or begins with this text. Raises InputError unless there is one."""
         begins = RECORDS.c.id.startswith(_searchable(identifier), autoescape=True)
-        found = list(self.each([row.id for row in self._rows(select(RECORDS.c.id).where(begins).limit(2))]))
+        query = sql.select(RECORDS.c.id).where(begins).limit(2)
+        found = list(self.each([row.id for row in self._rows(query)]))
         if not found and len(shown := [one for one in self.all() if one.id.startswith(identifier)]) == 1:
             return shown[0]
         if len(found) != 1:
@@ -211,7 +198,7 @@ class Store:
 
     def measured(self, key: str) -> Record | None:
         """Return the newest record with this key that holds a measurement, so not a `broken` one."""
-        query = select(RECORDS.c.id, RECORDS.c.finished).where(
+        query = sql.select(RECORDS.c.id, RECORDS.c.finished).where(
             RECORDS.c.key == _searchable(key), RECORDS.c.verdict != Verdict.BROKEN.value
         )
         now = now_utc()
@@ -234,7 +221,7 @@ class Store:
         """
         for start in range(0, len(identifiers), _PAGE):
             page = [self._stored.get(one, one) for one in identifiers[start : start + _PAGE]]
-            found = {row.id: row for row in self._rows(select(RECORDS).where(RECORDS.c.id.in_(page)))}
+            found = {row.id: row for row in self._rows(sql.select(RECORDS).where(RECORDS.c.id.in_(page)))}
             for identifier in page:
                 if identifier not in found:
                     raise damaged(self.location, f"there is no record {identifier}")
@@ -258,10 +245,10 @@ class Store:
             hint="another program changed this store: use another one, or `records salvage`",
         )
 
-    def _rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
+    def _rows(self, query: sql.Select[Any]) -> Sequence[sql.Row[Any]]:
         return self._run(lambda connection: connection.execute(query).all())
 
-    def _run(self, work: Callable[[Connection], T]) -> T:
+    def _run(self, work: Callable[[sql.Connection], T]) -> T:
         """Call `work` in one transaction."""
 
         def transaction() -> T:
@@ -287,7 +274,7 @@ class Store:
         raise AssertionError("unreachable")
 
 
-def _bring_up(engine: Engine, location: str, *, read_only: bool = False) -> None:
+def _bring_up(engine: sql.Engine, location: str, *, read_only: bool = False) -> None:
     """Create the tables of an empty database, in one transaction. A second process waits and finds them.
 
     read_only: a database without records is an error. Raises InputError for tables of another program, and
@@ -310,13 +297,13 @@ def _bring_up(engine: Engine, location: str, *, read_only: bool = False) -> None
             _metadata.create_all(connection, checkfirst=False)
             for statement in _APPEND_ONLY[engine.dialect.name]:
                 connection.exec_driver_sql(statement)
-            connection.execute(insert(_versions).values(version_num=VERSION))
+            connection.execute(sql.insert(_versions).values(version_num=VERSION))
 
 
-def _has_tables(connection: Connection, location: str) -> bool:
+def _has_tables(connection: sql.Connection, location: str) -> bool:
     """Return True if the store has its tables. Raises what `_bring_up` raises if they are others."""
     # One question, so that another process which creates them in between is not taken for another program.
-    names = inspect(connection).get_table_names()
+    names = sql.inspect(connection).get_table_names()
     if _versions.name not in names:
         if RECORDS.name in names:
             raise InputError(
@@ -324,7 +311,7 @@ def _has_tables(connection: Connection, location: str) -> bool:
                 hint="name another one with --store",
             )
         return False
-    found = connection.execute(select(_versions.c.version_num)).scalars().all()
+    found = connection.execute(sql.select(_versions.c.version_num)).scalars().all()
     if found != [VERSION]:
         raise MissingError(
             f"{location}: another version of this program made its tables (schema"
