@@ -299,7 +299,6 @@ def _objection_to_challenge(
 #
 # Its verdict is not trusted: its own report is judged again.
 
-
 #: The versions that the probe must have read, since a certificate says what is in the image.
 _VERSIONS = ("tensorflow", "python", "cuda", "cudnn")
 
@@ -459,7 +458,6 @@ def signs_of_emulation(report: Report) -> Iterator[str]:
 
 
 # Decide whether a machine belongs to a host class, by what was signed about its driver and its GPUs.
-
 
 #: As `host_identifier` writes them. A class with a cuda-compat package is never measured.
 _HOST_CLASS = re.compile(r"r(?P<driver>\d+(?:\.\d+)*)-(?P<gpu>[a-z0-9.+-]+)")

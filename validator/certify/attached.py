@@ -27,7 +27,6 @@ from ..registry.client import Registry
 # then verify another part of the file than the one that is read here. So exactly this format is accepted,
 # and cosign gets a new file that is written from what was parsed.
 
-
 BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 IN_TOTO = "application/vnd.in-toto+json"
 #: Bytes of a bundle. A certificate has about 10 kB.

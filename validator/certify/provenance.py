@@ -370,7 +370,6 @@ def by_a_builder(
 #
 # It is the predicate of an in-toto statement, which `cosign verify-attestation --type cyclonedx` verifies.
 
-
 #: The predicate type that `cosign verify-attestation --type cyclonedx` asks for.
 SBOM_PREDICATE = "https://cyclonedx.org/bom"
 

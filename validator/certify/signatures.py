@@ -188,7 +188,6 @@ def _scratch() -> Iterator[Path]:
 
 # The signer of statements, and new key pairs, in files that only their owner can read.
 
-
 _VARIABLE = "env://"
 
 

@@ -7,6 +7,7 @@ descriptors: the checks that were skipped, the host, the times, the limits.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
@@ -330,12 +331,20 @@ def _failure(predicate: _Predicate, digest: str, signer: str) -> Failure:
         driver = str(DriverRelease.parse(found.host.driver)) if found.host.driver else None
     except ValueError:
         driver = None
+    gpus = []
+    for entry in found.host.gpus:
+        # The probe may have read only one of the two facts.
+        with contextlib.suppress(ValueError):
+            gpu = codec.convert(entry, _Gpu)
+            facts = GpuFacts(gpu.name, gpu.compute_capability)
+            _ = facts.capability
+            gpus.append(facts)
     return Failure(
         image_digest=digest,
         image=found.image.spec,
         host_class=found.host.class_,
         driver=driver,
-        gpus=tuple(gpu for entry in found.host.gpus if (gpu := _gpu(entry))),
+        gpus=tuple(gpus),
         failed=predicate.failed_tests,
         record_id=found.record.id,
         measured=found.record.finished,
@@ -343,17 +352,6 @@ def _failure(predicate: _Predicate, digest: str, signer: str) -> Failure:
         signer=signer,
         fixture=found.certificate.fixture,
     )
-
-
-def _gpu(entry: dict[str, Any]) -> GpuFacts | None:
-    """Return the GPU if the probe read both of its facts."""
-    try:
-        gpu = codec.convert(entry, _Gpu)
-        found = GpuFacts(gpu.name, gpu.compute_capability)
-        _ = found.capability
-    except ValueError:
-        return None
-    return found
 
 
 def _parts(predicate: _Predicate) -> dict[str, Any]:

@@ -33,7 +33,6 @@ from .protocol import Answer, Fault, Phase, State
 # Two frames with one name and different contents are refused together: a job that ran twice writes two, and
 # so does a container that tries to put its own words in the place of what its node said.
 
-
 #: Frames of one log.
 MOST = 32
 

@@ -304,7 +304,6 @@ def _selectors(handles: Iterable[Handle]) -> Iterator[str]:
 
 # -- the objects that the engine makes, from the files in `templates/` --------------------------------------
 
-
 Object = dict[str, Any]
 #: Files by name.
 Files = tuple[tuple[str, bytes], ...]

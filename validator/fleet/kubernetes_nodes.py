@@ -198,7 +198,6 @@ def _tolerated(taint: Mapping[str, str], own: Iterable[Toleration]) -> bool:
 # A Job replaces a pod whose node was lost, or that somebody deleted, also with a `backoffLimit` of 0, and
 # the lost one may still run. So a pod that is on its way out counts only if its node does not answer.
 
-
 Json = Mapping[str, Any]
 
 #: Seconds in which an image has to be found and pulled after the first error, and a container has to be

@@ -215,7 +215,6 @@ class Fleet(Protocol):
 # Units of work: one cell, measured once, under a name that is derived from its content. The name is the
 # identity of the work everywhere: of the job, of its result, and in the run store.
 
-
 #: Every name of a unit or of an array begins with this.
 PREFIX = "tfm-"
 #: The first try, and two more after infrastructure faults.

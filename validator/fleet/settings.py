@@ -58,8 +58,8 @@ UNSIGNED = ("auto-or-venv", "venv")
 GPU_RESOURCE = "nvidia.com/gpu"
 #: The effects of a taint.
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-#: The most minutes that a limit can have: 30 days.
-MAX_MINUTES = 30 * 24 * 60
+#: A limit can have 30 days at most.
+_Minutes = Annotated[int, Meta(ge=1, le=30 * 24 * 60)]
 
 
 class _Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,17 +72,9 @@ class _Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         int, Meta(ge=1, le=65536, description="GiB of memory of a job. Without it, the site decides.")
     ] = 0
     time_limit: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=MAX_MINUTES,
-            description="Minutes that one cell may take on its node, including the pull.",
-        ),
+        _Minutes, Meta(description="Minutes that one cell may take on its node, including the pull.")
     ] = 30
-    wait_limit: Annotated[
-        int,
-        Meta(ge=1, le=MAX_MINUTES, description="Minutes that a job may wait for a node."),
-    ] = 1440
+    wait_limit: Annotated[_Minutes, Meta(description="Minutes that a job may wait for a node.")] = 1440
     in_flight: Annotated[
         int,
         Meta(ge=1, le=10_000, description="The most jobs of the host class that are submitted at a time."),
@@ -381,7 +373,6 @@ def _check_label(key: str, value: str, path: Place, document: Document) -> None:
 # An engine that can do this has a function `survey(settings: FleetSettings) -> Survey` in its module. It
 # submits nothing, and may raise FleetDown and MissingError. If the scheduler does not know the driver, a
 # short job reads it on one node of the kind.
-
 
 #: A feature or a label that says a driver: `r580`, `580.65.06`, `driver580`, `nvidia-driver_580`.
 _DRIVER = re.compile(

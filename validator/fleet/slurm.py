@@ -58,7 +58,6 @@ from .slurm_client import Node, QueueEntry, Refusal
 # Everything of an array is written before it is submitted, under a name that follows from its content, so
 # any submitter that was killed finds its work again.
 
-
 #: Seconds to wait for another submitter.
 _LOCK_S = 120.0
 #: Seconds for which a job that left the queue may still have a result that this machine can't see yet: a

@@ -512,6 +512,7 @@ def _read_nvml() -> tuple[dict[str, Any], list[str]]:
 
 
 def _run_to(output: Path, runner: Runner, job: Job) -> int:
+    """Wait for the end of the container. Raises Failed, also if another task failed."""
     errors = job.work / "errors"
     with open(output, "wb") as stdout, open(errors, "wb") as stderr:
         child = subprocess.Popen(
@@ -520,7 +521,12 @@ def _run_to(output: Path, runner: Runner, job: Job) -> int:
         )  # fmt: skip
         try:
             # The limit of `inside.py` is the probe's: beyond it, the verdict is that the probe took too long.
-            return _wait(child, job)
+            if not job.tasks.addresses:
+                return child.wait(job.left_s())
+            while not job.tasks.ended():
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    return child.wait(min(_LOOK_S, job.left_s()))
+            raise Failed("cancelled", "task 0 has ended")
         except subprocess.TimeoutExpired:
             raise Failed("deadline", f"the {job.request['minutes']} minutes of this job are over") from None
         finally:
@@ -528,16 +534,6 @@ def _run_to(output: Path, runner: Runner, job: Job) -> int:
                 os.killpg(child.pid, signal.SIGKILL)
             # For `fleet logs`, which reads what this job prints.
             sys.stdout.write(errors.read_text("utf-8", "replace")[-20_000:])
-
-
-def _wait(child: subprocess.Popen[bytes], job: Job) -> int:
-    """Wait for the end of the container. Raises TimeoutExpired, or Failed if another task failed."""
-    if not job.tasks.addresses:
-        return child.wait(job.left_s())
-    while not job.tasks.ended():
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return child.wait(min(_LOOK_S, job.left_s()))
-    raise Failed("cancelled", "task 0 has ended")
 
 
 @contextlib.contextmanager

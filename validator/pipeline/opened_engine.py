@@ -140,7 +140,6 @@ def compiler(base: Base, table: LayerTable, endpoint: Endpoint | None) -> Runner
 
 # The size budget of an image: refuse one that is larger, and say what makes it large.
 
-
 #: A message names this many wheels, and this many changes.
 _SHOWN = 5
 
@@ -201,7 +200,6 @@ def _readable(size: int) -> str:
 
 
 # Estimate, before anything is fetched, how much a run downloads and stores.
-
 
 #: What an image takes, relative to its wheels: tf2.21.0-cuda12.5-cudnn9.3-py311 has 2.6 GB of wheels and
 #: takes 8.1 GB in Docker's containerd store, which keeps layers compressed and unpacked.

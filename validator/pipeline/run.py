@@ -172,7 +172,6 @@ class Run:
 # never waits for the disk, and a fault of the disk never ends a run. When the process is killed, nobody
 # marks the file as ended. Then a reader sees by the lock of the process (`system.runs`) that it is gone.
 
-
 logger = logging.getLogger(__name__)
 
 #: The files of ended runs that are kept.

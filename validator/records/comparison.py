@@ -25,7 +25,6 @@ from .store import Store
 #
 # Where one side could not know a fact (nothing was probed, the engine has no images), no change is reported.
 
-
 #: Facts of the host, as its probe names them (docs/reference/report.md).
 _HOST = ("driver", "driver_cuda", "kernel_driver", "kernel", "os", "glibc", "container")
 

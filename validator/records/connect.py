@@ -188,7 +188,6 @@ def _server(url: URL) -> Database:
 
 # Decide what a database's error means: whether to try again, and what to tell people.
 
-
 #: SQLSTATEs (https://www.postgresql.org/docs/current/errcodes-appendix.html) of temporary errors: the server
 #: is stopping or starting, has no connection left, or let another transaction go first.
 _PASSING = {"57P01", "57P02", "57P03", "53300", "40001", "40P01"}

@@ -132,7 +132,6 @@ def _record(line: bytes, where: str, now: datetime | None) -> Record:
 # An artifact is a directory with JSON Lines, as a job of a workflow uploads it. Whoever controls the machine
 # controls every byte of it, so it is read within limits. One that can't be accepted is refused as a whole.
 
-
 #: Bytes of one artifact, unpacked.
 LARGEST_ARTIFACT = 64 << 20
 #: Records of one artifact.
@@ -197,8 +196,15 @@ def merge(
 
 def _read_artifact(artifact: Path, now: datetime, planned: Collection[str]) -> Iterator[Record]:
     """Yield the records of an artifact. Raises InputError for one that can't be accepted."""
+    if artifact.is_symlink() or not artifact.is_dir():
+        raise InputError(f"{artifact.name}: it is not a directory")
+    found: list[Path] = []
+    for directory, _, names in os.walk(artifact):
+        found += (Path(directory, name) for name in names if name.endswith((".jsonl", ".jsonl.gz")))
+        if len(found) > _MOST_FILES:
+            raise InputError(f"{artifact.name}: it has more than {_MOST_FILES} files with records")
     limits = Limits(LARGEST_ARTIFACT, MOST_RECORDS)
-    for path in _files_of_artifact(artifact):
+    for path in sorted(found):
         where = str(path.relative_to(artifact.parent))
         with _open(path, where) as stream:
             for record in read(stream, where, now, limits):
@@ -212,17 +218,6 @@ def _read_artifact(artifact: Path, now: datetime, planned: Collection[str]) -> I
                         f"{where}: a record is of the cell {record.cell}, but the job had to measure {cell}"
                     )
                 yield record
-
-
-def _files_of_artifact(artifact: Path) -> list[Path]:
-    if artifact.is_symlink() or not artifact.is_dir():
-        raise InputError(f"{artifact.name}: it is not a directory")
-    found: list[Path] = []
-    for directory, _, names in os.walk(artifact):
-        found += (Path(directory, name) for name in names if name.endswith((".jsonl", ".jsonl.gz")))
-        if len(found) > _MOST_FILES:
-            raise InputError(f"{artifact.name}: it has more than {_MOST_FILES} files with records")
-    return sorted(found)
 
 
 def _open(path: Path, where: str) -> BufferedReader:
