@@ -135,45 +135,40 @@ def satisfies(node: Node, constraint: str, gres: str) -> bool:
         (sum(node.gpus.values()) if kind == "" else node.gpus.get(kind, 0)) >= count
         for kind, count in wanted.items()
     )
-    return enough and (not constraint or _Constraint(constraint, node.features).holds())
+    return enough and (not constraint or _holds(constraint, node.features))
 
 
-class _Constraint:
-    """The language of `sbatch --constraint`: `&` and `,` for and, `|` for or, brackets, and `*N` nodes."""
+def _holds(constraint: str, features: frozenset[str]) -> bool:
+    """Evaluate `sbatch --constraint`: `&` and `,` for and, `|` for or, brackets, and `*N` for nodes."""
+    tokens = re.findall(r"[^&|,()\[\]*\s]+(?:\*\d+)?|[&|,()\[\]]", constraint)
 
-    def __init__(self, text: str, features: frozenset[str]) -> None:
-        self._text = text
-        self._tokens = re.findall(r"[^&|,()\[\]*\s]+(?:\*\d+)?|[&|,()\[\]]", text)
-        self._features = features
-
-    def holds(self) -> bool:
-        result = self._either()
-        if self._tokens:
-            raise InputError(f"fleet.yaml: the constraint {self._text!r} can't be understood")
+    def either() -> bool:
+        result = both()
+        while tokens and tokens[0] == "|":
+            tokens.pop(0)
+            result = both() or result
         return result
 
-    def _either(self) -> bool:
-        result = self._both()
-        while self._tokens and self._tokens[0] == "|":
-            self._tokens.pop(0)
-            result = self._both() or result
+    def both() -> bool:
+        result = single()
+        while tokens and tokens[0] in "&,":
+            tokens.pop(0)
+            result = single() and result
         return result
 
-    def _both(self) -> bool:
-        result = self._one()
-        while self._tokens and self._tokens[0] in "&,":
-            self._tokens.pop(0)
-            result = self._one() and result
+    def single() -> bool:
+        token = tokens.pop(0) if tokens else ""
+        if token not in ("(", "["):
+            return token.partition("*")[0] in features
+        result = either()
+        if not tokens or tokens.pop(0) not in (")", "]"):
+            raise InputError(f"fleet.yaml: the constraint {constraint!r} has a bracket that does not end")
         return result
 
-    def _one(self) -> bool:
-        token = self._tokens.pop(0) if self._tokens else ""
-        if token in ("(", "["):
-            result = self._either()
-            if not self._tokens or self._tokens.pop(0) not in (")", "]"):
-                raise InputError(f"fleet.yaml: the constraint {self._text!r} has a bracket that does not end")
-            return result
-        return token.partition("*")[0] in self._features
+    result = either()
+    if tokens:
+        raise InputError(f"fleet.yaml: the constraint {constraint!r} can't be understood")
+    return result
 
 
 def run(command: Sequence[str]) -> str:

@@ -167,7 +167,6 @@ class Submitter:
     #: All units by name, and those that have not ended, which are few at the end of a long run.
     _tries: dict[str, Tried] = field(default_factory=dict)
     _live: dict[str, Tried] = field(default_factory=dict)
-    _ended: dict[str, Counter[str]] = field(default_factory=dict)
     _due: dict[str, float] = field(default_factory=dict)
     _capacities: Mapping[str, Capacity] | None = None
     _said: bool = False
@@ -180,8 +179,6 @@ class Submitter:
         """
         self._tries = {tried.name: tried for tried in self.runs.units(self.run)}
         self._live = {name: tried for name, tried in self._tries.items() if not tried.stage.is_end}
-        live = {tried.unit.cell for tried in self._live.values()}
-        self._ended = tally(tried for tried in self._tries.values() if tried.unit.cell not in live)
         waited = 0.0
         while True:
             try:
@@ -198,10 +195,7 @@ class Submitter:
                 waited = min(_LONGEST_WAIT_S, 2 * waited or self.poll_s)
                 self.sleep(waited)
                 continue
-            counts = {host_class: Counter(ended) for host_class, ended in self._ended.items()}
-            for tried in self._live.values():
-                counts.setdefault(tried.unit.host_class, Counter())[word_of(tried)] += 1
-            self.caller.show(counts)
+            self.caller.show(tally(self._tries.values()))
             if not self._live:
                 break
             if self._at(Stage.SUBMITTED) or not moved:
@@ -321,7 +315,7 @@ class Submitter:
         self.caller.deliver(tried.record)
         tried.stage, tried.record = Stage.DONE, b""
         self.runs.save(tried)
-        self._finish(tried)
+        del self._live[tried.name]
 
     def _lose(self, tried: Tried, fault: Fault, detail: str) -> None:
         """Note a fault. Try again, unless this was the last attempt or somebody cancelled the job."""
@@ -336,7 +330,7 @@ class Submitter:
         if after is None:
             last = f" {ATTEMPTS} times" if fault.is_retried else ""
             self.caller.say(f"{what}. Lost{last}: nothing is recorded.")
-            self._finish(tried)
+            del self._live[tried.name]
             return
         self.caller.say(f"{what}. Attempt {after.attempt} of {ATTEMPTS} follows.")
         del self._live[tried.name]
@@ -346,7 +340,7 @@ class Submitter:
     def _end(self, tried: Tried, stage: Stage, detail: str) -> None:
         tried.stage, tried.detail = stage, detail
         self.runs.save(tried)
-        self._finish(tried)
+        del self._live[tried.name]
         if stage is Stage.MISSING:
             self.caller.say(f"{tried.unit.cell}: missing: {detail}.")
 
@@ -361,11 +355,6 @@ class Submitter:
         with self.runs.transaction():
             for tried in flying + self._at(Stage.PLANNED):
                 self._end(tried, Stage.CANCELLED, "the run was cancelled")
-
-    def _finish(self, tried: Tried) -> None:
-        """Count a cell that came to its end."""
-        del self._live[tried.name]
-        self._ended.setdefault(tried.unit.host_class, Counter())[word_of(tried)] += 1
 
     def _at(self, stage: Stage) -> list[Tried]:
         """Return the units in a stage that is not an end."""
