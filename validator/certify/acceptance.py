@@ -19,7 +19,6 @@ from ..errors import ValidatorError
 from ..model.codec import NEVER, TOLERANCE, format_timestamp, now_utc, parse_timestamp
 from ..model.measurement import (
     PREDICATE,
-    GpuIdentity,
     Measurement,
     MeasurementError,
     Outside,
@@ -474,27 +473,20 @@ def objection_to(host_class: str, outside: Outside, runner: Party) -> str | None
     if driver.branch != declared.branch or (not declared.is_branch and driver != declared):
         return f"driver {driver} is not of the host class {host_class}"
     for card in outside.gpus:
-        if objection := _objection_to_gpu(host_class, found["gpu"], card, runner):
-            return objection
-    return None
-
-
-def _objection_to_gpu(host_class: str, label: str, card: GpuIdentity, runner: Party) -> str | None:
-    capability = ComputeCapability.parse(card.compute_capability)
-    by_capability = capability.sm.replace("_", "")
-    if label not in (model_of(card.name), by_capability):
-        return f"{card.name} is not of the host class {host_class}"
-    try:
-        known = gpu(card.name).compute_capability
-    except UnknownGpu:
-        # People choose images by the capability, so the runner must be allowed to sign for it.
-        of_capability = f"{host_class.partition('-')[0]}-{by_capability}"
-        if runner.may_sign_for(of_capability):
-            return None
-        return (
-            f"{card.name} is not known, so the runner has to be registered for its compute capability as well"
-            f" (*-{by_capability})"
-        )
-    if known != capability:
-        return f"{card.name} has compute capability {known}, not {capability}"
+        capability = ComputeCapability.parse(card.compute_capability)
+        by_capability = capability.sm.replace("_", "")
+        if found["gpu"] not in (model_of(card.name), by_capability):
+            return f"{card.name} is not of the host class {host_class}"
+        try:
+            known = gpu(card.name).compute_capability
+        except UnknownGpu:
+            # People choose images by the capability, so the runner must be allowed to sign for it.
+            if runner.may_sign_for(f"{host_class.partition('-')[0]}-{by_capability}"):
+                continue
+            return (
+                f"{card.name} is not known, so the runner has to be registered for its compute capability as"
+                f" well (*-{by_capability})"
+            )
+        if known != capability:
+            return f"{card.name} has compute capability {known}, not {capability}"
     return None

@@ -296,7 +296,11 @@ class Runs:
     def save(self, *tries: Tried) -> None:
         """Write down the state of these units, in one transaction."""
         changes = ", ".join(f"{column} = ?" for column in _STATE)
-        rows = [(*(_stored(getattr(tried, name)) for name in _STATE), tried.name) for tried in tries]
+        rows = []
+        for tried in tries:
+            values = [getattr(tried, name) for name in _STATE]
+            stored = ["" if one is None else one.value if isinstance(one, Enum) else one for one in values]
+            rows.append((*stored, tried.name))
         with self.transaction():
             self._connection.executemany(f"UPDATE units SET {changes} WHERE name = ?", rows)
 
@@ -388,11 +392,6 @@ _STATE = (
     "stage", "batch", "position", "handle", "submitted", "phase", "node", "detail", "fault", "record",
     "record_id", "failed",
 )  # fmt: skip
-
-
-def _stored(value: object) -> object:
-    """Return a field of `Tried` as its column has it."""
-    return "" if value is None else value.value if isinstance(value, Enum) else value
 
 
 def _tried(content: bytes, question: bytes, *values: Any) -> Tried:

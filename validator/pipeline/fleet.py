@@ -245,12 +245,22 @@ class Recorder:
                 problem = f"and its report can't be read: {error}"
             if problem:
                 raise WrongAnswer(f"the node is not of {asked.host.identifier}, {problem}")
+
+        def host_class(report: Report) -> str:
+            if question.challenge is not None and report.challenge != question.challenge:
+                # Another submitter, with another run store, made the job that was adopted.
+                raise WrongAnswer("its report does not have the challenge of this run")
+            found = host_class_of(report.host, [asked.host.host_class()])
+            # A machine that shows no GPU is taken for what it should be, since its record proves nothing. One
+            # that shows others than it should have is named for what it is.
+            return asked.host.identifier if found == NO_GPU else found
+
         ran = ProbeRun(
             report=answer.report,
             failure=answer.failure,
             outside=answer.outside,
             host=dict,
-            host_class=lambda report: _host_class(report, asked, question.challenge),
+            host_class=host_class,
             unreported=asked.host.identifier,
             started=tried.submitted,
             began=tried.submitted,
@@ -262,19 +272,6 @@ class Recorder:
     def deliver(self, record: bytes) -> None:
         """Add a record to the store, unless it is there."""
         self.store.add(read_record(record))
-
-
-def _host_class(report: Report, asked: StoredCell, challenge: str | None) -> str:
-    """Return the host class of the machine that made a report.
-
-    A machine that shows no GPU is taken for what it should be, since its record proves nothing. One that
-    shows others than it should have is named for what it is. Raises WrongAnswer.
-    """
-    if challenge is not None and report.challenge != challenge:
-        # Another submitter, with another run store, made the job that was adopted.
-        raise WrongAnswer("its report does not have the challenge of this run")
-    found = host_class_of(report.host, [asked.host.host_class()])
-    return asked.host.identifier if found == NO_GPU else found
 
 
 def _is_of_another_class(outside: Outside | Unread, host: HostClass) -> bool:

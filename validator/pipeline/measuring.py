@@ -20,7 +20,6 @@ from ..locks.lock_files import render
 from ..model.codec import format_timestamp, now_utc
 from ..model.lock import Lock
 from ..model.measurement import (
-    GpuIdentity,
     Measurement,
     MeasurementError,
     Outside,
@@ -317,7 +316,8 @@ class Target:
         """Return the part of another reading of the same machine that is about these GPUs."""
         if isinstance(outside, Unread) or not self.uuids:
             return outside
-        return _part(outside, tuple(gpu for gpu in outside.gpus if gpu.uuid in self.uuids))
+        gpus = tuple(gpu for gpu in outside.gpus if gpu.uuid in self.uuids)
+        return msgspec.structs.replace(outside, gpus=gpus)
 
 
 def targets(outside: Outside | Unread, declared: Iterable[HostClass], *, by_model: bool) -> list[Target]:
@@ -329,14 +329,15 @@ def targets(outside: Outside | Unread, declared: Iterable[HostClass], *, by_mode
         return [Target(outside)]
     known = tuple(declared)
     models = list(dict.fromkeys(gpu.name for gpu in outside.gpus))
-    if len(models) < 2 or not by_model:
-        return [Target(outside, host_class_of(_host(outside), known))]
+    parts = [outside]
+    if by_model and len(models) > 1:
+        groups = [tuple(gpu for gpu in outside.gpus if gpu.name == model) for model in models]
+        parts = [msgspec.structs.replace(outside, gpus=gpus) for gpus in groups]
     found = []
-    for model in models:
-        gpus = tuple(gpu for gpu in outside.gpus if gpu.name == model)
-        part = _part(outside, gpus)
-        uuids = tuple(gpu.uuid for gpu in gpus)
-        found.append(Target(part, host_class_of(_host(part), known), uuids))
+    for part in parts:
+        gpus = tuple(Gpu(gpu.name, gpu.uuid, gpu.compute_capability) for gpu in part.gpus)
+        uuids = tuple(gpu.uuid for gpu in part.gpus) if len(parts) > 1 else ()
+        found.append(Target(part, host_class_of(Host(part.driver, gpus=gpus), known), uuids))
     return found
 
 
@@ -362,15 +363,6 @@ def asked_for(
             hint="run it on a machine of a host class that the challenges name",
         )
     return pairs
-
-
-def _part(outside: Outside, gpus: tuple[GpuIdentity, ...]) -> Outside:
-    return msgspec.structs.replace(outside, gpus=gpus)
-
-
-def _host(outside: Outside) -> Host:
-    gpus = tuple(Gpu(gpu.name, gpu.uuid, gpu.compute_capability) for gpu in outside.gpus)
-    return Host(outside.driver, gpus=gpus)
 
 
 # Measure once on this machine: read the host, run the probe, and have its report judged.
