@@ -137,7 +137,10 @@ from .program import Command, as_started
     "--kernel-modules", type=click.Choice(KERNEL_MODULES), help="The kind of the driver's kernel modules."
 )
 @click.option(
-    "--wheel", type=click.Choice(WHEELS), help="Where the TensorFlow package comes from.  [default: pypi]"
+    "--wheel",
+    metavar="SOURCE|FILE",
+    help=f"Where the TensorFlow package comes from: {', '.join(WHEELS)}, or a wheel file, which is inspected."
+    "  [default: pypi]",
 )
 @click.option(
     "--extra/--no-extra",
@@ -209,6 +212,15 @@ def predict_command(
     if format_ not in ("text", "json"):
         raise click.UsageError(f"--format {format_} is only for --requirements")
     contents = None
+    if wheel is not None and wheel.endswith(".whl"):
+        reject_options(_IN_A_WHEEL, "can't be combined with a file for --wheel")
+        from ..supply.own_wheels import known_as_release
+
+        tensorflow, wheel = known_as_release(Path(wheel), print_status).version, None
+    elif wheel is not None and wheel not in WHEELS:
+        raise click.UsageError(
+            f"--wheel: {wheel} is none of {', '.join(WHEELS)}, and not the name of a wheel"
+        )
     if reference is not None:
         reject_options(_IN_AN_IMAGE, "can't be combined with --image")
         contents = software_in(reference)
@@ -329,6 +341,8 @@ def _as_stated(asked: Question, nearest: Release) -> tuple[ImageSpec, Software]:
 
 #: Parameters that state what --image says.
 _IN_AN_IMAGE = ("tensorflow", "python", "policy", "cuda", "cudnn", "variant", "wheel", "extra")
+#: Parameters that state what a wheel file says.
+_IN_A_WHEEL = ("tensorflow", "reference", "variant")
 #: Parameters that describe a combination of one release, not a machine.
 _ABOUT_ONE_RELEASE = (
     "policy", "cuda", "cudnn", "variant", "compat", "kernel_modules", "wheel", "extra", "packages", "mode",
