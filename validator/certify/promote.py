@@ -157,10 +157,7 @@ class Move:
 
 
 def plan_moves(current: Mapping[str, str], standings: Mapping[str, ImageStanding]) -> list[Move]:
-    """Return what should become of every alias that exists or should exist.
-
-    current: the digest that each alias points at. standings: of every image, by digest.
-    """
+    """Return what should become of every alias. current: their digests. standings: of images, by digest."""
     best = best_for_aliases(standings)
     return [
         _move(alias, current.get(alias), best.get(alias), standings)

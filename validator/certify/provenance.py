@@ -264,9 +264,19 @@ def read_provenance(payload: bytes, digest: str, builder: Party) -> Provenance:
         found = codec.convert(codec.parse_unique(payload), _Statement, "the statement")
     except DocumentError as error:
         raise NoProvenance(f"it is not provenance as this project writes it: {error}") from None
-    if reason := next(_problems(found, digest, builder), None):
-        raise NoProvenance(reason)
     definition, run = found.predicate.build_definition, found.predicate.run_details
+    if found.type != STATEMENT_V1 or found.predicate_type != PREDICATE:
+        raise NoProvenance(f"it is not SLSA provenance v1 ({found.type!r}, {found.predicate_type!r})")
+    if [subject.digest.sha256 for subject in found.subject] != [digest.removeprefix("sha256:")]:
+        raise NoProvenance("it is about another image")
+    if definition.build_type != BUILD_TYPE:
+        raise NoProvenance(f"its build type is {definition.build_type!r}, not {BUILD_TYPE}")
+    if run.builder.id != builder_id(builder.signatory):
+        raise NoProvenance(f"it names a builder other than the one that signed it ({run.builder.id!r})")
+    if reason := next(_problems_of_dependencies(definition.resolved_dependencies), None):
+        raise NoProvenance(reason)
+    if parse_timestamp(run.metadata.finished_on) is None:
+        raise NoProvenance(f"finishedOn is not a timestamp ({run.metadata.finished_on!r})")
     parts = {entry.name: entry for entry in definition.resolved_dependencies}
     base = _origin_of(parts["base"])
     assert base is not None
@@ -281,22 +291,6 @@ def read_provenance(payload: bytes, digest: str, builder: Party) -> Provenance:
     )
     fixture = builder.signatory.throw_away
     return Provenance(digest, inputs, builder.name, run.metadata.finished_on, fixture)
-
-
-def _problems(found: _Statement, digest: str, builder: Party) -> Iterator[str]:
-    """Yield what is wrong in a statement of the right shape."""
-    if found.type != STATEMENT_V1 or found.predicate_type != PREDICATE:
-        yield f"it is not SLSA provenance v1 ({found.type!r}, {found.predicate_type!r})"
-    if [subject.digest.sha256 for subject in found.subject] != [digest.removeprefix("sha256:")]:
-        yield "it is about another image"
-    definition, run = found.predicate.build_definition, found.predicate.run_details
-    if definition.build_type != BUILD_TYPE:
-        yield f"its build type is {definition.build_type!r}, not {BUILD_TYPE}"
-    if run.builder.id != builder_id(builder.signatory):
-        yield f"it names a builder other than the one that signed it ({run.builder.id!r})"
-    yield from _problems_of_dependencies(definition.resolved_dependencies)
-    if parse_timestamp(run.metadata.finished_on) is None:
-        yield f"finishedOn is not a timestamp ({run.metadata.finished_on!r})"
 
 
 def _problems_of_dependencies(dependencies: tuple[_Dependency, ...]) -> Iterator[str]:
@@ -350,10 +344,7 @@ def _hex(digest: str) -> dict[str, str]:
 def by_a_builder(
     bundle: Bundle, digest: str, predicate_type: str, trust: TrustFile, now: datetime
 ) -> tuple[bytes, Party]:
-    """Return the statement in a bundle, and the builder that signed it.
-
-    Raises NotVerified unless one of the builders in the trust file did, and may do so now.
-    """
+    """Return a bundle's statement and its signer. Raises NotVerified unless that builder may sign now."""
     for builder in trust.builders:
         try:
             payload = signatures.verify(bundle, digest, predicate_type, builder.signatory)

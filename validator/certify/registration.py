@@ -115,10 +115,7 @@ def new_party(
     host_classes: Sequence[str] = (),
     until: datetime | None = None,
 ) -> Party:
-    """Return the entry for a key of this machine.
-
-    name: None for a name that is made from the key's fingerprint and reveals nothing about the machine.
-    """
+    """Return the entry for a key of this machine. name: by default one that reveals nothing."""
     signatory = Signatory(key=public_key_of(signer))
     short = signatory.signer.removeprefix("sha256:")[:8]
     kind = "runner" if host_classes else "builder"

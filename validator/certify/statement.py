@@ -251,10 +251,7 @@ def refuse_rehearsal(payload: bytes) -> None:
 
 
 def read_statement(payload: bytes, digest: str, signer: str) -> Certificate | Failure:
-    """Return what a statement says about the image of that digest.
-
-    This does not verify the signature. Raises NoCertificate with the reason.
-    """
+    """Return what an unverified statement says about the image of that digest. Raises NoCertificate."""
     refuse_rehearsal(payload)
     try:
         document = codec.convert(codec.parse_unique(payload), dict[str, Any], "the statement")

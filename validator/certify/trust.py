@@ -80,10 +80,7 @@ class Trust(Signatory):
 
 
 def public_pem(key: Path | str) -> str:
-    """Return a public key's PEM block, without what surrounds it.
-
-    key: its file or its text. Raises InputError for anything but one public key.
-    """
+    """Return the PEM block of one public key, given its file or its text. Raises InputError."""
     text = read_key(key)
     match = _PUBLIC.search(text)
     try:

@@ -186,10 +186,7 @@ _LENGTH, _LARGEST = 300, 4 << 20
 
 
 class ProgressFile:
-    """Write the events of a run. Use it as a context manager.
-
-    directory: of the files of all runs. total: the number of images.
-    """
+    """Write the events of a run, as a context manager. directory: of all runs. total: of the images."""
 
     def __init__(self, directory: Path, profile: str, total: int) -> None:
         now = now_utc()

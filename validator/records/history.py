@@ -66,10 +66,7 @@ def wrong_time(record: Record, now: datetime) -> str | None:
 
 @dataclass(frozen=True)
 class Entry:
-    """A record without its report, as in a store's index.
-
-    finished: ISO 8601, see `finish_time`. keyed: it was measured here. An imported report has no key.
-    """
+    """A record without its report. finished: see `finish_time`. keyed: measured here, not imported."""
 
     id: str
     cell: str
@@ -160,10 +157,7 @@ def differences(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> list
 
 
 def decline(history: History, standard: Verdict | None = None) -> Decline[Entry]:
-    """Return the last good and the first bad record of a cell.
-
-    standard: what counts as good; by default the best verdict that the cell ever had.
-    """
+    """Return the last good and first bad record of a cell. standard: what is good; by default its best."""
     newest = history[-1]
     standard = standard or _best(history)
     if standard in _BAD:
