@@ -463,10 +463,8 @@ def _template(name: str) -> list[Any]:
 
 
 def _filled(template: str, **values: Any) -> list[Object]:
-    """Return the objects of a template, with a value for each text that begins with `$`.
-
-    The template was parsed before, so no value can change the structure. None leaves its key out.
-    """
+    """Return a template's objects with values for texts that begin with `$`. None leaves its key out."""
+    # The template was parsed before, so no value can change the structure.
     return [_fill(part, values) for part in _template(template)]
 
 

@@ -150,10 +150,7 @@ class _ServerError(FleetDown):
 
 
 class Api:
-    """A connection to an API server.
-
-    namespace: of all calls. now: the API server's clock at its last answer; UTC.
-    """
+    """A connection to an API server. namespace: of all calls. now: its clock at its last answer; UTC."""
 
     def __init__(self, context: str = "", namespace: str = "", *, limit_s: float = LIMIT_S) -> None:
         """Read the kubeconfig, or the account of the pod in which this runs.
@@ -200,10 +197,7 @@ class Api:
     # -- what the engine needs -----------------------------------------------------------------------
 
     def create(self, body: Json) -> None:
-        """Create a Job, a service or a config map, unless there is one of its name.
-
-        Raises QuotaExceeded or Invalid.
-        """
+        """Create a Job, a service or a config map, unless it is there. Raises QuotaExceeded or Invalid."""
         calls: dict[str, tuple[Callable[..., Any], str]] = {
             "Job": (self._batch.create_namespaced_job, "Job"),
             "Service": (self._core.create_namespaced_service, "service"),

@@ -245,10 +245,7 @@ _DISK = ("ephemeral", "disk", "no space left")
 
 
 def state_of(job: Json, pods: Sequence[Json], now: datetime.datetime) -> State:
-    """Return the state of a unit.
-
-    pods: those of the Job, also those that are on their way out. now: the API server's clock; UTC.
-    """
+    """Return the state of a unit. pods: of the Job, also deleted ones. now: the API server's clock."""
     failed = conditions_of(job).get("Failed")
     if failed and failed[0] == "DeadlineExceeded":
         return State(Phase.LOST, failed[1], fault=Fault.DEADLINE)

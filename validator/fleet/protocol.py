@@ -125,11 +125,7 @@ class Capacity:
 
 @dataclass(frozen=True)
 class Refused:
-    """The reason why the scheduler did not accept a unit.
-
-    fault: an infrastructure fault such as QUOTA, which another attempt may survive; None if the scheduler
-    says that no node can ever run the unit, which is then missing.
-    """
+    """The reason why the scheduler did not accept a unit. fault: None if no node can ever run the unit."""
 
     detail: str
     fault: Fault | None = None

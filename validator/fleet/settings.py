@@ -431,10 +431,7 @@ class Survey:
 
 
 def propose(survey: Survey) -> str:
-    """Return the text of a fleet file for the nodes that there are.
-
-    Nodes whose driver or model could not be found out are in it as comments.
-    """
+    """Return a fleet file for the nodes that there are. Those that are not known are in it as comments."""
     section = survey.section
     groups: dict[str | None, list[tuple[NodeKind, str]]] = {}
     for kind, said in (_completed(kind, survey) for kind in survey.kinds):

@@ -266,10 +266,10 @@ class SlurmFleet:
                 ranges[-1][1] = index
             else:
                 ranges.append([index, index])
+        listed = [f"{first}-{last}" if first < last else f"{first}" for first, last in ranges]
         return [
             f"--job-name={array}",
-            "--array="
-            + ",".join(f"{first}-{last}" if first < last else f"{first}" for first, last in ranges),
+            f"--array={','.join(listed)}",
             *(f"--{name}={value}" for name, value in given.items() if value),
             *several,
             f"--time={place.time_limit}",

@@ -37,10 +37,7 @@ class Refusal(Exception):
 
 @dataclass(frozen=True)
 class QueueEntry:
-    """One task of an array in the queue. id: `12_3`, which a later job may reuse.
-
-    index: of the task. state: `PENDING`, `RUNNING`, ... name: of the array.
-    """
+    """One task of an array in the queue. id: `12_3`, which a later job may reuse. name: of the array."""
 
     id: str
     index: int
@@ -52,10 +49,7 @@ class QueueEntry:
 
 @dataclass(frozen=True)
 class Node:
-    """One node in one partition. default: of the cluster. gpus: number by type, `""` where it has no type.
-
-    state: as `sinfo` prints it, such as `idle`, `drained` or `down*`.
-    """
+    """A node in one partition. gpus: by type, "" for none. state: of `sinfo`: `idle`, `down*`, ..."""
 
     name: str
     partition: str
@@ -75,10 +69,7 @@ _USABLE = ("idle", "mixed", "allocated", "completing", "reserved", "planned")
 
 
 def queue() -> list[QueueEntry]:
-    """Return this user's jobs of this project that the controller knows, finished ones too.
-
-    Raises FleetDown if it does not answer.
-    """
+    """Return this user's jobs of this project that the controller knows, also ended. Raises FleetDown."""
     text = run(["squeue", "--noheader", "--array", "--states=all", f"--user={os.getuid()}",
                  "--format=%i|%K|%T|%r|%N|%j"])  # fmt: skip
     found = []
