@@ -35,10 +35,10 @@ from .program import Command
 @click.option(
     "--engine",
     "engine_name",
-    type=click.Choice(["auto", "docker", "venv"]),
+    type=click.Choice(["auto", "docker", "podman", "venv"]),
     default="auto",
     show_default=True,
-    help="The engine for the environments. auto uses docker if a Docker Engine answers, else venv.",
+    help="The engine for the environments. auto uses docker if it answers, else podman, else venv.",
 )
 @click.option(
     "--base",

@@ -349,7 +349,8 @@ def say_next_steps(
         print_status(f"  tar -C {shlex.quote(str(layout))} -c . | docker load")
         return
     result, name = found[0]
-    where, line = _run_line(name, result.spec)
+    in_podman = result.record is not None and result.record.engine == "podman"
+    where, line = _podman_line(name, result.spec) if in_podman else _run_line(name, result.spec)
     print_status(where)
     print_status(f"  {shlex.join(line)}")
     unmeasured = [each for each, _ in found if _wants_a_gpu(each)]
@@ -417,6 +418,21 @@ def _local_digest(result: Result) -> str | None:
 
 def _wants_a_gpu(result: Result) -> bool:
     return result.spec.variant.has_cuda and (result.record is None or result.record.host_class == NO_GPU)
+
+
+def _podman_line(name: str, spec: ImageSpec) -> tuple[str, list[str]]:
+    """Return where an image of Podman can be started, and the command."""
+    from ..delivery.choose import this_host
+    from ..delivery.formats.commands import podman_command
+    from ..delivery.start import Devices, Image, Start, User
+
+    host, devices = None, None
+    with contextlib.suppress(MissingError):
+        if spec.variant.has_cuda:
+            host, devices = this_host(), Devices.CDI
+    image, user = Image(name, name, (), certified=False, port=spec.port), User(os.getuid(), os.getgid())
+    start = Start(image, host, devices, user, Path.cwd(), terminal="-it")
+    return "Start it here, with this directory as the working directory:", podman_command(start)
 
 
 def _run_line(name: str, spec: ImageSpec) -> tuple[str, list[str]]:

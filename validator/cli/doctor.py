@@ -17,8 +17,15 @@ import click
 
 from ..engines import changed_files
 from ..engines.host_reading import read_host
-from ..engines.local_probe import refuse_other_program, run_probe
-from ..engines.probe_archive import PackedCheck, probe_archive, probe_checks, probe_request, read_files
+from ..engines.probe_archive import (
+    PackedCheck,
+    probe_archive,
+    probe_checks,
+    probe_request,
+    read_files,
+    refuse_other_program,
+    run_probe,
+)
 from ..engines.protocol import ProbeRequest
 from ..engines.this_machine import active_python
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, ValidatorError
@@ -405,8 +412,8 @@ def _in_image(
     request: makes the request from the lock. pins: the lock that was asked for. The last values are the
     variant that the image's label names, what the image was derived from, and its changed files.
     """
-    from ..engines.docker.endpoint import connect
     from ..engines.docker.engine import DockerEngine
+    from ..engines.docker.podman import connect_any
     from ..locks.lock_files import render
     from .planning import lock_of_image
 
@@ -414,7 +421,7 @@ def _in_image(
         raise InputError(
             f'--image: "{image}" is not the name of an image', hint="give a name or ID as for `docker run`"
         )
-    engine = DockerEngine(connect())
+    engine = DockerEngine(connect_any())
     try:
         spec, digest = engine.made_from(image)
         origin = engine.derivation(image)
