@@ -456,7 +456,7 @@ def print_constraints(
     """Print one set of CUDA's libraries for TensorFlow and other frameworks, or say why there is none."""
     from ..lint.blame import allowed_software
     from ..lint.readers import read
-    from ..locks.constraints import SHARED, OneSet, one_set
+    from ..locks.resolve import SHARED, OneSet, one_set
 
     _refuse_all_but(("tensorflow", "files", "packages", "python", "format_"), "--format constraints")
     lines = [f"{name}=={version}" for name, version in map(read_package, packages)]

@@ -249,6 +249,7 @@ def _works(
     return None
 
 
+@functools.lru_cache(maxsize=2048)  # a question about any Python asks what the others ask
 def _installation(
     host: Host, release: Release, python: str, *, library_path: bool
 ) -> tuple[Prediction, str | None]:
