@@ -97,7 +97,7 @@ def test_it_takes_the_place_of_a_good_image(
 
 def test_it_is_certified(registry: Registry, theirs: str, signer: Signer, trust: Trust) -> None:
     """`certify` signs nothing about it, even if a runner was made to measure it."""
-    from validator.certify.issue_certificate import certify
+    from validator.certify.acceptance import certify
 
     with pytest.raises(NotCertifiable, match=f"the image {theirs}: it has no provenance"):
         certify(registry, as_measured(record(theirs)), signer, trust, certifier())

@@ -15,7 +15,7 @@ from ..model.codec import DocumentError, now_utc
 from ..model.diagnosis import Diagnosis
 from ..model.record import Certificate, Record, Verdict, read_verification
 from ..model.spec import ImageSpec, python_label
-from ..records.finish_time import credible_time
+from ..records.history import credible_time
 from ..reports.overview import Row, markdown, overview
 from ..reports.page.measurements import Measurements, gather
 from ..reports.printable import counted, json_text

@@ -13,10 +13,9 @@ from datetime import datetime
 from typing import Any
 
 from ..certify import attached, signatures
-from ..certify.acceptance import Certifier, NotCertifiable
+from ..certify.acceptance import Certifier, NotCertifiable, certify
 from ..certify.attached import BundleError, parse_bundle
 from ..certify.challenges import IssuedChallenges
-from ..certify.issue_certificate import certify
 from ..certify.promote import Rules, promote
 from ..certify.signatures import NotVerified, Signer
 from ..certify.statement import REHEARSAL_PREDICATE, STATEMENT_V1

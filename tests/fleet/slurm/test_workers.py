@@ -13,7 +13,7 @@ from tests.probe.environments import AS_BUILT_2_21, tensorflow_environment
 from validator.engines.probe_archive import probe_archive
 from validator.engines.protocol import ProbeRequest
 from validator.fleet.protocol import Phase, State
-from validator.fleet.settings_schema import SlurmPlace, SlurmSection
+from validator.fleet.settings import SlurmPlace, SlurmSection
 from validator.fleet.slurm import SlurmFleet
 from validator.fleet.slurm_job import Failed, Tasks
 from validator.model.report import CheckOutcome, read_report
