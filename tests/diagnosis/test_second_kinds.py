@@ -102,7 +102,7 @@ def test_the_first_cause(text: str, code: str, title: str) -> None:
         ),
         (
             "RuntimeError: module compiled against API version 0xf but this version of numpy is 0xe",
-            "--upgrade numpy",
+            '"numpy>=1.22,<1.24"',
             "numpy<2",
         ),
         (

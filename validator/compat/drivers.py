@@ -212,6 +212,19 @@ def _not_yet(branch: int, capability: ComputeCapability) -> tuple[Reason, ...]:
     return ()
 
 
+def first_toolkit_for(capability: str) -> str:
+    """Return the first toolkit whose ptxas knows a compute capability; empty if that is not known."""
+    known = False
+    for row in facts.rows("drivers", "ptx"):
+        known = known or capability in row["first_targets"]
+        for cuda in row["cuda"] if known else ():
+            toolkit = CudaVersion.parse(cuda)
+            # 12.7 was never released. The table of toolkits begins with 11.0.
+            if toolkit.major < 11 or toolkit_driver(toolkit) is not None:
+                return str(cuda)
+    return ""
+
+
 def _runs_lifted(toolkit: CudaVersion, lifted_to: CudaVersion) -> Reason:
     row = next(row for row in facts.rows("forward", "packages") if row["compat"] == str(lifted_to))
     known = facts.fact(row)

@@ -69,6 +69,7 @@ def content() -> str:
         "messages": [_message(family, row) for family, row in messages()],
         "causes": _causes(),
         "law": list(rows("law")),
+        "places": family(_FACTS)["places"],
         "report": read_yaml(DATA / "report.yaml"),
         "cuda_errors": read_yaml(DATA / "cuda_errors.yaml"),
     }

@@ -11,7 +11,15 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, BinaryIO
 
 from ..compat import loose_values
-from ..compat.offers import needs_another_python, newest_that_works, notes_about, other_driver, why_not
+from ..compat.drivers import first_toolkit_for
+from ..compat.offers import (
+    needs_another_python,
+    newest_that_works,
+    notes_about,
+    other_driver,
+    requirement,
+    why_not,
+)
 from ..compat.releases import (
     libraries_by_release,
     newest_for_cudnn,
@@ -41,7 +49,7 @@ if TYPE_CHECKING:
 #: Lines of evidence that are given for a cause.
 _EVIDENCE = 12
 #: The named condition that holds where the text shows that TensorFlow does not use the GPU.
-_SYMPTOM = "gpu_not_used"
+_SYMPTOM = "gpu_fails"
 #: How many causes are named at most if only a person's words show them.
 _MOST = 3
 #: A value such as a version or the name of a library, in which a text can't hide a sentence.
@@ -399,11 +407,12 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
     compute capability and the newest release for it; and the system.
     """
     release = facts.get("tensorflow", "")
+    likely = conclusions.likely_releases(observations)
     build = release_of_any_age(release) or conclusions.likely_release(observations)
     # Older releases print cuDNN's version as 7003.
     compiled = observations.value("cudnn_version_mismatch", "compiled") or ""
     cudnn = compiled if "." in compiled else build.cudnn if build else ""
-    gpu_capability = conclusions.capability(observations) or ""
+    gpu_capability = conclusions.gpu_of_ptxas(observations) or ""
     system = read_host(observations).system or ""
     on_windows = system in (WINDOWS, WSL2)
     software = read_software(observations)
@@ -412,7 +421,8 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
     opened = conclusions.cuda_of_libraries(observations)
     cuda = loose_values.cuda(max(built, opened, key=lambda one: leading_numbers(one)[:1]) or None)
     floor = oldest_driver(cuda, on_windows) if cuda else None
-    python, named = loose_values.minor(software.python), conclusions.cudnn_named(observations)
+    python = loose_values.minor(software.python)
+    wheel = observations.first("pip_wheel_not_supported")
     loaded = observations.value("cudnn_version_mismatch", "runtime")
     fitting = newest_for_cudnn(conclusions.cudnn_version(loaded), python) if loaded else None
     used = build or (newest_with(software.cuda, python=python) if software.cuda else None)
@@ -423,13 +433,19 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
         "cuda_major": major(build.cuda) if build else "",
         "cudnn_needed": cudnn,
         "cudnn_major": major(cudnn),
-        "builds": "" if build else libraries_by_release(python, on_windows, named),
+        "builds": "" if build else libraries_by_release(python, on_windows, among=likely),
         "releases_for_cuda": libraries_by_release(python, on_windows, cuda=software.cuda or "none"),
         "drivers": "" if floor else libraries_by_release(python, on_windows, driver=True),
         "driver_needed": str(floor.driver) if floor else "",
         "gpu_package": f"{used.package}{version}" if used and used.package != "tensorflow" else "",
         "pin_for_cudnn": f"{fitting.package}~={fitting.minor}.0" if fitting else "",
         "driver_branch": major(facts.get("driver", "")),
+        "cuda_for_gpu": first_toolkit_for(gpu_capability),
+        "program": observations.value("program_pins_release", "program") or "",
+        "wheel_python": "{major}.{minor}".format_map(wheel.values)
+        if wheel and "major" in wheel.values
+        else "",
+        **_own_release(observations, release),
         "capability": gpu_capability,
         "release_for_gpu": conclusions.newest_release_for(gpu_capability, windows=system == WINDOWS) or "",
         "system": LINUX if system == WSL2 else system,
@@ -437,6 +453,23 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
     # The extra asks for NVIDIA's wheels of CUDA, which exist only for Linux.
     extra = {"extra": "[and-cuda]" if system in ("", LINUX, WSL2) else ""}
     return extra | {name: value for name, value in requirements.items() if value}
+
+
+def _own_release(observations: Observations, release: str) -> dict[str, str]:
+    """Return how to install the release that was asked for, with a Python that it has wheels for.
+
+    Empty if it has one for the reader's Python, or can't use the reader's GPU.
+    """
+    asked = observations.value("pip_no_matching_distribution", "version") or release
+    build = release_of_any_age(asked)
+    host, python = read_host(observations), loose_values.minor(read_software(observations).python)
+    if build is None or python in build.pythons or why_not(host, build.pythons[-1], asked):
+        return {}
+    return {
+        "own_requirement": requirement(build),
+        "own_pythons": ", ".join(build.pythons),
+        "own_python": build.pythons[-1],
+    }
 
 
 def _harmless(observations: Observations) -> tuple[Harmless, ...]:

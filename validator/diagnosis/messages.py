@@ -24,7 +24,7 @@ PATH = DATA / "compiled.json"
 
 @functools.cache
 def section(name: str) -> Any:
-    """Return one part of the data: `messages`, `causes`, `law`, `conditions`, `report` or `cuda_errors`."""
+    """Return one part of the data: `messages`, `causes`, `law`, `places`, `report` or another one."""
     return _document()[name]
 
 

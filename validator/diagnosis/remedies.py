@@ -6,13 +6,14 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..compat.offers import PLACEHOLDERS, Filling, filling, nothing_works
+from ..compat.offers import KEEP, PLACEHOLDERS, Filling, filling, has_extra, nothing_works
+from ..compat.releases import Release
 from ..model.diagnosis import CAUSE_FOUND, GPU_USED, NO_FAULT, NO_GPU_LISTED, NOT_SHOWN, UNRECOGNIZED, Remedy
 from ..model.prediction import Outcome, Prediction
 from ..versions import leading_numbers
 from .causes import CauseEntry, RemedyEntry, chosen_finder, finder, language, law
 from .combination import read_host, read_software
-from .conclusions import likely_release
+from .conclusions import likely_release, likely_releases
 from .observations import Observations, on_windows, release
 from .shells import for_engine, for_notebook, for_powershell, for_release, for_uv, of_program
 
@@ -128,6 +129,7 @@ _ENGINES = {
 #: Kinds whose observation alone shows a way.
 _SHOWN_BY = {
     "slurm_request": "slurm",
+    "slurm_used": "slurm",
     "apptainer": "apptainer",
     "conda": "conda",
     "conda_install": "conda",
@@ -246,7 +248,7 @@ def _ways(observations: Observations) -> frozenset[str]:
 #: Values without which a remedy says nothing.
 _KNOWN = frozenset(
     {"cuda_needed", "cudnn_needed", "pin_for_cudnn", "builds", "releases_for_cuda", "drivers"}
-    | {"driver_needed", "gpu_package"}
+    | {"driver_needed", "gpu_package", "cuda_for_gpu", "wheel_python", "own_requirement", "program"}
 )
 #: How to find out a value that a command needs and the text does not contain.
 _FIND_OUT = {
@@ -275,9 +277,8 @@ _OR = re.compile(r"^Or (\w)")
 _ASK = "Ask whoever administers the machine:"
 #: Text that has no special meaning to a shell between double quotes. Values come from pasted text.
 _PLAIN = re.compile(r"[\w./@:+,~= \\\[\]-]*")
-#: Stands for a release that only its log lines show to be older than 2.12, and for one that only its Python
-#: shows to be older still: 2.11 is the last release for Python 3.7.
-_OLD, _OLDEST, _OLD_PYTHON = "2.10", "2.6", (3, 8)
+#: Stands for a release that only its Python shows to be old: 2.11 is the last release for Python 3.7.
+_OLDEST, _OLD_PYTHON = "2.6", (3, 8)
 #: The system that remedies are for where it is not known.
 _SYSTEM = "linux"
 
@@ -340,14 +341,18 @@ def _possible(
     If the release rules any of the fitting ones out, the reason why no release works comes after the others.
     """
     host, software = read_host(observations), read_software(observations)
+    likely = () if software.tensorflow else likely_releases(observations)
     possible = []
     for entry in fitting:
         names = entry.placeholders & PLACEHOLDERS
         known = host.names_gpu or entry.capability is None
         there = host if known else replace(host, capability=entry.capability)
+        own = replace(software, tensorflow=likely[-1].version) if likely and KEEP in names else software
         # Finding a release takes time.
         way = "docker" if entry.way in _INSTALLS and observations.has(_BUILDS) else entry.way
-        filled = filling(way, names, entry.commands, there, software) if names else Filling({})
+        filled = filling(way, names, entry.commands, there, own) if names else Filling({})
+        if filled is not None and KEEP in names and not software.tensorflow:
+            filled = _of_unknown_release(filled, likely)
         if filled is not None:
             possible.append((entry, filled))
     if len(possible) == len(fitting):
@@ -358,6 +363,22 @@ def _possible(
         if reason:
             return [*possible, (RemedyEntry("any", reason, ()), Filling({}))]
     return possible
+
+
+def _of_unknown_release(filled: Filling, likely: Sequence[Release]) -> Filling:
+    """Return what fills in a remedy that keeps the reader's release, if the text does not name it.
+
+    likely: the releases that print lines such as those of the text; empty if none are known.
+    """
+    series = list(dict.fromkeys(one.minor for one in likely))
+    if len(series) == 1:
+        note = f"These lines are those of TensorFlow {series[0]}: write the version that you have."
+        return replace(filled, notes=(note, *filled.notes))
+    shown = f", {series[0]} to {series[-1]} by these lines" if series else ""
+    extra = "[and-cuda]" if not likely or has_extra(likely[-1]) else ""
+    names = f"TENSORFLOW is your release{shown}; `python -m pip show tensorflow` names it."
+    came = " The extra and-cuda came with 2.14." if extra and not (likely and has_extra(likely[0])) else ""
+    return Filling({**filled.values, KEEP: f"tensorflow{extra}==TENSORFLOW"}, (names + came,))
 
 
 def _ranked(
@@ -474,9 +495,8 @@ def _assumed(observations: Observations) -> Mapping[str, str]:
     A Python that newer releases have no wheel for shows that the release is old, and so do the log's lines.
     """
     python = leading_numbers(read_software(observations).python or "")
-    likely = likely_release(observations)
-    old = _OLD if observations.has("before_2_12") else _OLDEST if python and python < _OLD_PYTHON else ""
-    old = likely.version if likely else old
+    likely = likely_releases(observations)
+    old = likely[-1].version if likely else _OLDEST if python and python < _OLD_PYTHON else ""
     return {"system": _SYSTEM, **({"tensorflow": old} if old else {})}
 
 
