@@ -360,10 +360,9 @@ def _diagnose(observations: Observations, read: str, image: str = "", *, quotes:
         faults = [kind for kind in faults if kind == UNRECOGNIZED]
     unknown = observations.evidence(one for kind in faults for one in observations.of(kind))[:_UNKNOWN]
     kind = remedies.answer(observations, prediction, causes, faults)
-    works = ""
-    if not causes and kind not in (GPU_USED, NO_FAULT):
+    works = "" if causes else _versions_asked(observations, facts.get("tensorflow", ""))
+    if not causes and not works and kind not in (GPU_USED, NO_FAULT):
         works = suitable_release(read_host(observations), read_software(observations).python)
-        works = works or _versions_asked(observations, facts.get("tensorflow", ""))
     return Diagnosis(
         answer=kind,
         causes=causes,
@@ -380,8 +379,12 @@ def _diagnose(observations: Observations, read: str, image: str = "", *, quotes:
 
 def _versions_asked(observations: Observations, release: str) -> str:
     """Return what a release was built with, as a sentence, if somebody asks which CUDA fits it."""
+    asked = observations.first("versions_asked")
+    # A question names a release that somebody needs, so it counts as mentioned in passing.
+    named = [one.values["version"] for one in observations.mentioned("tensorflow")]
+    release = release or next(iter(named), "")
     build = release_of_any_age(release)
-    if build is None or not observations.has("versions_asked"):
+    if build is None or asked is None:
         return ""
     drivers = [oldest_driver(CudaVersion.parse(build.cuda), windows) for windows in (False, True)]
     needs = [str(floor.driver) for floor in drivers if floor is not None]

@@ -68,7 +68,8 @@ def answer(
     if not fails and language().parse(_WORKS).holds(finder(observations, {})):
         return GPU_USED
     listed = any(map(observations.has, _GPU_LISTED)) and not fails
-    return NO_FAULT if listed or is_cpu_wanted(observations) else NOT_SHOWN
+    asks = observations.has("versions_asked") and not fails
+    return NO_FAULT if listed or asks or is_cpu_wanted(observations) else NOT_SHOWN
 
 
 def is_cpu_wanted(observations: Observations) -> bool:
@@ -352,7 +353,7 @@ def _possible(
         way = "docker" if entry.way in _INSTALLS and observations.has(_BUILDS) else entry.way
         filled = filling(way, names, entry.commands, there, own) if names else Filling({})
         if filled is not None and KEEP in names and not software.tensorflow:
-            filled = _of_unknown_release(filled, likely)
+            filled = _of_unknown_release(filled, likely, observations)
         if filled is not None:
             possible.append((entry, filled))
     if len(possible) == len(fitting):
@@ -365,7 +366,7 @@ def _possible(
     return possible
 
 
-def _of_unknown_release(filled: Filling, likely: Sequence[Release]) -> Filling:
+def _of_unknown_release(filled: Filling, likely: Sequence[Release], observations: Observations) -> Filling:
     """Return what fills in a remedy that keeps the reader's release, if the text does not name it.
 
     likely: the releases that print lines such as those of the text; empty if none are known.
@@ -374,11 +375,16 @@ def _of_unknown_release(filled: Filling, likely: Sequence[Release]) -> Filling:
     if len(series) == 1:
         note = f"These lines are those of TensorFlow {series[0]}: write the version that you have."
         return replace(filled, notes=(note, *filled.notes))
+    package, extra, besides = "tensorflow", "[and-cuda]", ""
+    if any("tensorflow-gpu" in one.text for one in observations):
+        package, extra = "tensorflow-gpu", ""
+    elif likely and not has_extra(likely[-1]):
+        extra = ""
+    elif not likely or not has_extra(likely[0]):
+        besides = " The extra and-cuda came with 2.14: leave it out for an older release."
     shown = f", {series[0]} to {series[-1]} by these lines" if series else ""
-    extra = "[and-cuda]" if not likely or has_extra(likely[-1]) else ""
-    names = f"TENSORFLOW is your release{shown}; `python -m pip show tensorflow` names it."
-    came = " The extra and-cuda came with 2.14." if extra and not (likely and has_extra(likely[0])) else ""
-    return Filling({**filled.values, KEEP: f"tensorflow{extra}==TENSORFLOW"}, (names + came,))
+    note = f"TENSORFLOW is your release{shown}; `python -m pip show {package}` names it.{besides}"
+    return Filling({**filled.values, KEEP: f"{package}{extra}==TENSORFLOW"}, (note,))
 
 
 def _ranked(
