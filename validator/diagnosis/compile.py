@@ -78,6 +78,7 @@ def content() -> str:
         for name, entries in sections.items()
     ]
     parts.append(f'"conditions": {_compact(conditions())}')
+    parts.append(f'"tables": {_compact(family("remedies")["tables"])}')
     return "{" + ",\n".join(parts) + "}\n"
 
 

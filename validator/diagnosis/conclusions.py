@@ -19,7 +19,7 @@ from ..compat.releases import Release, release_of_any_age
 from ..model.prediction import Outcome
 from ..versions import ComputeCapability, leading_numbers, whole_number
 from .combination import read_software
-from .messages import CUDA_ERROR, CUINIT, section
+from .messages import CUDA_ERROR, CUINIT, section, table
 from .observations import (
     DISTRIBUTIONS,
     Certainty,
@@ -52,16 +52,6 @@ _MUCH = 1024
 #: The most digits of a plausible number: for a memory size in MiB, and for one in bytes.
 _MIB_DIGITS = 7
 _BYTES_DIGITS = 15
-#: Kinds other than cuInit errors that say why there is no GPU.
-_REASONS = (
-    "gpu_libraries_not_opened",
-    "libcuda_not_loaded",
-    "cudart_not_opened",
-    "cuda_library_not_loaded",
-    "kernel_module_not_running",
-    "compute_capability_ignored",
-    "gpu_cores_ignored",
-)
 #: Kinds other than cuInit errors that are observed in a process without access to a GPU.
 _WITHOUT_GPU = ("gpu_list_empty", "cudart_not_opened", "nvidia_smi_failed")
 
@@ -237,7 +227,7 @@ def no_reason_given(observations: Observations) -> None:
     """
     empty = observations.first("gpu_list_empty") or observations.first("device_not_registered")
     factory = observations.first("factory_notice")
-    if empty is None or factory is None or any(observations.has(kind) for kind in _REASONS):
+    if empty is None or factory is None or any(map(observations.has, table("reasons"))):
         return
     used = release(observations)
     is_silent = used is None or (2, 13) <= leading_numbers(used[0]) < (2, 18)
@@ -269,12 +259,6 @@ def cuda_of_libraries(observations: Observations) -> str:
     return ""
 
 
-def cudnn_named(observations: Observations) -> str:
-    """Return the major version in the name of a cuDNN library that was not found; empty if there is none."""
-    names = (one.values.get("library", "") for one in observations.of("cuda_library_not_loaded"))
-    return next((match[1] for name in names if (match := re.search(r"cudnn(?:\.so\.|64_)(\d)", name))), "")
-
-
 def gpu_of_ptxas(observations: Observations) -> str | None:
     """Return the compute capability that a ptxas does not know, or else that of the GPU."""
     unknown = observations.first("ptxas_does_not_know_gpu")
@@ -294,7 +278,9 @@ def likely_releases(observations: Observations) -> tuple[Release, ...]:
     names of libraries, the cuDNN of the build, and Python. Empty if the log shows at most the Python."""
     since, until = _printed_by(observations)
     compiled = observations.value("cudnn_version_mismatch", "compiled")
-    named = leading_numbers(cudnn_named(observations))
+    missing = (one.values.get("library", "") for one in observations.of("cuda_library_not_loaded"))
+    names = [match[1] for name in missing if (match := re.search(r"cudnn(?:\.so\.|64_)(\d)", name))]
+    named = leading_numbers(names[0]) if names else ()
     loaded = _cudnn_numbers(observations.value("cudnn_loaded", "number") or "")[:1]
     cudnn = _cudnn_numbers(compiled) if compiled else named or loaded
     cuda = cuda_of_libraries(observations)
@@ -520,17 +506,13 @@ def memory_in_use(observations: Observations) -> None:
 def little_of_the_card(observations: Observations) -> None:
     """Add a device with less than a quarter of the card's memory, unless the program sets a limit itself."""
     sizes = (one.values.get("size") or one.values["named"] for one in observations.of("card_memory"))
-    totals = [_gib(size) for size in sizes]
-    total = max((size for size in totals if size), default=None)
+    totals = [round(float(size)) for size in sizes if re.fullmatch(r"\d{1,3}(?:\.\d+)?", size)]
+    total = max(totals, default=None)
     for device in observations.of("gpu_created"):
         free = whole_number(device.values.get("memory", ""), _MIB_DIGITS)
         if total and free and free * 4 < total << 10 and not observations.has("memory_limit_set"):
             values = {"free": str(free), "total": f"{total} GB", "name": device.values["name"]}
             observations.conclude("little_of_the_card", values, device)
-
-
-def _gib(size: str) -> int:
-    return round(float(size)) if re.fullmatch(r"\d{1,3}(?:\.\d+)?", size) else 0
 
 
 def whole_memory_refused(observations: Observations) -> None:

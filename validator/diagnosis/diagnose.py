@@ -284,18 +284,9 @@ _SYMPTOMS = (
     "device_not_registered",
     "gpu_list_empty",
 )
-#: Facts about the environment: name -> kind and value.
-_FACTS = {
-    "python": ("python", "version"),
-    "keras": ("keras", "version"),
-    "cuda": ("cuda", "version"),
-    "cudnn": ("cudnn", "version"),
-    "driver": ("driver", "version"),
-    "driver_cuda": ("driver_cuda", "version"),
-    "gpu": ("gpu", "name"),
-    "os": ("os", "name"),
-    "image": ("image", "name"),
-}
+#: The facts about the environment besides the release; those in the second row are names, not versions.
+_FACTS = ("python", "keras", "cuda", "cudnn", "driver", "driver_cuda")
+_NAMED_FACTS = ("gpu", "os", "image")
 _ALL_PASSED = "nothing to fix: every check that could run here passed"
 _CHECKS_FAILED = "no known cause explains the checks that did not pass; their evidence is in the report"
 
@@ -395,8 +386,8 @@ def _versions_asked(observations: Observations, release: str) -> str:
 def _facts(observations: Observations) -> dict[str, str]:
     release = tensorflow(observations)
     facts = {"tensorflow": release.values["version"]} if release is not None else {}
-    for name, (kind, value) in _FACTS.items():
-        fact = observations.value(kind, value)
+    for name in (*_FACTS, *_NAMED_FACTS):
+        fact = observations.value(name, "name" if name in _NAMED_FACTS else "version")
         if fact:
             facts[name] = fact
     return facts

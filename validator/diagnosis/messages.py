@@ -28,6 +28,12 @@ def section(name: str) -> Any:
     return _document()[name]
 
 
+def table(name: str) -> dict[str, Any]:
+    """Return one of the tables of `remedies.yaml`."""
+    found: dict[str, Any] = section("tables")[name]
+    return found
+
+
 @functools.cache
 def _document() -> dict[str, Any]:
     document: dict[str, Any] = json.loads(PATH.read_bytes())

@@ -14,6 +14,7 @@ from ..versions import leading_numbers
 from .causes import CauseEntry, RemedyEntry, chosen_finder, finder, language, law
 from .combination import read_host, read_software
 from .conclusions import likely_release, likely_releases
+from .messages import table
 from .observations import Observations, on_windows, release
 from .shells import for_engine, for_notebook, for_powershell, for_release, for_uv, of_program
 
@@ -32,23 +33,6 @@ _GPU_LISTED, _NO_GPU_LISTED = ("gpu_list", "gpu_count", "task_manager"), "gpu_li
 _IMAGE = re.compile(r"[\w.-]+(?:[/:@][\w.-]+)*")
 #: Conditions under which the image is not run with Docker, which is what `doctor --image` uses.
 _OTHER_ENGINES = ("apptainer", "kubernetes")
-
-_NOTHING = "nothing to fix; to measure whether training runs on the GPU, run this in that environment"
-#: Kind of answer -> what to do next.
-_NEXT_STEPS = {
-    CAUSE_FOUND: "fix the first cause, then run `doctor` again in the environment where you train",
-    UNRECOGNIZED: "no known cause fits these lines; run this in that environment, or paste everything that"
-    " was printed since TensorFlow was imported",
-    NO_GPU_LISTED: "paste everything that was printed since TensorFlow was imported, and the output of"
-    " `nvidia-smi` and `pip list`; or run this in that environment",
-    NOT_SHOWN: "run this in that environment: it shows whether the GPU is used, and if not, why",
-    GPU_USED: _NOTHING,
-    NO_FAULT: _NOTHING,
-}
-_ONLY_MACHINE = (
-    "if TensorFlow does not use this GPU, paste what it printed since it was imported, and the output of"
-    " `pip list`; or run this in that environment"
-)
 
 
 def answer(
@@ -79,7 +63,8 @@ def is_cpu_wanted(observations: Observations) -> bool:
 
 def next_step(answer: str, *, only_machine: bool) -> str:
     """Return what to do next, in one sentence. only_machine: the text shows a machine, but no TensorFlow."""
-    return _ONLY_MACHINE if answer == NOT_SHOWN and only_machine else _NEXT_STEPS[answer]
+    step: str = table("next_steps")["only_machine" if answer == NOT_SHOWN and only_machine else answer]
+    return step
 
 
 def command(observations: Observations, probed: str = "") -> str:
@@ -106,43 +91,6 @@ def _read_image(observations: Observations) -> str:
 _INSTALLS = frozenset({"pip", "uv", "conda"})
 #: Ways of starting on machines that several people share, where the reader has no root.
 _SHARED = frozenset({"kubernetes", "slurm", "colab", "kaggle"})
-#: For a way, another one whose remedies fit if a cause has none for the way itself.
-_INSTEAD = {
-    "uv": "pip",
-    "conda": "pip",
-    "podman": "docker",
-    "compose": "docker",
-    "kubernetes": "docker",
-    "kaggle": "colab",
-}
-#: Container programs by the names under which they are observed.
-_ENGINES = {
-    "docker": "docker",
-    "nvidia-docker": "docker",
-    "nvidia-docker2": "docker",
-    "nerdctl": "docker",
-    "podman": "podman",
-    "compose": "compose",
-    "kubernetes": "kubernetes",
-    "apptainer": "apptainer",
-    "singularity": "apptainer",
-}
-#: Kinds whose observation alone shows a way.
-_SHOWN_BY = {
-    "slurm_request": "slurm",
-    "slurm_used": "slurm",
-    "apptainer": "apptainer",
-    "conda": "conda",
-    "conda_install": "conda",
-    "wsl": "wsl",
-    # Errors that only a container engine reports.
-    "docker_no_gpu_driver": "docker",
-    "docker_unknown_runtime": "docker",
-    "docker_hook_failed": "docker",
-    "cdi_unresolvable": "docker",
-    "container_cli_error": "docker",
-    "cgroup_lost_gpu": "docker",
-}
 _UV = re.compile(r"\b(?:uv (?:pip|add|sync|run|venv)|poetry (?:add|install|run))\b")
 #: The kind that is observed if the build of an image fails.
 _BUILDS = "docker_build_failed"
@@ -208,8 +156,8 @@ class Reader:
             return 1
         # pip is the usual way of installing.
         for own in self.ways if self.ways & _INSTALLS else self.ways | {"pip"}:
-            while own not in available and own in _INSTEAD:
-                own = _INSTEAD[own]
+            while own not in available and own in table("instead"):
+                own = table("instead")[own]
             if own == way:
                 return 0 if way in self.ways or way not in _INSTALLS else 1
         return None if self.ways else 2
@@ -225,12 +173,13 @@ def _old_release(observations: Observations) -> tuple[int, ...]:
 
 
 def _ways(observations: Observations) -> frozenset[str]:
-    ways = {way for kind, way in _SHOWN_BY.items() if observations.has(kind)}
+    ways = {way for kind, way in table("shown_by").items() if observations.has(kind)}
+    known = table("engines")
     engines = {
-        _ENGINES[name]
+        known[name]
         for kind, value in (("container", "kind"), ("docker_run", "engine"))
         for observation in observations.of(kind)
-        if (name := observation.values.get(value, "")) in _ENGINES
+        if (name := observation.values.get(value, "")) in known
     }
     if engines:
         ways = (ways - {"docker"}) | engines
@@ -251,17 +200,6 @@ _KNOWN = frozenset(
     {"cuda_needed", "cudnn_needed", "pin_for_cudnn", "builds", "releases_for_cuda", "drivers"}
     | {"driver_needed", "gpu_package", "cuda_for_gpu", "wheel_python", "own_requirement", "program"}
 )
-#: How to find out a value that a command needs and the text does not contain.
-_FIND_OUT = {
-    "tensorflow": "your release, which `python -m pip show tensorflow` shows",
-    "tensorflow_minor": "the first two numbers of your release, which `python -m pip show tensorflow` shows",
-    "cuda_major": "the first number of the CUDA that TensorFlow was built with: 12 from 2.15 on, 11 before",
-    "cudnn_major": "the first number of that cuDNN",
-    "release_for_gpu": "the newest release that runs on your GPU, as that command says (2.16.2 for Maxwell)",
-    "driver_branch": "the first number of the driver's version, which `nvidia-smi` shows",
-    "pid": "the process ID in the table of nvidia-smi",
-    "image": "the image's name",
-}
 REBOOT = "reboot"
 #: What remedies interrupt for others, with the sentence that says so.
 INTERRUPTS = {
@@ -431,7 +369,7 @@ def _remedies(
 def _hints(missing: Collection[str]) -> str:
     """Return how to find out values that are missing; empty if none needs an explanation."""
     names: dict[str, list[str]] = {}
-    for name, hint in _FIND_OUT.items():
+    for name, hint in table("find_out").items():
         if name in missing:
             names.setdefault(hint, []).append(name.upper())
     return "; ".join(
@@ -467,14 +405,11 @@ def _remedy(
         sentences.append(f"Your program sets {name} itself: change its line `{reader.sets[name]}`.")
     fitting = (for_release(command, reader.release) for command in commands if command not in set_there)
     written = [_written(command, entry.way, reader) for command in fitting]
-    runnable = tuple(_with_image(command, reader.image) for command in written if command is not None)
+    image = reader.image or "IMAGE"
+    runnable = tuple(_NO_IMAGE.sub(image, command) for command in written if command is not None)
     if commands and not runnable and not set_there and not anyway:
         return None
     return Remedy(entry.way, " ".join(sentences), runnable, entry.interrupts)
-
-
-def _with_image(command: str, image: str) -> str:
-    return _NO_IMAGE.sub(image, command) if image else command
 
 
 def _written(command: str, way: str, reader: Reader) -> str | None:
