@@ -436,6 +436,7 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
         "driver_branch": major(facts.get("driver", "")),
         "cuda_for_gpu": first_toolkit_for(gpu_capability),
         "program": observations.value("program_pins_release", "program") or "",
+        "pinned": observations.value("cuda_version_pinned", "pinned") or "",
         "wheel_python": "{major}.{minor}".format_map(wheel.values)
         if wheel and "major" in wheel.values
         else "",
