@@ -86,7 +86,7 @@ def _build(endpoint: Endpoint, base: str, lock: Lock, address: str, place: Path)
     (place / "lock.txt").write_text(lock_files.render(lock), encoding="utf-8")
     (pip,) = (wheel.filename for wheel in lock.wheels if wheel.name == "pip")
     return [
-        *endpoint.buildx.argv, "build", "--builder", endpoint.buildx.builder, "--network", "host",
+        *endpoint.buildx, "build", "--network", "host",
         "--allow", "network.host", "--build-arg", f"BASE={base}", "--build-arg", f"INDEX={address}",
         "--build-arg", f"PIP={pip}", "--provenance=false",
     ]  # fmt: skip

@@ -32,14 +32,14 @@ import json, resource, sys, time
 from pathlib import Path
 begin = time.perf_counter()
 from validator.cli.planning import load_cells
-from validator.dataset.export import Inputs, export
+from validator.dataset.export import export
 matrix, target, formats = sys.argv[1:]
 cells = load_cells(Path(matrix), "quick", ())
-done = export(Path(target), Inputs(cells, lambda: iter(()), "quick", (), True), formats.split(","))
+done = export(Path(target), cells, lambda: iter(()), formats.split(","), profile="quick")
 seconds = time.perf_counter() - begin
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 [predictions] = [table for table in done.tables if table.table.name == "predictions"]
-sizes = {name: file.size for name, file in predictions.files.items()}
+sizes = {file["format"]: file["bytes"] for file in predictions.resources}
 print(json.dumps({"rows": predictions.rows, "seconds": seconds, "megabytes": peak, "sizes": sizes}))
 """
 

@@ -153,8 +153,7 @@ def remove(endpoint: Endpoint, reference: str) -> None:
 
 def prune(endpoint: Endpoint, words: str) -> None:
     """Remove the steps from the builder's cache whose description contains these words, and nothing else."""
-    builder = endpoint.buildx
-    command = [*builder.argv, "--builder", builder.builder, "prune", "--all", "--force"]
+    command = [*endpoint.buildx, "prune", "--all", "--force"]
     subprocess.run([*command, "--filter", f"description~={words}"], capture_output=True, check=False)
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from validator.cli.planning import load_cells
-from validator.dataset.export import Inputs, export
-from validator.dataset.formats import FORMATS
+from validator.dataset.export import export
+from validator.dataset.tables import FORMATS
 from validator.resources import shipped_matrix
 
 PAGE = Path(__file__).parent / "how-to" / "use-the-data.md"
@@ -48,7 +48,7 @@ def refreshed(text: str, directory: Path) -> str:
 def export_to(directory: Path) -> None:
     """Write the export that the page describes: a profile of this project's matrix, without records."""
     cells = load_cells(shipped_matrix(), _PROFILE, ())
-    export(directory / "data", Inputs(cells, lambda: iter(()), _PROFILE, (), redact=True), list(FORMATS))
+    export(directory / "data", cells, lambda: iter(()), list(FORMATS), profile=_PROFILE)
 
 
 @contextlib.contextmanager

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from validator.dataset.formats import encoded
-from validator.dataset.tables import SCHEMA_VERSION, TABLES, Column, Kind, Table
+from validator.dataset.tables import SCHEMA_VERSION, TABLES, Column, Kind, Table, encoded
 
 _HEAD = f"""\
 # The tables of `data export`

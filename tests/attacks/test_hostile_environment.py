@@ -21,7 +21,7 @@ from uv import find_uv_bin
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.docker.engine import DockerEngine
 from validator.engines.protocol import ProbeRequest
-from validator.engines.venv import VenvEngine
+from validator.engines.without_docker import VenvEngine
 from validator.errors import InputError, MissingError
 from validator.locks import lock_files
 from validator.model.lock import Lock
@@ -228,7 +228,7 @@ def test_a_killed_probe_without_a_container_dies_with_its_children(machine: Path
     program = (
         "import sys; from pathlib import Path\n"
         "from validator.engines.protocol import ProbeRequest\n"
-        "from validator.engines.local_probe import run_probe\n"
+        "from validator.engines.probe_archive import run_probe\n"
         "request = ProbeRequest(bytes.fromhex(sys.argv[1]), timeout_s=600)\n"
         "run_probe(Path(sys.executable), request, lambda line: print(line, flush=True))"
     )
@@ -302,7 +302,7 @@ def test_a_killed_build_stops_in_the_engine(machine: Path, endpoint: Endpoint, i
     """Protects: the engine from builds that nobody waits for."""
     seconds = f"{600 + os.getpid() / 10**7:.7f}"
     (machine / "Dockerfile").write_text(f"FROM {image}\nRUN sleep {seconds}\n")
-    command = [*endpoint.buildx.argv, "--builder", endpoint.buildx.builder, "build", str(machine)]
+    command = [*endpoint.buildx, "build", str(machine)]
     with running(sys.executable, "-c", RUN_PROGRAM, *command) as process:
         wait_until(lambda: bool(sleeping(seconds)))
         pids = descendants(process.pid)
@@ -345,8 +345,8 @@ def test_the_credentials_of_the_index_are_in_no_file(
 INSTALL = """
 import sys
 from validator.engines.docker.endpoint import connect
-from validator.engines.docker.base_container import with_system_packages
-with_system_packages(connect(), sys.argv[1], [sys.argv[2]], lambda _: None)
+from validator.engines.docker.base_container import EngineImages
+EngineImages(connect()).with_system_packages(sys.argv[1], [sys.argv[2]], lambda _: None)
 """
 
 

@@ -194,7 +194,7 @@ def on_machine(
 
     engine = SimpleNamespace(provides=lambda python: True, existing=lambda spec, lock: None, name="test")
     place = SimpleNamespace(description="a test", maker=None, engine=engine)
-    monkeypatch.setattr(building, "_open_engine", lambda *_, **__: place)
+    monkeypatch.setattr(building, "open_engine", lambda *_, **__: place)
     monkeypatch.setattr(building, "_runner", lambda *_, **__: None)
     monkeypatch.setattr(building, "build", stop)
     monkeypatch.chdir(tmp_path)
@@ -254,7 +254,7 @@ def test_the_python_that_is_used_is_the_one_that_plan_names_or_explained(
         existing=lambda spec, lock: None, name="test",
     )  # fmt: skip
     place = SimpleNamespace(description="a test", maker=None, engine=engine)
-    monkeypatch.setattr(building, "_open_engine", lambda *_, **__: place)
+    monkeypatch.setattr(building, "open_engine", lambda *_, **__: place)
     prepared, said = on_machine(None)
     assert [image.python for image in prepared.plan.images] == ["3.11"]
     assert "Python 3.11 is used instead of 3.12: no base.\n" in said

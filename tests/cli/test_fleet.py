@@ -20,8 +20,7 @@ from tests.fleet.fake import CUT, FakeFleet
 from tests.pipeline.fakes import H100, NO_GPU, FakeEngine, outside_of, report
 from tests.pipeline.test_build_matrix import OTHER, SPEC, write_lock
 from validator.cli.build_matrix import build_matrix_command
-from validator.cli.fleet import CapacityDocument, RunDocument, UnitDocument
-from validator.cli.fleet_run import measure
+from validator.cli.fleet import CapacityDocument, RunDocument, UnitDocument, measure
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, MissingError
 from validator.fleet.protocol import Answer, Capacity, Fault
 from validator.fleet.run_store import Runs

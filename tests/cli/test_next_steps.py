@@ -15,7 +15,7 @@ import pytest
 from validator.cli import building
 from validator.delivery.choose import Gpu, Host
 from validator.engines.protocol import Built
-from validator.engines.venv import library_path
+from validator.engines.without_docker import library_path
 from validator.errors import MissingError
 from validator.model.record import Verdict
 from validator.model.spec import NO_GPU, ImageSpec, Variant
@@ -100,6 +100,22 @@ def test_on_a_machine_with_a_gpu_the_line_requests_it(
     assert "--gpus all" in lines[3]
     assert len(lines) == 4, "nothing is left to measure"
     assert "--gpus" not in said(capsys, measured(CPU, NO_GPU, Verdict.WORKS_ON_CPU))[3]
+
+
+def test_an_image_of_podman_is_started_with_podman(
+    capsys: pytest.CaptureFixture[str], machine: pytest.MonkeyPatch
+) -> None:
+    here = Host(DriverRelease.parse("580.95.05"), (Gpu(ComputeCapability(9, 0)),))
+    machine.setattr("validator.delivery.choose.this_host", lambda: here)
+    made = record(
+        image=SPEC.identifier, host_class="r580-h100", verdict=Verdict.CERTIFIED, image_digest=DIGEST,
+        engine="podman",
+    )  # fmt: skip
+    lines = said(capsys, Result(SPEC, Status.MEASURED, made, built=True))
+    assert lines[2] == "Start it here, with this directory as the working directory:"
+    words = shlex.split(lines[3])
+    assert words[:2] == ["podman", "run"] and words[-1] == f"tensorflow-gpu-matrix:{SPEC.identifier}"
+    assert words[words.index("--device") + 1] == "nvidia.com/gpu=all"
 
 
 def test_an_image_without_cuda_needs_no_gpu(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,8 +13,7 @@ from click.testing import CliRunner
 from validator.certify.signatures import Signer
 from validator.certify.trust_file import NAME
 from validator.cli import rehearse
-from validator.cli.build_matrix import build_matrix_command
-from validator.cli.rehearse import RehearsalOptions
+from validator.cli.build_matrix import Request, build_matrix_command
 from validator.delivery.rehearsal import Step
 from validator.errors import EXIT_INPUT, MissingError
 from validator.model.record import Origin, Verdict
@@ -30,9 +29,12 @@ from ..pipeline.test_publisher import FakeImageEngine
 from ..records.values import record
 
 DIGEST = "sha256:" + "d" * 64
-ASKED = RehearsalOptions(
-    Path("matrix.yaml"), "nightly", ("python=3.12",), "auto", 1, "quick", None, False, False
-)
+
+
+def asked(*arguments: str) -> Request:
+    """Return what the options of `build-matrix --rehearse` ask for."""
+    given = build_matrix_command.make_context("build-matrix", ["--rehearse", *arguments]).params
+    return Request(**{name: value for name, value in given.items() if name != "as_json"})
 
 
 @pytest.mark.parametrize(
@@ -62,9 +64,9 @@ def test_without_it_there_is_nothing_to_keep() -> None:
 @pytest.mark.parametrize("name", ["VALIDATOR_STORE", "VALIDATOR_TRUST", "VALIDATOR_BUILDER_KEY"])
 def test_what_the_environment_says_is_not_used(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "/nowhere")
-    seen: list[RehearsalOptions] = []
+    seen: list[Request] = []
 
-    def instead(asked: RehearsalOptions) -> int:
+    def instead(asked: Request) -> int:
         seen.append(asked)
         return 0
 
@@ -103,9 +105,9 @@ def test_a_rehearsal_uses_a_python_that_the_engine_provides(
     monkeypatch.setattr(rehearse, "open_engine", lambda *_, **__: SimpleNamespace(
         engine=engine, maker=maker, description="a fake"))  # fmt: skip
     monkeypatch.setattr(rehearse, "build_matrix", build)
-    asked = dataclasses.replace(ASKED, matrix_path=ROOT / "matrix.yaml", profile="quick", selectors=())
     registry = Registry(Repository("localhost:5000", "a"))
-    rehearse._measure(asked, registry, tmp_path, Signer(key="none", password=""))
+    request = asked("--matrix", str(ROOT / "matrix.yaml"), "--profile", "quick")
+    rehearse._measure(request, registry, tmp_path, Signer(key="none", password=""))
     assert seen and "3.12" not in {spec.python for spec in seen}
     assert {path.stem for path in (tmp_path / "locks").iterdir()} == {spec.identifier for spec in seen}
 
@@ -139,7 +141,9 @@ def test_the_steps_of_an_image() -> None:
 
 
 def test_it_ends_with_the_commands_for_the_real_thing(capsys: pytest.CaptureFixture[str]) -> None:
-    rehearse._say_the_real_thing(dataclasses.replace(ASKED, push="ghcr.io/team/tf"))
+    rehearse._say_the_real_thing(
+        asked("--profile", "nightly", "--select", "python=3.12", "--push", "ghcr.io/team/tf")
+    )
     said = capsys.readouterr().err.splitlines()
     chosen = "--profile nightly --select python=3.12"
     assert said[1:4] == [

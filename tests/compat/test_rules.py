@@ -415,7 +415,8 @@ def test_search_paths(
     not_found: tuple[str, ...],
     remark: bool,
 ) -> None:
-    monkeypatch.setattr(kernels, "build", lambda version: Build(version, None, (), folders, not_found, FACT))
+    made = Build("2.99.0", None, (), folders, not_found, {}, FACT)
+    monkeypatch.setattr(kernels, "build", lambda _: made)
     reason = kernels.search_path.__wrapped__("2.99.0", True, True)
     assert reason is not None
     assert reason.outcome is WORKS

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from validator.cli.planning import load_cells
-from validator.dataset.export import Exported, Inputs, export
-from validator.dataset.formats import FORMATS
-from validator.dataset.tables import TABLES, Column, Kind, Table
+from validator.dataset.export import Exported, export
+from validator.dataset.tables import FORMATS, TABLES, Column, Kind, Table
 from validator.model.prediction import PlannedCell
 from validator.model.record import Record
 from validator.resources import shipped_matrix
@@ -33,8 +32,10 @@ def write(
     selectors: tuple[str, ...] = SELECT,
     redact: bool = True,
 ) -> Exported:
-    inputs = Inputs(cells(*selectors), lambda: iter(records), "full", selectors, redact)
-    return export(directory, inputs, list(formats))
+    return export(
+        directory, cells(*selectors), lambda: iter(records), list(formats),
+        profile="full", selectors=selectors, redact=redact,
+    )  # fmt: skip
 
 
 def read_json(directory: Path, name: str) -> list[dict[str, Any]]:

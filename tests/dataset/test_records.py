@@ -14,9 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from validator.dataset.formats import CsvWriter, encoded
 from validator.dataset.rows import Cleaner, check_rows, exported, names_of, record_rows
-from validator.dataset.tables import TABLES
+from validator.dataset.tables import TABLES, csv_writer
 from validator.model.codec import encode
 from validator.model.record import Origin, Record, Verdict
 
@@ -188,10 +187,9 @@ def test_hostile_texts_are_the_same_in_all_formats(tmp_path: Path) -> None:
 
 def csv_of(*texts: str) -> str:
     stream = io.BytesIO()
-    writer = CsvWriter(stream, TABLES["sources"])
-    for text in texts:
-        row = TABLES["sources"].row(text, text, None)
-        writer.add(row, encoded(row))
+    with csv_writer(stream, TABLES["sources"]) as write:
+        for text in texts:
+            write(TABLES["sources"].row(text, text, None), b"")
     return stream.getvalue().decode()
 
 

@@ -29,8 +29,7 @@ from validator.certify import machine_keys
 from validator.certify.trust import THROW_AWAY
 from validator.delivery.choose import Host, parse_driver, parse_gpus
 from validator.delivery.pull import LocalImage, SelectedImage
-from validator.engines.local_probe import run_probe
-from validator.engines.probe_archive import probe_version
+from validator.engines.probe_archive import probe_version, run_probe
 from validator.engines.protocol import Built, ProbeRequest
 from validator.fleet.protocol import Answer, Fault, Handle, Phase, State
 from validator.fleet.submitter import Submitter

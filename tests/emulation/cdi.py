@@ -53,9 +53,9 @@ class Offer:
     nodes: Sequence[Node] = ()
 
     def specification(self) -> dict[str, Any]:
-        """Return the CDI specification, format 0.6."""
+        """Return the CDI specification, format 0.5, which Podman 4.3 reads too."""
         return {
-            "cdiVersion": "0.6.0",
+            "cdiVersion": "0.5.0",
             "kind": KIND,
             "devices": [
                 {
@@ -109,19 +109,24 @@ def offers_gpus(client: docker.DockerClient) -> bool:
 
 
 @contextlib.contextmanager
-def offered(client: docker.DockerClient, offer: Offer) -> Iterator[None]:
-    """Give the engine the device `nvidia.com/gpu=all` within the context."""
+def offered(client: docker.DockerClient | None, offer: Offer) -> Iterator[None]:
+    """Give the engine the device `nvidia.com/gpu=all` within the context.
+
+    client: of an engine that watches the directory. Podman (None) reads it for each container.
+    """
     SPECIFICATIONS.mkdir(parents=True, exist_ok=True)
     path = SPECIFICATIONS / f"validator-test-{os.getpid()}.json"
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(offer.specification()))
     partial.replace(path)
     try:
-        _wait(client, there=True)
+        if client is not None:
+            _wait(client, there=True)
         yield
     finally:
         path.unlink()
-        _wait(client, there=False)
+        if client is not None:
+            _wait(client, there=False)
 
 
 def _wait(client: docker.DockerClient, *, there: bool) -> None:

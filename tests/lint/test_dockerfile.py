@@ -259,7 +259,29 @@ def test_a_release_without_the_extra_needs_another_base_image(
     text = f"FROM {base}\nENV NVIDIA_VISIBLE_DEVICES=all\nRUN pip install tensorflow==2.13.1\n"
     [finding] = found(write(tmp_path, "Dockerfile", text))
     assert "so CUDA 11.8 and cuDNN 8.6 must be on the system" in finding.message
-    assert finding.fix == f"Use a base image with CUDA 11.8 and cuDNN 8.6{instead}."
+    such = "such as nvidia/cuda:11.8.0-cudnn8-runtime-ubuntu22.04"
+    assert finding.fix == f"Use a base image with CUDA 11.8 and cuDNN 8.6 or newer, {such}{instead}."
+
+
+def test_a_fix_names_an_image_that_exists_and_is_new_enough(tmp_path: Path) -> None:
+    text = "FROM nvidia/cuda:11.8.0-cudnn8-runtime-ubuntu22.04\nRUN pip install tensorflow==2.18.0\n"
+    fixes = {finding.fix for finding in found(write(tmp_path, "Dockerfile", text))}
+    # The image of CUDA 12.5 has cuDNN 9.2, which TensorFlow 2.18 rejects.
+    assert fixes == {
+        "Use a base image with CUDA 12.5 and cuDNN 9.3.0 or newer, such as"
+        " nvidia/cuda:12.6.1-cudnn-runtime-ubuntu22.04."
+        " tensorflow[and-cuda]==2.18.0 brings the libraries itself."
+    }
+    mended = text.replace("11.8.0-cudnn8", "12.6.1-cudnn")
+    assert found(write(tmp_path, "Dockerfile", mended)) == []
+
+
+def test_the_line_that_tells_the_loader_is_a_fix(tmp_path: Path) -> None:
+    text = "FROM python:3.12\nRUN pip install 'tensorflow[and-cuda]==2.21.0'\n"
+    [finding] = found(write(tmp_path, "Dockerfile", text))
+    line = finding.fix.partition(": ")[2]
+    assert line.startswith("RUN ls -d ") and line.endswith("&& ldconfig")
+    assert found(write(tmp_path, "Dockerfile", f"{text}{line}\n")) == []
 
 
 def test_a_name_or_an_option_says_that_it_is_for_a_gpu(tmp_path: Path) -> None:

@@ -88,6 +88,9 @@ FAULTS: dict[str, Fault] = {
     "known_issue": Fault(
         pip(tensorflow="2.10.1", numpy="2.0.0"), pip(tensorflow="2.10.1", numpy="1.26.4"), r"2\.0\.0"
     ),
+    "requirement_unmet": Fault(
+        pip(tensorflow="2.18.0", keras="2.15.0"), pip(tensorflow="2.18.0", keras="3.6.0"), r"2\.15\.0"
+    ),
     # Only a file that says on which system the packages are installed can say this.
     "cuda_libraries_not_installed": Fault(pip(tensorflow="2.18.0"), WITH_WHEELS, r"2\.18\.0", for_gpu=True),
 }
@@ -348,7 +351,8 @@ def test_a_kind_of_file_with_a_fault(kind: Kind, code: str, fault: Fault, tmp_pa
 
 
 def test_every_code_and_every_kind_is_tried() -> None:
-    # No pin can hide devices, and no lock has a version that is not one: `test_visible_devices.py` and
-    # `test_requirements.py` test these codes.
-    assert FAULTS.keys() | {"devices_hidden", "invalid_version"} == CODES.keys()
+    # No pin can hide devices or set the loader's path, and no lock has a version that is not one:
+    # `test_visible_devices.py`, `test_dockerfile.py` and `test_requirements.py` test these codes.
+    tried_elsewhere = {"devices_hidden", "invalid_version", "library_path_not_set"}
+    assert FAULTS.keys() | tried_elsewhere == CODES.keys()
     assert all(reads(Path(kind.file)) for kind in KINDS.values())

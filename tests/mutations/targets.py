@@ -110,7 +110,7 @@ def _read_report(data: bytes, _: Path) -> None:
     diagnosis_text(diagnosis, 80)
     markdown(diagnosis)
     junit(report)
-    _show(checks_table(report))
+    _show(checks_table(report.checks))
     json_text(report.raw)
     try:
         record_of_report(report)

@@ -301,6 +301,7 @@ def test_other_text_is_rejected_as_a_lock(text: str, said: str) -> None:
         ("/home/anna/x", "/home/anna/x"),
         ("/mnt/home/ann/x", "/mnt/home/ann/x"),
         ("/a:/home/ann/lib:/b", "/a:~/lib:/b"),
+        ("loaded\n/home/ann/x", "loaded\n~/x"),
     ],
 )
 def test_the_home_directory_is_written_as_a_tilde(text: str, expected: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from validator.model.lock import Lock, Wheel
 from validator.reports.diagnosis import Changes, derived_text, packages_changed
 
@@ -41,7 +43,7 @@ def test_the_text_says_what_changed_and_what_a_certificate_is_about() -> None:
         "  files of tensorflow-cpu changed: a.py, b.py, c.py and 1 more\n"
         "A certificate of tf2.21.0-cpu-py312 is about that image's digest. It says nothing about this image."
     )
-    assert changes.document()["upgraded"] == {"numpy": ("2.0", "2.1")}
+    assert asdict(changes)["upgraded"] == {"numpy": ("2.0", "2.1")}
 
 
 def test_what_was_not_compared_is_said() -> None:

@@ -219,6 +219,23 @@ class _Saved(msgspec.Struct):
     layers: list[str] = msgspec.field(name="Layers")
 
 
+class _Blob(msgspec.Struct):
+    digest: str
+
+    @property
+    def path(self) -> str:
+        return f"blobs/{self.digest.replace(':', '/')}"
+
+
+class _Index(msgspec.Struct):
+    manifests: list[_Blob]
+
+
+class _Manifest(msgspec.Struct):
+    config: _Blob
+    layers: list[_Blob]
+
+
 def saved_image(
     archive: Path, origin: str, name: str, digest: str | None, python: str, table: LayerTable
 ) -> Base:
@@ -229,7 +246,16 @@ def saved_image(
     try:
         with tarfile.open(archive, tarinfo=BoundedTarInfo) as opened:
             members = {member.name: member for member in opened if member.isreg()}
-            saved = codec.convert(codec.parse(_content(opened, members["manifest.json"])), list[_Saved])
+
+            def read(path: str) -> object:
+                return codec.parse(_content(opened, members[path]))
+
+            if "manifest.json" in members:
+                saved = codec.convert(read("manifest.json"), list[_Saved])
+            else:
+                index = codec.convert(read("index.json"), _Index)
+                manifests = [codec.convert(read(one.path), _Manifest) for one in index.manifests]
+                saved = [_Saved(one.config.path, [layer.path for layer in one.layers]) for one in manifests]
             if len(saved) != 1:
                 raise InputError(f"{archive} contains {len(saved)} images instead of one")
             config, diff_ids = _checked(_content(opened, members[saved[0].config]), str(archive))

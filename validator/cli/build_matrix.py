@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ..registry.names import Repository
-from .fleet_run import LOCAL, fleet_file_option
+from .fleet import LOCAL, fleet_file_option
 from .options import (
+    DIRECTORY,
+    FILE,
     builder_options,
+    cell_options,
     challenge_option,
     depth_option,
+    flag,
     format_option,
-    matrix_option,
-    profile_option,
     reject_options,
-    select_option,
     store_option,
     trust_file_option,
     verbose_option,
@@ -28,17 +29,15 @@ from .program import Command
 
 
 @click.command("build-matrix", cls=Command)
-@matrix_option
-@profile_option
-@select_option
+@cell_options
 @store_option
 @click.option(
     "--engine",
     "engine_name",
-    type=click.Choice(["auto", "docker", "venv"]),
+    type=click.Choice(["auto", "docker", "podman", "venv"]),
     default="auto",
     show_default=True,
-    help="The engine for the environments. auto uses docker if a Docker Engine answers, else venv.",
+    help="The engine for the environments. auto uses docker if it answers, else podman, else venv.",
 )
 @click.option(
     "--base",
@@ -50,7 +49,7 @@ from .program import Command
 @click.option(
     "--oci",
     "layout",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=DIRECTORY,
     metavar="DIRECTORY",
     help="Write the images to this directory, as an OCI image layout, without measuring them.",
 )
@@ -66,14 +65,14 @@ from .program import Command
     show_default=True,
     help="Continue with the other images after one has failed.",
 )
-@click.option("--no-validate", is_flag=True, help="Only build the images, without probing them.")
+@flag("--no-validate", help="Only build the images, without probing them.")
 @click.option(
     "--push",
     metavar="REGISTRY/NAME",
     help="Push every image to this repository before it is probed, with a tag such as"
     " 2.21.0-cuda12.9-cudnn9.28-py3.12.",
 )
-@click.option("--retag", is_flag=True, help="With --push: move tags that already name another image.")
+@flag("--retag", help="With --push: move tags that already name another image.")
 @click.option(
     "--mount-from",
     multiple=True,
@@ -97,9 +96,8 @@ from .program import Command
     " pull them by digest.",
 )
 @fleet_file_option
-@click.option(
+@flag(
     "--dry-run",
-    is_flag=True,
     help="With --on: print what would be submitted for the images in the registry, and submit nothing.",
 )
 @depth_option
@@ -107,18 +105,17 @@ from .program import Command
 @click.option(
     "--challenges",
     "challenges_path",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=FILE,
     metavar="FILE",
     help="Only measure the cells in this file, and answer their challenges. `certify challenges` writes it.",
 )
-@click.option(
+@flag(
     "--rehearse",
-    is_flag=True,
     help="Rehearse everything up to a pull without a GPU, with throw-away keys and records, in a registry"
     " that is started for it, or the one of --push. Nothing that it makes counts.",
 )
-@click.option("--keep", is_flag=True, help="With --rehearse: keep its keys, records and registry data.")
-@click.option("--force", is_flag=True, help="Also build and validate images that are unchanged.")
+@flag("--keep", help="With --rehearse: keep its keys, records and registry data.")
+@flag("--force", help="Also build and validate images that are unchanged.")
 @format_option("text", "json")
 @verbose_option
 def build_matrix_command(**options: Any) -> int:
@@ -140,9 +137,10 @@ def build_matrix_command(**options: Any) -> int:
     asked = Request(**options)
     check(asked)
     if asked.rehearse:
-        from .rehearse import RehearsalOptions, rehearse
+        from .rehearse import rehearse
 
-        return rehearse(RehearsalOptions.of(asked))
+        # Environment variables can set these.
+        return rehearse(replace(asked, store_url=None, trust_path=None, builder_key=None))
     # Only after the check, which needs none of the many modules of a build.
     from .building import perform
 
@@ -154,7 +152,10 @@ def build_matrix_command(**options: Any) -> int:
 
 @dataclass(frozen=True)
 class Request:
-    """The options of `build-matrix`, by the names of their parameters."""
+    """The options of `build-matrix`, by the names of their parameters.
+
+    A rehearsal uses only those that are not in `_NOT_REHEARSED`.
+    """
 
     matrix_path: Path
     profile: str | None

@@ -6,7 +6,7 @@ import contextlib
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
@@ -40,7 +40,7 @@ from ..reports.printable import counted, json_text
 from ..reports.terminal import show
 from ..system.package_sources import PackageSources, host_sources
 from .build_matrix import Request
-from .fleet_run import fleet_path_for, measure, open_named_fleet
+from .fleet import fleet_path_for, measure, open_named_fleet
 from .options import print_status, progress_directory, say_recommended, store_url_for, trust_path_for
 from .planning import available_on, load_plan, locks_of, plan_for_this_machine
 from .progress import Progress, results_table, totals
@@ -56,8 +56,8 @@ class Prepared:
     """Everything that a run needs, except for the store and what watches it.
 
     profile: the one that has the images, None for the default. repository: where images are pushed to or
-    pulled from. challenges: for cells or image specs. hosts: the
-    host classes of the plan. publisher, runner, fleet: None if nothing is published, signed or submitted.
+    pulled from. challenges: for cells or image specs. hosts: of the plan. publisher, runner, fleet: None if
+    nothing is published, signed or submitted.
     """
 
     sources: PackageSources
@@ -72,14 +72,6 @@ class Prepared:
     publisher: Publisher | None
     runner: Runner | None
     fleet: Fleet | None
-
-    def run(self, store: Store, on_event: Callable[[Event], None]) -> Run:
-        """Return the run that builds the images, and measures them unless a fleet does that."""
-        challenges = None if self.fleet is not None else self.challenges
-        return Run(
-            self.place.engine, store, self.sources, self.locks, self.hosts, self.options, on_event,
-            self.publisher, self.runner, challenges,
-        )  # fmt: skip
 
 
 def perform(asked: Request) -> int:
@@ -112,7 +104,11 @@ def prepare(asked: Request) -> Prepared:
     if asked.with_fleet:
         fleet = open_named_fleet(asked.on, fleet_path_for(asked.matrix_path, asked.fleet_path))
     sources, locks = host_sources(), locks_of(asked.matrix_path)
-    place = _open_engine(asked, sources, locks, needs_images=repository is not None)
+    settings = ImageSettings(
+        BasePolicy(asked.base), asked.layout, locks.own, asked.matrix_path.parent, renew=asked.force
+    )
+    choice, needs_images = EngineChoice(asked.engine_name), repository is not None
+    place = open_engine(choice, sources, settings, needs_images=needs_images, measures=asked.measures_here)
     print_status(f"Engine: {place.description}")
     missing: dict[str, str] = {}
     available, profile = available_on(place.engine, missing), asked.profile
@@ -139,40 +135,15 @@ def prepare(asked: Request) -> Prepared:
             say_estimate(estimate(plan.images, locks, wheelhouse.missing, is_here))
     publisher = _publisher(asked, place, repository, others, trust_path) if repository else None
     hosts = tuple(dict.fromkeys(cell.cell.host for cell in plan.cells))
-    return Prepared(
-        sources=sources,
-        place=place,
-        plan=plan,
-        profile=profile,
-        locks=locks,
-        hosts=hosts,
-        options=_options(asked),
-        repository=repository,
-        challenges=challenges,
-        publisher=publisher,
-        runner=_runner(asked, place, hosts, trust_path, challenged=challenges is not None),
-        fleet=fleet,
-    )
-
-
-def _open_engine(
-    asked: Request, sources: PackageSources, locks: LockDirectory, *, needs_images: bool
-) -> OpenedEngine:
-    settings = ImageSettings(
-        BasePolicy(asked.base), asked.layout, locks.own, asked.matrix_path.parent,
-        renew=asked.force,
+    use = RegistryUse.PUSH if asked.push else RegistryUse.NONE
+    options = Options(
+        asked.images_at_once, asked.keep_going, asked.measures_here, asked.force, asked.depth,
+        use if asked.builds else RegistryUse.PULL,
     )  # fmt: skip
-    choice = EngineChoice(asked.engine_name)
-    return open_engine(choice, sources, settings, needs_images=needs_images, measures=asked.measures_here)
-
-
-def _options(asked: Request) -> Options:
-    use = RegistryUse.NONE
-    if not asked.builds:
-        use = RegistryUse.PULL
-    elif asked.push:
-        use = RegistryUse.PUSH
-    return Options(asked.images_at_once, asked.keep_going, asked.measures_here, asked.force, asked.depth, use)
+    runner = _runner(asked, place, hosts, trust_path, challenged=challenges is not None)
+    return Prepared(
+        sources, place, plan, profile, locks, hosts, options, repository, challenges, publisher, runner, fleet
+    )
 
 
 def _publisher(
@@ -204,7 +175,7 @@ def _runner(
 
 
 def build(asked: Request, prepared: Prepared, store: Store) -> tuple[Run, list[Result]]:
-    """Build the images, and measure them here if that was asked. Close the engine."""
+    """Build the images, and measure them here unless a fleet does that or nothing does. Close the engine."""
     images = prepared.plan.images
     watched = ProgressFile(
         progress_directory(asked.matrix_path), asked.profile or DEFAULT_PROFILE, len(images)
@@ -215,7 +186,12 @@ def build(asked: Request, prepared: Prepared, store: Store) -> tuple[Run, list[R
             progress(event)
             watched(event)
 
-        run = prepared.run(store, on_event)
+        run = Run(
+            prepared.place.engine, store, prepared.sources, prepared.locks, prepared.hosts, prepared.options,
+            on_event, prepared.publisher, prepared.runner,
+            # A fleet answers them after building.
+            None if prepared.fleet is not None else prepared.challenges,
+        )  # fmt: skip
         try:
             return run, build_matrix(images, run)
         finally:
@@ -274,7 +250,7 @@ def result_json(result: Result, layout: Path | None = None) -> ResultDocument:
         "status": result.status.value,
         "built": result.built,
         "detail": result.detail,
-        "digest": digest_of(result),
+        "digest": result.published.digest if result.published is not None else _local_digest(result),
         "reference": name_of(result, layout),
         "published": encode(result.published),
         "record": result.record.document() if result.record else None,
@@ -341,7 +317,9 @@ def say_next_steps(
         return
     print_status("Images:")
     for result, name in found[:_SHOWN]:
-        print_status(f"  {name}{_digest_of(result)}")
+        # Not every engine finds a local image by this digest, so it is not a part of the name.
+        local = result.published is None and (digest := _local_digest(result))
+        print_status(f"  {name} ({digest})" if local else f"  {name}")
     if len(found) > _SHOWN:
         print_status(f"  and {len(found) - _SHOWN} more")
     if layout is not None:
@@ -349,13 +327,26 @@ def say_next_steps(
         print_status(f"  tar -C {shlex.quote(str(layout))} -c . | docker load")
         return
     result, name = found[0]
-    where, line = _run_line(name, result.spec)
+    in_podman = result.record is not None and result.record.engine == "podman"
+    where, line = _podman_line(name, result.spec) if in_podman else _run_line(name, result.spec)
     print_status(where)
     print_status(f"  {shlex.join(line)}")
-    unmeasured = [each for each, _ in found if _wants_a_gpu(each)]
+    # A machine with a GPU pulls what was pushed, or builds it.
+    unmeasured = [
+        each.spec.identifier
+        for each, _ in found
+        if each.spec.variant.has_cuda and (each.record is None or each.record.host_class == NO_GPU)
+    ]
     if unmeasured:
+        words = ["validator", "build-matrix"]
+        if profile is not None:
+            words += ["--profile", profile]
+        if len(unmeasured) == 1:
+            words += ["--select", f"image={unmeasured[0]}"]
+        if repository:
+            words += ["--pull-from", repository]
         print_status("Measure it on a machine with a GPU:")
-        print_status(f"  {shlex.join(_measuring(unmeasured, repository, profile))}")
+        print_status(f"  {shlex.join(words)}")
 
 
 #: A step of training that each release runs. It says where the result was computed.
@@ -400,23 +391,23 @@ def name_of(result: Result, layout: Path | None) -> str | None:
     return f"{layout}:{image_tag(result.spec)}" if layout else image_reference(result.spec.identifier)
 
 
-def _digest_of(result: Result) -> str:
-    # Not every engine finds a local image by this digest, so it is not a part of the name.
-    digest = _local_digest(result)
-    return "" if result.published is not None or digest is None else f" ({digest})"
-
-
-def digest_of(result: Result) -> str | None:
-    """Return the digest of the image of a result, in the registry or here; None if there is no image."""
-    return result.published.digest if result.published is not None else _local_digest(result)
-
-
 def _local_digest(result: Result) -> str | None:
     return result.digest or (result.record.image_digest if result.record else None)
 
 
-def _wants_a_gpu(result: Result) -> bool:
-    return result.spec.variant.has_cuda and (result.record is None or result.record.host_class == NO_GPU)
+def _podman_line(name: str, spec: ImageSpec) -> tuple[str, list[str]]:
+    """Return where an image of Podman can be started, and the command."""
+    from ..delivery.choose import this_host
+    from ..delivery.formats.commands import podman_command
+    from ..delivery.start import Devices, Image, Start, User
+
+    host, devices = None, None
+    with contextlib.suppress(MissingError):
+        if spec.variant.has_cuda:
+            host, devices = this_host(), Devices.CDI
+    image, user = Image(name, name, (), certified=False, port=spec.port), User(os.getuid(), os.getgid())
+    start = Start(image, host, devices, user, Path.cwd(), terminal="-it")
+    return "Start it here, with this directory as the working directory:", podman_command(start)
 
 
 def _run_line(name: str, spec: ImageSpec) -> tuple[str, list[str]]:
@@ -444,16 +435,6 @@ def _run_line(name: str, spec: ImageSpec) -> tuple[str, list[str]]:
     where = ", with this directory as the working directory" if directory else ""
     start = Start(image, host, devices, user, directory, terminal="-it")
     return f"Start it here{where}:", docker_command(start)
-
-
-def _measuring(results: Sequence[Result], repository: str | None, profile: str | None) -> list[str]:
-    """Return the command for a machine with a GPU: pull the images that were pushed, or build them there."""
-    words = ["validator", "build-matrix"]
-    if profile is not None:
-        words += ["--profile", profile]
-    if len(results) == 1:
-        words += ["--select", f"image={results[0].spec.identifier}"]
-    return [*words, "--pull-from", repository] if repository else words
 
 
 def _gb(size: int) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -28,6 +27,9 @@ from ..registry.client import Registry
 from ..reports.printable import one_line
 from ..resources import manual
 from .options import (
+    PATH,
+    cell_options,
+    flag,
     matrix_option,
     open_registry,
     open_store,
@@ -35,10 +37,8 @@ from .options import (
     parse_moment,
     plain_http_option,
     print_status,
-    profile_option,
+    record_options,
     registry_option,
-    select_option,
-    store_option,
     trust_file_option,
     trust_path_for,
     trusted_root_option,
@@ -58,15 +58,14 @@ _PASSWORD = "COSIGN_PASSWORD"
 @click.option(
     "--record", "identifiers", multiple=True, metavar="ID", help="Only certify this record; repeatable."
 )
-@matrix_option
-@store_option
-@registry_option
+@record_options
+@registry_option()
 @plain_http_option
 @trust_file_option
 @click.option(
     "--challenges",
     "challenges_path",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     help="Only certify answers to the challenges in this file, which `certify challenges` wrote."
     "  [default: answers to those that this machine made]",
@@ -81,11 +80,7 @@ _PASSWORD = "COSIGN_PASSWORD"
 @click.option("--identity", metavar="NAME", help="Without a key: sign as this identity, with its OIDC token.")
 @click.option("--issuer", metavar="URL", help="Without a key: the issuer of the OIDC token.")
 @trusted_root_option
-@click.option(
-    "--tlog-upload",
-    is_flag=True,
-    help="With a key: also enter the signature into Sigstore's public transparency log.",
-)
+@flag("--tlog-upload", help="With a key: also enter the signature into Sigstore's public transparency log.")
 @click.option(
     "--valid-for",
     callback=parse_age,
@@ -143,7 +138,17 @@ def certify_command(
             records = found = [store.get(identifier) for identifier in identifiers]
         else:
             found = list(store.latest().values() if tonight is None else _answers(store, tonight))
-            records = _newest(found)
+            # Those of an image: the certified ones, and the failures on a GPU.
+            certified = [record for record in found if record.verdict is Verdict.CERTIFIED]
+            for record in certified:
+                if record.image_digest is None:
+                    print_status(
+                        f"Skipped {record.cell}: it was measured without an image (engine {record.engine})"
+                    )
+            failed = [
+                record for record in found if record.verdict is Verdict.FAILED and record.host_class != NO_GPU
+            ]
+            records = [record for record in (*certified, *failed) if record.image_digest is not None]
     if not records:
         _explain_nothing(found, "that answers a challenge of the file" if tonight is not None else "yet")
         return EXIT_FAILED
@@ -161,13 +166,8 @@ def certify_command(
     return EXIT_OK if all(results) else EXIT_FAILED
 
 
-# `certify challenges`: ask for measurements; `certify revoke`: revoke a runner or a builder.
-
-
 @certify_command.command("challenges")
-@matrix_option
-@profile_option
-@select_option
+@cell_options
 @verbose_option
 def challenges_command(matrix_path: Path, profile: str | None, selectors: tuple[str, ...]) -> int:
     """Make a challenge for each selected cell, which exactly one measurement can answer.
@@ -221,17 +221,15 @@ def revoke_command(name: str, at: datetime | None, matrix_path: Path, trust_path
 @certify_command.command("keygen")
 @click.option(
     "--output-prefix",
-    type=click.Path(path_type=Path),
+    type=PATH,
     default=Path("cosign"),
     show_default=True,
     metavar="PATH",
     help="Write PATH.key and PATH.pub.",
 )
-@click.option("--no-password", is_flag=True, help="Do not encrypt the private key.")
-@click.option(
-    "--throw-away",
-    is_flag=True,
-    help="For tests: mark it as a throw-away key pair, which can only sign made-up records.",
+@flag("--no-password", help="Do not encrypt the private key.")
+@flag(
+    "--throw-away", help="For tests: mark it as a throw-away key pair, which can only sign made-up records."
 )
 @verbose_option
 def keygen_command(output_prefix: Path, no_password: bool, throw_away: bool) -> int:
@@ -252,18 +250,6 @@ def keygen_command(output_prefix: Path, no_password: bool, throw_away: bool) -> 
     return EXIT_OK
 
 
-def _newest(records: Sequence[Record]) -> list[Record]:
-    """Return the records that were measured on an image: the certified ones, and the failures on a GPU."""
-    certified = [record for record in records if record.verdict is Verdict.CERTIFIED]
-    failed = [
-        record for record in records if record.verdict is Verdict.FAILED and record.host_class != NO_GPU
-    ]
-    for record in certified:
-        if record.image_digest is None:
-            print_status(f"Skipped {record.cell}: it was measured without an image (engine {record.engine})")
-    return [record for record in (*certified, *failed) if record.image_digest is not None]
-
-
 def _explain_nothing(records: Sequence[Record], which: str) -> None:
     """Say which records there are, and why none of them gets a certificate."""
     if not records:
@@ -271,21 +257,21 @@ def _explain_nothing(records: Sequence[Record], which: str) -> None:
         print_status("  hint: measure an image on a machine with a GPU: `validator build-matrix`")
         return
     print_status("There is nothing to certify: none of these records is about an image on a real GPU.")
-    groups = Counter((record.verdict, _why_not(record)) for record in records)
-    for (verdict, why), count in sorted(groups.items(), key=lambda group: -group[1]):
-        example = next(each.cell for each in records if (each.verdict, _why_not(each)) == (verdict, why))
-        print_status(f"  {count} {verdict.value}: {why} ({example}{', …' if count > 1 else ''})")
+    cells: dict[tuple[Verdict, str], list[str]] = {}
+    for record in records:
+        if record.verdict is Verdict.WORKS_ON_CPU:
+            why = "an image without CUDA gets no certificate"
+        elif record.verdict in (Verdict.UNPROVEN, Verdict.BROKEN) or record.origin is Origin.REHEARSAL:
+            why = record.reason
+        elif record.image_digest is None:
+            why = f"measured without an image (engine {record.engine})"
+        else:
+            why = "it failed on a machine without a GPU"
+        cells.setdefault((record.verdict, why), []).append(record.cell)
+    for (verdict, why), found in sorted(cells.items(), key=lambda group: -len(group[1])):
+        example = f"{found[0]}{', …' if len(found) > 1 else ''}"
+        print_status(f"  {len(found)} {verdict.value}: {why} ({example})")
     print_status(f"  What is needed: {manual('how-to/publish-images.md')}")
-
-
-def _why_not(record: Record) -> str:
-    if record.verdict is Verdict.WORKS_ON_CPU:
-        return "an image without CUDA gets no certificate"
-    if record.verdict in (Verdict.UNPROVEN, Verdict.BROKEN) or record.origin is Origin.REHEARSAL:
-        return record.reason
-    if record.image_digest is None:
-        return f"measured without an image (engine {record.engine})"
-    return "it failed on a machine without a GPU"
 
 
 def _answers(store: Store, tonight: IssuedChallenges) -> Iterator[Record]:
@@ -352,9 +338,6 @@ def _password(prompt: str, *, confirm: bool = False) -> str:
     return answer
 
 
-# `runner init`: make the key that this machine signs its measurements with.
-
-
 @click.group("runner", cls=SuggestingGroup)
 def runner_command() -> None:
     """Set up this machine as a runner: a machine that measures, with a key of its own."""
@@ -376,7 +359,7 @@ def runner_command() -> None:
     metavar="TIME",
     help="The end of its registration, such as 2027-11-22.  [default: in one year]",
 )
-@click.option("--register", is_flag=True, help="Add it to the trust file, instead of printing the line.")
+@flag("--register", help="Add it to the trust file, instead of printing the line.")
 @matrix_option
 @trust_file_option
 @verbose_option
@@ -399,7 +382,18 @@ def init_command(
         raise InputError(
             f"--until {until:%Y-%m-%d}: this time is in the past", hint="for example --until 2027-11-22"
         )
-    globs = host_classes or _own_host_classes()
+    globs = host_classes
+    if not globs:
+        from ..delivery.choose import this_host
+
+        try:
+            names = [gpu.name for gpu in this_host().gpus if gpu.name]
+        except MissingError as error:
+            raise InputError(
+                f"the host classes of this machine are not known: {error}",
+                hint="name them, for example --host-class '*-h100'",
+            ) from None
+        globs = tuple(dict.fromkeys(f"*-{model_of(name)}" for name in names))
     signer = runner_signer()
     if signer is None:
         signer = make_runner_key()
@@ -416,16 +410,3 @@ def init_command(
     add(path, RUNNERS, party)
     print_status(f"Registered {party.name} in {path} for {', '.join(globs)} until {party.until:%Y-%m-%d}.")
     return EXIT_OK
-
-
-def _own_host_classes() -> tuple[str, ...]:
-    from ..delivery.choose import this_host
-
-    try:
-        names = [gpu.name for gpu in this_host().gpus if gpu.name]
-    except MissingError as error:
-        raise InputError(
-            f"the host classes of this machine are not known: {error}",
-            hint="name them, for example --host-class '*-h100'",
-        ) from None
-    return tuple(dict.fromkeys(f"*-{model_of(name)}" for name in names))

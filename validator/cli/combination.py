@@ -247,26 +247,21 @@ def assumed_cudnn(asked: Question, image: ImageSpec, software: Software) -> str:
     if given or not floats or not asked.pip_chooses(tensorflow):
         return ""
     wanted, version = requirement(tensorflow), software.versions.get(_CUDNN) or software.cudnn
-    other = _older_cudnn(asked, tensorflow, software)
+
+    def outcome(older: str) -> Outcome:
+        packages = tuple({**software.versions, _CUDNN: older}.items())
+        return judge(replace(software, cudnn=older, packages=packages), host_for(asked), asked.mode).outcome
+
+    other = None
+    if judge(software, host_for(asked), asked.mode).outcome is Outcome.FAILS:
+        older = reversed(allowed_cudnn(tensorflow))
+        other = next((cudnn for cudnn in older if outcome(cudnn) is Outcome.WORKS), None)
     then = f"It works with cuDNN {other}:" if other else "To get exactly that one:"
     return (
         f"This is for cuDNN {version}, which pip chooses for {wanted} from the\nreleases that were known on"
         f" {read_on()}. {then}\n"
         f'  python -m pip install "{wanted}" nvidia-cudnn-{tensorflow.suffix}=={other or version}'
     )
-
-
-def _older_cudnn(asked: Question, tensorflow: Release, software: Software) -> str | None:
-    """Return the newest cuDNN that the extra allows and that makes a failing combination work, or None."""
-    host = host_for(asked)
-    if judge(software, host, asked.mode).outcome is not Outcome.FAILS:
-        return None
-    for version in reversed(allowed_cudnn(tensorflow)):
-        packages = tuple({**software.versions, _CUDNN: version}.items())
-        other = replace(software, cudnn=version, packages=packages)
-        if judge(other, host, asked.mode).outcome is Outcome.WORKS:
-            return version
-    return None
 
 
 def with_this_host(host: Host) -> Host:

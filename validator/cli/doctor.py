@@ -1,7 +1,8 @@
-"""`doctor`: find out why TensorFlow does not use the GPU."""
+"""`doctor`: find out why TensorFlow does not use the GPU; `check`: run the probe once."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -9,7 +10,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -17,8 +18,15 @@ import click
 
 from ..engines import changed_files
 from ..engines.host_reading import read_host
-from ..engines.local_probe import refuse_other_program, run_probe
-from ..engines.probe_archive import PackedCheck, probe_archive, probe_checks, probe_request, read_files
+from ..engines.probe_archive import (
+    PackedCheck,
+    probe_archive,
+    probe_checks,
+    probe_request,
+    read_files,
+    refuse_other_program,
+    run_probe,
+)
 from ..engines.protocol import ProbeRequest
 from ..engines.this_machine import active_python
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, ValidatorError
@@ -34,9 +42,12 @@ from ..reports.junit import junit
 from ..reports.printable import json_text, printable
 from ..system.files import open_file, read_file, write_atomically
 from .options import (
+    FILE,
+    NEW_FILE,
     challenge_option,
     default_matrix,
     depth_option,
+    flag,
     format_option,
     print_status,
     reject_options,
@@ -50,7 +61,6 @@ if TYPE_CHECKING:
     from ..model.diagnosis import Diagnosis
 
 
-_SOURCES = ("a log", "--report", "--image", "--python")
 #: Seconds for reading every file of an image's packages, which is needed only if all of them have new times.
 _LIMIT_S = 600.0
 #: How many bytes at each end of a text are searched for names, in addition to the lines that are shown. This
@@ -67,15 +77,11 @@ _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 @click.option("--image", metavar="NAME", help="Run the probe in this Docker image.")
 @click.option(
     "--python",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=FILE,
     help="Run the probe with this Python, the one you train with.  [default: that of the active environment]",
 )
 @depth_option
-@click.option(
-    "--save-report",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Save the probe's report in this file.",
-)
+@click.option("--save-report", type=NEW_FILE, help="Save the probe's report in this file.")
 @format_option("text", "json", "markdown", short=("json", "markdown"))
 @verbose_option
 def doctor_command(
@@ -95,11 +101,8 @@ def doctor_command(
     issue trackers: it leaves out names of people and machines. The exit code is 1 if a cause was found, or a
     fault that matches no known cause.
     """
-    given = [
-        name
-        for name, value in zip(_SOURCES, (log_path, report_path, image, python), strict=True)
-        if value is not None
-    ]
+    sources = {"a log": log_path, "--report": report_path, "--image": image, "--python": python}
+    given = [name for name, value in sources.items() if value is not None]
     if len(given) > 1:
         raise click.UsageError(f"{' and '.join(given)} can't be combined")
     if log_path or report_path:
@@ -107,11 +110,24 @@ def doctor_command(
     if log_path and _is_report(log_path):
         log_path, report_path = None, log_path
     if log_path:
-        diagnosis, read = _diagnose_log(log_path)
+        from ..diagnosis import diagnose_file
+
+        try:
+            with open_file(log_path, sys.maxsize) as stream:
+                remembering = _RememberingStream(cast("BinaryIO", stream))
+                diagnosis = diagnose_file(cast("BinaryIO", remembering), _name(log_path))
+        except OSError as error:
+            raise InputError(f"{_name(log_path)} can't be read: {error.strerror}") from error
+        read = remembering.text()
     else:
-        if not (report_path or image or python):
-            python = active_python(os.environ)[0]
-        report = _read_report(report_path) if report_path else _run_probe(image, python, depth, save_report)
+        if report_path:
+            report = _read_report(report_path)
+        else:
+            if not (image or python):
+                python = active_python(os.environ)[0]
+            report = probe(image, python, depth).report
+            if save_report:
+                write_atomically(save_report, json.dumps(report.raw, indent=1).encode() + b"\n")
         from ..diagnosis import diagnose_report
 
         diagnosis, read = diagnose_report(report, image or ""), json.dumps(report.raw, indent=0)
@@ -152,18 +168,6 @@ class _RememberingStream:
         return (self._first + b"\n" + self._last).replace(b"\0", b"").decode("utf-8", errors="replace")
 
 
-def _diagnose_log(path: Path) -> tuple[Diagnosis, str]:
-    """Return the diagnosis, and the part of the text in which names are looked for."""
-    from ..diagnosis import diagnose_file
-
-    try:
-        with open_file(path, sys.maxsize) as stream:
-            remembering = _RememberingStream(cast("BinaryIO", stream))
-            return diagnose_file(cast("BinaryIO", remembering), _name(path)), remembering.text()
-    except OSError as error:
-        raise InputError(f"{_name(path)} can't be read: {error.strerror}") from error
-
-
 def _is_report(path: Path) -> bool:
     """Return whether a file is a report by its name and its content, so that it needs no `--report`."""
     if path.suffix != ".json":
@@ -198,13 +202,6 @@ def _name(path: Path) -> str:
     return "stdin" if str(path) == "-" else str(path)
 
 
-def _run_probe(image: str | None, python: Path | None, depth: str, save_report: Path | None) -> Report:
-    report = probe(image, python, depth).report
-    if save_report:
-        write_atomically(save_report, json.dumps(report.raw, indent=1).encode() + b"\n")
-    return report
-
-
 def _show(diagnosis: Diagnosis) -> None:
     from ..diagnosis.remedies import ANYWHERE
     from ..reports.diagnosis import text
@@ -219,9 +216,6 @@ def _show(diagnosis: Diagnosis) -> None:
     click.echo(as_started(text(diagnosis, columns)), nl=False, color=terminal and not plain)
 
 
-# `check`: run the probe once.
-
-
 #: Parameters that only affect a run of the probe.
 _RUN_PARAMETERS = ("image", "python", "lock_path", "depth", "only", "skip", "challenge")
 
@@ -230,15 +224,11 @@ _RUN_PARAMETERS = ("image", "python", "lock_path", "depth", "only", "skip", "cha
 @click.option(
     "--image", metavar="NAME", help="Run in this Docker image, which needs Python and should have TensorFlow."
 )
-@click.option(
-    "--python",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Run with this Python, in its environment.",
-)
+@click.option("--python", type=FILE, help="Run with this Python, in its environment.")
 @click.option(
     "--lock",
     "lock_path",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=FILE,
     help="Compare the installed packages with this lock.  [default: that of the image, if it is here]",
 )
 @depth_option
@@ -249,15 +239,15 @@ _RUN_PARAMETERS = ("image", "python", "lock_path", "depth", "only", "skip", "cha
 @click.option(
     "--own-check",
     "own_checks",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=FILE,
     multiple=True,
     help="Also run a check of your own, from this file; repeatable.",
 )
 @challenge_option
-@click.option("--list", "list_", is_flag=True, help="List the checks without running any.")
+@flag("--list", "list_", help="List the checks without running any.")
 @click.option(
     "--save-probe",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NEW_FILE,
     help="Only write the probe to this file, so that you can run it on any machine.",
 )
 @format_option("text", "json", "junit")
@@ -283,7 +273,16 @@ def check_command(
         raise click.UsageError("--image and --python can't be combined")
     if list_:
         reject_options((*_RUN_PARAMETERS, "own_checks", "save_probe"), "has no effect with --list")
-        return _list(format_)
+        if format_ == "junit":
+            raise click.UsageError("--list cannot be written as JUnit")
+        checks = probe_checks()
+        if format_ == "json":
+            click.echo(json_text(encode(checks)))
+        else:
+            from ..reports.terminal import check_list, show
+
+            show(check_list(checks))
+        return EXIT_OK
     if save_probe:
         reject_options((*_RUN_PARAMETERS, "format_", "as_json"), "has no effect with --save-probe")
         write_atomically(save_probe, probe_archive(read_files(own_checks)))
@@ -292,39 +291,22 @@ def check_command(
 
     own = read_files(own_checks)
     probed = probe(image, python, depth, lock_path, select_checks(only, skip, own), challenge, own)
-    _check_show(probed, format_, challenge)
-    return EXIT_FAILED if failed_checks(probed.report) else EXIT_OK
-
-
-def _list(format_: str) -> int:
-    if format_ == "junit":
-        raise click.UsageError("--list cannot be written as JUnit")
-    checks = probe_checks()
-    if format_ == "json":
-        click.echo(json_text(encode(checks)))
-    else:
-        from ..reports.terminal import check_list, show
-
-        show(check_list(checks))
-    return EXIT_OK
-
-
-def _check_show(probed: Probed, format_: str, challenge: str | None) -> None:
     report = probed.report
     if format_ == "json":
-        changes = {} if probed.changes is None else {"derived": probed.changes.document()}
+        changes = {} if probed.changes is None else {"derived": asdict(probed.changes)}
         click.echo(json_text({**report.raw, **changes}))
     elif format_ == "junit":
         click.echo(junit(report), nl=False)
     else:
         from ..reports.terminal import checks_table, show
 
-        show(checks_table(report))
+        show(checks_table(report.checks))
         judgement = judge(report, outside=probed.outside, challenge=challenge, variant=probed.variant)
         click.echo(printable(f"{judgement.verdict.value}: {judgement.sentence}"))
         if probed.changes is not None:
             for line in derived_text(probed.changes).splitlines():
                 click.echo(printable(line))
+    return EXIT_FAILED if failed_checks(report) else EXIT_OK
 
 
 # Run the probe once for `check` and `doctor`: in this environment, in an image, or with another Python.
@@ -376,9 +358,20 @@ def probe(
         outside, answer = read_host(), run_probe(program, request(pins), print_status)
     try:
         report = read_report(answer)
-        return Probed(report, outside, variant, _changes_in(*derived, report) if derived else None)
     except ReportError as error:
         raise ValidatorError(f"the probe's report can't be read: {error}") from error
+    if derived is None:
+        return Probed(report, outside, variant)
+    from .planning import lock_of_image
+
+    # The packages are compared with the lock of the image that this one was derived from, if that is here.
+    origin, files = derived
+    base = lock_of_image(default_matrix(), origin.image, origin.lock_digest)
+    packages = packages_changed(base, report.environment.packages) if base else ({}, {}, {})
+    changes = Changes(
+        origin.image, origin.lock_digest, origin.base, origin.commands, base is not None, *packages, files
+    )
+    return Probed(report, outside, variant, changes)
 
 
 def select_checks(
@@ -405,8 +398,8 @@ def _in_image(
     request: makes the request from the lock. pins: the lock that was asked for. The last values are the
     variant that the image's label names, what the image was derived from, and its changed files.
     """
-    from ..engines.docker.endpoint import connect
     from ..engines.docker.engine import DockerEngine
+    from ..engines.docker.podman import connect_any
     from ..locks.lock_files import render
     from .planning import lock_of_image
 
@@ -414,8 +407,7 @@ def _in_image(
         raise InputError(
             f'--image: "{image}" is not the name of an image', hint="give a name or ID as for `docker run`"
         )
-    engine = DockerEngine(connect())
-    try:
+    with contextlib.closing(DockerEngine(connect_any())) as engine:
         spec, digest = engine.made_from(image)
         origin = engine.derivation(image)
         if pins is None and origin is None and spec:
@@ -434,22 +426,8 @@ def _in_image(
             return outside, answer, variant_of(spec), None
         script = ProbeRequest(Path(changed_files.__file__).read_bytes(), timeout_s=_LIMIT_S)
         files = engine.probe_image(image, script, print_status)
-    finally:
-        engine.close()
     try:
         changed = codec.convert(codec.parse(files), dict[str, list[str]])
     except DocumentError as error:
         raise ValidatorError(f"{image}: the comparison of its files can't be read: {error}") from error
     return outside, answer, variant_of(spec), (origin, changed)
-
-
-def _changes_in(origin: Derivation, files: dict[str, list[str]], report: Report) -> Changes:
-    """Return the comparison with the lock of the image that this one was derived from, if that is here."""
-    from .planning import lock_of_image
-
-    lock = lock_of_image(default_matrix(), origin.image, origin.lock_digest)
-    added, removed, upgraded = packages_changed(lock, report.environment.packages) if lock else ({}, {}, {})
-    return Changes(
-        origin.image, origin.lock_digest, origin.base, origin.commands, lock is not None,
-        added, removed, upgraded, files,
-    )  # fmt: skip

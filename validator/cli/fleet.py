@@ -1,34 +1,99 @@
-"""`fleet`: the nodes of a scheduler, and the runs of `build-matrix --on`."""
+"""`fleet`: the nodes of a scheduler, and the runs of `build-matrix --on`, which measures with it."""
 
 from __future__ import annotations
 
+import contextlib
+import shlex
+import sys
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import click
 
-from ..errors import EXIT_MISSING, EXIT_OK, InputError
-from ..reports.printable import json_text, printable
-from . import fleet_run
-from .fleet_run import fleet_file_option, fleet_path_for, open_named_fleet, write_proposal
+from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK, InputError
+from ..reports.printable import counted, json_text, printable
+from ..system.files import write_atomically
 from .options import (
+    NEW_FILE,
+    cell_options,
+    flag,
     format_option,
     matrix_option,
     print_status,
-    profile_option,
-    select_option,
-    store_option,
+    record_options,
     store_url_for,
     trust_file_option,
     trust_path_for,
     verbose_option,
+    working_directory,
 )
 from .program import SuggestingGroup
 
 if TYPE_CHECKING:
-    from ..fleet.protocol import Capacity
-    from ..fleet.run_store import FleetRun, Runs
+    from rich.text import Text
+
+    from ..fleet.protocol import Fleet
+    from ..fleet.run_store import FleetRun, Runs, Tried
+    from ..matrix.plan import Plan
+    from ..pipeline.fleet import CellResult, CellResultDocument
+    from ..pipeline.run import Result, Run, Runner
+    from ..records.store import Store
+
+
+# Open the fleet that a command names, with the settings next to the matrix.
+
+
+#: The default of `--on`: this machine, which is not a fleet.
+LOCAL = "local"
+
+fleet_file_option = click.option(
+    "--fleet",
+    "fleet_path",
+    type=NEW_FILE,
+    metavar="FILE",
+    help="The names of this site's nodes, partitions and queues.  [default: fleet.yaml next to the matrix]",
+)
+
+
+def fleet_path_for(matrix_path: Path, given: Path | None) -> Path:
+    """Return the fleet file that was given, or the one next to the matrix."""
+    from ..fleet.settings import NAME
+
+    return given or working_directory(matrix_path) / NAME
+
+
+def open_named_fleet(name: str, path: Path) -> Fleet:
+    """Return a fleet. path: of its settings, which need not exist for a fleet that needs none.
+
+    Raises InputError for an unknown name or wrong settings, MissingError if the fleet can't be used here.
+    """
+    from ..fleet.protocol import opener_of
+    from ..fleet.settings import FleetSettings, read_settings
+
+    opener = opener_of(name)
+    try:
+        return opener(read_settings(path) if path.exists() else FleetSettings())
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"--on {name} needs the Python package {error.name}",
+            hint=f'install this tool with its extra: pip install "tensorflow-gpu-matrix[{name}]"',
+        ) from error
+
+
+def write_proposal(name: str, path: Path) -> None:
+    """Write the fleet file that a fleet's nodes suggest. Raises InputError if the file is there."""
+    from ..fleet.protocol import surveyor_of
+    from ..fleet.settings import FleetSettings, propose
+
+    if path.exists():
+        raise InputError(
+            f"{path} already exists", hint="write to another file with --fleet, then copy what you need"
+        )
+    text = propose(surveyor_of(name)(FleetSettings()))
+    write_atomically(path, text.encode())
+    print_status(f"Wrote {path}. Check it, especially the lines marked CHECK.")
 
 
 def _require_scheduler(_: click.Context, __: click.Parameter, value: str | None) -> str:
@@ -54,13 +119,10 @@ def fleet_command() -> None:
 
 @fleet_command.command("inventory")
 @on_option
-@matrix_option
-@profile_option
-@select_option
+@cell_options
 @fleet_file_option
-@click.option(
+@flag(
     "--write",
-    is_flag=True,
     help="First write a proposed fleet file for the scheduler's nodes. If the scheduler does not know the"
     " driver of a kind of node, a short job reads it on one of them.",
 )
@@ -83,27 +145,26 @@ def inventory_command(
         write_proposal(engine_name, fleet_path_for(matrix_path, fleet_path))
     plan = load_plan(matrix_path, profile, selectors)
     cells = Counter(planned.cell.host.identifier for planned in plan.cells)
-    fleet = open_named_fleet(engine_name, fleet_path_for(matrix_path, fleet_path))
-    try:
+    with contextlib.closing(open_named_fleet(engine_name, fleet_path_for(matrix_path, fleet_path))) as fleet:
         found = {capacity.host_class: capacity for capacity in fleet.inventory()}
-    finally:
-        fleet.close()
-    entries = [
-        _capacity_json(found.get(name, Capacity(name, 0, 0, 0, "no node")), cells[name])
-        for name in sorted({*found, *cells})
-    ]
+    entries: list[CapacityDocument] = []
+    for name in sorted({*found, *cells}):
+        capacity = found.get(name, Capacity(name, 0, 0, 0, "no node"))
+        entries.append({
+            "host_class": capacity.host_class,
+            "nodes": capacity.nodes,
+            "usable": capacity.usable,
+            "gpus": capacity.gpus_per_node,
+            "cells": cells[name],
+            "detail": capacity.detail,
+        })  # fmt: skip
     if format_ == "json":
         click.echo(json_text(entries))
     else:
-        from rich.table import Table
+        from ..reports.terminal import rows_table, show
 
-        from ..reports.terminal import show
-
-        table = Table("host class", "nodes", "usable", "GPUs each", "cells", "", box=None, pad_edge=False)
-        for entry in entries:
-            numbers = (str(entry[key]) for key in ("nodes", "usable", "gpus", "cells"))
-            table.add_row(entry["host_class"], *numbers, entry["detail"])
-        show(table)
+        header = ("host class", "nodes", "usable", "GPUs each", "cells", "")
+        show(rows_table(header, [[str(value) for value in entry.values()] for entry in entries]))
     covered = sum(number for name, number in cells.items() if name in found and found[name].nodes)
     print_status(f"{covered} of {sum(cells.values())} cells have a node.")
     return EXIT_OK if covered or not cells else EXIT_MISSING
@@ -118,17 +179,6 @@ class CapacityDocument(TypedDict):
     gpus: Annotated[int, "GPUs of each node."]
     cells: Annotated[int, "Cells of the profile."]
     detail: Annotated[str, "What else the scheduler says."]
-
-
-def _capacity_json(capacity: Capacity, cells: int) -> CapacityDocument:
-    return {
-        "host_class": capacity.host_class,
-        "nodes": capacity.nodes,
-        "usable": capacity.usable,
-        "gpus": capacity.gpus_per_node,
-        "cells": cells,
-        "detail": capacity.detail,
-    }
 
 
 @fleet_command.command("status")
@@ -185,7 +235,8 @@ def _show_runs(runs: Runs, format_: str) -> None:
     for one in found:
         stopped = f" No process is working on it: run `fleet resume {one.id}`."
         going = "" if runs.is_submitted(one) else stopped
-        print_status(f"{one.id} on {one.fleet}, since {one.created}: {fleet_run.described(one)}.{going}")
+        command = shlex.join(one.command) if one.command else one.fleet
+        print_status(f"{one.id} on {one.fleet}, since {one.created}: {command}.{going}")
         show(tally_table(tallies[one.id]))
 
 
@@ -221,20 +272,15 @@ def _show_cells(runs: Runs, run: FleetRun, format_: str) -> None:
     if format_ == "json":
         click.echo(json_text(rows))
         return
-    from rich.table import Table
+    from ..reports.terminal import rows_table, show
 
-    from ..reports.terminal import show
-
-    table = Table("cell", "state", "attempt", "node", "", box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*(str(row[key]) for key in ("cell", "state", "attempt", "node", "detail")))
-    show(table)
+    shown = [(row["cell"], row["state"], str(row["attempt"]), row["node"], row["detail"]) for row in rows]
+    show(rows_table(("cell", "state", "attempt", "node", ""), shown))
 
 
 @fleet_command.command("cancel")
 @click.argument("run")
-@matrix_option
-@store_option
+@record_options
 @fleet_file_option
 @verbose_option
 def cancel_command(run: str, matrix_path: Path, store_url: str | None, fleet_path: Path | None) -> int:
@@ -251,13 +297,14 @@ def cancel_command(run: str, matrix_path: Path, store_url: str | None, fleet_pat
         if runs.is_submitted(found):
             print_status(f"The process that submits {found.id} cancels it.")
             return EXIT_OK
-        fleet = open_named_fleet(found.fleet, fleet_path_for(matrix_path, fleet_path))
-        try:
-            with runs.submitting(found.key), Store(store_url_for(matrix_path, store_url)) as store:
-                fleet_run.refuse_other_store(found, store)
-                tried = fleet_run.submit(fleet, runs, found, store, None)
-        finally:
-            fleet.close()
+        opened = open_named_fleet(found.fleet, fleet_path_for(matrix_path, fleet_path))
+        with (
+            contextlib.closing(opened) as fleet,
+            runs.submitting(found.key),
+            Store(store_url_for(matrix_path, store_url)) as store,
+        ):
+            refuse_other_store(found, store)
+            tried = submit(fleet, runs, found, store, None)
     counts = sum(tally(tried).values(), Counter())
     print_status(f"Cancelled {found.id}: {', '.join(f'{number} {word}' for word, number in counts.items())}.")
     return EXIT_OK
@@ -289,11 +336,8 @@ def logs_command(cell: str, run_name: str | None, matrix_path: Path, fleet_path:
     if not tried.handle:
         print_status(f"{tried.name} was not submitted: {tried.detail or tried.stage.value}")
         return EXIT_MISSING
-    fleet = open_named_fleet(run.fleet, fleet_path_for(matrix_path, fleet_path))
-    try:
+    with contextlib.closing(open_named_fleet(run.fleet, fleet_path_for(matrix_path, fleet_path))) as fleet:
         text = fleet.logs(tried.handle)
-    finally:
-        fleet.close()
     if not text:
         print_status(f"{tried.name} has no log on {run.fleet}: {tried.detail or word_of(tried)}")
         return EXIT_MISSING
@@ -303,8 +347,7 @@ def logs_command(cell: str, run_name: str | None, matrix_path: Path, fleet_path:
 
 @fleet_command.command("resume")
 @click.argument("run")
-@matrix_option
-@store_option
+@record_options
 @trust_file_option
 @fleet_file_option
 @format_option("text", "json")
@@ -319,6 +362,7 @@ def resume_command(
 ) -> int:
     """Continue a RUN whose process has ended. The command that began it continues it, too."""
     from ..fleet.run_store import Runs
+    from ..pipeline.fleet import results_of
     from ..records.store import Store
     from .signing import fleet_runner_of
 
@@ -328,12 +372,18 @@ def resume_command(
             raise InputError(f"{found.id} ended at {found.ended}", hint="there is nothing to resume")
         classes = {tried.unit.host_class for tried in runs.units(found)}
         runner = fleet_runner_of(classes, trust_path_for(matrix_path, trust_path), asked=False)
-        fleet = open_named_fleet(found.fleet, fleet_path_for(matrix_path, fleet_path))
-        try:
-            with Store(store_url_for(matrix_path, store_url)) as store:
-                return fleet_run.resume(found, runs, fleet, store, runner, as_json=format_ == "json")
-        finally:
-            fleet.close()
+        opened = open_named_fleet(found.fleet, fleet_path_for(matrix_path, fleet_path))
+        with contextlib.closing(opened) as fleet, Store(store_url_for(matrix_path, store_url)) as store:
+            refuse_other_store(found, store)
+            with runs.submitting(found.key):
+                try:
+                    tried = submit(fleet, runs, found, store, runner)
+                except KeyboardInterrupt:
+                    _say_stopped(found)
+                    return EXIT_INTERRUPTED
+            results = results_of(tried)
+            _print(results, [], store, as_json=format_ == "json")
+            return _exit_code(results, [])
 
 
 @fleet_command.command("manifests")
@@ -357,3 +407,184 @@ def manifests_command(namespace: str, user: str) -> int:
 
     click.echo(yaml.safe_dump_all(rights(namespace, user), sort_keys=False), nl=False)
     return EXIT_OK
+
+
+# Measure with a fleet: the part of `build-matrix --on` that follows building, and of `fleet resume`.
+
+
+def measure(
+    plan: Plan,
+    images: Sequence[Result],
+    run: Run,
+    fleet: Fleet,
+    repository: str,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Submit the cells, wait for their answers, print the results and return the exit code.
+
+    images: the results of building. repository: where the images are. as_json: print the results as JSON.
+    """
+    from ..fleet.run_store import Runs
+    from ..model.record import Verdict
+    from ..pipeline.fleet import CellResult, command_key, plan_units, preview, results_of
+
+    cells = [planned.cell for planned in plan.cells]
+    published = {
+        result.spec.identifier: result.published for result in images if result.published is not None
+    }
+    not_built = [result for result in images if result.published is None]
+    key = command_key(fleet.name, repository, cells, run)
+    if dry_run:
+        with Runs() as runs:
+            planned = plan_units(cells, images, run, fleet, runs.owner)
+        click.echo(preview(planned.works, fleet), nl=False)
+        for result in not_built:
+            print_status(f"{result.spec}: not submitted: {result.detail or result.status.value}")
+        if not_built:
+            print_status(f"`build-matrix --push {repository} --no-validate` builds and pushes images only.")
+        _say_going(planned.going, None)
+        return _exit_code([], not_built)
+    with Runs() as runs, runs.submitting(key):
+        planned = plan_units(cells, images, run, fleet, runs.owner)
+        current = runs.open_run(key, fleet.name, _command(), {"store": run.store.location})
+        _say_going(planned.going, current)
+        runs.add(current, planned.works)
+        print_status(
+            f"{current.id}: {counted(len(planned.works) + planned.going.get(current.id, 0), 'cell')} for"
+            f" {fleet.name}, {len(planned.unchanged)} unchanged."
+        )
+        try:
+            tried = submit(fleet, runs, current, run.store, run.runner)
+        except KeyboardInterrupt:
+            _say_stopped(current)
+            return EXIT_INTERRUPTED
+    unchanged = [
+        CellResult(
+            cell=record.cell,
+            image=record.image,
+            host_class=record.host_class,
+            status="unchanged",
+            detail=f"unchanged since {record.finished}",
+            record_id=record.id,
+            published=published.get(record.image),
+            failed=record.verdict in (Verdict.FAILED, Verdict.BROKEN),
+        )
+        for record in planned.unchanged
+    ]
+    results = [*unchanged, *results_of(tried, published)]
+    _print(results, not_built, run.store, as_json=as_json)
+    return _exit_code(results, not_built)
+
+
+def refuse_other_store(run: FleetRun, store: Store) -> None:
+    """Raise InputError if a run writes its records to another store."""
+    if run.place.get("store") != store.location:
+        raise InputError(
+            f"{run.id} writes its records to {run.place.get('store')}, not to {store.location}",
+            hint="name that store with --store, or its matrix with --matrix",
+        )
+
+
+def submit(fleet: Fleet, runs: Runs, run: FleetRun, store: Store, runner: Runner | None) -> list[Tried]:
+    """Take a run to its end, and show how far it is."""
+    from ..fleet.submitter import Submitter
+    from ..pipeline.fleet import Recorder
+    from .progress import FleetProgress
+
+    with FleetProgress() as progress:
+        recorder = Recorder(store, runner, progress.say, progress.show)
+        return Submitter(fleet, runs, run, recorder).work()
+
+
+def _say_going(going: Mapping[str, int], current: FleetRun | None) -> None:
+    for owner, number in going.items():
+        if current is None or owner != current.id:
+            print_status(
+                f"{counted(number, 'cell')} not submitted again: {owner} has them and has not ended."
+                f" `fleet resume {owner}` continues it, `fleet cancel {owner}` cancels it."
+            )
+
+
+def _say_stopped(run: FleetRun) -> None:
+    print_status(
+        f"Stopped watching {run.id}. Its jobs go on. `fleet resume {run.id}` collects what they measure,"
+        f" `fleet cancel {run.id}` ends them."
+    )
+
+
+def _command() -> tuple[str, ...]:
+    """Return the command for `fleet status`, without the values of options that may hold a password."""
+    words = sys.argv[1:]
+    secret = ("--store", "--challenge", "--builder-key")
+    hidden = [word.partition("=")[0] in secret for word in words]
+    return tuple(
+        f"{word.partition('=')[0]}=…" if hide and "=" in word else "…" if before and "=" not in last else word
+        for word, hide, before, last in zip(words, hidden, [False, *hidden], ["", *words], strict=False)
+    )
+
+
+def _print(
+    results: Sequence[CellResult], not_built: Sequence[Result], store: Store, *, as_json: bool
+) -> None:
+    """Print one entry per cell, and one per image that was not built."""
+    by_cell = sorted(results, key=lambda one: one.cell)
+    if as_json:
+        _print_json(by_cell, not_built, store)
+        return
+    from ..reports.terminal import rows_table, show, styled
+
+    rows: list[tuple[str, str | Text, str]] = []
+    for result in by_cell:
+        record = store.get(result.record_id) if result.record_id else None
+        if record is None:
+            rows.append((result.cell, result.status, result.detail))
+        else:
+            other = f" (on {record.host_class})" if record.cell != result.cell else ""
+            note = f" ({result.detail})" if result.detail else ""
+            rows.append((result.cell, styled(record.verdict.value), record.reason + other + note))
+    for image in not_built:
+        if image.record:
+            rows.append((str(image.spec), styled(image.record.verdict.value), image.record.reason))
+        else:
+            rows.append((str(image.spec), image.status.value, image.detail))
+    show(rows_table(("cell", "result", "why"), rows, whole=True))
+    counts = Counter(result.status for result in results)
+    counts["not built"] += len(not_built)
+    click.echo(", ".join(f"{number} {word}" for word, number in counts.items() if number) or "nothing to do")
+
+
+def _print_json(results: Sequence[CellResult], not_built: Sequence[Result], store: Store) -> None:
+    """Print one document, entry by entry: thousands of reports do not fit into the memory."""
+
+    def entries() -> Iterator[CellResultDocument]:
+        for result in results:
+            yield result.as_json(store.get(result.record_id).document() if result.record_id else None)
+        for image in not_built:
+            yield {
+                "cell": None,
+                "image": image.spec.identifier,
+                "host_class": None,
+                "status": image.status.value,
+                "detail": image.detail,
+                "attempts": 0,
+                "published": None,
+                "record": image.record.document() if image.record else None,
+            }
+
+    separator = "["
+    for entry in entries():
+        click.echo(f"{separator}\n{json_text(entry)}", nl=False)
+        separator = ","
+    click.echo("[]" if separator == "[" else "\n]")
+
+
+def _exit_code(results: Sequence[CellResult], not_built: Sequence[Result]) -> int:
+    from ..pipeline.run import Status
+
+    refused = any(image.failed or image.status is Status.REFUSED for image in not_built)
+    if refused or any(result.failed for result in results):
+        return EXIT_FAILED
+    if any(result.status in ("lost", "missing") for result in results) or not_built:
+        return EXIT_MISSING
+    return EXIT_INTERRUPTED if any(result.status == "cancelled" for result in results) else EXIT_OK

@@ -207,7 +207,7 @@ def _next(seen: Seen, uses_gpu: str, get: dict[str, list[str]]) -> NextFields:
     on_bus = environment.report.host.pci_gpus if environment.report else None
     if not (seen.gpus or seen.host.driver or on_bus or uses_gpu == "expected"):
         return {
-            "says": "Ask about the machine that has the GPU",
+            "says": "Ask about the machine that has the GPU, here an H100 with driver 580",
             "command": "validator predict --gpu h100 --driver 580",
         }
     if uses_gpu == "not-installed" and get.get("pip"):

@@ -1,14 +1,15 @@
-"""`recommend`: list the images of a registry that fit a host, best first."""
+"""`recommend`, `pull` and `run`: list the images of a registry that fit a host, pull and start the best."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import click
 
@@ -19,18 +20,20 @@ from ..model.codec import encode
 from ..registry.client import Registry
 from ..registry.names import Repository, identifier_of
 from ..reports.printable import json_text
-from ..system.files import write_atomically
 from .options import (
+    NEW_FILE,
     certificate_options,
+    flag,
     format_option,
-    optional_certificate_options,
     print_status,
+    together,
     verbose_option,
+    write_or_print,
 )
 from .program import Command
 
 if TYPE_CHECKING:
-    from ..delivery.choose import Assessment, Host, Terms
+    from ..delivery.choose import Assessment, Host
     from ..delivery.formats import Format
     from ..delivery.pull import Engine, SelectedImage
     from ..delivery.start import Place
@@ -39,54 +42,38 @@ if TYPE_CHECKING:
 # Options of the commands that choose an image for a host, and the functions that evaluate them.
 
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def host_options(function: F) -> F:
-    """Add `--driver` and `--gpu`, the arguments of `resolve_host`."""
-    function = click.option(
+#: `driver` and `gpus`, the arguments of `resolve_host`.
+host_options = together(
+    click.option(
+        "--driver",
+        metavar="RELEASE",
+        help="The host's driver: a release such as 535.183.01 or a branch such as 535.  [default: detected]",
+    ),
+    click.option(
         "--gpu",
         "gpus",
         multiple=True,
         metavar="MODEL",
         help="The host's GPU: a100, 'RTX 4090', or a compute capability such as 8.0; repeatable for a host"
         " with several GPUs.  [default: detected]",
-    )(function)
-    return click.option(
-        "--driver",
-        metavar="RELEASE",
-        help="The host's driver: a release such as 535.183.01 or a branch such as 535.  [default: detected]",
-    )(function)
-
-
-def name_option(function: F) -> F:
-    """Add `--name`, which selects images with additions."""
-    return click.option(
-        "--name",
-        "additions",
-        metavar="NAME",
-        help="Only images with these additions, such as jupyter.  [default: only images without additions]",
-    )(function)
-
-
-def version_options(function: F) -> F:
-    """Add `--tensorflow`, `--python` and `--name`, which restrict the images."""
-    function = name_option(function)
-    function = click.option(
-        "--python", metavar="VERSION", help="Only images with this Python, such as 3.12."
-    )(function)
-    return click.option(
+    ),
+)
+#: Selects images with additions.
+name_option = click.option(
+    "--name",
+    "additions",
+    metavar="NAME",
+    help="Only images with these additions, such as jupyter.  [default: only images without additions]",
+)
+#: `tensorflow`, `python` and `additions`, which restrict the images.
+version_options = together(
+    click.option(
         "--tensorflow",
         metavar="VERSION",
         help="Only images with this TensorFlow: a release such as 2.20.0, or all its patch releases: 2.20.",
-    )(function)
-
-
-image_option = click.option(
-    "--image",
-    metavar="IMAGE",
-    help="Use this image, after verifying it: an image spec, an alias such as latest, or a digest.  [default:"
-    " the best one that is certified for the host]",
+    ),
+    click.option("--python", metavar="VERSION", help="Only images with this Python, such as 3.12."),
+    name_option,
 )
 
 
@@ -102,22 +89,6 @@ def resolve_host(driver: str | None, gpus: Sequence[str]) -> Host:
         here = this_host()
         return Host(release or here.driver, models or here.gpus)
     return Host(release, models)
-
-
-def select_image(
-    registry: Registry,
-    host: Host,
-    terms: Terms,
-    image: str | None,
-    tensorflow: str | None,
-    python: str | None,
-    additions: str | None,
-) -> SelectedImage:
-    """Return the image to pull. Prints to stderr what it is and why others are rejected."""
-    from ..delivery.pull import select
-
-    refuse_versions_of_named_image(image, tensorflow, python, additions)
-    return select(registry, host, terms, image, tensorflow, python, additions, print_status)
 
 
 def refuse_versions_of_named_image(image: str | None, *versions: str | None) -> None:
@@ -168,7 +139,7 @@ _SHORT = len("sha256:") + 12
 @click.command("recommend", cls=Command)
 @host_options
 @version_options
-@certificate_options
+@certificate_options()
 @format_option("table", "json")
 @verbose_option
 def recommend_command(
@@ -205,26 +176,21 @@ def recommend_command(
     if format_ == "json":
         click.echo(json_text(_document(registry.repository, host, found)))
     else:
-        _show(found)
+        from ..reports.terminal import rows_table, show
+
+        rows = [
+            (
+                str(one.candidate.image),
+                (one.candidate.digest or "")[:_SHORT],
+                one.standing.value,
+                "; ".join([one.why, *(limit.line for limit in one.limits)]),
+            )
+            for one in found
+        ]
+        show(rows_table(("image", "digest", "for this host", "why"), rows, whole=True))
     counts = {standing: sum(one.standing is standing for one in found) for standing in Standing}
     print_status(", ".join(f"{count} {standing.value}" for standing, count in counts.items() if count))
     return EXIT_OK if counts[Standing.CERTIFIED] or counts[Standing.PREDICTED] else EXIT_FAILED
-
-
-def _show(found: list[Assessment]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from ..reports.terminal import show
-
-    table = Table("image", "digest", "for this host", "why", box=None, pad_edge=False)
-    table.columns[0].no_wrap = True
-    for one in found:
-        why = "; ".join([one.why, *(limit.line for limit in one.limits)])
-        table.add_row(
-            str(one.candidate.image), (one.candidate.digest or "")[:_SHORT], one.standing.value, Text(why)
-        )
-    show(table)
 
 
 class HostDocument(TypedDict):
@@ -275,44 +241,45 @@ class RecommendationDocument(TypedDict):
 
 
 def _document(repository: Repository, host: Host, found: list[Assessment]) -> RecommendationDocument:
+    images: list[CandidateDocument] = [
+        {
+            "tag": one.candidate.image.tag,
+            "image": one.candidate.image.identifier,
+            "digest": one.candidate.digest,
+            "reference": repository.at(one.candidate.digest) if one.candidate.digest else None,
+            "tensorflow": one.candidate.image.tensorflow,
+            "python": one.candidate.image.python,
+            "cuda": one.candidate.image.cuda,
+            "cudnn": one.candidate.image.cudnn,
+            "standing": one.standing.value,
+            "why": one.why,
+            "limits": encode(list(one.limits)),
+            "prediction": {"outcome": one.forecast.outcome.value, "why": one.forecast.why},
+            "certificates": encode(one.candidate.certificates),
+            "against": list(one.candidate.problems),
+        }
+        for one in found
+    ]
+    gpus: list[dict[str, str | None]] = [
+        {"name": gpu.name, "compute_capability": str(gpu.capability)} for gpu in host.gpus
+    ]
     return {
         "registry": str(repository),
-        "host": {
-            "driver": str(host.driver),
-            "gpus": [{"name": gpu.name, "compute_capability": str(gpu.capability)} for gpu in host.gpus],
-        },
-        "images": [_entry(repository, one) for one in found],
+        "host": {"driver": str(host.driver), "gpus": gpus},
+        "images": images,
     }
-
-
-def _entry(repository: Repository, one: Assessment) -> CandidateDocument:
-    image, digest = one.candidate.image, one.candidate.digest
-    return {
-        "tag": image.tag,
-        "image": image.identifier,
-        "digest": digest,
-        "reference": repository.at(digest) if digest else None,
-        "tensorflow": image.tensorflow,
-        "python": image.python,
-        "cuda": image.cuda,
-        "cudnn": image.cudnn,
-        "standing": one.standing.value,
-        "why": one.why,
-        "limits": encode(list(one.limits)),
-        "prediction": {"outcome": one.forecast.outcome.value, "why": one.forecast.why},
-        "certificates": encode(one.candidate.certificates),
-        "against": list(one.candidate.problems),
-    }
-
-
-# `pull`: verify the best certified image for a host and pull it by its digest.
 
 
 @click.command("pull", cls=Command)
 @host_options
 @version_options
-@image_option
-@certificate_options
+@click.option(
+    "--image",
+    metavar="IMAGE",
+    help="Use this image, after verifying it: an image spec, an alias such as latest, or a digest.  [default:"
+    " the best one that is certified for the host]",
+)
+@certificate_options()
 @verbose_option
 def pull_command(
     driver: str | None,
@@ -332,22 +299,17 @@ def pull_command(
     Prints the image's reference by digest.
     """
     from ..delivery.choose import Terms
+    from ..delivery.pull import select
 
     host = resolve_host(driver, gpus)
-    engine = connect_engine(driver, gpus)
-    try:
-        selected = select_image(
-            registry, host, Terms(trust, max_age, accept_expired), image, tensorflow, python, additions
-        )
+    with contextlib.closing(connect_engine(driver, gpus)) as engine:
+        refuse_versions_of_named_image(image, tensorflow, python, additions)
+        terms = Terms(trust, max_age, accept_expired)
+        selected = select(registry, host, terms, image, tensorflow, python, additions, print_status)
         pull_selected(engine, registry, selected)
         if own := sorted({name for one in selected.certificates for name in one.own_passed}):
             print_status(f"Its certificate includes checks of its owner: {', '.join(own)}")
-    finally:
-        engine.close()
     click.echo(selected.reference)
-
-
-# `run`: write how an image is started on a host, in the format of a tool, or start it.
 
 
 _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernetes", "podman")
@@ -365,15 +327,13 @@ _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernet
 )
 @click.option(
     "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=NEW_FILE,
     metavar="FILE",
     help="Write to this file; a dev container needs .devcontainer/devcontainer.json.  [default: stdout]",
 )
-@click.option("--force", is_flag=True, help="Replace the file of --output if it exists.")
-@click.option(
-    "--exec", "execute", is_flag=True, help="Start the container instead of writing (docker and podman)."
-)
-@click.option("--mount", is_flag=True, help="Mount the current directory into the container and start there.")
+@flag("--force", help="Replace the file of --output if it exists.")
+@flag("--exec", "execute", help="Start the container instead of writing (docker and podman).")
+@flag("--mount", help="Mount the current directory into the container and start there.")
 @click.option(
     "--env",
     "variables",
@@ -390,9 +350,8 @@ _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernet
     " With gpus or cdi, no engine is needed on this machine if the image is in a registry and neither --mount"
     " nor --exec is given.",
 )
-@click.option(
+@flag(
     "--uncertified",
-    is_flag=True,
     help="Also accept an image that is not certified for this host, and say so. Without --registry, look in"
     " the local Docker Engine.",
 )
@@ -405,7 +364,7 @@ _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernet
     " of one in the local Docker Engine, or oci:DIRECTORY:TAG for one in an OCI layout.  [default: the best"
     " one that is certified for the host]",
 )
-@optional_certificate_options
+@certificate_options(need_registry=False)
 @verbose_option
 def run_command(
     words: Sequence[str],
@@ -453,6 +412,10 @@ def run_command(
     elif registry is None:
         place = Place.ENGINE
     _check_place(place, uncertified, format_, tool)
+    # Without a command the image starts Python, which needs a terminal.
+    terminal = "" if words else "-it"
+    if execute:
+        terminal = "-it" if sys.stdin.isatty() and sys.stdout.isatty() else "-i"
     request = Request(
         registry,
         Wanted(image, tensorflow, python, additions, gpu=bool(gpus)),
@@ -462,7 +425,7 @@ def run_command(
         mount,
         environment,
         tuple(words),
-        _terminal(words, execute),
+        terminal,
     )
 
     @functools.cache
@@ -493,8 +456,21 @@ def run_command(
             f"JupyterLab answers at http://127.0.0.1:{start.port}/lab; it prints the token when it starts"
         )
     if execute and tool.command is not None:
-        _execute(tool.command(start))
-    _deliver(tool.write(start), output, force)
+        line = tool.command(start)
+        sys.stdout.flush()
+        try:
+            # Replaces this process.
+            os.execvp(line[0], line)
+        except FileNotFoundError:
+            raise MissingError(
+                f"{line[0]} is not installed", hint="install it, or run without --exec to see the command"
+            ) from None
+    if output is not None and os.path.lexists(output) and not force and output.is_file():
+        raise InputError(
+            f"{output} already exists; nothing was written",
+            hint="pass --force to replace it, or name another file",
+        )
+    write_or_print(tool.write(start), output)
     return EXIT_OK
 
 
@@ -511,7 +487,21 @@ def _check_place(place: Place, uncertified: bool, format_: str, tool: Format) ->
     if place in tool.places:
         return
     if place is Place.ENGINE:
-        raise _not_from_the_engine(format_)
+        hint = (
+            "push it with `build-matrix --push HOST/NAME`, or any other image with `docker tag` and"
+            " `docker push`, and name it with --image HOST/NAME:TAG"
+        )
+        if format_ != "kubernetes":
+            where = "a directory that the nodes share" if format_ == "slurm" else "a directory"
+            hint += (
+                f"; or write it to {where} with `build-matrix --no-validate --oci DIRECTORY`, and name it"
+                " with --image oci:DIRECTORY:TAG"
+            )
+        raise InputError(
+            f"--format {format_} does not start images of the local Docker Engine, where they are looked for"
+            " without --registry",
+            hint=hint,
+        )
     if format_ == "kubernetes":
         raise InputError(
             "--format kubernetes needs an image in a registry, because the nodes pull it",
@@ -521,25 +511,6 @@ def _check_place(place: Place, uncertified: bool, format_: str, tool: Format) ->
     raise InputError(
         f"--format {format_} is for the Docker Engine, which can't start an image from an OCI layout",
         hint="`tar -C DIRECTORY -c . | docker load` gives it to the engine, and prints the name for --image",
-    )
-
-
-def _not_from_the_engine(format_: str) -> InputError:
-    """Return the error for a tool that does not start images of the local Docker Engine."""
-    hint = (
-        "push it with `build-matrix --push HOST/NAME`, or any other image with `docker tag` and"
-        " `docker push`, and name it with --image HOST/NAME:TAG"
-    )
-    if format_ != "kubernetes":
-        where = "a directory that the nodes share" if format_ == "slurm" else "a directory"
-        hint += (
-            f"; or write it to {where} with `build-matrix --no-validate --oci DIRECTORY`, and name it with"
-            " --image oci:DIRECTORY:TAG"
-        )
-    return InputError(
-        f"--format {format_} does not start images of the local Docker Engine, where they are looked for"
-        " without --registry",
-        hint=hint,
     )
 
 
@@ -557,35 +528,3 @@ def _check_options(
         raise click.UsageError("--force has no effect without --output")
     if devices != "auto" and not tool.uses_docker:
         raise click.UsageError(f"--devices is about a Docker Engine, which --format {format_} does not use")
-
-
-def _terminal(words: Sequence[str], execute: bool) -> str:
-    """Return the terminal flag. Without a command the image starts Python, which needs a terminal."""
-    if execute:
-        return "-it" if sys.stdin.isatty() and sys.stdout.isatty() else "-i"
-    return "" if words else "-it"
-
-
-def _execute(line: list[str]) -> None:
-    """Replace this process by a program."""
-    sys.stdout.flush()
-    try:
-        os.execvp(line[0], line)
-    except FileNotFoundError:
-        raise MissingError(
-            f"{line[0]} is not installed", hint="install it, or run without --exec to see the command"
-        ) from None
-
-
-def _deliver(text: str, output: Path | None, force: bool) -> None:
-    """Print a file, or write it. Raises InputError if it exists and may not be replaced."""
-    if output is None:
-        click.echo(text, nl=False)
-        return
-    if os.path.lexists(output) and not force and output.is_file():
-        raise InputError(
-            f"{output} already exists; nothing was written",
-            hint="pass --force to replace it, or name another file",
-        )
-    write_atomically(output, text.encode())
-    print_status(f"Wrote {output}")

@@ -9,16 +9,15 @@ import click
 from .. import __version__
 from ..errors import EXIT_FAILED, EXIT_OK
 from ..resources import manual
-from .options import format_option, print_status
+from .options import PATH, flag, format_option, print_status
 from .program import Command
 
 
 @click.command("lint", cls=Command)
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
-@click.option(
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=PATH)
+@flag(
     "--gpu",
     "for_gpu",
-    is_flag=True,
     help="Also report what runs only on the CPU where no file says that the project uses a GPU.",
 )
 @click.option(
@@ -40,13 +39,7 @@ def lint_command(files: tuple[Path, ...], for_gpu: bool, ignored: tuple[str, ...
     """
     from ..lint.blame import CODES
     from ..lint.readers import lint
-    from ..reports.findings import (
-        findings_github,
-        findings_json,
-        findings_sarif,
-        findings_summary,
-        findings_text,
-    )
+    from ..reports.findings import FINDINGS, findings_sarif, findings_summary
 
     unknown = [code for code in ignored if code not in CODES]
     if unknown:
@@ -56,7 +49,7 @@ def lint_command(files: tuple[Path, ...], for_gpu: bool, ignored: tuple[str, ...
     if format_ == "sarif":
         shown = findings_sarif(found, CODES, __version__, manual("how-to/check-a-project.md"))
     else:
-        shown = {"text": findings_text, "json": findings_json, "github": findings_github}[format_](found)
+        shown = FINDINGS[format_](found)
     click.echo(shown, nl=False)
     for place, error in linted.unknown:
         print_status(f"{place.file}:{place.line}: not checked: {error}")

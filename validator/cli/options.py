@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 import click
 
 from ..certify.trust import Trust
-from ..model.codec import now_utc, parse_time
+from ..errors import InputError
+from ..model.codec import LARGEST, now_utc, parse_time
 from ..model.spec import ImageSpec
 from ..registry.client import Registry
 from ..registry.names import Repository
 from ..reports.printable import printable
 from ..resources import shipped_matrix
+from ..system.files import read_file, write_atomically
 from .program import as_started
 
 if TYPE_CHECKING:
@@ -29,13 +31,35 @@ if TYPE_CHECKING:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
+#: Types of options: any path, a file that is there, one that is written, and the same for directories.
+PATH = click.Path(path_type=Path)
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+NEW_FILE = click.Path(dir_okay=False, path_type=Path)
+DIRECTORY = click.Path(file_okay=False, path_type=Path)
 #: The matrix that is used without --matrix, if it exists.
 OWN_MATRIX = Path("matrix.yaml")
+
+
+def together(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Return one decorator that adds these options, in this order."""
+
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def flag(*names: str, help: str) -> Callable[[F], F]:
+    """Return an option without a value."""
+    return click.option(*names, is_flag=True, help=help)
+
 
 matrix_option = click.option(
     "--matrix",
     "matrix_path",
-    type=click.Path(path_type=Path),
+    type=PATH,
     callback=lambda _context, _parameter, value: value or default_matrix(),
     help="The matrix file.  [default: matrix.yaml if there is one here, otherwise the one of this tool]",
 )
@@ -47,6 +71,8 @@ select_option = click.option(
     metavar="EXPRESSION",
     help="Only select matching cells, such as 'tensorflow>=2.20', python=3.12 or gpu=h100; repeatable.",
 )
+#: For commands about the cells of a matrix: `matrix_path`, `profile` and `selectors`.
+cell_options = together(matrix_option, profile_option, select_option)
 depth_option = click.option(
     "--depth",
     type=click.Choice(("quick", "full")),
@@ -80,6 +106,8 @@ store_option = click.option(
     help="Where records are stored: an SQLite file, or postgresql+psycopg://user@host/database."
     "  [default: .validator/records.db next to the matrix]",
 )
+#: For commands about records: `matrix_path` and `store_url`.
+record_options = together(matrix_option, store_option)
 
 
 def format_option(*formats: str, short: tuple[str, ...] = ("json",)) -> Callable[[F], F]:
@@ -126,21 +154,15 @@ def reject_options(names: Iterable[str], reason: str) -> None:
             raise click.UsageError(f"{parameter.opts[-1]} {reason}")
 
 
-def verbose_option(function: F) -> F:
-    """Add `-v`, which shows the commands that are run."""
+def _show_commands(_: click.Context, __: click.Parameter, value: bool) -> None:
+    if value:
+        logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
 
-    def switch(_: click.Context, __: click.Parameter, value: bool) -> None:
-        if value:
-            logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
 
-    return click.option(
-        "-v",
-        "--verbose",
-        is_flag=True,
-        expose_value=False,
-        callback=switch,
-        help="Show the commands that are run.",
-    )(function)
+verbose_option = click.option(
+    "-v", "--verbose", is_flag=True, expose_value=False, callback=_show_commands,
+    help="Show the commands that are run.",
+)  # fmt: skip
 
 
 def default_matrix() -> Path:
@@ -191,6 +213,24 @@ def print_status(text: str) -> None:
     click.echo(as_started(printable(text)), err=True)
 
 
+def read_input(path: Path) -> bytes:
+    """Return the content of a file that an option names. Raises InputError if it can't be read."""
+    try:
+        return read_file(path, LARGEST)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+
+
+def write_or_print(text: str, output: Path | None, *, say: bool = True) -> None:
+    """Print a text to stdout, or write it to a file. say: also say that it was written."""
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    write_atomically(output, text.encode())
+    if say:
+        print_status(f"Wrote {output}")
+
+
 # Options of the commands that read certificates: the registry that has them, and whose to trust.
 
 
@@ -219,24 +259,15 @@ def trust_path_for(matrix_path: Path, trust_path: Path | None) -> Path:
     return trust_path or working_directory(matrix_path) / NAME
 
 
-def read_refused_limits(matrix_path: Path, trust_path: Path | None) -> tuple[str, ...]:
-    """Return the codes of the limits that a trust file refuses.
-
-    trust_path: the file that was named; None for the one next to the matrix, which need not exist. Raises
-    InputError for a file that can't be used.
-    """
-    path = trust_path_for(matrix_path, trust_path)
-    if trust_path is None and not path.exists():
-        return ()
-    from ..certify.trust_file import read_trust_file
-
-    return read_trust_file(path).refuse_limits
+def open_registry(repository: str, plain_http: bool) -> Registry:
+    """Return the registry of a repository. Raises InputError if the text is not the name of one."""
+    return Registry(Repository.parse(repository), plain_http=plain_http or None)
 
 
 trust_file_option = click.option(
     "--trust",
     "trust_path",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     envvar="VALIDATOR_TRUST",
     show_envvar=True,
@@ -245,7 +276,8 @@ trust_file_option = click.option(
 )
 
 
-def _registry_option(required: bool) -> Callable[[F], F]:
+def registry_option(*, required: bool = False) -> Callable[[F], F]:
+    """Add `--registry`. A group whose subcommands need none can't require it."""
     return click.option(
         "--registry",
         "repository",
@@ -257,124 +289,45 @@ def _registry_option(required: bool) -> Callable[[F], F]:
     )
 
 
-#: For a command group that has subcommands without a registry.
-registry_option = _registry_option(False)
 trusted_root_option = click.option(
     "--trusted-root",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=FILE,
     metavar="FILE",
     help="The trusted roots of your own Sigstore.  [default: those of the public Sigstore]",
 )
-plain_http_option = click.option(
+plain_http_option = flag(
     "--plain-http",
-    is_flag=True,
     help="Connect to the registry without TLS.  [default: only for a registry on this machine]",
-)
-_max_age_option = click.option(
-    "--max-age",
-    callback=parse_age,
-    metavar="AGE",
-    help="Reject measurements older than this, such as 7d or 12h.",
-)
-_accept_expired_option = click.option(
-    "--accept-expired",
-    is_flag=True,
-    help="Also accept certificates that have expired, 14 days after their measurement unless the signer chose"
-    " otherwise.",
 )
 
 
 def builder_options(switch: str, signed: str) -> Callable[[F], F]:
-    """Add `--builder-key`, `--identity` and `--issuer`, the arguments of `build_signing.builder_of`.
+    """Add `--builder-key`, `--identity` and `--issuer`, the arguments of `signing.builder_of`.
 
     switch: the option without which they have no effect. signed: what is signed.
     """
-
-    def decorate(function: F) -> F:
-        for option in (
-            click.option(
-                "--issuer", metavar="URL", help="With --identity: the issuer of the OIDC token."
-            ),
-            click.option(
-                "--identity",
-                metavar="NAME",
-                help=f"With {switch}: sign as this identity, with its OIDC token, not with a key.",
-            ),
-            click.option(
-                "--builder-key",
-                metavar="FILE",
-                envvar="VALIDATOR_BUILDER_KEY",
-                show_envvar=True,
-                help=f"With {switch}: the private key that signs {signed}, or env://NAME; its password"
-                " comes from COSIGN_PASSWORD.  [default: this machine's own key]",
-            ),
-        ):  # fmt: skip
-            function = option(function)
-        return function
-
-    return decorate
+    return together(
+        click.option(
+            "--builder-key",
+            metavar="FILE",
+            envvar="VALIDATOR_BUILDER_KEY",
+            show_envvar=True,
+            help=f"With {switch}: the private key that signs {signed}, or env://NAME; its password"
+            " comes from COSIGN_PASSWORD.  [default: this machine's own key]",
+        ),
+        click.option(
+            "--identity",
+            metavar="NAME",
+            help=f"With {switch}: sign as this identity, with its OIDC token, not with a key.",
+        ),
+        click.option("--issuer", metavar="URL", help="With --identity: the issuer of the OIDC token."),
+    )
 
 
-def certificate_options(function: F) -> F:
-    """Add the options of every command that reads certificates.
-
-    The command receives the resulting `registry`, `trust`, `max_age` and `accept_expired`, and `trust_path`
-    if it has an argument of that name. Wrong options are reported before anything else is done. If it has the
-    option `rebuild` and that is set, `trust` is None.
-    """
-    return _certificate_options(function, registry_required=True)
-
-
-def optional_certificate_options(function: F) -> F:
-    """Add the same options to a command that has the option `uncertified`.
-
-    Without --registry, `registry` is None. The command gets `plain_http` too, for the registry of --image. If
-    `uncertified` is set, nobody has to be trusted, and without a key or an identity, `trust` is None.
-    """
-    return _certificate_options(function, registry_required=False)
-
-
-def _certificate_options(function: F, *, registry_required: bool) -> F:
-    @functools.wraps(function)
-    def command(
-        *arguments: Any,
-        repository: str | None,
-        plain_http: bool,
-        key: Path | None,
-        identity: str | None,
-        issuer: str | None,
-        trusted_root: Path | None,
-        fixtures: bool,
-        trust_path: Path | None,
-        **options: Any,
-    ) -> Any:
-        # To compare layers with wheels, nobody needs to be trusted.
-        nobody = options.get("rebuild") or (options.get("uncertified") and not (key or identity or issuer))
-        trust = None
-        if not nobody:
-            refused = read_refused_limits(options.get("matrix_path") or Path(), trust_path)
-            trust = _trust(key, identity, issuer, trusted_root, fixtures, refused)
-        if "trust_path" in inspect.signature(function).parameters:
-            options["trust_path"] = trust_path
-        registry = open_registry(repository, plain_http) if repository else None
-        if not registry_required:
-            options["plain_http"] = plain_http
-        return function(*arguments, registry=registry, trust=trust, **options)
-
-    decorated: Any = command
-    options = (
-        _registry_option(registry_required), plain_http_option, *_TRUST,
-        _max_age_option, _accept_expired_option, trust_file_option,
-    )  # fmt: skip
-    for option in reversed(options):
-        decorated = option(decorated)
-    return cast(F, decorated)
-
-
-_TRUST = (
+_trust_options = together(
     click.option(
         "--key",
-        type=click.Path(path_type=Path),
+        type=PATH,
         metavar="FILE",
         envvar="VALIDATOR_KEY",
         show_envvar=True,
@@ -387,36 +340,74 @@ _TRUST = (
     ),
     click.option("--issuer", metavar="URL", help="Without a key: the issuer of the identity's OIDC token."),
     trusted_root_option,
-    click.option(
-        "--fixtures",
-        is_flag=True,
-        help="For tests: accept certificates of made-up records, signed with a throw-away key.",
+    flag(
+        "--fixtures", help="For tests: accept certificates of made-up records, signed with a throw-away key."
     ),
+    click.option(
+        "--max-age",
+        callback=parse_age,
+        metavar="AGE",
+        help="Reject measurements older than this, such as 7d or 12h.",
+    ),
+    flag(
+        "--accept-expired",
+        help="Also accept certificates that have expired, 14 days after their measurement unless the signer"
+        " chose otherwise.",
+    ),
+    trust_file_option,
 )
 
 
-def _trust(
-    key: Path | None,
-    identity: str | None,
-    issuer: str | None,
-    trusted_root: Path | None,
-    fixtures: bool,
-    refuse_limits: tuple[str, ...],
-) -> Trust:
-    # The key in the environment is only a default, which an identity on the command line overrides.
-    if identity and click.get_current_context().get_parameter_source("key") is not _COMMAND_LINE:
-        key = None
-    trust = Trust(key, identity, issuer, trusted_root, fixtures, refuse_limits)
-    trust.check()
-    return trust
+def certificate_options(*, need_registry: bool = True) -> Callable[[F], F]:
+    """Add the options of every command that reads certificates.
 
+    The command receives the resulting `registry`, `trust`, `max_age` and `accept_expired`, and `trust_path`
+    and `plain_http` if it has arguments of these names. Wrong options are reported before anything else is
+    done. Nobody has to be trusted with the option `rebuild`, nor with the option `uncertified` unless a
+    signer is named: then `trust` is None. Without --registry, `registry` is None.
+    """
 
-def open_registry(repository: str, plain_http: bool) -> Registry:
-    """Return the registry of a repository. Raises InputError if the text is not the name of one."""
-    return Registry(Repository.parse(repository), plain_http=plain_http or None)
+    def decorate(function: F) -> F:
+        wanted = {"trust_path", "plain_http"} & inspect.signature(function).parameters.keys()
 
+        @functools.wraps(function)
+        def command(
+            *arguments: Any,
+            repository: str | None,
+            key: Path | None,
+            identity: str | None,
+            issuer: str | None,
+            trusted_root: Path | None,
+            fixtures: bool,
+            **options: Any,
+        ) -> Any:
+            given = {name: options.pop(name) for name in ("trust_path", "plain_http")}
+            trust = None
+            # To compare layers with wheels, nobody needs to be trusted.
+            if not (
+                options.get("rebuild") or (options.get("uncertified") and not (key or identity or issuer))
+            ):
+                path = trust_path_for(options.get("matrix_path") or Path(), given["trust_path"])
+                refused: tuple[str, ...] = ()
+                # The file next to the matrix need not exist.
+                if given["trust_path"] is not None or path.exists():
+                    from ..certify.trust_file import read_trust_file
 
-_COMMAND_LINE = click.core.ParameterSource.COMMANDLINE
+                    refused = read_trust_file(path).refuse_limits
+                # An identity on the command line overrides the key in the environment.
+                source = click.get_current_context().get_parameter_source("key")
+                if identity and source is not click.core.ParameterSource.COMMANDLINE:
+                    key = None
+                trust = Trust(key, identity, issuer, trusted_root, fixtures, refused)
+                trust.check()
+            registry = open_registry(repository, given["plain_http"]) if repository else None
+            options |= {name: given[name] for name in wanted}
+            return function(*arguments, registry=registry, trust=trust, **options)
+
+        add = together(registry_option(required=need_registry), plain_http_option, _trust_options)
+        return add(cast(F, command))
+
+    return decorate
 
 
 # Say what the facts mean for a command: that they are out of date, and why they recommend versions.

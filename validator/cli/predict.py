@@ -1,4 +1,4 @@
-"""`predict`: predict whether one combination works, in the matrix or not."""
+"""`predict`: predict whether a combination works, in the matrix or not; `plan`: list the matrix's cells."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -55,14 +55,14 @@ from .combination import (
     with_this_host,
 )
 from .options import (
+    PATH,
+    cell_options,
+    flag,
     format_option,
-    matrix_option,
     print_status,
-    profile_option,
     reject_options,
     say_if_stale,
     say_recommended,
-    select_option,
     verbose_option,
 )
 from .program import Command, as_started
@@ -85,7 +85,7 @@ from .program import Command, as_started
     "files",
     multiple=True,
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Predict for the TensorFlow that this file pins, on each --host: a lock, requirements.txt,"
     " pyproject.toml, environment.yml or a Dockerfile; repeatable.",
 )
@@ -108,14 +108,10 @@ from .program import Command, as_started
     " as-built if one of them is given; with --extra, what pip chooses]",
 )
 @click.option(
-    "--cuda",
-    metavar="POLICY",
-    help="The CUDA version: one of these policies, or a version such as 12.8.",
+    "--cuda", metavar="POLICY", help="The CUDA version: one of these policies, or a version such as 12.8."
 )
 @click.option(
-    "--cudnn",
-    metavar="POLICY",
-    help="The cuDNN version: one of these policies, or a version such as 9.10.",
+    "--cudnn", metavar="POLICY", help="The cuDNN version: one of these policies, or a version such as 9.10."
 )
 @click.option("--variant", type=click.Choice(["gpu", "cpu"]), default="gpu", show_default=True)
 @click.option(
@@ -137,7 +133,10 @@ from .program import Command, as_started
     "--kernel-modules", type=click.Choice(KERNEL_MODULES), help="The kind of the driver's kernel modules."
 )
 @click.option(
-    "--wheel", type=click.Choice(WHEELS), help="Where the TensorFlow package comes from.  [default: pypi]"
+    "--wheel",
+    metavar="SOURCE|FILE",
+    help=f"Where the TensorFlow package comes from: {', '.join(WHEELS)}, or a wheel file, which is inspected."
+    "  [default: pypi]",
 )
 @click.option(
     "--extra/--no-extra",
@@ -156,9 +155,8 @@ from .program import Command, as_started
     type=click.Choice(MODES),
     help="Predict only for eager operations or only for XLA.  [default: both]",
 )
-@click.option(
+@flag(
     "--from-host",
-    is_flag=True,
     help="With --tensorflow: use this machine's system, driver and GPU where they are not given.",
 )
 @format_option("text", "json", "markdown", "github", "constraints", short=("json",))
@@ -205,10 +203,23 @@ def predict_command(
     if format_ == "constraints":
         return print_constraints(tensorflow, files, packages, python)
     if files or hosts:
-        return _for_project(files, hosts, format_)
+        _refuse_all_but(("files", "hosts", "format_", "as_json"), "--requirements and --host")
+        if not (files and hosts):
+            raise click.UsageError("--requirements and --host need each other")
+        say_if_stale()
+        return predict_project(files, hosts, format_)
     if format_ not in ("text", "json"):
         raise click.UsageError(f"--format {format_} is only for --requirements")
     contents = None
+    if wheel is not None and wheel.endswith(".whl"):
+        reject_options(_IN_A_WHEEL, "can't be combined with a file for --wheel")
+        from ..supply.own_wheels import known_as_release
+
+        tensorflow, wheel = known_as_release(Path(wheel), print_status).version, None
+    elif wheel is not None and wheel not in WHEELS:
+        raise click.UsageError(
+            f"--wheel: {wheel} is none of {', '.join(WHEELS)}, and not the name of a wheel"
+        )
     if reference is not None:
         reject_options(_IN_AN_IMAGE, "can't be combined with --image")
         contents = software_in(reference)
@@ -224,18 +235,12 @@ def predict_command(
         )
         reject_options(_ABOUT_ONE_RELEASE, "has no effect without --tensorflow")
     host = Host(driver, None, gpu, compute_capability, system, machine, kernel_modules, compat)
+    others = tuple(dict(map(read_package, packages)).items())
     software = Software(
-        tensorflow=tensorflow,
-        python=python,
-        cuda=cuda,
-        cudnn=cudnn,
-        wheel=wheel,
-        variant=variant,
-        extra=extra,
-        packages=tuple(dict(map(read_package, packages)).items()),
+        tensorflow, python, cuda, cudnn, wheel=wheel, variant=variant, extra=extra, packages=others
     )
     if contents is not None:
-        software = replace(contents, packages=software.packages)
+        software = replace(contents, packages=others)
     asked = Question(with_driver_of(host) if tensorflow else host, software, policy, mode)
     if asked.on_cpu and (asked.says_more or mode or from_host):
         raise click.UsageError(
@@ -283,8 +288,26 @@ def predict_one(
     # A Jetson has no driver release of its own: its driver is a part of JetPack.
     is_jetson = host.machine == JETSON and prediction.outcome is Outcome.UNKNOWN
     if of_class is None and prediction.outcome is not Outcome.FAILS and not is_jetson:
-        raise _incomplete(asked)
-    stated = _stated_json(of_class, host, software, asked.mode)
+        if asked.host.driver:
+            raise click.UsageError("--gpu or --compute-capability is needed to predict for a machine")
+        raise click.UsageError(
+            "--driver is needed to predict for a machine. Give its driver release or branch, or leave out"
+            " all options about the machine to see what the TensorFlow release needs."
+        )
+    stated: SituationFields = {
+        "host": of_class.identifier if of_class else None,
+        "driver": host.driver,
+        "gpu": of_class.gpu if of_class else host.gpu,
+        "compute_capability": host.capability,
+        "runner": [],
+        "system": host.system,
+        "machine": host.machine,
+        "kernel_modules": host.kernel_modules,
+        "wheel": software.wheel,
+        "extra": software.extra,
+        "packages": software.versions,
+        "mode": asked.mode,
+    }
     identifier = str(Cell(image, of_class)) if of_class else str(image)
     document = {"id": identifier, **image_json(image), **stated, "prediction": prediction.as_json()}
     return image, software, prediction, document
@@ -329,21 +352,18 @@ def _as_stated(asked: Question, nearest: Release) -> tuple[ImageSpec, Software]:
 
 #: Parameters that state what --image says.
 _IN_AN_IMAGE = ("tensorflow", "python", "policy", "cuda", "cudnn", "variant", "wheel", "extra")
+#: Parameters that state what a wheel file says.
+_IN_A_WHEEL = ("tensorflow", "reference", "variant")
 #: Parameters that describe a combination of one release, not a machine.
 _ABOUT_ONE_RELEASE = (
     "policy", "cuda", "cudnn", "variant", "compat", "kernel_modules", "wheel", "extra", "packages", "mode",
 )  # fmt: skip
 
 
-def _for_project(files: tuple[Path, ...], hosts: tuple[str, ...], format_: str) -> int:
-    context = click.get_current_context()
-    kept = ("files", "hosts", "format_", "as_json")
-    others = [one.name for one in context.command.params if one.name and one.name not in kept]
-    reject_options(others, "has no effect with --requirements and --host")
-    if not (files and hosts):
-        raise click.UsageError("--requirements and --host need each other")
-    say_if_stale()
-    return predict_project(files, hosts, format_)
+def _refuse_all_but(kept: Collection[str], what: str) -> None:
+    """Raise UsageError if any other option was given."""
+    names = [one.name for one in click.get_current_context().command.params]
+    reject_options([name for name in names if name and name not in kept], f"has no effect with {what}")
 
 
 class AskedFields(TypedDict):
@@ -362,25 +382,6 @@ class SituationFields(HostFields, AskedFields):
     """The machine and the installation that were asked about, as JSON."""
 
 
-def _stated_json(
-    of_class: HostClass | None, host: Host, software: Software, mode: str | None
-) -> SituationFields:
-    return {
-        "host": of_class.identifier if of_class else None,
-        "driver": host.driver,
-        "gpu": of_class.gpu if of_class else host.gpu,
-        "compute_capability": host.capability,
-        "runner": [],
-        "system": host.system,
-        "machine": host.machine,
-        "kernel_modules": host.kernel_modules,
-        "wheel": software.wheel,
-        "extra": software.extra,
-        "packages": software.versions,
-        "mode": mode,
-    }
-
-
 def _show_support(image: ImageSpec, mode: str | None, format_: str) -> int:
     support = image_support(image, mode)
     if format_ == "json":
@@ -393,15 +394,6 @@ def _show_support(image: ImageSpec, mode: str | None, format_: str) -> int:
         say_recommended([image])
         print_status("Add --driver and --gpu for the prediction for one machine.")
     return EXIT_FAILED if support.fails else EXIT_OK
-
-
-def _incomplete(asked: Question) -> click.UsageError:
-    if not asked.host.driver:
-        return click.UsageError(
-            "--driver is needed to predict for a machine. Give its driver release or branch, or leave out"
-            " all options about the machine to see what the TensorFlow release needs."
-        )
-    return click.UsageError("--gpu or --compute-capability is needed to predict for a machine")
 
 
 # Answer the questions of `predict` that are about several combinations.
@@ -450,21 +442,10 @@ def predict_project(paths: Sequence[Path], hosts: Sequence[str], format_: str) -
     Raises InputError.
     """
     from ..lint.readers import on_hosts
-    from ..reports.findings import (
-        predictions_github,
-        predictions_json,
-        predictions_markdown,
-        predictions_text,
-    )
+    from ..reports.findings import PREDICTIONS
 
     found = on_hosts(paths, [_host(text) for text in hosts])
-    render = {
-        "text": predictions_text,
-        "json": predictions_json,
-        "markdown": predictions_markdown,
-        "github": predictions_github,
-    }[format_]
-    click.echo(render(found), nl=False)
+    click.echo(PREDICTIONS[format_](found), nl=False)
     failing = any(one.prediction.outcome is Outcome.FAILS for one in found)
     return EXIT_FAILED if failing else EXIT_OK
 
@@ -477,9 +458,7 @@ def print_constraints(
     from ..lint.readers import read
     from ..locks.constraints import SHARED, OneSet, one_set
 
-    kept = ("tensorflow", "files", "packages", "python", "format_")
-    others = [one.name for one in click.get_current_context().command.params if one.name not in kept]
-    reject_options([name for name in others if name], "has no effect with --format constraints")
+    _refuse_all_but(("tensorflow", "files", "packages", "python", "format_"), "--format constraints")
     lines = [f"{name}=={version}" for name, version in map(read_package, packages)]
     found = [] if tensorflow is None else [tensorflow]
     for path in files:
@@ -527,13 +506,8 @@ def _host(text: str) -> HostClass:
     return named
 
 
-# `plan`: list the cells with their predictions.
-
-
 @click.command("plan", cls=Command)
-@matrix_option
-@profile_option
-@select_option
+@cell_options
 @format_option("table", "json", "github", "github-images")
 @verbose_option
 def plan_command(matrix_path: Path, profile: str | None, selectors: tuple[str, ...], format_: str) -> None:

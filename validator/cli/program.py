@@ -26,6 +26,7 @@ GROUPS = {
         "predict": "what works together, and why",
         "doctor": "why the GPU is not used",
         "lint": "what can't work in a file",
+        "inspect": "what is in a wheel",
         "serve": "the page, on this machine",
         "mcp": "answers for assistants",
     },
@@ -86,15 +87,13 @@ def program(directory: Path | None = None) -> str:
 
 def as_started(text: str) -> str:
     """Return a text in which the commands of this program start it the way it was started."""
-    if "validator " not in text or not _is_program(Path(sys.argv[0])):
-        return text
-    started = program()
-    return _COMMAND.sub(lambda _: started, text)
-
-
-def _is_program(started: Path) -> bool:
+    started = Path(sys.argv[0])
     # Other programs may import this one, as its tests do.
-    return started.name == "validator" or started.parts[-2:] == ("validator", "__main__.py")
+    is_program = started.name == "validator" or started.parts[-2:] == ("validator", "__main__.py")
+    if "validator " not in text or not is_program:
+        return text
+    command = program()
+    return _COMMAND.sub(lambda _: command, text)
 
 
 def _shown(path: Path, directory: Path) -> str:
@@ -157,6 +156,7 @@ EXAMPLES = {
     "predict": "predict --gpu h100 --driver 535.183.01",
     "doctor": 'doctor --python "$(command -v python)"',
     "lint": "lint Dockerfile requirements.txt",
+    "inspect": "inspect tensorflow-2.22.0-cp312-cp312-linux_x86_64.whl",
     "serve": "serve --port 8642",
     "mcp": "mcp --http",
     "init": "init",
@@ -251,9 +251,6 @@ class SuggestingGroup(Command, click.Group):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         Command.format_options(self, ctx, formatter)
-        self.format_commands(ctx, formatter)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         # click would cut the first sentence of a command's help to one line.
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):

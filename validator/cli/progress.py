@@ -12,8 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.live import Live
@@ -25,7 +24,7 @@ from ..model.record import Verdict
 from ..model.spec import ImageSpec
 from ..pipeline.run import Event, Phase, Result, Status
 from ..reports.printable import one_line, printable
-from ..reports.terminal import styled
+from ..reports.terminal import rows_table, styled
 
 # A table on standard error that is drawn again while work goes on, with plain lines above it.
 
@@ -66,11 +65,9 @@ class LiveTable:
             self._live.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         if self._live:
-            self._live.__exit__(kind, error, trace)
+            self._live.__exit__(*error)
 
     def say(self, line: str) -> None:
         """Print a line with the time since the beginning."""
@@ -141,11 +138,9 @@ class Progress(LiveTable):
         super().__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         self._ended.set()
-        super().__exit__(kind, error, trace)
+        super().__exit__(*error)
 
     def _run(self) -> None:
         with contextlib.suppress(BrokenPipeError):
@@ -187,44 +182,37 @@ def sentence(result: Result) -> str:
 
 def results_table(results: Sequence[Result]) -> Table:
     """Return a table with one row per image."""
-    table = Table("image", "result", "why", box=None, pad_edge=False)
-    table.columns[0].no_wrap = True
+    rows: list[tuple[str, str | Text, str]] = []
     for result in results:
         record = result.record
         if record is None:
-            table.add_row(result.spec.identifier, result.status.value, Text(result.detail))
+            rows.append((result.spec.identifier, result.status.value, result.detail))
         else:
             note = "" if result.status is Status.MEASURED else f" ({result.detail})"
-            table.add_row(result.spec.identifier, styled(record.verdict.value), Text(record.reason + note))
-    return table
+            rows.append((result.spec.identifier, styled(record.verdict.value), record.reason + note))
+    return rows_table(("image", "result", "why"), rows, whole=True)
 
 
 def totals(results: Sequence[Result]) -> str:
     """Return `1 built, 1 validated, 0 unchanged`, followed by other results that occurred."""
 
-    def count(status: Status) -> int:
-        return sum(result.status is status for result in results)
-
-    validated = sum(
-        result.status is Status.MEASURED
-        and result.record is not None
-        and result.record.verdict is not Verdict.BROKEN
-        for result in results
-    )
-    parts = [
-        f"{sum(result.built for result in results)} built",
-        f"{validated} validated",
-        f"{count(Status.UNCHANGED)} unchanged",
-    ]
+    counts = Counter(result.status for result in results)
+    measured = [result.record for result in results if result.record and result.status is Status.MEASURED]
+    always = {
+        "built": sum(result.built for result in results),
+        "validated": sum(record.verdict is not Verdict.BROKEN for record in measured),
+        "unchanged": counts[Status.UNCHANGED],
+    }
     others = {
         "pushed": sum(result.published is not None and result.published.sent for result in results),
         "failed": sum(result.failed for result in results),
-        "refused": count(Status.REFUSED),
-        "skipped": count(Status.SKIPPED),
-        "missing": count(Status.MISSING),
-        "stopped": count(Status.STOPPED),
+        "refused": counts[Status.REFUSED],
+        "skipped": counts[Status.SKIPPED],
+        "missing": counts[Status.MISSING],
+        "stopped": counts[Status.STOPPED],
     }
-    return ", ".join([*parts, *(f"{number} {name}" for name, number in others.items() if number)])
+    shown = [*always.items(), *((name, number) for name, number in others.items() if number)]
+    return ", ".join(f"{number} {name}" for name, number in shown)
 
 
 # Show a run of a fleet: how many cells of each host class are waiting, running, done, failed, lost, missing.
@@ -247,7 +235,10 @@ class FleetProgress(LiveTable):
         now = time.monotonic()
         if self.is_shown or now - self._printed < _INTERVAL_S:
             return
-        line = "; ".join(f"{name}: {_numbers(tally[name])}" for name in sorted(tally))
+        line = "; ".join(
+            f"{name}: {', '.join(f'{counts[word]} {word}' for word in WORDS if counts[word])}"
+            for name, counts in sorted(tally.items())
+        )
         if line != self._last:
             self._last, self._printed = line, now
             self.say(line)
@@ -256,11 +247,5 @@ class FleetProgress(LiveTable):
 def tally_table(tally: Mapping[str, Counter[str]], title: str = "host class") -> Table:
     """Return a table with one row per host class and one column per state that occurs."""
     words = [word for word in WORDS if any(counts[word] for counts in tally.values())]
-    table = Table(title, *words, box=None, pad_edge=False)
-    for name in sorted(tally):
-        table.add_row(name, *(str(tally[name][word] or "") for word in words))
-    return table
-
-
-def _numbers(counts: Counter[str]) -> str:
-    return ", ".join(f"{counts[word]} {word}" for word in WORDS if counts[word])
+    rows = [(name, *(str(tally[name][word] or "") for word in words)) for name in sorted(tally)]
+    return rows_table((title, *words), rows)

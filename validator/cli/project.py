@@ -1,4 +1,4 @@
-"""`init`: write a matrix, its locks, a workflow and a trust file for a repository of one's own."""
+"""`init`: write a matrix of one's own; `lock`: pin its wheels; `refresh`: update the facts and all pins."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ from ..system import processes
 from ..system.files import read_file, write_atomically
 from ..system.package_sources import host_sources
 from .options import (
+    DIRECTORY,
+    NEW_FILE,
     OWN_MATRIX,
-    matrix_option,
+    cell_options,
+    flag,
     print_status,
-    profile_option,
     reject_options,
-    select_option,
     verbose_option,
+    write_or_print,
 )
 from .program import Command, program
 
@@ -53,11 +55,11 @@ _TIMEOUT_S = 20.0
 @click.command("init", cls=Command)
 @click.option(
     "--directory",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=DIRECTORY,
     default=Path("."),
     help="Where to write the files: the root of your repository.  [default: the current directory]",
 )
-@click.option("--force", is_flag=True, help="Replace files that exist.")
+@flag("--force", help="Replace files that exist.")
 def init_command(directory: Path, force: bool) -> int:
     """Write matrix.yaml, its locks and a workflow for a repository of your own.
 
@@ -67,6 +69,7 @@ def init_command(directory: Path, force: bool) -> int:
     command that pushes to its registry is printed. Nothing is built, and nothing that exists is replaced
     without --force.
     """
+    from ..delivery.choose import this_host
     from ..locks import lock_files
     from ..locks.lock_files import LockDirectory
     from ..matrix.load import load_matrix, parse_matrix
@@ -80,29 +83,35 @@ def init_command(directory: Path, force: bool) -> int:
         workflow_text,
     )
     from ..pipeline.locking import stale
+    from ..system.commit import source_commit
 
-    hosts = _hosts()
+    hosts: tuple[HostClass, ...] = ()
+    try:
+        hosts = this_host().classes
+    except MissingError as error:
+        print_status(f"No GPU was found: {error}. The matrix has an example instead.")
     repository = _repository(directory)
     github = repository if isinstance(repository, GithubRepository) else None
-    tool = requirement(_commit_of_tool())
+    # Nobody else can install a commit that no branch of the checkout's remotes has.
+    commit = source_commit()
+    if commit and not _git(shipped_matrix().parent, "branch", "--remotes", "--contains", commit):
+        commit = None
+    tool = requirement(commit)
     workflow = {} if isinstance(repository, GitlabRepository) else {WORKFLOW: workflow_text(github, tool)}
     shipped = load_matrix(shipped_matrix())
     text = matrix_text(choose_image(shipped.images, hosts), hosts)
     images = parse_matrix(text.encode(), str(directory / OWN_MATRIX)).images
     locks = LockDirectory(shipped_matrix().parent / lock_files.DIRECTORY)
     ready = [image for image in images if not stale(locks, image)]
-    contents: dict[Path, str] = {
-        **{
-            lock_files.path_of(lock_files.DIRECTORY, str(image)): lock_files.path_of(
-                locks.own, str(image)
-            ).read_text(encoding="utf-8")
-            for image in ready
-        },
-        **workflow,
-        **({Path("trust.yaml"): trust_text(github, now_utc().date())} if github else {}),
-        # Last, because the commands look for it.
-        OWN_MATRIX: text,
-    }
+    contents: dict[Path, str] = {}
+    for image in ready:
+        lock = lock_files.path_of(locks.own, str(image)).read_text(encoding="utf-8")
+        contents[lock_files.path_of(lock_files.DIRECTORY, str(image))] = lock
+    contents |= workflow
+    if github:
+        contents[Path("trust.yaml")] = trust_text(github, now_utc().date())
+    # Last, because the commands look for it.
+    contents[OWN_MATRIX] = text
     _write(directory, contents, force)
     for path in contents:
         print_status(f"Wrote {directory / path}")
@@ -113,16 +122,6 @@ def init_command(directory: Path, force: bool) -> int:
         print_status(f"The workflow installs {tool}, because this version of the tool is not released.")
     _say_what_is_next(directory, hosts, repository)
     return EXIT_OK
-
-
-def _hosts() -> tuple[HostClass, ...]:
-    from ..delivery.choose import this_host
-
-    try:
-        return this_host().classes
-    except MissingError as error:
-        print_status(f"No GPU was found: {error}. The matrix has an example instead.")
-        return ()
 
 
 def _repository(directory: Path) -> GithubRepository | GitlabRepository | None:
@@ -140,15 +139,6 @@ def _repository(directory: Path) -> GithubRepository | GitlabRepository | None:
     head = _git(directory, "symbolic-ref", "--short", "refs/remotes/origin/HEAD") or ""
     branch = head.removeprefix("origin/") or _git(directory, "symbolic-ref", "--short", "HEAD") or "main"
     return GithubRepository(owner, name, branch if _BRANCH.fullmatch(branch) else "main")
-
-
-def _commit_of_tool() -> str | None:
-    """Return the commit of the checkout that this tool runs from, if a branch of its remotes has it too."""
-    from ..system.commit import source_commit
-
-    commit = source_commit()
-    known = commit and _git(shipped_matrix().parent, "branch", "--remotes", "--contains", commit)
-    return commit if known else None
 
 
 def _git(directory: Path, *arguments: str) -> str | None:
@@ -209,20 +199,12 @@ def _say_what_is_next(
     print_status(f"Next: {change}{started} plan, then {build}")
 
 
-# `lock`: resolve image specs and write their locks, or check the existing locks.
-
-
 @click.command("lock", cls=Command)
-@matrix_option
-@profile_option
-@select_option
-@click.option(
-    "--check", is_flag=True, help="Write nothing; fail if a lock is missing or does not satisfy its spec."
-)
-@click.option("--upgrade", is_flag=True, help="Resolve again, even what is already locked.")
-@click.option(
+@cell_options
+@flag("--check", help="Write nothing; fail if a lock is missing or does not satisfy its spec.")
+@flag("--upgrade", help="Resolve again, even what is already locked.")
+@flag(
     "--layers",
-    is_flag=True,
     help="Also write images/layers.json: the digests of the images' layers. A machine that"
     " has these rows does not make a layer that the registry has. Downloads the wheels of layers that have no"
     " row and that this machine has not made yet.",
@@ -235,10 +217,7 @@ def _say_what_is_next(
     " (PEP 751), or requirements with hashes.",
 )
 @click.option(
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="With --format: write to a file.  [default: stdout]",
+    "--output", type=NEW_FILE, metavar="FILE", help="With --format: write to a file.  [default: stdout]"
 )
 @verbose_option
 def lock_command(
@@ -307,11 +286,7 @@ def _export(
             if wheel.path is not None:
                 places[wheel.filename] = os.path.relpath(directory / wheel.path, start)
         text = lock_files.pylock_text(lock, places)
-    if output is None:
-        click.echo(text, nl=False)
-    else:
-        write_atomically(output, text.encode())
-        print_status(f"Wrote {output}")
+    write_or_print(text, output)
     return EXIT_OK
 
 
@@ -336,6 +311,7 @@ def _check(locks: LockDirectory, specs: tuple[ImageSpec, ...]) -> int:
 def _lock_write(
     locks: LockDirectory, specs: tuple[ImageSpec, ...], upgrade: bool
 ) -> list[tuple[ImageSpec, Lock]]:
+    from ..compat.predict import of_image
     from ..pipeline.locking import ensure_lock
 
     sources = host_sources()
@@ -347,8 +323,12 @@ def _lock_write(
         found.append((spec, locked.lock))
         size = f"{counted(len(locked.lock.wheels), 'wheel')}, {locked.lock.size / 1e6:,.0f} MB"
         print_status(f"[{number}/{len(specs)}] {spec}: {locked.why} ({size})")
-        for warning in _warnings(spec, locked.lock):
-            print_status(f"  Warning: {warning}")
+        if spec.additions is not None and spec.variant.has_cuda:
+            versions = {wheel.name: wheel.version for wheel in locked.lock.wheels}
+            # Packages that are known to break the GPU on every machine.
+            for reason in of_image(spec, versions):
+                if reason.outcome is Outcome.FAILS:
+                    print_status(f"  Warning: {reason.text}")
     print_status(f"{counted(written, 'lock')} written, {len(specs) - written} unchanged")
     return found
 
@@ -380,19 +360,6 @@ def _share(matrix_path: Path, locked: Iterable[tuple[ImageSpec, Lock]]) -> None:
     print_status(f"{path}: {counted(added, 'row')} added, {removed} removed")
 
 
-def _warnings(spec: ImageSpec, lock: Lock) -> list[str]:
-    """Return why the packages of the lock are known to break the GPU on every machine."""
-    from ..compat.predict import of_image
-
-    if spec.additions is None or not spec.variant.has_cuda:
-        return []
-    reasons = of_image(spec, {wheel.name: wheel.version for wheel in lock.wheels})
-    return [reason.text for reason in reasons if reason.outcome is Outcome.FAILS]
-
-
-# `refresh`: bring the project's facts and pins up to date with the package index.
-
-
 ALL = "all"
 #: The parts that validator.supply.parts knows, written here because that module takes long to load.
 PARTS = ("facts", "python", "bases", "debian", "layers")
@@ -400,16 +367,12 @@ PARTS = ("facts", "python", "bases", "debian", "layers")
 
 @click.command("refresh", cls=Command)
 @click.argument("parts", nargs=-1, type=click.Choice((*PARTS, ALL)), metavar="[PART]...")
-@click.option("--check", is_flag=True, help="Only say what is new; the exit code is 1 if something is.")
-@click.option("--dry-run", is_flag=True, help="Do everything except writing the files.")
-@click.option("--pre", "candidates", is_flag=True, help="facts: also ask for release candidates.")
-@click.option("--nightly", "nightlies", is_flag=True, help="facts: also ask for the newest nightly build.")
-@click.option(
-    "--keep", is_flag=True, help="python: keep the locked versions that pyproject.toml still allows."
-)
-@click.option(
-    "--if-gone", is_flag=True, help="debian: change a lock only if its packages can no longer be downloaded."
-)
+@flag("--check", help="Only say what is new; the exit code is 1 if something is.")
+@flag("--dry-run", help="Do everything except writing the files.")
+@flag("--pre", "candidates", help="facts: also ask for release candidates.")
+@flag("--nightly", "nightlies", help="facts: also ask for the newest nightly build.")
+@flag("--keep", help="python: keep the locked versions that pyproject.toml still allows.")
+@flag("--if-gone", help="debian: change a lock only if its packages can no longer be downloaded.")
 @verbose_option
 def refresh_command(
     parts: tuple[str, ...],

@@ -30,11 +30,16 @@ from ..resources import is_installed, manual
 from ..system.files import read_file, write_atomically
 from ..versions import is_numbers
 from .options import (
+    DIRECTORY,
+    FILE,
+    NEW_FILE,
+    PATH,
+    flag,
     format_option,
-    matrix_option,
     open_store,
     print_status,
-    store_option,
+    read_input,
+    record_options,
     store_url_for,
     trust_path_for,
     verbose_option,
@@ -50,14 +55,10 @@ def records_command() -> None:
     """List, show, export, import, merge, compare and salvage records; find regressions; publish reports."""
 
 
-# `records compare`, `regressions` and `bisect`: show which cells changed, and what changed with them.
-
-
 @records_command.command("compare")
 @click.argument("before", metavar="A")
 @click.argument("after", metavar="B")
-@matrix_option
-@store_option
+@record_options
 @format_option("table", "json")
 @verbose_option
 def compare_command(before: str, after: str, matrix_path: Path, store_url: str | None, format_: str) -> None:
@@ -96,17 +97,14 @@ def compare_command(before: str, after: str, matrix_path: Path, store_url: str |
 @click.option(
     "--refused",
     "refused_path",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     help="Also count the artifacts that `records merge --refused` wrote to this file.",
 )
 @click.option(
-    "--measured-since",
-    metavar="TIME",
-    help="Leave out cells without a measurement since this time.",
+    "--measured-since", metavar="TIME", help="Leave out cells without a measurement since this time."
 )
-@matrix_option
-@store_option
+@record_options
 @format_option("table", "json", "issue")
 @verbose_option
 def regressions_command(
@@ -144,7 +142,7 @@ def regressions_command(
     elif format_ == "issue":
         from ..reports.changes import issue, refused_part
 
-        click.echo(issue(worse, _diagnosis, refused_part(refused) if refused else ""), nl=False)
+        click.echo(issue(worse, diagnosis_of, refused_part(refused) if refused else ""), nl=False)
     else:
         from ..reports.changes import regressions_text
         from ..reports.terminal import show
@@ -161,8 +159,7 @@ def regressions_command(
 
 @records_command.command("bisect")
 @click.argument("cell")
-@matrix_option
-@store_option
+@record_options
 @format_option("text", "json")
 @verbose_option
 def bisect_command(cell: str, matrix_path: Path, store_url: str | None, format_: str) -> None:
@@ -193,8 +190,8 @@ def bisect_command(cell: str, matrix_path: Path, store_url: str | None, format_:
         show(decline_text(found, causes))
 
 
-def _diagnosis(record: Record) -> Diagnosis | None:
-    """Diagnose a record's report. Returns None if it has none that can be read."""
+def diagnosis_of(record: Record) -> Diagnosis | None:
+    """Return the diagnosis of a record's report. Returns None if it has none that can be read."""
     from ..diagnosis import diagnose_report
 
     try:
@@ -205,7 +202,7 @@ def _diagnosis(record: Record) -> Diagnosis | None:
 
 
 def _causes(record: Record) -> tuple[Cause, ...]:
-    diagnosis = _diagnosis(record)
+    diagnosis = diagnosis_of(record)
     return diagnosis.causes if diagnosis else ()
 
 
@@ -230,31 +227,27 @@ def _causes_as_json(causes: tuple[Cause, ...]) -> CausesField:
     return {"causes": [{"code": cause.code, "title": cause.title} for cause in causes]}
 
 
-# `records merge` and `records salvage`: get the good records of many machines, or of a damaged store.
-
-
 @records_command.command("merge")
 @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option(
     "--cells",
     "cells_path",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=FILE,
     help="The cells that should have been measured, as `plan --format github` prints them.",
 )
 @click.option(
     "--summary",
     "summary_path",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NEW_FILE,
     help="Append Markdown to this file: cells without a record, and what was refused.",
 )
 @click.option(
     "--refused",
     "refused_path",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NEW_FILE,
     help="Write what was refused to this file, for `regressions --refused`.",
 )
-@matrix_option
-@store_option
+@record_options
 @verbose_option
 def merge_command(
     directory: Path,
@@ -294,9 +287,7 @@ def read_refused(path: Path) -> tuple[Refused, ...]:
     from ..records.artifacts import Refused
 
     try:
-        return codec.convert(codec.parse(read_file(path, LARGEST)), tuple[Refused, ...])
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
+        return codec.convert(codec.parse(read_input(path)), tuple[Refused, ...])
     except DocumentError as error:
         raise InputError(f"{path}: {error}", hint="write it with `records merge --refused`") from None
 
@@ -310,27 +301,25 @@ class _Planned(msgspec.Struct):
 
 
 def _planned(path: Path) -> tuple[str, ...]:
-    hint = "write what `validator plan --format github` prints to this file"
+    """Return the cells that `plan --format github` printed."""
     try:
-        matrices = [
-            codec.convert(codec.parse(line), _Planned) for line in read_file(path, LARGEST).splitlines()
-        ]
-    except OSError as error:
-        raise InputError(f"{path}: can't be read: {error.strerror}", hint=hint) from error
-    except DocumentError as error:
-        raise InputError(f"{path}: {error}", hint=hint) from None
-    if not matrices:
-        raise InputError(f"{path}: the file is empty", hint=hint)
+        lines = read_file(path, LARGEST).splitlines()
+        matrices = [codec.convert(codec.parse(line), _Planned) for line in lines]
+        if not matrices:
+            raise DocumentError("the file is empty")
+    except (OSError, DocumentError) as error:
+        problem = f"can't be read: {error.strerror}" if isinstance(error, OSError) else str(error)
+        hint = "write what `validator plan --format github` prints to this file"
+        raise InputError(f"{path}: {problem}", hint=hint) from None
     return tuple(cell.id for matrix in matrices for cell in matrix.include)
 
 
 @records_command.command("salvage")
-@matrix_option
-@store_option
+@record_options
 @click.option(
     "--output",
     required=True,
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NEW_FILE,
     help="The file to write, as JSON Lines; `records import` reads it.",
 )
 @verbose_option
@@ -366,8 +355,7 @@ def salvage_command(matrix_path: Path, store_url: str | None, output: Path) -> i
 
 
 @records_command.command("list")
-@matrix_option
-@store_option
+@record_options
 @click.option("--cell", help="Only list records of this cell.")
 @click.option("--image", help="Only list records of this image spec.")
 @click.option(
@@ -406,8 +394,7 @@ def list_command(
 
 @records_command.command("show")
 @click.argument("identifier")
-@matrix_option
-@store_option
+@record_options
 @format_option("text", "json")
 @verbose_option
 def show_command(identifier: str, matrix_path: Path, store_url: str | None, format_: str) -> None:
@@ -425,42 +412,36 @@ def show_command(identifier: str, matrix_path: Path, store_url: str | None, form
 
 
 @records_command.command("export")
-@matrix_option
-@store_option
+@record_options
 @click.option(
     "--output",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="The file to write; it is replaced only once everything is written.  [default: stdout]",
 )
 @verbose_option
 def export_command(matrix_path: Path, store_url: str | None, output: Path | None) -> None:
     """Export all records as JSON Lines."""
     with open_store(matrix_path, store_url) as store:
-        if output is None:
-            count = jsonl.write(store.all(), sys.stdout)
-        else:
-            text = io.StringIO()
-            count = jsonl.write(store.all(), text)
-            write_atomically(output, text.getvalue().encode())
+        text = io.StringIO()
+        count = jsonl.write(store.all(), sys.stdout if output is None else text)
+    if output is not None:
+        write_atomically(output, text.getvalue().encode())
     print_status(f"{counted(count, 'record')} exported")
 
 
 @records_command.command("import")
-@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
-@click.option(
-    "--any-time",
-    is_flag=True,
-    help="Also import records whose finish time can't be right. They never count as the newest.",
+@click.argument("files", nargs=-1, type=PATH)
+@flag(
+    "--any-time", help="Also import records whose finish time can't be right. They never count as the newest."
 )
 @click.option(
     "--report",
     "reports",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Import a report that probe.pyz wrote on another machine, as a record marked as imported.",
 )
-@matrix_option
-@store_option
+@record_options
 @verbose_option
 def import_command(
     files: tuple[Path, ...],
@@ -492,7 +473,15 @@ def import_command(
                 yield believe(record)
         for path in reports:
             read += 1
-            yield _record_of_report(path, now)
+            try:
+                record = record_of_report(read_report(read_input(path)))
+            except ValueError as error:
+                # A ReportError, or an invalid value such as a driver that is not a release.
+                hint = "write a report with `python3 probe.pyz > report.json`"
+                raise InputError(f"{path}: {error}", hint=hint) from error
+            if now is not None and (problem := wrong_time(record, now)):
+                raise InputError(f"{path}: {problem}", hint=WRONG_TIME_HINT)
+            yield record
 
     rows = rows_of(records())
     with Store(store_url_for(matrix_path, store_url)) as store:
@@ -511,23 +500,10 @@ def _believer(matrix_path: Path) -> Callable[[Record], Record]:
     return lambda record: believed(record, parties, now)
 
 
-def _record_of_report(path: Path, now: datetime | None) -> Record:
-    try:
-        record = record_of_report(read_report(_bytes(path)))
-    except ValueError as error:
-        # A ReportError, or an invalid value such as a driver that is not a release.
-        raise InputError(
-            f"{path}: {error}", hint="write a report with `python3 probe.pyz > report.json`"
-        ) from error
-    if now is not None and (problem := wrong_time(record, now)):
-        raise InputError(f"{path}: {problem}", hint=WRONG_TIME_HINT)
-    return record
-
-
 @records_command.command("publish")
-@click.argument("report", type=click.Path(path_type=Path))
+@click.argument("report", type=PATH)
 @click.option("--how", required=True, metavar="TEXT", help="How the report was made: 'in a container'.")
-@click.option("--imported", is_flag=True, help="Say that a person sent the report.")
+@flag("--imported", help="Say that a person sent the report.")
 @click.option(
     "--by-default",
     "programs",
@@ -538,9 +514,7 @@ def _record_of_report(path: Path, now: datetime | None) -> Record:
     " that does the same in TensorFlow's defaults and works; LOG is the file with its output. Repeatable.",
 )
 @click.option(
-    "--directory",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Where to write the file.  [default: measurements/ of the checkout]",
+    "--directory", type=DIRECTORY, help="Where to write the file.  [default: measurements/ of the checkout]"
 )
 @verbose_option
 def publish_command(
@@ -564,11 +538,11 @@ def publish_command(
             " give --directory"
         )
     by_default = tuple(
-        measurements.ByDefault(check, program, _bytes(Path(log)).decode("utf-8", "replace"))
+        measurements.ByDefault(check, program, read_input(Path(log)).decode("utf-8", "replace"))
         for check, program, log in programs
     )
     try:
-        read = read_report(_bytes(report))
+        read = read_report(read_input(report))
         found = measurements.Measurement(measurements.FORMAT, how, imported, read.raw, by_default)
         document = found.document()
         # The version of a package can look like an address.
@@ -590,13 +564,6 @@ def publish_command(
         print_status(f"To add it to the facts, see {manual('how-to/publish-a-measurement.md')}")
 
 
-def _bytes(path: Path) -> bytes:
-    try:
-        return read_file(path, LARGEST)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
-
-
 def _texts(value: Any) -> Iterator[str]:
     """Yield every text in parsed JSON."""
     if isinstance(value, str):
@@ -615,13 +582,11 @@ def _redacted(value: Any, redaction: Callable[[str], str], known: Collection[str
         return value if value in known else redaction(value)
     if isinstance(value, (list, tuple)):
         return [_redacted(entry, redaction, known) for entry in value]
-    if isinstance(value, dict):
-        return {
-            name: entry if name == "sha256" and _is_digest(entry) else _redacted(entry, redaction, known)
-            for name, entry in value.items()
-        }
-    return value
-
-
-def _is_digest(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
+    if not isinstance(value, dict):
+        return value
+    digests = {
+        name: entry
+        for name, entry in value.items()
+        if name == "sha256" and isinstance(entry, str) and re.fullmatch("[0-9a-f]{64}", entry)
+    }
+    return {name: digests.get(name) or _redacted(value[name], redaction, known) for name in value}

@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import shlex
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.table import Table
-from rich.text import Text
 
 from ..assemble.base_finder import BasePolicy
 from ..assemble.destinations import destinations
@@ -38,7 +36,7 @@ from ..registry.client import Registry
 from ..registry.loopback import loopback_registry, serve_command
 from ..registry.names import Repository
 from ..reports.printable import json_text, one_line
-from ..reports.terminal import show
+from ..reports.terminal import rows_table, show
 from ..system.package_sources import host_sources
 from ..system.runs import temporary_directory
 from .build_matrix import Request
@@ -55,39 +53,12 @@ _PATH = "rehearsal"
 _HOST = ("580", "h100")
 
 
-@dataclass(frozen=True)
-class RehearsalOptions:
-    """The options of `build-matrix` that a rehearsal has too.
-
-    push: a repository to rehearse with; None: a registry is started for it. keep: leave everything.
-    """
-
-    matrix_path: Path
-    profile: str | None
-    selectors: tuple[str, ...]
-    base: str
-    jobs: int
-    depth: str
-    push: str | None
-    keep: bool
-    as_json: bool
-
-    @classmethod
-    def of(cls, request: Request) -> RehearsalOptions:
-        """Leave out all other options, so that environment variables can't set them."""
-        return cls(
-            request.matrix_path, request.profile, request.selectors, request.base,
-            request.images_at_once, request.depth, request.push, request.keep, request.as_json,
-        )  # fmt: skip
-
-
-def rehearse(asked: RehearsalOptions) -> int:
+def rehearse(asked: Request) -> int:
     """Rehearse, print the steps and the commands for the real thing, and return the exit code."""
     plan = load_plan(asked.matrix_path, asked.profile, asked.selectors)
     refuse_wrong_locks(locks_of(asked.matrix_path), plan.images)
     repository = Repository.parse(asked.push) if asked.push else None
-    engine = Engine()
-    try:
+    with contextlib.closing(Engine()) as engine:
         if repository is None and not engine.is_local:
             raise MissingError(
                 "the Docker Engine runs on another machine, which can't reach a registry on this one",
@@ -95,15 +66,17 @@ def rehearse(asked: RehearsalOptions) -> int:
             )
         with _directory(asked.keep) as directory, _registry(repository, directory) as found:
             done, good = _rehearse(asked, plan, found, directory, engine)
-        _show(done, asked)
+        if asked.as_json:
+            click.echo(json_text({"rehearsal": True, "steps": [asdict(step) for step in done]}))
+        else:
+            rows = [(step.image, step.name, one_line(step.did)) for step in done]
+            show(rows_table((REHEARSAL, "step", "what it did"), rows, whole=True))
         if repository is not None:
             tags = sorted({ALIAS, *(step.did.partition(" ")[0] for step in done if step.name == "push")})
             _say(
                 f"{repository} keeps these tags, which no command uses: {', '.join(tags)}; the engine keeps"
                 " what it pulled"
             )
-    finally:
-        engine.close()
     _say(
         "every step was done, and nothing that was made counts."
         if good
@@ -145,12 +118,15 @@ def _registry(repository: Repository | None, directory: Path) -> Iterator[Regist
 
 
 def _rehearse(
-    asked: RehearsalOptions, plan: Plan, registry: Registry, directory: Path, engine: Engine
+    asked: Request, plan: Plan, registry: Registry, directory: Path, engine: Engine
 ) -> tuple[list[Step], bool]:
     """Return the steps that were done, and True if all of them succeeded."""
     # Before anything is built: a registry that can't be used, or a program that is missing.
     registry.tags()
-    builder, signer = _throw_away_key(directory / "builder"), _throw_away_key(directory / "release")
+    builder, signer = (
+        Signer(key=str(make_key_pair(directory / name, "", throw_away=True)[0]), password="")
+        for name in ("builder", "release")
+    )
     trust_path = directory / NAME
     add(trust_path, BUILDERS, new_party(builder, name=f"{REHEARSAL}-builder"))
     results = _measure(asked, registry, directory, builder)
@@ -169,17 +145,15 @@ def _rehearse(
                     _say(f"{step.image}: {step.name}: {step.did}")
                     done.append(step)
     finally:
+        # From another registry, the engine may have had the same image before, and would lose it.
         if not asked.keep and asked.push is None:
-            _clean_engine(engine, registry.repository, images)
+            repository = registry.repository
+            for name in (repository.tagged(ALIAS), *(repository.at(image.digest) for image in images)):
+                engine.remove(name)
     return done, good
 
 
-def _throw_away_key(prefix: Path) -> Signer:
-    private, _ = make_key_pair(prefix, "", throw_away=True)
-    return Signer(key=str(private), password="")
-
-
-def _measure(asked: RehearsalOptions, registry: Registry, directory: Path, builder: Signer) -> list[Result]:
+def _measure(asked: Request, registry: Registry, directory: Path, builder: Signer) -> list[Result]:
     """Build, push, pull and probe the images. The locks, the records and the trust are in the directory."""
     sources, locks = host_sources(), LockDirectory(directory / "locks")
     settings = ImageSettings(
@@ -198,7 +172,7 @@ def _measure(asked: RehearsalOptions, registry: Registry, directory: Path, build
         place.maker, destination, registry, read_trust_file(directory / NAME),
         place.engine, builder, retag=True, rehearsal=True,
     )  # fmt: skip
-    options = Options(asked.jobs, depth=asked.depth, registry=RegistryUse.PUSH, rehearsal=True)
+    options = Options(asked.images_at_once, depth=asked.depth, registry=RegistryUse.PUSH, rehearsal=True)
     hosts = tuple(dict.fromkeys(cell.cell.host for cell in plan.cells))
     try:
         with (
@@ -235,28 +209,7 @@ def _host(plan: Plan) -> Host:
     return Host(parse_driver(driver), parse_gpus([gpu]))
 
 
-def _clean_engine(engine: Engine, repository: Repository, images: Sequence[Rehearsed]) -> None:
-    """Remove what the engine pulled from a registry that was started for the rehearsal.
-
-    From another registry, the engine may have had the same image before, and would lose it.
-    """
-    for name in (repository.tagged(ALIAS), *(repository.at(image.digest) for image in images)):
-        engine.remove(name)
-
-
-def _show(done: Sequence[Step], asked: RehearsalOptions) -> None:
-    if asked.as_json:
-        click.echo(json_text({"rehearsal": True, "steps": [asdict(step) for step in done]}))
-        return
-
-    table = Table(REHEARSAL, "step", "what it did", box=None, pad_edge=False)
-    table.columns[0].no_wrap = True
-    for step in done:
-        table.add_row(step.image, step.name, Text(one_line(step.did)))
-    show(table)
-
-
-def _say_the_real_thing(asked: RehearsalOptions) -> None:
+def _say_the_real_thing(asked: Request) -> None:
     where = asked.push or "REGISTRY/NAME"
     chosen = ["--profile", asked.profile] if asked.profile else []
     for selector in asked.selectors:

@@ -1,61 +1,50 @@
-"""`report`: show the matrix with its predictions and measured verdicts, or write it as a web page."""
+"""`report`: show what was predicted and measured; `serve`: the same as a page; `data`: as tables."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ..errors import EXIT_OK, InputError, MissingError
-from ..model.codec import LARGEST, DocumentError, now_utc
+from ..model.codec import DocumentError, now_utc
 from ..model.diagnosis import Diagnosis
 from ..model.record import Certificate, Record, Verdict, read_verification
-from ..model.report import ReportError
 from ..model.spec import ImageSpec, python_label
 from ..records.finish_time import credible_time
 from ..reports.overview import Row, markdown, overview
 from ..reports.page.measurements import Measurements, gather
 from ..reports.printable import counted, json_text
 from ..serve.events import Events
-from ..system.files import read_file, write_atomically
 from ..system.output_directory import Changes, update_directory
 from .options import (
+    PATH,
     F,
+    cell_options,
+    flag,
     format_option,
-    matrix_option,
     open_store,
     print_status,
-    profile_option,
     progress_directory,
+    read_input,
     reject_options,
-    select_option,
     store_option,
     store_url_for,
+    together,
     verbose_option,
+    write_or_print,
 )
 from .program import Command, SuggestingGroup
 
 if TYPE_CHECKING:
     from ..records.store import Store
-    from ..reports.page.site import Sources
 
 
 # Define the page's options, gather what it is made from, and write it: for `report --html` and `serve`.
-
-
-@dataclass(frozen=True)
-class PageOptions:
-    """The options of a page; see the options of `report`. pyodide: the file of `pyodide_of`."""
-
-    matrix_path: Path
-    profile: str | None
-    registry: str | None
-    certificate_files: tuple[Path, ...]
-    pyodide: Path | None
 
 
 #: The values of --answers that are not a file: let npm download the pinned version, or answer nothing.
@@ -71,7 +60,7 @@ def page_options(*, answers: str, only_with: str = "") -> Callable[[F], F]:
     def described(text: str) -> str:
         return f"With {only_with}: {text}" if only_with else f"{text[:1].upper()}{text[1:]}"
 
-    options = (
+    return together(
         click.option(
             "--registry",
             envvar="VALIDATOR_REGISTRY",
@@ -82,7 +71,7 @@ def page_options(*, answers: str, only_with: str = "") -> Callable[[F], F]:
             "--certificates",
             "certificate_files",
             multiple=True,
-            type=click.Path(path_type=Path),
+            type=PATH,
             metavar="FILE",
             help=described("certificates, as written by `verify --format json`; repeatable."),
         ),
@@ -97,14 +86,6 @@ def page_options(*, answers: str, only_with: str = "") -> Callable[[F], F]:
             ),
         ),
     )
-
-    def decorate(function: F) -> F:
-        decorated = function
-        for option in reversed(options):
-            decorated = option(decorated)
-        return decorated
-
-    return decorate
 
 
 def pyodide_of(answers: str) -> Path | None:
@@ -128,51 +109,23 @@ def pyodide_of(answers: str) -> Path | None:
         return None
 
 
-def page_sources(
-    asked: PageOptions, rows: Sequence[Row], measurements: Measurements, store: Store, live: str | None = None
-) -> Sources:
-    """Return what the page is made from. live: the version of a page that is served; see `Sources`.
-
-    The store must be open until the page is written.
-    """
+def write_page(
+    directory: Path,
+    store: Store,
+    measurements: Measurements,
+    rows: Sequence[Row],
+    *,
+    matrix_path: Path,
+    profile: str | None,
+    registry: str | None,
+    certificate_files: Sequence[Path],
+    pyodide: Path | None,
+    live: str | None = None,
+) -> Changes:
+    """Write the page, or update an existing one. pyodide: of `pyodide_of`. registry, live: see `Sources`."""
     from ..matrix.load import DEFAULT_PROFILE
     from ..reports.page.answers import make_answers, read_table
-    from ..reports.page.site import MARK, Sources
-
-    return Sources(
-        rows=rows,
-        measurements=measurements,
-        profile=asked.profile or DEFAULT_PROFILE,
-        certificates=_certificates(asked.certificate_files),
-        diagnose=_diagnose,
-        registry=asked.registry,
-        fetch=store.fetch,
-        answers=make_answers(asked.pyodide, MARK, read_table()) if asked.pyodide else None,
-        wheels=_locked_wheels(asked.matrix_path),
-        live=live,
-    )
-
-
-def write_page(directory: Path, sources: Sources) -> Changes:
-    """Write the page, or update an existing one."""
-    from ..reports.page.site import ENTRY, FOLDERS, MARK, site
-
-    return update_directory(directory, site(sources), entry=ENTRY, mark=MARK.encode(), folders=FOLDERS)
-
-
-def measured_python(latest: Mapping[str, Record]) -> Callable[[str], str | None]:
-    """Return the function that chooses the measured Python for a profile that needs only one of several."""
-    measured = {record.image for record in latest.values()}
-
-    def available(python: str) -> str | None:
-        ending = python_label(python)
-        return "records" if any(ending in image.split("-") for image in measured) else None
-
-    return available
-
-
-def _locked_wheels(matrix_path: Path) -> Callable[[ImageSpec], Mapping[str, str]]:
-    """Return the function that reads the wheels of an image's lock; a wrong lock has none."""
+    from ..reports.page.site import ENTRY, FOLDERS, MARK, Sources, site
     from .planning import locks_of
 
     locks = locks_of(matrix_path)
@@ -181,10 +134,39 @@ def _locked_wheels(matrix_path: Path) -> Callable[[ImageSpec], Mapping[str, str]
         try:
             lock = locks.read(image.identifier)
         except InputError:
+            # The page shows all the rest.
             return {}
         return {wheel.name: wheel.version for wheel in lock.wheels} if lock else {}
 
-    return wheels
+    sources = Sources(
+        rows=rows,
+        measurements=measurements,
+        profile=profile or DEFAULT_PROFILE,
+        certificates=_certificates(certificate_files),
+        diagnose=_diagnose,
+        registry=registry,
+        fetch=store.fetch,
+        answers=make_answers(pyodide, MARK, read_table()) if pyodide else None,
+        wheels=wheels,
+        live=live,
+    )
+    return update_directory(directory, site(sources), entry=ENTRY, mark=MARK.encode(), folders=FOLDERS)
+
+
+def measured_rows(
+    matrix_path: Path, profile: str | None, selectors: tuple[str, ...], latest: Mapping[str, Record]
+) -> list[Row]:
+    """Return the rows of the overview. A profile that needs one of several Pythons takes the measured one."""
+    from .planning import load_plan
+
+    measured = {record.image for record in latest.values()}
+
+    def available(python: str) -> str | None:
+        ending = python_label(python)
+        return "records" if any(ending in image.split("-") for image in measured) else None
+
+    plan = load_plan(matrix_path, profile, selectors, available, latest.values())
+    return overview(plan.cells, latest)
 
 
 def _certificates(files: Sequence[Path]) -> dict[str, list[Certificate]]:
@@ -192,9 +174,7 @@ def _certificates(files: Sequence[Path]) -> dict[str, list[Certificate]]:
     by_digest: dict[str, list[Certificate]] = {}
     for path in files:
         try:
-            certificates = read_verification(read_file(path, LARGEST)).certificates
-        except OSError as error:
-            raise InputError(f"{path}: {error.strerror}") from error
+            certificates = read_verification(read_input(path)).certificates
         except DocumentError as error:
             raise InputError(
                 f"{path}: not a file with certificates ({error})",
@@ -212,28 +192,19 @@ def _certificates(files: Sequence[Path]) -> dict[str, list[Certificate]]:
 def _diagnose(record: Record) -> Diagnosis | None:
     if record.verdict in (Verdict.CERTIFIED, Verdict.WORKS_ON_CPU):
         return None
-    from ..diagnosis import diagnose_report
+    from .records import diagnosis_of
 
-    try:
-        report = record.read_report()
-    except ReportError:
-        # The page shows the record's checks without a diagnosis.
-        return None
-    return diagnose_report(report) if report else None
+    return diagnosis_of(record)
 
 
 @click.command("report", cls=Command)
-@matrix_option
-@profile_option
-@select_option
+@cell_options
 @store_option
-@click.option(
-    "--output", type=click.Path(path_type=Path), help="Write Markdown or JSON to this file instead of stdout."
-)
+@click.option("--output", type=PATH, help="Write Markdown or JSON to this file instead of stdout.")
 @click.option(
     "--html",
     "directory",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="DIR",
     help="Write a static web page to this directory, with badges and a Markdown table.",
 )
@@ -260,7 +231,7 @@ def report_command(
     if output is not None and format_ == "terminal":
         raise click.UsageError("--output needs --format markdown or --format json")
     from ..matrix.load import DEFAULT_PROFILE
-    from .planning import load_plan, refuse_wrong_selection
+    from .planning import refuse_wrong_selection
 
     # Report wrong input before reading anything else.
     refuse_wrong_selection(matrix_path, profile, selectors)
@@ -273,11 +244,13 @@ def report_command(
                 f"{counted(len(wrong), 'record')} left out, because of a finish time that can't be right:"
                 " see `records list`"
             )
-        plan = load_plan(matrix_path, profile, selectors, measured_python(latest), latest.values())
-        rows = overview(plan.cells, latest)
+        rows = measured_rows(matrix_path, profile, selectors, latest)
         if directory is not None and measurements is not None:
-            asked = PageOptions(matrix_path, profile, registry, certificate_files, pyodide_of(answers))
-            done = write_page(directory, page_sources(asked, rows, measurements, store))
+            done = write_page(
+                directory, store, measurements, rows,
+                matrix_path=matrix_path, profile=profile, registry=registry,
+                certificate_files=certificate_files, pyodide=pyodide_of(answers),
+            )  # fmt: skip
             written = f"{counted(done.written, 'file')} written"
             print_status(
                 f"Wrote {directory / 'index.html'}"
@@ -291,18 +264,11 @@ def report_command(
         title = f"TensorFlow on GPUs: profile {profile or DEFAULT_PROFILE}"
         as_json = [row.as_json() for row in rows]
         text = markdown(rows, title) if format_ == "markdown" else json_text(as_json) + "\n"
-        if output is None:
-            click.echo(text, nl=False)
-        else:
-            write_atomically(output, text.encode())
-            print_status(f"Wrote {output}")
+        write_or_print(text, output)
     contradicted = [row.cell for row in rows if row.agrees is False]
     if contradicted:
         cells = counted(len(contradicted), "cell")
         print_status(f"{cells} with a prediction that the measurement contradicts: {', '.join(contradicted)}")
-
-
-# `serve`: show the page on this machine, with the progress of what runs.
 
 
 #: IANA has not registered this port for another program, and no browser blocks it.
@@ -310,9 +276,7 @@ _PORT = 8642
 
 
 @click.command("serve", cls=Command)
-@matrix_option
-@profile_option
-@select_option
+@cell_options
 @store_option
 @click.option(
     "--host",
@@ -350,11 +314,14 @@ def serve_command(
     from ..pipeline.run import read_progress
     from ..serve.server import PageServer, Watch
     from ..system.runs import temporary_directory
-    from .planning import load_plan, refuse_wrong_selection
+    from .planning import refuse_wrong_selection
 
     # Report wrong input before reading anything else.
     refuse_wrong_selection(matrix_path, profile, selectors)
-    asked = PageOptions(matrix_path, profile, registry, certificate_files, pyodide_of(answers))
+    write = functools.partial(
+        write_page, matrix_path=matrix_path, profile=profile, registry=registry,
+        certificate_files=certificate_files, pyodide=pyodide_of(answers),
+    )  # fmt: skip
     progress = progress_directory(matrix_path)
     records = _Records(matrix_path, store_url)
     events = Events()
@@ -363,10 +330,8 @@ def serve_command(
         def update(version: str) -> None:
             with open_store(matrix_path, store_url) as store:
                 measurements = gather(store.all(), now_utc())
-                latest = measurements.latest
-                plan = load_plan(matrix_path, profile, selectors, measured_python(latest), latest.values())
-                rows = overview(plan.cells, latest)
-                write_page(directory, page_sources(asked, rows, measurements, store, version))
+                rows = measured_rows(matrix_path, profile, selectors, measurements.latest)
+                write(directory, store, measurements, rows, live=version)
 
         version = records.version()
         update(version)
@@ -402,18 +367,14 @@ class _Records:
         url = store_url_for(self._matrix_path, self._store_url)
         if "://" in url:
             return None
-        return tuple(_state(Path(f"{url}{suffix}")) for suffix in ("", "-wal", "-journal"))
-
-
-def _state(path: Path) -> tuple[int, int]:
-    try:
-        found = path.stat()
-    except OSError:
-        return 0, 0
-    return found.st_mtime_ns, found.st_size
-
-
-# `data`: write the facts, predictions, records and messages as tables that other programs can load.
+        states = []
+        for suffix in ("", "-wal", "-journal"):
+            try:
+                found = Path(f"{url}{suffix}").stat()
+                states.append((found.st_mtime_ns, found.st_size))
+            except OSError:
+                states.append((0, 0))
+        return tuple(states)
 
 
 _FORMATS = ("json", "csv", "parquet")
@@ -437,10 +398,8 @@ def data_command() -> None:
 
 
 @data_command.command("export")
-@click.argument("directory", type=click.Path(path_type=Path))
-@matrix_option
-@profile_option
-@select_option
+@click.argument("directory", type=PATH)
+@cell_options
 @store_option
 @click.option(
     "--format",
@@ -449,9 +408,8 @@ def data_command() -> None:
     metavar="LIST",
     help="The formats to write, separated by commas.  [default: json,csv,parquet; Parquet needs pyarrow]",
 )
-@click.option(
+@flag(
     "--no-redact",
-    is_flag=True,
     help="Keep names of people and machines, addresses and credentials. Do not publish such an export.",
 )
 @verbose_option
@@ -469,15 +427,12 @@ def export_command(
     DIRECTORY must be new, be empty, or hold an older export, which the new one replaces when it is complete.
     The same input gives the same bytes.
     """
-    from ..dataset.export import Inputs, export
-    from ..dataset.formats import default_formats, require
+    from ..dataset.export import export
+    from ..dataset.tables import writable_formats
     from ..matrix.load import DEFAULT_PROFILE
     from .planning import load_cells
 
-    if formats:
-        require(formats)
-    else:
-        formats = default_formats(print_status)
+    formats = writable_formats(formats, print_status)
     cells = load_cells(matrix_path, profile, selectors)
     with open_store(matrix_path, store_url) as store:
         # Somebody may add records meanwhile, and they are read several times.
@@ -486,8 +441,10 @@ def export_command(
         def records() -> Iterator[Record]:
             return store.each(there)
 
-        inputs = Inputs(cells, records, profile or DEFAULT_PROFILE, selectors, not no_redact)
-        done = export(directory, inputs, formats)
+        name = profile or DEFAULT_PROFILE
+        done = export(
+            directory, cells, records, formats, profile=name, selectors=selectors, redact=not no_redact
+        )
     rows = ", ".join(f"{written.rows} {written.table.name}" for written in done.tables)
     print_status(f"Wrote {directory}: {rows}")
     print_status(f"{counted(len(done.tables), 'table')} as {', '.join(formats)}; data {done.digest}")

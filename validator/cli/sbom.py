@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +12,11 @@ import click
 from ..assemble.image_names import LABEL_BASE, LABEL_LOCK, LABEL_SPEC
 from ..errors import EXIT_OK, InputError, MissingError, ValidatorError
 from ..registry.names import identifier_of, is_digest
-from ..system.files import read_text, write_atomically
+from ..system.files import read_text
 from .options import (
+    NEW_FILE,
     builder_options,
+    flag,
     matrix_option,
     open_registry,
     plain_http_option,
@@ -24,53 +25,14 @@ from .options import (
     trust_file_option,
     trust_path_for,
     verbose_option,
+    write_or_print,
 )
 from .program import Command
 
 if TYPE_CHECKING:
-    from ..assemble.base_finder import BaseContents
     from ..model.lock import Lock
     from ..model.spec import ImageSpec
     from ..registry.client import Registry
-
-
-@dataclass(frozen=True)
-class NamedImage:
-    """The image or the lock that a person named, and how to read it. base: of `build-matrix --base`."""
-
-    name: str
-    matrix_path: Path
-    trust_path: Path | None
-    base: str
-    plain_http: bool
-
-
-def read_sbom(asked: NamedImage) -> dict[str, Any]:
-    """Return the list of what is in an image, as CycloneDX.
-
-    For an image in a registry, that is what its builder signed. Raises ValidatorError if no builder of the
-    trust file did.
-    """
-    if (place := in_a_registry(asked.name)) is not None:
-        from ..certify.provenance import Refusal, sbom_of
-        from ..certify.trust_file import read_trust_file
-
-        trust = read_trust_file(trust_path_for(asked.matrix_path, asked.trust_path))
-        registry = open_registry(place[0], asked.plain_http)
-        signed = sbom_of(registry, digest_in(registry, place[1]), trust)
-        if isinstance(signed, Refusal):
-            raise ValidatorError(
-                f"{asked.name}: {signed.why}",
-                hint="pass --trust with the trust file that lists the image's builder, or name the image's"
-                " lock instead",
-            )
-        return signed
-    from ..sbom.document import document_of_lock
-
-    if (labels := _labels_in_engine(asked)) is not None:
-        return _of_labels(asked, labels)
-    spec, lock = _locked(asked)
-    return document_of_lock(lock, _base(asked, spec))
 
 
 def in_a_registry(name: str) -> tuple[str, str] | None:
@@ -117,7 +79,7 @@ def locked_image(registry: Registry, name: str, digest: str, matrix_path: Path) 
     return specs[identifier], lock
 
 
-def _labels_in_engine(asked: NamedImage) -> Mapping[str, str] | None:
+def _labels_in_engine(name: str) -> Mapping[str, str] | None:
     """Return the labels of an image of the local Docker Engine, or None if the name is not one of them.
 
     Raises InputError for an image that was derived from one of this project.
@@ -127,7 +89,7 @@ def _labels_in_engine(asked: NamedImage) -> Mapping[str, str] | None:
     from ..engines.docker.endpoint import reach
     from ..engines.docker.images import derivation_of
 
-    if Path(asked.name).exists() or ":" not in asked.name:
+    if Path(name).exists() or ":" not in name:
         return None
     try:
         client = reach().quick
@@ -135,19 +97,39 @@ def _labels_in_engine(asked: NamedImage) -> Mapping[str, str] | None:
         return None
     with contextlib.closing(client):
         try:
-            labels: Mapping[str, str] = client.images.get(asked.name).labels
+            labels: Mapping[str, str] = client.images.get(name).labels
         except APIError:
             return None
-        derived = derivation_of(client, asked.name)
+        derived = derivation_of(client, name)
     if derived is not None:
         raise InputError(
-            f"{asked.name} was derived from {derived.image}: what was added to it is not known",
-            hint=f"`check --image {asked.name}` shows what differs; `sbom {derived.image}` lists the rest",
+            f"{name} was derived from {derived.image}: what was added to it is not known",
+            hint=f"`check --image {name}` shows what differs; `sbom {derived.image}` lists the rest",
         )
     return labels
 
 
-def _of_labels(asked: NamedImage, labels: Mapping[str, str]) -> dict[str, Any]:
+def _signed(name: str, place: tuple[str, str], plain_http: bool, trust_path: Path) -> dict[str, Any]:
+    """Return the list that a builder in the trust file signed. Raises ValidatorError if none did.
+
+    place: what `in_a_registry` returns.
+    """
+    from ..certify.provenance import Refusal, sbom_of
+    from ..certify.trust_file import read_trust_file
+
+    trust = read_trust_file(trust_path)
+    registry = open_registry(place[0], plain_http)
+    signed = sbom_of(registry, digest_in(registry, place[1]), trust)
+    if isinstance(signed, Refusal):
+        raise ValidatorError(
+            f"{name}: {signed.why}",
+            hint="pass --trust with the trust file that lists the image's builder, or name the image's"
+            " lock instead",
+        )
+    return signed
+
+
+def _of_labels(name: str, labels: Mapping[str, str], matrix_path: Path, base: str) -> dict[str, Any]:
     """Return the list of what is in an image of the local engine, from its lock and the base it names."""
     from ..assemble.base_finder import BaseContents
     from ..pipeline.contents import contents_of_origin
@@ -155,64 +137,54 @@ def _of_labels(asked: NamedImage, labels: Mapping[str, str]) -> dict[str, Any]:
     from .planning import images_of, lock_of_image
 
     identifier, origin = labels.get(LABEL_SPEC, ""), labels.get(LABEL_BASE, "")
-    spec = images_of(asked.matrix_path).get(identifier)
-    lock = lock_of_image(asked.matrix_path, identifier, labels.get(LABEL_LOCK, ""))
+    spec = images_of(matrix_path).get(identifier)
+    lock = lock_of_image(matrix_path, identifier, labels.get(LABEL_LOCK, ""))
     if spec is None or lock is None or not origin:
         raise InputError(
-            f"{asked.name} says that it is {identifier or 'no image spec'}, for which {asked.matrix_path} has"
-            " no image, or no lock with the same wheels",
+            f"{name} says that it is {identifier or 'no image spec'}, for which {matrix_path} has no image,"
+            " or no lock with the same wheels",
             hint="run the command where the matrix and the locks of that image are",
         )
-    unlisted = asked.base == "unlisted"
-    base = BaseContents(origin) if unlisted else contents_of_origin(spec, origin, print_status)
-    return document_of_lock(lock, base)
+    unlisted = base == "unlisted"
+    found = BaseContents(origin) if unlisted else contents_of_origin(spec, origin, print_status)
+    return document_of_lock(lock, found)
 
 
-def _locked(asked: NamedImage) -> tuple[ImageSpec, Lock]:
-    """Return the image spec and the lock that a person named by the identifier or by a file."""
+def _of_lock(name: str, matrix_path: Path, base: str) -> dict[str, Any]:
+    """Return the list of what is in the image of a lock, which is named by its image spec or its file."""
+    from ..assemble.base_finder import BaseContents, BasePolicy, pinned_bases
     from ..locks.lock_files import parse
+    from ..pipeline.contents import UNLISTED, base_contents
+    from ..sbom.document import document_of_lock
     from .planning import images_of, locks_of
 
-    path, lock = Path(asked.name), None
+    path, lock = Path(name), None
     if path.is_file():
         try:
-            lock = parse(read_text(path), asked.name)
+            lock = parse(read_text(path), name)
         except OSError as error:
             raise InputError(f"{path}: can't be read: {error.strerror}") from None
-    identifier = lock.identifier if lock else asked.name
-    specs = images_of(asked.matrix_path)
-    if identifier not in specs:
+    identifier = lock.identifier if lock else name
+    spec = images_of(matrix_path).get(identifier)
+    if spec is None:
         raise InputError(
-            f"{asked.name} is neither a lock of {asked.matrix_path} nor an image in a registry or in the"
-            " local Docker Engine",
+            f"{name} is neither a lock of {matrix_path} nor an image in a registry or in the local Docker"
+            " Engine",
             hint="name a lock by its file, or as `plan --format json` names its image; name an image as"
             " REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:…, or as `docker images` lists it",
         )
-    lock = lock or locks_of(asked.matrix_path).read(identifier)
+    lock = lock or locks_of(matrix_path).read(identifier)
     if lock is None:
-        raise MissingError(
-            f"{identifier} has no lock",
-            hint=f"write it: `validator lock --select image={identifier}`",
-        )
-    return specs[identifier], lock
-
-
-def _base(asked: NamedImage, spec: ImageSpec) -> BaseContents:
-    from ..assemble.base_finder import BaseContents, BasePolicy, pinned_bases
-
-    if asked.base == "unlisted":
-        name = spec.base or pinned_bases()[spec.python]
-        return BaseContents(f"registry:{name}")
-
-    from ..pipeline.contents import UNLISTED, base_contents
-
+        hint = f"write it: `validator lock --select image={identifier}`"
+        raise MissingError(f"{identifier} has no lock", hint=hint)
+    if base == "unlisted":
+        return document_of_lock(lock, BaseContents(f"registry:{spec.base or pinned_bases()[spec.python]}"))
     try:
-        return base_contents(spec, BasePolicy(asked.base), print_status)
+        contents = base_contents(spec, BasePolicy(base), print_status)
     except MissingError as error:
-        raise MissingError(
-            f"the packages of the base can't be listed: {error}",
-            hint=UNLISTED,
-        ) from None
+        message = f"the packages of the base can't be listed: {error}"
+        raise MissingError(message, hint=UNLISTED) from None
+    return document_of_lock(lock, contents)
 
 
 @click.command("sbom", cls=Command)
@@ -229,15 +201,9 @@ def _base(asked: NamedImage, spec: ImageSpec) -> BaseContents:
 @trust_file_option
 @plain_http_option
 @verbose_option
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Write the list to a file.  [default: stdout]",
-)
-@click.option(
+@click.option("--output", type=NEW_FILE, metavar="FILE", help="Write the list to a file.  [default: stdout]")
+@flag(
     "--attach",
-    is_flag=True,
     help="Make the list of an image that was pushed without it from its lock, sign it and attach it.",
 )
 @builder_options("--attach", "the list")
@@ -266,48 +232,44 @@ def sbom_command(
     With --attach, the builder's provenance has to say that the image was made from the lock, and the signer
     has to be a builder in the trust file. An image that has its list already is left as it is.
     """
-    asked = NamedImage(name, matrix_path, trust_path, base, plain_http)
     if (identity is None) != (issuer is None):
         raise click.UsageError("--identity and --issuer belong together")
-    if attach:
-        reject_options(("output",), "has no effect with --attach")
-        return _attach(asked, builder_key, identity, issuer)
-    reject_options(("builder_key", "identity", "issuer"), "has no effect without --attach")
-    from ..sbom.document import render
+    place = in_a_registry(name)
+    if not attach:
+        reject_options(("builder_key", "identity", "issuer"), "has no effect without --attach")
+        from ..sbom.document import render
 
-    text = render(read_sbom(asked))
-    if output is None:
-        click.echo(text, nl=False)
+        if place is not None:
+            document = _signed(name, place, plain_http, trust_path_for(matrix_path, trust_path))
+        elif (labels := _labels_in_engine(name)) is not None:
+            document = _of_labels(name, labels, matrix_path, base)
+        else:
+            document = _of_lock(name, matrix_path, base)
+        write_or_print(render(document), output, say=False)
         return EXIT_OK
-    write_atomically(output, text.encode())
-    return EXIT_OK
-
-
-def _attach(asked: NamedImage, key: str | None, identity: str | None, issuer: str | None) -> int:
-    place = in_a_registry(asked.name)
+    reject_options(("output",), "has no effect with --attach")
     if place is None:
         raise click.UsageError(
             "--attach needs an image in a registry: REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:…"
         )
-    if asked.base not in ("auto", "unlisted"):
+    if base not in ("auto", "unlisted"):
         raise click.UsageError(
-            f"--base {asked.base} has no effect with --attach: the base is the one that the image was made"
-            " from. Use --base unlisted to leave out its packages."
+            f"--base {base} has no effect with --attach: the base is the one that the image was made from."
+            " Use --base unlisted to leave out its packages."
         )
     from ..certify.trust_file import read_trust_file
     from ..pipeline.contents import list_published
     from .signing import trusted_builder_of
 
-    repository, reference = place
-    registry = open_registry(repository, asked.plain_http)
-    digest = digest_in(registry, reference)
-    spec, lock = locked_image(registry, reference, digest, asked.matrix_path)
-    trust_path = trust_path_for(asked.matrix_path, asked.trust_path)
-    signer = trusted_builder_of(trust_path, key, identity, issuer)
+    registry = open_registry(place[0], plain_http)
+    digest = digest_in(registry, place[1])
+    spec, lock = locked_image(registry, place[1], digest, matrix_path)
+    path = trust_path_for(matrix_path, trust_path)
+    signer = trusted_builder_of(path, builder_key, identity, issuer)
     attached = list_published(
-        registry, digest, spec, lock, read_trust_file(trust_path), signer, print_status,
-        with_base=asked.base != "unlisted",
+        registry, digest, spec, lock, read_trust_file(path), signer, print_status,
+        with_base=base != "unlisted",
     )  # fmt: skip
-    name = registry.repository.at(digest)
-    print_status(f"Attached its list to {name}." if attached else f"{name} has its list already.")
+    reference = registry.repository.at(digest)
+    print_status(f"Attached its list to {reference}." if attached else f"{reference} has its list already.")
     return EXIT_OK

@@ -18,7 +18,7 @@ from ..compat.gpus import model_of
 from ..engines.protocol import Engine
 from ..errors import MissingError, ValidatorError
 from ..matrix.plan import Plan
-from ..model.measurement import Outside, Unread
+from ..model.measurement import Unread
 from ..model.spec import NO_GPU
 from ..pipeline.run import Runner
 from .options import print_status
@@ -115,7 +115,9 @@ def runner_of(engine: Engine, trust_path: Path, *, asked: bool) -> Runner | None
             " from this machine's key."
         )
         return None
-    return _runner(_own_signer() if asked else _registered_signer(outside, trust_path))
+    models = tuple(dict.fromkeys(model_of(gpu.name) for gpu in outside.gpus))
+    signer = _signer_of(models, trust_path, asked, "")
+    return _runner(signer, labels_trusted=False) if signer is not None else None
 
 
 def fleet_runner_of(host_classes: Iterable[str], trust_path: Path, *, asked: bool) -> Runner | None:
@@ -126,28 +128,19 @@ def fleet_runner_of(host_classes: Iterable[str], trust_path: Path, *, asked: boo
     models = tuple(sorted({name.partition("-")[2] for name in host_classes if name != NO_GPU}))
     if not models:
         return None
-    if asked:
-        signer = _own_signer()
-    else:
-        registration = register_runner(trust_path, models)
-        if registration.said:
-            print_status(f"{registration.said}. It stands for the cluster.")
-        signer = registration.signer
-    return _runner(signer, labels_trusted=signer is not None and trusts_labels(trust_path, signer))
-
-
-def _runner(signer: Signer | None, *, labels_trusted: bool = False) -> Runner | None:
+    signer = _signer_of(models, trust_path, asked, " It stands for the cluster.")
     if signer is None:
         return None
-    own = signer
-
-    def sign(statement: bytes) -> str:
-        return parse_bundle(own.sign(statement)).canonical.decode()
-
-    return Runner(sign, lambda cell: Ledger().issue(cell).value, labels_trusted)
+    return _runner(signer, labels_trusted=trusts_labels(trust_path, signer))
 
 
-def _own_signer() -> Signer | None:
+def _signer_of(models: tuple[str, ...], trust_path: Path, asked: bool, also: str) -> Signer | None:
+    """Return this machine's key; print what is missing, or that it was registered for these GPU models."""
+    if not asked:
+        registration = register_runner(trust_path, models)
+        if registration.said:
+            print_status(f"{registration.said}.{also}")
+        return registration.signer
     signer = runner_signer()
     if signer is None:
         print_status(
@@ -157,9 +150,8 @@ def _own_signer() -> Signer | None:
     return signer
 
 
-def _registered_signer(outside: Outside, trust_path: Path) -> Signer | None:
-    models = tuple(dict.fromkeys(model_of(gpu.name) for gpu in outside.gpus))
-    registration = register_runner(trust_path, models)
-    if registration.said:
-        print_status(f"{registration.said}.")
-    return registration.signer
+def _runner(signer: Signer, *, labels_trusted: bool) -> Runner:
+    def sign(statement: bytes) -> str:
+        return parse_bundle(signer.sign(statement)).canonical.decode()
+
+    return Runner(sign, lambda cell: Ledger().issue(cell).value, labels_trusted)

@@ -1,4 +1,4 @@
-"""`verify`: verify the certificates of the images in a registry."""
+"""`verify`: verify certificates; `trust`: write policies that do; `promote`: move aliases to what is good."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from ..reports.printable import json_text, one_line
 from .images import name_option
 from .options import (
     certificate_options,
+    flag,
     format_option,
     matrix_option,
     parse_age,
@@ -36,17 +37,17 @@ from .sbom import digest_in, locked_image
 if TYPE_CHECKING:
     from ..assemble.image import Compared
     from ..certify.promote import Move
+    from ..model.record import Certificate, Failure
 
 
 @click.command("verify", cls=Command)
 @click.argument("images", nargs=-1, metavar="[IMAGE]...")
-@click.option(
+@flag(
     "--rebuild",
-    is_flag=True,
     help="Instead, make every layer of these images again from the wheels of their locks, and say if they are"
     " exactly that. Needs no key.",
 )
-@certificate_options
+@certificate_options()
 @matrix_option
 @format_option("table", "json")
 @verbose_option
@@ -74,7 +75,14 @@ def verify_command(
         if not images:
             raise click.UsageError("--rebuild needs the names or digests of images")
         return _rebuild(images, registry, matrix_path, format_)
-    digests = {name: digest_in(registry, tag_named(name)) for name in images} or _all(registry)
+    digests = {name: digest_in(registry, tag_named(name)) for name in images}
+    if not images:
+        # Every image of this project, by its image spec.
+        tags = {name: tag for tag in registry.tags() if (name := identifier_of(tag))}
+        every = {name: registry.digest_of(tag) for name, tag in tags.items()}
+        if not every:
+            print_status(f"{registry.repository} has no images with a tag that `build-matrix --push` sets.")
+        digests = {name: digest for name, digest in every.items() if digest is not None}
     found = {
         name: certificates(registry, digest, trust, max_age=max_age, accept_expired=accept_expired)
         for name, digest in digests.items()
@@ -101,16 +109,14 @@ def _rebuild(images: Sequence[str], registry: Registry, matrix_path: Path, forma
     if format_ == "json":
         click.echo(json_text({name: encode(list(layers)) for name, layers in found.items()}))
     else:
-        from rich.table import Table
+        from ..reports.terminal import rows_table, show
 
-        from ..reports.terminal import show
-
-        table = Table("image", "layer", "found", "digest", box=None, pad_edge=False)
-        for name, layers in found.items():
-            for layer in layers:
-                digest = layer.found or layer.expected or ""
-                table.add_row(name, layer.name, layer.finding.value, digest[:19])
-        show(table)
+        rows = [
+            (name, layer.name, layer.finding.value, (layer.found or layer.expected or "")[:19])
+            for name, layers in found.items()
+            for layer in layers
+        ]
+        show(rows_table(("image", "layer", "found", "digest"), rows))
     for name, layers in found.items():
         wrong = [layer.name for layer in layers if not layer.is_right]
         print_status(
@@ -118,15 +124,6 @@ def _rebuild(images: Sequence[str], registry: Registry, matrix_path: Path, forma
         )
     every = [layer.is_right for layers in found.values() for layer in layers]
     return EXIT_OK if all(every) else EXIT_FAILED
-
-
-def _all(registry: Registry) -> dict[str, str]:
-    """Return the digest of every image of this project by its image spec."""
-    tags = {name: tag for tag in registry.tags() if (name := identifier_of(tag))}
-    found = {name: registry.digest_of(tag) for name, tag in tags.items()}
-    if not found:
-        print_status(f"{registry.repository} has no images with a tag that `build-matrix --push` sets.")
-    return {name: digest for name, digest in found.items() if digest is not None}
 
 
 class RefusedDocument(TypedDict):
@@ -173,36 +170,24 @@ def _document(repository: str, digests: dict[str, str], found: dict[str, Verifie
 
 
 def _show(digests: dict[str, str], found: dict[str, Verified]) -> None:
-    from rich.table import Table
+    from ..reports.terminal import rows_table, show
 
-    from ..reports.terminal import show
-
-    table = Table("image", "host class", "driver", "GPU", "measured", "checks", box=None, pad_edge=False)
+    rows = []
     for name, verified in found.items():
+        statements: list[tuple[Certificate | Failure, str]] = []
         for certificate in verified.certificates:
             own = f" with {', '.join(certificate.own_passed)}" if certificate.own_passed else ""
             failed = f", {len(certificate.failed)} optional failed" if certificate.failed else ""
-            table.add_row(
-                name,
-                certificate.host_class + (" (fixture)" if certificate.fixture else ""),
-                certificate.driver,
-                ", ".join(sorted({gpu.name for gpu in certificate.gpus})),
-                certificate.measured,
-                f"{len(certificate.passed)} passed{own}{failed}",
-            )
-        for failure in verified.failures:
-            table.add_row(
-                name,
-                failure.host_class + (" (fixture)" if failure.fixture else ""),
-                failure.driver or "",
-                ", ".join(sorted({gpu.name for gpu in failure.gpus})),
-                failure.measured,
-                f"failed: {', '.join(failure.failed)}",
-            )
+            statements.append((certificate, f"{len(certificate.passed)} passed{own}{failed}"))
+        statements += [(each, f"failed: {', '.join(each.failed)}") for each in verified.failures]
+        for each, checks in statements:
+            host_class = each.host_class + (" (fixture)" if each.fixture else "")
+            gpus = ", ".join(sorted({gpu.name for gpu in each.gpus}))
+            rows.append((name, host_class, each.driver or "", gpus, each.measured, checks))
         if not verified.certificates:
-            table.add_row(name, "no valid certificate", "", "", "", "")
+            rows.append((name, "no valid certificate", "", "", "", ""))
     if found:
-        show(table)
+        show(rows_table(("image", "host class", "driver", "GPU", "measured", "checks"), rows))
     for name, verified in found.items():
         for certificate in verified.certificates:
             for limit in certificate.limits:
@@ -211,10 +196,7 @@ def _show(digests: dict[str, str], found: dict[str, Verified]) -> None:
             print_status(f"Rejected: {name} {refused.what}: {refused.why}")
 
 
-# `trust export`: write a policy that accepts only images with a good certificate.
-
-
-def _possible(_: click.Context, __: click.Parameter, format_: str) -> str:
+def _check_policy_format(_: click.Context, __: click.Parameter, format_: str) -> str:
     from ..admission.policies import check_format
 
     check_format(format_)
@@ -232,7 +214,7 @@ def trust_command() -> None:
     "format_",
     type=click.Choice(("cosign", "jq", "policy-controller", "kyverno", "connaisseur")),
     required=True,
-    callback=_possible,
+    callback=_check_policy_format,
     help="cosign: Rego for `cosign verify-attestation --policy`; jq: a filter for its output;"
     " policy-controller: a ClusterImagePolicy; kyverno: a ClusterPolicy; connaisseur: only an"
     " error that says why Connaisseur can't enforce a certificate.",
@@ -259,11 +241,9 @@ def trust_command() -> None:
     metavar="AGE",
     help="Reject measurements older than this, such as 7d or 12h.  [default: until the certificate expires]",
 )
-@registry_option
-@click.option(
-    "--fixtures",
-    is_flag=True,
-    help="For tests: accept only certificates of made-up records, signed with a throw-away key.",
+@registry_option()
+@flag(
+    "--fixtures", help="For tests: accept only certificates of made-up records, signed with a throw-away key."
 )
 @matrix_option
 @trust_file_option
@@ -308,14 +288,11 @@ def export_command(
 _TOOLS = {"policy-controller": "policy-controller", "kyverno": "Kyverno up to 1.19"}
 
 
-# `promote`: move aliases to the newest certified images.
-
-
 @click.command("promote", cls=Command)
-@certificate_options
+@certificate_options()
 @matrix_option
 @name_option
-@click.option("--dry-run", is_flag=True, help="Show what would move, and move nothing.")
+@flag("--dry-run", help="Show what would move, and move nothing.")
 @format_option("text", "json")
 @verbose_option
 def promote_command(

@@ -15,7 +15,7 @@ from ..model.spec import Variant
 from ..versions import ComputeCapability, CudaVersion, major
 from . import evidence, facts, kernels, known_issues, loose_values
 from .machine import Machine, judge_host, other_build, runs_toolkit, without_cuda
-from .releases import Release, build, nearest_inspected, release_of_any_age, releases
+from .releases import Release, build, is_inspected, nearest_inspected, release_of_any_age, releases
 
 # Judge software by itself: the versions that matter, and the reasons that don't depend on the machine.
 
@@ -92,7 +92,7 @@ def _judge(software: Software, system: str | None, machine: str | None) -> Judge
         python=versions.python,
         on_cpu=software.variant == Variant.CPU.value,
         from_pypi=from_pypi,
-        inspected=from_pypi and versions.release in releases(),
+        inspected=from_pypi and is_inspected(versions.release),
         cuda=versions.cuda,
         cudnn=versions.cudnn,
         nvcc=loose_values.numbers(versions.packages.get("nvidia-cuda-nvcc")),

@@ -195,16 +195,23 @@ def targets_gpu(release: str, capability: ComputeCapability, ptxas: str | None) 
     if first is None or row is None:
         return None
     text = f"compute capability {capability} is a target from PTX ISA {_text(first)} on"
-    if isa(row["isa"]) < first <= isa(row.get("reaches") or row["isa"]):
-        return facts.fact(row).unknown(
-            f"tensorflow {release} was seen to write PTX ISA {row['isa']}, and its LLVM reaches"
-            f" {row['reaches']}; {text}, so it may work, which nobody has measured",
+    fact, who = facts.fact(row), f"tensorflow {release}"
+    writes, reaches = isa(row["isa"]), isa(row.get("reaches") or row["isa"])
+    own = build(release)
+    if own is not None and own.llvm_ptx is not None:
+        # What XLA takes of it is in no table.
+        fact, who = own.fact, "this series of TensorFlow"
+        writes, reaches = min(writes, own.llvm_ptx), own.llvm_ptx
+    if writes < first <= reaches:
+        return fact.unknown(
+            f"{who} was seen to write PTX ISA {_text(writes)}, and the LLVM of this wheel reaches"
+            f" {_text(reaches)}; {text}, so it may work, which nobody has measured",
             "xla_without_gpu_target",
             mode=XLA,
         )
-    if isa(row["isa"]) < first:
-        return facts.fact(row).fails(
-            f"tensorflow {release} writes PTX ISA {row['isa']}, and {text}, so the process crashes",
+    if writes < first:
+        return fact.fails(
+            f"tensorflow {release} writes PTX ISA {_text(writes)}, and {text}, so the process crashes",
             "xla_without_gpu_target",
             mode=XLA,
         )
@@ -430,6 +437,8 @@ def cuda_major(release: Release, cuda: CudaVersion) -> Reason | None:
 
 def _wheels(fact: facts.Fact) -> facts.Fact:
     """Return the fact with the index as its source. The release's own source is about its tested build."""
+    if fact.id.startswith("wheel-"):
+        return fact
     return facts.Fact(fact.id, "verified", facts.source_line("idx"))
 
 
@@ -440,7 +449,7 @@ def search_path(version: str, from_wheels: bool, reached: bool | None) -> Reason
     If a library is not found, TensorFlow registers no GPU.
 
     from_wheels: True if CUDA comes from NVIDIA's wheels. reached: True if something tells the loader about
-    their folders, as images and the venv engine do (assemble/loader_cache.py, engines/venv.py). The
+    their folders, as images and the venv engine do (assemble/loader_cache.py, engines/without_docker.py). The
     reason is then only an advisory, for people who install the wheel by itself. None if that is not known.
     """
     known = build(version)

@@ -6,7 +6,7 @@ import re
 
 from ..errors import InputError
 from ..model.prediction import NGC, PYPI, Software
-from ..versions import Range, release_comparer
+from ..versions import Range, leading_numbers, release_comparer
 from . import facts
 from .releases import newest, release_of_any_age
 
@@ -76,3 +76,19 @@ def cudnn_of_image(cuda: str, tag: str) -> str:
             version: str = row["cudnn"]
             return version
     return tag.removeprefix("cudnn")
+
+
+def image_with(cuda: str, cudnn: str) -> str:
+    """Return the oldest known image of nvidia/cuda with these versions, or newer ones of the same majors.
+
+    Return an empty string if the facts have none.
+    """
+    for row in facts.rows("base_images", "images"):
+        last = row["cuda"][-1]
+        if all(
+            leading_numbers(has)[:1] == leading_numbers(needs)[:1]
+            and leading_numbers(has) >= leading_numbers(needs)
+            for has, needs in ((last, cuda), (row["cudnn"], cudnn))
+        ):
+            return f"nvidia/cuda:{last}-{row['tag']}-runtime-ubuntu22.04"
+    return ""

@@ -43,7 +43,7 @@ def choose(
         for axis, policy in ((CUDA, cuda_policy), (CUDNN, cudnn_policy))
     )
     if cuda is None and cudnn is None:
-        row = facts.recommended(release.version)
+        row = _recommended(release)
         return _named(release, CUDA, row[CUDA]), _named(release, CUDNN, row[CUDNN])
     if cuda is None or cudnn is None:
         return newest_without_fault(release, cuda, cudnn)
@@ -261,10 +261,19 @@ def why_recommended(release: Release) -> str:
     It names a fault of newer versions that were passed over, or of the versions that the release was built
     with, if there is one.
     """
-    why: str = facts.recommended(release.version)["why"]
+    why: str = _recommended(release)["why"]
     return why
 
 
+def _recommended(release: Release) -> facts.Row:
+    try:
+        return facts.recommended(release.version)
+    except KeyError:
+        # A wheel that no table lists.
+        return recommendation(release)
+
+
+@functools.cache
 def recommendation(release: Release) -> facts.Row:
     """Return what `recommended` means for a release, to be compiled: its `cuda`, its `cudnn`, and `why`.
 

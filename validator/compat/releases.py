@@ -6,7 +6,7 @@ import functools
 import itertools
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..versions import (
     ComputeCapability,
@@ -112,7 +112,9 @@ class Build:
 
     cudnn: the version of the cuDNN headers that it was compiled with, None if unknown.
     folders: the folders of NVIDIA's wheels in its own search path. not_found: sonames of libraries that it
-    needs and that are in none of these folders.
+    needs and that are in none of these folders. requires: the specifiers of Keras and NumPy in its
+    metadata; for each Python, one of them holds. llvm_ptx: the newest PTX that its LLVM writes, where this
+    is known and the build is nobody else's.
     """
 
     version: str
@@ -120,12 +122,16 @@ class Build:
     kernels: tuple[KernelGroup, ...]
     folders: tuple[str, ...]
     not_found: tuple[str, ...]
+    requires: Mapping[str, tuple[str, ...]]
     fact: Fact
+    llvm_ptx: Isa | None = None
 
 
 @functools.cache
 def build(version: str) -> Build | None:
     """Return the build of a release, or of the nearest patch release that was opened, or None."""
+    if version in _OWN:
+        return _OWN[version][1]
     opened = _opened()
     if version in opened:
         return _build(opened[version], version)
@@ -163,6 +169,11 @@ def _build(row: facts.Row, version: str) -> Build:
         kernels=tuple(_group(group) for group in row["kernels"]),
         folders=tuple(libraries.get("folders", ())),
         not_found=tuple(libraries.get("missing_required", ())),
+        requires={
+            name: tuple(text.partition(";")[0] for text in texts)
+            for name, texts in row["requires"].items()
+            if name != "python"
+        },
         fact=measured if row["tensorflow"] == version else measured.derived(),
     )
 
@@ -248,6 +259,8 @@ def release(version: str) -> Release:
 
     Raises UnknownRelease, which names the nearest, for another.
     """
+    if version in _OWN:
+        return _OWN[version][0]
     try:
         asked = Version(version)
     except InvalidVersion:
@@ -317,6 +330,68 @@ def _release(row: facts.Row, extra: facts.Row | None) -> Release:
     )
 
 
+# Wheels that no table lists: a build of one's own, a nightly, a community's build. Each is inspected like a
+# release, and known until the process ends by a name with its hash (`2.21.0+b3f1c2d4`).
+
+
+_OWN: dict[str, tuple[Release, Build]] = {}
+
+
+def is_inspected(release: Release | None) -> bool:
+    """Return True if the facts know what is in the wheel of a release, or that wheel was inspected here."""
+    return release is not None and (release.version in _OWN or release in releases())
+
+
+def published_twin(row: facts.Row) -> str | None:
+    """Return the release on PyPI with the same build and device code as an inspected wheel, or None."""
+    same = ("build", "kernels", "opens")
+    twins = (one for one in _opened().values() if all(one[key] == row[key] for key in same))
+    return next((one["tensorflow"] for one in twins), None)
+
+
+def _cuda_of(row: facts.Row, extra: Mapping[str, str]) -> str:
+    """Return the CUDA of an inspected wheel as major.minor. From 2.22 on, no file in the wheel names it."""
+    if row["build"]["cuda"]:
+        return major_minor(row["build"]["cuda"])
+    wanted = next((pin for name, pin in extra.items() if name.startswith("nvidia-cuda-runtime")), "")
+    if lowest := re.search(r"(?:>=|==)([\d.]+)", wanted):
+        return major_minor(lowest[1])
+    opened = next((soname for soname in row["opens"] if soname.startswith("libcudart.so.")), "")
+    return major_minor(f"{opened.removeprefix('libcudart.so.') or '12'}.0")
+
+
+def add_wheel(row: facts.Row, name: str, pythons: tuple[str, ...]) -> Release:
+    """Make an inspected wheel known as a release with this name, and return it.
+
+    row: as in builds.yaml, of a wheel that was built with CUDA. pythons: those that it can be installed for.
+    Where nothing in the wheel names the CUDA that it was built with, it is the oldest that the extra allows,
+    or the first of the major version whose libraries it opens.
+    """
+    found = {
+        parts[1].lower(): parts[2]
+        for text in row["and_cuda"]
+        if (parts := re.match(r"([\w.-]+)(.*)", text)) and parts[2]
+    }
+    style = "exact" if all(pin.startswith("==") for pin in found.values()) else "range"
+    built = _build({**row, "status": facts.DERIVED}, row["tensorflow"])
+    if published_twin(row) is None and "llvm_ptx" in row:
+        built = replace(built, llvm_ptx=isa(row["llvm_ptx"]))
+    fact = replace(built.fact, id=f"wheel-{name}")
+    built = replace(built, fact=fact)
+    release = Release(
+        version=name,
+        pythons=pythons,
+        cuda=_cuda_of(row, found),
+        cudnn=major_minor(row["build"]["cudnn_headers"] or f"{row['build']['cudnn'] or 9}.0"),
+        extra_style=style if found else "none",
+        fact=fact,
+        extra=found,
+        extra_fact=fact if found else None,
+    )
+    _OWN[name] = release, built
+    return release
+
+
 # TensorFlow releases that are too old for images, and the drivers that their CUDA toolkits need.
 #
 # People still ask about them, and paste their logs.
@@ -337,6 +412,8 @@ def release_of_any_age(version: str) -> Release | None:
     Text after the numbers does not matter (`2.17.0+nv25.2`). Two numbers stand for the newest release of the
     series. A release before those in `releases()` has the version as it was given.
     """
+    if version in _OWN:
+        return _OWN[version][0]
     numbers = leading_numbers(version)
     if len(numbers) < 2:
         return None
@@ -359,6 +436,8 @@ def nearest_inspected(version: str) -> Release | None:
 
     None for a release that was inspected, and for one that can't exist.
     """
+    if version in _OWN:
+        return None
     try:
         asked = Version(version)
     except InvalidVersion:

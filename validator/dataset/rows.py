@@ -11,7 +11,7 @@ from ..compat import facts, releases
 from ..conditions import AllOf, AnyOf, Comparison, Condition, Named
 from ..diagnosis import messages
 from ..diagnosis.causes import CauseEntry, causes
-from ..diagnosis.messages import Message, catalogue
+from ..diagnosis.messages import catalogue
 from ..model import codec
 from ..model.codec import encode, parse_timestamp
 from ..model.prediction import PlannedCell, Reason
@@ -91,17 +91,8 @@ class Predictions:
     def reasons(self) -> Iterator[Any]:
         """Yield each reason of the cells that were read once, sorted by id."""
         for reason, identifier in sorted(self._reasons.items(), key=lambda entry: entry[1]):
-            yield TABLES["reasons"].row(
-                id=identifier,
-                outcome=reason.outcome,
-                text=reason.text,
-                fact=reason.fact,
-                source=reason.source,
-                status=reason.status,
-                advisory=reason.advisory,
-                rule=reason.rule,
-                mode=reason.mode,
-            )
+            columns = ["outcome", "text", "fact", "source", "status", "advisory", "rule", "mode"]
+            yield TABLES["reasons"].row(identifier, **{name: getattr(reason, name) for name in columns})
 
     def _identifier(self, reason: Reason) -> str:
         known = self._reasons.get(reason)
@@ -155,16 +146,13 @@ class Cleaner:
         self._calls = 0
         self._redact: Clean = str
         # Records repeat each other's texts.
-        self._cleaned = functools.lru_cache(_REMEMBERED)(self._clean)
+        self.text = functools.lru_cache(_REMEMBERED)(self._clean)
 
     def start(self) -> None:
         """Prepare for another record."""
         if self._names is not None and self._calls % _TOGETHER == 0:
             self._redact = Redaction((), self._names)
         self._calls += 1
-
-    def text(self, text: str) -> str:
-        return self._cleaned(text)
 
     def _clean(self, text: str) -> str:
         return printable(text if text in self._known else self._redact(text))
@@ -175,16 +163,16 @@ class Cleaner:
             return self.text(value)
         if isinstance(value, list | tuple):
             return type(value)(map(self.value, value))
-        if isinstance(value, dict):
-            cleaned: dict[str, Any] = {}
-            for name, entry in value.items():
-                # Two names may become the same one.
-                clean = self.text(name)
-                while clean in cleaned:
-                    clean += "_"
-                cleaned[clean] = self.value(entry)
-            return cleaned
-        return value
+        if not isinstance(value, dict):
+            return value
+        cleaned: dict[str, Any] = {}
+        for name, entry in value.items():
+            # Two names may become the same one.
+            clean = self.text(name)
+            while clean in cleaned:
+                clean += "_"
+            cleaned[clean] = self.value(entry)
+        return cleaned
 
 
 #: The texts of a record that are columns under the same name.
@@ -258,8 +246,23 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def message_rows() -> Iterator[Any]:
-    """Yield every message, in the order in which they are tried."""
+    """Yield every message, in the order in which they are tried.
+
+    Its causes are those with a comparison in a sign that the message does not contradict.
+    """
+    wanted: dict[str, list[tuple[str, Comparison]]] = {}
+    for entry in causes():
+        for comparison in _comparisons(entry):
+            wanted.setdefault(comparison.kind, []).append((entry.code, comparison))
     for message in catalogue().messages:
+        codes = [
+            code
+            for code, comparison in wanted.get(message.kind, ())
+            if all(
+                name not in message.values or any(one.accepts(message.values[name]) for one in accepted)
+                for name, accepted in comparison.values.items()
+            )
+        ]
         yield TABLES["messages"].row(
             id=f"{message.kind}/{digest_of(message.pattern)}",
             kind=message.kind,
@@ -268,7 +271,7 @@ def message_rows() -> Iterator[Any]:
             harmless=message.harmless,
             describes=message.fact,
             certainty=message.certainty,
-            causes=_causes_of(message),
+            causes=tuple(dict.fromkeys(codes)),
         )
 
 
@@ -282,7 +285,7 @@ def cause_rows() -> Iterator[Any]:
             means=entry.means,
             signs=row["signs"],
             ruled_out_by=row.get("ruled_out_by", []),
-            kinds=tuple(sorted({comparison.kind for comparison in _asked_for(entry)})),
+            kinds=tuple(sorted({comparison.kind for comparison in _comparisons(entry)})),
             explains=entry.explains,
             sources=entry.sources,
         )
@@ -312,40 +315,14 @@ def _entries() -> Iterator[tuple[CauseEntry, Mapping[str, Any]]]:
     yield from zip(causes(), messages.section("causes"), strict=True)
 
 
-def _causes_of(message: Message) -> tuple[str, ...]:
-    """Return the codes of the causes with a comparison in a sign that the message does not contradict."""
-    return tuple(
-        dict.fromkeys(
-            code
-            for code, comparison in _comparisons_by_kind().get(message.kind, ())
-            if all(
-                name not in message.values or any(one.accepts(message.values[name]) for one in wanted)
-                for name, wanted in comparison.values.items()
-            )
-        )
-    )
-
-
-@functools.cache
-def _comparisons_by_kind() -> Mapping[str, list[tuple[str, Comparison]]]:
-    found: dict[str, list[tuple[str, Comparison]]] = {}
-    for entry in causes():
-        for comparison in _asked_for(entry):
-            found.setdefault(comparison.kind, []).append((entry.code, comparison))
-    return found
-
-
-def _asked_for(entry: CauseEntry) -> Iterator[Comparison]:
-    for sign in entry.signs:
-        yield from _positive(sign.when)
-
-
-def _positive(condition: Condition) -> Iterator[Comparison]:
-    """Yield the comparisons of a condition, without those that must not hold."""
-    if isinstance(condition, Comparison):
-        yield condition
-    elif isinstance(condition, Named):
-        yield from _positive(condition.condition)
-    elif isinstance(condition, AllOf | AnyOf):
-        for part in condition.conditions:
-            yield from _positive(part)
+def _comparisons(entry: CauseEntry) -> Iterator[Comparison]:
+    """Yield the comparisons in the signs of a cause, without those that must not hold."""
+    conditions: list[Condition] = [sign.when for sign in reversed(entry.signs)]
+    while conditions:
+        condition = conditions.pop()
+        if isinstance(condition, Comparison):
+            yield condition
+        elif isinstance(condition, Named):
+            conditions.append(condition.condition)
+        elif isinstance(condition, AllOf | AnyOf):
+            conditions += reversed(condition.conditions)

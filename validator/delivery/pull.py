@@ -294,7 +294,7 @@ class Engine:
         ids: those under which the engine may store it. Raises ValidatorError if something else arrived and
         MissingError if it cannot be pulled; in both cases, the name is unchanged.
         """
-        pull("docker", selected.reference, progress, self._answers)
+        pull(self._reached, selected.reference, progress)
         try:
             image = self._reached.quick.images.get(selected.reference)
             if image.id not in ids:
@@ -332,9 +332,3 @@ class Engine:
 
     def close(self) -> None:
         self._reached.quick.close()
-
-    def _answers(self) -> bool:
-        try:
-            return bool(self._reached.quick.ping())
-        except (DockerException, requests.RequestException):
-            return False

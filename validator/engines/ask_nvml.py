@@ -6,9 +6,7 @@ without the project's place on Python's path.
 
 import ctypes
 import json
-import os
 import platform
-import stat
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -52,23 +50,15 @@ def _gpu(nvml: Any, index: int) -> dict[str, str]:
     }
 
 
-def is_wsl() -> bool:
-    """Return True for WSL's kernel with its GPU device."""
-    try:
-        device = stat.S_ISCHR(os.stat(_DXG).st_mode)
-    except OSError:
-        return False
-    return device and "microsoft" in platform.release().lower()
-
-
 def main() -> int:
     """Print the answer. The exit status is 1 if NVML does not answer."""
     for place in _PLACES:
         # pynvml opens the library by its name, which finds a library that is already loaded.
         with suppress(OSError):
             ctypes.CDLL(place)
+    is_wsl = Path(_DXG).is_char_device() and "microsoft" in platform.release().lower()
     try:
-        found = answer(pynvml, Path(_KERNEL), is_wsl())
+        found = answer(pynvml, Path(_KERNEL), is_wsl)
     except pynvml.NVMLError as error:
         print(error, file=sys.stderr)
         return 1

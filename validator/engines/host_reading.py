@@ -25,6 +25,7 @@ from ..model.codec import DocumentError
 from ..model.measurement import GpuIdentity, Outside, Unread
 from ..model.prediction import AARCH64, JETSON, LINUX, MACOS, OPEN, PROPRIETARY, WINDOWS, WSL2, X86_64, Host
 from ..system import processes
+from ..system.files import text_or_nothing
 
 _SCRIPT = Path(__file__).with_name("ask_nvml.py")
 #: Without the persistence daemon a driver takes several seconds to wake each GPU.
@@ -71,31 +72,22 @@ def reading_of(answer: Answer) -> Outside | Unread:
     """Return the driver and the GPUs that NVML and the kernel agree on, or why they can't be read."""
     if answer.driver is None:
         return Unread.NVML_SILENT
-    gpus = tuple(
-        sorted(
-            (GpuIdentity(gpu.uuid, gpu.name, gpu.compute_capability) for gpu in answer.gpus),
-            key=lambda gpu: gpu.uuid,
-        )
-    )
+    by_uuid = sorted(answer.gpus, key=lambda gpu: gpu.uuid)
+    gpus = tuple(GpuIdentity(gpu.uuid, gpu.name, gpu.compute_capability) for gpu in by_uuid)
     if answer.version is None:
         return Outside(answer.driver, None, gpus) if answer.wsl else Unread.KERNEL_SILENT
     module = _KERNEL_DRIVER.search(answer.version)
     if module is None or module[1] != answer.driver:
         return Unread.KERNEL_DIFFERS
     listed = {_address(bus): text for bus, text in answer.information.items()}
-    if not all(_is_listed(gpu, listed.get(_address(gpu.bus))) for gpu in answer.gpus):
-        return Unread.KERNEL_DIFFERS
+    for gpu in answer.gpus:
+        pairs = (line.partition(":") for line in listed.get(_address(gpu.bus), "").splitlines())
+        fields = {name.strip(): value.strip() for name, _, value in pairs}
+        # The driver prints question marks for the UUID of a GPU that it has not woken yet.
+        uuid = fields.get("GPU UUID", "")
+        if fields.get("Model") != gpu.name or not (uuid == gpu.uuid or set(uuid) <= set("GPU-?")):
+            return Unread.KERNEL_DIFFERS
     return Outside(answer.driver, module[1], gpus)
-
-
-def _is_listed(gpu: NvmlGpu, information: str | None) -> bool:
-    if information is None:
-        return False
-    pairs = (line.partition(":") for line in information.splitlines())
-    fields = {name.strip(): value.strip() for name, _, value in pairs}
-    # The driver prints question marks for the UUID of a GPU that it has not woken yet.
-    uuid = fields.get("GPU UUID", "")
-    return fields.get("Model") == gpu.name and (uuid == gpu.uuid or set(uuid) <= set("GPU-?"))
 
 
 def _address(bus: str) -> str:
@@ -110,16 +102,13 @@ def kernel_reading(root: Path = Path("/")) -> Outside | None:
     The kernel does not list compute capabilities, which are empty here. In a container, it lists also the
     GPUs that the container was not given. root: the directory with /proc.
     """
-    module = _KERNEL_DRIVER.search(_text(root / "proc/driver/nvidia/version"))
+    module = _KERNEL_DRIVER.search(text_or_nothing(root / "proc/driver/nvidia/version"))
     if module is None:
         return None
     listed = sorted((root / "proc/driver/nvidia/gpus").glob("*/information"))
-    names = (re.search(r"^Model:\s*(.+?)\s*$", _text(path), re.MULTILINE) for path in listed)
+    names = (re.search(r"^Model:\s*(.+?)\s*$", text_or_nothing(path), re.MULTILINE) for path in listed)
     gpus = tuple(GpuIdentity("", name[1], "") for name in names if name)
     return Outside(module[1], module[1], gpus)
-
-
-# Read the facts about this machine that predictions need: its system, driver and GPU.
 
 
 _SYSTEMS = {"Linux": LINUX, "Windows": WINDOWS, "Darwin": MACOS}
@@ -135,8 +124,17 @@ def read_this_host(
     then. root: the directory with its /proc and /etc. outside: the driver and GPUs, if they have been read.
     """
     seen = outside or read_host()
-    version = _text(root / "proc/driver/nvidia/version")
-    host = Host(system=_system(root), machine=_machine(root), kernel_modules=_modules(version))
+    is_wsl = "microsoft" in text_or_nothing(root / "proc/version").lower()
+    # A file of Jetson Linux (L4T), which other systems on aarch64 don't have.
+    is_jetson = (root / "etc/nv_tegra_release").exists()
+    version, modules = text_or_nothing(root / "proc/driver/nvidia/version"), None
+    if version:
+        modules = OPEN if "Open Kernel Module" in version else PROPRIETARY
+    host = Host(
+        system=WSL2 if is_wsl else _SYSTEMS.get(platform.system()),
+        machine=JETSON if is_jetson else _MACHINES.get(platform.machine()),
+        kernel_modules=modules,
+    )
     if isinstance(seen, Unread):
         return host
     kinds = {(gpu.name, gpu.compute_capability) for gpu in seen.gpus}
@@ -145,30 +143,3 @@ def read_this_host(
         raise InputError(f"this machine has GPUs of several kinds: {names}", hint="choose one with --gpu")
     name, capability = next(iter(kinds)) if len(kinds) == 1 else (None, None)
     return replace(host, driver=seen.driver, gpu=name, capability=capability or None)
-
-
-def _system(root: Path) -> str | None:
-    if "microsoft" in _text(root / "proc/version").lower():
-        return WSL2
-    return _SYSTEMS.get(platform.system())
-
-
-def _machine(root: Path) -> str | None:
-    # A file of Jetson Linux (L4T), which other systems on aarch64 don't have.
-    if (root / "etc/nv_tegra_release").exists():
-        return JETSON
-    return _MACHINES.get(platform.machine())
-
-
-def _modules(version: str) -> str | None:
-    """Return the kind of the kernel modules by the first line of /proc/driver/nvidia/version."""
-    if not version:
-        return None
-    return OPEN if "Open Kernel Module" in version else PROPRIETARY
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

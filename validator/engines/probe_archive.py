@@ -1,7 +1,7 @@
-"""Pack the probe into one file that any Python from 3.9 on can run: `python3 probe.pyz > report.json`.
+"""Pack the probe into one file that any Python from 3.9 on can run, and run it with a Python of this machine.
 
-The same sources give the same bytes on every machine, so that a record can name the probe by its version.
-This module also asks the probe about this machine, which needs no environment.
+`python3 probe.pyz > report.json` runs it anywhere. The same sources give the same bytes on every machine, so
+that a record can name the probe by its version.
 """
 
 from __future__ import annotations
@@ -11,27 +11,28 @@ import functools
 import hashlib
 import io
 import json
+import os
 import re
 import sys
+import tempfile
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError, ValidatorError
+from ..assemble.progress import Progress
+from ..errors import InputError, MissingError, ValidatorError
 from ..model.codec import convert
 from ..model.record import is_own
 from ..model.report import CheckDescription
 from ..model.spec import CheckFile
 from ..resources import manual
 from ..system import processes
-from ..system.files import read_file
+from ..system.files import full_disk_named, read_file
+from ..system.runs import temporary_directory
 from .protocol import ProbeRequest
-
-# Read the user's own checks, and pack them into the probe.
-
 
 #: In the archive: a package that lists them and imports one by its name.
 _PACKAGE = "validator/probe/own"
@@ -47,10 +48,6 @@ class PackedCheck:
     file: CheckFile
     source: bytes
     title: str
-
-    @property
-    def timeout_s(self) -> float:
-        return self.file.timeout_s
 
 
 def read_checks(directory: Path, files: Iterable[CheckFile]) -> tuple[PackedCheck, ...]:
@@ -180,7 +177,9 @@ def probe_archive(own: tuple[PackedCheck, ...] = ()) -> bytes:
     buffer.seek(0, io.SEEK_END)
     # Stored, not deflated: the output of deflate depends on the version of zlib.
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for name, content in sorted(_members(own).items()):
+        version = probe_version(own).encode() + b"\n"
+        packed = {**_sources(), **members(own), "__main__.py": _MAIN, _VERSION_FILE: version}
+        for name, content in sorted(packed.items()):
             member = zipfile.ZipInfo(name, _DATE)
             member.create_system = 3
             member.external_attr = 0o100644 << 16
@@ -219,7 +218,7 @@ def probe_request(
     repeat.
     gpus: see `ProbeRequest`. own: checks of the user's own.
     """
-    limit_s = _RUN_LIMITS_S[depth] + sum(check.timeout_s for check in own)
+    limit_s = _RUN_LIMITS_S[depth] + sum(check.file.timeout_s for check in own)
     return ProbeRequest(
         probe_archive(own),
         (
@@ -263,19 +262,11 @@ def _ask(question: str) -> Any:
     return json.loads(done.stdout)
 
 
-def _members(own: Sequence[PackedCheck]) -> dict[str, bytes]:
-    version = probe_version(own).encode() + b"\n"
-    return {**_sources(), **members(own), "__main__.py": _MAIN, _VERSION_FILE: version}
-
-
 @functools.cache
 def _sources() -> dict[str, bytes]:
     paths = [path for pattern in _PATTERNS for path in _ROOT.glob(pattern)]
     found = {f"validator/{path.relative_to(_ROOT).as_posix()}": path.read_bytes() for path in paths}
     return {**found, "validator/__init__.py": b""}
-
-
-# Find the Python of an image.
 
 
 #: A script for `/bin/sh -c`, whose further arguments are a Python script and its arguments. In any image, it
@@ -300,3 +291,80 @@ exec "$first" "$0" "$@"
 """
 #: The exit status of an image that has no Python.
 NO_PYTHON = 127
+
+# Run the probe with a Python of this machine, which may be that of any environment.
+
+#: Python takes a while to start from a slow network drive.
+_START_TIMEOUT_S = 60.0
+#: The oldest Python that the probe supports.
+_PROBE_PYTHON = (3, 9)
+_CHOOSE_PYTHON = "give the Python of the environment to examine, such as ~/venv/bin/python"
+#: Variables that would make the probed environment use parts of the calling one.
+_OF_THE_CALLER = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX")
+
+
+def run_probe(
+    python: Path,
+    request: ProbeRequest,
+    progress: Progress,
+    libraries: Sequence[Path] = (),
+    environment: Mapping[str, str] | None = None,
+) -> bytes:
+    """Run the probe with any Python on this machine and return its standard output.
+
+    libraries: directories that the loader searches before those in LD_LIBRARY_PATH.
+    environment: the variables of the probe; by default those of this process, without those that would make
+        the probed environment use parts of the calling one.
+    Raises ValidatorError if the probe writes nothing or exceeds its time limit.
+    """
+    with full_disk_named(tempfile.gettempdir()), temporary_directory("probe") as directory:
+        for file, content in {"probe.pyz": request.archive, **request.files}.items():
+            (directory / file).write_bytes(content)
+        variables = clean_environment() if environment is None else dict(environment)
+        if libraries:
+            path = [*map(str, libraries), variables.get("LD_LIBRARY_PATH", "")]
+            variables["LD_LIBRARY_PATH"] = ":".join(part for part in path if part)
+        try:
+            result = processes.run(
+                [python, directory / "probe.pyz", *request.arguments],
+                env=variables,
+                cwd=directory,
+                timeout_s=request.timeout_s,
+                on_line=progress,
+            )
+        except OSError as error:
+            raise MissingError(f"{python}: can't be run: {error.strerror}", hint=_CHOOSE_PYTHON) from error
+    if result.timed_out:
+        raise ValidatorError(
+            f"the probe exceeded its time limit of {request.timeout_s:.0f} s and was stopped"
+        )
+    if not result.stdout.strip():
+        last = result.stderr_tail.strip().splitlines()[-1:] or ["no message"]
+        raise ValidatorError(f"the probe exited with status {result.returncode} without a report: {last[0]}")
+    return result.stdout
+
+
+def refuse_other_program(python: Path) -> None:
+    """Raise InputError if a program is not a Python, or is one that the probe does not support."""
+    program = "import sys; sys.stdout.write('%d.%d' % sys.version_info[:2])"
+    try:
+        result = processes.run([python, "-c", program], env=clean_environment(), timeout_s=_START_TIMEOUT_S)
+    except OSError as error:
+        raise InputError(f"--python: {python} can't be run: {error.strerror}", hint=_CHOOSE_PYTHON) from error
+    answer = result.stdout.decode(errors="replace").strip()
+    version = re.fullmatch(r"(\d)\.(\d+)", answer)
+    if version is None:
+        stderr = result.stderr_tail.strip().splitlines()[:1]
+        output = f"its output is {answer[:80]!r}" if answer else (stderr or ["it has no output"])[0]
+        raise InputError(f"--python: {python} is not a Python: {output}", hint=_CHOOSE_PYTHON)
+    if (int(version[1]), int(version[2])) < _PROBE_PYTHON:
+        oldest = ".".join(map(str, _PROBE_PYTHON))
+        raise InputError(
+            f"--python: {python} is Python {answer}, but the probe needs {oldest} or newer",
+            hint=_CHOOSE_PYTHON,
+        )
+
+
+def clean_environment() -> dict[str, str]:
+    """Return the variables of this process without those of its own environment."""
+    return {name: value for name, value in os.environ.items() if name not in _OF_THE_CALLER}

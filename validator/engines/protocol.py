@@ -51,7 +51,10 @@ class ProbeRequest:
 class Engine(Protocol):
     """Builds an environment from a lock and runs the probe in it."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Return `docker`, `podman`, `venv` or `layout`."""
+
     #: The probe runs in a container: it can't reach this machine's files or keys, and it gets only the GPUs
     #: that the request names. Only such measurements are signed.
     isolates: bool

@@ -27,7 +27,7 @@ from ..model.report import Report, ReportError, read_report
 from ..system import processes
 from ..system.runs import environment_of_children, temporary_directory
 from .host_reading import kernel_reading, read_host, read_this_host
-from .local_probe import clean_environment
+from .probe_archive import clean_environment
 
 #: Seconds in which all parts have to answer, and before their end in which a child process is ended.
 LIMIT_S, _SPARE_S = 1.7, 0.15
@@ -110,13 +110,10 @@ def look(limit_s: float = LIMIT_S, meanwhile: Callable[[], object] = lambda: Non
     podman = _Part(lambda: _podman(left()))
     docker = _Part(_docker)
     meanwhile()
-    outside = driver.answer(deadline, Unread.NVML_SILENT)
+    outside, silent = driver.answer(deadline, Unread.NVML_SILENT), False
     kernel = kernel_reading()
-    silent = (
-        not isinstance(outside, Outside) and kernel is not None and time.monotonic() > deadline - _SPARE_S
-    )
     if not isinstance(outside, Outside) and kernel is not None:
-        outside = kernel
+        outside, silent = kernel, time.monotonic() > deadline - _SPARE_S
     host = read_this_host(one_kind=False, outside=outside)
     late = f"it did not answer within {limit_s:.1f} s"
     containers = (
@@ -173,11 +170,7 @@ def pythons_on_path() -> dict[str, str]:
 def _environment(python: Path | None, found_by: str, limit_s: float) -> Environment:
     if python is None:
         return Environment(None, found_by, why="there is no Python")
-    options = [
-        "--time-limit",
-        str(limit_s * _PROBE_SHARE),
-        *(word for name in CHECKS for word in ("--only", name)),
-    ]
+    options = ["--time-limit", str(limit_s * _PROBE_SHARE), *(f"--only={name}" for name in CHECKS)]
     try:
         with temporary_directory("here") as place:
             # Nothing else next to this package may be found in the path.

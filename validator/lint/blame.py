@@ -11,15 +11,17 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from .._vendor.packaging.specifiers import SpecifierSet
 from ..compat import judge, kernels, known_issues, releases
 from ..compat.facts import UnknownRelease
 from ..compat.machine import reason_hidden
 from ..compat.offers import has_extra, newest_that_works, requirement
+from ..compat.official_images import image_with
 from ..compat.policies import cudnn_releases
 from ..compat.predict import ANY_HOST
 from ..compat.releases import Release, known_versions, release_of_any_age
 from ..model.prediction import LINUX, PYPI, X86_64, Finding, Host, Outcome, Place, Reason, Rule, Software
-from ..versions import Version, leading_numbers
+from ..versions import InvalidVersion, Version, leading_numbers
 from . import pins
 from .pins import TENSORFLOW, Environment, Pin, Stated, pythons_within
 
@@ -35,6 +37,8 @@ CODES: Mapping[Rule, str] = {
     "python_without_wheel": "a Python for which this TensorFlow has no wheel",
     "mixed_frameworks": "PyTorch or JAX in the same environment, whose wheels bring a cuDNN that TensorFlow"
     " rejects, or the wheels of cuDNN for two versions of CUDA",
+    "requirement_unmet": "a version of Keras or NumPy that TensorFlow's metadata rejects, so that pip"
+    " installs only one of the two",
     "package_removed": "a package that was replaced, such as `tensorflow-gpu`, in a version that only fails"
     " to install",
     "release_missing": "a release of the package `tensorflow` that does not exist, such as 2.16.0; a release"
@@ -44,10 +48,18 @@ CODES: Mapping[Rule, str] = {
     "cpu_package": "`tensorflow-cpu` where the file says that a GPU will be used",
     "cuda_libraries_not_installed": "`tensorflow` without `[and-cuda]` in an image without CUDA, where the"
     " file says that a GPU will be used; also any release before 2.14, because these have no such extra",
+    "library_path_not_set": "an environment in which nothing tells the loader where NVIDIA's wheels are,"
+    " which this release does not find by itself",
     "devices_hidden": "`CUDA_VISIBLE_DEVICES` in a Dockerfile or a compose file, with a value that hides"
     " every GPU, such as `-1` or an empty one",
     "known_issue": "versions that are known to break each other, such as NumPy 2 with an older TensorFlow",
 }
+
+
+_TELL_THE_LOADER = (
+    """RUN ls -d "$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"/nvidia/*/lib"""
+    " > /etc/ld.so.conf.d/nvidia-wheels.conf && ldconfig"
+)
 
 
 def fix(code: Rule, version: str, python: Stated | None, *, from_image: bool) -> str:
@@ -65,7 +77,7 @@ def fix(code: Rule, version: str, python: Stated | None, *, from_image: bool) ->
     if code == "cuda_libraries_not_installed" and version and not has_extra(release):
         other = _suggested(python) if python else release
         instead = f", or require {requirement(other)}, which brings its own" if has_extra(other) else ""
-        return f"Use a base image with CUDA {release.cuda} and cuDNN {release.cudnn}{instead}."
+        return f"{_base_image(release.cuda, release.cudnn)}{instead}."
     if code in ("cpu_package", "cuda_libraries_not_installed", "package_removed"):
         if not version:
             release = _suggested(python)
@@ -75,9 +87,11 @@ def fix(code: Rule, version: str, python: Stated | None, *, from_image: bool) ->
             "Leave the variable out. Choose the GPUs when you start the container, such as with"
             " docker run --gpus."
         )
+    if code == "library_path_not_set":
+        return f"Add this after the installation: {_TELL_THE_LOADER}"
     if code == "mixed_frameworks":
         return "Install each framework in an environment of its own."
-    # The message of a known combination says what to do, and that of a missing release which ones exist.
+    # The messages of the others say what to do: which versions fit, or which releases exist.
     return ""
 
 
@@ -88,12 +102,19 @@ def _suggested(python: Stated | None) -> Release:
     return chosen.release if chosen else releases.newest()
 
 
+def _base_image(cuda: str, cudnn: str) -> str:
+    name = image_with(cuda, cudnn)
+    return f"Use a base image with CUDA {cuda} and cuDNN {cudnn}" + (
+        f" or newer, such as {name}" if name else ""
+    )
+
+
 def _libraries(release: Release, from_image: bool) -> str:
     measured = releases.build(release.version)
     cudnn = (measured.cudnn if measured else None) or release.cudnn
     parts = []
     if from_image:
-        parts.append(f"Use a base image with CUDA {release.cuda} and cuDNN {cudnn}.")
+        parts.append(f"{_base_image(release.cuda, cudnn)}.")
     elif release.wheels:
         major, minor = leading_numbers(cudnn)[:2]
         pin = f"nvidia-cudnn-{release.suffix}>={major}.{minor},<{major + 1}"
@@ -173,7 +194,33 @@ def findings(environment: Environment) -> list[Finding]:
     for reason in reasons:
         place = _blamed(environment, tensorflow, newest, reason)
         found.append(_finding(reason, place, environment, newest.tensorflow))
+    told = {one.place for one in found}
+    for pin in environment.pins:
+        unmet = None if pin.place in told else _unmet(pin, [case.tensorflow for case in cases])
+        if unmet is not None:
+            found.append(_finding(unmet, pin.place, environment, newest.tensorflow))
     return found
+
+
+def _unmet(pin: Pin, allowed: Sequence[str]) -> Reason | None:
+    """Return why no release that is allowed accepts the pinned version of a package."""
+    reason = None
+    try:
+        pinned = Version(pin.exact or "")
+    except InvalidVersion:
+        return None
+    for build in map(releases.build, allowed):
+        wanted = build.requires.get(pin.name, ()) if build else ()
+        if build is None or pin.from_conda or not wanted:
+            return None
+        if any(SpecifierSet(one).contains(pinned, prereleases=True) for one in wanted):
+            return None
+        reason = build.fact.fails(
+            f"tensorflow {build.version} requires {pin.name}{' or '.join(wanted)}, and this is {pinned},"
+            " so pip refuses to install both at once",
+            "requirement_unmet",
+        )
+    return reason
 
 
 def _of_any_release(environment: Environment, tensorflow: Pin) -> Reason | None:

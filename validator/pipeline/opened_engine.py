@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -15,12 +15,12 @@ from ..assemble.image import Assembler, put_base
 from ..assemble.layer_table import FILE as SHARED
 from ..assemble.layer_table import LayerTable
 from ..assemble.wheels import Wheelhouse
+from ..engines.docker import podman
 from ..engines.docker.base_container import BaseContainer, EngineImages
 from ..engines.docker.endpoint import Endpoint, connect
 from ..engines.docker.engine import DockerEngine
-from ..engines.layout import LayoutEngine
 from ..engines.protocol import Engine
-from ..engines.venv import VenvEngine
+from ..engines.without_docker import LayoutEngine, VenvEngine
 from ..errors import BuildError, MissingError
 from ..locks.lock_files import LockDirectory, previous
 from ..model.lock import Lock, Wheel
@@ -30,10 +30,11 @@ from ..system.package_sources import PackageSources
 
 
 class EngineChoice(str, Enum):
-    """The engine to use. AUTO: Docker if it can be used, otherwise virtual environments."""
+    """The engine to use. AUTO: Docker if it can be used, else Podman, otherwise virtual environments."""
 
     AUTO = "auto"
     DOCKER = "docker"
+    PODMAN = "podman"
     VENV = "venv"
 
 
@@ -63,6 +64,13 @@ class OpenedEngine:
     description: str
 
 
+_CONNECT: Mapping[EngineChoice, Callable[[], Endpoint]] = {
+    EngineChoice.AUTO: podman.connect_any,
+    EngineChoice.DOCKER: connect,
+    EngineChoice.PODMAN: podman.connect,
+}
+
+
 def open_engine(
     choice: EngineChoice,
     sources: PackageSources,
@@ -79,13 +87,13 @@ def open_engine(
     if choice is EngineChoice.VENV:
         return _environments(sources, "")
     try:
-        endpoint = connect()
+        endpoint = _CONNECT[choice]()
     except MissingError as error:
         if not measures and (needs_images or settings.layout):
             maker = assembler(sources, settings)
             engine = LayoutEngine(maker, settings.layout)
             return OpenedEngine(engine, maker, f"{engine.describe()}, because Docker can't be used: {error}")
-        if choice is EngineChoice.DOCKER or needs_images:
+        if choice is not EngineChoice.AUTO or needs_images:
             raise
         return _environments(sources, f", because Docker can't be used: {error}")
     maker = assembler(sources, settings, endpoint)

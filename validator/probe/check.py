@@ -41,13 +41,11 @@ class Result:
         return summary({"statement": self.statement, "problems": self.problems})
 
 
-def judged(
-    problems: list[dict[str, Any]], passed: Callable[[], dict[str, Any]], evidence: dict[str, Any]
-) -> Result:
-    """Return `fail` if there is a fault, otherwise `pass` with the statement that `passed` returns."""
+def judged(problems: list[dict[str, Any]], passed: dict[str, Any], evidence: dict[str, Any]) -> Result:
+    """Return `fail` if there is a fault, otherwise `pass` with the statement `passed`."""
     if any(problem["severity"] == FAULT for problem in problems):
         return Result(FAIL, None, problems, evidence)
-    return Result(PASS, passed(), problems, evidence)
+    return Result(PASS, passed, problems, evidence)
 
 
 def skipped(reason: dict[str, Any], evidence: dict[str, Any] | None = None) -> Result:
@@ -107,10 +105,14 @@ def check(
     required: bool = True,
     depth: str = QUICK,
 ) -> Callable[[Callable[[Context], Result]], Check]:
-    """Make a check of the function below, whose name is the check's id; the fields are those of `Check`."""
+    """Make a check of the function below, whose name is the check's id; the fields are those of `Check`.
+
+    A `full` check is never required.
+    """
 
     def make(run: Callable[[Context], Result]) -> Check:
-        return Check(run.__name__, title, stage, run, limit_s, requires, required, depth)
+        needed = required and depth == QUICK
+        return Check(run.__name__, title, stage, run, limit_s, requires, needed, depth)
 
     return make
 
@@ -118,8 +120,7 @@ def check(
 def gpu_count(facts: dict[str, Any]) -> int:
     """Return the number of GPUs that NVML, the CUDA driver or the device files show, whichever is highest.
 
-    A GPU that only one of them shows does exist: if the others don't see it, that is a fault to find,
-    not a reason to skip.
+    If the others don't see a GPU that one of them shows, that is a fault to find, not a reason to skip.
     """
     host = facts["host"]
     cuda = host["driver_libraries"]["cuda"]
@@ -135,10 +136,8 @@ def _needs_cuda_build(context: Context) -> dict[str, Any] | None:
     tensorflow = context.facts["tensorflow"]
     if tensorflow is None:
         return statement("tensorflow_not_installed", check=None)
-    build = tensorflow["build"]
-    if build is not None and not build.get("is_cuda_build"):
-        return statement("tensorflow_without_cuda")
-    return None
+    has_cuda = tensorflow["build"] is None or tensorflow["build"].get("is_cuda_build")
+    return None if has_cuda else statement("tensorflow_without_cuda")
 
 
 def _needs_device(context: Context) -> dict[str, Any] | None:

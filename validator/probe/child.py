@@ -37,6 +37,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Callable
 
 from ..problems import problem, statement
@@ -129,8 +130,7 @@ def forked(
     os.close(writer)
 
     def wait() -> int:
-        status = os.waitpid(child, 0)[1]
-        return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
     # No Python handler would print where it hangs: it is killed at once.
     return _answer(child, wait, reader, log, limit_s, None, last_words_s=0.0)
@@ -155,24 +155,19 @@ def fresh(
     attend: called several times a second with the values so far; True ends the interpreter (`STOPPED`).
     """
 
-    def command(writer: int) -> list[str]:
-        called = (function.__module__, function.__name__, json.dumps(arguments))
-        return interpreter("child", writer, os.getpid(), *called)
-
+    called = (function.__module__, function.__name__, json.dumps(arguments))
+    command = interpreter("child", os.getpid(), *called)
     return ask(command, limit_s=limit_s, environment=environment, attend=attend)
 
 
 def ask(
-    command: Callable[[int], list[str]],
+    command: list[str],
     *,
     limit_s: float,
     environment: dict[str, str | None] | None = None,
     attend: Attend | None = None,
 ) -> Answer:
-    """Run a command that sends its values as `main` does. It takes the descriptor of the pipe.
-
-    The other arguments are those of `fresh`.
-    """
+    """Run a command that sends its values as `main` does. The other arguments are those of `fresh`."""
     variables = {**os.environ, **(environment or {})}
     log = anonymous_file()
     given = {name: value for name, value in variables.items() if value is not None}
@@ -181,13 +176,16 @@ def ask(
 
 
 def started(
-    command: Callable[[int], list[str]], output: int, environment: dict[str, str] | None, stdin: int
+    command: list[str], output: int, environment: dict[str, str] | None, stdin: int
 ) -> tuple[subprocess.Popen[bytes], int]:
-    """Start a command with a pipe for its messages; return the process and the descriptor to read from."""
+    """Start a command with a pipe for its messages; return the process and the descriptor to read from.
+
+    The command gets the descriptor to write to as a further argument.
+    """
     reader, writer = os.pipe()
     try:
         process = subprocess.Popen(
-            command(writer),
+            [*command, str(writer)],
             stdin=stdin,
             stdout=output,
             stderr=output,
@@ -217,8 +215,8 @@ def _answer(
 ) -> Answer:
     """Read what a child sends until it ends or its time is up, and end whatever it left running."""
     try:
-        text, cut_off, stopped = _read(reader, limit_s, attend)
-        if cut_off and not stopped and last_words_s:
+        text, cut_off = _read(reader, limit_s, attend)
+        if cut_off == TIMED_OUT and last_words_s:
             signal_group(child, signal.SIGABRT)
             text += _read(reader, last_words_s, None)[0]
     finally:
@@ -228,10 +226,8 @@ def _answer(
     messages = Lines().feed(text)
     raised = next((message for message in messages if message["event"] == _RAISED), None)
     failure = None
-    if stopped:
-        failure = Failure(STOPPED)
-    elif cut_off:
-        failure = Failure(TIMED_OUT)
+    if cut_off is not None:
+        failure = Failure(cut_off)
     elif raised is not None:
         failure = Failure(EXCEPTION, raised["raised"], raised["in_tensorflow"])
     elif code:
@@ -242,23 +238,22 @@ def _answer(
     return Answer(_values(messages), failure, printed)
 
 
-def _read(reader: int, limit_s: float, attend: Attend | None) -> tuple[bytes, bool, bool]:
-    """Return what comes through the pipe until it ends, whether the limit or `attend` cut that off, and
-    whether it was `attend`."""
+def _read(reader: int, limit_s: float, attend: Attend | None) -> tuple[bytes, str | None]:
+    """Return what comes through the pipe until it ends; TIMED_OUT or STOPPED (by `attend`) if it did not."""
     deadline = time.monotonic() + limit_s
     text = b""
     while True:
         remaining = deadline - time.monotonic()
         if remaining <= 0:
-            return text, True, False
+            return text, TIMED_OUT
         if attend is not None:
             if attend(_values(Lines().feed(text))):
-                return text, True, True
+                return text, STOPPED
             remaining = min(remaining, _ATTEND_S)
         if select.select([reader], [], [], remaining)[0]:
             chunk = os.read(reader, 65536)
             if not chunk:
-                return text, False, False
+                return text, None
             text += chunk
 
 
@@ -280,9 +275,6 @@ def broken_off(trial: str, answer: Answer, evidence: dict[str, Any]) -> Result:
     if ended.in_tensorflow:
         return Result(FAIL, None, [problem("trial_failed", trial=trial, error=ended.detail)], seen)
     return Result(ERROR, statement("trial_raised", trial=trial, error=ended.detail), [], seen)
-
-
-# What is printed.
 
 
 @contextlib.contextmanager
@@ -314,9 +306,9 @@ def anonymous_file() -> int:
         return os.dup(file.fileno())
 
 
-def tail(text: str, lines: int = 1, width: int = 600) -> str:
-    """Return the last `lines` lines that are not empty, each cut at `width` characters."""
-    kept: list[str] = [line.rstrip()[:width] for line in text.splitlines() if line.strip()]
+def tail(text: str, lines: int = 1) -> str:
+    """Return the last `lines` lines that are not empty, each cut at 600 characters."""
+    kept: list[str] = [line.rstrip()[:600] for line in text.splitlines() if line.strip()]
     return "\n".join(kept[-lines:])
 
 
@@ -351,9 +343,6 @@ class Capture:
     def recent(self, size: int) -> str:
         """Return the last `size` bytes that came in, as far as they were kept."""
         return bytes((self._head + self._tail)[-size:] if size else b"").decode(errors="replace")
-
-
-# Messages.
 
 
 def send(descriptor: int, event: str, **fields: Any) -> None:
@@ -406,10 +395,13 @@ def main(descriptor: int, parent: int, module: str, name: str, arguments: str) -
 
 
 def prepare(descriptor: int) -> None:
-    """Keep the pipe from this process's own children, and report on SIGABRT where it hangs."""
+    """Keep the pipe from this process's own children, and report on SIGABRT where it hangs.
+
+    Have the kernel kill this process when the one that started it ends, however it ends (prctl(2)).
+    """
     os.set_inheritable(descriptor, False)
     faulthandler.enable(all_threads=False)
-    die_with_parent()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
 def leave() -> None:
@@ -417,11 +409,6 @@ def leave() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
-
-
-def die_with_parent() -> None:
-    """Have the kernel kill this process when the one that started it ends, however it ends (prctl(2))."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
 def load_tensorflow() -> Any:
@@ -446,17 +433,15 @@ def from_tensorflow(error: BaseException, tensorflow: Any) -> bool:
 
 
 def interpreter(module: str, *arguments: Any) -> list[str]:
-    """Return the command line that calls `main(*arguments)` of a module of this package.
+    """Return a command for `started` that calls `main(descriptor, *arguments)` of a module of this package.
 
     It uses the same interpreter, and works from the archive and from a source tree. The arguments are strings
     and numbers.
     """
     package = __name__.rpartition(".")[0]
-    root = os.path.abspath(__file__)
-    for _ in __name__.split("."):
-        root = os.path.dirname(root)
+    root = str(Path(os.path.abspath(__file__)).parents[__name__.count(".")])
     program = (
         f"import sys; sys.path[:] = [{root!r}] + [entry for entry in sys.path if entry];"
-        f" from {package}.{module} import main; main(*{arguments!r})"
+        f" from {package}.{module} import main; main(int(sys.argv.pop()), *{arguments!r})"
     )
     return [sys.executable, "-u", "-c", program]

@@ -67,40 +67,23 @@ def _parser() -> argparse.ArgumentParser:
         prog="probe",
         description="Find out whether this Python's TensorFlow works here, and report it as JSON.",
     )
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "--lock", metavar="FILE", help="file with pins (name==version) to compare with the installed packages"
     )
-    parser.add_argument(
-        "--only", metavar="CHECK", action="append", default=[], help="run only this check; repeatable"
-    )
-    parser.add_argument(
-        "--skip", metavar="CHECK", action="append", default=[], help="leave this check out; repeatable"
-    )
-    parser.add_argument(
-        "--depth",
-        choices=(QUICK, FULL),
-        default=QUICK,
-        help="quick: what a verdict needs (default); full: also every measurement",
-    )
-    parser.add_argument(
-        "--challenge",
-        metavar="TEXT",
-        help="repeat this text in the report, so that it can't be one from an earlier run",
-    )
-    parser.add_argument("--list", action="store_true", help="list the checks as JSON and run none")
-    parser.add_argument(
-        "--host-facts",
-        action="store_true",
-        help="print only the facts about the machine: driver, GPUs, system",
-    )
-    parser.add_argument(
-        "--time-limit",
-        metavar="SECONDS",
-        type=float,
-        default=TIME_LIMIT_S,
-        help="give up after this long (default 1800)",
-    )
-    parser.add_argument("--version", action="version", version=version())
+    several: dict[str, Any] = {"metavar": "CHECK", "action": "append", "default": []}
+    add("--only", help="run only this check; repeatable", **several)
+    add("--skip", help="leave this check out; repeatable", **several)
+    depths = "quick: what a verdict needs (default); full: also every measurement"
+    add("--depth", choices=(QUICK, FULL), default=QUICK, help=depths)
+    challenge = "repeat this text in the report, so that it can't be one from an earlier run"
+    add("--challenge", metavar="TEXT", help=challenge)
+    add("--list", action="store_true", help="list the checks as JSON and run none")
+    facts = "print only the facts about the machine: driver, GPUs, system"
+    add("--host-facts", action="store_true", help=facts)
+    limit = "give up after this long (default 1800)"
+    add("--time-limit", metavar="SECONDS", type=float, default=TIME_LIMIT_S, help=limit)
+    add("--version", action="version", version=version())
     return parser
 
 
@@ -183,8 +166,7 @@ def report(
     by_name = {stage.name: stage for stage in stages}
     logs: dict[str, Any] = {}
     for name, stage in by_name.items():
-        logs[f"{name}_stderr"] = stage.log.text
-        logs[f"{name}_stderr_bytes"] = stage.log.total
+        logs.update({f"{name}_stderr": stage.log.text, f"{name}_stderr_bytes": stage.log.total})
     document = {
         "format": FORMAT,
         "probe": {"version": version()},
@@ -213,14 +195,7 @@ def describe(check: Check) -> dict[str, Any]:
 def reported(check: Check, stage: Stage) -> dict[str, Any]:
     """Return a check with its result, as a report holds it."""
     entry = stage.results[check.id]
-    return {
-        **describe(check),
-        "outcome": entry.result.outcome,
-        "statement": entry.result.statement,
-        "problems": entry.result.problems,
-        "evidence": entry.result.evidence,
-        "duration_s": round(entry.duration_s, 3),
-    }
+    return {**describe(check), **vars(entry.result), "duration_s": round(entry.duration_s, 3)}
 
 
 def shareable(value: Any, home: str) -> Any:
@@ -229,23 +204,15 @@ def shareable(value: Any, home: str) -> Any:
     The path of a home directory names a person. NaN and infinity are not JSON; they become null.
     """
     if isinstance(value, str):
-        return value if home in ("", "/", "~") else _abbreviated(value, home)
+        # `/home/anna/x` and `/mnt/home/ann/x` are not in `/home/ann`.
+        inside = rf"(?<![\w./~-]){re.escape(home)}(?![\w.-])"
+        return value if home in ("", "/", "~") else re.sub(inside, "~", value)
     if isinstance(value, dict):
         return {key: shareable(entry, home) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
         entries: list[Any] = [shareable(entry, home) for entry in value]
         return entries
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _abbreviated(text: str, home: str) -> str:
-    """Turn `/home/ann/x` into `~/x`, and leave `/home/anna/x` and `/mnt/home/ann/x` as they are."""
-    parts = text.split(home)
-    joined = parts[0]
-    for part in parts[1:]:
-        continues = re.match(r"[\w.-]", part) or re.search(r"[\w./~-]$", joined)
-        joined += (home if continues else "~") + part
-    return joined
 
 
 def _now() -> str:

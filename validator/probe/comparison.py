@@ -96,14 +96,7 @@ def also_in_float32(context: Context, code: str, result: Result, again: Callable
     if result.outcome != PASS or precision(tf) != TF32:
         return result
     gpu = str(tf.config.experimental.get_device_details(gpus(tf)[0]).get("device_name"))
-    context.tell(
-        child.SETTLED,
-        outcome=result.outcome,
-        statement=result.statement,
-        problems=result.problems,
-        evidence=result.evidence,
-        limit={"code": code, "gpu": gpu},
-    )
+    context.tell(child.SETTLED, **vars(result), limit={"code": code, "gpu": gpu})
     error, out_of_memory = None, False
     evidence: dict[str, Any] = {}
     with full_float32(tf):
@@ -193,5 +186,5 @@ def wrong_results(
 
 
 def worst(results: Sequence[dict[str, Any]]) -> float:
-    """Return the largest difference."""
-    return max(float(entry["difference"]) for entry in results)
+    """Return the largest difference; 0 without results."""
+    return max((float(entry["difference"]) for entry in results), default=0.0)

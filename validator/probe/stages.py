@@ -131,10 +131,7 @@ class Stage:
     def start(self) -> None:
         """Start a worker for the remaining checks. Its standard output joins its standard error."""
         self._errors, errors = os.pipe()
-
-        def command(events: int) -> list[str]:
-            return child.interpreter("stages", self.name, events, self.registry)
-
+        command = child.interpreter("stages", self.name, self.registry)
         self.process, self._events = child.started(command, errors, self.environment, subprocess.PIPE)
         os.close(errors)
         needs_import = self.name == TENSORFLOW
@@ -162,11 +159,10 @@ class Stage:
             # It has died. `_ended` handles that, when the other pipe ends.
             return
 
-    def register(self, selector: selectors.BaseSelector) -> None:
-        """Listen to the worker."""
-        selector.register(self._events, selectors.EVENT_READ, self)
-        if self._errors_open:
-            selector.register(self._errors, selectors.EVENT_READ, self)
+    @property
+    def pipes(self) -> list[int]:
+        """Return the descriptors to read from."""
+        return [self._events, *([self._errors] if self._errors_open else [])]
 
     def read(self, descriptor: int) -> None:
         """Read from a pipe. The end of the pipe for messages is the end of the worker."""
@@ -221,11 +217,6 @@ class Stage:
         for number, check in enumerate(self.remaining):
             self._record(check, first if number == 0 else skipped(statement(reason, check=told_by)))
 
-    def drop_waiting(self) -> None:
-        """Record `timeout` for every check without a result: no time is left."""
-        for check in self.remaining:
-            self._record(check, Result(TIMEOUT, statement("not_begun")))
-
     def _ended(self) -> None:
         """Record what the worker's exit or death means for the check it was running."""
         status = self._close(BETWEEN_LIMIT_S if self._finished else LAST_WORDS_S)
@@ -239,7 +230,7 @@ class Stage:
     def overdue(self, own_limit_s: float | None = None) -> None:
         """Ask the worker where it hangs, kill its process group, and record a timeout.
 
-        own_limit_s: the probe's own limit, if that and not the check's was reached.
+        own_limit_s: the probe's own limit, if that and not the check's was reached. No check begins after it.
         """
         assert self.process is not None
         limit = self._current.limit_s if self._current else self.import_limit_s
@@ -250,6 +241,8 @@ class Stage:
         self._drain(LAST_WORDS_S)
         self._close(LAST_WORDS_S)
         self._blame(TIMEOUT, late, {"limit_s": limit})
+        for check in self.remaining if own_limit_s is not None else ():
+            self._record(check, Result(TIMEOUT, statement("not_begun")))
 
     def _blame(self, outcome: str, ended: dict[str, Any], evidence: dict[str, Any]) -> None:
         """Record the worker's end for the check that it was running, or had to run next."""
@@ -262,7 +255,7 @@ class Stage:
         result = Result(outcome, ended, [], evidence)
         if self._current is not None:
             if self._settled is not None:
-                result = _limited(self._settled, outcome, ended, evidence)
+                result = _limited(self._settled, result)
             self._record(self._current, result, time.monotonic() - self._began)
         elif self._ready:
             self._record(self.remaining[0], result)
@@ -307,18 +300,18 @@ class Stage:
             self._close(0.0)
 
 
-def _limited(settled: dict[str, Any], outcome: str, ended: dict[str, Any], seen: dict[str, Any]) -> Result:
+def _limited(settled: dict[str, Any], ended: Result) -> Result:
     """Return the result that a check had settled before its process ended in full float32.
 
     A crash there is a limit. A time limit, or a signal that only other processes send, is none: it says that
     full float32 was not measured.
     """
-    error = sentence(ended)
-    if outcome == TIMEOUT or seen.get("signal") in _FROM_OUTSIDE:
+    error = ended.sentence
+    if ended.outcome == TIMEOUT or ended.evidence.get("signal") in _FROM_OUTSIDE:
         remark = problem("full_float32_not_measured", error=error)
     else:
         remark = {**settled["limit"], "severity": LIMIT, "error": error}
-    evidence = {**settled["evidence"], FULL_FLOAT32: {"error": error, **seen}}
+    evidence = {**settled["evidence"], FULL_FLOAT32: {"error": error, **ended.evidence}}
     return Result(settled["outcome"], settled["statement"], [*settled["problems"], remark], evidence)
 
 
@@ -337,37 +330,31 @@ def run(stages: Sequence[Stage], collect: Callable[[], dict[str, Any]], limit_s:
         for stage in stages:
             stage.message = message
             stage.tell()
-        while any(stage.process for stage in stages):
-            _turn(stages, end, limit_s)
+        while running := [stage for stage in stages if stage.process]:
+            with selectors.DefaultSelector() as selector:
+                for stage in running:
+                    for descriptor in stage.pipes:
+                        selector.register(descriptor, selectors.EVENT_READ, stage)
+                soonest = min([end, *(stage.deadline for stage in running)])
+                for key, _ in selector.select(max(0.0, soonest - time.monotonic())):
+                    # A stage's other pipe may have ended it in this same turn.
+                    if key.data.process:
+                        key.data.read(key.fd)
+            now = time.monotonic()
+            for stage in (stage for stage in stages if stage.process):
+                if now >= min(end, stage.deadline):
+                    stage.overdue(own_limit_s=limit_s if now >= end else None)
+            for stage in (stage for stage in stages if not stage.process and stage.remaining):
+                stage.start()
     finally:
         for stage in stages:
             stage.kill()
 
 
-def _turn(stages: Sequence[Stage], end: float, limit_s: float) -> None:
-    with selectors.DefaultSelector() as selector:
-        for stage in (stage for stage in stages if stage.process):
-            stage.register(selector)
-        soonest = min([end, *(stage.deadline for stage in stages if stage.process)])
-        for key, _ in selector.select(max(0.0, soonest - time.monotonic())):
-            # A stage's other pipe may have ended it in this same turn.
-            if key.data.process:
-                key.data.read(key.fd)
-    now = time.monotonic()
-    for stage in (stage for stage in stages if stage.process):
-        if now >= end:
-            stage.overdue(own_limit_s=limit_s)
-            stage.drop_waiting()
-        elif now >= stage.deadline:
-            stage.overdue()
-    for stage in (stage for stage in stages if not stage.process and stage.remaining):
-        stage.start()
-
-
 # In the worker.
 
 
-def main(stage: str, descriptor: int, registry: str) -> None:
+def main(descriptor: int, stage: str, registry: str) -> None:
     """Run the checks of a stage and exit. registry: the module that holds `CHECKS`."""
     child.prepare(descriptor)
     module = _import_tensorflow(descriptor) if stage == TENSORFLOW else None
@@ -380,15 +367,7 @@ def main(stage: str, descriptor: int, registry: str) -> None:
         start = time.monotonic()
         with child.section(f"check {identifier}"):
             result = answer(checks[identifier], context)
-        tell(
-            child.END,
-            check=identifier,
-            outcome=result.outcome,
-            statement=result.statement,
-            problems=result.problems,
-            evidence=result.evidence,
-            duration_s=time.monotonic() - start,
-        )
+        tell(child.END, check=identifier, **vars(result), duration_s=time.monotonic() - start)
     tell(child.DONE)
     child.leave()
 

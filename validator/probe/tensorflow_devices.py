@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Callable
 
+from ..problems import statement
+
 
 def gpus(tf: Any) -> list[Any]:
     """Return the GPUs that TensorFlow sees, after setting them to take memory as they need it.
@@ -87,8 +89,7 @@ def operations(call: Callable[[], Any], nested: bool = False) -> tuple[list[dict
 
 
 def _nodes(nodes: Iterable[Any], bodies: dict[str, Any], device: str) -> Iterator[tuple[str, str]]:
-    """Yield operation and device of each node and of the functions it calls; these run where their caller
-    does."""
+    """Yield operation and device of each node and of the functions it calls, which run where it does."""
     for node in nodes:
         # `GPU:0` of `/job:localhost/replica:0/task:0/device:GPU:0`.
         own = node.device.rpartition("device:")[2] or device
@@ -103,13 +104,10 @@ def _nodes(nodes: Iterable[Any], bodies: dict[str, Any], device: str) -> Iterato
                     yield from _nodes(bodies[name], rest, own)
 
 
-# Find out with TensorFlow's profiler which kernels a GPU ran.
-#
-# The profiler writes an `XSpace` message (openxla/xla,
+# TensorFlow's profiler, which shows the kernels that a GPU ran, writes an `XSpace` message (openxla/xla,
 # `third_party/tsl/tsl/profiler/protobuf/xplane.proto`). Its Python classes are in a different package in
 # every other release, so the few fields that are needed are read from the wire format itself (protobuf.dev,
 # "Encoding").
-
 
 #: XSpace.planes; XPlane.name, .lines, .event_metadata; an entry of a map; XLine.name, .events;
 #: XEvent.metadata_id, .duration_ps; XEventMetadata.name.
@@ -136,7 +134,7 @@ class Event:
         return bool(on_gpu and not _COPY.match(self.name))
 
 
-def record(tf: Any, work: Callable[[], None]) -> list[Event]:
+def record(tf: Any, work: Callable[[], object]) -> list[Event]:
     """Return what the profiler sees while `work` runs. The profiler can only write files."""
     with dump() as directory:
         # Only the devices: events of the host are not needed, and would be most of the file.
@@ -153,6 +151,15 @@ def record(tf: Any, work: Callable[[], None]) -> list[Event]:
             with open(path, "rb") as file:
                 found += events(file.read())
         return found
+
+
+def kernels(tf: Any, work: Callable[[], object]) -> tuple[list[Event], dict[str, Any] | None]:
+    """Return the kernels that the profiler saw while `work` ran; if it saw none, also why, as a statement."""
+    try:
+        seen = [event for event in record(tf, work) if event.is_kernel]
+    except (OSError, ValueError, tf.errors.OpError) as error:
+        return [], statement("profiler_failed", exception=type(error).__name__, message=str(error)[:200])
+    return seen, None if seen else statement("profiler_saw_nothing")
 
 
 def events(space: bytes) -> list[Event]:
@@ -214,11 +221,8 @@ def _varint(message: bytes, position: int) -> tuple[int, int]:
     raise ValueError("a number in the profile is cut short")
 
 
-# Identifies the modules that XLA compiled.
-#
 # With `--xla_dump_to` XLA writes each module that it compiles, under the name of the function it came from.
 # In every release this is the one sign that a compilation took place, and of what.
-
 
 #: Lines of the compiled module kept as proof.
 _PROOF_LINES, _WIDTH = 12, 200
@@ -244,11 +248,8 @@ def compiled(function: Any, *given: Any) -> tuple[dict[str, Any], float, dict[st
     """Call a compiled function; return its results, `compile_s`, and the summary of its module."""
     results, first = timed(function, *given)
     _, again = timed(function, *given)
-    return (
-        results,
-        first - again,
-        summary(function.experimental_get_compiler_ir(*given)(stage="optimized_hlo")),
-    )
+    module = function.experimental_get_compiler_ir(*given)(stage="optimized_hlo")
+    return results, first - again, summary(module)
 
 
 def proof(module: str) -> dict[str, Any]:

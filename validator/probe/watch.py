@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import child
-from .child import die_with_parent, interpreter
+from .child import interpreter
 from .collectors.host import is_split, open_nvml, text
 
 _BEGUN, _ENDED = "watch_begun", "watch_ended"
@@ -35,10 +35,7 @@ class Watch:
 
     def __init__(self) -> None:
         """Start it."""
-
-        def command(writer: int) -> list[str]:
-            return interpreter("watch", writer, os.getpid())
-
+        command = interpreter("watch", os.getpid())
         self._lines = child.Lines()
         self._messages: list[dict[str, Any]] = []
         self._process, self._reader = child.started(command, subprocess.DEVNULL, None, subprocess.PIPE)
@@ -85,10 +82,8 @@ class Watch:
 
 
 def main(descriptor: int, root: int) -> None:
-    """Watch until standard input ends. root: the probe's process; its children don't count as other
-    processes."""
-    os.set_inheritable(descriptor, False)
-    die_with_parent()
+    """Watch until standard input ends. root: the probe's process, whose children don't count as others."""
+    child.prepare(descriptor)
     health = Health(root)
     before = health.snapshot()
     child.send(descriptor, _BEGUN, begun=True, error=health.error, xid_sources=health.xid_sources)
@@ -226,14 +221,21 @@ class Health:
         return [name for name, heard in sources.items() if heard]
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """Return, for each GPU, the state that is compared before and after the run. clocks: whether they
-        can be read."""
+        """Return, for each GPU, the state that is compared before and after the run."""
         return [self._state(gpu) for gpu in self.gpus]
 
     def read(self) -> None:
         """Take one reading: clocks, processes, and the Xid messages since the last one."""
         for gpu in self.gpus:
-            self._read_clocks(gpu)
+            bits = self._reasons(gpu)
+            if bits is not None:
+                gpu.readings += 1
+                for bit, name in REASONS.items():
+                    gpu.in_a_row[name] = gpu.in_a_row.get(name, 0) + 1 if bits & bit else 0
+                    if bits & bit:
+                        seen = gpu.reasons.setdefault(name, {"readings": 0, "in_a_row": 0})
+                        seen["readings"] += 1
+                        seen["in_a_row"] = max(seen["in_a_row"], gpu.in_a_row[name])
             if self._knows_processes and not gpu.mig:
                 gpu.others |= {pid for pid in self._processes(gpu) or () if self.is_other(pid)}
         data = _EventData()
@@ -279,18 +281,6 @@ class Health:
             if self._call(name, gpu.handle, ctypes.byref(bits)):
                 return bits.value
         return None
-
-    def _read_clocks(self, gpu: Gpu) -> None:
-        bits = self._reasons(gpu)
-        if bits is None:
-            return
-        gpu.readings += 1
-        for bit, name in REASONS.items():
-            gpu.in_a_row[name] = gpu.in_a_row.get(name, 0) + 1 if bits & bit else 0
-            if bits & bit:
-                seen = gpu.reasons.setdefault(name, {"readings": 0, "in_a_row": 0})
-                seen["readings"] += 1
-                seen["in_a_row"] = max(seen["in_a_row"], gpu.in_a_row[name])
 
     def _processes(self, gpu: Gpu) -> list[int] | None:
         """Return the ids of the processes that compute on the GPU, or None."""

@@ -129,21 +129,17 @@ class Group:
         _, port = _endpoint(chosen.addresses[chosen.rank])
         # As TensorFlow's server does, on all addresses: the name may be that of a service in front of it.
         dual = socket.has_dualstack_ipv6()
-        self._listener = socket.create_server(
-            ("", port), family=socket.AF_INET6 if dual else socket.AF_INET, dualstack_ipv6=dual
-        )
+        family = socket.AF_INET6 if dual else socket.AF_INET
+        self._listener = socket.create_server(("", port), family=family, dualstack_ipv6=dual)
         self._listener.setblocking(False)
 
     def __enter__(self) -> "Group":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._listener.close()
-        for connection in [entry.connection for entry in self._incoming]:
+        outgoing = [peer.to for peer in self.peers if peer.to is not None]
+        for connection in (self._listener, *(entry.connection for entry in self._incoming), *outgoing):
             connection.close()
-        for peer in self.peers:
-            if peer.to is not None:
-                peer.to.close()
 
     @property
     def stage(self) -> str | None:
@@ -216,10 +212,8 @@ class Group:
             while not ended:
                 part = entry.connection.recv(65536)
                 data, ended = data + part, not part
-        except BlockingIOError:
-            pass
-        except OSError:
-            ended = True
+        except OSError as error:
+            ended = not isinstance(error, BlockingIOError)
         messages = entry.lines.feed(data)
         entry.pending = 0 if messages else entry.pending + len(data)
         for message in messages:
@@ -277,9 +271,6 @@ def _plain(address: str) -> str:
     """Return an IPv4 address as such, also if a socket for both families has written it as IPv6."""
     prefix = "::ffff:"
     return address[len(prefix) :] if address.startswith(prefix) else address
-
-
-# Find network interfaces: the one that NCCL chose, and the one that has an address.
 
 
 #: `Bootstrap : Using eth0:10.0.0.5<0>`; older releases number the interfaces: `[0]eth0:10.0.0.5<0>`

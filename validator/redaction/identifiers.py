@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 # scan the same text again from many positions, so repeated parts are bounded, or start only at the beginning
 # of a run of their characters.
 
-
 #: Tokens by service. Each is looked for where a word begins.
 _TOKENS = (
     # Sources and packages: GitHub, GitLab, npm, PyPI, RubyGems, Docker Hub, Hugging Face, JFrog, Atlassian.
@@ -74,7 +73,7 @@ _SCHEMES = "apikey|basic|bearer|bot|digest|negotiate|token"
 #: A user and a password as one word. A user and a group, as numbers or variables, are none.
 _USER = r"""(?!['"]?(?:\d+:\d+(?!\S)|\$|[A-Za-z]:\\))(?=[^\s:/%]{0,64}[:%](?!//)\S)"""
 
-#: What stands before a secret, the secret, and what to write in its place.
+#: What stands before a secret, the secret, and what to write in its place if that is not `<secret>`.
 _PLACES = (
     # In an address. The user may be empty (`redis://:password@host`), and a number after the host is a port.
     (
@@ -89,90 +88,72 @@ _PLACES = (
         "<credentials>@<host>",
     ),
     # The two halves of a key of AWS.
-    (
-        r"""\b(?:A3T[A-Z0-9]|AKIA|ASIA)[A-Z0-9]{16}[\s"',:;|]{1,20}""",
-        r"[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])",
-        "<secret>",
-    ),
+    (r"""\b(?:A3T[A-Z0-9]|AKIA|ASIA)[A-Z0-9]{16}[\s"',:;|]{1,20}""", r"[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])"),
     # JSON Web Tokens: three parts, of which the last may be empty.
     (r"(?<![\w-])", r"eyJ[\w-]{6,}\.[\w-]+\.[\w-]*", "<token>"),
     (r"\b", "|".join(_TOKENS), "<token>"),
     # Webhooks: whoever has the address may write there.
-    (r"\bhooks\.slack\.com/(?:services|workflows|triggers)/", r"""[^\s'"<>]+""", "<secret>"),
-    (r"\bdiscord(?:app)?\.com/api/(?:v\d{1,2}/)?webhooks/", r"""[^\s'"<>]+""", "<secret>"),
-    (r"\.webhook\.office\.com/webhookb?2?/", r"""[^\s'"<>]+""", "<secret>"),
-    (r"\bapi\.telegram\.org/bot", r"""[^\s'"<>/]+""", "<secret>"),
+    (r"\bhooks\.slack\.com/(?:services|workflows|triggers)/", r"""[^\s'"<>]+"""),
+    (r"\bdiscord(?:app)?\.com/api/(?:v\d{1,2}/)?webhooks/", r"""[^\s'"<>]+"""),
+    (r"\.webhook\.office\.com/webhookb?2?/", r"""[^\s'"<>]+"""),
+    (r"\bapi\.telegram\.org/bot", r"""[^\s'"<>/]+"""),
     # Private keys: PEM, OpenSSH, PGP, SSH2, PuTTY. A key that is cut off goes on to the end.
     (
         r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|---- BEGIN SSH2 [A-Z ]{0,40}PRIVATE KEY ----",
         r"(?s:.*?)(?=-----END |---- END |\Z)",
-        "<secret>",
     ),
     (r"\bPrivate-Lines: \d{1,4}\r?\n", r"(?:[A-Za-z0-9+/=]+(?:\r?\n|$))+", "<secret>\n"),
     # Headers.
-    (
-        rf"""(?i)\bauthorization["']?\s{{0,8}}[:=]\s{{0,8}}["']?(?:{_SCHEMES})\s{{1,8}}""",
-        r"""[^\s'"<]+""",
-        "<secret>",
-    ),
+    (rf"""(?i)\bauthorization["']?\s{{0,8}}[:=]\s{{0,8}}["']?(?:{_SCHEMES})\s{{1,8}}""", r"""[^\s'"<]+"""),
     (
         rf"""(?i)\bauthorization["']?\s{{0,8}}[:=]\s{{0,8}}["']?(?!{_SCHEMES})(?=\S{{0,40}}\d)""",
         r"""[^\s'"<]{8,}""",
-        "<secret>",
     ),
-    (r"(?i)\b(?:bearer|basic) (?=\S{8})", _VALUE, "<secret>"),
-    (r"(?i)\b(?:set-)?cookie: ", r"[^\n]+", "<secret>"),
+    (r"(?i)\b(?:bearer|basic) (?=\S{8})", _VALUE),
+    (r"(?i)\b(?:set-)?cookie: ", r"[^\n]+"),
     # Names of secrets with their values. That a value follows is looked for first, because that is faster.
     (
         rf"""(?i)(?<![\w-])(?=[\w-]+(?:\\?["']\]?)?\s{{0,40}}[=:])(?=[\w-]*(?:{_SECRETS}))"""
         r"""[\w-]+(?:\\?["']\]?)?\s{0,40}[=:]\s{0,40}(?:\\?["'])?""",
         _VALUE,
-        "<secret>",
     ),
-    (r"""\b[A-Z]\w*_(?:AUTH|PASS|PWD)(?:["']\]?)?\s{0,8}=\s{0,8}["']?""", _VALUE, "<secret>"),
+    (r"""\b[A-Z]\w*_(?:AUTH|PASS|PWD)(?:["']\]?)?\s{0,8}=\s{0,8}["']?""", _VALUE),
     (
         r"""\b(?!\w*(?:CACHE|FOREIGN|HOST|PRIMARY|PUB|PUBLIC|SORT)_KEY)[A-Z]\w*_KEY(?:["']\]?)?\s{0,8}=\s{0,8}["']?""",
         _VALUE,
-        "<secret>",
     ),
     # The configuration of Docker, and calls such as `wandb.login(key=...)`.
-    (r"""(?<!\w)\\?["'](?:auth|_auth)\\?["']\s{0,8}:\s{0,8}\\?["']""", r"""[^\s"'<\\]+""", "<secret>"),
-    (r"""\blogin\([^()\n]{0,200}?\bkey\s{0,8}=\s{0,8}["']?""", _VALUE, "<secret>"),
+    (r"""(?<!\w)\\?["'](?:auth|_auth)\\?["']\s{0,8}:\s{0,8}\\?["']""", r"""[^\s"'<\\]+"""),
+    (r"""\blogin\([^()\n]{0,200}?\bkey\s{0,8}=\s{0,8}["']?""", _VALUE),
     # Commands and arguments that give a name and its value as two words.
     (
         rf"""(?i)\b(?:config(?:ure)?[ \t](?:[^\n|;&]{{0,80}}?[ \t])?(?:set[ \t]{{1,8}})?|putenv\("""
         rf"""|setdefault\(|setenv\(|setenv[ \t]|^[ \t]*ENV[ \t])["']?(?=[\w./:-]*(?:{_SECRETS}|_key))"""
         r"""[\w./:-]+["']?[ \t,]{1,8}["']?""",
         _VALUE,
-        "<secret>",
     ),
-    (rf"""(?i)<(?=[\w-]*(?:{_SECRETS}))[\w-]+>""", r"[^<>\n]+(?=</)", "<secret>"),
-    (r"""(?i);\s{0,8}(?:pwd|pass)\s{0,8}=\s{0,8}["']?""", _VALUE, "<secret>"),
-    (
-        rf"""(?i)(?<![\w-])(?=[\w-]*--)[\w-]*(?:{_SECRETS}|\bpass|\bpw)(?=[= ])[= ]{{1,40}}["']?""",
-        _VALUE,
-        "<secret>",
-    ),
-    (r"""(?i)(?<!\S)-(?:password|passwd|pass|secret|token)(?=[= ])[= ]{1,40}["']?""", _VALUE, "<secret>"),
-    (r"(?<!\S)-pass(?:in|out)?[ =]{1,8}pass:", _WORD, "<secret>"),
+    (rf"""(?i)<(?=[\w-]*(?:{_SECRETS}))[\w-]+>""", r"[^<>\n]+(?=</)"),
+    (r"""(?i);\s{0,8}(?:pwd|pass)\s{0,8}=\s{0,8}["']?""", _VALUE),
+    (rf"""(?i)(?<![\w-])(?=[\w-]*--)[\w-]*(?:{_SECRETS}|\bpass|\bpw)(?=[= ])[= ]{{1,40}}["']?""", _VALUE),
+    (r"""(?i)(?<!\S)-(?:password|passwd|pass|secret|token)(?=[= ])[= ]{1,40}["']?""", _VALUE),
+    (r"(?<!\S)-pass(?:in|out)?[ =]{1,8}pass:", _WORD),
     # .netrc and .npmrc.
-    (r"(?i)\b(?:login|machine)[ \t]{1,40}\S{1,200}\s{1,40}password[ \t]{1,40}", r"[^\s<]\S*", "<secret>"),
-    (r"(?<![\w-])_auth\s{0,8}=\s{0,8}", r"[^\s<]+", "<secret>"),
+    (r"(?i)\b(?:login|machine)[ \t]{1,40}\S{1,200}\s{1,40}password[ \t]{1,40}", r"[^\s<]\S*"),
+    (r"(?<![\w-])_auth\s{0,8}=\s{0,8}", r"[^\s<]+"),
     # Options of commands.
-    (rf"""(?<!\S)(?:-[uU](?=[\w.@'"])|(?:-[uU]|--(?:proxy-)?user)[= ]{{1,40}}){_USER}""", _WORD, "<secret>"),
-    (rf"\b(?:{_P_IS_PASSWORD}){_UP_TO}-p[ \t]{{0,8}}(?!-)", _WORD, "<secret>"),
-    (rf"\bredis-cli{_UP_TO}-a[ \t]{{1,8}}", _WORD, "<secret>"),
-    (rf"\bldap[a-z]{{1,12}}{_UP_TO}-w[ \t]{{1,8}}", _WORD, "<secret>"),
-    (rf"\b(?:bcp|sqlcmd|unzip|zip){_UP_TO}-P[ \t]{{0,8}}(?!-)", _WORD, "<secret>"),
-    (r"\bwandb login (?:--\S{1,40} ){0,4}", r"[0-9a-f]{40}\b", "<secret>"),
+    (rf"""(?<!\S)(?:-[uU](?=[\w.@'"])|(?:-[uU]|--(?:proxy-)?user)[= ]{{1,40}}){_USER}""", _WORD),
+    (rf"\b(?:{_P_IS_PASSWORD}){_UP_TO}-p[ \t]{{0,8}}(?!-)", _WORD),
+    (rf"\bredis-cli{_UP_TO}-a[ \t]{{1,8}}", _WORD),
+    (rf"\bldap[a-z]{{1,12}}{_UP_TO}-w[ \t]{{1,8}}", _WORD),
+    (rf"\b(?:bcp|sqlcmd|unzip|zip){_UP_TO}-P[ \t]{{0,8}}(?!-)", _WORD),
+    (r"\bwandb login (?:--\S{1,40} ){0,4}", r"[0-9a-f]{40}\b"),
     (
         r"\b(?:echo|printf|yes)[ \t]+(?:-\w{1,3}[ \t]+){0,3}",
         rf"(?![ \t])[^|\n]{{1,300}}?(?=[ \t]{{0,8}}\|[ \t]{{0,8}}{_READS_PASSWORD})",
-        "<secret>",
     ),
-    (rf"(?:\b|^){_READS_PASSWORD}[^\n|;&<]{{0,200}}<<<[ \t]{{0,8}}", _WORD, "<secret>"),
+    (rf"(?:\b|^){_READS_PASSWORD}[^\n|;&<]{{0,200}}<<<[ \t]{{0,8}}", _WORD),
     # Hashes of passwords, as in /etc/shadow and .htpasswd.
-    (r"\$(?:[1567y]|2[abxy]?|gy|apr1|argon2i?d?|scrypt)\$", r"[\w./$=,+-]{12,}", "<secret>"),
+    (r"\$(?:[1567y]|2[abxy]?|gy|apr1|argon2i?d?|scrypt)\$", r"[\w./$=,+-]{12,}"),
     # Channels of conda. In a forum, `/t/` stands before the title of a thread and its number.
     (
         r"""(?:://[^\s'"]{1,300}?|\banaconda\.(?:cloud|com|org)(?:/[\w.-]{1,64}){0,3}?)/t/""",
@@ -183,7 +164,6 @@ _PLACES = (
     (
         r"(?i)(?:[?&]|&amp;)(?:code|key|sig|signature|x-(?:amz|goog)-(?:credential|security-token|signature))=",
         r"""[^&\s'"<>]+""",
-        "<secret>",
     ),
 )  # fmt: skip
 
@@ -196,7 +176,8 @@ def _compile(before: str, secret: str) -> re.Pattern[str]:
 
 #: Patterns and their replacements, in the order in which they are applied.
 CREDENTIALS = tuple(
-    (_compile(before, secret), rf"\g<before>{instead}") for before, secret, instead in _PLACES
+    (_compile(before, secret), rf"\g<before>{instead[0] if instead else '<secret>'}")
+    for before, secret, *instead in _PLACES
 )
 
 # Other values that nobody would type, if they stand next to a word that names secrets.
@@ -330,10 +311,6 @@ def _is_host(name: str) -> bool:
     return parts[-1] in _DOMAINS or (parts[-1] in _SHORT_DOMAINS and len(parts) > 2)
 
 
-def _host(match: re.Match[str]) -> str:
-    return "<host>" if _is_host(match[0]) else match[0]
-
-
 def _host_in_address(match: re.Match[str]) -> str:
     name = match[0]
     kept = is_public(name) or name == "localhost" or is_address(name)
@@ -380,59 +357,51 @@ def without_gpu_uuids(text: str) -> str:
 
 
 #: Patterns and their replacements, in the order in which they are applied.
-IDENTIFIERS: tuple[tuple[re.Pattern[str], Replacement], ...] = (
+_FORMS: tuple[tuple[str | re.Pattern[str], Replacement], ...] = (
     *CREDENTIALS,
     (_WORDS, _random_value),
     # Only the start of a run of letters is tried, so that a long run takes no more time.
     (
-        re.compile(r"(?<![\w.+-])(?P<before>[.+-]*)(?=\w)[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}\b"),
+        r"(?<![\w.+-])(?P<before>[.+-]*)(?=\w)[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}\b",
         r"\g<before><email>",
     ),
     *((pattern, "<gpu-uuid>") for pattern in _GPU_UUIDS),
-    (re.compile(rf"(?<![0-9A-Fa-f]){_UUID}(?![0-9A-Fa-f])"), "<uuid>"),
-    (re.compile(r"(?<![\w:])(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![\w:])"), "<mac>"),
+    (rf"(?<![0-9A-Fa-f]){_UUID}(?![0-9A-Fa-f])", "<uuid>"),
+    (r"(?<![\w:])(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![\w:])", "<mac>"),
     (
-        re.compile(
-            r"(?i)(?P<before>\b(?:serial(?:[ _-]?(?:number|no\.?|nr\.?|id))?|board[ _-]?id|service[ _-]?tag"
-            r"|asset[ _-]?tag|s/n)\s{0,64}(?:[:=#]\s{0,64}|(?<=[ \t])(?=[\w-]{0,64}\d)))(?!N/A\b)[^\s<,;)\]]+"
-        ),
+        r"(?i)(?P<before>\b(?:serial(?:[ _-]?(?:number|no\.?|nr\.?|id))?|board[ _-]?id|service[ _-]?tag"
+        r"|asset[ _-]?tag|s/n)\s{0,64}(?:[:=#]\s{0,64}|(?<=[ \t])(?=[\w-]{0,64}\d)))(?!N/A\b)[^\s<,;)\]]+",
         r"\g<before><serial>",
     ),
     (
         # As people write it. A shorter number may be another one: `serial is 3 times slower`.
-        re.compile(
-            r"(?i)(?P<before>\bserial(?:[ _-]?(?:number|no\.?))?[ \t](?:is|was):?[ \t]{1,8})"
-            r"(?=[\w-]{0,64}\d)[\w-]{6,64}"
-        ),
+        r"(?i)(?P<before>\bserial(?:[ _-]?(?:number|no\.?))?[ \t](?:is|was):?[ \t]{1,8})"
+        r"(?=[\w-]{0,64}\d)[\w-]{6,64}",
         r"\g<before><serial>",
     ),
-    (re.compile(r"(?P<before>\bSN[:=# ]\s*)(?=[\w-]*\d)[\w-]{6,}"), r"\g<before><serial>"),
-    (re.compile(r"(?<![\w-])(?:[0-9A-Fa-f]{2}-){5}[0-9A-Fa-f]{2}(?![\w-])"), "<mac>"),
+    (r"(?P<before>\bSN[:=# ]\s*)(?=[\w-]*\d)[\w-]{6,}", r"\g<before><serial>"),
+    (r"(?<![\w-])(?:[0-9A-Fa-f]{2}-){5}[0-9A-Fa-f]{2}(?![\w-])", "<mac>"),
     (
-        re.compile(r"(?i)(?<![\w.])(?=[\d.]*[a-f])[0-9a-f]{4}\.[0-9a-f]{4}\.[0-9a-f]{4}(?![\w.])"),
+        r"(?i)(?<![\w.])(?=[\d.]*[a-f])[0-9a-f]{4}\.[0-9a-f]{4}\.[0-9a-f]{4}(?![\w.])",
         "<mac>",
     ),
     (_IP, _ip),
-    (re.compile(r"(?<![\w:.])(?:[0-9A-Fa-f]{1,4}:){4,7}[0-9A-Fa-f]{1,4}(?![\w:])"), "<ip>"),
+    (r"(?<![\w:.])(?:[0-9A-Fa-f]{1,4}:){4,7}[0-9A-Fa-f]{1,4}(?![\w:])", "<ip>"),
     (
         # With `::` in it. Names in C++ have this form too, but no part that begins with a digit.
-        re.compile(
-            r"(?<![\w:.])(?=[0-9A-Fa-f:]*\d)(?:[0-9A-Fa-f]{1,4}:){1,6}(?::[0-9A-Fa-f]{1,4}){1,6}(?![\w:])"
-        ),
+        r"(?<![\w:.])(?=[0-9A-Fa-f:]*\d)(?:[0-9A-Fa-f]{1,4}:){1,6}(?::[0-9A-Fa-f]{1,4}){1,6}(?![\w:])",
         "<ip>",
     ),
     # Clouds name machines after the address, or after a pool and a number.
-    (re.compile(r"(?i)(?<![\w-])ip-\d{1,3}(?:-\d{1,3}){3}(?![\w-])"), "<host>"),
-    (re.compile(r"(?<![\w-])(?:gke|aks|eks)-[a-z0-9-]*\d[\w-]*(?![\w-])"), "<host>"),
+    (r"(?i)(?<![\w-])ip-\d{1,3}(?:-\d{1,3}){3}(?![\w-])", "<host>"),
+    (r"(?<![\w-])(?:gke|aks|eks)-[a-z0-9-]*\d[\w-]*(?![\w-])", "<host>"),
     # The id of a container. After `sha256:` it is the digest of public content.
-    (re.compile(r"(?<![0-9A-Za-z:=])[0-9a-f]{64}(?![0-9A-Za-z])"), "<container>"),
+    (r"(?<![0-9A-Za-z:=])[0-9a-f]{64}(?![0-9A-Za-z])", "<container>"),
     (
-        re.compile(
-            r"(?P<before>(?i:\bcontainer(?:[ _]id)?[ =:\"']+)|^)(?=[0-9a-f]*\d)[0-9a-f]{12}(?=[\s\"',:]|$)",
-            re.MULTILINE,
-        ),
+        r"(?m)(?P<before>(?i:\bcontainer(?:[ _]id)?[ =:\"']+)|^)(?=[0-9a-f]*\d)[0-9a-f]{12}(?=[\s\"',:]|$)",
         r"\g<before><container>",
     ),
     (_IN_ADDRESS, _host_in_address),
-    (_FQDN, _host),
+    (_FQDN, lambda match: "<host>" if _is_host(match[0]) else match[0]),
 )
+IDENTIFIERS = tuple((re.compile(pattern), instead) for pattern, instead in _FORMS)

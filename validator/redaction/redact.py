@@ -34,10 +34,11 @@ class Redaction:
         found = (name for text in dict.fromkeys(texts) for name in _names(self._stripped(text)))
         given = [name.strip(".- ") for name in (*names, *_local_names(), *found)]
         # A machine is also known by the first part of its name.
-        known = {
-            name for whole in given for name in (whole, whole.partition(".")[0]) if _is_distinctive(name)
-        }
-        self._names = KnownNames(known)
+        known = {*given, *(name.partition(".")[0] for name in given)}
+        # Common words are only taken out of the places that hold names.
+        self._names = KnownNames(
+            name for name in known if name.lower() not in COMMON and not name.isdecimal()
+        )
 
     def __call__(self, text: str) -> str:
         """Return the text without names of people and machines, UUIDs, serials, addresses and credentials."""
@@ -69,7 +70,12 @@ class _Stripped(NamedTuple):
 
 def _stripped(text: str) -> _Stripped:
     text = COLOURS.sub("", text)
-    return _Stripped(text, _without_identifiers(text))
+    stripped, home = text, _home()
+    if home is not None and str(home) not in ("/", "/root"):
+        stripped = re.sub(rf"(?<![\w./-]){re.escape(str(home))}(?![\w.-])", "~", stripped)
+    for pattern, instead in IDENTIFIERS:
+        stripped = pattern.sub(instead, stripped)
+    return _Stripped(text, stripped)
 
 
 def _names(stripped: _Stripped) -> Iterator[str]:
@@ -93,15 +99,6 @@ def _replaced(instead: str, match: re.Match[str]) -> str:
     return match[0] if kept else f"{match['before']}{instead}"
 
 
-def _without_identifiers(text: str) -> str:
-    home = _home()
-    if home is not None and str(home) not in ("/", "/root"):
-        text = re.sub(rf"(?<![\w./-]){re.escape(str(home))}(?![\w.-])", "~", text)
-    for pattern, instead in IDENTIFIERS:
-        text = pattern.sub(instead, text)
-    return text
-
-
 def _home() -> Path | None:
     """Return the home directory of the user who runs this; None for a user without one."""
     try:
@@ -121,14 +118,6 @@ def _local_names() -> Iterator[str]:
     except (OSError, KeyError):
         # A container may run with a user ID that has no name.
         return
-
-
-def _is_distinctive(name: str) -> bool:
-    # Shorter names are common words. They are only taken out of the places that hold names.
-    return len(name) >= SHORTEST and name.lower() not in COMMON and not name.isdecimal()
-
-
-# Finds known names in a text, in time proportional to its length, however many names there are.
 
 
 #: Names have at least this many characters, and are looked up by their first ones.
@@ -164,7 +153,9 @@ class KnownNames:
                 continue
             for length, names in lengths.items():
                 stop = start + length
-                if lowered[start:stop] in names and not _continues(lowered, stop):
+                following = lowered[stop : stop + 1]
+                # Not if a word goes on there.
+                if lowered[start:stop] in names and not (following.isascii() and following.isalnum()):
                     parts += [text[end:start], instead]
                     end = stop
                     break
@@ -179,15 +170,8 @@ def _lowered(text: str) -> str:
     return "".join(low if len(low := character.lower()) == 1 else character for character in text)
 
 
-def _continues(text: str, position: int) -> bool:
-    """Return True if a word goes on at a position."""
-    following = text[position : position + 1]
-    return following.isascii() and following.isalnum()
-
-
 # Places in a text that contain names of people and machines: home directories, prompts, the system log,
 # variables, the output of `id`, `uname` and `ps`.
-
 
 #: The replacements, without their angle brackets.
 PLACEHOLDERS = (

@@ -17,7 +17,7 @@ from ..redaction.redact import Redaction
 from .issue import fenced, markdown
 from .overview import code, table
 from .printable import counted, one_line
-from .terminal import styled
+from .terminal import rows_table, styled
 
 #: The number of changes that a terminal shows. The JSON has all of them.
 _SHOWN = 8
@@ -30,14 +30,12 @@ Regression = tuple[CellDecline, Sequence[Cause]]
 
 def differences_table(found: Iterable[Difference[Record]]) -> Table:
     """Return a table with one row per cell."""
-    table = Table("cell", "A", "B", "what else changed", box=None, pad_edge=False)
+    rows = []
     for difference in found:
         before, after = difference.before, difference.after
-        changed = changes(before, after) if before and after else ()
-        table.add_row(
-            difference.either.cell, _verdict(before), _verdict(after), "; ".join(_first_changes(changed))
-        )
-    return table
+        changed = _first_changes(changes(before, after) if before and after else ())
+        rows.append((difference.either.cell, _verdict(before), _verdict(after), "; ".join(changed)))
+    return rows_table(("cell", "A", "B", "what else changed"), rows)
 
 
 def regressions_text(found: Sequence[Regression]) -> RenderableType:
@@ -83,20 +81,17 @@ def _record(record: Record) -> Text:
 
 def _first_changes(changed: Sequence[Change]) -> list[str]:
     """Describe the first few changes, and how many more there are."""
-    more = [f"and {len(changed) - _SHOWN} more"] if len(changed) > _SHOWN else []
-    return [*(_sentence(change) for change in changed[:_SHOWN]), *more]
 
+    def value(text: str | None) -> str:
+        if text is not None and text.startswith("sha256:"):
+            return text[: len("sha256:") + _DIGITS]
+        return "none" if text is None else text
 
-def _sentence(change: Change) -> str:
-    what = change.kind if change.name is None else f"{change.kind} {change.name}"
-    return one_line(f"{what} {_value(change.before)} -> {_value(change.after)}")
-
-
-def _value(text: str | None) -> str:
-    if text is None:
-        return "none"
-    algorithm, colon, digits = text.partition(":")
-    return f"{algorithm}:{digits[:_DIGITS]}" if colon and algorithm == "sha256" else text
+    lines = []
+    for change in changed[:_SHOWN]:
+        what = change.kind if change.name is None else f"{change.kind} {change.name}"
+        lines.append(one_line(f"{what} {value(change.before)} -> {value(change.after)}"))
+    return [*lines, f"and {len(changed) - _SHOWN} more"] if len(changed) > _SHOWN else lines
 
 
 #: The greatest length of an issue on GitHub, in characters, minus room for its frame.
@@ -118,8 +113,17 @@ def issue(found: Sequence[CellDecline], diagnose: Diagnose, refused: str = "") -
     diagnose: returns the diagnosis of a record's report, or None if it has none that can be read.
     refused: the part about artifacts that were refused (`refused_part`), if any were.
     """
-    groups = _by_cause(found, diagnose)
-    redact = Redaction(text for members, _ in groups for text in _texts(members[0]))
+    # Group the cells with the same causes, the largest group first. The diagnosis is that of the first cell.
+    by_codes: dict[tuple[str, ...], tuple[list[CellDecline], Diagnosis | None]] = {}
+    for decline in found:
+        diagnosis = diagnose(decline.newest)
+        codes = tuple(cause.code for cause in diagnosis.causes) if diagnosis else ()
+        by_codes.setdefault(codes, ([], diagnosis if codes else None))[0].append(decline)
+    groups = sorted(by_codes.values(), key=lambda group: (group[1] is None, -len(group[0])))
+    firsts = [members[0] for members, _ in groups]
+    redact = Redaction(
+        text for first in firsts for text in (first.newest.reason[:_REASON_READ], *_changed(first))
+    )
     parts = ["\n".join(_head(found)) + "\n", *([refused] if refused else [])]
     left = LIMIT - sum(map(len, parts))
     for number, (members, diagnosis) in enumerate(groups):
@@ -134,11 +138,6 @@ def issue(found: Sequence[CellDecline], diagnose: Diagnose, refused: str = "") -
     return "\n".join(parts)
 
 
-def _texts(decline: CellDecline) -> Iterator[str]:
-    yield decline.newest.reason[:_REASON_READ]
-    yield from _changed(decline)
-
-
 def _head(found: Sequence[CellDecline]) -> Iterator[str]:
     cells = {0: "No cell is", 1: "1 cell is"}.get(len(found), f"{len(found)} cells are")
     yield (
@@ -148,34 +147,20 @@ def _head(found: Sequence[CellDecline]) -> Iterator[str]:
     yield ""
     if not found:
         return
-    yield from table(
-        ("cell", "was", "is", "since", "last good image"),
+    rows = [
         (
-            (
-                code(decline.newest.cell),
-                decline.last_good.verdict.value if decline.last_good else "",
-                decline.newest.verdict.value,
-                code((decline.first_bad or decline.newest).finished[:16]),
-                code(decline.last_good.image_digest or "none") if decline.last_good else "",
-            )
-            for decline in found[:_CELLS]
-        ),
-    )
+            code(decline.newest.cell),
+            decline.last_good.verdict.value if decline.last_good else "",
+            decline.newest.verdict.value,
+            code((decline.first_bad or decline.newest).finished[:16]),
+            code(decline.last_good.image_digest or "none") if decline.last_good else "",
+        )
+        for decline in found[:_CELLS]
+    ]
+    yield from table(("cell", "was", "is", "since", "last good image"), rows)
     if len(found) > _CELLS:
         yield ""
         yield f"And {len(found) - _CELLS} more."
-
-
-def _by_cause(
-    found: Iterable[CellDecline], diagnose: Diagnose
-) -> list[tuple[list[CellDecline], Diagnosis | None]]:
-    """Group cells with the same causes, the largest group first. The diagnosis is that of the first cell."""
-    groups: dict[tuple[str, ...], tuple[list[CellDecline], Diagnosis | None]] = {}
-    for decline in found:
-        diagnosis = diagnose(decline.newest)
-        codes = tuple(cause.code for cause in diagnosis.causes) if diagnosis else ()
-        groups.setdefault(codes, ([], diagnosis if codes else None))[0].append(decline)
-    return sorted(groups.values(), key=lambda group: (group[1] is None, -len(group[0])))
 
 
 def _group(members: Sequence[CellDecline], diagnosis: Diagnosis | None, redact: Redaction) -> Iterator[str]:
@@ -234,13 +219,11 @@ def refused_part(refused: Sequence[Refused]) -> str:
 
 
 def _rows(refused: Sequence[Refused]) -> Iterator[str]:
-    yield from table(
-        ("artifact", "why it was refused"),
-        (
-            (code(shortened(each.artifact, _LENGTH)), code(shortened(each.reason, _LENGTH)))
-            for each in refused[:_ARTIFACTS]
-        ),
-    )
+    rows = [
+        (code(shortened(each.artifact, _LENGTH)), code(shortened(each.reason, _LENGTH)))
+        for each in refused[:_ARTIFACTS]
+    ]
+    yield from table(("artifact", "why it was refused"), rows)
     if len(refused) > _ARTIFACTS:
         yield ""
         yield f"And {counted(len(refused) - _ARTIFACTS, 'artifact')} more."

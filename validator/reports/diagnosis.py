@@ -9,15 +9,15 @@ from __future__ import annotations
 import functools
 import itertools
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 from markupsafe import Markup
 
-from ..model.diagnosis import GPU_USED, NO_FAULT, WAYS, Cause, Diagnosis, Evidence, Harmless, Remedy
+from ..model.diagnosis import GPU_USED, NO_FAULT, WAYS, Cause, Diagnosis, Evidence
 from ..model.prediction import EAGER, EAGER_ONLY, XLA
 from .diagnosis_words import environment_facts, headline, missing_facts
 from .diagnosis_words import headline as answer_without_cause
@@ -78,7 +78,9 @@ class _Page:
         if diagnosis.harmless:
             yield _heading("Harmless")
             for entry in diagnosis.harmless:
-                yield from self._harmless(entry)
+                count = sum(evidence.count for evidence in entry.evidence)
+                lines = "1 line" if count == 1 else f"{count} lines"
+                yield from self._wrapped(f"{entry.code} ({lines}): {entry.says}", "  ", "    ")
             yield ""
         facts = ", ".join(environment_facts(diagnosis))
         yield from self._wrapped(f"Read: {'; '.join(filter(None, (diagnosis.read, facts)))}.")
@@ -102,13 +104,11 @@ class _Page:
         yield ""
         yield _heading("How to fix it")
         for remedy in cause.remedies:
-            yield from self._remedy(remedy)
-
-    def _remedy(self, remedy: Remedy) -> Iterator[str]:
-        way = WAYS.get(remedy.way, remedy.way)
-        yield from self._wrapped(f"{way[:1].upper()}{way[1:]}: {remedy.says}" if way else remedy.says, "  ")
-        for command in remedy.commands:
-            yield click.style(f"      {one_line(command)}", fg="cyan")
+            way = WAYS.get(remedy.way, remedy.way)
+            says = f"{way[:1].upper()}{way[1:]}: {remedy.says}" if way else remedy.says
+            yield from self._wrapped(says, "  ")
+            for command in remedy.commands:
+                yield click.style(f"      {one_line(command)}", fg="cyan")
 
     def _evidence(self, entries: Sequence[Evidence], most: int) -> Iterator[str]:
         for entry in entries[:most]:
@@ -125,11 +125,6 @@ class _Page:
             yield from others
         if len(entries) > most:
             yield click.style(f"  and {len(entries) - most} more, which --json lists", dim=True)
-
-    def _harmless(self, entry: Harmless) -> Iterable[str]:
-        count = sum(evidence.count for evidence in entry.evidence)
-        lines = "1 line" if count == 1 else f"{count} lines"
-        return self._wrapped(f"{entry.code} ({lines}): {entry.says}", "  ", "    ")
 
     def _wrapped(self, prose: str, indent: str = "", following: str | None = None) -> list[str]:
         return wrapped(prose, self._width, indent, following)
@@ -165,14 +160,6 @@ def cell_html(headline: str, notes: Sequence[str], diagnosis: Diagnosis) -> str:
     return html.strip()
 
 
-def _code_in_backticks(sentence: str) -> Markup:
-    parts = sentence.split("`")
-    return Markup().join(
-        Markup("<code>{}</code>").format(part) if position % 2 else part
-        for position, part in enumerate(parts)
-    )
-
-
 @functools.cache
 def _template() -> Template:
     # Loading the extension must not delay a notebook; only showing a cell needs the template engine.
@@ -186,7 +173,14 @@ def _template() -> Template:
         lstrip_blocks=True,
     )
     environment.filters["shown"] = one_line
-    environment.filters["code_in_backticks"] = _code_in_backticks
+
+    def code_in_backticks(sentence: str) -> Markup:
+        return Markup().join(
+            Markup("<code>{}</code>").format(part) if position % 2 else part
+            for position, part in enumerate(sentence.split("`"))
+        )
+
+    environment.filters["code_in_backticks"] = code_in_backticks
     environment.filters["capitalize_first"] = lambda words: words[:1].upper() + words[1:]
     return environment.get_template("diagnosis.html.j2")
 
@@ -203,10 +197,10 @@ def what_works_text(answer: Mapping[str, Any], width: int) -> str:
 
     A way comes with its commands and the reasons why no newer release is chosen.
     """
-    return "".join(f"{line}\n" for line in _lines(answer, width))
+    return "".join(f"{line}\n" for line in _what_works_lines(answer, width))
 
 
-def _lines(answer: Mapping[str, Any], width: int) -> Iterator[str]:
+def _what_works_lines(answer: Mapping[str, Any], width: int) -> Iterator[str]:
     yield from wrapped(answer["headline"], width)
     for remark in answer["remarks"]:
         yield from wrapped(remark, width)
@@ -224,23 +218,19 @@ def _lines(answer: Mapping[str, Any], width: int) -> Iterator[str]:
         yield from (f"      {one_line(command)}" for command in way["commands"])
         if way["newer"]:
             yield "  Why no newer release:"
-            yield from _newer(way["newer"], width)
+            # Neighbors with the same deciding reason are shown together.
+            for _, same in itertools.groupby(way["newer"], _deciding):
+                first, *others = same
+                newest = first["releases"].split(" to ")[-1]
+                oldest = (others or [first])[-1]["releases"].split(" to ")[0]
+                span = newest if oldest == newest else f"{oldest} to {newest}"
+                yield from wrapped(f"{span}: {_reason(first['reasons'][0])}", width, "  - ", "    ")
     if not answer["ways"]:
-        newest = answer["releases"][0]
+        latest = answer["releases"][0]
         yield ""
-        yield f"Why TensorFlow {newest['release']} does not work:"
-        for reason in newest["reasons"]:
+        yield f"Why TensorFlow {latest['release']} does not work:"
+        for reason in latest["reasons"]:
             yield from wrapped(_reason(reason), width, "  - ", "    ")
-
-
-def _newer(groups: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
-    """Yield the deciding reason of each group. Neighbors that have the same one are shown together."""
-    for _, same in itertools.groupby(groups, _deciding):
-        first, *others = same
-        newest = first["releases"].split(" to ")[-1]
-        oldest = (others or [first])[-1]["releases"].split(" to ")[0]
-        span = newest if oldest == newest else f"{oldest} to {newest}"
-        yield from wrapped(f"{span}: {_reason(first['reasons'][0])}", width, "  - ", "    ")
 
 
 def _deciding(group: Mapping[str, Any]) -> str:
@@ -276,10 +266,6 @@ class Changes:
         dict[str, list[str]],
         "Changed or missing files of TensorFlow's and NVIDIA's packages, by package.",
     ]
-
-    def document(self) -> dict[str, Any]:
-        """Return the comparison as JSON."""
-        return asdict(self)
 
 
 def packages_changed(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 from urllib.parse import quote
@@ -29,6 +29,8 @@ from .diagnosis_words import fact_names
 from .issue import escaped
 from .printable import counted, json_text, one_line
 
+_SARIF = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+
 
 def findings_text(findings: Sequence[Finding]) -> str:
     """Return a line for each finding, as linters print them, and its fix on the next line."""
@@ -39,16 +41,6 @@ def findings_text(findings: Sequence[Finding]) -> str:
         if one.fix:
             lines.append(one_line(f"  fix: {one.fix}"))
     return "".join(f"{line}\n" for line in lines)
-
-
-def findings_json(findings: Sequence[Finding]) -> str:
-    """Return the findings as JSON."""
-    return json_text({"findings": [one.as_json() for one in findings]}) + "\n"
-
-
-def findings_github(findings: Sequence[Finding]) -> str:
-    """Return a workflow command for each finding, which GitHub shows next to the line."""
-    return "".join(workflow_command(one.place, one.code, _sentences(one)) for one in findings)
 
 
 def findings_sarif(findings: Sequence[Finding], codes: Mapping[Rule, str], version: str, page: str) -> str:
@@ -71,7 +63,9 @@ def findings_sarif(findings: Sequence[Finding], codes: Mapping[Rule, str], versi
     seen: Counter[str] = Counter()
     results: list[dict[str, Any]] = []
     for one in findings:
-        uri = _uri(one.place.file)
+        # The current directory is the root of the project.
+        path = Path(os.path.relpath(one.place.file))
+        uri = path.resolve().as_uri() if ".." in path.parts else quote(os.fsencode(path))
         # Without the line, so that a finding stays the same one when lines are added above it.
         same = f"{uri}\0{one.code}\0{one.message}"
         seen[same] += 1
@@ -87,23 +81,10 @@ def findings_sarif(findings: Sequence[Finding], codes: Mapping[Rule, str], versi
             "partialFingerprints": {"finding/v1": digest},
             "properties": {"fact": one.fact, "source": one.source},
         })  # fmt: skip
-    driver = {
-        "name": "tensorflow-gpu-matrix lint",
-        "semanticVersion": version,
-        "informationUri": page,
-        "rules": rules,
-    }
+    name = "tensorflow-gpu-matrix lint"
+    driver = {"name": name, "semanticVersion": version, "informationUri": page, "rules": rules}
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     return json_text({"$schema": _SARIF, "version": "2.1.0", "runs": [run]}) + "\n"
-
-
-_SARIF = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-
-
-def _uri(file: str) -> str:
-    """Return the address of a file: relative to the current directory, which is the root of the project."""
-    path = Path(os.path.relpath(file))
-    return path.resolve().as_uri() if ".." in path.parts else quote(os.fsencode(path))
 
 
 def _sentences(one: Finding) -> str:
@@ -112,9 +93,16 @@ def _sentences(one: Finding) -> str:
 
 def workflow_command(place: Place, title: str, message: str) -> str:
     """Return the line with which a step shows an error next to a line of a file."""
+
+    def data(value: str) -> str:
+        return one_line(value).replace("%", "%25")
+
+    def property_(value: str) -> str:
+        return data(value).replace(":", "%3A").replace(",", "%2C")
+
     return (
-        f"::error file={_property(place.file)},line={place.line},col={place.column},"
-        f"title={_property(title)}::{_data(message)}\n"
+        f"::error file={property_(place.file)},line={place.line},col={place.column},"
+        f"title={property_(title)}::{data(message)}\n"
     )
 
 
@@ -125,14 +113,13 @@ def findings_summary(findings: Sequence[Finding], files: int) -> str:
     return f"Found {counted(len(findings), 'fault')} in {counted(files, 'file')}."
 
 
-def _data(value: str) -> str:
-    """Return a text as the message of a workflow command."""
-    return one_line(value).replace("%", "%25")
-
-
-def _property(value: str) -> str:
-    """Return a text as the value of a property of a workflow command."""
-    return _data(value).replace(":", "%3A").replace(",", "%2C")
+#: The functions that render findings, by format; SARIF needs to know more. GitHub shows a command next to
+#: the line.
+FINDINGS: Mapping[str, Callable[[Sequence[Finding]], str]] = {
+    "text": findings_text,
+    "json": lambda found: json_text({"findings": [one.as_json() for one in found]}) + "\n",
+    "github": lambda found: "".join(workflow_command(one.place, one.code, _sentences(one)) for one in found),
+}
 
 
 # Predictions for what a project pins on machines: as text, JSON, Markdown, and annotations of a workflow.
@@ -205,19 +192,25 @@ def predictions_markdown(found: Sequence[OnHost]) -> str:
     return "\n".join(lines) + "\n"
 
 
-#: What a prediction that fails says in a sentence.
-_VERBS = {Outcome.FAILS.value: "fail", EAGER_ONLY: f"be {EAGER_ONLY}"}
-
-
 def predictions_github(found: Sequence[OnHost]) -> str:
     """Return a workflow command for each prediction that fails: an error next to the pin."""
+    verbs = {Outcome.FAILS.value: "fail", EAGER_ONLY: f"be {EAGER_ONLY}"}
     return "".join(
         workflow_command(
             one.place,
             one.reason.rule or "fails",
-            f"tensorflow {one.tensorflow} is predicted to {_VERBS[one.prediction.word]} on {one.host}:"
+            f"tensorflow {one.tensorflow} is predicted to {verbs[one.prediction.word]} on {one.host}:"
             f" {one.reason.sentence}.",
         )
         for one in found
         if one.prediction.outcome is Outcome.FAILS and one.reason is not None
     )
+
+
+#: The functions that render predictions, by format.
+PREDICTIONS = {
+    "text": predictions_text,
+    "json": predictions_json,
+    "markdown": predictions_markdown,
+    "github": predictions_github,
+}

@@ -13,12 +13,10 @@ from xml.etree import ElementTree
 from ..model.report import CheckOutcome, CheckResult, Report
 from ..redaction.identifiers import without_gpu_uuids
 from .overview import LIMITED
+from .printable import COMMAND
 
 #: Characters that XML 1.0 does not allow, not even escaped (section 2.2, Characters).
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-#: The first character of text that a runner would take for a command in the log of a workflow (see
-#: printable.py).
-_COMMAND = re.compile(r"(?m)#(?=#\[)|^([^\S\n]*):(?=:)")
 #: `error` means that the check itself is faulty. A crash or a timeout is a failure of what was checked.
 _ELEMENTS = {
     CheckOutcome.FAIL: "failure",
@@ -44,42 +42,35 @@ def junit(report: Report) -> str:
     ElementTree.indent(root)
     text = '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
     text = without_gpu_uuids(text)
-    return _COMMAND.sub(lambda match: f"{match[1] or ''}&#{ord(match[0][-1])};", text)
+    return COMMAND.sub(lambda match: f"{match['blanks'] or ''}&#{ord(match[0][-1])};", text)
 
 
 def _suite(report: Report, stage: str, checks: tuple[CheckResult, ...]) -> ElementTree.Element:
     when = _xml(report.started.removesuffix("Z")[:19])
     suite = ElementTree.Element("testsuite", {"name": stage, "timestamp": when, **_counts(checks)})
     properties = ElementTree.SubElement(suite, "properties")
-    known = {
-        "probe": report.probe.version,
-        "tensorflow": report.environment.tensorflow,
-        "python": report.environment.python,
-        "driver": report.host.driver,
-        "gpus": ", ".join(report.host.gpu_names),
-    }
-    for name, value in known.items():
+    known = [
+        ("probe", report.probe.version),
+        ("tensorflow", report.environment.tensorflow),
+        ("python", report.environment.python),
+        ("driver", report.host.driver),
+        ("gpus", ", ".join(report.host.gpu_names)),
+        *((LIMITED, limit.sentence) for check in checks for limit in check.limits),
+    ]
+    for name, value in known:
         if value:
             ElementTree.SubElement(properties, "property", name=name, value=_xml(value))
-    for limit in (limit for check in checks for limit in check.limits):
-        ElementTree.SubElement(properties, "property", name=LIMITED, value=_xml(limit.sentence))
     for check in checks:
-        suite.append(_case(stage, check))
+        named = {"classname": f"validator.{stage}", "name": _xml(check.id)}
+        case = ElementTree.SubElement(suite, "testcase", named, time=f"{check.duration_s:.3f}")
+        if check.outcome in _ELEMENTS:
+            attributes = {"message": _xml(check.sentence)}
+            if check.outcome is not CheckOutcome.SKIP:
+                attributes["type"] = check.outcome.value
+            ElementTree.SubElement(case, _ELEMENTS[check.outcome], attributes)
+        output = ElementTree.SubElement(case, "system-out")
+        output.text = _xml(f"{check.sentence}\n{json.dumps(check.evidence.raw, indent=1)}")
     return suite
-
-
-def _case(stage: str, check: CheckResult) -> ElementTree.Element:
-    case = ElementTree.Element(
-        "testcase", classname=f"validator.{stage}", name=_xml(check.id), time=f"{check.duration_s:.3f}"
-    )
-    if check.outcome in _ELEMENTS:
-        attributes = {"message": _xml(check.sentence)}
-        if check.outcome is not CheckOutcome.SKIP:
-            attributes["type"] = check.outcome.value
-        ElementTree.SubElement(case, _ELEMENTS[check.outcome], attributes)
-    output = ElementTree.SubElement(case, "system-out")
-    output.text = _xml(f"{check.sentence}\n{json.dumps(check.evidence.raw, indent=1)}")
-    return case
 
 
 def _counts(checks: tuple[CheckResult, ...]) -> dict[str, str]:

@@ -234,16 +234,27 @@ def markdown(rows: Sequence[Row], title: str) -> str:
     """Return the whole page, which ends with a newline. It has no UUIDs of GPUs."""
     from ..redaction.identifiers import without_gpu_uuids
 
-    parts = [f"# {title}", "", *_counts(rows), ""]
+    planned, measured = sum(bool(row.planned) for row in rows), sum(bool(row.record) for row in rows)
+    parts = [f"# {title}", "", f"{counted(planned, 'cell')} planned, {measured} measured.", ""]
+    if contradicted := [row for row in rows if row.agrees is False]:
+        names = ", ".join(f"`{row.cell}`" for row in contradicted)
+        parts += [f"**The measurement contradicts the prediction:** {names}", ""]
     parts += ["## Measured", "", *_measured(rows), "", "## Predicted", "", *_grid(rows), ""]
     parts += ["## Why some are predicted to fail", "", *_reasons(rows), ""]
     return without_gpu_uuids("\n".join(parts))
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return the lines of a Markdown table. The text of the cells is escaped."""
+    """Return the lines of a Markdown table. Text has no markup and does not end its cell.
+
+    `<br>` stays: only we write it.
+    """
+
+    def escaped(text: str) -> str:
+        return _TAG.sub("&lt;", printable(text)).replace("|", "\\|").replace("\n", " ")
+
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    return [*lines, *("| " + " | ".join(_escape(cell) for cell in row) + " |" for row in rows)]
+    return [*lines, *("| " + " | ".join(map(escaped, row)) + " |" for row in rows)]
 
 
 def code(text: str) -> str:
@@ -251,36 +262,16 @@ def code(text: str) -> str:
     return f"`{one_line(text).replace('`', chr(39)) or ' '}`"
 
 
-def _counts(rows: Sequence[Row]) -> list[str]:
-    planned = [row for row in rows if row.planned]
-    measured = [row for row in rows if row.record]
-    contradicted = [row for row in rows if row.agrees is False]
-    lines = [f"{counted(len(planned), 'cell')} planned, {len(measured)} measured."]
-    if contradicted:
-        names = ", ".join(f"`{row.cell}`" for row in contradicted)
-        lines += ["", f"**The measurement contradicts the prediction:** {names}"]
-    return lines
-
-
 def _measured(rows: Sequence[Row]) -> list[str]:
-    found = [row for row in rows if row.record]
-    if not found:
+    shown = []
+    for row in rows:
+        if (record := row.record) is not None:
+            verdict = f"**{record.verdict.value}**"
+            cell = f"`{row.cell}`"
+            shown.append((cell, row.predicted or "", verdict, row.why, record.engine, record.finished))
+    if not shown:
         return [nothing_measured()]
-    return table(
-        ("cell", "predicted", "verdict", "why", "engine", "finished"),
-        (
-            (
-                f"`{row.cell}`",
-                row.predicted or "",
-                f"**{row.record.verdict.value}**",
-                row.why,
-                row.record.engine,
-                row.record.finished,
-            )
-            for row in found
-            if row.record
-        ),
-    )
+    return table(("cell", "predicted", "verdict", "why", "engine", "finished"), shown)
 
 
 def _grid(rows: Sequence[Row]) -> list[str]:
@@ -288,13 +279,11 @@ def _grid(rows: Sequence[Row]) -> list[str]:
     if not page.columns:
         return ["No cells are planned."]
     header = ["host", *(f"{column.tensorflow}<br>{column.detail}" for column in page.columns)]
-    return table(
-        header,
-        (
-            (host, *("<br>".join(page.entries.get((host, column), ("",))) for column in page.columns))
-            for host in page.hosts
-        ),
-    )
+    lines = [
+        (host, *("<br>".join(page.entries.get((host, column), ("",))) for column in page.columns))
+        for host in page.hosts
+    ]
+    return table(header, lines)
 
 
 def _reasons(rows: Sequence[Row]) -> list[str]:
@@ -308,12 +297,5 @@ def _reasons(rows: Sequence[Row]) -> list[str]:
     if not cells:
         return ["No cell is predicted to fail."]
     ordered = sorted(cells.items(), key=lambda entry: (-entry[1], entry[0]))
-    return table(
-        ("cells", "reason", "fact", "source"),
-        ((str(count), text, f"`{fact}`", source) for (text, fact, source), count in ordered),
-    )
-
-
-def _escape(text: str) -> str:
-    """Escape text so that it has no markup and does not end its cell. `<br>` stays: only we write it."""
-    return _TAG.sub("&lt;", printable(text)).replace("|", "\\|").replace("\n", " ")
+    shown = [(str(count), text, f"`{fact}`", source) for (text, fact, source), count in ordered]
+    return table(("cells", "reason", "fact", "source"), shown)

@@ -19,7 +19,7 @@ _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 #: The first character of what a runner takes for a command. What else ends a line is unprintable.
-_COMMAND = re.compile(r"(?m)#(?=#\[)|^(?P<blanks>[^\S\n]*):(?=:)")
+COMMAND = re.compile(r"(?m)#(?=#\[)|^(?P<blanks>[^\S\n]*):(?=:)")
 
 
 def printable(text: str) -> str:
@@ -27,7 +27,7 @@ def printable(text: str) -> str:
     # Most text has none of it, and Python's own search shows that many times faster than the expressions.
     if text.isprintable() and "::" not in text and "##[" not in text:
         return text
-    return _COMMAND.sub(_escape_command, _UNPRINTABLE.sub(_escape, text))
+    return COMMAND.sub(_escape_command, _UNPRINTABLE.sub(_escape, text))
 
 
 def json_text(document: Any) -> str:

@@ -15,7 +15,7 @@ from ..compat.drivers import branches
 from ..compat.predict import GpuSupport, ImageSupport
 from ..model.prediction import EAGER, XLA, Outcome, PlannedCell, Prediction, Rank, Reason
 from ..model.record import Record
-from ..model.report import CheckDescription, CheckOutcome, CheckResult, Report
+from ..model.report import CheckDescription, CheckOutcome, CheckResult
 from .diagnosis_words import fact_names
 from .overview import LIMITED, STYLES, Row, grid
 from .printable import printable
@@ -57,15 +57,23 @@ def styled(text: str) -> Text:
     return Text(text, style=STYLES.get(text, ""))
 
 
+def rows_table(header: Sequence[str], rows: Iterable[Sequence[str | Text]], *, whole: bool = False) -> Table:
+    """Return a plain table. whole: never wrap the first column."""
+    table = Table(*header, box=None, pad_edge=False)
+    table.columns[0].no_wrap = whole
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
 def plan_table(planned: Iterable[PlannedCell]) -> Table:
     """Return a table with one row per cell, with the deciding reason."""
-    table = Table("cell", "predicted", "why", box=None, pad_edge=False)
-    table.columns[0].no_wrap = True
+    rows = []
     for cell in planned:
-        reason = cell.prediction.reasons[0]
         modes = f"{cell.prediction.modes}: " if cell.prediction.modes else ""
-        table.add_row(cell.cell.identifier, styled(cell.prediction.word), f"{modes}{reason.text}")
-    return table
+        why = f"{modes}{cell.prediction.reasons[0].text}"
+        rows.append((cell.cell.identifier, styled(cell.prediction.word), why))
+    return rows_table(("cell", "predicted", "why"), rows, whole=True)
 
 
 def prediction_text(prediction: Prediction) -> RenderableType:
@@ -106,33 +114,25 @@ def _add_reason(table: Table, label: RenderableType, reason: Reason) -> None:
 
 def records_table(records: Iterable[Record]) -> Table:
     """Return a table with one row per record."""
-    table = Table("id", "cell", "verdict", "why", "engine", "finished", box=None, pad_edge=False)
-    for record in records:
-        table.add_row(
+    rows = [
+        (
             record.id[:12],
             record.cell,
             styled(record.verdict.value),
-            Text("; limit: ".join([record.reason, *(limit.code for limit in record.limits)])),
+            "; limit: ".join([record.reason, *(limit.code for limit in record.limits)]),
             record.engine if record.origin.value == "here" else "imported report",
             record.finished[:19],
         )
-    return table
+        for record in records
+    ]
+    return rows_table(("id", "cell", "verdict", "why", "engine", "finished"), rows)
 
 
 def record_text(record: Record) -> RenderableType:
     """Show a record without its raw report."""
     facts = Table.grid(padding=(0, 2))
-    described = (
-        "cell",
-        "engine",
-        "base",
-        "image_digest",
-        "lock_digest",
-        "probe_version",
-        "started",
-        "finished",
-    )
-    for name in described:
+    described = "cell engine base image_digest lock_digest probe_version started finished"
+    for name in described.split():
         if (value := getattr(record, name)) is not None:
             facts.add_row(name, Text(str(value)))
     facts.add_row("signed", "yes" if record.measurement else "no, so it can't be certified")
@@ -141,43 +141,28 @@ def record_text(record: Record) -> RenderableType:
     for limit in record.limits:
         facts.add_row(LIMITED, Text(limit.sentence))
     verdict = Text.assemble(styled(record.verdict.value), ": ", record.reason)
-    return Group(Text(record.id), verdict, facts, "", _checks(record.results))
+    return Group(Text(record.id), verdict, facts, "", checks_table(record.results))
 
 
-def checks_table(report: Report) -> Table:
+def checks_table(checks: Iterable[CheckResult]) -> Table:
     """Return a table with one row per check."""
-    return _checks(report.checks)
-
-
-def _checks(checks: Iterable[CheckResult]) -> Table:
-    table = Table("check", "outcome", "what was found", "s", box=None, pad_edge=False)
-    table.columns[3].justify = "right"
+    rows = []
     for check in checks:
-        table.add_row(
-            check.id,
-            Text(check.outcome.value, style=_CHECK_STYLES.get(check.outcome, "bold red")),
-            Text(check.sentence),
-            f"{check.duration_s:.1f}",
-        )
+        outcome = Text(check.outcome.value, style=_CHECK_STYLES.get(check.outcome, "bold red"))
+        rows.append((check.id, outcome, check.sentence, f"{check.duration_s:.1f}"))
+    table = rows_table(("check", "outcome", "what was found", "s"), rows)
+    table.columns[3].justify = "right"
     return table
 
 
 def check_list(checks: Iterable[CheckDescription]) -> Table:
     """Return a table of the checks that the probe can run."""
-    table = Table(
-        "check", "stage", "depth", "required", "requires", "limit", "asks", box=None, pad_edge=False
-    )
+    rows = []
     for check in checks:
-        table.add_row(
-            check.id,
-            check.stage,
-            check.depth,
-            "yes" if check.required else "no",
-            ", ".join(check.requires),
-            f"{check.limit_s:g} s",
-            check.title,
-        )
-    return table
+        required, requires = "yes" if check.required else "no", ", ".join(check.requires)
+        limit = f"{check.limit_s:g} s"
+        rows.append((check.id, check.stage, check.depth, required, requires, limit, check.title))
+    return rows_table(("check", "stage", "depth", "required", "requires", "limit", "asks"), rows)
 
 
 def overview_text(rows: Sequence[Row]) -> RenderableType:
@@ -199,13 +184,10 @@ def overview_text(rows: Sequence[Row]) -> RenderableType:
         for column in columns:
             table.add_column(f"{column.tensorflow}\n{column.detail}", no_wrap=True)
         for host in page.hosts:
-            table.add_row(host, *(_entry(page.entries.get((host, column), ())) for column in columns))
+            words = (page.entries.get((host, column), ()) for column in columns)
+            table.add_row(host, *(Text(" ").join(map(styled, entry)) for entry in words))
         parts += [table, ""]
     return Group(*parts)
-
-
-def _entry(words: Sequence[str]) -> Text:
-    return Text(" ").join(styled(entry) for entry in words)
 
 
 def image_support_text(support: ImageSupport) -> RenderableType:
@@ -217,41 +199,33 @@ def image_support_text(support: ImageSupport) -> RenderableType:
     facts.add_row("driver", f"{support.driver} or newer" if support.driver else "unknown")
     if support.mode is not None:
         facts.add_row("mode", _MODES[support.mode])
-    table = Table("capability", "driver", "GPUs", box=None, pad_edge=False)
-    for need in support.gpus:
-        table.add_row(str(need.capability), _drivers(need), Text(", ".join(need.gpus)))
-    return Group(facts, "", table, "", *_reasons_against(support.gpus), reasons_table(support.reasons))
-
-
-def _reasons_against(gpus: Sequence[GpuSupport]) -> Iterator[RenderableType]:
-    """Show the reasons why some GPUs can't be used, each one once for all GPUs that it applies to."""
+    needs = [(str(need.capability), _drivers(need), ", ".join(need.gpus)) for need in support.gpus]
+    table = rows_table(("capability", "driver", "GPUs"), needs)
+    # Each reason why GPUs can't be used is shown once for all of them.
     grouped: dict[Reason, list[str]] = {}
-    for need in gpus:
+    for need in support.gpus:
         if need.reason is not None:
             grouped.setdefault(need.reason, []).append(need.label)
-    table = Table.grid(padding=(0, 2))
-    table.add_column(max_width=32)
-    table.add_column()
+    against = Table.grid(padding=(0, 2))
+    against.add_column(max_width=32)
+    against.add_column()
     for reason, labels in grouped.items():
-        _add_reason(table, "; ".join(labels), reason)
-    if grouped:
-        yield table
-        yield ""
+        _add_reason(against, "; ".join(labels), reason)
+    parts = (against, "") if grouped else ()
+    return Group(facts, "", table, "", *parts, reasons_table(support.reasons))
 
 
 def _drivers(need: GpuSupport) -> Text:
     """Return the drivers for a GPU, for each mode where they differ."""
-    if not need.eager or need.eager == need.branches:
-        return _driver(need)
-    return Text.assemble(f"eager: {driver_range(need.eager)}; with XLA: ", _driver(need))
-
-
-def _driver(need: GpuSupport) -> Text:
     if need.reason is None:
-        return Text(driver_range(need.branches))
-    return (
-        styled("unknown") if need.reason.outcome is Outcome.UNKNOWN else Text("no driver works", style="red")
-    )
+        found = Text(driver_range(need.branches))
+    elif need.reason.outcome is Outcome.UNKNOWN:
+        found = styled("unknown")
+    else:
+        found = Text("no driver works", style="red")
+    if not need.eager or need.eager == need.branches:
+        return found
+    return Text.assemble(f"eager: {driver_range(need.eager)}; with XLA: ", found)
 
 
 def driver_range(numbers: Sequence[int]) -> str:

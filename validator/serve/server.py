@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.codec import RUNNING, RunProgress, encode
-from ..reports.page.details import clean
+from ..reports.page.measurements import clean
 from ..reports.printable import printable
 from .events import Events
 

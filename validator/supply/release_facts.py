@@ -75,7 +75,7 @@ def inspected_row(
     InspectionError if it is not a TensorFlow wheel.
     """
     wheel = release.wheel
-    kept = directory / f"{wheel.filename}-{_version_of_inspection()}.yaml"
+    kept = directory / f"{wheel.filename}-{version_of_inspection()}.yaml"
     if kept.is_file():
         say(f"{wheel.filename}: inspected by an earlier run")
         return _read(kept)
@@ -85,7 +85,7 @@ def inspected_row(
         say(f"{wheel.filename}: downloading" + (f" {size / 1e6:,.0f} MB" if size else ""))
         index.download(wheel, path)
     try:
-        _refuse_large_library(path, directory)
+        refuse_large_library(path, directory)
         say(f"{wheel.filename}: inspecting")
         with full_disk_named(directory):
             row = build.row(inspect_tensorflow(path, scratch=directory), today)
@@ -103,7 +103,7 @@ def remove_unwanted(directory: Path, wanted: Iterable[IndexFile]) -> None:
             path.unlink()
 
 
-def _refuse_large_library(path: Path, directory: Path) -> None:
+def refuse_large_library(path: Path, directory: Path) -> None:
     """Raise MissingError if the largest library of a wheel does not fit on the disk."""
     try:
         with ZipFile(path) as archive:
@@ -130,7 +130,7 @@ def _read(kept: Path) -> dict[str, Any]:
     return found[0]
 
 
-def _version_of_inspection() -> str:
+def version_of_inspection() -> str:
     """Return a text that changes with the inspection's code, because new code may make another row."""
     digest = hashlib.sha256()
     for source in sorted(Path(inspect.__file__).parent.glob("*.py")):

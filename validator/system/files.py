@@ -17,15 +17,6 @@ from ..errors import InputError, MissingError
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 #: The directories of links to open files: only the system can make links there.
 _STREAMS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
-#: The messages that tools print if the disk is full.
-NO_SPACE_TEXT = (
-    "No space left on device",
-    "no space left on device",
-    "Disk quota exceeded",
-    "database or disk is full",
-)
-
-
 #: Bytes of a file that people write by hand: a lock, a list of requirements, a trust file, a notebook.
 MAX_BYTES = 16 << 20
 
@@ -63,8 +54,12 @@ def open_file(path: Path, most: int, *, inside: Path | None = None) -> IO[bytes]
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), "stdin")
         return sys.stdin.buffer
     flags = os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC
-    if inside is not None and not is_inside(path, inside):
-        raise OSError(errno.EPERM, f"it is outside of {inside.absolute()}", name)
+    if inside is not None:
+        is_inside = False
+        with contextlib.suppress(ValueError):
+            is_inside = Path(os.path.realpath(path)).is_relative_to(os.path.realpath(inside))
+        if not is_inside:
+            raise OSError(errno.EPERM, f"it is outside of {inside.absolute()}", name)
     try:
         if name in ("/dev/stdin", os.devnull) or path.parent in _STREAMS[1:]:
             return open(os.open(name, flags), "rb")
@@ -90,12 +85,12 @@ def read_text(path: Path, most: int = MAX_BYTES, *, inside: Path | None = None) 
         raise OSError(errno.EILSEQ, "it is not UTF-8", str(path)) from None
 
 
-def is_inside(path: Path, directory: Path) -> bool:
-    """Return True if a path, with all symbolic links followed, leads to something in a directory."""
+def text_or_nothing(path: Path) -> str:
+    """Return the text of a file of the system, without blanks around it; empty if it can't be read."""
     try:
-        return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(directory))
-    except ValueError:
-        return False
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -151,10 +146,9 @@ def symbolic_link(path: Path) -> InputError:
 def writing(path: Path) -> Iterator[None]:
     """Turn an OSError into a MissingError that says that `path` can't be written, and why."""
     try:
-        yield
+        with full_disk_named(path):
+            yield
     except OSError as error:
-        if error.errno in _NO_SPACE:
-            raise full_disk(path) from error
         raise MissingError(
             f"{path}: can't be written: {error.strerror}", hint="choose a path that you may write to"
         ) from error
@@ -194,7 +188,9 @@ def full_disk(path: Path | str) -> MissingError:
 
 def says_full_disk(text: str) -> bool:
     """Return True if a tool's output says that the disk is full."""
-    return any(phrase in text for phrase in NO_SPACE_TEXT)
+    no_space = ("No space left on device", "no space left on device")
+    phrases = (*no_space, "Disk quota exceeded", "database or disk is full")
+    return any(phrase in text for phrase in phrases)
 
 
 #: Records and reports, next to the matrix. Ignored by git.

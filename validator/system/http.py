@@ -196,9 +196,9 @@ def failure_of(answer: requests.Response) -> HttpFailure:
     )
 
 
-def deadline_for(size: int, least_s: float = 600.0) -> float:
+def deadline_for(size: int) -> float:
     """Return the time of `time.monotonic` when a server that sends this many bytes must have finished."""
-    return time.monotonic() + least_s + size / _SLOWEST
+    return time.monotonic() + 600.0 + size / _SLOWEST
 
 
 def wait(seconds: float) -> None:
@@ -214,9 +214,6 @@ def ca_bundle() -> Path | None:
     found = next((value for name in _CA_VARIABLES if (value := os.environ.get(name))), None)
     bundle = found or ssl.get_default_verify_paths().cafile
     return Path(bundle) if bundle and Path(bundle).is_file() else None
-
-
-# Addresses.
 
 
 def joined(base: str, reference: str) -> str:
@@ -292,9 +289,6 @@ def _unusable(why: str) -> HttpFailure:
     return HttpFailure(Kind.ADDRESS, f"it names an address that {why}")
 
 
-# Headers.
-
-
 def number(text: str | None) -> int | None:
     """Return a size in a header, or None for anything but decimal digits."""
     found = _NUMBER.fullmatch((text or "").strip(" \t"))
@@ -342,8 +336,6 @@ def next_page(answer: requests.Response, address: str) -> str | None:
     link = answer.links.get("next", {}).get("url")
     return joined(address, link) if link else None
 
-
-# Failures and limits of connections.
 
 #: The limits of the request that a thread is sending.
 _limits = threading.local()

@@ -70,7 +70,9 @@ def _belongs(pid: int, marks: Set[bytes], sessions: set[int]) -> bool:
     Each child of a run leads a session of its own, so no other process can be in it.
     """
     try:
-        state, session = _stat(pid)
+        # Fields 3 and 6 of proc_pid_stat(5).
+        fields = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        state, session = fields[0], int(fields[3])
         if state in ("Z", "X"):
             return False
         if session in sessions:
@@ -83,12 +85,6 @@ def _belongs(pid: int, marks: Set[bytes], sessions: set[int]) -> bool:
         return False
     sessions.add(session)
     return True
-
-
-def _stat(pid: int) -> tuple[str, int]:
-    """Return the state and the session of a process: fields 3 and 6 of proc_pid_stat(5)."""
-    fields = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
-    return fields[0], int(fields[3])
 
 
 def _send(pid: int, number: signal.Signals, marks: Set[bytes], sessions: set[int]) -> None:

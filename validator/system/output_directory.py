@@ -19,7 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import InputError, MissingError
+from ..errors import InputError
 from .files import replace_file, symbolic_link, writing
 from .runs import temporary_directory
 
@@ -120,7 +120,18 @@ class _Output:
         removed, path = 0, self.path / folder
         with writing(path), contextlib.suppress(FileNotFoundError), self._folder(folder) as handle:
             for last in sorted(os.listdir(handle)):
-                if f"{folder}/{last}" not in names and _is_stale(handle, folder, last, names, mark):
+                if f"{folder}/{last}" in names:
+                    continue
+                content = None
+                with contextlib.suppress(OSError, InputError):
+                    content = _read(handle, last, Path(last), mark)
+                if content is None:
+                    continue
+                partial = _PARTIAL.fullmatch(last)
+                # A partial file may have been cut off before its mark. Then it is removed only if its name
+                # belongs to a generated file, or if it is empty.
+                is_leftover = partial is not None and (f"{folder}/{partial['name']}" in names or not content)
+                if is_leftover or mark in content[:_HEAD]:
                     os.unlink(last, dir_fd=handle)
                     removed += 1
         return removed
@@ -147,14 +158,12 @@ class _Output:
 @contextlib.contextmanager
 def _exclusive(directory: Path) -> Iterator[_Output]:
     """Wait until no other process updates the directory, then lock it."""
-    try:
-        with writing(directory):
+    with writing(directory):
+        try:
             directory.mkdir(parents=True, exist_ok=True)
             handle = _open_directory(directory, directory)
-    except MissingError as error:
-        if isinstance(error.__cause__, (FileExistsError, NotADirectoryError)):
+        except (FileExistsError, NotADirectoryError) as error:
             raise InputError(f"{directory}: not a directory", hint="choose a directory") from error
-        raise
     try:
         # The kernel releases the lock when the process ends, even if it is killed.
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -192,23 +201,6 @@ def _read(directory: int, name: str, path: Path, mark: bytes) -> bytes | None:
         return head + stream.read() if mark in head else head
 
 
-def _is_stale(directory: int, folder: str, name: str, names: set[str], mark: bytes) -> bool:
-    try:
-        content = _read(directory, name, Path(name), mark)
-    except (OSError, InputError):
-        return False
-    if content is None:
-        return False
-    partial = _PARTIAL.fullmatch(name)
-    # A partial file may have been cut off before its mark. Then it is removed only if its name belongs to a
-    # generated file, or if it is empty.
-    is_leftover = partial is not None and (f"{folder}/{partial['name']}" in names or not content)
-    return is_leftover or mark in content[:_HEAD]
-
-
-# Create a directory atomically: all of it or nothing.
-
-
 @contextlib.contextmanager
 def whole_directory(path: Path, may_replace: Callable[[Path], None]) -> Iterator[Path]:
     """Yield an empty directory next to `path`, and rename it to `path` when the block ends without an error.
@@ -225,7 +217,10 @@ def whole_directory(path: Path, may_replace: Callable[[Path], None]) -> Iterator
     path = Path(os.path.abspath(path))
     _check(path, may_replace)
     with writing(path):
-        _make(path.parent)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise InputError(f"{path.parent}: not a directory", hint="choose a directory") from error
         with temporary_directory("export", path.parent) as work:
             new, old = work / "new", work / "old"
             new.mkdir()
@@ -257,13 +252,6 @@ def _check(path: Path, may_replace: Callable[[Path], None]) -> bool:
             return False
     may_replace(path)
     return True
-
-
-def _make(directory: Path) -> None:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise InputError(f"{directory}: not a directory", hint="choose a directory") from error
 
 
 def _sync(directory: Path) -> None:

@@ -7,6 +7,7 @@ they are never logged and never written to an image, a lock or a record.
 from __future__ import annotations
 
 import configparser
+import contextlib
 import os
 import re
 import ssl
@@ -32,14 +33,12 @@ class PackageSources:
 
     index_url: None for the client's default. ca_bundle: None for the system's.
     proxies: lower-case variable names and their values.
-    left_out: configured indexes that a build can't use (local directories), shown with `-v`.
     """
 
     index_url: str | None = field(default=None, repr=False)
     extra_index_urls: tuple[str, ...] = field(default=(), repr=False)
     ca_bundle: Path | None = None
     proxies: Mapping[str, str] = field(default_factory=dict, repr=False)
-    left_out: tuple[str, ...] = ()
 
     def uv_environment(self) -> dict[str, str]:
         """Return the environment variables that make uv use exactly these sources."""
@@ -61,11 +60,16 @@ class PackageSources:
         addresses = [self.index_url, *self.extra_index_urls]
         addresses += [value for name, value in self.proxies.items() if name != "no_proxy"]
         known = [address for address in addresses if address]
-        hosts = [host for address in known if (host := _host(address))]
+        hosts = []
+        for address in known:
+            # A proxy's address may lack the scheme.
+            with contextlib.suppress(ValueError):
+                hosts.append(urlsplit(address if "://" in address else f"//{address}").hostname or "")
         bundle = [str(self.ca_bundle)] if self.ca_bundle else []
         # Longest first: if the shorter of two with the same beginning were hidden first, the rest of the
         # longer one would stay visible.
-        return tuple(sorted({*known, *hosts, *bundle}, key=lambda secret: (-len(secret), secret)))
+        found = {*known, *hosts, *bundle} - {""}
+        return tuple(sorted(found, key=lambda secret: (-len(secret), secret)))
 
     def redact(self, text: str) -> str:
         """Return the text with all addresses hidden, configured or not."""
@@ -83,14 +87,14 @@ def host_sources(
 
     pip_files, uv_files: the configuration files, in ascending precedence (None: the clients' own lists).
     """
-    uv = _uv_configuration(_uv_files(environment) if uv_files is None else uv_files)
+    uv_index, uv_extra = _uv_configuration(_uv_files(environment) if uv_files is None else uv_files)
     pip = _pip_configuration(environment, _pip_files(environment) if pip_files is None else pip_files)
-    index = _first(environment, "UV_DEFAULT_INDEX", "UV_INDEX_URL") or uv.index or pip.get("index-url")
+    index = _first(environment, "UV_DEFAULT_INDEX", "UV_INDEX_URL") or uv_index or pip.get("index-url")
     extra = [
-        *_words(environment.get("UV_INDEX")),
-        *_words(environment.get("UV_EXTRA_INDEX_URL")),
-        *uv.extra,
-        *_words(pip.get("extra-index-url")),
+        *environment.get("UV_INDEX", "").split(),
+        *environment.get("UV_EXTRA_INDEX_URL", "").split(),
+        *uv_extra,
+        *pip.get("extra-index-url", "").split(),
     ]
     # uv writes a named index as "name=https://…". The name is not needed.
     extra = list(dict.fromkeys(re.sub(r"^[A-Za-z0-9_.-]+=(?=\w+:)", "", url) for url in extra))
@@ -103,14 +107,7 @@ def host_sources(
         extra_index_urls=usable,
         ca_bundle=Path(bundle) if bundle and Path(bundle).is_file() else None,
         proxies={name: value for name in _PROXIES if (value := _first(environment, name, name.upper()))},
-        left_out=tuple(url for url in extra if url not in usable),
     )
-
-
-@dataclass(frozen=True)
-class _Indexes:
-    index: str | None
-    extra: tuple[str, ...]
 
 
 class _UvIndex(msgspec.Struct):
@@ -143,7 +140,8 @@ def _uv_files(environment: Mapping[str, str]) -> tuple[Path, ...]:
     return (Path("/etc/uv/uv.toml"), config / "uv/uv.toml")
 
 
-def _uv_configuration(files: tuple[Path, ...]) -> _Indexes:
+def _uv_configuration(files: tuple[Path, ...]) -> tuple[str | None, list[str]]:
+    """Return the default index and the other ones."""
     default: str | None = None
     extra: list[str] = []
     for path in files:
@@ -160,7 +158,7 @@ def _uv_configuration(files: tuple[Path, ...]) -> _Indexes:
                 default = entry.url or default
             elif not entry.explicit:
                 extra.append(entry.url)
-    return _Indexes(default, tuple(url for url in extra if url))
+    return default, [url for url in extra if url]
 
 
 def _pip_files(environment: Mapping[str, str]) -> tuple[Path, ...]:
@@ -168,12 +166,8 @@ def _pip_files(environment: Mapping[str, str]) -> tuple[Path, ...]:
     # PIP_CONFIG_FILE.
     home = Path(environment.get("HOME") or home_directory())
     config = Path(environment.get("XDG_CONFIG_HOME") or home / ".config")
-    found = [
-        Path("/etc/xdg/pip/pip.conf"),
-        Path("/etc/pip.conf"),
-        home / ".pip/pip.conf",
-        config / "pip/pip.conf",
-    ]
+    found = [Path("/etc/xdg/pip/pip.conf"), Path("/etc/pip.conf")]
+    found += [home / ".pip/pip.conf", config / "pip/pip.conf"]
     if sys.prefix != sys.base_prefix:
         found.append(Path(sys.prefix) / "pip.conf")
     if own := environment.get("PIP_CONFIG_FILE"):
@@ -203,15 +197,3 @@ def _pip_configuration(environment: Mapping[str, str], files: tuple[Path, ...]) 
 
 def _first(environment: Mapping[str, str], *names: str) -> str | None:
     return next((environment[name] for name in names if environment.get(name)), None)
-
-
-def _host(address: str) -> str | None:
-    try:
-        # A proxy's address may lack the scheme.
-        return urlsplit(address if "://" in address else f"//{address}").hostname
-    except ValueError:
-        return None
-
-
-def _words(text: str | None) -> list[str]:
-    return text.split() if text else []

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from typing import Generic, TypeVar
 
 from . import processes
@@ -116,9 +115,6 @@ def share_arenas() -> None:
     mallopt(_ARENA_MAX, _ARENAS)
 
 
-# Hand bytes from the threads that write them to the one that reads them, a few blocks at a time.
-
-
 #: The least size of the blocks, and how many of them may wait for the reader.
 BLOCK = 1 << 20
 _WAITING = 4
@@ -136,7 +132,7 @@ class CutError(Exception):
 
 
 class Pipe:
-    """Bytes on their way from writers, of which only one writes at a time, to a reader."""
+    """Bytes on their way from writers, of which only one writes at a time, to a reader, in a few blocks."""
 
     def __init__(self) -> None:
         self._queue: queue.Queue[bytes | None] = queue.Queue(_WAITING)
@@ -210,9 +206,7 @@ class Produced(Generic[Made]):
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._pipe.abandon()
         self._thread.join()
 
@@ -255,9 +249,6 @@ class Produced(Generic[Made]):
         self._pipe.write(data[left_out:] if left_out else data)
 
 
-# Count the bytes of a task from several threads, and report what is done, the rate and the time left.
-
-
 #: Seconds between two reports.
 _INTERVAL_S = 0.5
 #: There is no estimate before this many seconds of data, and none after so many without any.
@@ -266,7 +257,9 @@ _STALLED_S = 15.0
 
 
 class Meter:
-    """The progress of one task. As a context manager, it reports a line at once and every half second.
+    """The progress of one task: its bytes, counted from several threads, the rate and the time left.
+
+    As a context manager, it reports a line at once and every half second.
 
     doing: begins each line, such as `downloading 3 wheels`. total: bytes, or None if unknown.
     report: receives the lines, in a thread of its own. clock: returns the seconds since any moment.
@@ -296,9 +289,7 @@ class Meter:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
 
@@ -362,11 +353,9 @@ class Meter:
             rate = done / taken
             parts.append(f"{rate / 1e6:.0f} MB/s")
             if total is not None and known:
-                parts.append(f"{'at least' if unknown else 'about'} {_duration((total - done) / rate)} left")
+                seconds = (total - done) / rate
+                left = f"{max(5, 5 * round(seconds / 5))} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+                parts.append(f"{'at least' if unknown else 'about'} {left} left")
         if len(names) == 1 or (names and done == total):
             parts.append(f"now {' and '.join(names)}")
         return f"{self._doing}: {', '.join(parts)}" if parts else self._doing
-
-
-def _duration(seconds: float) -> str:
-    return f"{max(5, 5 * round(seconds / 5))} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -39,7 +39,6 @@ LINE_LIMIT = 8192
 #: Bytes to read from a child at a time.
 _CHUNK = 64 * 1024
 
-
 _live: set[subprocess.Popen[bytes]] = set()
 _guard = threading.Lock()
 _stopping = threading.Event()
@@ -112,8 +111,10 @@ def run(
     try:
         with _guard:
             _live.add(child)
-        if memory_bytes is not None:
-            _limit_memory(child, memory_bytes)
+        if memory_bytes is not None and hasattr(resource, "prlimit"):
+            # A child that has ended needs no limit.
+            with contextlib.suppress(ProcessLookupError):
+                resource.prlimit(child.pid, resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
         assert child.stderr is not None
         reader = threading.Thread(target=_follow, args=(child.stderr, tail, on_line), daemon=True)
         reader.start()
@@ -125,9 +126,15 @@ def run(
             stdout = b""
             _pass_on(child, on_output, timeout_s, silence_s)
     except subprocess.TimeoutExpired:
-        timed_out = True
+        timed_out, stdout = True, b""
         end_group(child, grace_s)
-        stdout = _rest_of_stdout(child) if on_output is None else b""
+        if on_output is None:
+            try:
+                stdout = _communicate(child, None, GRACE_S)
+            except subprocess.TimeoutExpired:
+                # A grandchild that left the group holds the pipe open.
+                assert child.stdout is not None
+                child.stdout.close()
     except KeyboardInterrupt:
         end_group(child, INTERRUPTED_GRACE_S)
         raise
@@ -141,6 +148,25 @@ def run(
     # A grandchild that left the group may still hold stderr open; don't wait for its output.
     reader.join(timeout=GRACE_S)
     return Completed(child.wait(), stdout, "\n".join(tail), timed_out)
+
+
+def start(argv: Sequence[str | Path]) -> subprocess.Popen[bytes]:
+    """Start a service for this process. End it with `end_group`; otherwise it ends with this process.
+
+    Raises OSError if it can't be started, and KeyboardInterrupt once `stop_all` was called.
+    """
+    check_stopping()
+    child = subprocess.Popen(
+        [str(part) for part in argv],
+        env={**os.environ, **runs.environment_of_children()},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    with _guard:
+        _live.add(child)
+    return child
 
 
 def stop_all() -> None:
@@ -174,13 +200,6 @@ def end_group(child: subprocess.Popen[bytes], grace_s: float = GRACE_S) -> None:
 def _signal_group(child: subprocess.Popen[bytes], number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, number)
-
-
-def _limit_memory(child: subprocess.Popen[bytes], most: int) -> None:
-    """Limit the memory that a child may use. A child that has ended needs no limit."""
-    if hasattr(resource, "prlimit"):
-        with contextlib.suppress(ProcessLookupError):
-            resource.prlimit(child.pid, resource.RLIMIT_DATA, (most, most))
 
 
 def _pass_on(
@@ -220,17 +239,6 @@ def _communicate(child: subprocess.Popen[bytes], data: bytes | None, timeout_s: 
     finally:
         child.stderr = kept
     return stdout
-
-
-def _rest_of_stdout(child: subprocess.Popen[bytes]) -> bytes:
-    """Return what an ended child wrote to stdout and was not read yet."""
-    try:
-        return _communicate(child, None, GRACE_S)
-    except subprocess.TimeoutExpired:
-        # A grandchild that left the group holds the pipe open.
-        assert child.stdout is not None
-        child.stdout.close()
-        return b""
 
 
 def _follow(stream: IO[bytes], tail: deque[str], on_line: Callable[[str], None] | None) -> None:

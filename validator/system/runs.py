@@ -30,7 +30,7 @@ from typing import Any
 
 from ..errors import MissingError
 from . import orphans
-from .files import full_disk_named, machine_directory, make_machine_directory
+from .files import full_disk_named, machine_directory, make_machine_directory, replace_file, text_or_nothing
 
 logger = logging.getLogger(__name__)
 
@@ -128,11 +128,21 @@ def current() -> Run:
         process = _this_process()
         place = machine_directory()
         run = process.runs.get(place)
-        if run is None:
-            with full_disk_named(place):
-                run = _open(process.identifier)
-            process.runs[place] = run
-            _clean_up(run)
+        if run is not None:
+            return run
+        with full_disk_named(place):
+            run = _open(process.identifier)
+        process.runs[place] = run
+        # End the processes of dead runs, then remove their temporary directories.
+        dead = run.inherited(_RUN)
+        identifiers = {note.content.get("identifier", "") for note in dead} - {""}
+        if dead and (ended := orphans.end_processes(identifiers)):
+            logger.info("ended %d processes of a run that was killed", ended)
+        for note in dead:
+            note.erase()
+        for note in run.inherited(_DIRECTORY):
+            logger.info("removing %s of a run that was killed", note.content.get("path"))
+            _remove_directory(note)
         return run
 
 
@@ -276,17 +286,22 @@ def is_dead(directory: Path) -> bool:
 
 def boot() -> str:
     """Return a text that identifies this machine until it starts again; empty if it has none."""
-    return _text(Path("/proc/sys/kernel/random/boot_id"))
+    return text_or_nothing(Path("/proc/sys/kernel/random/boot_id"))
 
 
 def _owner(pid: int) -> dict[str, str]:
     """Return a text that identifies a process of this PID namespace and is never used again."""
+    namespace = ""
+    with contextlib.suppress(OSError):
+        namespace = os.readlink("/proc/self/ns/pid")
     return {
         "boot": boot(),
-        "pid_namespace": _link(Path("/proc/self/ns/pid")),
+        "pid_namespace": namespace,
         "pid": str(pid),
         # In clock ticks since boot: field 22 of proc_pid_stat(5).
-        "started": next(iter(_text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()[19:20]), ""),
+        "started": next(
+            iter(text_or_nothing(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()[19:20]), ""
+        ),
     }
 
 
@@ -309,20 +324,6 @@ def _take_over(dead: Path, own: Path) -> list[Note]:
     return notes
 
 
-def _clean_up(run: Run) -> None:
-    """End the processes of dead runs, then remove their temporary directories."""
-    runs = run.inherited(_RUN)
-    if runs and (
-        ended := orphans.end_processes({note.content.get("identifier", "") for note in runs} - {""})
-    ):
-        logger.info("ended %d processes of a run that was killed", ended)
-    for note in runs:
-        note.erase()
-    for note in run.inherited(_DIRECTORY):
-        logger.info("removing %s of a run that was killed", note.content.get("path"))
-        _remove_directory(note)
-
-
 def _remove_directory(note: Note) -> None:
     """Remove a temporary directory of ours. The note stays if something is left of it."""
     path = Path(note.content["path"])
@@ -341,33 +342,14 @@ def _is_own_directory(path: Path) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
-
-
-def _link(path: Path) -> str:
-    try:
-        return os.readlink(path)
-    except OSError:
-        return ""
-
-
 def _write(path: Path, content: dict[str, str]) -> None:
     """Write a file that is completely on the disk when this returns."""
-    partial = path.with_suffix(".partial")
-    with open(partial, "w", encoding="utf-8") as file:
-        json.dump(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
-    handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(handle)
+        replace_file(directory, path.name, json.dumps(content).encode())
+        os.fsync(directory)
     finally:
-        os.close(handle)
+        os.close(directory)
 
 
 def _read(path: Path) -> dict[str, str]:

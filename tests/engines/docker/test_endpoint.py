@@ -15,7 +15,7 @@ import pytest
 from validator.delivery.pull import Engine
 from validator.engines.docker import endpoint
 from validator.engines.docker.containers import device_requests, offers_gpus
-from validator.engines.docker.endpoint import Buildx, Reached, _check_server, connect, find_buildx
+from validator.engines.docker.endpoint import Reached, _check_server, connect, find_buildx
 from validator.errors import MissingError
 
 
@@ -164,7 +164,7 @@ def test_a_docker_without_buildx_does_not_hide_one_with_it(
     old = docker_that(tmp_path / "old", "echo \"docker: 'buildx' is not a docker command.\" >&2; exit 1")
     new = docker_that(tmp_path / "new", 'echo "github.com/docker/buildx v0.13.1 788433953af"')
     monkeypatch.setenv("PATH", f"{old}:{new}:/usr/bin:/bin")
-    assert find_buildx("default") == Buildx((f"{new}/docker", "buildx"), "default")
+    assert find_buildx("default") == (f"{new}/docker", "buildx", "--builder", "default")
 
 
 @pytest.mark.service
@@ -176,7 +176,8 @@ def test_a_missing_buildx_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 def test_a_missing_docker_command_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     quick = Mock()
-    monkeypatch.setattr(endpoint, "reach", lambda: Reached(quick, "default", "28.5.2", {}))
+    reached = Reached(quick=quick, context="default", version="28.5.2", info={})
+    monkeypatch.setattr(endpoint, "reach", lambda: reached)
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     with pytest.raises(MissingError, match="docker command, which pulls images, is not installed"):
         connect()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.cli.fleet_run import write_proposal
+from validator.cli.fleet import write_proposal
 from validator.errors import InputError
 from validator.fleet.settings import NodeKind, Seen, propose, read_settings
 from validator.fleet.slurm import SlurmSurveyor

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from validator.engines.docker import podman
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.docker.engine import DockerEngine
 from validator.engines.probe_archive import probe_archive
@@ -76,9 +77,9 @@ def probe(base_image: str, endpoint: Endpoint, site: Path) -> Iterator[Probe]:
         offer = cdi.Offer(
             {SITE: site, **(mounts or {})}, {"PYTHONPATH": SITE, "LD_LIBRARY_PATH": path, **variables}, nodes
         )
-        with cdi.offered(endpoint.client, offer):
+        with cdi.offered(None if endpoint.is_podman else endpoint.client, offer):
             # A new connection sees the device, and requests it like a real one.
-            own = connect()
+            own = podman.connect() if endpoint.is_podman else connect()
             engine = DockerEngine(own)
             try:
                 request = ProbeRequest(probe_archive(), arguments, {}, LIMIT_S)

@@ -45,7 +45,7 @@ def cdi_host(endpoint: Endpoint) -> Iterator[Endpoint]:
 
 def run(endpoint: Endpoint, image: Built, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run `docker run` as a person would."""
-    command = [endpoint.docker, "run", "--rm", "--network=none", *arguments, image.reference]
+    command = [endpoint.program, "run", "--rm", "--network=none", *arguments, image.reference]
     return subprocess.run([*command, "echo", "started"], capture_output=True, text=True, check=False)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from validator.engines.docker.containers import CONTAINER, created, intend, new_name, remove_container
+from validator.engines.docker.containers import CONTAINER, intend, new_name, remove_container
 from validator.engines.docker.endpoint import Endpoint
 from validator.engines.docker.engine import DockerEngine
 from validator.engines.protocol import Built, ProbeRequest
@@ -201,7 +201,7 @@ def test_leftovers_of_a_killed_run_are_removed_but_not_those_of_a_live_one(
     def container() -> tuple[runs.Note, Any]:
         note = intend(endpoint, CONTAINER, new_name())
         made = endpoint.client.containers.create(cpu_image.reference, name=note.content["name"])
-        created(note, str(made.id))
+        note.write(container=str(made.id))
         return note, made
 
     run = runs.current()

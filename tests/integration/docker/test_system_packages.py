@@ -17,7 +17,7 @@ from validator.assemble.layer_table import LayerTable
 from validator.certify.provenance import Provenance, provenance_of
 from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
-from validator.engines.docker.base_container import EngineImages, with_system_packages
+from validator.engines.docker.base_container import EngineImages
 from validator.engines.docker.endpoint import Endpoint
 from validator.errors import InputError
 from validator.model.spec import Additions
@@ -40,7 +40,7 @@ def in_container(endpoint: Endpoint, image: str, script: str) -> str:
 
 def test_packages_are_installed_without_a_trace_of_this_machine(endpoint: Endpoint, base_image: str) -> None:
     lines: list[str] = []
-    name = with_system_packages(endpoint, base_image, ["tini"], lines.append)
+    name = EngineImages(endpoint).with_system_packages(base_image, ["tini"], lines.append)
     try:
         assert in_container(endpoint, name, "tini --version").startswith("tini version")
         left = in_container(
@@ -60,7 +60,7 @@ def test_packages_are_installed_without_a_trace_of_this_machine(endpoint: Endpoi
                 assert secret not in history
                 assert secret not in inside
         again: list[str] = []
-        assert with_system_packages(endpoint, base_image, ["tini"], again.append) == name
+        assert EngineImages(endpoint).with_system_packages(base_image, ["tini"], again.append) == name
         assert again == []
     finally:
         endpoint.client.images.remove(name, force=True)
@@ -128,11 +128,13 @@ def test_a_base_of_a_registry_gets_packages(
         assert renewing.base(spec, lines.append).added == (tini,)
         assert any("installing tini" in line for line in lines)
     finally:
-        name = with_system_packages(endpoint, reference, ["tini"], lines.append)
+        name = EngineImages(endpoint).with_system_packages(reference, ["tini"], lines.append)
         endpoint.client.images.remove(name, force=True)
 
 
 def test_a_package_that_does_not_exist_is_named(endpoint: Endpoint, base_image: str) -> None:
     with pytest.raises(InputError, match="has no package no-such-package-here") as caught:
-        with_system_packages(endpoint, base_image, ["tini", "no-such-package-here"], lambda _: None)
+        EngineImages(endpoint).with_system_packages(
+            base_image, ["tini", "no-such-package-here"], lambda _: None
+        )
     assert "check the name in system_packages" in str(caught.value.hint)

@@ -12,7 +12,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from validator.model.prediction import Outcome, PlannedCell, Reason, decide
 from validator.model.spec import Cell
-from validator.reports.page.details import clean
+from validator.reports.page.measurements import clean
 from validator.reports.page.site import ENTRY
 
 from ...reports.page.test_site import HOSTILE, HOSTILE_NAME

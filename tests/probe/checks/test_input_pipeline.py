@@ -61,6 +61,9 @@ EVIDENCE = {
     "device_type": "GPU",
     "device": "/job:localhost/replica:0/task:0/device:GPU:0",
     "records": {"count": 512, "read": 512, "right": 512},
+    "cpus": 4,
+    "batches": data.measured_batches([feed("memory", 0.0, 1.0), feed("pipeline", 0.5, 1.5)]),
+    "filled_from": None,
 }
 
 
@@ -80,7 +83,7 @@ def test_lost_records_and_steps_on_another_device_fail(change: dict[str, Any], c
 def test_the_summary_names_the_share_and_the_batch_that_fills() -> None:
     small, large = ([feed("memory", 0.0, 1.0), feed("pipeline", 0.5, 1.5)] for _ in range(2))
     batches = [data.measured_batches(pair)[0] for pair in (small, large)]
-    evidence = {**EVIDENCE, "cpus": 4, "batches": batches, "filled_from": 8}
+    evidence = {**EVIDENCE, "batches": batches, "filled_from": 8}
     said = data.judge_input_pipeline(evidence).sentence
     assert "with tf.data on 4 CPUs, the GPU waits 33% of the time in steps of 8 examples" in said
     assert "batches of 8 keep it busy" in said

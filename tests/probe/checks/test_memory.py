@@ -158,10 +158,10 @@ def test_a_crashed_trial_is_named_with_the_earlier_findings(monkeypatch: pytest.
 
 def test_the_smallest_leak_is_above_the_tolerance() -> None:
     """The smallest leak is that of the weights, or of the batch, once a step."""
-    from validator.probe.checks.speed import SIZES, Model
+    from validator.probe.checks.speed import SIZES, weight_bytes
 
     size = SIZES["CPU"]
-    weights = Model.weight_bytes.fget(SimpleNamespace(size=size))  # type: ignore[attr-defined]
+    weights = weight_bytes(size)
     images = 4 * memory.EXAMPLES * 3 * size.image**2
     assert memory.STEPS * min(weights, images) > 3 * memory.TOLERANCE
 

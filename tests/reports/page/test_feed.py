@@ -11,8 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from validator.model.record import Record, Verdict
-from validator.reports.page.feed import ENTRIES
-from validator.reports.page.site import ENTRY, FEED, site
+from validator.reports.page.site import ENTRIES, ENTRY, FEED, site
 from validator.reports.printable import printable
 
 from .test_site import HOSTILE, Page, hostile

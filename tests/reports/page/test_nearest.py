@@ -12,7 +12,7 @@ from validator.model.prediction import Outcome, PlannedCell
 from validator.model.record import Record, Verdict
 from validator.model.spec import Cell, HostClass, ImageSpec, Variant
 from validator.reports.overview import overview
-from validator.reports.page.layout import advice, nearest
+from validator.reports.page.layout import nearest
 from validator.reports.page.site import advice_data
 from validator.versions import ComputeCapability, DriverRelease
 
@@ -90,11 +90,11 @@ def test_a_machine_that_is_not_planned_gets_only_what_was_measured_there() -> No
 
 
 def test_advice_is_what_pip_installs_on_the_machine() -> None:
-    found = advice(HostClass("r535-t4", DriverRelease.parse("535"), ComputeCapability(7, 5), "t4")).suggestion
-    assert found is not None and found.requirement.startswith("tensorflow[and-cuda]==2.")
-    blackwell = advice(HostClass("x", DriverRelease.parse("525"), ComputeCapability(10, 0), "b200"))
-    assert blackwell.suggestion is None
-    assert "older than the GPU" in blackwell.reason
+    t4 = HostClass("r535-t4", DriverRelease.parse("535"), ComputeCapability(7, 5), "t4")
+    assert '"tensorflow[and-cuda]==2.' in advice_data(t4)["commands"][0]
+    blackwell = advice_data(HostClass("x", DriverRelease.parse("525"), ComputeCapability(10, 0), "b200"))
+    assert list(blackwell) == ["reason"]
+    assert "older than the GPU" in blackwell["reason"]
 
 
 def test_a_release_that_needs_the_library_path_comes_with_the_command_that_sets_it() -> None:

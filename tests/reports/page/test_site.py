@@ -14,7 +14,7 @@ import pytest
 from validator.model.prediction import Outcome
 from validator.model.record import Layer, Record, Verdict
 from validator.reports.overview import markdown
-from validator.reports.page.details import clean, script_json
+from validator.reports.page.measurements import clean, script_json
 from validator.reports.page.site import ENTRY, MARK, site
 
 from ...certify.fixtures import LIMIT, limited_check

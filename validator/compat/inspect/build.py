@@ -328,6 +328,7 @@ class TensorFlowBuild:
     requires: the requirements on numpy and keras, by name.
     opens: sonames of NVIDIA's libraries that are opened at run time, sorted.
     kernels: most frequent first.
+    llvm_ptx: the newest PTX ISA version that XLA's LLVM can write (`8.7`), or None if no LLVM was found.
     relocatable: fatbins of code that is linked into others (NCCL, if it is built in).
     """
 
@@ -343,6 +344,7 @@ class TensorFlowBuild:
     opens: tuple[str, ...]
     pip_libraries: PipLibraries | None
     kernels: tuple[Kernels, ...]
+    llvm_ptx: str | None
     relocatable: int
 
 
@@ -355,10 +357,12 @@ def inspect_tensorflow(path: Path, *, scratch: Path | None = None) -> TensorFlow
         opens: set[str] = set()
         headers: set[str] = set()
         openers: dict[str, tuple[str, ...]] = {}
+        llvm: set[int] = set()
         for member, library in wheel.libraries(scratch):
             found += fatbins(library)
             opens |= set(opened_sonames(library))
             headers |= {version for version in [compiled_cudnn(library)] if version}
+            llvm |= ptx_features(library)
             if calls_dlopen(library):
                 openers[member] = pip_folders(library, member)
         try:
@@ -380,8 +384,22 @@ def inspect_tensorflow(path: Path, *, scratch: Path | None = None) -> TensorFlow
             opens=tuple(sorted(opens)),
             pip_libraries=_pip_libraries(openers, opens),
             kernels=count_kernels(found),
+            llvm_ptx=".".join(map(str, divmod(max(llvm), 10))) if llvm else None,
             relocatable=sum(fatbin.relocatable for fatbin in found),
         )
+
+
+def ptx_features(library: ElfFile) -> set[int]:
+    """Return the PTX ISA versions that LLVM in a library can write: 87 for 8.7.
+
+    LLVM has a table of the features of its target NVPTX, in which each version has a name such as `ptx87`.
+    """
+    found, start = set(), 0
+    while (at := library.buffer.find(b"\0ptx", start)) != -1:
+        start = at + 4
+        if match := re.match(rb"\0ptx([0-9]{2,3})\0", library.buffer[at : at + 8]):
+            found.add(int(match[1]))
+    return found
 
 
 def read_build_info(source: str, where: str) -> dict[str, Any]:
@@ -513,6 +531,8 @@ def row(build: TensorFlowBuild, date: datetime.date) -> dict[str, Any]:
         | ({"library": "nccl"} if group.nccl else {})
         for group in build.kernels
     ]
+    if build.llvm_ptx is not None:
+        cells["llvm_ptx"] = build.llvm_ptx
     cells["relocatable_fatbins"] = build.relocatable
     cells["status"] = STATUS
     cells["date"] = date.isoformat()

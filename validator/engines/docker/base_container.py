@@ -6,11 +6,10 @@ import hashlib
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import requests
-from docker.errors import DockerException, ImageNotFound
+from docker.errors import ImageNotFound
 
 from ...assemble import bootstrap
 from ...assemble.base import Base, ImageName
@@ -23,17 +22,11 @@ from ...resources import images_directory
 from ...system import processes
 from ...system.files import full_disk, full_disk_named, says_full_disk
 from ...system.runs import temporary_directory
-from . import containers
+from . import containers, podman
 from .containers import new_name
 from .endpoint import Endpoint, disk_full, engine_gone
 from .images import facts_of
 from .load import load
-
-# Install packages of the distribution in a base image, with the engine.
-#
-# The result is an image of the engine. The mirror and the proxy of this machine are secrets of the build, so
-# they are not part of the image or its history.
-
 
 #: The directory of the Dockerfile and its script, in `images/`.
 _RECIPE = "system-packages"
@@ -43,78 +36,11 @@ _NO_CANDIDATE = "has no installation candidate"
 _NO_APT = ("apt-get: not found", "os-release: No such file", "can't open /etc/os-release")
 
 
-def with_system_packages(
-    endpoint: Endpoint, base: str, packages: Sequence[str], progress: Progress, *, renew: bool = False
-) -> str:
-    """Return the name of an image of the engine: the base with these packages.
-
-    base: a reference that the engine can resolve. An image that was made from this base before is used again,
-    unless it is to be renewed.
-
-    Raises InputError for a package that the distribution does not have and for a base without apt,
-    MissingError if the mirror can't be reached, BuildError for other failures.
-    """
-    name = f"{PROJECT}-base:{digest(_identity(endpoint, base), packages)[:24]}"
-    if renew or not _has(endpoint, name):
-        progress(f"installing {', '.join(packages)} in {base}")
-        _build(endpoint, base, packages, name, progress, *(["--no-cache"] if renew else []))
-    return name
-
-
 def digest(base: str, packages: Sequence[str]) -> str:
     """Return the SHA-256 (hex) of everything that decides the result, except the day. base: its id."""
     recipe = [path.read_bytes() for path in sorted((images_directory() / _RECIPE).iterdir())]
     parts = [base.encode(), *(package.encode() for package in sorted(packages)), *recipe]
     return hashlib.sha256(b"\0".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
-
-
-def _identity(endpoint: Endpoint, base: str) -> str:
-    """Return the id of the base if the engine has it, otherwise its reference, which then has a digest."""
-    try:
-        return str(endpoint.client.images.get(base).id)
-    except ImageNotFound:
-        return base
-
-
-def _has(endpoint: Endpoint, name: str) -> bool:
-    try:
-        endpoint.client.images.get(name)
-    except ImageNotFound:
-        return False
-    return True
-
-
-def _build(
-    endpoint: Endpoint, base: str, packages: Sequence[str], name: str, progress: Progress, *options: str
-) -> None:
-    with temporary_directory("system-packages") as work:
-        secrets = _secrets(bootstrap.apt_sources(), work)
-        command: list[str | Path] = [
-            *endpoint.buildx.argv, "--builder", endpoint.buildx.builder, "build", "--progress", "plain",
-            "--network", "host", "--provenance=false", "--load", *options,
-            "--build-arg", f"BASE={base}", "--build-arg", f"SYSTEM_PACKAGES={' '.join(packages)}",
-            "--build-arg", "SOURCE_DATE_EPOCH=0", "--tag", name,
-            *(f"--secret=id={key},src={path}" for key, path in secrets.items()),
-            images_directory() / _RECIPE,
-        ]  # fmt: skip
-        result = processes.run(command, on_line=progress, timeout_s=_TIMEOUT_S)
-    if not result.ok:
-        raise _failure(result.stderr_tail, base, packages)
-
-
-def _secrets(sources: bootstrap.AptSources, directory: Path) -> dict[str, Path]:
-    """Write the secrets that `install-packages` reads, for this user only. Return id -> file."""
-    settings = ['Acquire::Retries "2";', 'Dpkg::Use-Pty "0";']
-    for name, value in sources.environment.items():
-        settings.append(f'Acquire::{name.removesuffix("_proxy")}::Proxy "{value}";')
-    contents = {"sources": "\n".join(sources.lines("SUITE")), "apt": "\n".join(settings)}
-    written = {}
-    for name, content in contents.items():
-        path = directory / name
-        path.touch(mode=0o600)
-        path.write_text(f"{content}\n", encoding="utf-8")
-        written[name] = path
-    return written
 
 
 def _failure(log: str, base: str, packages: Sequence[str]) -> ValidatorError:
@@ -162,9 +88,12 @@ class EngineImages:
                 partial = directory / f".{archive.name}.{secrets.token_hex(8)}"
                 with full_disk_named(directory):
                     try:
-                        with partial.open("wb") as stream:
-                            for part in client.api.get_image(reference):
-                                stream.write(part)
+                        if self._endpoint.is_podman:
+                            podman.save(self._endpoint, reference, partial)
+                        else:
+                            with partial.open("wb") as stream:
+                                for part in client.api.get_image(reference):
+                                    stream.write(part)
                         partial.replace(archive)
                     finally:
                         partial.unlink(missing_ok=True)
@@ -174,17 +103,70 @@ class EngineImages:
     def with_system_packages(
         self, base: str, packages: Sequence[str], progress: Progress, *, renew: bool = False
     ) -> str:
-        """Install packages of the distribution in a base. See `LocalImages`."""
-        return with_system_packages(self._endpoint, base, packages, progress, renew=renew)
+        """Return the name of an image of the engine: the base with these packages.
+
+        base: a reference that the engine can resolve. An image that was made from this base before is used
+        again, unless it is to be renewed. The mirror and the proxy of this machine are secrets of the build,
+        so they are not part of the image or its history.
+
+        Raises InputError for a package that the distribution does not have and for a base without apt,
+        MissingError if the mirror can't be reached, BuildError for other failures.
+        """
+        images = self._endpoint.client.images
+        try:
+            identity = str(images.get(base).id)
+        except ImageNotFound:
+            # Then the reference has a digest.
+            identity = base
+        name = f"{PROJECT}-base:{digest(identity, packages)[:24]}"
+        if not renew:
+            with suppress(ImageNotFound):
+                images.get(name)
+                return name
+        progress(f"installing {', '.join(packages)} in {base}")
+        sources = bootstrap.apt_sources()
+        settings = ['Acquire::Retries "2";', 'Dpkg::Use-Pty "0";']
+        for variable, value in sources.environment.items():
+            settings.append(f'Acquire::{variable.removesuffix("_proxy")}::Proxy "{value}";')
+        # The secrets that `install-packages` reads, in files for this user only.
+        contents = {"sources": "\n".join(sources.lines("SUITE")), "apt": "\n".join(settings)}
+        with temporary_directory("system-packages") as work:
+            for key, content in contents.items():
+                (work / key).touch(mode=0o600)
+                (work / key).write_text(f"{content}\n", encoding="utf-8")
+            if self._endpoint.is_podman:
+                # It writes everything to stdout, and gives the image a name that the API doesn't know.
+                builder = ["sh", "-c", 'exec "$@" >&2', "sh", self._endpoint.program, "build"]
+                tag = f"docker.io/library/{name}"
+            else:
+                builder = [
+                    *self._endpoint.buildx,
+                    "build",
+                    "--progress",
+                    "plain",
+                    "--provenance=false",
+                    "--load",
+                ]
+                tag = name
+            command: list[str | Path] = [
+                *builder, "--network", "host", *(["--no-cache"] if renew else []),
+                "--build-arg", f"BASE={base}", "--build-arg", f"SYSTEM_PACKAGES={' '.join(packages)}",
+                "--build-arg", "SOURCE_DATE_EPOCH=0", "--tag", tag,
+                *(f"--secret=id={key},src={work / key}" for key in contents),
+                images_directory() / _RECIPE,
+            ]  # fmt: skip
+            result = processes.run(command, on_line=progress, timeout_s=_TIMEOUT_S)
+        if not result.ok:
+            raise _failure(result.stderr_tail, base, packages)
+        return name
 
 
 class BaseContainer:
     """Compiles in containers of a base, which the engine gets as an image of its own. A `Runner`."""
 
-    name = "docker"
-
     def __init__(self, endpoint: Endpoint, base: Base, put: Callable[[Destination], object]) -> None:
         """put: puts the base at a destination, as `image.put_base` does."""
+        self.name = endpoint.product.lower()
         self._endpoint, self._put = endpoint, put
         digest = hashlib.sha256(" ".join(layer.diff_id for layer in base.layers).encode()).hexdigest()
         self._image = f"{PROJECT}-base:{digest[:24]}"
@@ -202,7 +184,7 @@ class BaseContainer:
         # With its default log driver, Docker would also write the byte code to a JSON log.
         try:
             yield [
-                self._endpoint.docker, "run", "--rm", "--interactive", "--name", note.content["name"],
+                self._endpoint.program, "run", "--rm", "--interactive", "--name", note.content["name"],
                 "--pull=never",
                 "--network=none", "--log-driver=none", "--read-only", "--cap-drop=ALL",
                 "--security-opt=no-new-privileges", "--user=65534:65534",
@@ -212,9 +194,7 @@ class BaseContainer:
         except BuildError as error:
             if says_full_disk(error.log or ""):
                 raise disk_full(self._image) from error
-            try:
-                self._endpoint.quick.ping()
-            except (DockerException, requests.RequestException):
+            if not self._endpoint.responds():
                 raise engine_gone(self._image) from error
             raise
         finally:

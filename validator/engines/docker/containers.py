@@ -28,11 +28,9 @@ from ...system.files import says_full_disk
 from ...system.runs import Note
 from ..probe_archive import NO_PYTHON, START
 from ..protocol import ProbeRequest
+from . import podman
 from .endpoint import Endpoint, disk_full, engine_gone
 from .images import read
-
-# Find out whether an engine offers GPUs, and request them for a container.
-
 
 _CDI = "nvidia.com/gpu="
 _CDI_ALL = f"{_CDI}all"
@@ -85,6 +83,8 @@ _PIDS_LIMIT = 16384
 #: The share of the engine's memory that a probe may use.
 _MEMORY_SHARE = 0.8
 _LINES_KEPT = 50
+#: The exit status of a process that SIGKILL ended.
+_KILLED = 128 + 9
 
 #: A piece of a container's output: on stdout, or on stderr.
 Frame = tuple[bytes | None, bytes | None]
@@ -144,11 +144,21 @@ def _create(endpoint: Endpoint, image: str, request: ProbeRequest, note: Note) -
         limits["mem_limit"] = int(info["MemTotal"] * _MEMORY_SHARE)
     if info.get("PidsLimit"):
         limits["pids_limit"] = _PIDS_LIMIT
+    start = ["/bin/sh", "-c", START, f"/{_DIRECTORY}/probe.pyz"]
     try:
+        if endpoint.is_podman:
+            made = podman.create(
+                endpoint,
+                image,
+                [*start, *request.arguments],
+                _podman_options(endpoint, request, note, limits),
+            )
+            note.write(container=made)
+            return endpoint.client.containers.get(made)
         container = endpoint.client.containers.create(
             image,
             name=note.content["name"],
-            entrypoint=["/bin/sh", "-c", START, f"/{_DIRECTORY}/probe.pyz"],
+            entrypoint=start,
             command=list(request.arguments),
             working_dir=f"/{_DIRECTORY}",
             network_mode="none",
@@ -166,8 +176,25 @@ def _create(endpoint: Endpoint, image: str, request: ProbeRequest, note: Note) -
     except APIError:
         note.erase()
         raise
-    created(note, str(container.id))
+    # Before it is started, so that the next run finds it by its id.
+    note.write(container=str(container.id))
     return container
+
+
+def _podman_options(
+    endpoint: Endpoint, request: ProbeRequest, note: Note, limits: Mapping[str, int]
+) -> list[str]:
+    """Return what `_create` asks of Docker as options of `podman create`."""
+    devices = [one for found in device_requests(endpoint.info, request.gpus) for one in found["DeviceIDs"]]
+    return [
+        f"--name={note.content['name']}", f"--workdir=/{_DIRECTORY}", "--network=none", "--cap-drop=all",
+        "--security-opt=no-new-privileges", "--log-driver=none", "--no-healthcheck",
+        *(f"--device={device}" for device in devices),
+        # SELinux would deny the devices.
+        *(["--security-opt=label=disable"] if devices else []),
+        *([f"--memory={limits['mem_limit']}"] if "mem_limit" in limits else []),
+        *([f"--pids-limit={limits['pids_limit']}"] if "pids_limit" in limits else []),
+    ]  # fmt: skip
 
 
 def _archive(request: ProbeRequest) -> bytes:
@@ -235,14 +262,19 @@ def _follow(container: Container, request: ProbeRequest, what: str, progress: Pr
         stream._response.close()  # type: ignore[attr-defined]
     if output.overflow:
         raise ValidatorError(f"{what} wrote more than {_LARGEST_REPORT // 2**20} MB, which can't be a report")
-    status = _exit_status(container, what)
+    try:
+        # The streams have ended, because the container did, or the engine.
+        status = int(container.wait(timeout=30)["StatusCode"])
+    except requests.RequestException as error:
+        raise engine_gone(what) from error
     if status == NO_PYTHON and not output.stdout:
         raise InputError(
             f"{what}: the image has no Python", hint="choose an image with Python and TensorFlow"
         )
     if not bytes(output.stdout).strip():
         container.reload()
-        if container.attrs.get("State", {}).get("OOMKilled"):
+        # Podman doesn't say it on every machine.
+        if container.attrs.get("State", {}).get("OOMKilled") or status == _KILLED:
             raise ValidatorError(
                 f"{what} ran out of memory", hint="increase the memory of the engine's machine"
             )
@@ -272,14 +304,6 @@ def _listen(
     return output
 
 
-def _exit_status(container: Container, what: str) -> int:
-    # The streams have ended, because the container did, or the engine.
-    try:
-        return int(container.wait(timeout=30)["StatusCode"])
-    except requests.RequestException as error:
-        raise engine_gone(what) from error
-
-
 def _explain(what: str, reason: str) -> ValidatorError:
     if says_full_disk(reason):
         return disk_full(what)
@@ -301,7 +325,6 @@ def _explain(what: str, reason: str) -> ValidatorError:
 # Only containers and names of images that have a note are ever removed. A label, a name or an image does not
 # prove who created something: anybody can copy them.
 
-
 CONTAINER, LOADING = "container", "loading"
 #: Seconds that an engine may take to create a container, even if nobody waits for it any more.
 _CREATION_LIMIT_S = 600.0
@@ -322,11 +345,6 @@ def leftovers(endpoint: Endpoint, kind: str) -> list[Note]:
         for note in runs.current().inherited(kind)
         if note.content.get("engine") == _engine(endpoint) and "name" in note.content
     ]
-
-
-def created(note: Note, container: str) -> None:
-    """Note the engine's id of a container. Call this before starting it."""
-    note.write(container=container)
 
 
 def remove_container(client: docker.DockerClient, note: Note) -> bool:

@@ -1,12 +1,13 @@
-"""Finds a Docker Engine that can be used, by the rules of the Docker command line.
+"""Finds a Docker Engine that can be used, by the rules of the Docker command line, or a Podman.
 
 The command line pulls images and, with its buildx plugin, installs system packages; everything else is done
 with the SDK. Both must use the same engine: that of DOCKER_HOST, of the current context, or of the default
-socket, in this order.
+socket, in this order. Podman answers the same SDK through its service; `podman` says what differs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -24,8 +25,6 @@ from docker.errors import DockerException
 from ...errors import MissingError
 from ...model.codec import LARGEST
 from ...system import processes
-
-# The errors of an engine.
 
 
 def engine_gone(what: str) -> MissingError:
@@ -47,9 +46,9 @@ def disk_full(what: str) -> MissingError:
 #: Docker Engine 23 is the first that reads layers with zstd compression, and made BuildKit the default.
 OLDEST_ENGINE = 23
 #: The timeout of the first requests, in seconds. A hanging engine must not block `--engine auto`.
-_ANSWER_WITHIN_S = 10
+ANSWER_WITHIN_S = 10
 #: The timeout of later requests, which may have to wait while the engine builds.
-_BUSY_TIMEOUT_S = 300
+BUSY_TIMEOUT_S = 300
 _BLOCK = 1 << 16
 _DEFAULT_HOST = "unix:///var/run/docker.sock"
 _INSTALL = (
@@ -64,41 +63,47 @@ _NOT_IN_GROUP = (
 _INSTALL_BUILDX = "install it: the package docker-buildx in Debian, docker-buildx-plugin from Docker"
 
 
-@dataclass(frozen=True)
-class Buildx:
-    """The buildx command: `argv` up to `buildx`, and the builder that is the engine itself."""
-
-    argv: tuple[str, ...]
-    builder: str
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Reached:
     """An engine that responds, on a machine that may lack the docker command.
 
     quick: a client with a timeout of a few seconds. context: the name of its Docker context.
+    program: the command for this engine. is_podman: it is Podman, not Docker.
     """
 
     quick: docker.DockerClient
     context: str
     version: str
     info: Mapping[str, Any]
+    program: str = "docker"
+    is_podman: bool = False
+
+    @property
+    def product(self) -> str:
+        """The name of the engine's kind, as people write it."""
+        return "Podman" if self.is_podman else "Docker"
 
     @property
     def is_local(self) -> bool:
         """True if the engine runs on this machine."""
         return bool(self.quick.api.base_url.startswith("http+docker://localhost"))
 
+    def responds(self) -> bool:
+        """Return True if the engine still responds."""
+        try:
+            return bool(self.quick.ping())
+        except (DockerException, requests.RequestException):
+            return False
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
 class Endpoint(Reached):
     """An engine that runs images.
 
-    client: waits for an engine that is busy. docker: the command for this engine.
+    client: waits for an engine that is busy.
     """
 
     client: docker.DockerClient
-    docker: str
 
     @property
     def has_image_store(self) -> bool:
@@ -107,8 +112,8 @@ class Endpoint(Reached):
         return any("io.containerd.snapshotter" in str(value) for pair in status for value in pair)
 
     @property
-    def buildx(self) -> Buildx:
-        """The buildx command for this engine. Raises MissingError if it is not installed."""
+    def buildx(self) -> tuple[str, ...]:
+        """The buildx command, with this engine as the builder. Raises MissingError if it is not installed."""
         return find_buildx(self.context)
 
 
@@ -122,8 +127,11 @@ def connect() -> Endpoint:
             "a Docker Engine is running, but the docker command, which pulls images, is not installed",
             hint=_INSTALL,
         )
-    client = _client(_BUSY_TIMEOUT_S)[0]
-    return Endpoint(reached.quick, reached.context, reached.version, reached.info, client, program)
+    client = _client(BUSY_TIMEOUT_S)[0]
+    return Endpoint(
+        quick=reached.quick, context=reached.context, version=reached.version, info=reached.info,
+        client=client, program=program,
+    )  # fmt: skip
 
 
 def reach(hint: str = _INSTALL) -> Reached:
@@ -131,27 +139,28 @@ def reach(hint: str = _INSTALL) -> Reached:
 
     Raises MissingError with the reason. hint: what to do if no engine responds.
     """
-    quick, context = _client(_ANSWER_WITHIN_S, hint)
+    quick, context = _client(ANSWER_WITHIN_S, hint)
     try:
         try:
             version = str(quick.version().get("Version", "?"))
             info = quick.info()
         except (DockerException, requests.RequestException) as error:
-            raise MissingError(f"no Docker Engine responds: {_root_cause(error)}", hint=hint) from error
+            raise MissingError(f"no Docker Engine responds: {root_cause(error)}", hint=hint) from error
         _check_server(version, info, hint)
     except MissingError:
         quick.close()
         raise
-    return Reached(quick, context, version, info)
+    return Reached(quick=quick, context=context, version=version, info=info)
 
 
-def find_buildx(context: str) -> Buildx:
-    """Return the first `docker` on PATH whose buildx works; an old one may come before it."""
-    found = list(dict.fromkeys(_on_path("docker")))
-    for binary in found:
+def find_buildx(context: str) -> tuple[str, ...]:
+    """Return the command of the first `docker` on PATH whose buildx works; an old one may come before it."""
+    directories = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    found = (shutil.which("docker", path=directory or ".") for directory in directories)
+    for binary in dict.fromkeys(filter(None, found)):
         result = processes.run([binary, "buildx", "version"], timeout_s=30)
         if result.ok and re.search(rb"\d+\.\d+\.\d+", result.stdout):
-            return Buildx((binary, "buildx"), context)
+            return binary, "buildx", "--builder", context
     raise MissingError(
         "a Docker Engine is running, but the docker command has no buildx plugin, which installs system"
         " packages",
@@ -175,25 +184,25 @@ def _client(timeout_s: int, hint: str = _INSTALL) -> tuple[docker.DockerClient, 
                 name, host, tls = str(context.name), str(context.Host), context.TLSConfig
         _check_socket(host or _DEFAULT_HOST, hint)
         if name == "default":
-            return _Client.from_env(timeout=timeout_s, use_ssh_client=True), name
-        return _Client(host, tls=tls or False, timeout=timeout_s, use_ssh_client=True), name
+            return Client.from_env(timeout=timeout_s, use_ssh_client=True), name
+        return Client(host, tls=tls or False, timeout=timeout_s, use_ssh_client=True), name
     except (DockerException, requests.RequestException) as error:
-        raise MissingError(f"no Docker Engine responds: {_root_cause(error)}", hint=hint) from error
+        raise MissingError(f"no Docker Engine responds: {root_cause(error)}", hint=hint) from error
     except ValueError as error:
         # The SDK parses the address with urllib, whose errors it lets through.
         raise MissingError(
-            f"the address of the Docker Engine can't be read: {host!r}: {_root_cause(error)}",
+            f"the address of the Docker Engine can't be read: {host!r}: {root_cause(error)}",
             hint="correct DOCKER_HOST or the Docker context; for example unix:///var/run/docker.sock",
         ) from error
     except (AttributeError, TypeError) as error:
         # The SDK expects objects and texts in the configuration of the client, without checking.
         raise MissingError(
-            f"Docker's configuration can't be read: {_root_cause(error)}",
+            f"Docker's configuration can't be read: {root_cause(error)}",
             hint="correct config.json in ~/.docker, or in the directory that DOCKER_CONFIG names",
         ) from error
 
 
-class _Client(docker.DockerClient):
+class Client(docker.DockerClient):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         self.api = _Api(*arguments, **named)
 
@@ -203,14 +212,15 @@ class _Api(docker.APIClient):
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
         answer = super().send(request, **{**options, "stream": True})
+        if options.get("stream"):
+            return answer
         content = bytearray()
-        for part in () if options.get("stream") else answer.iter_content(_BLOCK):
+        for part in answer.iter_content(_BLOCK):
             content += part
             if len(content) > LARGEST:
                 answer.close()
                 raise DockerException(f"the engine's answer has more than {LARGEST >> 20} MiB")
-        if not options.get("stream"):
-            answer._content = bytes(content)
+        answer._content = bytes(content)
         return answer
 
 
@@ -230,17 +240,20 @@ def _check_server(version: str, info: Mapping[str, Any], hint: str = _INSTALL) -
 
 def _check_socket(host: str, hint: str) -> None:
     """Raise MissingError if a local socket can't be used. The SDK's own error would not say why."""
-    path = host.removeprefix("unix://")
+    path, group = host.removeprefix("unix://"), "docker"
     if path == host:
         return
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(_ANSWER_WITHIN_S)
+        connection.settimeout(ANSWER_WITHIN_S)
         try:
             connection.connect(path)
         except (FileNotFoundError, NotADirectoryError):
             reason = f"no Docker Engine found: the socket {path} does not exist"
         except PermissionError:
-            group = _group_of(path)
+            with contextlib.suppress(OSError, KeyError):
+                group = Path(path).group()
+            # If only root may use the socket, Docker's own group is the one to be in.
+            group = "docker" if group == "root" else group
             reason = f"permission denied for the Docker Engine's socket {path}: you are not in group {group}"
             hint = _NOT_IN_GROUP.format(group=group)
         except OSError as error:
@@ -250,21 +263,7 @@ def _check_socket(host: str, hint: str) -> None:
     raise MissingError(reason, hint=hint)
 
 
-def _group_of(path: str) -> str:
-    """Return the group that may use a socket, or the one that Docker uses if only root may."""
-    try:
-        group = Path(path).group()
-    except (OSError, KeyError):
-        return "docker"
-    return "docker" if group == "root" else group
-
-
-def _root_cause(error: BaseException) -> str:
+def root_cause(error: BaseException) -> str:
     while error.__cause__ or error.__context__:
         error = error.__cause__ or error.__context__ or error
     return " ".join(str(error).split())[:200]
-
-
-def _on_path(name: str) -> list[str]:
-    directories = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    return [path for directory in directories if (path := shutil.which(name, path=directory or "."))]

@@ -1,11 +1,11 @@
-"""The Docker engine, which holds images and runs the probe in containers."""
+"""The engine that holds images and runs the probe in containers: Docker or Podman."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,9 +35,8 @@ _KERNEL_DRIVER = Path("/sys/module/nvidia/version")
 
 
 class DockerEngine:
-    """Holds images and runs the probe in one Docker Engine. Methods may be called from any thread."""
+    """Holds images and runs the probe in one Docker or Podman. Methods may be called from any thread."""
 
-    name = "docker"
     isolates = True
 
     def __init__(
@@ -57,9 +56,14 @@ class DockerEngine:
             if removed := containers.remove_leftovers(endpoint):
                 logger.info("removed %d containers of a run that was killed", removed)
 
+    @property
+    def name(self) -> str:
+        """`docker` or `podman`."""
+        return self._endpoint.product.lower()
+
     def describe(self) -> str:
         gpus = "with GPUs" if offers_gpus(self._endpoint.info) else "no GPUs"
-        return f"Docker {self._endpoint.version}, {gpus}"
+        return f"{self._endpoint.product} {self._endpoint.version}, {gpus}"
 
     def provides(self, python: str) -> str | None:
         return self._images.provides(python)
@@ -100,22 +104,18 @@ class DockerEngine:
                 image = self._client.images.get(image_names.image_reference(spec.identifier))
             except ImageNotFound:
                 return None
-        if not self._is_current(spec, lock, image.labels):
-            return None
-        with self._answering(str(spec)):
-            return _built(spec, image)
-
-    def _is_current(self, spec: ImageSpec, lock: Lock, labels: Mapping[str, str]) -> bool:
-        """Return True if an image of this engine with these labels need not be made again.
-
-        The engine's own images have the labels that `build` gave them. Those in a registry may have any.
-        """
-        return (
+        # The engine's own images have the labels that `build` gave them. Those in a registry may have any.
+        labels = image.labels
+        is_current = (
             labels.get(image_names.LABEL_SPEC) == spec.identifier
             and labels.get(image_names.LABEL_LOCK) == lock.digest
             and labels.get(image_names.LABEL_RECIPE) == self._images.recipe(spec)
             and self._images.is_current_base(spec, labels.get(image_names.LABEL_BASE, ""))
         )
+        if not is_current:
+            return None
+        with self._answering(str(spec)):
+            return _built(spec, image)
 
     def build(self, spec: ImageSpec, lock: Lock, progress: Progress) -> Built:
         if (found := self.existing(spec, lock)) is not None:
@@ -131,7 +131,7 @@ class DockerEngine:
         return built
 
     def pull(self, spec: ImageSpec, lock: Lock, reference: str, progress: Progress) -> Built:
-        pull(self._endpoint.docker, reference, progress, self.answers)
+        pull(self._endpoint, reference, progress)
         with self._answering(reference):
             built = _built(spec, self._client.images.get(reference))
         digest = reference.partition("@")[2]
@@ -163,13 +163,6 @@ class DockerEngine:
         with self._answering(image):
             return derivation_of(self._client, image)
 
-    def answers(self) -> bool:
-        """Return True if the engine still responds."""
-        try:
-            return bool(self._endpoint.quick.ping())
-        except (DockerException, requests.RequestException):
-            return False
-
     @property
     def _images(self) -> ImageMaker:
         if self._maker is None:
@@ -187,7 +180,7 @@ class DockerEngine:
             yield
         except DockerException as error:
             # The SDK also derives the engine's own error answers from RequestException.
-            if not self.answers():
+            if not self._endpoint.responds():
                 raise engine_gone(what) from error
             raise
         except requests.RequestException as error:

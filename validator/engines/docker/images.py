@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -22,9 +22,10 @@ from ...model import codec
 from ...model.codec import DocumentError
 from ...model.record import Layer
 from ...registry.errors import explain, fault_of
+from ...registry.names import Repository
 from ...system import processes
 from ...system.files import says_full_disk
-from .endpoint import disk_full, engine_gone
+from .endpoint import Reached, disk_full, engine_gone
 
 T = TypeVar("T")
 
@@ -110,9 +111,6 @@ def _made_a_layer(step: _Step) -> bool:
     return bool(instruction) and instruction[0] not in _CONFIGURATION
 
 
-# Tell an image that was derived from one of this project from that image itself.
-
-
 @dataclass(frozen=True)
 class Derivation:
     """The image of this project that another image was made from.
@@ -144,29 +142,19 @@ def derivation_of(client: DockerClient, name: str) -> Derivation | None:
     if not own or own[-1] == len(steps) - 1:
         return None
     layers = facts_of(image).layers[: sum(map(_made_a_layer, history[: own[-1] + 1]))]
-    images = list_images(client, f"{LABEL_SPEC}={image.labels[LABEL_SPEC]}")
-    return Derivation(
-        image.labels[LABEL_SPEC],
-        image.labels.get(LABEL_LOCK, ""),
-        _with_layers(images, layers),
-        tuple(steps[own[-1] + 1 :]),
-    )
-
-
-def _with_layers(images: Iterable[Image], layers: list[str]) -> str | None:
-    """Return the digest of the image that has exactly these layers: its manifest's, if that is known."""
-    for image in images:
-        if (facts := facts_of(image)).layers == layers:
+    base = None
+    for candidate in list_images(client, f"{LABEL_SPEC}={image.labels[LABEL_SPEC]}"):
+        if (facts := facts_of(candidate)).layers == layers:
+            # The digest of its manifest, if that is known.
             known = [entry.partition("@")[2] for entry in facts.repo_digests or ()]
-            return next(iter(known), str(image.id))
-    return None
+            base = next(iter(known), str(candidate.id))
+            break
+    lock_digest = image.labels.get(LABEL_LOCK, "")
+    return Derivation(image.labels[LABEL_SPEC], lock_digest, base, tuple(steps[own[-1] + 1 :]))
 
 
-# Pull images from a registry into the engine.
-#
-# The engine does the work: it uses Docker's credentials, and fetches only layers that it lacks. The command
-# line is used instead of the SDK, because a process can be ended at any time.
-
+# The engine itself pulls images: it uses Docker's credentials, and fetches only layers that it lacks. The
+# command line is used instead of the SDK, because a process can be ended at any time.
 
 #: Waits between attempts, in seconds. Each attempt continues where the last one stopped.
 _PAUSES_S = (1.0, 3.0, 9.0)
@@ -183,23 +171,27 @@ _ALTERED = re.compile(
 _ENGINE_GONE = re.compile(r"Cannot connect to the Docker daemon|error during connect|docker\.sock: connect")
 
 
-def pull(docker: str, reference: str, progress: Progress, answers: Callable[[], bool]) -> None:
+def pull(endpoint: Reached, reference: str, progress: Progress) -> None:
     """Pull an image. The engine verifies all digests.
 
     Raises ValidatorError if a layer or manifest does not match its digest, and MissingError if the registry
     does not have the image, can't be reached, denies access or keeps failing.
     """
+    command = [endpoint.program, "pull"]
+    if endpoint.is_podman and Repository.parse(reference.partition("@")[0]).is_loopback:
+        # As Docker does by itself.
+        command.append("--tls-verify=false")
     for pause in (*_PAUSES_S, None):
         # stderr is read as it arrives, but stdout only at the end.
         result = processes.run(
-            ["sh", "-c", 'exec "$@" >&2', "sh", docker, "pull", reference],
-            on_line=_Layers(progress),
+            ["sh", "-c", 'exec "$@" >&2', "sh", *command, reference],
+            on_line=_counted(progress),
             timeout_s=_TIMEOUT_S,
         )
         if result.ok:
             return
         said = f"timed out after {_TIMEOUT_S // 3600} hours" if result.timed_out else result.stderr_tail
-        error, is_temporary = _explain(reference, said, answers)
+        error, is_temporary = _explain(reference, said, endpoint.responds)
         if pause is None or not is_temporary:
             raise error
         progress(f"retrying in {pause:.0f} s: {error}")
@@ -211,7 +203,9 @@ def pull(docker: str, reference: str, progress: Progress, answers: Callable[[], 
 
 def _explain(reference: str, said: str, answers: Callable[[], bool]) -> tuple[ValidatorError, bool]:
     """Return the error, and True if it may be temporary."""
-    what, host, last = f"{reference} was not pulled", reference.partition("/")[0], _last(said)
+    what, host = f"{reference} was not pulled", reference.partition("/")[0]
+    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["no message from docker"]
+    last = lines[-1].removeprefix("Error response from daemon: ").removeprefix("Error: ")
     if _ENGINE_GONE.search(said) or not answers():
         return engine_gone(reference), False
     if _ALTERED.search(last):
@@ -227,23 +221,16 @@ def _explain(reference: str, said: str, answers: Callable[[], bool]) -> tuple[Va
     return explain(host, last, what=what), fault is None or fault.temporary
 
 
-def _last(said: str) -> str:
-    """Return the last line, which is the error."""
-    line = next((line for line in reversed(said.splitlines()) if line.strip()), "no message from docker")
-    return line.strip().removeprefix("Error response from daemon: ")
+def _counted(progress: Progress) -> Callable[[str], None]:
+    """Return a function that takes docker's messages about each layer, and reports how many are done."""
+    seen: set[str] = set()
+    done: set[str] = set()
 
-
-class _Layers:
-    """Reports how many layers are done, from docker's messages about each layer."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._seen: set[str] = set()
-        self._done: set[str] = set()
-
-    def __call__(self, line: str) -> None:
+    def take(line: str) -> None:
         if match := _LAYER.match(line):
-            self._seen.add(match[1])
+            seen.add(match[1])
             if _LAYER_DONE.search(line):
-                self._done.add(match[1])
-            self._progress(f"{len(self._done)} of {len(self._seen)} layers")
+                done.add(match[1])
+            progress(f"{len(done)} of {len(seen)} layers")
+
+    return take

@@ -15,7 +15,6 @@ import tarfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import TypeVar
 
 import requests
@@ -99,9 +98,7 @@ class _Loading:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._thread.is_alive():
             self._pipe.cut()
         self._thread.join()
@@ -122,7 +119,11 @@ class _Loading:
                 return self._send(encode, known)
             finally:
                 self._archive.release()
-        with self._disk, runs.temporary_directory("load", _spool_directory()) as place:
+        # Not the directory for temporary files, which may be in memory.
+        directory = cache_directory()
+        with writing(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+        with self._disk, runs.temporary_directory("load", directory) as place:
             spooled = place / "blob"
             with full_disk_named(spooled), spooled.open("wb") as stream:
                 encoded = encode(stream.write)
@@ -153,11 +154,14 @@ class _Loading:
         self._progress("the engine unpacks the image")
         self._thread.join()
         self._check_answer()
-        with self._answering():
+        try:
             loaded = self._client.images.get(self._name)
             if len(facts_of(loaded).layers) != len(older["Layers"]):
                 raise self._failed("layers are not found")
-            loaded.tag(self._reference)
+            # Podman rejects a name with its tag.
+            loaded.tag(*self._reference.rsplit(":", 1))
+        except (DockerException, requests.RequestException) as error:
+            raise self._failed(str(error)) from error
         return digest
 
     def _send(self, encode: Callable[[Write], Encoded], known: Encoded) -> Encoded:
@@ -227,21 +231,12 @@ class _Loading:
             return disk_full(self._reference)
         if self._there and any(mark in reason for mark in _LACKS):
             return _LacksLayersError()
-        try:
-            self._endpoint.quick.ping()
-        except (DockerException, requests.RequestException):
+        if not self._endpoint.responds():
             return engine_gone(self._reference)
         return ValidatorError(
             f"{self._reference}: the engine can't load the image: {' '.join(reason.split())[:300]}",
             hint="look at the engine's log, and run the same command again",
         )
-
-    @contextlib.contextmanager
-    def _answering(self) -> Iterator[None]:
-        try:
-            yield
-        except (DockerException, requests.RequestException) as error:
-            raise self._failed(str(error)) from error
 
 
 def _diff_ids(endpoint: Endpoint, reference: str) -> frozenset[str]:
@@ -253,14 +248,6 @@ def _diff_ids(endpoint: Endpoint, reference: str) -> frozenset[str]:
     except (DockerException, requests.RequestException) as error:
         raise engine_gone(reference) from error
     return frozenset(found)
-
-
-def _spool_directory() -> Path:
-    """Return the cache directory: that for temporary files may be in memory."""
-    directory = cache_directory()
-    with writing(directory):
-        directory.mkdir(parents=True, exist_ok=True)
-    return directory
 
 
 def _header(path: str, size: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 from typing import Any, Callable
 
@@ -28,10 +29,9 @@ def gpu_visible(context: Context) -> Result:
     seen = []
     for gpu in gpus(tf):
         details = tf.config.experimental.get_device_details(gpu)
-        capability = details.get("compute_capability")
-        numbers = ".".join(str(part) for part in capability) if capability else None
-        name = details.get("device_name")
-        seen.append({"name": gpu.name, "device_name": name, "compute_capability": numbers})
+        numbers = ".".join(map(str, details.get("compute_capability") or ())) or None
+        device = details.get("device_name")
+        seen.append({"name": gpu.name, "device_name": device, "compute_capability": numbers})
     cuda = facts["host"]["driver_libraries"]["cuda"]
     counts = [gpu.get("multiprocessors") or 0 for gpu in cuda.get("gpus") or []]
     usable = sum(count >= min(_MULTIPROCESSORS, max(counts)) for count in counts)
@@ -51,10 +51,8 @@ def gpu_visible(context: Context) -> Result:
     elif len(seen) < usable:
         problems = [problem("tensorflow_sees_fewer_gpus", seen=len(seen), usable=usable)]
 
-    def passed() -> dict[str, Any]:
-        return statement("gpus_visible", count=len(seen), name=seen[0]["device_name"])
-
-    return judged(problems, passed, evidence)
+    name = seen[0]["device_name"] if seen else None
+    return judged(problems, statement("gpus_visible", count=len(seen), name=name), evidence)
 
 
 _SIZE = 512
@@ -130,16 +128,14 @@ def judge_gpu_compute(evidence: dict[str, Any]) -> Result:
         problems.append(problem("nothing_allocated_on_gpu"))
     worst = comparison.worst(results)
     passed = statement("gpu_agrees_with_cpu", results=len(results), difference=worst)
-    return judged(problems, lambda: passed, evidence)
+    return judged(problems, passed, evidence)
 
 
 TRAIN_STEPS = 10
 
 
 @check(
-    "Does a training step compiled by XLA train, and agree with the uncompiled one?",
-    TENSORFLOW,
-    limit_s=600,
+    "Does a training step compiled by XLA train, and agree with the uncompiled one?", TENSORFLOW, limit_s=600
 )
 def xla_train_step(context: Context) -> Result:
     """Train a compiled step and an uncompiled one.
@@ -190,7 +186,7 @@ def judge_xla_train_step(evidence: dict[str, Any]) -> Result:
     problems += training.gradients_differ("uncompiled", evidence)
     told = {"device_type": device_type, "instructions": hlo["instructions"]}
     passed = statement("step_compiled", **told, first=losses[0], last=losses[-1], steps=TRAIN_STEPS)
-    return judged(problems, lambda: passed, evidence)
+    return judged(problems, passed, evidence)
 
 
 STEPS = 5
@@ -219,9 +215,7 @@ def silent_cpu(context: Context) -> Result:
     if not gpus(tf):
         return Result(FAIL, None, [problem("training_on_cpu")])
 
-    def measured() -> Result:
-        return _train_unplaced(tf)
-
+    measured = functools.partial(_train_unplaced, tf)
     return comparison.also_in_float32(context, "silent_cpu_float32", measured(), measured)
 
 
@@ -264,21 +258,15 @@ def _train_unplaced(tf: Any) -> Result:
 
 def profiled(tf: Any, work: Callable[[], None]) -> dict[str, Any]:
     """Return what the profiler saw the GPU do during `work`, which runs once even if the profiler fails."""
-    unknown, seen = None, []
     done = []
 
     def once() -> None:
         work()
         done.append(True)
 
-    try:
-        seen = [event for event in tensorflow_devices.record(tf, once) if event.is_kernel]
-    except (OSError, ValueError, tf.errors.OpError) as error:
-        if not done:
-            work()
-        unknown = statement("profiler_failed", exception=type(error).__name__, message=str(error)[:200])
-    if not seen and unknown is None:
-        unknown = statement("profiler_saw_nothing")
+    seen, unknown = tensorflow_devices.kernels(tf, once)
+    if not done:
+        work()
     return {
         "kernels": len(seen) if seen else None,
         "gpu_time_s": sum(event.seconds for event in seen) if seen else None,
@@ -317,4 +305,4 @@ def judge_silent_cpu(evidence: dict[str, Any]) -> Result:
         gpu_time_ms=None if seconds is None else seconds * 1e3,
         unknown=evidence["gpu_time_unknown"],
     )
-    return judged(problems, lambda: passed, evidence)
+    return judged(problems, passed, evidence)

@@ -17,12 +17,12 @@ from ..check import FULL, TENSORFLOW, Context, Result, check, judged
 from ..child import anonymous_file
 from ..tensorflow_devices import device_type
 from ..training import classifier, compile_model, describe
-from .speed import GRAPH, SIZES, Model, Size, batch, ratios, rounds, spread
+from .speed import GRAPH, SIZES, Size, batch, ratios, rounds, spread, training_step
 
 
 @contextmanager
 def _unnamed() -> Iterator[str]:
-    """Yield the path of a file without a name: TensorFlow opens it like any other, and it removes itself."""
+    """Yield the path of a file without a name, which TensorFlow opens like any other."""
     descriptor = anonymous_file()
     try:
         yield f"/proc/{os.getpid()}/fd/{descriptor}"
@@ -34,12 +34,7 @@ def _unnamed() -> Iterator[str]:
 _FED = 4
 
 
-@check(
-    "Does tf.data feed the device with the right examples?",
-    TENSORFLOW,
-    limit_s=120,
-    requires=("device",),
-)
+@check("Does tf.data feed the device with the right examples?", TENSORFLOW, limit_s=120, requires=("device",))
 def data_feed(context: Context) -> Result:
     """Read records, decode them in parallel, make batches, and copy these to the device ahead of their use.
 
@@ -86,13 +81,12 @@ def data_feed(context: Context) -> Result:
 
 def _records(tf: Any, path: str, device: str) -> Any:
     """Return a dataset of records, each the bytes of an image, then those of its label."""
-    shape = (16, 16, 3)
     size = 4 * 16 * 16 * 3
 
     def decode(record: Any) -> Any:
         image = tf.io.decode_raw(tf.strings.substr(record, 0, size), tf.float32)
         label = tf.io.decode_raw(tf.strings.substr(record, size, 8), tf.int64)
-        return tf.reshape(image, shape), tf.reshape(label, ())
+        return tf.reshape(image, (16, 16, 3)), tf.reshape(label, ())
 
     dataset = tf.data.TFRecordDataset(path).map(decode, num_parallel_calls=tf.data.AUTOTUNE)
     dataset = dataset.batch(training.BATCH, drop_remainder=True)
@@ -109,7 +103,7 @@ def judge_data_feed(evidence: dict[str, Any]) -> Result:
         evidence["largest_difference"] = training.difference(evidence["losses"], evidence["losses_memory"])
         problems += training.losses_differ("memory", evidence)
     passed = statement("data_fed", examples=_FED * training.BATCH, device_type=wanted)
-    return judged(problems, lambda: passed, evidence)
+    return judged(problems, passed, evidence)
 
 
 CHECKPOINT, SAVED_MODEL, WEIGHTS, KERAS = "a checkpoint", "a SavedModel", "weights in HDF5", ".keras"
@@ -160,8 +154,7 @@ def save_load(context: Context) -> Result:
 
 
 def _saved(tf: Any, name: str, model: Any, images: Any, expected: Any) -> dict[str, Any]:
-    """Save and load the model; return `{format, offered, error, result}`. offered: whether the release has
-    it."""
+    """Save and load the model; return `{format, offered, error, result}`. offered: the release has it."""
     seen: dict[str, Any] = {"format": name, "offered": True, "error": None, "result": None}
     release = leading_numbers(tf.__version__)[:2]
     if SINCE[name] is not None and release < SINCE[name]:
@@ -214,7 +207,7 @@ def judge_save_load(evidence: dict[str, Any]) -> Result:
     missing = [entry["format"] for entry in formats if not entry["offered"]]
     names = [entry["format"] for entry in tried]
     passed = statement("model_saved", device_type=kind, formats=names, missing=missing)
-    return judged(problems, lambda: passed, evidence)
+    return judged(problems, passed, evidence)
 
 
 #: Examples in a batch.
@@ -246,7 +239,6 @@ class Feed:
     "Does tf.data keep up with the device, and which batch size keeps it busy?",
     TENSORFLOW,
     limit_s=300,
-    required=False,
     depth=FULL,
 )
 def input_pipeline(context: Context) -> Result:
@@ -318,16 +310,15 @@ def _measure(tf: Any, kind: str, size: Size, path: str) -> tuple[list[Feed], dic
     skipped: dict[str, str] = {}
     device = ""
     with tf.device(f"/{kind}:0"):
-        step = Model(tf, size).step(GRAPH)
+        step = training_step(tf, size, GRAPH)
     for examples in BATCHES[kind]:
         try:
             pair = _feeds(tf, kind, size, path, examples)
-            for feed in pair:
-                # Before anything is timed, trace the step and fill the pipeline's buffers.
-                for _ in range(2):
-                    loss = step(*feed.take())
-                    float(loss)
-                device = loss.device
+            # Before anything is timed, trace the step and fill the pipeline's buffers.
+            for feed in (*pair, *pair):
+                loss = step(*feed.take())
+                float(loss)
+            device = loss.device
         except tf.errors.ResourceExhaustedError as error:
             skipped[str(examples)] = str(error).splitlines()[0][:200]
             break
@@ -388,23 +379,20 @@ def filled_from(batches: list[dict[str, Any]]) -> int | None:
 
 
 def judge_input_pipeline(evidence: dict[str, Any]) -> Result:
-    records, problems = evidence["records"], []
-    if not records["count"] == records["read"] == records["right"]:
-        told = {name: records[name] for name in ("count", "read", "right")}
+    told, problems = {name: evidence["records"][name] for name in ("count", "read", "right")}, []
+    if len(set(told.values())) > 1:
         problems.append(problem("records_wrong", **told))
     problems += training.ran_elsewhere(evidence["device"], evidence["device_type"])
 
-    def passed() -> dict[str, Any]:
-        first, last = evidence["batches"][0], evidence["batches"][-1]
-        return statement(
-            "input_measured",
-            device_type=evidence["device_type"],
-            cpus=evidence["cpus"],
-            waiting=last[PIPELINE]["waiting_share"]["median"],
-            examples=last["examples"],
-            least=first["examples"],
-            rate=first[MEMORY]["examples_per_s"] / last[MEMORY]["examples_per_s"],
-            filled=evidence["filled_from"],
-        )
-
+    first, last = evidence["batches"][0], evidence["batches"][-1]
+    passed = statement(
+        "input_measured",
+        device_type=evidence["device_type"],
+        cpus=evidence["cpus"],
+        waiting=last[PIPELINE]["waiting_share"]["median"],
+        examples=last["examples"],
+        least=first["examples"],
+        rate=first[MEMORY]["examples_per_s"] / last[MEMORY]["examples_per_s"],
+        filled=evidence["filled_from"],
+    )
     return judged(problems, passed, evidence)

@@ -12,11 +12,7 @@ from ..check import END, HOST, Context, Result, check, judged, skipped
 _NO_DEVICE, _STUB_LIBRARY = 100, 34
 
 
-@check(
-    "Does the NVIDIA driver answer through NVML and CUDA, and do its parts agree?",
-    HOST,
-    limit_s=10,
-)
+@check("Does the NVIDIA driver answer through NVML and CUDA, and do its parts agree?", HOST, limit_s=10)
 def driver(context: Context) -> Result:
     """Look for contradictions. A machine with no trace of a driver or GPU has none."""
     host = context.facts["host"]
@@ -47,14 +43,11 @@ def driver(context: Context) -> Result:
     if not problems and not cuda["answered"]:
         return skipped(statement("no_driver", error=cuda["error"]), evidence)
     answers = {"driver": host["driver"], "cuda": host["driver_cuda"], "gpus": cuda["count"]}
-    return judged(problems, lambda: statement("driver_answers", **answers), evidence)
+    return judged(problems, statement("driver_answers", **answers), evidence)
 
 
 @check(
-    "Do the driver's device files exist, belong to the driver, and open?",
-    HOST,
-    limit_s=10,
-    requires=("gpu",),
+    "Do the driver's device files exist, belong to the driver, and open?", HOST, limit_s=10, requires=("gpu",)
 )
 def gpu_device_nodes(context: Context) -> Result:
     """Judge the device files: a library that replaces the driver can't fake what a kernel driver opens."""
@@ -79,7 +72,7 @@ def gpu_device_nodes(context: Context) -> Result:
     ]
     paths = [node["path"] for node in nodes]
     evidence = {"wsl": host["wsl"], "nodes": nodes}
-    return judged(problems, lambda: statement("device_files_open", paths=paths), evidence)
+    return judged(problems, statement("device_files_open", paths=paths), evidence)
 
 
 #: Xid messages that a faulty program causes, which NVIDIA's device plugin for Kubernetes ignores
@@ -133,10 +126,8 @@ def gpu_health(context: Context) -> Result:
     else:
         problems = [entry for index, gpu in enumerate(gpus) for entry in _unhealthy(index, gpu)]
 
-    def passed() -> dict[str, Any]:
-        readings = max(gpu["readings"] for gpu in gpus)
-        return statement("gpu_healthy", gpus=len(gpus), readings=readings, unknown=unknown)
-
+    readings = max((gpu["readings"] for gpu in gpus), default=0)
+    passed = statement("gpu_healthy", gpus=len(gpus), readings=readings, unknown=unknown)
     return judged(problems, passed, {**seen, "gpus": gpus, "unknown": unknown})
 
 

@@ -35,29 +35,25 @@ _KERAS_BACKENDS = {"tensorflow": None, "jax": "jax", "torch": "torch", "numpy": 
 def visible_devices(value: str, facts: Facts) -> Problems:
     """Read the entries as CUDA does: it hides the first one that it doesn't know, and all after it (CUDA C++
     Programming Guide, CUDA environment variables)."""
+    known = facts["host"]["gpus"] if facts["host"]["driver_libraries"]["nvml"]["answered"] else None
+
+    def names_gpu(entry: str) -> bool:
+        """Return whether the entry names a GPU for CUDA, or could if the GPUs are not known."""
+        if re.fullmatch(r"\d+", entry):
+            return known is None or int(entry) < len(known)
+        if entry.startswith("GPU-"):
+            return known is None or any((gpu["uuid"] or "").startswith(entry) for gpu in known)
+        return entry.startswith("MIG-")
+
     severity = FAULT if gpu_count(facts) else ADVISORY
     entries = [entry.strip() for entry in value.split(",")]
-    invalid = next((index for index, entry in enumerate(entries) if not _names_gpu(entry, facts)), None)
+    invalid = next((index for index, entry in enumerate(entries) if not names_gpu(entry)), None)
     if invalid == 0:
         yield problem("visible_devices_hides_all_gpus", severity, entry=entries[0] or None)
     elif invalid is not None:
         hidden = entries[invalid + 1 :]
-        yield problem(
-            "visible_devices_hides_gpus",
-            severity if hidden else ADVISORY,
-            entry=entries[invalid],
-            hidden=hidden,
-        )
-
-
-def _names_gpu(entry: str, facts: Facts) -> bool:
-    """Return whether the entry names a GPU for CUDA, or could if the GPUs are not known."""
-    known = facts["host"]["gpus"] if facts["host"]["driver_libraries"]["nvml"]["answered"] else None
-    if re.fullmatch(r"\d+", entry):
-        return known is None or int(entry) < len(known)
-    if entry.startswith("GPU-"):
-        return known is None or any((gpu["uuid"] or "").startswith(entry) for gpu in known)
-    return entry.startswith("MIG-")
+        rank = severity if hidden else ADVISORY
+        yield problem("visible_devices_hides_gpus", rank, entry=entries[invalid], hidden=hidden)
 
 
 def container_devices(value: str, facts: Facts) -> Problems:
@@ -87,8 +83,7 @@ def requirement_disabled(value: str, facts: Facts) -> Problems:
 
 
 def ptx_jit_forced(value: str, facts: Facts) -> Problems:
-    """Find GPUs without PTX: a wheel has it only for its newest compute capability, which older GPUs can't
-    run."""
+    """Find GPUs without PTX: a wheel has it only for its newest capability, which older GPUs can't run."""
     if value == "1":
         stranded = _gpus(facts, lambda found: not found.has_ptx)
         yield problem("ptx_jit_forced", FAULT if stranded else ADVISORY, gpus=stranded)
@@ -262,4 +257,4 @@ def environment(context: Context) -> Result:
         for entry in problems(rows[name], variables[name], context.facts)
     ]
     passed = statement("variables_harmless", count=len(known)) if known else statement("variables_unset")
-    return judged(found, lambda: passed, {"variables": described[:_ENTRIES], "others": others[:_ENTRIES]})
+    return judged(found, passed, {"variables": described[:_ENTRIES], "others": others[:_ENTRIES]})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 from collections.abc import Iterator
@@ -17,7 +18,6 @@ from ..tensorflow_devices import device_type, refusal
 from ..training import classifier, compile_model, describe
 from .speed import ratios, rounds, spread
 
-FULL_PRECISION = "float32"
 UNCOMPILED, COMPILED = "uncompiled", "compiled"
 _BATCH, _LENGTH, _WIDTH, _HEADS = 4, 32, 64, 4
 #: For the tolerance: four products follow one another, of which each rounds two factors and its result, and
@@ -45,7 +45,7 @@ def attention(context: Context) -> Result:
     types = comparison.half_types(tf)
     with tf.device("/CPU:0"):
         sequence = tf.random.stateless_normal((_BATCH, _LENGTH, _WIDTH), seed=(6, 0))
-        reference = _attention_layer(tf, FULL_PRECISION, sequence)
+        reference = _attention_layer(tf, FLOAT32, sequence)
         expected = _attention_step(tf, reference, jit_compile=False)(sequence)
     runs = []
     for type_ in types:
@@ -116,27 +116,25 @@ def _attention_step(tf: Any, layer: Any, jit_compile: bool) -> Any:
 def judge_attention(evidence: dict[str, Any]) -> Result:
     problems, kind = [], evidence["device_type"]
     for entry in evidence["runs"]:
-        named = {"type": entry["type"], "mode": entry["mode"]}
+        type_, mode = entry["type"], entry["mode"]
         if entry["error"] is not None:
-            problems.append(problem("attention_not_computed", **named, error=entry["error"]))
+            problems.append(problem("attention_not_computed", type=type_, mode=mode, error=entry["error"]))
             continue
-        problems += _policy_not_followed(entry, f"mixed_{entry['type']}", entry["type"])
-        if entry["mode"] == COMPILED and not entry["hlo"]["instructions"]:
+        problems += _policy_not_followed(entry, f"mixed_{type_}", type_)
+        if mode == COMPILED and not entry["hlo"]["instructions"]:
             problems.append(problem("no_compiled_module"))
-        mode = f"{entry['type']}, {entry['mode']}"
-        problems += comparison.wrong_results(entry["results"], kind, entry["tolerance"], "float32", mode)
+        problems += comparison.wrong_results(
+            entry["results"], kind, entry["tolerance"], "float32", f"{type_}, {mode}"
+        )
 
-    def passed() -> dict[str, Any]:
-        worst = max(comparison.worst(entry["results"]) for entry in evidence["runs"])
-        types = evidence["types"]
-        return statement("attention_agrees", device_type=kind, types=types, difference=worst)
-
+    worst = max(comparison.worst(entry["results"]) for entry in evidence["runs"])
+    passed = statement("attention_agrees", device_type=kind, types=evidence["types"], difference=worst)
     return judged(problems, passed, evidence)
 
 
 def _policy_not_followed(entry: dict[str, Any], policy: str, type_: str) -> list[dict[str, Any]]:
     dtypes = {name: entry[name] for name in ("compute_dtype", "variable_dtype")}
-    if dtypes == {"compute_dtype": type_, "variable_dtype": FULL_PRECISION}:
+    if dtypes == {"compute_dtype": type_, "variable_dtype": FLOAT32}:
         return []
     return [problem("policy_not_followed", policy=policy, **dtypes)]
 
@@ -233,11 +231,9 @@ def judge_embedding(evidence: dict[str, Any]) -> Result:
             problems.append(problem("no_compiled_module"))
         problems += comparison.wrong_results(results, kind, EMBEDDING_TOLERANCE, "cpu", mode)
 
-    def passed() -> dict[str, Any]:
-        worst = max(comparison.worst(entry["results"]) for entry in evidence["runs"])
-        counts = {"lookups": evidence["lookups"], "rows": evidence["rows"]}
-        return statement("embedding_agrees", device_type=kind, **counts, difference=worst)
-
+    worst = max(comparison.worst(entry["results"]) for entry in evidence["runs"])
+    counts = {"lookups": evidence["lookups"], "rows": evidence["rows"]}
+    passed = statement("embedding_agrees", device_type=kind, **counts, difference=worst)
     return judged(problems, passed, evidence)
 
 
@@ -334,7 +330,7 @@ def judge_cudnn_rnn(evidence: dict[str, Any]) -> Result:
         device_type=kind,
         difference=max(comparison.worst(entry["results"]) for entry in layers),
     )
-    return judged(problems, lambda: passed, evidence)
+    return judged(problems, passed, evidence)
 
 
 #: Each policy with its type; the capability from which NVIDIA's GPUs have tensor cores for it (CUDA C++
@@ -371,7 +367,6 @@ _LEAST_S = 0.02
     "Do the float16 and bfloat16 policies agree with float32, and how fast are they?",
     TENSORFLOW,
     limit_s=450,
-    required=False,
     depth=FULL,
 )
 def mixed_precision(context: Context) -> Result:
@@ -406,7 +401,13 @@ def tensor_cores(found: list[dict[str, Any]], kind: str) -> dict[str, bool | Non
 def _train_policies(tf: Any) -> Iterator[dict[str, Any]]:
     """Train under each policy: first for the losses, then for the time."""
     kind = device_type(tf)
-    size = _fitting(tf, SIZES[kind])
+    *smaller, size = SIZES[kind]
+    for candidate in smaller:
+        model, data = _model(tf, candidate, FLOAT32), _examples(tf, candidate)[2]
+        _turn(model, data)
+        if _turn(model, data) >= _LEAST_S:
+            size = candidate
+            break
     yield {
         "device_type": kind,
         "keras": describe(tf),
@@ -414,7 +415,7 @@ def _train_policies(tf: Any) -> Iterator[dict[str, Any]]:
         "tensor_float_32": bool(tf.config.experimental.tensor_float_32_execution_enabled()),
     }
     images, labels, data = _examples(tf, size)
-    models = {policy: _model(tf, size, policy) for policy in (FULL_PRECISION, *POLICIES)}
+    models = {policy: _model(tf, size, policy) for policy in (FLOAT32, *POLICIES)}
     seen: dict[str, dict[str, Any]] = {}
     for policy, model in models.items():
         history = model.fit(images, labels, batch_size=len(labels), epochs=COMPARED, shuffle=False, verbose=0)
@@ -437,23 +438,19 @@ def _train_policies(tf: Any) -> Iterator[dict[str, Any]]:
         for policy in order[shift:] + order[:shift]:
             taken[policy].append(_turn(models[policy], data))
     for policy, model in models.items():
-        kernels, on_tensor_cores = _kernels(tf, kind, model, data)
+        names: list[str] = []
+        if kind == "GPU":
+            turn = functools.partial(_turn, model, data)
+            names = [event.name for event in tensorflow_devices.kernels(tf, turn)[0]]
+        on_tensor_cores = sum(bool(TENSOR_CORES.search(name)) for name in names)
+        # None where the profiler can't see them.
         seen[policy].update(
             step_s=spread(taken[policy]),
-            speedup=ratios(taken[FULL_PRECISION], taken[policy]),
-            kernels=kernels,
-            tensor_core_kernels=on_tensor_cores,
+            speedup=ratios(taken[FLOAT32], taken[policy]),
+            kernels=len(names) if names else None,
+            tensor_core_kernels=on_tensor_cores if names else None,
         )
     yield {"policies": list(seen.values())}
-
-
-def _fitting(tf: Any, sizes: tuple[Size, ...]) -> Size:
-    for size in sizes[:-1]:
-        model, data = _model(tf, size, FULL_PRECISION), _examples(tf, size)[2]
-        _turn(model, data)
-        if _turn(model, data) >= _LEAST_S:
-            return size
-    return sizes[-1]
 
 
 def _examples(tf: Any, size: Size) -> tuple[Any, Any, Any]:
@@ -471,7 +468,7 @@ def _model(tf: Any, size: Size, policy: str) -> Any:
     try:
         return compile_model(tf, classifier(tf, size.image, size.width), jit_compile=False)
     finally:
-        precision.set_global_policy(FULL_PRECISION)
+        precision.set_global_policy(FLOAT32)
 
 
 def _turn(model: Any, data: Any) -> float:
@@ -480,25 +477,9 @@ def _turn(model: Any, data: Any) -> float:
     return (time.perf_counter() - start) / STEPS
 
 
-def _kernels(tf: Any, kind: str, model: Any, data: Any) -> tuple[int | None, int | None]:
-    """Return the kernels of a turn, and how many have a name used for tensor cores; None where the profiler
-    can't see them."""
-    if kind != "GPU":
-        return None, None
-
-    def turn() -> None:
-        _turn(model, data)
-
-    try:
-        seen = [event.name for event in tensorflow_devices.record(tf, turn) if event.is_kernel]
-    except (OSError, ValueError, tf.errors.OpError):
-        return None, None
-    return (len(seen), sum(bool(TENSOR_CORES.search(name)) for name in seen)) if seen else (None, None)
-
-
 def judge_mixed_precision(evidence: dict[str, Any]) -> Result:
     seen = {entry["policy"]: entry for entry in evidence["policies"]}
-    expected = seen[FULL_PRECISION]["losses"]
+    expected = seen[FLOAT32]["losses"]
     problems = []
     for policy, entry in seen.items():
         problems += training.ran_elsewhere(entry["device"], evidence["device_type"], policy)
@@ -517,4 +498,4 @@ def judge_mixed_precision(evidence: dict[str, Any]) -> Result:
         for policy, (name, _, _) in POLICIES.items()
     ]
     passed = statement("policies_train", device_type=evidence["device_type"], gains=gains)
-    return judged(problems, lambda: passed, evidence)
+    return judged(problems, passed, evidence)

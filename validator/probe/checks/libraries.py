@@ -95,7 +95,7 @@ def cuda_libraries(context: Context) -> Result:
             told = {name: entry[name] for name in ("version", "built_with", "path")}
             problems.append(problem("cudnn_too_old", **told))
     passed = statement("libraries_found", count=len(needed), older=[entry["soname"] for entry in old])
-    return judged(problems, lambda: passed, evidence)
+    return judged(problems, passed, evidence)
 
 
 def _missing(entry: dict[str, Any]) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def cudnn_load(context: Context) -> Result:
         if status != 0
     ]
     good = sum(not entry["error"] for entry in parts)
-    return judged(problems, lambda: statement("cudnn_loaded", version=version, parts=good), evidence)
+    return judged(problems, statement("cudnn_loaded", version=version, parts=good), evidence)
 
 
 @check(
@@ -189,11 +189,7 @@ def library_conflicts(context: Context) -> Result:
     for soname in sonames:
         winner = opened[soname]["path"] if soname in opened else None
         found = [
-            {
-                "path": copy.path,
-                "found_by": copy.found_by,
-                "version": installed.version_of(copy.path, soname),
-            }
+            {**asdict(copy), "version": installed.version_of(copy.path, soname)}
             for copy in installed.copies(soname, directories, runpath, cache)
         ]
         libraries.append(
@@ -214,10 +210,24 @@ def library_conflicts(context: Context) -> Result:
         "libraries": libraries,
         "cudnn_parts": parts,
     }
-    problems = [entry for library in libraries for entry in _older_copy(library)] + _mixed_cublas(libraries)
+    problems = [entry for library in libraries for entry in _older_copy(library)]
+    # cuBLAS's libraries only work together.
+    cublas = [
+        entry for entry in libraries if entry["soname"].startswith(("libcublas.so.", "libcublasLt.so."))
+    ]
+    if len({entry["version"] for entry in cublas if entry["version"]}) > 1:
+        told = [{name: entry[name] for name in ("soname", "version", "path")} for entry in cublas]
+        problems.append(problem("cublas_versions_differ", soname=cublas[0]["soname"], libraries=told))
     if main and parts:
         problems += _strayed_cudnn(main, parts)
-    return judged(problems, lambda: _other_copies(libraries), evidence)
+
+    shadowed = [entry for entry in libraries if entry["others"]]
+    shown = [{name: entry[name] for name in ("soname", "path", "found_by")} for entry in shadowed[:_SHOWN]]
+    count = sum(entry["path"] is not None for entry in libraries)
+    passed = statement("one_copy_each", count=count)
+    if shadowed:
+        passed = statement("other_copies_harmless", count=len(shadowed), opened=count, copies=shown)
+    return judged(problems, passed, evidence)
 
 
 def _cudnn_parts(
@@ -234,9 +244,7 @@ def _cudnn_parts(
     found = []
     for name in sorted(names):
         first = next(iter(installed.copies(name, directories, runpath, cache)), None)
-        place = (
-            {"path": first.path, "found_by": first.found_by} if first else {"path": None, "found_by": None}
-        )
+        place = asdict(first) if first else {"path": None, "found_by": None}
         version = installed.version_of(first.path, name) if first else None
         found.append({"soname": name, **place, "version": version})
     return found
@@ -256,17 +264,6 @@ def _older_copy(entry: dict[str, Any]) -> list[dict[str, Any]]:
     return [problem("older_copy_wins", **told, **other)]
 
 
-def _mixed_cublas(libraries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the problem that cuBLAS's libraries, which only work together, have different versions."""
-    together = [
-        entry for entry in libraries if entry["soname"].startswith(("libcublas.so.", "libcublasLt.so."))
-    ]
-    if len({entry["version"] for entry in together if entry["version"]}) < 2:
-        return []
-    told = [{name: entry[name] for name in ("soname", "version", "path")} for entry in together]
-    return [problem("cublas_versions_differ", soname=together[0]["soname"], libraries=told)]
-
-
 def _strayed_cudnn(main: dict[str, Any], parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the problem that parts of cuDNN come from elsewhere, or have different versions."""
     home, soname = os.path.dirname(main["path"]), main["soname"]
@@ -280,15 +277,6 @@ def _strayed_cudnn(main: dict[str, Any], parts: list[dict[str, Any]]) -> list[di
         told = {"soname": soname, "directory": home, "versions": versions}
         return [problem("cudnn_part_versions_differ", **told)]
     return []
-
-
-def _other_copies(libraries: list[dict[str, Any]]) -> dict[str, Any]:
-    shadowed = [entry for entry in libraries if entry["others"]]
-    opened = sum(entry["path"] is not None for entry in libraries)
-    if not shadowed:
-        return statement("one_copy_each", count=opened)
-    told = [{name: entry[name] for name in ("soname", "path", "found_by")} for entry in shadowed[:_SHOWN]]
-    return statement("other_copies_harmless", count=len(shadowed), opened=opened, copies=told)
 
 
 @check(
@@ -321,35 +309,25 @@ def compute_capability(context: Context) -> Result:
         return skipped(statement("compute_capability_unknown"), evidence)
     if any(gpu["kernels"] is None for gpu in gpus):
         return skipped(statement("kernels_unknown"), evidence)
-    problems = [entry for gpu in gpus for entry in _without_kernels(gpu, driver_cuda)]
+    problems, without_cudnn, shown = [], [], []
+    fields = ("name", "compute_capability", "kernels", "isa", "compiled", "without", "units")
     for gpu in gpus:
+        # Whether the driver is known to compile the PTX.
+        known = bool(driver_cuda and gpu["cuda"] and not older(driver_cuda, gpu["cuda"]))
+        shown.append({**{key: gpu[key] for key in fields}, "certain": known or gpu["kernels"] != JIT})
+        named = {"gpu": gpu["name"], "compute_capability": gpu["compute_capability"]}
+        if gpu["kernels"] == NONE and gpu["without"] == gpu["units"]:
+            problems.append(problem("no_kernels_for_gpu", **named))
+        elif gpu["kernels"] == NONE:
+            told = {key: gpu[key] for key in ("without", "units")}
+            problems.append(problem("some_kernels_not_for_gpu", **named, **told))
+        elif gpu["isa"] and gpu["cuda"] and driver_cuda and older(driver_cuda, gpu["cuda"]):
+            told = {key: gpu[key] for key in ("compiled", "units", "isa", "cuda")}
+            problems.append(problem("driver_lacks_ptx", **named, **told, driver_cuda=driver_cuda))
         if gpu["cudnn"] is False:
-            named = {"gpu": gpu["name"], "compute_capability": gpu["compute_capability"]}
-            problems.append(problem("cudnn_has_no_kernels", **named, cudnn=cudnn, minimum=minimum))
+            without_cudnn.append(problem("cudnn_has_no_kernels", **named, cudnn=cudnn, minimum=minimum))
 
-    def passed() -> dict[str, Any]:
-        told = ("name", "compute_capability", "kernels", "isa", "compiled", "without", "units")
-        shown = []
-        for gpu in gpus:
-            # Whether the driver is known to compile the PTX.
-            known = bool(driver_cuda and gpu["cuda"] and not older(driver_cuda, gpu["cuda"]))
-            shown.append({**{key: gpu[key] for key in told}, "certain": known or gpu["kernels"] != JIT})
-        return statement("kernels_run", gpus=shown)
-
-    return judged(problems, passed, evidence)
-
-
-def _without_kernels(gpu: dict[str, Any], driver_cuda: str | None) -> list[dict[str, Any]]:
-    named = {"gpu": gpu["name"], "compute_capability": gpu["compute_capability"]}
-    if gpu["kernels"] == NONE and gpu["without"] == gpu["units"]:
-        return [problem("no_kernels_for_gpu", **named)]
-    if gpu["kernels"] == NONE:
-        told = {key: gpu[key] for key in ("without", "units")}
-        return [problem("some_kernels_not_for_gpu", **named, **told)]
-    if gpu["isa"] and gpu["cuda"] and driver_cuda and older(driver_cuda, gpu["cuda"]):
-        told = {key: gpu[key] for key in ("compiled", "units", "isa", "cuda")}
-        return [problem("driver_lacks_ptx", **named, **told, driver_cuda=driver_cuda)]
-    return []
+    return judged(problems + without_cudnn, statement("kernels_run", gpus=shown), evidence)
 
 
 @check(
@@ -378,7 +356,7 @@ def tensorflow_build(context: Context) -> Result:
         problems.append(problem("tensorflow_shadowed", imported=version, installed=installed_version))
     cuda, cudnn = build.get("cuda_version"), build.get("cudnn_version")
     passed = statement("tensorflow_built_for", version=version, cuda=cuda, cudnn=cudnn)
-    return judged(problems, lambda: passed, evidence)
+    return judged(problems, passed, evidence)
 
 
 @check(
@@ -432,14 +410,10 @@ def judge_xla_toolchain(search: xla.Search, preferred: str, path: str, capabilit
     if libdevice is None:
         problems.append(problem("libdevice_missing"))
 
-    def passed() -> dict[str, Any]:
-        found = ptxas or {}
-        others = sorted({entry["version"] for entry in looked_at if entry["version"]} - {found["version"]})
-        place = os.path.dirname(str(libdevice))
-        tool = {"version": found["version"], "path": found["path"]}
-        return statement("toolchain_found", **tool, libdevice=place, others=others)
-
-    return judged(problems, passed, evidence)
+    tool = ptxas or {"version": None, "path": None}
+    others = sorted({entry["version"] for entry in looked_at if entry["version"]} - {tool["version"]})
+    place = os.path.dirname(str(libdevice))
+    return judged(problems, statement("toolchain_found", **tool, libdevice=place, others=others), evidence)
 
 
 def _ptxas_advisories(version: str, capabilities: list[str]) -> list[dict[str, Any]]:

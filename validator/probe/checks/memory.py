@@ -11,6 +11,7 @@ import operator
 import os
 import statistics
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Callable
 
 from ...problems import problem, statement
@@ -18,7 +19,7 @@ from .. import child
 from ..check import FULL, TENSORFLOW, Context, Result, check, judged
 from ..collectors.host import free_memory
 from ..tensorflow_devices import device_type
-from .speed import GRAPH, SIZES, XLA, Model, batch
+from .speed import GRAPH, SIZES, XLA, batch, training_step
 
 _MIB = 1 << 20
 #: The share of a GPU's memory that must be free before the default, which takes everything, is tried.
@@ -41,11 +42,7 @@ _VARIABLES = ("TF_FORCE_GPU_ALLOW_GROWTH", "TF_GPU_ALLOCATOR", "TF_FORCE_UNIFIED
 
 
 @check(
-    "Do memory growth and limits hold, and does training leak nothing?",
-    TENSORFLOW,
-    limit_s=400,
-    required=False,
-    depth=FULL,
+    "Do memory growth and limits hold, and does training leak nothing?", TENSORFLOW, limit_s=400, depth=FULL
 )
 def memory(context: Context) -> Result:
     kind = device_type(context.tensorflow)
@@ -63,7 +60,7 @@ def memory(context: Context) -> Result:
         evidence["unknown"].append(statement("trial_needs_gpu", trials=["growth", "whole"]))
     for name, trial in trials.items():
         growth = evidence["growth"]
-        if name == "whole" and growth is not None and growth["free_bytes"] < _IDLE * growth["total_bytes"]:
+        if name == "whole" and growth["free_bytes"] < _IDLE * growth["total_bytes"]:
             # The default, which takes the whole memory, must not be tried here.
             told = {key: growth[key] for key in ("free_bytes", "total_bytes")}
             evidence["unknown"].append(statement("gpu_memory_in_use", **told))
@@ -121,11 +118,15 @@ def _train(tf: Any, kind: str) -> Iterator[dict[str, Any]]:
     with tf.device(f"/{kind}:0"):
         images, labels = batch(tf, size, EXAMPLES)
         for mode in (GRAPH, XLA):
-            step = Model(tf, size).step(mode)
+            step = training_step(tf, size, mode)
             held = []
             for number in range(_WARM_UP + STEPS + 1):
                 if number >= _WARM_UP and (number - _WARM_UP) % _STRIDE == 0:
-                    held.append(_held(tf, kind))
+                    if kind == "GPU":
+                        held.append(int(tf.config.experimental.get_memory_info("GPU:0")["current"]))
+                    else:
+                        pages = Path("/proc/self/statm").read_text().split()[1]
+                        held.append(int(pages) * os.sysconf("SC_PAGE_SIZE"))
                 float(step(images, labels))
             yield {
                 "mode": mode,
@@ -143,13 +144,6 @@ def steady_growth(held: list[int]) -> int:
     """
     differences = list(map(operator.sub, held[1:], held))
     return int(statistics.median(differences) * len(differences))
-
-
-def _held(tf: Any, kind: str) -> int:
-    if kind == "GPU":
-        return int(tf.config.experimental.get_memory_info("GPU:0")["current"])
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _only_first_gpu(tf: Any) -> Any:
@@ -212,4 +206,4 @@ def judge_memory(evidence: dict[str, Any]) -> Result:
         steps=STEPS,
         leaked_bytes=max(entry["growth_bytes"] for entry in evidence["leak"]),
     )
-    return judged(problems, lambda: passed, evidence)
+    return judged(problems, passed, evidence)

@@ -41,7 +41,6 @@ _LOGICAL_GPU = 1024
     "Do NCCL's reductions work, and do several GPUs train with the same results as one?",
     TENSORFLOW,
     limit_s=270,
-    required=False,
     depth=FULL,
 )
 def multi_gpu(context: Context) -> Result:
@@ -69,7 +68,7 @@ def multi_gpu(context: Context) -> Result:
         return replace(broken, problems=[*broken.problems, *advisories])
     devices = f"{count} {kind}s"
     problems = _problems(evidence, devices) + advisories
-    result = judged(problems, lambda: statement("gpus_agree", devices=devices), evidence)
+    result = judged(problems, statement("gpus_agree", devices=devices), evidence)
     if result.outcome == PASS and found < 2:
         few = statement("logical_devices_agree", found=found, devices=devices)
         return replace(result, outcome=SKIP, statement=few)
@@ -88,8 +87,7 @@ def shared_memory(path: str = "/dev/shm") -> dict[str, Any] | None:
 
 
 def _mirror(tf: Any, kind: str, count: int) -> Iterator[dict[str, Any]]:
-    """Reduce over all devices, then train with the strategy and on a single device. Runs in a fresh
-    interpreter."""
+    """Reduce over all devices, then train with the strategy and on one device, in a fresh interpreter."""
     device_type = kind.split()[-1]
     physical = tf.config.list_physical_devices(device_type)
     if kind == "GPU":
@@ -106,20 +104,19 @@ def _mirror(tf: Any, kind: str, count: int) -> Iterator[dict[str, Any]]:
     yield {"all_reduce": {"implementation": name, **_reduce(tf, strategy)}}
     losses_single, alone = _train(tf, tf.distribute.OneDeviceStrategy(devices[0]), count)
     losses, copies = _train(tf, strategy, count)
-    by_loss = max(abs(a - b) / max(abs(a), 1e-6) for a, b in zip(losses_single, losses))
-    by_weight = max(
-        training.largest_share(copy, each[0]) for each, many in zip(alone, copies) for copy in many
-    )
-    step = {
-        "replicas": strategy.num_replicas_in_sync,
-        "losses": losses,
-        "losses_single": losses_single,
-        "largest_difference": by_loss,
-        "largest_weight_difference": by_weight,
-        "replicas_equal": all((copy == many[0]).all().item() for many in copies for copy in many),
-        "tolerance": tolerance(precision(tf), _ROUNDINGS, count * _EXAMPLES, sums_only=True),
+    yield {
+        "step": {
+            "replicas": strategy.num_replicas_in_sync,
+            "losses": losses,
+            "losses_single": losses_single,
+            "largest_difference": max(abs(a - b) / max(abs(a), 1e-6) for a, b in zip(losses_single, losses)),
+            "largest_weight_difference": max(
+                training.largest_share(copy, each[0]) for each, many in zip(alone, copies) for copy in many
+            ),
+            "replicas_equal": all((copy == many[0]).all().item() for many in copies for copy in many),
+            "tolerance": tolerance(precision(tf), _ROUNDINGS, count * _EXAMPLES, sums_only=True),
+        }
     }
-    yield {"step": step}
 
 
 def _reduce(tf: Any, strategy: Any) -> dict[str, Any]:
@@ -157,9 +154,8 @@ def _train(tf: Any, strategy: Any, count: int) -> tuple[list[float], list[list[A
     noise = tf.random.stateless_normal((examples, _FEATURES), seed=(2, 0))
     features = tf.gather(prototypes, labels) + 0.1 * noise
     shapes = ((_FEATURES, _HIDDEN), (_HIDDEN, _CLASSES))
-    starts = [
-        0.1 * tf.random.stateless_normal(shape, seed=(3, number)) for number, shape in enumerate(shapes)
-    ]
+    normal = tf.random.stateless_normal
+    starts = [0.1 * normal(shape, seed=(3, number)) for number, shape in enumerate(shapes)]
     weights = training.shared_weights(tf, strategy, starts)
 
     def on_each(inputs: Any, wanted: Any) -> Any:
@@ -181,17 +177,16 @@ def _train(tf: Any, strategy: Any, count: int) -> tuple[list[float], list[list[A
 
 
 def _problems(evidence: dict[str, Any], devices: str) -> list[dict[str, Any]]:
-    reduced, step = evidence["all_reduce"], evidence["step"]
+    reduced, step, wanted = evidence["all_reduce"], evidence["step"], evidence["devices"]["count"]
     problems = []
     if reduced["wrong"]:
         told = {name: reduced[name] for name in ("wrong", "implementation")}
         problems.append(problem("sums_wrong", devices=devices, **told))
     if evidence["gpus"] >= 2 and not reduced["nccl_operations"]:
         problems.append(problem("nccl_not_used", devices=devices))
-    wanted = evidence["devices"]["count"]
     if not reduced["replicas"] == step["replicas"] == wanted:
-        counts = {"replicas": step["replicas"], "wanted": wanted}
-        problems.append(problem("replicas_missing", **counts, devices=devices))
+        missing = {"replicas": step["replicas"], "wanted": wanted, "devices": devices}
+        problems.append(problem("replicas_missing", **missing))
     problems += training.losses_differ("single_device", step, f"MirroredStrategy on {devices}")
     weights = step["largest_weight_difference"]
     if not weights <= step["tolerance"]:

@@ -52,7 +52,6 @@ _ROUNDINGS = 2 * 4 * 2
     "Can several machines train together, and get the same gradients as one?",
     TENSORFLOW,
     limit_s=900,
-    required=False,
     depth=FULL,
 )
 def multi_worker(context: Context) -> Result:
@@ -158,16 +157,15 @@ def _different(group: Group, hello: dict[str, Any]) -> Problems:
 
 
 def _last(values: list[dict[str, Any]], name: str) -> Any:
+    """Return the newest value of a name, or None."""
     return next((value[name] for value in reversed(values) if name in value), None)
 
 
 def _attended(group: Group, replicas: int, device_type: str) -> tuple[Answer, Failure | None]:
     """Train in a fresh interpreter while attending to the others. Return its answer, and its failure."""
     chosen = group.settings
-    cluster = {
-        "cluster": {"worker": list(chosen.addresses)},
-        "task": {"type": "worker", "index": chosen.rank},
-    }
+    task = {"type": "worker", "index": chosen.rank}
+    cluster = {"cluster": {"worker": list(chosen.addresses)}, "task": task}
     environment: dict[str, str | None] = {"TF_CONFIG": json.dumps(cluster)}
     if device_type == "GPU":
         # Its log says which network interface it chose.
@@ -215,9 +213,15 @@ def _faults(group: Group, ended: Failure | None, evidence: dict[str, Any]) -> Pr
     failures = [failure for failure in (ended, *(failure for _, failure in left)) if failure is not None]
     hung = not failures or any(failure.kind in (TIMED_OUT, STOPPED) for failure in failures)
     found = _behind(group, END if ended is None else group.stage or START) if hung else []
-    found = found or _wrong_interface(group, evidence)
     if found:
         return found
+    chosen, used = evidence["nccl_interface"], {group.own_address(peer) for peer in group.peers} - {None}
+    if chosen is not None and used and chosen["address"] not in used:
+        # NCCL used another interface than the one over which the workers have met.
+        address = sorted(map(str, used))[0]
+        told = {"interface": chosen["interface"], "address": chosen["address"]}
+        wanted = {"wanted": workers.with_address(address), "wanted_address": address}
+        return [problem("nccl_wrong_interface", rank=group.settings.rank, **told, **wanted)]
     shared = {name: evidence[name] for name in ("workers", "communication")}
     if hung:
         return [problem("collective_hangs", **shared, seconds=_TRAIN_S)]
@@ -245,24 +249,11 @@ def _behind(group: Group, stage: str) -> Problems:
     least = min(stages.values(), key=STAGES.index)
     if set(stages.values()) == {least}:
         return []
-    found = []
-    for rank in sorted(stages):
-        if stages[rank] == least:
-            address = group.settings.addresses[rank]
-            found.append(problem("worker_hangs", rank=rank, address=address, stage=least, seconds=_TRAIN_S))
-    return found
-
-
-def _wrong_interface(group: Group, evidence: dict[str, Any]) -> Problems:
-    """Return a problem if NCCL used another interface than the one over which the workers have met."""
-    chosen = evidence["nccl_interface"]
-    used = {group.own_address(peer) for peer in group.peers} - {None}
-    if chosen is None or not used or chosen["address"] in used:
-        return []
-    address = sorted(map(str, used))[0]
-    told = {"interface": chosen["interface"], "address": chosen["address"]}
-    wanted = {"wanted": workers.with_address(address), "wanted_address": address}
-    return [problem("nccl_wrong_interface", rank=group.settings.rank, **told, **wanted)]
+    addresses, behind = group.settings.addresses, [rank for rank in sorted(stages) if stages[rank] == least]
+    return [
+        problem("worker_hangs", rank=rank, address=addresses[rank], stage=least, seconds=_TRAIN_S)
+        for rank in behind
+    ]
 
 
 def _judged_step(group: Group, evidence: dict[str, Any]) -> Result:
@@ -285,7 +276,7 @@ def _judged_step(group: Group, evidence: dict[str, Any]) -> Result:
         communication=communication,
         difference=difference,
     )
-    return judged(problems, lambda: passed, evidence)
+    return judged(problems, passed, evidence)
 
 
 # In the fresh interpreter of each worker, all at the same time.

@@ -29,9 +29,7 @@ _LEGACY = ("1", "true", "True")
 
 
 @check(
-    "Do the Python packages fit this TensorFlow, and is the installed TensorFlow imported?",
-    HOST,
-    limit_s=20,
+    "Do the Python packages fit this TensorFlow, and is the installed TensorFlow imported?", HOST, limit_s=20
 )
 def python_stack(context: Context) -> Result:
     """Judge the metadata. Nothing is imported, so the check also answers where TensorFlow can't be."""
@@ -51,8 +49,7 @@ def python_stack(context: Context) -> Result:
     names = {entry["name"] for entry in required}
     problems = [
         *_unmet(facts, required),
-        *_installed_twice(facts, names),
-        *_legacy_keras(facts),
+        *_mixed(facts, names),
         *_shadowed(facts),
         *_from_user_site(facts, names),
     ]
@@ -60,7 +57,7 @@ def python_stack(context: Context) -> Result:
         {"name": name, "version": packages[name]} for name in table("stack")["shown"] if name in packages
     ]
     met = statement("requirements_met", count=len(required), shown=shown)
-    result = judged(problems, lambda: met, evidence)
+    result = judged(problems, met, evidence)
     if result.outcome == PASS and not required:
         return replace(result, outcome=SKIP, statement=statement("no_requirements"))
     return result
@@ -126,9 +123,9 @@ def _unmet(facts: Facts, required: list[dict[str, Any]]) -> Iterator[dict[str, A
                 yield problem(rule["code"], package=name, installed=installed)
 
 
-def _installed_twice(facts: Facts, names: set[str]) -> Iterator[dict[str, Any]]:
-    """Yield packages from several distributions, and names with two versions: after an update that left the
-    old one, or in two directories."""
+def _mixed(facts: Facts, names: set[str]) -> Iterator[dict[str, Any]]:
+    """Yield packages from several distributions, names with two versions (after an update that left the old
+    one, or in two directories), and a tf_keras that does not belong to TensorFlow's release."""
     packages, tensorflow = facts["environment"]["packages"], facts["tensorflow"]
     for package, distributions in table("stack")["same_package"].items():
         found = [{"name": name, "version": packages[name]} for name in distributions if name in packages]
@@ -138,18 +135,15 @@ def _installed_twice(facts: Facts, names: set[str]) -> Iterator[dict[str, Any]]:
     for name, versions in packages.items():
         if name in names | own and ", " in versions:
             yield problem("several_versions", package=name, versions=versions.split(", "))
-
-
-def _legacy_keras(facts: Facts) -> Iterator[dict[str, Any]]:
     if facts["environment"]["variables"].get("TF_USE_LEGACY_KERAS") not in _LEGACY:
         return
-    installed = facts["environment"]["packages"].get("tf-keras")
-    version = facts["tensorflow"]["version"] if facts["tensorflow"] else None
+    installed = packages.get("tf-keras")
+    version = tensorflow["version"] if tensorflow else None
     if installed is None:
         yield problem("legacy_keras_missing", package="tf-keras")
     elif version and leading_numbers(installed)[:2] != leading_numbers(version)[:2]:
-        versions = {"installed": installed, "tensorflow": version}
-        yield problem("legacy_keras_of_another_release", package="tf-keras", **versions)
+        both = {"installed": installed, "tensorflow": version}
+        yield problem("legacy_keras_of_another_release", package="tf-keras", **both)
 
 
 def _shadowed(facts: Facts) -> Iterator[dict[str, Any]]:
@@ -161,7 +155,11 @@ def _shadowed(facts: Facts) -> Iterator[dict[str, Any]]:
         if not installed:
             continue
         name, version = installed[0], packages[installed[0]]
-        origin, shadows = _origin(module), _shadow(module, os.getcwd())
+        origin = _origin(module)
+        # What code that is started in the current directory would import first.
+        here = os.path.join(os.getcwd(), module)
+        files = {f"{here}/__init__.py": here, f"{here}.py": f"{here}.py"}
+        shadows = next((path for file, path in files.items() if os.path.isfile(file)), None)
         if origin is None:
             yield problem("package_missing", package=name, installed=version, module=module)
         elif not _beside_metadata(origin, installed):
@@ -179,22 +177,10 @@ def _origin(package: str) -> str | None:
     return str(locations[0]) if locations else spec.origin
 
 
-def _shadow(package: str, directory: str) -> str | None:
-    """Return the file or package that code started in a directory would import first, or None."""
-    path = os.path.join(directory, package)
-    if os.path.isfile(os.path.join(path, "__init__.py")):
-        return path
-    return f"{path}.py" if os.path.isfile(f"{path}.py") else None
-
-
 def _beside_metadata(origin: str, names: list[str]) -> bool:
     """Return whether the metadata of one of the distributions is in the same directory as the package."""
-    entries = (
-        entry.name
-        for entry in Path(origin).parent.glob("*-info")
-        if entry.suffix in (".dist-info", ".egg-info")
-    )
-    return any(normalized(entry.partition("-")[0]) in names for entry in entries)
+    entries = [*Path(origin).parent.glob("*.dist-info"), *Path(origin).parent.glob("*.egg-info")]
+    return any(normalized(entry.name.partition("-")[0]) in names for entry in entries)
 
 
 def _from_user_site(facts: Facts, names: set[str]) -> Iterator[dict[str, Any]]:
@@ -221,32 +207,24 @@ def tpu_interference(context: Context) -> Result:
     tensorflow, environment = context.facts["tensorflow"], context.facts["environment"]
     if tensorflow is None:
         return skipped(statement("tensorflow_not_installed", check=None))
-    known = table("accelerators")
-    variables = {
-        name: environment["variables"][name]
-        for name in known["variables"]
-        if name in environment["variables"]
-    }
-    packages = {
-        row["name"]: environment["packages"][row["name"]]
-        for row in known["packages"]
-        if row["name"] in environment["packages"]
-    }
+    known, set_here, installed = table("accelerators"), environment["variables"], environment["packages"]
+    variables = {name: set_here[name] for name in known["variables"] if name in set_here}
+    rows = [row for row in known["packages"] if row["name"] in installed]
+    packages = {row["name"]: installed[row["name"]] for row in rows}
     # TensorFlow loads the libraries of PluggableDevices from there when it is imported.
     directory = Path(tensorflow["directory"]).parent / "tensorflow-plugins"
     plugins = sorted(file.name for file in directory.glob("*") if re.search(r"\.so(\.\d+)*$", file.name))
     problems = [problem("tpu_variable", subject=name) for name in variables]
-    for row in known["packages"]:
-        if row["name"] in packages:
-            # Replacing CUDA's devices is a fault only where a GPU is.
-            severity = FAULT if row["severity"] == FAULT and gpu_count(context.facts) > 0 else ADVISORY
-            told = {"subject": row["name"], "version": packages[row["name"]]}
-            problems.append(problem(row["code"], severity, **told))
+    for row in rows:
+        # Replacing CUDA's devices is a fault only where a GPU is.
+        severity = FAULT if row["severity"] == FAULT and gpu_count(context.facts) > 0 else ADVISORY
+        told = {"subject": row["name"], "version": packages[row["name"]]}
+        problems.append(problem(row["code"], severity, **told))
     if plugins:
         problems.append(problem("device_plugin_files", subject=plugins[0], files=plugins))
     passed = statement("nothing_replaces_cuda" if problems else "no_other_accelerator")
     evidence = {"variables": variables, "packages": packages, "plugins": plugins}
-    return judged(problems, lambda: passed, evidence)
+    return judged(problems, passed, evidence)
 
 
 #: Packages that are accepted without being locked, because an interpreter's distribution or `python -m venv`
@@ -309,7 +287,7 @@ def lock_match(context: Context) -> Result:
         elif locked != there:
             problems.append(problem("package_version_differs", package=name, locked=locked, installed=there))
     evidence = {"locked": len(lock), "tolerated": sorted(tolerated & packages.keys())}
-    return judged(problems, lambda: statement("packages_as_locked", count=len(lock)), evidence)
+    return judged(problems, statement("packages_as_locked", count=len(lock)), evidence)
 
 
 #: Seconds for one interpreter: TensorFlow's import from a cold disk takes a minute.
@@ -318,10 +296,10 @@ _LIMIT_S = 180.0
 _BEFORE, _AFTER, _BOTH = "before", "after", "both"
 _TENSORFLOW = "tensorflow"
 #: Runs without the probe on `sys.path`: a package may have the name of one of its modules. The arguments are
-#: the descriptor, the pid of the parent, and the modules as JSON.
+#: the pid of the parent, the modules as JSON, and the descriptor.
 _PROGRAM = """
 import ctypes, importlib, json, os, sys
-descriptor, parent, modules = int(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])
+parent, modules, descriptor = int(sys.argv[1]), json.loads(sys.argv[2]), int(sys.argv[3])
 sys.argv[1:] = []
 sys.path[:] = [entry for entry in sys.path if entry]
 os.set_inheritable(descriptor, False)
@@ -361,7 +339,7 @@ def packages(context: Context) -> Result:
     The one that comes first decides which copies of the shared libraries are loaded.
     """
     if not context.added:
-        return judged([], lambda: statement("no_packages_added"), {"packages": []})
+        return judged([], statement("no_packages_added"), {"packages": []})
     if context.facts["tensorflow"] is None:
         return skipped(statement("tensorflow_not_installed", check=None))
     alone = _imports([_TENSORFLOW])
@@ -381,8 +359,7 @@ def packages(context: Context) -> Result:
         version = context.facts["environment"]["packages"].get(name)
         tried.append({"package": name, "version": version, "modules": modules, **seen})
     evidence = {"gpus": alone["gpus"], "limit_s": _LIMIT_S, "packages": tried}
-    passed = statement("packages_imported", count=len(tried), gpus=alone["gpus"])
-    return judged(problems, lambda: passed, evidence)
+    return judged(problems, statement("packages_imported", count=len(tried), gpus=alone["gpus"]), evidence)
 
 
 def _imports(modules: list[str]) -> dict[str, Any]:
@@ -392,9 +369,7 @@ def _imports(modules: list[str]) -> dict[str, Any]:
     (None for the question itself), and how (`failure` is a kind of `child`).
     """
 
-    def command(writer: int) -> list[str]:
-        return [sys.executable, "-u", "-c", _PROGRAM, str(writer), str(os.getpid()), json.dumps(modules)]
-
+    command = [sys.executable, "-u", "-c", _PROGRAM, str(os.getpid()), json.dumps(modules)]
     answer = child.ask(command, limit_s=_LIMIT_S)
     begun = [value["begun"] for value in answer.values if "begun" in value]
     gpus = [value["gpus"] for value in answer.values if "gpus" in value]
@@ -414,11 +389,11 @@ def _import_problems(package: str, seen: dict[str, Any], gpus: int) -> list[dict
     def wrong(order: str) -> dict[str, Any] | None:
         failure, module, detail = (seen[order][name] for name in ("failure", "module", "detail"))
         told = {"package": package, "order": order}
+        visible = seen[order]["gpus"]
+        if failure is None and visible < gpus:
+            return problem("package_hides_gpus", visible=visible, gpus=gpus, **told)
         if failure is None:
-            visible = seen[order]["gpus"]
-            return (
-                problem("package_hides_gpus", visible=visible, gpus=gpus, **told) if visible < gpus else None
-            )
+            return None
         if module in (None, _TENSORFLOW):
             return problem("package_breaks_tensorflow", error=detail, **told)
         told["module"] = module

@@ -78,59 +78,54 @@ def shapes(size: Size) -> list[tuple[int, ...]]:
     return [*found, (channels, size.classes)]
 
 
-class Model:
-    """The weights, and the step that trains them. Two models of one size start equal."""
+def weight_bytes(size: Size) -> int:
+    """Return the bytes of the weights in float32."""
+    return 4 * sum(math.prod(shape) for shape in shapes(size))
 
-    def __init__(self, tf: Any, size: Size) -> None:
-        """Make the weights: kernels as in He et al. 2015 (arXiv:1502.01852), scales of 1, offsets of 0."""
-        self.tf = tf
-        self.size = size
-        self.weights = []
-        for number, shape in enumerate(shapes(size)):
-            if len(shape) > 1:
-                deviation = math.sqrt(2.0 / math.prod(shape[:-1]))
-                start = deviation * tf.random.stateless_normal(shape, seed=(3, number))
-            else:
-                start = tf.ones(shape) if number % 3 == 1 else tf.zeros(shape)
-            self.weights.append(tf.Variable(start))
 
-    @property
-    def weight_bytes(self) -> int:
-        """Return the bytes of the weights in float32."""
-        return 4 * sum(math.prod(shape) for shape in shapes(self.size))
+def training_step(tf: Any, size: Size, mode: str) -> Callable[[Any, Any], Any]:
+    """Return one step of gradient descent of a new model, `(images, labels) -> loss`, run as `mode` says.
 
-    def step(self, mode: str) -> Callable[[Any, Any], Any]:
-        """Return one step of gradient descent, `(images, labels) -> loss`, run as `mode` says."""
-        tf = self.tf
+    Two models of one size start equal: kernels as in He et al. 2015 (arXiv:1502.01852), scales of 1, offsets
+    of 0.
+    """
+    weights = []
+    for number, shape in enumerate(shapes(size)):
+        if len(shape) > 1:
+            deviation = math.sqrt(2.0 / math.prod(shape[:-1]))
+            start = deviation * tf.random.stateless_normal(shape, seed=(3, number))
+        else:
+            start = tf.ones(shape) if number % 3 == 1 else tf.zeros(shape)
+        weights.append(tf.Variable(start))
 
-        def train(images: Any, labels: Any) -> Any:
-            with tf.GradientTape() as tape:
-                logits = self._logits(images)
-                losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-                loss = tf.reduce_mean(losses)
-            for weight, gradient in zip(self.weights, tape.gradient(loss, self.weights)):
-                weight.assign_sub(LEARNING_RATE * gradient)
-            return loss
-
-        if mode == EAGER:
-            return train
-        function: Callable[[Any, Any], Any] = tf.function(train, jit_compile=mode == XLA, autograph=False)
-        return function
-
-    def _logits(self, images: Any) -> Any:
-        tf, weights = self.tf, iter(self.weights)
+    def logits_of(images: Any) -> Any:
+        left = iter(weights)
 
         def convolve(values: Any, strides: int) -> Any:
-            values = tf.nn.conv2d(values, next(weights), strides=strides, padding="SAME")
+            values = tf.nn.conv2d(values, next(left), strides=strides, padding="SAME")
             # As Keras calls it: one kernel of cuDNN, and not the operations it is made of.
-            return tf.compat.v1.nn.fused_batch_norm(values, next(weights), next(weights))[0]
+            return tf.compat.v1.nn.fused_batch_norm(values, next(left), next(left))[0]
 
         hidden = tf.nn.relu(convolve(images, 2))
-        for strides, _ in _strides(self.size):
+        for strides, _ in _strides(size):
             shortcut = convolve(hidden, strides) if strides > 1 else hidden
             inner = tf.nn.relu(convolve(hidden, strides))
             hidden = tf.nn.relu(shortcut + convolve(inner, 1))
-        return tf.linalg.matmul(tf.reduce_mean(hidden, axis=(1, 2)), next(weights))
+        return tf.linalg.matmul(tf.reduce_mean(hidden, axis=(1, 2)), next(left))
+
+    def train(images: Any, labels: Any) -> Any:
+        with tf.GradientTape() as tape:
+            logits = logits_of(images)
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+            loss = tf.reduce_mean(losses)
+        for weight, gradient in zip(weights, tape.gradient(loss, weights)):
+            weight.assign_sub(LEARNING_RATE * gradient)
+        return loss
+
+    if mode == EAGER:
+        return train
+    function: Callable[[Any, Any], Any] = tf.function(train, jit_compile=mode == XLA, autograph=False)
+    return function
 
 
 def spread(samples: Sequence[float]) -> dict[str, float] | None:
@@ -196,7 +191,6 @@ class Mode:
     "How does XLA change the time, memory and kernels of a training step?",
     TENSORFLOW,
     limit_s=600,
-    required=False,
     depth=FULL,
 )
 def xla_speedup(context: Context) -> Result:
@@ -221,9 +215,9 @@ def _measure(tf: Any, kind: str, examples: int) -> dict[str, Any]:
     size = SIZES[kind]
     images, labels = batch(tf, size, examples)
     # The first convolution loads cuDNN, so run one before anything is timed.
-    float(Model(tf, size).step(EAGER)(images, labels))
+    float(training_step(tf, size, EAGER)(images, labels))
     held = tensorflow_devices.allocated(tf) if kind == "GPU" else None
-    modes = [Mode(name, Model(tf, size).step(name)) for name in MODES]
+    modes = [Mode(name, training_step(tf, size, name)) for name in MODES]
     for mode in modes:
         for number in range(COMPARED):
             start = time.perf_counter()
@@ -238,7 +232,7 @@ def _measure(tf: Any, kind: str, examples: int) -> dict[str, Any]:
         for mode in modes[number % 3 :] + modes[: number % 3]:
             _turn(tf, kind, mode, images, labels)
     # A model's own share is what its steps took, without what was held before and the other models' weights.
-    others = None if held is None else held["current"] + (len(modes) - 1) * Model(tf, size).weight_bytes
+    others = None if held is None else held["current"] + (len(modes) - 1) * weight_bytes(size)
     kernels_unknown = count_kernels(tf, kind, modes, images, labels)
     unknown = statement("allocator_keeps_no_count", device_type=kind) if held is None else None
     precision = comparison.precision(tf)
@@ -277,14 +271,10 @@ def count_kernels(tf: Any, kind: str, modes: list[Mode], images: Any, labels: An
         float(loss)
 
     for mode in modes:
-        try:
-            seen = tensorflow_devices.record(tf, steps)
-        except (OSError, ValueError, tf.errors.OpError) as error:
-            return statement("profiler_failed", exception=type(error).__name__, message=str(error)[:200])
-        kernels = sum(event.is_kernel for event in seen)
-        if not kernels:
-            return statement("profiler_saw_nothing")
-        mode.kernels = kernels / _PROFILED
+        seen, unknown = tensorflow_devices.kernels(tf, steps)
+        if unknown is not None:
+            return unknown
+        mode.kernels = len(seen) / _PROFILED
     return None
 
 
@@ -357,4 +347,4 @@ def judge_xla_speedup(evidence: dict[str, Any]) -> Result:
         memory=xla["peak_bytes"],
         graph_eager=graph["step_time"],
     )
-    return judged(problems, lambda: passed, evidence)
+    return judged(problems, passed, evidence)

@@ -13,11 +13,10 @@ from typing import Any, Union
 from ...problems import problem, statement
 from .. import child, comparison, tensorflow_devices, training
 from ..check import FULL, TENSORFLOW, Context, Result, check, judged
-from ..comparison import Results
+from ..comparison import FLOAT32, Results
 from ..tensorflow_devices import device_type, gpus, refusal
 from ..training import classifier, compile_model, describe, major
 
-FULL_PRECISION = "float32"
 _PROGRAM = "forward and gradient"
 #: Small, because an autotuner runs every configuration that cuDNN offers for each convolution of a program.
 IMAGES, KERNEL = (4, 12, 12, 8), (3, 3, 8, 16)
@@ -50,8 +49,8 @@ def xla_convolution(context: Context) -> Result:
     return comparison.also_in_float32(
         context,
         "xla_convolution_float32",
-        measured(FULL_PRECISION, *comparison.half_types(tf)),
-        lambda: measured(FULL_PRECISION),
+        measured(FLOAT32, *comparison.half_types(tf)),
+        lambda: measured(FLOAT32),
     )
 
 
@@ -77,14 +76,14 @@ def _compiled_convolution(context: Context, kind: str, type_: str) -> dict[str, 
     tf = context.tensorflow
     doing = statement("compiling", program=f"convolution, {_PROGRAM}", type=type_)
     context.tell(child.DOING, statement=doing)
-    precision = comparison.precision(tf) if type_ == FULL_PRECISION else type_
+    precision = comparison.precision(tf) if type_ == FLOAT32 else type_
     with tf.device("/CPU:0"):
         given = [
             tf.cast(tf.random.stateless_normal(shape, seed=(5, number)), type_)
             for number, shape in enumerate((IMAGES, KERNEL, (KERNEL[-1],)))
         ]
         plain = tf.function(functools.partial(convolution_step, tf), autograph=False)
-        expected = plain(*(tf.cast(tensor, FULL_PRECISION) for tensor in given))
+        expected = plain(*(tf.cast(tensor, FLOAT32) for tensor in given))
     seen: dict[str, Any] = {
         "program": _PROGRAM,
         "type": type_,
@@ -99,8 +98,8 @@ def _compiled_convolution(context: Context, kind: str, type_: str) -> dict[str, 
         try:
             results, seen["compile_s"], seen["hlo"] = tensorflow_devices.compiled(compiled, *given)
         except tf.errors.OpError as error:
-            taken = time.perf_counter() - start
-            return {**seen, "error": refusal(error), "compile_s": taken, "hlo": None, "results": []}
+            seen["compile_s"] = time.perf_counter() - start
+            return {**seen, "error": refusal(error), "hlo": None, "results": []}
         return {**seen, "results": comparison.compare_all(tf, results, expected)}
 
 
@@ -118,15 +117,14 @@ def judge_xla_convolution(evidence: dict[str, Any]) -> Result:
         mode = f"{entry['type']}, compiled"
         problems += comparison.wrong_results(entry["results"], kind, entry["tolerance"], "uncompiled", mode)
 
-    def passed() -> dict[str, Any]:
-        return statement(
-            "convolution_compiled",
-            device_type=kind,
-            types=evidence["types"],
-            difference=max(comparison.worst(entry["results"]) for entry in programs),
-            targets=sorted({target for entry in programs for target in entry["hlo"]["targets"]}),
-        )
-
+    compiled = [entry["hlo"] for entry in programs if entry["hlo"] is not None]
+    passed = statement(
+        "convolution_compiled",
+        device_type=kind,
+        types=evidence["types"],
+        difference=max(comparison.worst(entry["results"]) for entry in programs),
+        targets=sorted({target for module in compiled for target in module["targets"]}),
+    )
     return judged(problems, passed, evidence)
 
 
@@ -310,7 +308,7 @@ def judge_keras_jit(evidence: dict[str, Any]) -> Result:
         default=resolved["default"],
         auto=resolved.get("auto"),
     )
-    return judged(problems, lambda: passed, evidence)
+    return judged(problems, passed, evidence)
 
 
 #: Without this flag, clusters are made only on GPUs (tensorflow/compiler/jit/flags.cc).
@@ -327,7 +325,6 @@ _SETTINGS: list[Setting] = [False, True, "autoclustering", False]
     "Does tf.config.optimizer.set_jit make clusters, and does XLA compile them?",
     TENSORFLOW,
     limit_s=330,
-    required=False,
     depth=FULL,
 )
 def auto_clustering(context: Context) -> Result:
@@ -337,15 +334,12 @@ def auto_clustering(context: Context) -> Result:
     was started with a flag. So the trials run in fresh interpreters, on a CPU both with that flag and
     without.
     """
-    kind = device_type(context.tensorflow)
-
-    def measured() -> Result:
-        return _cluster(context.tensorflow, kind)
-
+    measured = functools.partial(_cluster, context.tensorflow)
     return comparison.also_in_float32(context, "auto_clustering_float32", measured(), measured)
 
 
-def _cluster(tf: Any, kind: str) -> Result:
+def _cluster(tf: Any) -> Result:
+    kind = device_type(tf)
     precision = comparison.precision(tf)
     evidence: dict[str, Any] = {
         "device_type": kind,
@@ -387,8 +381,8 @@ def _clustered(
 ) -> Iterator[dict[str, Any]]:
     """Train a new function under each setting. The function itself doesn't ask for XLA.
 
-    keras: also train a model that asks for XLA, after set_jit(True): the two must not interfere with
-    each other. full_float32: with TensorFloat-32 turned off.
+    keras: also train a model that asks for XLA, after set_jit(True), and one with neither: the two must not
+    interfere with each other. full_float32: with TensorFloat-32 turned off.
     """
     gpus(tf)
     if full_float32:
@@ -415,25 +409,21 @@ def _clustered(
             "largest_difference": training.apart(gradients, expected),
             "modules": tensorflow_devices.modules(directory)[before:],
         }
-    if keras:
-        yield {KERAS: _keras_after_set_jit(tf, directory, images, labels)}
-
-
-def _keras_after_set_jit(tf: Any, directory: str, images: Any, labels: Any) -> dict[str, Any]:
-    """Return the losses of a Keras model with jit_compile=True after set_jit(True), and of one with
-    neither."""
-    losses, updates, compiled = {}, {}, []
+    if not keras:
+        return
+    losses, updates = {}, {}
     for jit in (False, True):
         tf.config.optimizer.set_jit(jit)
         before = len(tensorflow_devices.modules(directory))
         model = compile_model(tf, classifier(tf), jit_compile=jit)
         losses[jit], updates[jit] = training.fit(model, images, labels, STEPS)
-        compiled = tensorflow_devices.modules(directory)[before:]
-    return {
-        "losses": losses[True],
-        "losses_off": losses[False],
-        "largest_difference": training.apart(updates[True], updates[False]),
-        "modules": compiled,
+    yield {
+        KERAS: {
+            "losses": losses[True],
+            "losses_off": losses[False],
+            "largest_difference": training.apart(updates[True], updates[False]),
+            "modules": tensorflow_devices.modules(directory)[before:],
+        }
     }
 
 
@@ -468,4 +458,4 @@ def judge_auto_clustering(evidence: dict[str, Any]) -> Result:
             cpu_flag=evidence["cpu_flag"],
             clusters_without_flag=without[0]["clusters"] if without else None,
         )
-    return judged(problems, lambda: passed, evidence)
+    return judged(problems, passed, evidence)

@@ -87,9 +87,8 @@ def device_nodes() -> list[dict[str, Any]]:
 
     registered: whether the kernel lists the node's major number as NVIDIA's; None where it does not list it.
     """
-    paths = sorted(
-        str(path) for path in Path("/dev").glob("nvidia*") if re.fullmatch(r"nvidia(\d+|ctl|-uvm)", path.name)
-    )
+    names = [path.name for path in Path("/dev").glob("nvidia*")]
+    paths = [f"/dev/{name}" for name in sorted(names) if re.fullmatch(r"nvidia(\d+|ctl|-uvm)", name)]
     return [device_node(path) for path in [*paths, *(["/dev/dxg"] if os.path.exists("/dev/dxg") else [])]]
 
 
@@ -142,9 +141,6 @@ def _read(path: str) -> str:
         return Path(path).read_text(errors="replace")
     except OSError:
         return ""
-
-
-# The driver.
 
 
 def _asked(query: Any, limit_s: float) -> dict[str, Any]:
@@ -290,8 +286,8 @@ def text(function: Any, *arguments: Any) -> str | None:
     return buffer.value.decode(errors="replace") if function(*arguments, buffer, _NVML_TEXT) == 0 else None
 
 
-def free_memory(index: int = 0) -> dict[str, int]:
-    """Return `{free, total}` in bytes of a device, as CUDA numbers them for this process.
+def free_memory() -> dict[str, int]:
+    """Return `{free, total}` in bytes of the first device, as CUDA numbers them for this process.
 
     The driver is asked in a context of its own, so that TensorFlow's is neither made nor changed. Such a
     context takes some memory too, the same each time. Raises OSError when the driver rejects a call.
@@ -305,7 +301,7 @@ def free_memory(index: int = 0) -> dict[str, int]:
 
     device, context = ctypes.c_int(), ctypes.c_void_p()
     ask("cuInit", 0)
-    ask("cuDeviceGet", ctypes.byref(device), index)
+    ask("cuDeviceGet", ctypes.byref(device), 0)
     ask("cuCtxCreate_v2", ctypes.byref(context), 0, device)
     try:
         free, total = ctypes.c_size_t(), ctypes.c_size_t()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib.util
 import mmap
 import os
@@ -37,15 +38,14 @@ def normalized(name: str) -> str:
 
 def packages() -> dict[str, list[str]]:
     """Return versions by normalized name. A broken upgrade can leave two for one name."""
-    found: dict[str, list[str]] = {}
+    # An ordered set of versions for each name.
+    found: dict[str, dict[str, None]] = {}
     for distribution in metadata.distributions():
         # A dist-info directory without METADATA, left by an interrupted uninstall, has no name.
         name = distribution.metadata["Name"]
         if name:
-            versions = found.setdefault(normalized(name), [])
-            if distribution.version not in versions:
-                versions.append(distribution.version)
-    return dict(sorted(found.items()))
+            found.setdefault(normalized(name), {})[distribution.version] = None
+    return {name: list(found[name]) for name in sorted(found)}
 
 
 #: Top-level directories that some packages install by mistake; nobody imports them.
@@ -63,11 +63,8 @@ def import_names(package: str) -> list[str] | None:
     except metadata.PackageNotFoundError:
         return None
     files = [file.parts for file in distribution.files or []]
-    packages = {
-        parts[:-1]
-        for parts in files
-        if parts[-1] == "__init__.py" and parts[1:] and all(part.isidentifier() for part in parts[:-1])
-    }
+    inits = [parts[:-1] for parts in files if parts[-1] == "__init__.py" and parts[1:]]
+    packages = {parts for parts in inits if all(part.isidentifier() for part in parts)}
     outermost = {
         parts for parts in packages if not any(parts[:size] in packages for size in range(len(parts)))
     }
@@ -123,35 +120,29 @@ def tensorflow(found: dict[str, list[str]]) -> dict[str, Any] | None:
         bound = re.search(r"(?:==|>=)\s*([0-9.]+)", match[2]) if match else None
         if match and bound:
             built_with[match[1]] = bound[1]
+    # `build_info = collections.OrderedDict([...])` is read out of the generated module without running it.
+    build: dict[str, Any] | None = None
+    with contextlib.suppress(OSError, SyntaxError):
+        text = (directory / "python" / "platform" / "build_info.py").read_text(encoding="utf-8")
+        for statement in ast.parse(text).body:
+            if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
+                build = dict(ast.literal_eval(statement.value.args[0]))
+                break
     return {
         "version": distribution.version if distribution else None,
         "distribution": normalized(distribution.metadata["Name"]) if distribution else None,
         "directory": str(directory),
         "requires": requirements,
-        "build": _build_information(directory / "python" / "platform" / "build_info.py"),
+        "build": build,
         "built_with": built_with,
         "built_with_source": "and-cuda" if built_with else None,
     }
 
 
-def _build_information(path: Path) -> dict[str, Any] | None:
-    """Read `build_info = collections.OrderedDict([...])` out of the generated module without running it."""
-    try:
-        module = ast.parse(path.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError):
-        return None
-    for statement in module.body:
-        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
-            return dict(ast.literal_eval(statement.value.args[0]))
-    return None
+# List the copies of a library that could load, with their versions, without opening any of them.
 
-
-# Lists the copies of a library that could load, with their versions, without opening any of them.
-#
-# The order in which glibc looks for a library that another one opens (ld.so(8), dlopen(3)):
-# `LD_LIBRARY_PATH`, the RUNPATH of the object that opens it, `/etc/ld.so.cache`, the default directories.
-
-
+#: The order in which glibc looks for a library that another one opens (ld.so(8), dlopen(3)). RUNPATH is that
+#: of the object that opens it.
 LIBRARY_PATH, RUNPATH, CACHE, DEFAULT = "LD_LIBRARY_PATH", "RUNPATH", "ld.so.cache", "default directory"
 _DEFAULTS = ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib")
 #: The format glibc-ld.so.cache1.1 (sysdeps/generic/dl-cache.h): the header's size, and the fields of an entry

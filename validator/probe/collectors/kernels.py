@@ -85,7 +85,14 @@ def coverage(version: str | None, build: dict[str, Any] | None, capability: str)
             row.get("library"),
         )
         for row in rows
-    ] or _listed(build or {})
+    ]
+    names = [str(entry) for entry in (build or {}).get("cuda_compute_capabilities") or []]
+    if not groups and names:
+        # `compute_90` means machine code for 9.0 and PTX. Kernels that the compiler generates have only PTX,
+        # so the newest capability counts as compiled by the driver.
+        sass = tuple(_target(name[len("sm_") :]) for name in names if name.startswith("sm_"))
+        ptx = (_target(name[len("compute_") :]) for name in names if name.startswith("compute_"))
+        groups = [_Group(None, sass, dict.fromkeys(ptx))]
     if not groups:
         return None
     gpu = _pair(capability)
@@ -112,18 +119,6 @@ def coverage(version: str | None, build: dict[str, Any] | None, capability: str)
         has_ptx=any(group.source(gpu) for group in groups),
         source=MEASURED if rows else LISTED,
     )
-
-
-def _listed(build: dict[str, Any]) -> list[_Group]:
-    """Return the one group that the build information describes.
-
-    `compute_90` there means machine code for 9.0 and PTX. Kernels that the compiler generates have only PTX,
-    so the newest capability counts as compiled by the driver.
-    """
-    names = [str(entry) for entry in build.get("cuda_compute_capabilities") or []]
-    sass = tuple(_target(name[len("sm_") :]) for name in names if name.startswith("sm_"))
-    ptx = (_target(name[len("compute_") :]) for name in names if name.startswith("compute_"))
-    return [_Group(None, sass, dict.fromkeys(ptx))] if names else []
 
 
 def cudnn_minimum(version: str) -> str | None:

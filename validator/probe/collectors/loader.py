@@ -113,19 +113,13 @@ def open_cudnn(tensorflow_directory: str) -> Answer:
 
 
 #: Exported by cuDNN 8 and 9; each compares a sub-library's version with the main library's.
-_PARTS = [
-    "Graph",
-    "Ops",
-    "Cnn",
-    "Adv",
-    "OpsInfer",
-    "OpsTrain",
-    "CnnInfer",
-    "CnnTrain",
-    "AdvInfer",
-    "AdvTrain",
-]
-_VERSION_CHECKS = tuple(f"cudnn{part}VersionCheck" for part in _PARTS)
+_VERSION_CHECKS = tuple(
+    f"cudnn{part}VersionCheck"
+    for part in (
+        *("Graph", "Ops", "Cnn", "Adv"),
+        *("OpsInfer", "OpsTrain", "CnnInfer", "CnnTrain", "AdvInfer", "AdvTrain"),
+    )
+)
 
 
 def _open_cudnn(directory: str) -> Iterator[dict[str, Any]]:
@@ -156,21 +150,16 @@ def _open_cudnn(directory: str) -> Iterator[dict[str, Any]]:
 
 # Versions that open CUDA libraries report. Functions and encodings are from each library's public header.
 
-#: `libraryPropertyType` (library_types.h): major, minor, patch level.
-_PROPERTIES = (0, 1, 2)
-
 
 def cudnn_version(number: int) -> str:
     """Decode `cudnnGetVersion`: 8907 is 8.9.7, 90300 is 9.3.0; 9.0 changed the factor (cudnn_version.h)."""
-    return _decoded(number, 10000 if number >= 90000 else 1000)
+    base = 10000 if number >= 90000 else 1000
+    return f"{number // base}.{number % base // 100}.{number % 100}"
 
 
 def nccl_version(number: int) -> str:
     """Decode `ncclGetVersion`: 2807 is 2.8.7, 22707 is 2.27.7; 2.9 changed the factor (nccl.h)."""
-    return _decoded(number, 10000 if number >= 10000 else 1000)
-
-
-def _decoded(number: int, base: int) -> str:
+    base = 10000 if number >= 10000 else 1000
     return f"{number // base}.{number % base // 100}.{number % 100}"
 
 
@@ -192,8 +181,6 @@ def version_of(soname: str, library: Any) -> str | None:
     statuses = [function(which, ctypes.byref(value)) for which, value in enumerate(numbers)]
     return None if any(statuses) else ".".join(str(value.value) for value in numbers)
 
-
-# Shared objects that this process has open.
 
 _RTLD_NOLOAD = 0x4
 _RTLD_DI_LINKMAP = 2

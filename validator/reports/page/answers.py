@@ -31,8 +31,7 @@ from ...compat.gpus import gpu_names
 from ...compat.releases import older_releases, releases
 from ...errors import InputError
 from ...versions import Version
-from .details import script_json
-from .measurements import Measurements
+from .measurements import Measurements, script_json
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _DATA = Path(__file__).parent / "pyodide.json"
@@ -173,8 +172,25 @@ def make_answers(package: Path, mark: str, table: str | None) -> Answers:
     package: what `npm pack` wrote for the pinned version of Pyodide. mark: a text for the beginning of each
     file. table: what `read_table` returns. Raises InputError if the package is another file.
     """
-    members = _members(_read(package))
     pin = pinned()
+    try:
+        with package.open("rb") as stream:
+            content = stream.read(_LARGEST + 1)
+    except OSError as error:
+        raise InputError(f"{package}: {error.strerror}", hint=pin.hint) from error
+    algorithm, _, wanted = pin.integrity.partition("-")
+    if base64.b64encode(hashlib.new(algorithm, content).digest()).decode() != wanted:
+        raise InputError(
+            f"{package} is not pyodide {pin.version} as npm publishes it: its SHA-512 differs", hint=pin.hint
+        )
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        members = {
+            member.name.removeprefix("package/"): part.read()
+            for member in archive
+            if (part := archive.extractfile(member)) is not None
+        }
+    # None of Pyodide's packages are used.
+    lock = {"info": json.loads(members["pyodide-lock.json"])["info"], "packages": {}}
     runtime = _file(
         f"{mark}: Pyodide {pin.version}, MPL-2.0, https://github.com/pyodide/pyodide;"
         " CPython, PSF-2.0, https://www.python.org",
@@ -182,7 +198,7 @@ def make_answers(package: Path, mark: str, table: str | None) -> Answers:
             "pyodide.asm.wasm": members["pyodide.asm.wasm"],
             "pyodide.js": _script(members["pyodide.asm.mjs"].decode(), members["pyodide.mjs"].decode()),
             "python_stdlib.zip": _standard_library(members["python_stdlib.zip"]),
-            "pyodide-lock.json": _lock(members["pyodide-lock.json"]),
+            "pyodide-lock.json": json.dumps(lock),
         },
     )
     rules = _file(
@@ -219,31 +235,6 @@ def read_table() -> str | None:
     if content[:_DIGITS] != digest().encode():
         return None
     return zlib.decompress(content[_DIGITS:]).decode()
-
-
-def _read(package: Path) -> bytes:
-    pin = pinned()
-    try:
-        with package.open("rb") as stream:
-            content = stream.read(_LARGEST + 1)
-    except OSError as error:
-        raise InputError(f"{package}: {error.strerror}", hint=pin.hint) from error
-    algorithm, _, wanted = pin.integrity.partition("-")
-    found = base64.b64encode(hashlib.new(algorithm, content).digest()).decode()
-    if found != wanted:
-        raise InputError(
-            f"{package} is not pyodide {pin.version} as npm publishes it: its SHA-512 differs", hint=pin.hint
-        )
-    return content
-
-
-def _members(content: bytes) -> dict[str, bytes]:
-    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-        return {
-            member.name.removeprefix("package/"): stream.read()
-            for member in archive
-            if (stream := archive.extractfile(member)) is not None
-        }
 
 
 def _script(module: str, loader: str) -> str:
@@ -283,11 +274,6 @@ def _standard_library(content: bytes) -> bytes:
         for name, module in modules.items():
             archive.writestr(zipfile.ZipInfo(name), module)
     return made.getvalue()
-
-
-def _lock(content: bytes) -> bytes:
-    """Return the list of Pyodide's packages without the packages, none of which are used."""
-    return json.dumps({"info": json.loads(content)["info"], "packages": {}}).encode()
 
 
 def _file(head: str, parts: Mapping[str, str | bytes]) -> tuple[str, bytes]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ...model.report import Spread
 from ..overview import Column, column_of
 from .layout import NONE, Head, Host, Layout
-from .measurements import MODES, Speed
+from .measurements import MODES, Speed, factor, milliseconds
 
 #: Sizes in the drawing's own units.
 LEFT, RIGHT, TOP, PANEL, GAP, BOTTOM = 56.0, 16.0, 26.0, 150.0, 46.0, 58.0
@@ -111,16 +111,6 @@ def charts(layout: Layout, speeds: Iterable[Speed]) -> tuple[Chart, ...]:
     )
 
 
-def factor(value: float) -> str:
-    """Return text such as `1.31 times`, which screen readers read well."""
-    return f"{value:.2f} times"
-
-
-def milliseconds(seconds: float) -> str:
-    value = seconds * 1000
-    return f"{value:.0f} ms" if value >= 100 else f"{value:.3g} ms"
-
-
 def _chart(layout: Layout, host: Host, device: str, found: dict[int, Speed]) -> Chart:
     numbers = sorted(found, reverse=True)
     inner = max(_STEP * len(numbers), _LEAST_WIDTH)
@@ -130,16 +120,9 @@ def _chart(layout: Layout, host: Host, device: str, found: dict[int, Speed]) -> 
         for place, number in enumerate(numbers)
     )
     middle = TOP + PANEL + GAP
+    title = "Speedup by XLA over a graph"
     panels = (
-        _panel(
-            "Speedup by XLA over a graph",
-            TOP,
-            points,
-            ("speedup",),
-            lambda speed, _: speed.speedup,
-            factor,
-            1.1,
-        ),
+        _panel(title, TOP, points, ("speedup",), lambda speed, _: speed.speedup, factor, 1.1),
         _panel("Time of a step", middle, points, MODES, lambda speed, mode: speed.steps[mode], milliseconds),
     )
     return Chart(host, device, LEFT + inner + RIGHT, middle + PANEL + BOTTOM, points, panels)
@@ -155,7 +138,9 @@ def _panel(
     least: float = 0.0,
 ) -> Panel:
     highest = max(least, *(value(point.speed, name).q3 for point in points for name in names))
-    step = _round_up(highest / _TICKS)
+    # Round up to 1, 2, 5 or 10 times a power of ten.
+    magnitude: float = 10.0 ** math.floor(math.log10(highest / _TICKS))
+    step = next(times * magnitude for times in (1, 2, 5, 10) if times * magnitude >= highest / _TICKS * 0.999)
     ceiling = step * math.ceil(highest / step)
     bottom = top + PANEL
 
@@ -180,21 +165,15 @@ def _panel(
         (name, " ".join(f"{mark.x:.1f},{mark.y:.1f}" for mark in marks if mark.series == name))
         for name in names
     )
-    count = round(ceiling / step)
+    values = [number * step for number in range(round(ceiling / step) + 1)]
     ticks = tuple(
-        Tick(y(number * step), _tick(number * step, label), least > 0 and number * step == 1)
-        for number in range(count + 1)
+        Tick(
+            y(number),
+            label(number) if label is milliseconds else f"{number:g} \N{MULTIPLICATION SIGN}",
+            least > 0 and number == 1,
+        )
+        for number in values
     )
     if least > 0 and not any(tick.reference for tick in ticks):
         ticks += (Tick(y(1), "", True),)
     return Panel(title, top, bottom, ticks, marks, lines)
-
-
-def _tick(value: float, label: Callable[[float], str]) -> str:
-    return label(value) if label is milliseconds else f"{value:g} \N{MULTIPLICATION SIGN}"
-
-
-def _round_up(value: float) -> float:
-    """Round up to 1, 2, 5 or 10 times a power of ten."""
-    magnitude: float = 10.0 ** math.floor(math.log10(value))
-    return next(factor * magnitude for factor in (1, 2, 5, 10) if factor * magnitude >= value * 0.999)

@@ -12,12 +12,10 @@ from typing import Any
 
 from ...compat.facts import UnknownGpu
 from ...compat.gpus import gpu
-from ...compat.offers import Installation, newest_that_works, why_not
 from ...compat.policies import is_recommended, why_recommended
-from ...compat.predict import host_of
 from ...compat.releases import release
 from ...model.prediction import Outcome
-from ...model.record import Record, Verdict
+from ...model.record import Verdict
 from ...model.spec import AS_BUILT, LATEST, Choice, HostClass, ImageSpec, Variant
 from ...versions import DriverRelease, Version, is_numbers, leading_numbers
 from ..overview import WORST_FIRST, Column, Row, column_of
@@ -116,13 +114,28 @@ def layout(rows: Sequence[Row]) -> Layout:
     specs = {cell.image.identifier: cell.image for cell in planned}
     images = list(specs.values())
     machines = {cell.host.identifier: cell.host for cell in planned}
-    hosts: dict[str, Host] = {name: _planned_host(machine) for name, machine in machines.items()}
+    hosts = {name: _planned_host(machine) for name, machine in machines.items()}
     for row in rows:
-        if row.record is not None:
-            hosts.setdefault(row.host, _measured_host(row.record))
+        if row.record is not None and row.host not in hosts:
+            # A machine that is not a host class of the matrix is described by the facts in its record.
+            facts = row.record.facts
+            model = next(iter(facts.gpu_names), None)
+            driver = f"driver {facts.driver}" if facts.driver else "no NVIDIA driver"
+            machine = (_gpu(model), driver) if model is not None else WITHOUT_GPU
+            hosts[row.host] = Host(row.host, facts.driver or NONE, model or NONE, machine)
     proven = {row.host for row in rows if row.record is not None}
-    hosts = dict(sorted(hosts.items(), key=lambda item: _place_of_host(item[0] in proven, item[1])))
+
+    def order(item: tuple[str, Host]) -> tuple[bool, bool]:
+        measured = item[0] in proven
+        return not measured, measured and item[1].gpu == NONE
+
+    hosts = dict(sorted(hosts.items(), key=order))
     columns = list(dict.fromkeys(column_of(image) for image in images))
+    heads = []
+    for column in columns:
+        found = [image for image in images if column_of(image) == column]
+        pythons = sorted({image.python for image in found}, key=_numbers)
+        heads.append(_head(found[0], pythons))
     image_numbers = {name: number for number, name in enumerate(specs)}
     host_numbers = {name: number for number, name in enumerate(hosts)}
     column_numbers = {column: number for number, column in enumerate(columns)}
@@ -135,7 +148,7 @@ def layout(rows: Sequence[Row]) -> Layout:
         hosts=tuple(hosts.values()),
         measured_hosts=len(proven),
         columns=tuple(columns),
-        heads=tuple(_head(column, images) for column in columns),
+        heads=tuple(heads),
         places=tuple(
             tuple(_place(rows, host, column, cells) for column, cells in enumerate(line))
             for host, line in enumerate(grid)
@@ -157,21 +170,16 @@ def cudnn_of(image: ImageSpec) -> str:
     return image.cudnn.version if image.cudnn else NONE
 
 
-def _place_of_host(measured: bool, host: Host) -> tuple[bool, bool]:
-    """Return a sort key: measured machines first, and among them those with a GPU."""
-    return not measured, measured and host.gpu == NONE
-
-
-def _head(column: Column, images: Sequence[ImageSpec]) -> Head:
-    found = [image for image in images if column_of(image) == column]
-    pythons = sorted({image.python for image in found}, key=_numbers)
-    return Head(release_lines(found[0]), release_name(found[0]), release_meaning(found[0], pythons))
-
-
 def _place(rows: Sequence[Row], host: int, column: int, cells: list[int]) -> Place | None:
     if not cells:
         return None
     measured = [word for number in cells if (word := measured_word(rows[number]))]
+
+    def attention(number: int) -> list[int]:
+        """Return a sort key: measured cells before predicted ones, each from worst to best."""
+        words = (measured_word(rows[number]), rows[number].predicted)
+        return [WORST_FIRST.index(word) if word else len(WORST_FIRST) for word in words]
+
     return Place(
         host=host,
         column=column,
@@ -180,16 +188,7 @@ def _place(rows: Sequence[Row], host: int, column: int, cells: list[int]) -> Pla
         measured=_worst(measured),
         counted=len(measured),
         limited=any(rows[number].limits for number in cells),
-        first=min(cells, key=lambda number: _attention(rows[number])),
-    )
-
-
-def _attention(row: Row) -> tuple[int, int]:
-    """Return a sort key: measured cells before predicted ones, each from worst to best."""
-    measured, predicted = measured_word(row), row.predicted
-    return (
-        WORST_FIRST.index(measured) if measured else len(WORST_FIRST),
-        WORST_FIRST.index(predicted) if predicted else len(WORST_FIRST),
+        first=min(cells, key=attention),
     )
 
 
@@ -199,17 +198,15 @@ def _worst(words: Any) -> str | None:
 
 
 def _planned_host(host: HostClass) -> Host:
-    machine = planned_machine(host)
+    """Return a host class with its GPU and driver in full: `NVIDIA H100` and `driver 580`."""
     if not host.has_gpu:
-        return Host(host.identifier, NONE, NONE, machine)
-    return Host(host.identifier, str(host.driver), host.gpu or host.compute_capability.sm, machine)
-
-
-def _measured_host(record: Record) -> Host:
-    """Describe a machine that is not a host class of the matrix by the facts in its record."""
-    facts = record.facts
-    gpu = next(iter(facts.gpu_names), NONE)
-    return Host(record.host_class, facts.driver or NONE, gpu, measured_machine(record))
+        return Host(host.identifier, NONE, NONE, WITHOUT_GPU)
+    driver = f"driver {host.driver}"
+    if host.compat:
+        driver += f", with the cuda-compat package {host.compat}"
+    capability = host.compute_capability
+    model = _gpu(host.gpu) if host.gpu else f"GPU with compute capability {capability}"
+    return Host(host.identifier, str(host.driver), host.gpu or capability.sm, (model, driver))
 
 
 def _unique(values: Any) -> list[str]:
@@ -254,21 +251,15 @@ def release_name(image: ImageSpec) -> str:
     return f"TensorFlow {image.tensorflow}, {_library('CUDA', image.cuda)}, {_library('cuDNN', image.cudnn)}"
 
 
-def release_lines(image: ImageSpec) -> tuple[str, ...]:
-    """Return the lines below a release in the heading of its column."""
-    if image.cuda is None or image.cudnn is None:
-        return ("without CUDA",)
-    return tuple(
-        f"newest {name}" if choice.floats else f"{name} {choice.version}"
-        for name, choice in (("CUDA", image.cuda), ("cuDNN", image.cudnn))
-    )
-
-
-def release_meaning(image: ImageSpec, pythons: Sequence[str]) -> str:
-    """Explain the CUDA and cuDNN of a column. pythons: those that share it."""
-    if image.cuda is None or image.cudnn is None:
-        libraries = "This is TensorFlow for the CPU: it uses no GPU."
-    else:
+def _head(image: ImageSpec, pythons: Sequence[str]) -> Head:
+    """Return the heading of the column of an image. pythons: those that share it."""
+    lines: tuple[str, ...] = ("without CUDA",)
+    libraries = "This is TensorFlow for the CPU: it uses no GPU."
+    if image.cuda is not None and image.cudnn is not None:
+        lines = tuple(
+            f"newest {name}" if choice.floats else f"{name} {choice.version}"
+            for name, choice in (("CUDA", image.cuda), ("cuDNN", image.cudnn))
+        )
         policies = {image.cuda.policy, image.cudnn.policy}
         if policies == {AS_BUILT}:
             libraries = "CUDA and cuDNN are those that this release was built with."
@@ -278,26 +269,7 @@ def release_meaning(image: ImageSpec, pythons: Sequence[str]) -> str:
             libraries = "CUDA and cuDNN are the newest that pip installs with this release."
         else:
             libraries = "CUDA and cuDNN were chosen for this combination."
-    return f"{libraries} Python {', '.join(pythons)}."
-
-
-def planned_machine(host: HostClass) -> tuple[str, str]:
-    """Return the GPU and the driver of a kind of machine: `NVIDIA H100` and `driver 580`."""
-    if not host.has_gpu:
-        return WITHOUT_GPU
-    driver = f"driver {host.driver}"
-    if host.compat:
-        driver += f", with the cuda-compat package {host.compat}"
-    return _gpu(host.gpu) if host.gpu else f"GPU with compute capability {host.compute_capability}", driver
-
-
-def measured_machine(record: Record) -> tuple[str, str]:
-    """Return the GPU and the driver that a record found on its machine."""
-    facts = record.facts
-    found = next(iter(facts.gpu_names), None)
-    if found is None:
-        return WITHOUT_GPU
-    return _gpu(found), f"driver {facts.driver}" if facts.driver else "no NVIDIA driver"
+    return Head(lines, release_name(image), f"{libraries} Python {', '.join(pythons)}.")
 
 
 def _library(name: str, choice: Choice) -> str:
@@ -321,14 +293,6 @@ def _gpu(model: str) -> str:
 
 _WORKING = (Verdict.CERTIFIED, Verdict.WORKS_ON_CPU)
 _FAILING = (Verdict.FAILED, Verdict.BROKEN)
-
-
-@dataclass(frozen=True)
-class Advice:
-    """The requirement with which TensorFlow works on a machine. reason: why there is none, as a sentence."""
-
-    suggestion: Installation | None
-    reason: str = ""
 
 
 def works(row: Row) -> bool:
@@ -376,13 +340,6 @@ def nearest(rows: Sequence[Row], images: Sequence[ImageSpec]) -> dict[int, int]:
         if (nearby := known[key]) is not None:
             found[number] = nearby
     return found
-
-
-def advice(host: HostClass) -> Advice:
-    """Return what to install with pip on a kind of machine with a GPU."""
-    machine = host_of(host)
-    suggestion = newest_that_works(machine, None)
-    return Advice(suggestion, "" if suggestion else why_not(machine, None))
 
 
 def _best(

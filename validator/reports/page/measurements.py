@@ -1,16 +1,25 @@
-"""Gather what the page shows from the records: each cell's newest record, its history, speed and layers."""
+"""Gather what the page shows from the records: each cell's newest record, its history, speed and layers.
+
+The details of a measured cell are a separate file, which the page loads when the cell is opened.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
-from ...model.codec import NEVER
-from ...model.record import Layer, Record
+from ...model.codec import NEVER, encode
+from ...model.diagnosis import WAYS, Diagnosis
+from ...model.record import Certificate, Layer, Record
 from ...model.report import CheckOutcome, Ratio, Spread, XlaSpeedup
 from ...records.finish_time import credible_time, finish_time
+from ..printable import printable
 
 
 @dataclass(frozen=True)
@@ -64,9 +73,12 @@ def gather(records: Iterable[Record], now: datetime) -> Measurements:
     times: dict[tuple[str, str], datetime] = {}
     for record in records:
         when = credible_time(finish_time(record), now)
-        history.setdefault(record.cell, []).append(
-            (when or NEVER, record.id, _past(record, credible=when is not None))
-        )
+        past = Past(
+            record.id, record.finished, record.verdict.value, record.reason, record.engine,
+            record.facts.driver, record.image_digest, record.lock_digest, record.probe_version,
+            credible=when is not None,
+        )  # fmt: skip
+        history.setdefault(record.cell, []).append((when or NEVER, record.id, past))
         if when is None:
             continue
 
@@ -85,21 +97,6 @@ def gather(records: Iterable[Record], now: datetime) -> Measurements:
     for cell, dated in history.items():
         found.history[cell] = [past for _, _, past in sorted(dated, key=lambda each: each[:2])]
     return found
-
-
-def _past(record: Record, *, credible: bool) -> Past:
-    return Past(
-        record=record.id,
-        finished=record.finished,
-        verdict=record.verdict.value,
-        reason=record.reason,
-        engine=record.engine,
-        driver=record.facts.driver,
-        image_digest=record.image_digest,
-        lock_digest=record.lock_digest,
-        probe_version=record.probe_version,
-        credible=credible,
-    )
 
 
 #: The modes that the check `xla_speedup` measures (docs/reference/report.md).
@@ -204,3 +201,115 @@ def readable(size: int) -> str:
         if size >= least:
             return f"{size / least:.1f} {unit}"
     return f"{size} B"
+
+
+def factor(value: float) -> str:
+    """Return text such as `1.31 times`, which screen readers read well."""
+    return f"{value:.2f} times"
+
+
+def milliseconds(seconds: float) -> str:
+    value = seconds * 1000
+    return f"{value:.0f} ms" if value >= 100 else f"{value:.3g} ms"
+
+
+# Make the details of a measured cell, and write values as the page's script reads them.
+
+
+def detail(
+    record: Record, history: Sequence[Past], certificates: Sequence[Certificate], diagnosis: Diagnosis | None
+) -> dict[str, Any]:
+    """Return the details of a record. history: that of its cell, oldest first."""
+    named = "id reason engine base image_digest lock_digest probe_version started finished versions"
+    host = {
+        "GPU": ", ".join(record.facts.gpu_names),
+        "driver": record.facts.driver,
+        "CUDA of the driver": record.facts.driver_cuda,
+        "system": record.facts.os,
+        "kernel": record.facts.kernel,
+        "container": record.facts.container,
+    }
+    speed = {}
+    if (found := speed_of(record)) is not None:
+        steps = {mode: found.steps[mode].median for mode in MODES}
+        speed = {f"step, {mode}, on the {found.device}": milliseconds(steps[mode]) for mode in MODES}
+        speed["speedup by XLA"] = factor(found.speedup.median)
+    findings = encode(diagnosis) if diagnosis else {"causes": [], "unknown": []}
+    for remedy in (remedy for cause in findings["causes"] for remedy in cause["remedies"]):
+        remedy["way"] = WAYS.get(remedy["way"], remedy["way"])
+    past = [
+        {
+            **{name: getattr(each, name) for name in ("record", "finished", "verdict", "reason", "driver")},
+            "changed": list(each.changed_since(earlier)) if earlier else [],
+        }
+        for earlier, each in zip((None, *history), history, strict=False)
+    ]
+    return {
+        "record": {name: getattr(record, name) for name in named.split()} | {"origin": record.origin.value},
+        "host": {name: value for name, value in host.items() if value},
+        "layers": encode(record.layers or ()),
+        "packages": dict(sorted(record.environment.packages.items())),
+        "speed": speed,
+        "checks": [
+            {
+                "id": check.id,
+                "outcome": check.outcome.value,
+                "summary": check.sentence,
+                "required": check.required,
+                "evidence": check.evidence.raw,
+                "duration_s": check.duration_s,
+            }
+            for check in record.results
+        ],
+        "causes": findings["causes"],
+        "unknown": findings["unknown"],
+        "certificates": [
+            {
+                "issued": certificate.issued,
+                "measured": certificate.measured,
+                "signer": certificate.signer,
+                "host_class": certificate.host_class,
+                "driver": certificate.driver,
+                "gpus": [f"{gpu.name} ({gpu.compute_capability})" for gpu in certificate.gpus],
+                "record": certificate.record_id,
+                "fixture": certificate.fixture,
+                "limits": [limit.sentence for limit in certificate.limits],
+            }
+            for certificate in certificates
+        ],
+        "history": past[::-1],
+    }
+
+
+def detail_file(content: dict[str, Any], mark: str) -> tuple[str, str]:
+    """Return the file's name and content.
+
+    The name is a digest, so that a page never loads the details of another version of the page. The file is a
+    script, since a page that was opened from disk can't load anything else: it calls a function of the page.
+    """
+    text = script_json(content)
+    name = hashlib.sha256(text.encode("ascii")).hexdigest()[:20]
+    return name, f"// {mark}\ncellDetail({script_json(name)}, {script_json(text)});\n"
+
+
+#: Characters that could end a script.
+_ESCAPES = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
+
+
+def clean(value: Any) -> Any:
+    """Make every text in a value printable, and turn numbers that JSON can't express into text."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {printable(str(key)): clean(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [clean(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def script_json(value: Any) -> str:
+    """Return a value as ASCII JSON in which `<`, `>` and `&` are escaped."""
+    text = json.dumps(clean(value), separators=(",", ":"), allow_nan=False)
+    return text.translate(_ESCAPES)

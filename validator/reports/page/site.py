@@ -5,31 +5,36 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import re
 import urllib.parse
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import markupsafe
 
-from ...compat.offers import export_library_path, notes_about
+from ...compat.offers import export_library_path, newest_that_works, notes_about, why_not
+from ...compat.predict import host_of
+from ...model.codec import NEVER, parse_timestamp
 from ...model.diagnosis import Diagnosis, shortened
 from ...model.prediction import Rank, Reason, count_words
 from ...model.record import Certificate, Record, Verdict
 from ...model.spec import HostClass, ImageSpec
+from ...records.comparison import changed_checks, changes
 from ...redaction.identifiers import without_gpu_uuids
+from ...redaction.redact import Redaction
 from ...versions import major_minor
+from ..changes import full_sentence
 from ..overview import Row, markdown, nothing_measured
 from ..printable import printable
 from .answers import Answers, context
-from .chart import charts, factor, milliseconds
-from .details import detail, detail_file, script_json
-from .feed import Fetch, Step, feed, steps
+from .chart import charts
 from .layout import (
     Layout,
-    advice,
     cuda_of,
     cudnn_of,
     extra_name,
@@ -39,7 +44,17 @@ from .layout import (
     measured_word,
     nearest,
 )
-from .measurements import Measurements, readable, storage
+from .measurements import (
+    Measurements,
+    Past,
+    detail,
+    detail_file,
+    factor,
+    milliseconds,
+    readable,
+    script_json,
+    storage,
+)
 
 #: The text near the beginning of every file that marks it as written by this program.
 MARK = "made by tensorflow-gpu-matrix"
@@ -72,18 +87,10 @@ class Sources:
     certificates: Mapping[str, Sequence[Certificate]]
     diagnose: Callable[[Record], Diagnosis | None]
     registry: str | None = None
-    fetch: Fetch = lambda identifiers: {}
+    fetch: Callable[[Iterable[str]], Mapping[str, Record]] = lambda identifiers: {}
     answers: Answers | None = None
     live: str | None = None
     wheels: Callable[[ImageSpec], Mapping[str, str]] = lambda image: {}
-
-
-@dataclass(frozen=True)
-class Files:
-    """The names of files. details: those in `data`, by the number of the row. wheels: by image."""
-
-    details: Mapping[int, str]
-    wheels: Mapping[str, str]
 
 
 def site(sources: Sources) -> Iterator[tuple[str, bytes]]:
@@ -103,7 +110,14 @@ def _files(sources: Sources) -> Iterator[tuple[str, str]]:
     details: dict[int, str] = {}
     for number, row in enumerate(found.rows):
         if row.record is not None:
-            name, content = detail_file(_detail(sources, row.record), MARK)
+            past = sources.measurements.history.get(row.cell, ())
+            certificates = [
+                certificate
+                for certificate in sources.certificates.get(row.record.image_digest or "", ())
+                if certificate.host_class == row.record.host_class
+            ]
+            told = detail(row.record, past, certificates, sources.diagnose(row.record))
+            name, content = detail_file(told, MARK)
             details[number] = name
             yield f"data/{name}.js", content
     locked: dict[str, str] = {}
@@ -114,38 +128,16 @@ def _files(sources: Sources) -> Iterator[tuple[str, str]]:
                 yield f"wheels/{name}.js", content
             locked[image.identifier] = name
     for badge in badges(found.rows):
-        yield f"badges/{badge.name}.svg", _render_badge(badge)
+        yield f"badges/{badge.name}.svg", _template("badge.svg.j2").render(badge=badge, mark=MARK)
     title = f"TensorFlow on GPUs: profile {sources.profile}"
     yield "table.md", f"<!-- {MARK} -->\n\n{markdown(found.rows, title)}"
     yield FEED, _feed(sources, found, changed)
-    yield (
-        ENTRY,
-        _index(sources, found, Files(details, locked), [step for step in changed if step.before is not None]),
-    )
+    yield ENTRY, _index(sources, found, _data(sources, found, details, locked), changed)
 
 
-def _detail(sources: Sources, record: Record) -> dict[str, Any]:
-    return detail(
-        record,
-        sources.measurements.history.get(record.cell, ()),
-        [
-            certificate
-            for certificate in sources.certificates.get(record.image_digest or "", ())
-            if certificate.host_class == record.host_class
-        ],
-        sources.diagnose(record),
-    )
-
-
-def _feed(sources: Sources, found: Layout, changed: Sequence[Step]) -> str:
-    name = f"{sources.profile} {sources.registry or ''}"
-    made = feed(name, found, changed, sources.fetch)
-    return _template("feed.xml.j2").render(
-        mark=MARK, profile=sources.profile, entry=ENTRY, name=FEED, feed=made
-    )
-
-
-def _index(sources: Sources, found: Layout, files: Files, changed: Sequence[Step]) -> str:
+def _index(sources: Sources, found: Layout, data: dict[str, Any], steps: Sequence[Step]) -> str:
+    """Return the entry. data: for its script. steps: every new result."""
+    changed = [step for step in steps if step.before is not None]
     style = _text("page.css") + _text("answers.css")
     script = _script(answers=sources.answers is not None, live=sources.live is not None)
     attention = [
@@ -177,12 +169,23 @@ def _index(sources: Sources, found: Layout, files: Files, changed: Sequence[Step
         script_hash=_hash(script),
         answers=context(sources.answers, sources.registry, sources.measurements) if sources.answers else None,
         live=sources.live,
-        data=markupsafe.Markup(script_json(_data(sources, found, files))),
+        data=markupsafe.Markup(script_json(data)),
     )
 
 
-def _data(sources: Sources, found: Layout, files: Files) -> dict[str, Any]:
-    """Return the data for the page's script. Reasons are numbered, since many cells share them."""
+def _data(
+    sources: Sources, found: Layout, details: Mapping[int, str], wheels: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the data for the page's script. Reasons are numbered, since many cells share them.
+
+    details, wheels: the names of the files, by the number of the row and by the image.
+    """
+    # What pip installs is for machines where a combination fails.
+    planned = {
+        row.host: row.planned.cell.host
+        for row in found.rows
+        if row.planned and row.planned.cell.host.has_gpu and fails(row)
+    }
     reasons: dict[Reason, int] = {}
     near = nearest(found.rows, [found.images[number] for number in found.image_of])
     cells = [
@@ -192,7 +195,7 @@ def _data(sources: Sources, found: Layout, files: Files) -> dict[str, Any]:
             row.predicted,
             measured_word(row),
             row.agrees,
-            files.details.get(number),
+            details.get(number),
             [
                 reasons.setdefault(reason, len(reasons))
                 for reason in (row.planned.prediction.reasons if row.planned else ())
@@ -214,11 +217,21 @@ def _data(sources: Sources, found: Layout, files: Files) -> dict[str, Any]:
                 "cudnn": cudnn_of(image),
                 "base": image.base,
                 "extra": extra_name(image),
-                "wheels": files.wheels.get(image.identifier),
+                "wheels": wheels.get(image.identifier),
             }
             for image in found.images
         ],
-        "hosts": _host_data(found),
+        "hosts": [
+            {
+                "id": host.identifier,
+                "name": host.name,
+                "machine": list(host.machine),
+                "driver": host.driver,
+                "gpu": host.gpu,
+                "advice": advice_data(planned[host.identifier]) if host.identifier in planned else None,
+            }
+            for host in found.hosts
+        ],
         "columns": [
             {"release": column.tensorflow, "name": head.name, "meaning": head.meaning}
             for column, head in zip(found.columns, found.heads, strict=True)
@@ -234,32 +247,12 @@ def _data(sources: Sources, found: Layout, files: Files) -> dict[str, Any]:
     }
 
 
-def _host_data(found: Layout) -> list[dict[str, Any]]:
-    """Return the machines, each with what pip installs there if a combination of it fails."""
-    planned = {
-        row.host: row.planned.cell.host
-        for row in found.rows
-        if row.planned and row.planned.cell.host.has_gpu and fails(row)
-    }
-    return [
-        {
-            "id": host.identifier,
-            "name": host.name,
-            "machine": list(host.machine),
-            "driver": host.driver,
-            "gpu": host.gpu,
-            "advice": advice_data(planned[host.identifier]) if host.identifier in planned else None,
-        }
-        for host in found.hosts
-    ]
-
-
 def advice_data(host: HostClass) -> dict[str, Any]:
-    """Return what to install with pip on a kind of machine, as the page's script reads it."""
-    made = advice(host)
-    if made.suggestion is None:
-        return {"reason": made.reason}
-    suggestion = made.suggestion
+    """Return what to install with pip on a kind of machine with a GPU, as the page's script reads it."""
+    machine = host_of(host)
+    suggestion = newest_that_works(machine, None)
+    if suggestion is None:
+        return {"reason": why_not(machine, None)}
     python = f"python{suggestion.python}"
     install = f'{python} -m pip install "{suggestion.requirement}"'
     return {
@@ -287,10 +280,6 @@ def _counts(rows: Sequence[Row]) -> dict[str, dict[str, int]]:
     }
 
 
-def _render_badge(badge: Badge) -> str:
-    return _template("badge.svg.j2").render(badge=badge, mark=MARK)
-
-
 def _hash(text: str) -> str:
     """Return the hash by which a content security policy allows an inline script or style."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
@@ -311,16 +300,16 @@ def _text(name: str) -> str:
 
 @functools.cache
 def _template(name: str) -> jinja2.Template:
-    return _environment().get_template(name)
+    def finalize(value: Any) -> Any:
+        """Make text from records printable. Text that is already escaped is left as it is."""
+        escaped = isinstance(value, markupsafe.Markup)
+        return printable(value) if isinstance(value, str) and not escaped else value
 
-
-@functools.cache
-def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
-        finalize=_finalize,
+        finalize=finalize,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -333,14 +322,118 @@ def _environment() -> jinja2.Environment:
         "f1": lambda number: f"{number:.1f}",
     }
     environment.globals |= {"factor": factor, "milliseconds": milliseconds}
-    return environment
+    return environment.get_template(name)
 
 
-def _finalize(value: Any) -> Any:
-    """Make text from records printable. Text that is already escaped is left as it is."""
-    if isinstance(value, str) and not isinstance(value, markupsafe.Markup):
-        return printable(value)
-    return value
+# The feed of what changed: an Atom document (RFC 4287) with an entry for each new result.
+#
+# An entry is about a record whose verdict differs from the one before, or that is the first of its cell. Its
+# id is made from the record's id, so it stays the same however often and wherever the page is written.
+
+
+#: The most entries of the feed, and the most changes that one entry names.
+ENTRIES, _NAMED = 50, 20
+#: The characters of a reason that are shown.
+_REASON = 500
+#: The ids are UUIDs of version 5 in this namespace, which is random and never changes.
+_NAMESPACE = uuid.UUID("5d5f3a0e-7c0b-4b1e-9d57-9a3c4b0f6e21")
+#: What XML 1.0 can't express and `printable` does not replace.
+_NOT_XML = re.compile("[\ufffe\uffff]")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A result that differs from the one before. before: None for the first result of a cell."""
+
+    cell: str
+    before: Past | None
+    after: Past
+
+    @property
+    def when(self) -> datetime:
+        return parse_timestamp(self.after.finished) or NEVER
+
+    @property
+    def also(self) -> str:
+        """Name what else changed: `lock, image`."""
+        return ", ".join(self.after.changed_since(self.before)) or "nothing" if self.before else ""
+
+    @property
+    def records(self) -> tuple[str, ...]:
+        """Return the ids of its records."""
+        return (self.before.record, self.after.record) if self.before else (self.after.record,)
+
+
+def steps(cells: Iterable[str], history: Mapping[str, Sequence[Past]]) -> list[Step]:
+    """Return every new result of the cells, the newest first."""
+    found = []
+    for cell in cells:
+        past = [past for past in history.get(cell, ()) if past.credible and parse_timestamp(past.finished)]
+        pairs = zip([None, *past], past, strict=False)
+        found += [
+            Step(cell, before, after)
+            for before, after in pairs
+            if before is None or before.verdict != after.verdict
+        ]
+    return sorted(found, key=lambda step: (step.when, step.after.record), reverse=True)
+
+
+def _feed(sources: Sources, found: Layout, changed: Sequence[Step]) -> str:
+    """Return the feed of the newest steps.
+
+    A step whose records can't be fetched is described without what changed between them.
+    """
+    numbers = {row.cell: number for number, row in enumerate(found.rows)}
+    shown = changed[:ENTRIES]
+    records = sources.fetch([identifier for step in shown if step.before for identifier in step.records])
+    told = [(step, _lines(step, records)) for step in shown]
+    redact = Redaction(line for _, lines in told for line in lines)
+
+    def xml(text: str) -> str:
+        return _NOT_XML.sub("\ufffd", printable(text))
+
+    def identifier(kind: str, name: str) -> str:
+        return f"urn:uuid:{uuid.uuid5(_NAMESPACE, f'{kind}:{name}')}"
+
+    def rfc3339(when: datetime) -> str:
+        return when.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    entries = []
+    for step, lines in told:
+        verdict = step.after.verdict
+        now = verdict if step.before is None else f"{step.before.verdict}, now {verdict}"
+        entries.append({
+            "identifier": identifier("record", step.after.record),
+            "title": xml(f"{now}: {found.name(numbers[step.cell])}"),
+            "updated": rfc3339(step.when),
+            "cell": step.cell,
+            "lines": [xml(redact(line)) for line in lines],
+        })  # fmt: skip
+    newest = shown[0].when if shown else datetime.fromtimestamp(0, timezone.utc)
+    return _template("feed.xml.j2").render(
+        mark=MARK,
+        profile=sources.profile,
+        entry=ENTRY,
+        name=FEED,
+        identifier=identifier("feed", f"{sources.profile} {sources.registry or ''}"),
+        updated=rfc3339(newest),
+        entries=entries,
+    )
+
+
+def _lines(step: Step, records: Mapping[str, Record]) -> list[str]:
+    before, after = (records.get(step.before.record) if step.before else None), records.get(step.after.record)
+    lines = [shortened(step.after.reason, _REASON)]
+    if before is None or after is None:
+        return lines
+    for check in changed_checks(before, after):
+        lines.append(f"check {check.id}: {check.before or 'not run'} -> {check.after or 'not run'}")
+    lines += [full_sentence(change) for change in changes(before, after)]
+    more = len(lines) - 1 - _NAMED
+    return [*lines[: 1 + _NAMED], f"and {more} more changes"] if more > 0 else lines
+
+
+# The badges.
 
 
 #: Characters with a width of about 3.6 and 9.6 pixels in an 11 px sans-serif font; others have 6.6. The
@@ -383,25 +476,18 @@ def badges(rows: Iterable[Row]) -> Iterator[Badge]:
             minor = major_minor(row.planned.cell.image.tensorflow)
             minors.setdefault(minor, []).append(row)
             images.setdefault(row.image, []).append(row)
-    for name, group in minors.items():
-        yield _make_badge(name, f"TensorFlow {name}", group)
-    for name, group in images.items():
-        yield _make_badge(name, name, group)
-
-
-def _make_badge(name: str, label: str, rows: Sequence[Row]) -> Badge:
-    hosts = {row.host for row in rows}
-    certified = _hosts(rows, Verdict.CERTIFIED)
-    failed = _hosts(rows, Verdict.FAILED, Verdict.BROKEN) - certified
-    message = f"certified on {len(certified)} of {len(hosts)} host class{'es' if len(hosts) != 1 else ''}"
-    if failed:
-        message += f", failed on {len(failed)}"
     tones = {(True, False): "good", (True, True): "mixed", (False, True): "bad", (False, False): "plain"}
-    return Badge(name, label, message, tones[bool(certified), bool(failed)])
-
-
-def _hosts(rows: Iterable[Row], *verdicts: Verdict) -> set[str]:
-    return {row.host for row in rows if row.record and row.record.verdict in verdicts}
+    for name, group in (*minors.items(), *images.items()):
+        hosts = {row.host for row in group}
+        verdicts = [(row.host, row.record.verdict) for row in group if row.record]
+        certified = {host for host, verdict in verdicts if verdict is Verdict.CERTIFIED}
+        failed = {host for host, verdict in verdicts if verdict in (Verdict.FAILED, Verdict.BROKEN)}
+        failed -= certified
+        message = f"certified on {len(certified)} of {len(hosts)} host class{'es' if len(hosts) != 1 else ''}"
+        if failed:
+            message += f", failed on {len(failed)}"
+        label = f"TensorFlow {name}" if name in minors else name
+        yield Badge(name, label, message, tones[bool(certified), bool(failed)])
 
 
 def _width(text: str) -> int:

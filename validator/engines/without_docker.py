@@ -1,7 +1,7 @@
-"""The engine for machines without Docker: virtual environments, made by uv from the same locks.
+"""The engines for machines without Docker: one makes images but runs none, the other virtual environments.
 
-An environment is not an image. It is stored in the cache directory under its lock's digest, either complete
-or not at all, and may be deleted at any time.
+An environment is not an image. uv makes it from the same lock. It is stored in the cache directory under its
+lock's digest, either complete or not at all, and may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -11,30 +11,83 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from uv import find_uv_bin
 
+from ..assemble.destinations import OciLayout
+from ..assemble.image import ImageMaker
 from ..assemble.progress import Progress
 from ..errors import InputError, MissingError
 from ..locks.lock_files import render
 from ..locks.resolve import explain
 from ..model.lock import Lock
 from ..model.measurement import Outside, Unread
+from ..model.record import Layer
 from ..model.spec import ImageSpec
+from ..registry.names import image_tag
 from ..system import processes
 from ..system.files import cache_directory, full_disk_named, symbolic_link, write_atomically
 from ..system.package_sources import PackageSources
 from .host_reading import read_host
-from .local_probe import clean_environment, run_probe
-from .probe_archive import local_host_facts
+from .probe_archive import clean_environment, local_host_facts, run_probe
 from .protocol import Built, ProbeRequest
 
 _INSTALL_TIMEOUT_S = 3600.0
 _PARTIAL = ".partial-"
+
+
+class LayoutEngine:
+    """Makes images without running them.
+
+    directory: the OCI layout that they are written to, each under its tag; None if they only go to a
+    registry.
+    """
+
+    name = "none"
+    isolates = False
+
+    def __init__(self, maker: ImageMaker, directory: Path | None = None) -> None:
+        self._maker = maker
+        self._directory = directory
+
+    def describe(self) -> str:
+        return "none: images are made but not run"
+
+    def provides(self, python: str) -> str | None:
+        return self._maker.provides(python)
+
+    def host_facts(self) -> dict[str, Any]:
+        return local_host_facts()
+
+    def outside(self) -> Outside | Unread:
+        return Unread.NO_GPU_OFFERED
+
+    def existing(self, spec: ImageSpec, lock: Lock) -> Built | None:
+        return None
+
+    def build(self, spec: ImageSpec, lock: Lock, progress: Progress) -> Built:
+        assert self._directory is not None
+        tag = image_tag(spec)
+        made = self._maker.make(spec, lock, OciLayout(self._directory, tag), progress)
+        layers = tuple(Layer(layer.encoded.diff_id, layer.encoded.size) for layer in made.layers)
+        size = sum(layer.size for layer in layers)
+        return Built(
+            spec, f"{self._directory}:{tag}", lock.digest, made.digest, made.base.origin, size, layers
+        )
+
+    def probe(self, built: Built, request: ProbeRequest, progress: Progress) -> bytes:
+        raise MissingError(
+            f"{built.spec} can't be measured: nothing runs images here",
+            hint="leave out --oci on a machine with a Docker Engine, or push the image and measure it there"
+            " with --pull-from",
+        )
+
+    def close(self) -> None:
+        """Do nothing: there are no connections."""
 
 
 class VenvEngine:
@@ -43,14 +96,7 @@ class VenvEngine:
     name = "venv"
     isolates = False
 
-    def __init__(
-        self,
-        sources: PackageSources,
-        root: Path | None = None,
-        host: Callable[[], Outside | Unread] = read_host,
-    ) -> None:
-        """host: reads the driver and the GPUs of this machine."""
-        self._read_host = host
+    def __init__(self, sources: PackageSources, root: Path | None = None) -> None:
         self._sources = sources
         self._root = root or cache_directory() / "environments"
         remove_leftovers(self._root)
@@ -65,7 +111,7 @@ class VenvEngine:
         return local_host_facts()
 
     def outside(self) -> Outside | Unread:
-        return self._read_host()
+        return read_host()
 
     def existing(self, spec: ImageSpec, lock: Lock) -> Built | None:
         path = self._path(spec, lock)
