@@ -11,13 +11,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..compat import gpus, kernels, loose_values, releases
+from ..compat import gpus, kernels, releases
 from ..compat.facts import UnknownGpu
 from ..compat.known_issues import trait_holds
 from ..compat.machine import why_hidden
 from ..compat.releases import Release, release_of_any_age
 from ..model.prediction import Outcome
-from ..versions import ComputeCapability, leading_numbers, whole_number
+from ..versions import ComputeCapability, leading_numbers, minor_in, whole_number
 from .combination import read_software
 from .messages import CUDA_ERROR, CUINIT, section, table
 from .observations import (
@@ -306,7 +306,7 @@ def likely_releases(observations: Observations) -> tuple[Release, ...]:
 
     stable = (*releases.older_releases(), *(one for one in releases.releases() if not one.prerelease))
     found = [one for one in stable if fits(one)]
-    python = loose_values.minor(read_software(observations).python)
+    python = minor_in(read_software(observations).python)
     with_wheel = [one for one in found if python is None or python in one.pythons]
     return tuple(with_wheel or found)
 

@@ -17,7 +17,7 @@ from .. import __version__
 from ..assemble.base_finder import contents
 from ..assemble.configuration import attach_compatibility
 from ..assemble.destinations import Destination
-from ..assemble.image import Assembled, ImageMaker
+from ..assemble.image import Assembled, Assembler
 from ..assemble.layers import Encoded, Write
 from ..assemble.progress import Progress
 from ..certify import signatures
@@ -64,7 +64,7 @@ class Publisher:
     rehearsal: tags and provenance say so, and no tag is one of those that an image is pulled by.
     """
 
-    maker: ImageMaker
+    maker: Assembler
     destination: Callable[[ImageSpec], Destination]
     registry: Registry
     trust: TrustFile

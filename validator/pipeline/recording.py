@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ..compat import loose_values
 from ..compat.gpus import model_of
 from ..engines.protocol import Engine
 from ..errors import InputError, MissingError
@@ -19,7 +18,7 @@ from ..model.record import Origin, Record, contents_of
 from ..model.report import Gpu, Host, Report, ReportError, versions_of
 from ..model.spec import NO_GPU, Choice, HostClass, ImageSpec, Variant, cell_identifier, host_identifier, slug
 from ..model.verdict import judge
-from ..versions import ComputeCapability, DriverRelease
+from ..versions import ComputeCapability, DriverRelease, minor_in
 
 
 def host_class_of(host: Host, declared: Iterable[HostClass]) -> str:
@@ -114,7 +113,7 @@ def record_of_report(report: Report) -> Record:
 def image_of(report: Report) -> str:
     """Return the identifier of the image spec that matches the installed packages."""
     environment = report.environment
-    python = loose_values.minor(environment.python) or "0.0"
+    python = minor_in(environment.python) or "0.0"
     tensorflow = environment.tensorflow or "0.0"
     cuda = _installed(environment.packages, "nvidia-cuda-runtime-cu")
     cudnn = _installed(environment.packages, "nvidia-cudnn-cu")
@@ -126,7 +125,7 @@ def image_of(report: Report) -> str:
 def _installed(packages: Mapping[str, str], prefix: str) -> str | None:
     """Return the major and minor version of the first distribution whose name has this prefix."""
     found = [version for name, version in packages.items() if name.startswith(prefix)]
-    return loose_values.minor(found[0]) if found else None
+    return minor_in(found[0]) if found else None
 
 
 # Choose which GPUs of a machine are measured together: those of one model, for one record.
