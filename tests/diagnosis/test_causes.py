@@ -345,7 +345,7 @@ def test_every_family_is_compiled() -> None:
     others = {"report", "cuda_errors"}
     assert {path.stem for path in DATA.glob("*.yaml")} == {*compile.FAMILIES, *others}
     sections = {name for family in compile.FAMILIES for name in compile.family(family)}
-    assert sections == {"conditions", "fragments", "messages", "causes", "law"}
+    assert sections == {"conditions", "fragments", "messages", "causes", "law", "places", "tables"}
 
 
 @pytest.mark.parametrize("path", sorted(DATA.glob("*.yaml")), ids=lambda path: path.stem)

@@ -19,7 +19,7 @@ from .filled import one_by_one
 
 #: Versions that exist of what remedies ask for, read from the package index on 2026-11-22.
 RELEASED = {
-    "numpy": ("1.26.4", "2.4.6"),
+    "numpy": ("1.21.6", "1.22.4", "1.23.5", "1.26.4", "2.4.6"),
     "protobuf": ("3.20.3", "7.36.2"),
     "setuptools": ("81.0.0", "84.2.1"),
     "keras": (
@@ -141,7 +141,7 @@ def _exists(requirement: str) -> bool:
     match = re.fullmatch(r"([\w.-]+?)(?:\[[\w,-]+\])?((?:[=<>~!]=?.*)?)", requirement)
     assert match is not None, requirement
     name, wanted = match[1].replace("_", "-").lower(), match[2]
-    if not wanted:
+    if not wanted or wanted == "==TENSORFLOW":
         return True
     known = [one.version for one in releases()] if name == "tensorflow" else RELEASED[name]
     return any(Range.parse(_as_range(wanted), release_comparer).contains(version) for version in known)

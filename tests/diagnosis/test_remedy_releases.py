@@ -122,7 +122,8 @@ def installed(remedy: Remedy, host: Host, own: str | None) -> Iterator[tuple[Sof
                 requirement = next(
                     (word for word in words if re.match(r"(tensorflow|tf-nightly)(?!-)", word)), ""
                 )
-                if requirement and alone:
+                # The reader writes their own release there.
+                if requirement and alone and not requirement.endswith("==TENSORFLOW"):
                     made = _from_pypi(requirement, python, library_path)
                     yield _with_bounds(made, remedy.commands), on_x86(machine)
             # The channel `defaults` is for processors without AVX.

@@ -185,6 +185,19 @@ def no_branch_for(capability: ComputeCapability, toolkit: CudaVersion) -> Reason
     )
 
 
+def first_toolkit_for(capability: str) -> str:
+    """Return the first toolkit whose ptxas knows a compute capability; empty if that is not known."""
+    known = False
+    for row in facts.rows("drivers", "ptx"):
+        known = known or capability in row["first_targets"]
+        for cuda in row["cuda"] if known else ():
+            # The table of toolkits begins with 11.0 and lacks 12.7, which was never released.
+            released = [row["release"] for row in facts.rows("toolkits", "toolkits")]
+            if CudaVersion.parse(cuda).major < 11 or any(one.startswith(f"{cuda}.") for one in released):
+                return str(cuda)
+    return ""
+
+
 def ended(number: int, today: datetime.date | None = None) -> Reason | None:
     """Return a remark if a branch has ended, with the branch to use instead. today: for tests.
 

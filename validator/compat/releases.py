@@ -488,16 +488,21 @@ def newest_for_cudnn(loaded: str, python: str | None = None) -> Release | None:
 
 @functools.cache
 def libraries_by_release(
-    python: str | None, windows: bool, cudnn_major: str = "", *, cuda: str = "", driver: bool = False
+    python: str | None,
+    windows: bool,
+    *,
+    among: tuple[Release, ...] = (),
+    cuda: str = "",
+    driver: bool = False,
 ) -> str:
     """Return what the releases with a wheel for a Python need, newest first, as a list in a sentence.
 
-    `2.1 to 2.3: CUDA 10.1, cuDNN 7.6; ...`. windows: whether they have to use a GPU there. cudnn_major: only
-    the releases with this cuDNN. cuda: only those that open its libraries. driver: name the oldest driver in
+    `2.1 to 2.3: CUDA 10.1, cuDNN 7.6; ...`. windows: whether they have to use a GPU there. among: only these
+    releases, if any. cuda: only those that open its libraries. driver: name the oldest driver in
     place of cuDNN.
     """
     usable = [one for one in _stable(python) if not windows or leading_numbers(one.version) < (2, 11)]
-    usable = [one for one in usable if cudnn_major in ("", major(one.cudnn))] or usable
+    usable = [one for one in usable if one in among] or usable
     if cuda:
         parts = _named_parts(cuda)
         usable = [one for one in usable if leading_numbers(one.cuda)[:parts] == leading_numbers(cuda)[:parts]]

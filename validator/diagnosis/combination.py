@@ -16,10 +16,10 @@ from ..compat import gpus, known_issues
 from ..compat import judge as compat
 from ..compat.releases import release_of_any_age
 from ..conditions import FACT, fact_kind
-from ..model.prediction import Host, Outcome, Prediction, Reason, Rule, Software
+from ..model.prediction import Host, Outcome, Prediction, Reason, Software
 from ..model.spec import Variant
 from ..versions import leading_numbers
-from .messages import FAULT, UNRECOGNIZED
+from .messages import FAULT, UNRECOGNIZED, table
 from .observations import (
     DISTRIBUTIONS,
     Observation,
@@ -62,16 +62,23 @@ def read_software(observations: Observations) -> Software:
     """Return what is known of the software in the failing state."""
     named = release(observations)
     packages = _packages(observations)
-    python = packages.pop("python", None)
+    listed = packages.pop("python", None)
+    python = observations.value("python", "version") or listed
+    path = observations.first("python_path")
+    if python is None and path is not None:
+        # A file of Python's, such as below `python3.11/` or `Python311/`.
+        python = path.values.get("version") or f"{path.values['major']}.{path.values['minor']}"
+    variables = (one for one in observations.of("variable") if one.values.get("name") == "LD_LIBRARY_PATH")
+    names_wheels = any("nvidia/" in one.values.get("value", "") for one in variables)
     return Software(
         tensorflow=named[0] if named else None,
-        python=observations.value("python", "version") or python or _python_of_path(observations),
+        python=python,
         cuda=_cuda(observations),
         cudnn=observations.value("cudnn", "version"),
         wheel=_wheel(observations),
         variant=_variant(observations, packages),
         extra=_extra(observations, packages),
-        library_path=_library_path(observations),
+        library_path=names_wheels or None,
         packages=tuple(packages.items()),
     )
 
@@ -90,13 +97,6 @@ def _packages(observations: Observations) -> dict[str, str]:
     for one in observations.of("package"):
         packages.setdefault(normalized(one.values["name"]), one.values["version"])
     return packages
-
-
-def _python_of_path(observations: Observations) -> str | None:
-    """Return the version in the path of a file of Python's, such as `python3.11/` or `Python311/`."""
-    for one in observations.of("python_path"):
-        return one.values.get("version") or f"{one.values['major']}.{one.values['minor']}"
-    return None
 
 
 def _gpu(observations: Observations) -> str | None:
@@ -182,46 +182,11 @@ def _compat(observations: Observations) -> str | None:
     return next(versions, None)
 
 
-def _library_path(observations: Observations) -> bool | None:
-    """Return True if the loader is told of the directories of NVIDIA's wheels; None if nothing tells."""
-    variables = (one for one in observations.of("variable") if one.values.get("name") == "LD_LIBRARY_PATH")
-    wheels = any("nvidia/" in one.values.get("value", "") for one in variables)
-    return True if wheels else None
-
-
 # Judge them.
 
 
 #: The kind of the observations that are added.
 FAILS = "combination_fails"
-
-#: The facts that each rule rests on, as fields of `Host` and `Software`. The first one that was read gives
-#: the place of the observation.
-_FACTS: Mapping[Rule, tuple[str, ...]] = {
-    "driver_too_old": ("driver", "cuda", "tensorflow"),
-    "driver_older_than_gpu": ("driver", "gpu"),
-    "driver_dropped_gpu": ("driver", "gpu"),
-    "compat_package_unsupported": ("compat", "gpu", "driver"),
-    "no_kernels_for_gpu": ("gpu", "tensorflow"),
-    "ptx_not_compiled_by_driver": ("gpu", "tensorflow", "driver"),
-    "xla_without_gpu_target": ("gpu", "tensorflow"),
-    "cudnn_without_gpu": ("gpu", "cudnn"),
-    "cudnn_older_than_built": ("cudnn", "tensorflow"),
-    "cudnn_of_another_major": ("cudnn", "tensorflow"),
-    "cudnn_without_cuda_build": ("cudnn", "cuda"),
-    "cuda_of_another_version": ("cuda", "tensorflow"),
-    "python_without_wheel": ("python", "tensorflow"),
-    "platform_without_cuda": ("system", "machine", "tensorflow"),
-    "cpu_package": ("variant", "tensorflow"),
-    "cuda_libraries_not_installed": ("extra", "tensorflow"),
-    "library_path_not_set": ("tensorflow", "extra"),
-    "open_modules_needed": ("kernel_modules", "gpu"),
-    "open_modules_unsupported": ("kernel_modules", "gpu"),
-    "not_nvidia": ("gpu",),
-    "known_issue": (),
-    "mixed_frameworks": ("packages", "tensorflow"),
-    "package_removed": ("packages", "tensorflow"),
-}
 
 
 def is_judged(one: Observation) -> bool:
@@ -237,7 +202,7 @@ def judge(observations: Observations) -> Prediction:
     prediction = compat.judge(completed, host, mode)
     for reason in (*_of_the_request(software, observations), *prediction.reasons):
         if reason.outcome is Outcome.FAILS and reason.rule is not None:
-            bases = tuple(_bases(_FACTS[reason.rule], observations))
+            bases = tuple(_bases(table("rests_on")[reason.rule], observations))
             if bases and reason.rule != "known_issue":
                 observations.conclude(FAILS, _values(reason), *bases)
     _add_facts(completed, host, observations)

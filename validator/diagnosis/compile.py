@@ -69,6 +69,7 @@ def content() -> str:
         "messages": [_message(family, row) for family, row in messages()],
         "causes": _causes(),
         "law": list(rows("law")),
+        "places": family(_FACTS)["places"],
         "report": read_yaml(DATA / "report.yaml"),
         "cuda_errors": read_yaml(DATA / "cuda_errors.yaml"),
     }
@@ -77,6 +78,7 @@ def content() -> str:
         for name, entries in sections.items()
     ]
     parts.append(f'"conditions": {_compact(conditions())}')
+    parts.append(f'"tables": {_compact(family("remedies")["tables"])}')
     return "{" + ",\n".join(parts) + "}\n"
 
 

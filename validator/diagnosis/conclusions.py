@@ -8,7 +8,8 @@ can say is no rule here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ..compat import gpus, kernels, releases
 from ..compat.facts import UnknownGpu
@@ -16,9 +17,9 @@ from ..compat.known_issues import trait_holds
 from ..compat.machine import why_hidden
 from ..compat.releases import Release, release_of_any_age
 from ..model.prediction import Outcome
-from ..versions import ComputeCapability, leading_numbers, whole_number
+from ..versions import ComputeCapability, leading_numbers, minor_in, whole_number
 from .combination import read_software
-from .messages import CUDA_ERROR, CUINIT
+from .messages import CUDA_ERROR, CUINIT, section, table
 from .observations import (
     DISTRIBUTIONS,
     Certainty,
@@ -34,8 +35,8 @@ from .observations import (
 _OLDEST = ComputeCapability(6, 0)
 #: A driver branch that compiles every PTX.
 _ANY_DRIVER = 9999
-#: Source files that were moved in 2.12, as its log lines name them.
-_BEFORE_2_12 = re.compile(r"\btensorflow/stream_executor/")
+#: The place in TensorFlow's source that a log line names. JAX's are below external/org_tensorflow.
+_PLACE = re.compile(r"(?<![\w/.])([\w/.-]*\w\.(?:cc|h)):(\d{1,5})\]")
 _PYTHON = re.compile(r"python ?(3\.\d{1,2})", re.IGNORECASE)
 #: A line of a list of packages that names the toolkit.
 _TOOLKIT = re.compile(r"\bcudatoolkit\b", re.IGNORECASE)
@@ -51,16 +52,6 @@ _MUCH = 1024
 #: The most digits of a plausible number: for a memory size in MiB, and for one in bytes.
 _MIB_DIGITS = 7
 _BYTES_DIGITS = 15
-#: Kinds other than cuInit errors that say why there is no GPU.
-_REASONS = (
-    "gpu_libraries_not_opened",
-    "libcuda_not_loaded",
-    "cudart_not_opened",
-    "cuda_library_not_loaded",
-    "kernel_module_not_running",
-    "compute_capability_ignored",
-    "gpu_cores_ignored",
-)
 #: Kinds other than cuInit errors that are observed in a process without access to a GPU.
 _WITHOUT_GPU = ("gpu_list_empty", "cudart_not_opened", "nvidia_smi_failed")
 
@@ -99,8 +90,11 @@ def visible_devices(observations: Observations) -> None:
             reason = "no device" if value in ("void", "none") else None
         elif name == "CUDA_VISIBLE_DEVICES":
             first = value.split(",")[0].strip()
+            entries = value.split(",")
             if count and re.fullmatch(r"\d{1,9}", first) and int(first) >= count:
                 reason = f"there is no GPU {int(first)}: the machine has only {count}, numbered from 0"
+            elif len(set(entries)) < len(entries):
+                reason = "it names the same GPU twice, which CUDA refuses"
             else:
                 reason = why_hidden(value)
         if name and reason:
@@ -172,9 +166,10 @@ def driver_parts(observations: Observations) -> None:
             continue
         versions = {"kernel": kernel.values.get("version", ""), "library": library.values.get("version", "")}
         # Versions are written with and without leading zeros: 470.57.2 and 470.57.02.
-        numbers = {leading_numbers(version) for version in versions.values()}
+        numbers = {leading_numbers(version): name for name, version in versions.items()}
         if len(numbers) == 2 and () not in numbers and len({len(parts) for parts in numbers}) == 1:
-            observations.conclude("driver_versions_differ", versions, library, kernel)
+            values = {**versions, "older": numbers[min(numbers)]}
+            observations.conclude("driver_versions_differ", values, library, kernel)
 
 
 def driver_in_logs(observations: Observations) -> None:
@@ -232,7 +227,7 @@ def no_reason_given(observations: Observations) -> None:
     """
     empty = observations.first("gpu_list_empty") or observations.first("device_not_registered")
     factory = observations.first("factory_notice")
-    if empty is None or factory is None or any(observations.has(kind) for kind in _REASONS):
+    if empty is None or factory is None or any(map(observations.has, table("reasons"))):
         return
     used = release(observations)
     is_silent = used is None or (2, 13) <= leading_numbers(used[0]) < (2, 18)
@@ -259,15 +254,18 @@ def cuda_of_libraries(observations: Observations) -> str:
         )
         if len(numbers) > 1:
             return f"{numbers[0]}.{numbers[1]}"
-        if match["name"] in ("dart", "blas"):
+        if match["name"] in ("dart", "blas") or (match["name"], numbers) == ("solver", (11,)):
             return "10.1" if numbers == (10,) else f"{numbers[0]}.0"
     return ""
 
 
-def cudnn_named(observations: Observations) -> str:
-    """Return the major version in the name of a cuDNN library that was not found; empty if there is none."""
-    names = (one.values.get("library", "") for one in observations.of("cuda_library_not_loaded"))
-    return next((match[1] for name in names if (match := re.search(r"cudnn(?:\.so\.|64_)(\d)", name))), "")
+def gpu_of_ptxas(observations: Observations) -> str | None:
+    """Return the compute capability that a ptxas does not know, or else that of the GPU."""
+    unknown = observations.first("ptxas_does_not_know_gpu")
+    if unknown is None:
+        return capability(observations)
+    digits = unknown.values.get("arch", "").strip("sm_af")
+    return unknown.values.get("cc") or f"{digits[:-1]}.{digits[-1:]}"
 
 
 def cudnn_version(printed: str) -> str:
@@ -275,16 +273,76 @@ def cudnn_version(printed: str) -> str:
     return ".".join(map(str, _cudnn_numbers(printed)[:2]))
 
 
-def likely_release(observations: Observations) -> Release | None:
-    """Return the newest release that fits the libraries and the cuDNN that the log names."""
-    python = read_software(observations).python
-    compiled = [one.values.get("compiled", "") for one in observations.of("cudnn_version_mismatch")]
-    cudnn = cudnn_version(compiled[0]) if compiled else ""
+def likely_releases(observations: Observations) -> tuple[Release, ...]:
+    """Return the releases, oldest first, that fit what the log shows: the places in TensorFlow's source, the
+    names of libraries, the cuDNN of the build, and Python. Empty if the log shows at most the Python."""
+    since, until = _printed_by(observations)
+    compiled = observations.value("cudnn_version_mismatch", "compiled")
+    missing = (one.values.get("library", "") for one in observations.of("cuda_library_not_loaded"))
+    names = [match[1] for name in missing if (match := re.search(r"cudnn(?:\.so\.|64_)(\d)", name))]
+    named = leading_numbers(names[0]) if names else ()
+    loaded = _cudnn_numbers(observations.value("cudnn_loaded", "number") or "")[:1]
+    cudnn = _cudnn_numbers(compiled) if compiled else named or loaded
     cuda = cuda_of_libraries(observations)
-    wanted = {"cuda": cuda} if cuda else {"cudnn": cudnn}
+    if not (since or until or compiled or named or cuda):
+        return ()
     windows = on_windows(observations) is not None
-    found = releases.newest_with(**wanted, python=python, windows=windows)
-    return found or releases.newest_with(**wanted, windows=windows)
+    # Newer releases don't print the names of libraries.
+    newest = releases.newest_with(cuda, windows=windows) if cuda else None
+
+    def fits(one: Release) -> bool:
+        minor = leading_numbers(one.version)[:2]
+        if (since and minor < since) or (until and minor > until):
+            return False
+        if windows and not releases.has_cuda_on_windows(one.version):
+            return False
+        if newest and (
+            minor > leading_numbers(newest.version)[:2] or _named(one.cuda) != _named(newest.cuda)
+        ):
+            return False
+        inspected = releases.build(one.version)
+        headers = leading_numbers(inspected.cudnn if inspected and inspected.cudnn else one.cudnn)
+        return headers[: len(cudnn)] == cudnn[: len(headers)]
+
+    stable = (*releases.older_releases(), *(one for one in releases.releases() if not one.prerelease))
+    found = [one for one in stable if fits(one)]
+    python = minor_in(read_software(observations).python)
+    with_wheel = [one for one in found if python is None or python in one.pythons]
+    return tuple(with_wheel or found)
+
+
+def _named(cuda: str) -> tuple[int, ...]:
+    """Return the numbers of a CUDA that the names of its libraries hold: both up to CUDA 10."""
+    numbers = leading_numbers(cuda)
+    return numbers[:1] if numbers >= (11,) else numbers[:2]
+
+
+def _printed_by(observations: Observations) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the first and the last release that print all the lines, as far as `places` tells."""
+    texts = {one.text for one in observations}
+    places = {match.groups() for text in texts for match in _PLACE.finditer(text)}
+    libraries = {one.values.get("library") for one in observations.of("cuda_library_not_loaded")}
+
+    def shown(row: Mapping[str, Any]) -> bool:
+        if "file" not in row:
+            return row.get("library") in libraries or any(row.get("text", "\n") in text for text in texts)
+        return any(
+            (file.startswith(row["file"]) or file.endswith(f"/{row['file']}"))
+            and int(line) in row.get("lines", (int(line),))
+            for file, line in places
+        )
+
+    rows = [row for row in section("places") if shown(row)]
+    since = max((leading_numbers(row.get("since", "")) for row in rows), default=())
+    until = min((leading_numbers(row["until"]) for row in rows), default=())
+    # Lines of several releases show none.
+    return (since, until) if since <= until else ((), ())
+
+
+def likely_release(observations: Observations) -> Release | None:
+    """Return the newest release that fits what the log shows; None if they open different CUDA versions."""
+    found = likely_releases(observations)
+    return found[-1] if len({_named(one.cuda) for one in found}) == 1 else None
 
 
 def toolkit_of_another_version(observations: Observations) -> None:
@@ -346,22 +404,15 @@ def _cudnn_numbers(version: str) -> tuple[int, ...]:
     return numbers[0] // unit, numbers[0] % unit // 100, numbers[0] % 100
 
 
-def age(observations: Observations) -> None:
-    """Add that log lines come from a release before 2.12, if the release is not known."""
-    old = next((each for each in observations if _BEFORE_2_12.search(each.text)), None)
-    if old is not None and release(observations) is None:
-        observations.conclude("before_2_12", {}, old)
-
-
 def official_image(observations: Observations) -> None:
     """Add official GPU images whose TensorFlow can't open their cuDNN (tensorflow/tensorflow issue 94593).
 
-    `latest` is an older image if another release is stated or the log comes from before 2.12. Tags that
-    name Python 2 or 3 ended with 2.1.
+    `latest` is an older image if another release is stated or the log is that of another one. Tags that name
+    Python 2 or 3 ended with 2.1.
     """
-    stated = release(observations)
-    newest = stated is None or trait_holds("official-image-cudnn", tensorflow=stated[0])
-    newest = newest and not observations.has("before_2_12")
+    stated, likely = release(observations), likely_releases(observations)
+    shown = stated[0] if stated else likely[-1].version if likely else ""
+    newest = not shown or trait_holds("official-image-cudnn", tensorflow=shown)
     for image in observations.of("image"):
         name = image.values.get("name", "")
         match = re.search(r"tensorflow/tensorflow:(\d[\w.]*|latest|nightly)[\w.-]*-gpu", name)
@@ -455,17 +506,13 @@ def memory_in_use(observations: Observations) -> None:
 def little_of_the_card(observations: Observations) -> None:
     """Add a device with less than a quarter of the card's memory, unless the program sets a limit itself."""
     sizes = (one.values.get("size") or one.values["named"] for one in observations.of("card_memory"))
-    totals = [_gib(size) for size in sizes]
-    total = max((size for size in totals if size), default=None)
+    totals = [round(float(size)) for size in sizes if re.fullmatch(r"\d{1,3}(?:\.\d+)?", size)]
+    total = max(totals, default=None)
     for device in observations.of("gpu_created"):
         free = whole_number(device.values.get("memory", ""), _MIB_DIGITS)
         if total and free and free * 4 < total << 10 and not observations.has("memory_limit_set"):
             values = {"free": str(free), "total": f"{total} GB", "name": device.values["name"]}
             observations.conclude("little_of_the_card", values, device)
-
-
-def _gib(size: str) -> int:
-    return round(float(size)) if re.fullmatch(r"\d{1,3}(?:\.\d+)?", size) else 0
 
 
 def whole_memory_refused(observations: Observations) -> None:
@@ -549,7 +596,6 @@ RULES = (
     toolkit_of_another_version,
     cuda_of_another_major,
     cudnn_newer_than_built,
-    age,
     official_image,
     shadowing_file,
     python_too_new,

@@ -10,7 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, BinaryIO
 
-from ..compat.offers import needs_another_python, newest_that_works, notes_about, other_driver, why_not
+from ..compat.drivers import first_toolkit_for
+from ..compat.offers import (
+    needs_another_python,
+    newest_that_works,
+    notes_about,
+    other_driver,
+    requirement,
+    why_not,
+)
 from ..compat.releases import (
     libraries_by_release,
     newest_for_cudnn,
@@ -40,7 +48,7 @@ if TYPE_CHECKING:
 #: Lines of evidence that are given for a cause.
 _EVIDENCE = 12
 #: The named condition that holds where the text shows that TensorFlow does not use the GPU.
-_SYMPTOM = "gpu_not_used"
+_SYMPTOM = "gpu_fails"
 #: How many causes are named at most if only a person's words show them.
 _MOST = 3
 #: A value such as a version or the name of a library, in which a text can't hide a sentence.
@@ -275,18 +283,9 @@ _SYMPTOMS = (
     "device_not_registered",
     "gpu_list_empty",
 )
-#: Facts about the environment: name -> kind and value.
-_FACTS = {
-    "python": ("python", "version"),
-    "keras": ("keras", "version"),
-    "cuda": ("cuda", "version"),
-    "cudnn": ("cudnn", "version"),
-    "driver": ("driver", "version"),
-    "driver_cuda": ("driver_cuda", "version"),
-    "gpu": ("gpu", "name"),
-    "os": ("os", "name"),
-    "image": ("image", "name"),
-}
+#: The facts about the environment besides the release; those in the second row are names, not versions.
+_FACTS = ("python", "keras", "cuda", "cudnn", "driver", "driver_cuda")
+_NAMED_FACTS = ("gpu", "os", "image")
 _ALL_PASSED = "nothing to fix: every check that could run here passed"
 _CHECKS_FAILED = "no known cause explains the checks that did not pass; their evidence is in the report"
 
@@ -351,10 +350,9 @@ def _diagnose(observations: Observations, read: str, image: str = "", *, quotes:
         faults = [kind for kind in faults if kind == UNRECOGNIZED]
     unknown = observations.evidence(one for kind in faults for one in observations.of(kind))[:_UNKNOWN]
     kind = remedies.answer(observations, prediction, causes, faults)
-    works = ""
-    if not causes and kind not in (GPU_USED, NO_FAULT):
+    works = "" if causes else _versions_asked(observations, facts.get("tensorflow", ""))
+    if not causes and not works and kind not in (GPU_USED, NO_FAULT):
         works = suitable_release(read_host(observations), read_software(observations).python)
-        works = works or _versions_asked(observations, facts.get("tensorflow", ""))
     return Diagnosis(
         answer=kind,
         causes=causes,
@@ -371,8 +369,12 @@ def _diagnose(observations: Observations, read: str, image: str = "", *, quotes:
 
 def _versions_asked(observations: Observations, release: str) -> str:
     """Return what a release was built with, as a sentence, if somebody asks which CUDA fits it."""
+    asked = observations.first("versions_asked")
+    # A question names a release that somebody needs, so it counts as mentioned in passing.
+    named = [one.values["version"] for one in observations.mentioned("tensorflow")]
+    release = release or next(iter(named), "")
     build = release_of_any_age(release)
-    if build is None or not observations.has("versions_asked"):
+    if build is None or asked is None:
         return ""
     drivers = [oldest_driver(CudaVersion.parse(build.cuda), windows) for windows in (False, True)]
     needs = [str(floor.driver) for floor in drivers if floor is not None]
@@ -383,8 +385,8 @@ def _versions_asked(observations: Observations, release: str) -> str:
 def _facts(observations: Observations) -> dict[str, str]:
     release = tensorflow(observations)
     facts = {"tensorflow": release.values["version"]} if release is not None else {}
-    for name, (kind, value) in _FACTS.items():
-        fact = observations.value(kind, value)
+    for name in (*_FACTS, *_NAMED_FACTS):
+        fact = observations.value(name, "name" if name in _NAMED_FACTS else "version")
         if fact:
             facts[name] = fact
     return facts
@@ -398,11 +400,12 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
     compute capability and the newest release for it; and the system.
     """
     release = facts.get("tensorflow", "")
+    likely = conclusions.likely_releases(observations)
     build = release_of_any_age(release) or conclusions.likely_release(observations)
     # Older releases print cuDNN's version as 7003.
     compiled = observations.value("cudnn_version_mismatch", "compiled") or ""
     cudnn = compiled if "." in compiled else build.cudnn if build else ""
-    gpu_capability = conclusions.capability(observations) or ""
+    gpu_capability = conclusions.gpu_of_ptxas(observations) or ""
     system = read_host(observations).system or ""
     on_windows = system in (WINDOWS, WSL2)
     software = read_software(observations)
@@ -411,7 +414,8 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
     opened = conclusions.cuda_of_libraries(observations)
     cuda = CudaVersion.or_none(max(built, opened, key=lambda one: leading_numbers(one)[:1]) or None)
     floor = oldest_driver(cuda, on_windows) if cuda else None
-    python, named = minor_in(software.python), conclusions.cudnn_named(observations)
+    python = minor_in(software.python)
+    wheel = observations.first("pip_wheel_not_supported")
     loaded = observations.value("cudnn_version_mismatch", "runtime")
     fitting = newest_for_cudnn(conclusions.cudnn_version(loaded), python) if loaded else None
     used = build or (newest_with(software.cuda, python=python) if software.cuda else None)
@@ -422,13 +426,20 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
         "cuda_major": major(build.cuda) if build else "",
         "cudnn_needed": cudnn,
         "cudnn_major": major(cudnn),
-        "builds": "" if build else libraries_by_release(python, on_windows, named),
+        "builds": "" if build else libraries_by_release(python, on_windows, among=likely),
         "releases_for_cuda": libraries_by_release(python, on_windows, cuda=software.cuda or "none"),
         "drivers": "" if floor else libraries_by_release(python, on_windows, driver=True),
         "driver_needed": str(floor.driver) if floor else "",
         "gpu_package": f"{used.package}{version}" if used and used.package != "tensorflow" else "",
         "pin_for_cudnn": f"{fitting.package}~={fitting.minor}.0" if fitting else "",
         "driver_branch": major(facts.get("driver", "")),
+        "cuda_for_gpu": first_toolkit_for(gpu_capability),
+        "program": observations.value("program_pins_release", "program") or "",
+        "pinned": observations.value("cuda_version_pinned", "pinned") or "",
+        "wheel_python": "{major}.{minor}".format_map(wheel.values)
+        if wheel and "major" in wheel.values
+        else "",
+        **_own_release(observations, release),
         "capability": gpu_capability,
         "release_for_gpu": conclusions.newest_release_for(gpu_capability, windows=system == WINDOWS) or "",
         "system": LINUX if system == WSL2 else system,
@@ -436,6 +447,23 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
     # The extra asks for NVIDIA's wheels of CUDA, which exist only for Linux.
     extra = {"extra": "[and-cuda]" if system in ("", LINUX, WSL2) else ""}
     return extra | {name: value for name, value in requirements.items() if value}
+
+
+def _own_release(observations: Observations, release: str) -> dict[str, str]:
+    """Return how to install the release that was asked for, with a Python that it has wheels for.
+
+    Empty if it has one for the reader's Python, or can't use the reader's GPU.
+    """
+    asked = observations.value("pip_no_matching_distribution", "version") or release
+    build = release_of_any_age(asked)
+    host, python = read_host(observations), minor_in(read_software(observations).python)
+    if build is None or python in build.pythons or why_not(host, build.pythons[-1], asked):
+        return {}
+    return {
+        "own_requirement": requirement(build),
+        "own_pythons": ", ".join(build.pythons),
+        "own_python": build.pythons[-1],
+    }
 
 
 def _harmless(observations: Observations) -> tuple[Harmless, ...]:

@@ -24,8 +24,14 @@ PATH = DATA / "compiled.json"
 
 @functools.cache
 def section(name: str) -> Any:
-    """Return one part of the data: `messages`, `causes`, `law`, `conditions`, `report` or `cuda_errors`."""
+    """Return one part of the data: `messages`, `causes`, `law`, `places`, `report` or another one."""
     return _document()[name]
+
+
+def table(name: str) -> dict[str, Any]:
+    """Return one of the tables of `remedies.yaml`."""
+    found: dict[str, Any] = section("tables")[name]
+    return found
 
 
 @functools.cache

@@ -167,7 +167,8 @@ class _Reader:
             return
         self._found.add(observation)
         if observation.kind in _ONE_VALUE and observation.certainty is not Certainty.MENTIONED:
-            seen = self._single[_subject(observation)]
+            # What has only one value at a time is a kind, or a kind with the name of a package.
+            seen = self._single[f"{observation.kind} {normalized(observation.values.get('name', ''))}"]
             if len(seen) < KEPT:
                 seen.append((number, observation))
 
@@ -272,11 +273,6 @@ def _is_said_elsewhere(titled: Observation, observations: Observations) -> bool:
     return package(observations, name) is not None or (
         name == "tensorflow" and observations.has("tensorflow")
     )
-
-
-def _subject(observation: Observation) -> str:
-    """Return the name of what has only one value at a time: a kind, or a kind with the name of a package."""
-    return f"{observation.kind} {normalized(observation.values.get('name', ''))}"
 
 
 def _at_fault(seen: Sequence[tuple[int, Observation]], first_fault: int) -> Observation:

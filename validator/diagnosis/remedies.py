@@ -6,13 +6,15 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..compat.offers import PLACEHOLDERS, Filling, filling, nothing_works
+from ..compat.offers import KEEP, PLACEHOLDERS, Filling, filling, has_extra, nothing_works
+from ..compat.releases import Release
 from ..model.diagnosis import CAUSE_FOUND, GPU_USED, NO_FAULT, NO_GPU_LISTED, NOT_SHOWN, UNRECOGNIZED, Remedy
 from ..model.prediction import Outcome, Prediction
 from ..versions import leading_numbers
 from .causes import CauseEntry, RemedyEntry, chosen_finder, finder, language, law
 from .combination import read_host, read_software
-from .conclusions import likely_release
+from .conclusions import likely_release, likely_releases
+from .messages import table
 from .observations import Observations, on_windows, release
 from .shells import for_engine, for_notebook, for_powershell, for_release, for_uv, of_program
 
@@ -32,23 +34,6 @@ _IMAGE = re.compile(r"[\w.-]+(?:[/:@][\w.-]+)*")
 #: Conditions under which the image is not run with Docker, which is what `doctor --image` uses.
 _OTHER_ENGINES = ("apptainer", "kubernetes")
 
-_NOTHING = "nothing to fix; to measure whether training runs on the GPU, run this in that environment"
-#: Kind of answer -> what to do next.
-_NEXT_STEPS = {
-    CAUSE_FOUND: "fix the first cause, then run `doctor` again in the environment where you train",
-    UNRECOGNIZED: "no known cause fits these lines; run this in that environment, or paste everything that"
-    " was printed since TensorFlow was imported",
-    NO_GPU_LISTED: "paste everything that was printed since TensorFlow was imported, and the output of"
-    " `nvidia-smi` and `pip list`; or run this in that environment",
-    NOT_SHOWN: "run this in that environment: it shows whether the GPU is used, and if not, why",
-    GPU_USED: _NOTHING,
-    NO_FAULT: _NOTHING,
-}
-_ONLY_MACHINE = (
-    "if TensorFlow does not use this GPU, paste what it printed since it was imported, and the output of"
-    " `pip list`; or run this in that environment"
-)
-
 
 def answer(
     observations: Observations, prediction: Prediction, causes: Collection[object], faults: Collection[str]
@@ -67,7 +52,8 @@ def answer(
     if not fails and language().parse(_WORKS).holds(finder(observations, {})):
         return GPU_USED
     listed = any(map(observations.has, _GPU_LISTED)) and not fails
-    return NO_FAULT if listed or is_cpu_wanted(observations) else NOT_SHOWN
+    asks = observations.has("versions_asked") and not fails
+    return NO_FAULT if listed or asks or is_cpu_wanted(observations) else NOT_SHOWN
 
 
 def is_cpu_wanted(observations: Observations) -> bool:
@@ -77,7 +63,8 @@ def is_cpu_wanted(observations: Observations) -> bool:
 
 def next_step(answer: str, *, only_machine: bool) -> str:
     """Return what to do next, in one sentence. only_machine: the text shows a machine, but no TensorFlow."""
-    return _ONLY_MACHINE if answer == NOT_SHOWN and only_machine else _NEXT_STEPS[answer]
+    step: str = table("next_steps")["only_machine" if answer == NOT_SHOWN and only_machine else answer]
+    return step
 
 
 def command(observations: Observations, probed: str = "") -> str:
@@ -104,42 +91,6 @@ def _read_image(observations: Observations) -> str:
 _INSTALLS = frozenset({"pip", "uv", "conda"})
 #: Ways of starting on machines that several people share, where the reader has no root.
 _SHARED = frozenset({"kubernetes", "slurm", "colab", "kaggle"})
-#: For a way, another one whose remedies fit if a cause has none for the way itself.
-_INSTEAD = {
-    "uv": "pip",
-    "conda": "pip",
-    "podman": "docker",
-    "compose": "docker",
-    "kubernetes": "docker",
-    "kaggle": "colab",
-}
-#: Container programs by the names under which they are observed.
-_ENGINES = {
-    "docker": "docker",
-    "nvidia-docker": "docker",
-    "nvidia-docker2": "docker",
-    "nerdctl": "docker",
-    "podman": "podman",
-    "compose": "compose",
-    "kubernetes": "kubernetes",
-    "apptainer": "apptainer",
-    "singularity": "apptainer",
-}
-#: Kinds whose observation alone shows a way.
-_SHOWN_BY = {
-    "slurm_request": "slurm",
-    "apptainer": "apptainer",
-    "conda": "conda",
-    "conda_install": "conda",
-    "wsl": "wsl",
-    # Errors that only a container engine reports.
-    "docker_no_gpu_driver": "docker",
-    "docker_unknown_runtime": "docker",
-    "docker_hook_failed": "docker",
-    "cdi_unresolvable": "docker",
-    "container_cli_error": "docker",
-    "cgroup_lost_gpu": "docker",
-}
 _UV = re.compile(r"\b(?:uv (?:pip|add|sync|run|venv)|poetry (?:add|install|run))\b")
 #: The kind that is observed if the build of an image fails.
 _BUILDS = "docker_build_failed"
@@ -205,8 +156,8 @@ class Reader:
             return 1
         # pip is the usual way of installing.
         for own in self.ways if self.ways & _INSTALLS else self.ways | {"pip"}:
-            while own not in available and own in _INSTEAD:
-                own = _INSTEAD[own]
+            while own not in available and own in table("instead"):
+                own = table("instead")[own]
             if own == way:
                 return 0 if way in self.ways or way not in _INSTALLS else 1
         return None if self.ways else 2
@@ -222,12 +173,13 @@ def _old_release(observations: Observations) -> tuple[int, ...]:
 
 
 def _ways(observations: Observations) -> frozenset[str]:
-    ways = {way for kind, way in _SHOWN_BY.items() if observations.has(kind)}
+    ways = {way for kind, way in table("shown_by").items() if observations.has(kind)}
+    known = table("engines")
     engines = {
-        _ENGINES[name]
+        known[name]
         for kind, value in (("container", "kind"), ("docker_run", "engine"))
         for observation in observations.of(kind)
-        if (name := observation.values.get(value, "")) in _ENGINES
+        if (name := observation.values.get(value, "")) in known
     }
     if engines:
         ways = (ways - {"docker"}) | engines
@@ -246,19 +198,8 @@ def _ways(observations: Observations) -> frozenset[str]:
 #: Values without which a remedy says nothing.
 _KNOWN = frozenset(
     {"cuda_needed", "cudnn_needed", "pin_for_cudnn", "builds", "releases_for_cuda", "drivers"}
-    | {"driver_needed", "gpu_package"}
+    | {"driver_needed", "gpu_package", "cuda_for_gpu", "wheel_python", "own_requirement", "program"}
 )
-#: How to find out a value that a command needs and the text does not contain.
-_FIND_OUT = {
-    "tensorflow": "your release, which `python -m pip show tensorflow` shows",
-    "tensorflow_minor": "the first two numbers of your release, which `python -m pip show tensorflow` shows",
-    "cuda_major": "the first number of the CUDA that TensorFlow was built with: 12 from 2.15 on, 11 before",
-    "cudnn_major": "the first number of that cuDNN",
-    "release_for_gpu": "the newest release that runs on your GPU, as that command says (2.16.2 for Maxwell)",
-    "driver_branch": "the first number of the driver's version, which `nvidia-smi` shows",
-    "pid": "the process ID in the table of nvidia-smi",
-    "image": "the image's name",
-}
 REBOOT = "reboot"
 #: What remedies interrupt for others, with the sentence that says so.
 INTERRUPTS = {
@@ -275,9 +216,8 @@ _OR = re.compile(r"^Or (\w)")
 _ASK = "Ask whoever administers the machine:"
 #: Text that has no special meaning to a shell between double quotes. Values come from pasted text.
 _PLAIN = re.compile(r"[\w./@:+,~= \\\[\]-]*")
-#: Stands for a release that only its log lines show to be older than 2.12, and for one that only its Python
-#: shows to be older still: 2.11 is the last release for Python 3.7.
-_OLD, _OLDEST, _OLD_PYTHON = "2.10", "2.6", (3, 8)
+#: Stands for a release that only its Python shows to be old: 2.11 is the last release for Python 3.7.
+_OLDEST, _OLD_PYTHON = "2.6", (3, 8)
 #: The system that remedies are for where it is not known.
 _SYSTEM = "linux"
 
@@ -340,14 +280,18 @@ def _possible(
     If the release rules any of the fitting ones out, the reason why no release works comes after the others.
     """
     host, software = read_host(observations), read_software(observations)
+    likely = () if software.tensorflow else likely_releases(observations)
     possible = []
     for entry in fitting:
         names = entry.placeholders & PLACEHOLDERS
         known = host.names_gpu or entry.capability is None
         there = host if known else replace(host, capability=entry.capability)
+        own = replace(software, tensorflow=likely[-1].version) if likely and KEEP in names else software
         # Finding a release takes time.
         way = "docker" if entry.way in _INSTALLS and observations.has(_BUILDS) else entry.way
-        filled = filling(way, names, entry.commands, there, software) if names else Filling({})
+        filled = filling(way, names, entry.commands, there, own) if names else Filling({})
+        if filled is not None and KEEP in names and not software.tensorflow:
+            filled = _of_unknown_release(filled, likely, observations)
         if filled is not None:
             possible.append((entry, filled))
     if len(possible) == len(fitting):
@@ -358,6 +302,27 @@ def _possible(
         if reason:
             return [*possible, (RemedyEntry("any", reason, ()), Filling({}))]
     return possible
+
+
+def _of_unknown_release(filled: Filling, likely: Sequence[Release], observations: Observations) -> Filling:
+    """Return what fills in a remedy that keeps the reader's release, if the text does not name it.
+
+    likely: the releases that print lines such as those of the text; empty if none are known.
+    """
+    series = list(dict.fromkeys(one.minor for one in likely))
+    if len(series) == 1:
+        note = f"These lines are those of TensorFlow {series[0]}: write the version that you have."
+        return replace(filled, notes=(note, *filled.notes))
+    package, extra, besides = "tensorflow", "[and-cuda]", ""
+    if any("tensorflow-gpu" in one.text for one in observations):
+        package, extra = "tensorflow-gpu", ""
+    elif likely and not has_extra(likely[-1]):
+        extra = ""
+    elif not likely or not has_extra(likely[0]):
+        besides = " The extra and-cuda came with 2.14: leave it out for an older release."
+    shown = f", {series[0]} to {series[-1]} by these lines" if series else ""
+    note = f"TENSORFLOW is your release{shown}; `python -m pip show {package}` names it.{besides}"
+    return Filling({**filled.values, KEEP: f"{package}{extra}==TENSORFLOW"}, (note,))
 
 
 def _ranked(
@@ -404,7 +369,7 @@ def _remedies(
 def _hints(missing: Collection[str]) -> str:
     """Return how to find out values that are missing; empty if none needs an explanation."""
     names: dict[str, list[str]] = {}
-    for name, hint in _FIND_OUT.items():
+    for name, hint in table("find_out").items():
         if name in missing:
             names.setdefault(hint, []).append(name.upper())
     return "; ".join(
@@ -440,14 +405,11 @@ def _remedy(
         sentences.append(f"Your program sets {name} itself: change its line `{reader.sets[name]}`.")
     fitting = (for_release(command, reader.release) for command in commands if command not in set_there)
     written = [_written(command, entry.way, reader) for command in fitting]
-    runnable = tuple(_with_image(command, reader.image) for command in written if command is not None)
+    image = reader.image or "IMAGE"
+    runnable = tuple(_NO_IMAGE.sub(image, command) for command in written if command is not None)
     if commands and not runnable and not set_there and not anyway:
         return None
     return Remedy(entry.way, " ".join(sentences), runnable, entry.interrupts)
-
-
-def _with_image(command: str, image: str) -> str:
-    return _NO_IMAGE.sub(image, command) if image else command
 
 
 def _written(command: str, way: str, reader: Reader) -> str | None:
@@ -474,9 +436,8 @@ def _assumed(observations: Observations) -> Mapping[str, str]:
     A Python that newer releases have no wheel for shows that the release is old, and so do the log's lines.
     """
     python = leading_numbers(read_software(observations).python or "")
-    likely = likely_release(observations)
-    old = _OLD if observations.has("before_2_12") else _OLDEST if python and python < _OLD_PYTHON else ""
-    old = likely.version if likely else old
+    likely = likely_releases(observations)
+    old = likely[-1].version if likely else _OLDEST if python and python < _OLD_PYTHON else ""
     return {"system": _SYSTEM, **({"tensorflow": old} if old else {})}
 
 

@@ -398,7 +398,8 @@ def _variables(node: Node | None) -> Iterator[tuple[str, tuple[bool, Node]]]:
     A variable without a value gets the one in the user's shell, so it is left out.
     """
     for name, value in _members(node).items():
-        if not _is_null(value):
+        is_null = isinstance(value, ScalarNode) and not value.style and value.value in ("", "~", "null")
+        if not is_null:
             yield name, (False, value)
     for item in items(node):
         name, equals, _ = (_text(item) or "").partition("=")
@@ -421,10 +422,6 @@ def _members(node: Node | None) -> dict[str, Node]:
     for other in reversed([*items(merged)]):
         taken |= _members(other)
     return taken | own
-
-
-def _is_null(node: Node) -> bool:
-    return isinstance(node, ScalarNode) and not node.style and node.value in ("", "~", "null")
 
 
 def _text(node: Node | None) -> str | None:
