@@ -186,5 +186,10 @@ def wrong_results(
 
 
 def worst(results: Sequence[dict[str, Any]]) -> float:
-    """Return the largest difference; 0 without results."""
-    return max((float(entry["difference"]) for entry in results), default=0.0)
+    """Return the largest difference. Raises ValueError without results: nothing was compared."""
+    return max(float(entry["difference"]) for entry in results)
+
+
+def worst_of_all(entries: Sequence[dict[str, Any]]) -> float:
+    """Return the largest difference of several programs; infinity if one of them has an error, no results."""
+    return max(math.inf if entry["error"] is not None else worst(entry["results"]) for entry in entries)

@@ -126,8 +126,7 @@ def judge_attention(evidence: dict[str, Any]) -> Result:
         problems += comparison.wrong_results(
             entry["results"], kind, entry["tolerance"], "float32", f"{type_}, {mode}"
         )
-
-    worst = max(comparison.worst(entry["results"]) for entry in evidence["runs"])
+    worst = comparison.worst_of_all(evidence["runs"])
     passed = statement("attention_agrees", device_type=kind, types=evidence["types"], difference=worst)
     return judged(problems, passed, evidence)
 
@@ -230,8 +229,7 @@ def judge_embedding(evidence: dict[str, Any]) -> Result:
         if mode == COMPILED and not entry["hlo"]["instructions"]:
             problems.append(problem("no_compiled_module"))
         problems += comparison.wrong_results(results, kind, EMBEDDING_TOLERANCE, "cpu", mode)
-
-    worst = max(comparison.worst(entry["results"]) for entry in evidence["runs"])
+    worst = comparison.worst_of_all(evidence["runs"])
     counts = {"lookups": evidence["lookups"], "rows": evidence["rows"]}
     passed = statement("embedding_agrees", device_type=kind, **counts, difference=worst)
     return judged(problems, passed, evidence)
