@@ -35,6 +35,15 @@ class Result:
     problems: list[dict[str, Any]] = field(default_factory=list)
     evidence: dict[str, Any] = field(default_factory=dict)
 
+    def fields(self) -> dict[str, Any]:
+        """Return it as a report and the messages of a worker hold it."""
+        return {
+            "outcome": self.outcome,
+            "statement": self.statement,
+            "problems": self.problems,
+            "evidence": self.evidence,
+        }
+
     @property
     def sentence(self) -> str:
         """Return one line for people."""

@@ -195,7 +195,7 @@ def describe(check: Check) -> dict[str, Any]:
 def reported(check: Check, stage: Stage) -> dict[str, Any]:
     """Return a check with its result, as a report holds it."""
     entry = stage.results[check.id]
-    return {**describe(check), **vars(entry.result), "duration_s": round(entry.duration_s, 3)}
+    return {**describe(check), **entry.result.fields(), "duration_s": round(entry.duration_s, 3)}
 
 
 def shareable(value: Any, home: str) -> Any:

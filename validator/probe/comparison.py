@@ -96,7 +96,7 @@ def also_in_float32(context: Context, code: str, result: Result, again: Callable
     if result.outcome != PASS or precision(tf) != TF32:
         return result
     gpu = str(tf.config.experimental.get_device_details(gpus(tf)[0]).get("device_name"))
-    context.tell(child.SETTLED, **vars(result), limit={"code": code, "gpu": gpu})
+    context.tell(child.SETTLED, **result.fields(), limit={"code": code, "gpu": gpu})
     error, out_of_memory = None, False
     evidence: dict[str, Any] = {}
     with full_float32(tf):

@@ -367,7 +367,7 @@ def main(descriptor: int, stage: str, registry: str) -> None:
         start = time.monotonic()
         with child.section(f"check {identifier}"):
             result = answer(checks[identifier], context)
-        tell(child.END, check=identifier, **vars(result), duration_s=time.monotonic() - start)
+        tell(child.END, check=identifier, **result.fields(), duration_s=time.monotonic() - start)
     tell(child.DONE)
     child.leave()
 
