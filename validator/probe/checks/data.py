@@ -314,11 +314,12 @@ def _measure(tf: Any, kind: str, size: Size, path: str) -> tuple[list[Feed], dic
     for examples in BATCHES[kind]:
         try:
             pair = _feeds(tf, kind, size, path, examples)
-            # Before anything is timed, trace the step and fill the pipeline's buffers.
-            for feed in (*pair, *pair):
-                loss = step(*feed.take())
-                float(loss)
-            device = loss.device
+            for feed in pair:
+                # Before anything is timed, trace the step and fill the pipeline's buffers.
+                for _ in range(2):
+                    loss = step(*feed.take())
+                    float(loss)
+                device = loss.device
         except tf.errors.ResourceExhaustedError as error:
             skipped[str(examples)] = str(error).splitlines()[0][:200]
             break
