@@ -395,12 +395,14 @@ def main(descriptor: int, parent: int, module: str, name: str, arguments: str) -
 
 
 def prepare(descriptor: int) -> None:
-    """Keep the pipe from this process's own children, and report on SIGABRT where it hangs.
-
-    Have the kernel kill this process when the one that started it ends, however it ends (prctl(2)).
-    """
+    """Keep the pipe from this process's own children, and report on SIGABRT where it hangs."""
     os.set_inheritable(descriptor, False)
     faulthandler.enable(all_threads=False)
+    die_with_parent()
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the one that started it ends, however it ends (prctl(2))."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
