@@ -154,7 +154,10 @@ def save_load(context: Context) -> Result:
 
 
 def _saved(tf: Any, name: str, model: Any, images: Any, expected: Any) -> dict[str, Any]:
-    """Save and load the model; return `{format, offered, error, result}`. offered: the release has it."""
+    """Save and load the model; return `{format, offered, error, result}`.
+
+    offered: whether the release has it.
+    """
     seen: dict[str, Any] = {"format": name, "offered": True, "error": None, "result": None}
     release = leading_numbers(tf.__version__)[:2]
     if SINCE[name] is not None and release < SINCE[name]:
@@ -380,7 +383,8 @@ def filled_from(batches: list[dict[str, Any]]) -> int | None:
 
 
 def judge_input_pipeline(evidence: dict[str, Any]) -> Result:
-    told, problems = {name: evidence["records"][name] for name in ("count", "read", "right")}, []
+    told = {name: evidence["records"][name] for name in ("count", "read", "right")}
+    problems = []
     if len(set(told.values())) > 1:
         problems.append(problem("records_wrong", **told))
     problems += training.ran_elsewhere(evidence["device"], evidence["device_type"])
