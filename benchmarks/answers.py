@@ -42,7 +42,7 @@ from validator.matrix.plan import plan  # noqa: E402
 from validator.reports.page.answers import make_answers, pinned  # noqa: E402
 from validator.reports.page.site import ENTRY, FOLDERS, MARK, site  # noqa: E402
 from validator.resources import shipped_matrix  # noqa: E402
-from validator.supply.python_packages import pyodide_package  # noqa: E402
+from validator.supply.python_packages import pyodide_package, run_by_node  # noqa: E402
 from validator.system.output_directory import update_directory  # noqa: E402
 
 FIRST_RUNS = 5
@@ -72,7 +72,7 @@ def main() -> int:
         print("no Chromium here", file=sys.stderr)
         return 3
     try:
-        made = make_answers(pyodide_package(pinned().version, pinned().integrity), MARK, None)
+        made = make_answers(pyodide_package(pinned().version, pinned().integrity), MARK, None, run_by_node)
     except MissingError as error:
         print(error, file=sys.stderr)
         return 3

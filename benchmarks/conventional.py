@@ -61,7 +61,7 @@ def build_and_push(
         with removed(endpoint, reference), _index(lock.wheels, wheels) as address:
             command = _build(endpoint, base, lock, address, place)
             build_s = _timed([*command, "--no-cache", "--load", "--tag", reference, str(place)])
-            return Conventional(build_s, _timed([endpoint.docker, "push", "--quiet", reference]))
+            return Conventional(build_s, _timed([endpoint.program, "push", "--quiet", reference]))
     finally:
         prune(endpoint, STEP)
 

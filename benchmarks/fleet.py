@@ -44,7 +44,7 @@ from validator.fleet.protocol import (  # noqa: E402
     Unit,
 )
 from validator.fleet.run_store import Runs, Work  # noqa: E402
-from validator.fleet.settings_schema import SlurmPlace, SlurmSection  # noqa: E402
+from validator.fleet.settings import SlurmPlace, SlurmSection  # noqa: E402
 from validator.fleet.slurm import SlurmFleet  # noqa: E402
 from validator.fleet.submitter import Submitter  # noqa: E402
 from validator.model.measurement import Unread  # noqa: E402

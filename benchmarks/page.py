@@ -45,7 +45,7 @@ from validator.reports.overview import overview
 from validator.reports.page.answers import make_answers, pinned, read_table
 from validator.reports.page.measurements import gather
 from validator.reports.page.site import ENTRY, FOLDERS, MARK, Sources, site
-from validator.supply.python_packages import pyodide_package
+from validator.supply.python_packages import pyodide_package, run_by_node
 from validator.system.output_directory import update_directory
 from validator.versions import ComputeCapability, DriverRelease
 
@@ -172,7 +172,9 @@ def measured(browser: Browser, place: Path) -> Iterator[tuple[str, float]]:
 
 def answer_times(browser: Browser, place: Path) -> dict[str, tuple[float, float]]:
     """Return the milliseconds of the first and of later answers to each kind of question."""
-    answers = make_answers(pyodide_package(pinned().version, pinned().integrity), MARK, read_table())
+    answers = make_answers(
+        pyodide_package(pinned().version, pinned().integrity), MARK, read_table(), run_by_node
+    )
     write(place, replace(sources(SMALL), answers=answers))
     sizes = {name: len(content) for name, content in answers.files.items()}
     table = sizes.pop(answers.table) if answers.table else 0

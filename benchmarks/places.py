@@ -105,7 +105,7 @@ def pull(endpoint: Endpoint, reference: str, base: str) -> float:
     with new_layers(endpoint, reference, base):
         os.sync()
         begin = time.perf_counter()
-        subprocess.run([endpoint.docker, "pull", "--quiet", reference], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([endpoint.program, "pull", "--quiet", reference], check=True, stdout=subprocess.DEVNULL)
         return time.perf_counter() - begin
 
 
@@ -148,7 +148,7 @@ def removed(endpoint: Endpoint, reference: str) -> Iterator[None]:
 
 def remove(endpoint: Endpoint, reference: str) -> None:
     """Remove an image from Docker if it is there."""
-    subprocess.run([endpoint.docker, "image", "rm", "--force", reference], capture_output=True, check=False)
+    subprocess.run([endpoint.program, "image", "rm", "--force", reference], capture_output=True, check=False)
 
 
 def prune(endpoint: Endpoint, words: str) -> None:
@@ -163,5 +163,5 @@ def _layers(endpoint: Endpoint, reference: str) -> set[str]:
 
 
 def _words(endpoint: Endpoint, *arguments: str) -> list[str]:
-    done = subprocess.run([endpoint.docker, *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run([endpoint.program, *arguments], capture_output=True, text=True, check=False)
     return done.stdout.split()

@@ -56,8 +56,8 @@ DOCUMENTS: Mapping[str, Mapping[str, type]] = {
         "What `predict --json` adds": predict_command.AskedFields,
     },
     "What a release needs (`predict --json` with only `--tensorflow`)": {
-        "The document": predict.SupportDocument,
-        "Each of the `gpus`": predict.GpuSupportDocument,
+        "The document": predict.ImageSupport,
+        "Each of the `gpus`": predict.GpuSupport,
     },
     "A record (`records show --json`; one on each line of `records export`)": {
         "Its fields, besides its `id`": record.Record,

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from validator.fleet.settings_schema import PATH as FLEET
+from validator.fleet.settings import SCHEMA as FLEET
 from validator.matrix.schema import PATH as MATRIX
 
 REFERENCE = Path(__file__).parent / "reference"

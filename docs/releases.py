@@ -108,7 +108,7 @@ def _needs(known: tuple[ImageSupport, ImageSupport]) -> str:
     found, built = known
     pythons = f"{found.pythons[0]} to {found.pythons[-1]}"
     versions = f"{built.cuda} | {built.cudnn} | {found.cuda} | {found.cudnn}"
-    return f"| {found.image.tensorflow} | {pythons} | {versions} | {found.driver} |\n"
+    return f"| {found.tensorflow} | {pythons} | {versions} | {found.driver} |\n"
 
 
 def _models() -> Iterator[str]:
@@ -120,14 +120,14 @@ def _models() -> Iterator[str]:
 
 
 def _table(known: Sequence[tuple[ImageSupport, ImageSupport]]) -> Iterator[str]:
-    names = [found.image.tensorflow for found, _ in known]
+    names = [found.tensorflow for found, _ in known]
     yield f"\n### TensorFlow {names[-1]} to {names[0]}\n\n"
     yield f"| GPU | {' | '.join(names)} |\n|---|{'---|' * len(names)}\n"
     columns = [(_by_model(found), _by_model(built)) for found, built in known]
     rows: dict[tuple[str, ...], list[str]] = {}
     for model, one in columns[0][0].items():
         cells = (_drivers(found[model], built[model]) for found, built in columns)
-        rows.setdefault((str(one.capability), *cells), []).append(model)
+        rows.setdefault((one.compute_capability, *cells), []).append(model)
     for (capability, *shown), models in rows.items():
         named = ", ".join(models[:_MODELS]) + (", …" if len(models) > _MODELS else "")
         yield f"| **{capability}** {named} | {' | '.join(shown)} |\n"
@@ -140,15 +140,15 @@ def _by_model(support: ImageSupport) -> dict[str, GpuSupport]:
 
 def _drivers(found: GpuSupport, built: GpuSupport) -> str:
     """Return the drivers for the recommended CUDA and cuDNN, or as built if only that works."""
-    best = max(found, built, key=lambda one: (one.reason is None, bool(one.eager)))
+    best = max(found, built, key=lambda one: (one.reason is None, bool(one.eager_drivers)))
     return _branches(found) if best is found else f"{_branches(built)} (as built)"
 
 
 def _branches(gpu: GpuSupport) -> str:
     if gpu.reason is None:
-        return driver_range(gpu.branches)
-    if gpu.eager:
-        return f"eager: {driver_range(gpu.eager)}"
+        return driver_range(gpu.drivers)
+    if gpu.eager_drivers:
+        return f"eager: {driver_range(gpu.eager_drivers)}"
     return "no" if gpu.reason.outcome is Outcome.FAILS else "?"
 
 

@@ -11,7 +11,6 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable
-from types import FrameType
 
 from .errors import EXIT_INPUT, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_PIPE, MissingError, ValidatorError
 from .reports.printable import printable
@@ -30,25 +29,9 @@ _WRONG_PATH = {
 }  # fmt: skip
 #: The import names of the dependencies in pyproject.toml.
 NEEDED = (
-    "click",
-    "cyclonedx",
-    "docker",
-    "isal",
-    "re2",
-    "jinja2",
-    "markupsafe",
-    "msgspec",
-    "yaml",
-    "requests",
-    "rich",
-    "sqlalchemy",
-    "psycopg",
-    "urllib3",
-    "packageurl",
-    "pynvml",
-    "uv",
-    "zstandard",
-)
+    "click", "cyclonedx", "docker", "isal", "re2", "jinja2", "markupsafe", "msgspec", "yaml", "requests",
+    "rich", "sqlalchemy", "psycopg", "urllib3", "packageurl", "pynvml", "uv", "zstandard",
+)  # fmt: skip
 
 
 def main() -> None:
@@ -58,7 +41,7 @@ def main() -> None:
     _hold_streams()
     # CI runners end a job with SIGTERM; clean up as after Ctrl-C. A shell that started this in the background
     # ignores Ctrl-C for its children, who inherit that.
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # Don't fail if the terminal's encoding lacks a character.
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -127,10 +110,7 @@ def _hold_streams() -> None:
 
 
 def _refuse_bare_python() -> None:
-    """Raise MissingError if this Python is too old or lacks the dependencies.
-
-    The Python that trains models usually lacks them, and nothing must be installed into it.
-    """
+    """Raise MissingError if this Python is too old or lacks the dependencies, as those of training do."""
     if sys.version_info < _PYTHON:
         found = ".".join(map(str, sys.version_info[:2]))
         reason = f"is Python {found}, but Python {'.'.join(map(str, _PYTHON))} or newer is needed"
@@ -180,10 +160,6 @@ def _is_interruption(error: BaseException | None) -> bool:
         seen.add(id(error))
         error = error.__context__
     return False
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

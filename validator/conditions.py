@@ -41,6 +41,13 @@ class Valued(Protocol):
     def values(self) -> Mapping[str, str]: ...
 
 
+@dataclass(frozen=True)
+class Value:
+    """A plain observation or fact."""
+
+    values: Mapping[str, str]
+
+
 V = TypeVar("V", bound=Valued)
 #: Returns everything of a kind, or None for a fact that is not known.
 Find = Callable[[str], Sequence[V] | None]
@@ -48,10 +55,7 @@ Find = Callable[[str], Sequence[V] | None]
 
 @dataclass(frozen=True)
 class Result(Generic[V]):
-    """The result of evaluating a condition.
-
-    truth: None if it is not known. evidence: what makes the condition true; empty if it is not true.
-    """
+    """The truth of a condition, None if it is not known, and what makes it true."""
 
     truth: bool | None
     evidence: tuple[V, ...] = ()
@@ -74,7 +78,6 @@ class Condition:
         raise NotImplementedError
 
     def holds(self, find: Find[Any]) -> bool:
-        """Return True if the condition is certainly true."""
         return self.evaluate(find).truth is True
 
     def may_hold(self, find: Find[Any]) -> bool:
@@ -85,10 +88,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The value that is wanted: one in a range, accepted by a test, or else exactly the text.
-
-    text: as it was written.
-    """
+    """The wanted value: in a range, accepted by a test, or exactly the text, which is as it was written."""
 
     text: str
     range: Range | None = None
@@ -125,9 +125,12 @@ class Comparison(Condition):
 
     def accepts(self, values: Mapping[str, str]) -> bool | None:
         """Return whether the values of one observation are as wanted."""
-        return _all(
+        answers = [
             _any(one.accepts(values.get(name)) for one in wanted) for name, wanted in self.values.items()
-        )
+        ]
+        if False in answers:
+            return False
+        return None if None in answers else True
 
     def evaluate(self, find: Find[V]) -> Result[V]:
         found = find(self.kind)
@@ -213,10 +216,7 @@ FACT = "fact"
 
 
 def fact_kind(identifier: str) -> str:
-    """Return the kind of observation that stands for a fact.
-
-    Its presence is unknown if the fact can't be decided.
-    """
+    """Return the kind that stands for a fact. Its presence is unknown if the fact can't be decided."""
     return f"{FACT}:{identifier}"
 
 
@@ -254,7 +254,7 @@ class Language:
             raise ConditionError(f"{where}: expected a name or a mapping, not {written!r}")
         combinations = [name for name in _COMBINATIONS if name in written]
         if len(combinations) == len(written):
-            parts = [self._combination(name, written[name], f"{where}.{name}") for name in combinations]
+            parts = [_CLASSES[name](self._several(written[name], f"{where}.{name}")) for name in combinations]
             return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
         if len(written) > 1:
             names = ", ".join(str(name) for name in written)
@@ -279,9 +279,6 @@ class Language:
         if not isinstance(written, Sequence) or isinstance(written, str):
             raise ConditionError(f"{where}: expected a list of conditions, not {written!r}")
         return tuple(self.parse(one, f"{where}[{number}]") for number, one in enumerate(written))
-
-    def _combination(self, name: str, written: Any, where: str) -> Condition:
-        return _CLASSES[name](self._several(written, where))
 
     def _name(self, name: str, where: str) -> Condition:
         if name not in self._written:
@@ -329,15 +326,6 @@ def _wanted(kind: str, written: Any, where: str) -> tuple[Wanted, ...]:
         )
     except ValueError as error:
         raise ConditionError(f"{where}: {error}") from None
-
-
-def _all(answers: Iterator[bool | None]) -> bool | None:
-    unknown = False
-    for answer in answers:
-        if answer is False:
-            return False
-        unknown |= answer is None
-    return None if unknown else True
 
 
 def _any(answers: Iterator[bool | None]) -> bool | None:

@@ -34,10 +34,7 @@ EXIT_CODES = {
 
 
 class ValidatorError(Exception):
-    """An error whose message is meant for the user.
-
-    hint: what to do next, printed on a line of its own.
-    """
+    """An error whose message is meant for the user. hint: what to do next, printed on a line of its own."""
 
     exit_code = EXIT_FAILED
 

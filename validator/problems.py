@@ -40,11 +40,10 @@ class Kind:
     """A code's row in the catalogue.
 
     template: the sentence without a full stop, in the language of `_Formatter`; a part in [brackets] is left
-        out when one of its fields is null or empty. None where a function of `_WRITTEN` makes the sentence.
-    severity: FAULT, ADVISORY, LIMIT or EITHER; None for a statement.
-    about: a template for the subject, put before the sentence with a colon.
-    fields: type by name.
-    group: the check that uses the code, or what several checks use it for.
+    out when one of its fields is null or empty. None where a function of `_WRITTEN` makes the sentence.
+    severity: FAULT, ADVISORY, LIMIT or EITHER; None for a statement. about: a template for the subject, put
+    before the sentence with a colon. fields: type by name. group: the check that uses the code, or what
+    several checks use it for.
     """
 
     template: Optional[str]
@@ -60,15 +59,11 @@ def problem(code: str, severity: Optional[str] = None, **fields: Any) -> Dict[st
 
 
 def statement(code: str, **fields: Any) -> Dict[str, Any]:
-    """Return a statement."""
     return {"code": code, **fields}
 
 
 def sentence(entry: Entry) -> str:
-    """Return the sentence for a problem or statement, without a full stop.
-
-    A code or field that this version doesn't know, from a newer probe, still gives a readable text.
-    """
+    """Return the sentence without a full stop; a code or field of a newer probe gives a readable text too."""
     kind = CATALOGUE.get(str(entry.get("code")))
     about = _filled(kind.about, entry) if kind and kind.about else None
     return f"{about}: {clause(entry)}" if about else clause(entry)
@@ -182,22 +177,21 @@ _FORMATTER = _Formatter()
 
 
 def _kernels_run(entry: Entry) -> str:
-    return "; ".join(dict.fromkeys(_kernels_on(gpu) for gpu in entry["gpus"]))
-
-
-def _kernels_on(gpu: Entry) -> str:
-    named = f"{gpu['name']} (compute capability {gpu['compute_capability']})"
-    if gpu["kernels"] == "native":
-        text = f"{named} runs machine code from the wheel"
-    else:
-        units = f"{gpu['compiled']} of {gpu['units']} units" if gpu["units"] else "the kernels"
-        isa = f" (ISA {gpu['isa']})" if gpu["isa"] else ""
-        text = f"for {named} the driver compiles {units} of the wheel from PTX{isa}"
-        if not gpu["certain"]:
-            text += "; it isn't known whether this driver can"
-    if gpu["without"]:
-        text += f"; {gpu['without']} of {gpu['units']} units have no code for it"
-    return text
+    texts: Dict[str, None] = {}
+    for gpu in entry["gpus"]:
+        named = f"{gpu['name']} (compute capability {gpu['compute_capability']})"
+        if gpu["kernels"] == "native":
+            text = f"{named} runs machine code from the wheel"
+        else:
+            units = f"{gpu['compiled']} of {gpu['units']} units" if gpu["units"] else "the kernels"
+            isa = f" (ISA {gpu['isa']})" if gpu["isa"] else ""
+            text = f"for {named} the driver compiles {units} of the wheel from PTX{isa}"
+            if not gpu["certain"]:
+                text += "; it isn't known whether this driver can"
+        if gpu["without"]:
+            text += f"; {gpu['without']} of {gpu['units']} units have no code for it"
+        texts[text] = None
+    return "; ".join(texts)
 
 
 def _step_ran_on_gpu(entry: Entry) -> str:

@@ -26,10 +26,7 @@ _BRANCH = "main"
 
 
 def revision() -> str:
-    """Return the tag, the commit or the branch of the repository that has the files of this version.
-
-    Only a package from an index is a release, which has a tag: others say where they are from (PEP 610).
-    """
+    """Return the tag, commit or branch with this version's files: a tag only for a release (PEP 610)."""
     if not is_installed():
         return _BRANCH
     found = _direct_url()
@@ -70,10 +67,7 @@ def is_installed() -> bool:
 
 
 def refresh_hint(part: str, where: str = "") -> str:
-    """Return the hint for a pinned file that is wrong or out of date.
-
-    part: what `refresh` calls it. where: what a machine needs for that, as the end of the sentence.
-    """
+    """Return the hint for a wrong pinned file. part: as `refresh` calls it. where: ends the sentence."""
     if is_installed():
         return "install a newer version of this tool"
     return f"write it again with scripts/refresh {part}{where}"
@@ -102,10 +96,7 @@ def shipped_matrix() -> Path:
 
 
 def manual(page: str) -> str:
-    """Return the link to a page of the manual as it was for this version.
-
-    page: relative to `docs/`, with an anchor where it helps (`reference/matrix.md#hosts`).
-    """
+    """Return the link to this version's page of the manual. page: in `docs/`, with an anchor if it helps."""
     return f"{_MANUAL}/{revision()}/docs/{page}"
 
 

@@ -19,19 +19,13 @@ _LEADING_NUMBERS = re.compile(r"v?(\d{1,6}(?:\.\d{1,6}){0,3})")
 
 @functools.lru_cache(maxsize=4096)
 def leading_numbers(text: str) -> tuple[int, ...]:
-    """Return the numbers that a version begins with, at most four: (2, 18, 0) for `v2.18.0-3-g85c`.
-
-    Return an empty tuple for text that does not begin with a number.
-    """
+    """Return at most four numbers that a text begins with: (2, 18, 0) for `v2.18.0-3-g85c`; else ()."""
     match = _LEADING_NUMBERS.match(text.strip())
     return tuple(int(part) for part in match[1].split(".")) if match else ()
 
 
 def major(text: str) -> str:
-    """Return the first number of a version: `12` of `12.5.1`, `535` of `535.183.01`.
-
-    Return an empty text where there is none.
-    """
+    """Return the first number of a version: `535` of `535.183.01`. Return an empty text if there is none."""
     numbers = leading_numbers(text)
     return str(numbers[0]) if numbers else ""
 
@@ -93,10 +87,7 @@ class Range:
 
     @classmethod
     def parse(cls, text: str, comparer: Callable[[str], Comparer]) -> Range:
-        """Read comparisons that are separated by commas.
-
-        comparer: makes the comparer of one bound, such as `release_comparer`. Raises ValueError.
-        """
+        """Read comparisons, separated by commas. comparer: makes one of a bound. Raises ValueError."""
         comparisons = []
         for part in text.split(","):
             match = OPERATOR_CHARACTERS.match(part.strip())

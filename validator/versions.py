@@ -70,6 +70,14 @@ class DriverRelease:
         branch, *point = (group for group in match.groups() if group is not None)
         return cls(int(branch), tuple(int(part) for part in point), text.strip().lstrip("Rr"))
 
+    @classmethod
+    def or_none(cls, text: str | None) -> DriverRelease | None:
+        """Read as `parse` does; return None for other text."""
+        try:
+            return cls.parse(text or "")
+        except ValueError:
+            return None
+
     @property
     def is_branch(self) -> bool:
         """True when only the branch is known."""
@@ -106,6 +114,12 @@ class CudaVersion:
             raise ValueError(f'"{text}" is not a CUDA version (expected something like 12.5)')
         return cls(int(match[1]), int(match[2]))
 
+    @classmethod
+    def or_none(cls, text: str | None) -> CudaVersion | None:
+        """Return the version that a text begins with, whatever follows; None for other text."""
+        numbers = leading_numbers(text or "")
+        return cls(numbers[0], numbers[1]) if len(numbers) > 1 else None
+
     def __str__(self) -> str:
         return f"{self.major}.{self.minor}"
 
@@ -126,6 +140,14 @@ class ComputeCapability:
         dotted_major, dotted_minor, major, minor = match.groups()
         return cls(int(dotted_major or major), int(dotted_minor or minor))
 
+    @classmethod
+    def or_none(cls, text: str | None) -> ComputeCapability | None:
+        """Read as `parse` does; return None for other text."""
+        try:
+            return cls.parse(text or "")
+        except ValueError:
+            return None
+
     @property
     def sm(self) -> str:
         """The name that compilers use: `sm_90`."""
@@ -136,10 +158,7 @@ class ComputeCapability:
 
 
 def major_minor(version: str) -> str:
-    """Return the first two numbers of a version: `2.21` of `2.21.0`, `9.10` of `9.10.2.21`.
-
-    Raises InvalidVersion, a ValueError, for text that is not a version.
-    """
+    """Return the first two numbers of a version: `9.10` of `9.10.2.21`. Raises InvalidVersion."""
     major, minor = (*Version(version).release, 0)[:2]
     return f"{major}.{minor}"
 
@@ -156,10 +175,7 @@ def caret_range(version: str) -> str:
 
 
 def tilde_range(version: str) -> str:
-    """Return the specifier of Poetry's `~version`: `>=2.15.1,<2.16` for `2.15.1`, and `>=2,<3` for `2`.
-
-    Raises InvalidVersion.
-    """
+    """Return the specifier of Poetry's `~version`: `>=2.15.1,<2.16`, `>=2,<3`. Raises InvalidVersion."""
     return _up_to_next(version, Version(version).release[:2])
 
 
@@ -167,6 +183,9 @@ def _up_to_next(version: str, numbers: tuple[int, ...]) -> str:
     """Return the specifier for the version and what follows it, before the last of these numbers grows."""
     upper = ".".join(map(str, (*numbers[:-1], numbers[-1] + 1)))
     return f">={version},<{upper}"
+
+
+_OLDEST = Version("0.dev0")
 
 
 def version_or_oldest(text: str | None) -> Version:
@@ -177,16 +196,8 @@ def version_or_oldest(text: str | None) -> Version:
         return _OLDEST
 
 
-_OLDEST = Version("0.dev0")
-
-# Comparing versions the way people write them: `version_numbers` has the rule.
-
-
 def driver_comparer(wanted: str) -> Comparer:
-    """Compare driver releases: `535` is every 535.x. A found branch stands for its newest release.
-
-    Raises ValueError when `wanted` is not a driver release.
-    """
+    """Compare drivers: `535` is every 535.x. A found branch is its newest release. Raises ValueError."""
     release = DriverRelease.parse(wanted)
     target = (release.branch, *release.point)
 
@@ -198,10 +209,7 @@ def driver_comparer(wanted: str) -> Comparer:
 
 
 def release_comparer(wanted: str) -> Comparer:
-    """Compare TensorFlow releases: `2.15` is every 2.15.x, but `2.15.0` is not `2.15.0.post1`.
-
-    Raises ValueError when `wanted` is not a version.
-    """
+    """Compare releases: `2.15` is every 2.15.x, and `2.15.0` is not `2.15.0.post1`. Raises ValueError."""
     try:
         target = Version(wanted)
     except InvalidVersion:
@@ -214,3 +222,27 @@ def release_comparer(wanted: str) -> Comparer:
         return (version > target) - (version < target)
 
     return compare
+
+
+@functools.cache
+def release_range(text: str) -> Range:
+    """Read a range of releases, as rows of facts and requirements have it. Raises ValueError."""
+    return Range.parse(text, release_comparer)
+
+
+def minor_in(text: str | None) -> str | None:
+    """Return the major and minor version that a text begins with: `3.12` for `3.12.4`."""
+    numbers = leading_numbers(text or "")
+    return f"{numbers[0]}.{numbers[1]}" if len(numbers) > 1 else None
+
+
+def numbers_in(text: str | None) -> str | None:
+    """Return the numbers that a version begins with: `9.3.0.75` for `9.3.0.75-1+cuda12.5`."""
+    found = leading_numbers(text or "")
+    return ".".join(map(str, found)) if len(found) > 1 else None
+
+
+def without_cuda_suffix(name: str) -> str:
+    """Return a wheel's name without the CUDA that it is for: `nvidia-cudnn` for `nvidia-cudnn-cu12`."""
+    suffixes = ("-cu11", "-cu12", "-cu13")
+    return next((name.removesuffix(suffix) for suffix in suffixes if name.endswith(suffix)), name)

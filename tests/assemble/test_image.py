@@ -7,7 +7,7 @@ import json
 import marshal
 import tarfile
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -21,6 +21,7 @@ from validator.assemble.bytecode import Compilation, CompiledWheel, CompiledWhee
 from validator.assemble.destinations import OciLayout
 from validator.assemble.host_files import parse
 from validator.assemble.image import Assembled, Finding, PublishedImage, assemble, rebuild, uncomputed
+from validator.assemble.install import Environment
 from validator.assemble.layer_table import LayerTable
 from validator.assemble.layers import Encoded, Write, layer_key
 from validator.assemble.wheel_layers import ImagePlan, plan_image, recipe_digest
@@ -486,12 +487,13 @@ def test_what_a_base_returns_is_checked(
     assert not (tmp_path / "image" / "index.json").exists()
 
 
-def test_a_wheel_may_be_read_when_everything_is_closed(shelf: Shelf) -> None:
+def test_a_wheel_may_be_read_when_everything_is_closed(shelf: Shelf, table: LayerTable) -> None:
     """A layer that failed may be let go only when the process ends, which closes all wheels before."""
     wheel = shelf.wheel("six", {"six.py": b""})
-    opened = wheel_layers._OpenWheels()
-    with opened.installed(wheel, lambda: (shelf.open(wheel), ())):
-        wheel_layers._close(opened._open)
+    made = wheel_layers._WheelLayers(shelf, table, Environment("3.12", (2, 36)))
+    with ExitStack() as stack:
+        made.installed(wheel, stack)
+        wheel_layers._close(made._open)
 
 
 # --- rebuilding ---------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ import pytest
 from validator.__main__ import NEEDED
 from validator.assemble.configuration import notebooks
 from validator.assemble.wheel_layers import recipe_digest
-from validator.matrix.additions import JUPYTER_PACKAGES
+from validator.matrix.images import JUPYTER_PACKAGES
 from validator.model.spec import Variant
 from validator.resources import images_directory
 

@@ -6,10 +6,13 @@ verdict and the certificate are about: only an image that a registered builder m
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
 from validator.assemble import image_names
 from validator.assemble.destinations import RegistryDestination
+from validator.assemble.image import Assembler
 from validator.assemble.wheel_layers import recipe_digest
 from validator.certify.acceptance import NotCertifiable
 from validator.certify.promote import Rules, promote
@@ -66,7 +69,7 @@ def theirs(repository: Repository) -> str:
 @pytest.fixture
 def publisher(registry: Registry) -> Publisher:
     destination = RegistryDestination(registry.repository, tag=None)
-    return Publisher(Maker(), lambda spec: destination, registry, parties())
+    return Publisher(cast(Assembler, Maker()), lambda spec: destination, registry, parties())
 
 
 def test_it_is_put_where_pull_from_looks(publisher: Publisher, theirs: str) -> None:
@@ -94,7 +97,7 @@ def test_it_takes_the_place_of_a_good_image(
 
 def test_it_is_certified(registry: Registry, theirs: str, signer: Signer, trust: Trust) -> None:
     """`certify` signs nothing about it, even if a runner was made to measure it."""
-    from validator.certify.issue_certificate import certify
+    from validator.certify.acceptance import certify
 
     with pytest.raises(NotCertifiable, match=f"the image {theirs}: it has no provenance"):
         certify(registry, as_measured(record(theirs)), signer, trust, certifier())

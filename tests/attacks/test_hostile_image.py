@@ -26,8 +26,7 @@ from validator.model.lock import Lock
 from validator.model.measurement import GpuIdentity, Measurement, Outside, Unread, measurement_of
 from validator.model.record import Record, Verdict
 from validator.model.spec import Choice, ImageSpec, Variant
-from validator.pipeline.measuring import Probing, measure
-from validator.pipeline.recording import targets
+from validator.pipeline.measuring import Probing, measure, targets
 from validator.pipeline.run import Options, Run, Runner
 from validator.records.store import Store
 from validator.system.files import make_machine_directory

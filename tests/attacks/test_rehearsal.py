@@ -16,9 +16,8 @@ import pytest
 
 from validator import cli
 from validator.certify import attached
-from validator.certify.acceptance import NotCertifiable
+from validator.certify.acceptance import NotCertifiable, certify
 from validator.certify.attached import parse_bundle
-from validator.certify.issue_certificate import certify
 from validator.certify.promote import Rules, promote
 from validator.certify.signatures import Signer
 from validator.certify.statement import (

@@ -13,9 +13,8 @@ from typing import Any
 
 import msgspec
 
-from validator.certify.acceptance import Certifier
+from validator.certify.acceptance import Certifier, Issued, certify
 from validator.certify.challenges import Challenge, IssuedChallenges, Ledger, new_challenge
-from validator.certify.issue_certificate import Issued, certify
 from validator.certify.registration import entry_line
 from validator.certify.signatures import Signer
 from validator.certify.trust import THROW_AWAY, Signatory, Trust, read_key

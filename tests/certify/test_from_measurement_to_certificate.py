@@ -15,8 +15,7 @@ import pytest
 
 from validator import cli
 from validator.assemble.progress import Progress
-from validator.certify.machine_keys import make_runner_key, runner_signer
-from validator.certify.registration import BUILDERS, add
+from validator.certify.registration import BUILDERS, RUNNERS, add, make_own_key, own_signer
 from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
 from validator.certify.trust_file import read_trust_file
@@ -81,7 +80,7 @@ def place(
     monkeypatch.setenv("COSIGN_PASSWORD", PASSWORD)
     # The line that starts the image is not for the engine of this machine.
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no-engine.sock")
-    make_runner_key(throw_away=True)
+    make_own_key(RUNNERS, throw_away=True)
     (tmp_path / "matrix.yaml").write_text(MATRIX)
     locks = tmp_path / lock_files.DIRECTORY
     locks.mkdir(parents=True)
@@ -175,7 +174,7 @@ def test_a_runner_answers_the_challenges_of_somebody_else(
     (place / "cells.json").write_text(capsys.readouterr().out)
 
     assert measure(Emulated(digest=image), monkeypatch, "--challenges", "cells.json") == 0
-    assert runner_signer() is not None
+    assert own_signer(RUNNERS) is not None
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(certifier / "state"))
         patch.setenv("VALIDATOR_STORE", str(place / ".validator" / "records.db"))

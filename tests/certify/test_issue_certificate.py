@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from validator.certify.acceptance import NotCertifiable
+from validator.certify.acceptance import Issued, NotCertifiable, certify
 from validator.certify.attached import candidates
-from validator.certify.issue_certificate import Issued, certify
 from validator.certify.signatures import Signer
 from validator.certify.statement import PREDICATE
 from validator.certify.trust import Trust

@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from validator.certify.machine_keys import (
-    builder_signer,
-    make_builder_key,
-    make_runner_key,
-    public_key_of,
-    runner_signer,
-)
-from validator.certify.signatures import Signer
+from validator.certify.registration import BUILDERS, RUNNERS, make_own_key, own_signer, public_key_of
 from validator.certify.trust import Signatory
 from validator.errors import InputError, MissingError
-
-ROLES = [
-    pytest.param("runner", runner_signer, make_runner_key, id="runner"),
-    pytest.param("builder", builder_signer, make_builder_key, id="builder"),
-]
 
 
 @pytest.fixture(autouse=True)
@@ -32,21 +19,19 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.service
-@pytest.mark.parametrize(("role", "find", "make"), ROLES)
-def test_a_key_is_made_once_and_only_its_owner_can_read_it(
-    state: Path, role: str, find: Callable[[], Signer | None], make: Callable[[], Signer]
-) -> None:
-    assert find() is None
-    made = make()
-    assert find() == made
-    file = state / f"{role}.key"
+@pytest.mark.parametrize("section", [RUNNERS, BUILDERS])
+def test_a_key_is_made_once_and_only_its_owner_can_read_it(state: Path, section: str) -> None:
+    assert own_signer(section) is None
+    made = make_own_key(section)
+    assert own_signer(section) == made
+    file = state / f"{section[:-1]}.key"
     assert made.key == str(file)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(state.stat().st_mode) == 0o700
-    assert public_key_of(made) == (state / f"{role}.pub").read_text()
+    assert public_key_of(made) == (state / f"{section[:-1]}.pub").read_text()
     assert not Signatory(key=public_key_of(made)).throw_away
     with pytest.raises(InputError, match="never overwritten"):
-        make()
+        make_own_key(section)
     # It signs without a password, as nobody is there at night to type it.
     assert b"dsseEnvelope" in made.sign(
         b'{"_type": "https://in-toto.io/Statement/v1", "subject": [{"name": "x", "digest": {"sha256": "'
@@ -57,31 +42,29 @@ def test_a_key_is_made_once_and_only_its_owner_can_read_it(
 
 @pytest.mark.service
 def test_a_key_for_tests_is_marked() -> None:
-    made = make_runner_key(throw_away=True)
+    made = make_own_key(RUNNERS, throw_away=True)
     assert made.throw_away
     assert Signatory(key=public_key_of(made)).throw_away
 
 
-@pytest.mark.parametrize(("role", "find", "make"), ROLES)
-def test_a_key_that_others_can_read_is_refused(
-    state: Path, role: str, find: Callable[[], Signer | None], make: object
-) -> None:
+@pytest.mark.parametrize("section", [RUNNERS, BUILDERS])
+def test_a_key_that_others_can_read_is_refused(state: Path, section: str) -> None:
     state.mkdir(parents=True)
-    (state / f"{role}.key").write_text("a key")
-    (state / f"{role}.key").chmod(0o640)
+    (state / f"{section[:-1]}.key").write_text("a key")
+    (state / f"{section[:-1]}.key").chmod(0o640)
     with pytest.raises(InputError, match=r"other users of this machine can use this key \(mode 0640\)"):
-        find()
-    (state / f"{role}.key").chmod(0o600)
-    assert find() is not None
+        own_signer(section)
+    (state / f"{section[:-1]}.key").chmod(0o600)
+    assert own_signer(section) is not None
 
 
 def test_without_cosign_no_key_is_made(state: Path) -> None:
     with pytest.raises(MissingError, match="cosign is not installed"):
-        make_runner_key()
-    assert runner_signer() is None
+        make_own_key(RUNNERS)
+    assert own_signer(RUNNERS) is None
 
 
 def test_a_directory_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("a file")
     with pytest.raises(MissingError, match="can't be created"):
-        make_runner_key()
+        make_own_key(RUNNERS)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import pytest
 
 from validator.assemble.base_finder import contents
 from validator.assemble.configuration import ARTIFACT
 from validator.assemble.destinations import Destination, RegistryDestination
-from validator.assemble.image import Assembled
+from validator.assemble.image import Assembled, Assembler
 from validator.assemble.progress import Progress
 from validator.certify import provenance
 from validator.certify.signatures import Signer
@@ -56,7 +57,8 @@ def test_a_push_leaves_provenance_a_list_and_what_the_image_needs(
     status = b"Package: bash\nStatus: install ok installed\nArchitecture: amd64\nVersion: 5.2.15-2+b13\n"
     maker = Maker(status=status, repository=repository)
     destination = RegistryDestination(repository, tag=None)
-    publisher = Publisher(maker, lambda spec: destination, registry, trusting(trust), signer=signer)
+    made_by = cast(Assembler, maker)
+    publisher = Publisher(made_by, lambda spec: destination, registry, trusting(trust), signer=signer)
     pushed = publisher.push(SPEC, OURS, lambda _: None)
     listed = document_of_lock(OURS, contents(maker.made_from()))
     assert "5.2.15-2+b13" in str(listed)

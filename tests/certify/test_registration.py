@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from validator import cli
-from validator.certify.machine_keys import make_runner_key, runner_signer
 from validator.certify.registration import (
     BUILDERS,
     RUNNERS,
     add,
     entry_line,
-    register_builder,
-    register_runner,
+    make_own_key,
+    own_signer,
+    register,
     revoke,
 )
 from validator.certify.trust import Signatory
@@ -139,8 +139,8 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_first_run_registers_the_machine_and_says_so_once(path: Path, state: Path) -> None:
-    first = register_runner(path, ("h100", "t4"))
-    assert first.signer == runner_signer() is not None
+    first = register(path, RUNNERS, ("h100", "t4"))
+    assert first.signer == own_signer(RUNNERS) is not None
     [runner] = read_trust_file(path).runners
     assert runner.host_classes == ("*-h100", "*-t4")
     assert timedelta(days=363) < runner.until - now_utc() <= timedelta(days=365)
@@ -148,20 +148,20 @@ def test_the_first_run_registers_the_machine_and_says_so_once(path: Path, state:
         f"Registered this machine in {path} as the runner {runner.name} for *-h100, *-t4 until"
         f" {runner.until:%Y-%m-%d}"
     )
-    again = register_runner(path, ("h100", "t4"))
+    again = register(path, RUNNERS, ("h100", "t4"))
     assert (again.signer, again.said) == (first.signer, None)
-    builder = register_builder(path)
+    builder = register(path, BUILDERS)
     assert f"as the builder {read_trust_file(path).builders[0].name} until" in str(builder.said)
     assert builder.signer != first.signer
-    assert register_builder(path).said is None
+    assert register(path, BUILDERS).said is None
     assert len(read_trust_file(path).runners) == 1
 
 
 def test_a_revoked_machine_does_not_register_itself_again(path: Path, state: Path) -> None:
-    register_runner(path, ("h100",))
+    register(path, RUNNERS, ("h100",))
     name = read_trust_file(path).runners[0].name
     revoke(path, name, now_utc())
-    again = register_runner(path, ("h100",))
+    again = register(path, RUNNERS, ("h100",))
     assert again.signer is None
     assert f"can't be certified: {name} was revoked from" in str(again.said)
     assert len(read_trust_file(path).runners) == 1
@@ -171,7 +171,7 @@ def test_without_cosign_the_work_goes_on_unsigned(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    found = register_runner(path, ("h100",))
+    found = register(path, RUNNERS, ("h100",))
     assert found.signer is None
     assert "What is measured here can't be certified: the program cosign is not installed" in str(found.said)
     assert not path.exists()
@@ -220,6 +220,6 @@ def test_runner_init_on_a_machine_without_a_gpu_asks_for_host_classes(
 
 
 def test_a_throw_away_key_stays_marked_in_the_file(path: Path, state: Path) -> None:
-    make_runner_key(throw_away=True)
-    register_runner(path, ("h100",))
+    make_own_key(RUNNERS, throw_away=True)
+    register(path, RUNNERS, ("h100",))
     assert read_trust_file(path).runners[0].signatory.throw_away

@@ -12,7 +12,7 @@ import pytest
 from validator import cli
 from validator.certify.attached import parse_bundle
 from validator.certify.challenges import Ledger
-from validator.certify.machine_keys import make_runner_key
+from validator.certify.registration import RUNNERS, make_own_key
 from validator.certify.signatures import NotVerified, verify
 from validator.certify.trust_file import read_trust_file
 from validator.cli.signing import fleet_runner_of, runner_of
@@ -110,7 +110,7 @@ def test_with_challenges_the_key_is_used_but_not_registered(
     trust = machine / "trust.yaml"
     assert runner_of(FakeEngine(seen=SEEN), trust, asked=True) is None
     assert "this machine has no key. Make one with `runner init`" in capsys.readouterr().err
-    make_runner_key()
+    make_own_key(RUNNERS)
     assert runner_of(FakeEngine(seen=SEEN), trust, asked=True) is not None
     assert capsys.readouterr().err == "" and not trust.exists()
 

@@ -170,7 +170,7 @@ def test_options_that_are_not_enough(arguments: str, capsys: pytest.CaptureFixtu
 def test_this_machine(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Outside("570.124.06", "570.124.06", (GpuIdentity("GPU-1", "NVIDIA A100-SXM4-80GB", "8.0"),))
     monkeypatch.setattr(host_reading, "read_host", lambda: seen)
-    monkeypatch.setattr(host_reading.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
     found = predict(capsys, "--tensorflow 2.18.1 --from-host")
     assert (found["driver"], found["gpu"], found["prediction"]["outcome"]) == ("570.124.06", "a100", "works")
     other = predict(capsys, "--tensorflow 2.18.1 --from-host --driver 470 --gpu t4")

@@ -120,18 +120,11 @@ def test_a_wheel_that_finds_its_libraries_by_itself_needs_no_such_remark(
     software = software_of(cell().image)
     monkeypatch.setattr(evidence, "_by_release", lambda: ({"2.20.0": [older]}, {}))
     for told in (True, False, None):
-        asked = evidence.Installed(
-            "2.20.0",
-            "3.12",
-            CudaVersion.parse("12.5"),
-            "9.3.0",
-            software.versions,
-            LINUX,
-            X86_64,
-            PYPI,
-            told,
+        asked = replace(software, wheel=PYPI, library_path=told)
+        versions = evidence.Versions(
+            None, "3.12", CudaVersion.parse("12.5"), "9.3.0", None, software.versions
         )
-        [tried] = evidence.on_software(asked)
+        [tried] = evidence.on_software("2.20.0", asked, versions, LINUX, X86_64)
         assert tried.evidence.differs == ()
 
 

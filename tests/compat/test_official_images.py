@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from validator import cli
-from validator.compat.official_images import software_in
+from validator.compat.predict import software_in
 from validator.errors import InputError
 
 

@@ -16,7 +16,7 @@ from validator.compat.releases import release, releases
 from validator.model.prediction import EAGER, Outcome, Prediction
 from validator.model.spec import AS_BUILT, LATEST, Cell, Choice, HostClass, ImageSpec, Variant
 from validator.reports.terminal import driver_range
-from validator.versions import DriverRelease, Version
+from validator.versions import ComputeCapability, DriverRelease, Version
 
 from .cells import cell, host
 
@@ -421,18 +421,19 @@ def test_a_branch_is_listed_if_works_is_predicted(version: str) -> None:
     spec = image(version)
     for gpu in image_support(spec).gpus:
         models: list[str | None] = [gpus.gpu(name).slug for name in (gpu.gpus[0], gpu.gpus[-1])]
-        if gpu.label == str(gpu.capability):
+        if gpu.label == gpu.compute_capability:
             models.append(None)
+        capability = ComputeCapability.parse(gpu.compute_capability)
         for branch, model in itertools.product(drivers.branches(), models):
-            host = HostClass("any", DriverRelease.parse(str(branch.number)), gpu.capability, model)
+            host = HostClass("any", DriverRelease.parse(str(branch.number)), capability, model)
             works = predict(Cell(spec, host)).outcome is Outcome.WORKS
-            assert (branch.number in gpu.branches) is works, model
-        assert (gpu.reason is None) is bool(gpu.branches)
+            assert (branch.number in gpu.drivers) is works, model
+        assert (gpu.reason is None) is bool(gpu.drivers)
         assert gpu.reason is None or gpu.reason.outcome is not Outcome.WORKS
 
 
 def test_the_reason_against_a_gpu_is_not_an_old_driver() -> None:
-    [maxwell] = [gpu for gpu in image_support(image("2.18.0")).gpus if str(gpu.capability) == "5.2"]
+    [maxwell] = [gpu for gpu in image_support(image("2.18.0")).gpus if gpu.compute_capability == "5.2"]
     assert maxwell.reason is not None
     assert "no kernels for compute capability 5.2" in maxwell.reason.text
 
@@ -444,7 +445,7 @@ def test_no_reason_names_a_driver_that_nobody_gave(version: str) -> None:
 
 
 def test_a_gpu_whose_last_driver_is_too_old_for_cuda_names_both() -> None:
-    [kepler] = [gpu for gpu in image_support(image("2.21.0")).gpus if str(gpu.capability) == "3.5"]
+    [kepler] = [gpu for gpu in image_support(image("2.21.0")).gpus if gpu.compute_capability == "3.5"]
     assert kepler.reason is not None and kepler.reason.rule == "driver_dropped_gpu"
     assert kepler.reason.text.endswith("needs R470 or older, and CUDA 12.5 needs R525 or newer")
 
@@ -461,7 +462,7 @@ def test_models_about_which_a_fact_says_something_else_are_a_row_of_their_own() 
     spec = ImageSpec("2.21.0", "3.12", Variant.GPU, Choice("as-built", "12.5"), Choice("9.3", "9.3"))
     found = image_support(spec)
     failing = {
-        one.label: (one.gpus, one.branches, one.reason.sentence.partition(" ")[0])
+        one.label: (one.gpus, one.drivers, one.reason.sentence.partition(" ")[0])
         for one in found.gpus
         if one.reason is not None and one.reason.fact == "KB-FUSED-CONV"
     }
@@ -478,5 +479,5 @@ def test_models_about_which_a_fact_says_something_else_are_a_row_of_their_own() 
     assert [one for one in found.reasons if one.fact.startswith("KB-FUSED")] == []
     assert not found.fails
     assert {one.label for one in image_support(spec, "eager").gpus} == {
-        str(one.capability) for one in found.gpus
+        one.compute_capability for one in found.gpus
     }

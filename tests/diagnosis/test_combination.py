@@ -145,8 +145,8 @@ def signs_by_rule() -> dict[str, set[str]]:
 
 
 # These are not part of a combination that is judged. If a text shows CUDA_VISIBLE_DEVICES, another sign
-# recognizes it. Only `lint` asks whether a release exists, and whether a version is one.
-NOT_JUDGED = ("known_issue", "devices_hidden", "release_missing", "invalid_version")
+# recognizes it. Only `lint` asks whether a release exists, whether a version is one, and what pip refuses.
+NOT_JUDGED = ("known_issue", "devices_hidden", "release_missing", "invalid_version", "requirement_unmet")
 
 
 @pytest.mark.parametrize("rule", [rule for rule in get_args(Rule) if rule not in NOT_JUDGED])

@@ -25,7 +25,6 @@ from validator.assemble.destinations import Destination
 from validator.assemble.image import Assembled, Compared, Finding
 from validator.assemble.image_names import LABEL_SPEC
 from validator.assemble.progress import Progress
-from validator.certify import machine_keys
 from validator.certify.trust import THROW_AWAY
 from validator.delivery.choose import Host, parse_driver, parse_gpus
 from validator.delivery.pull import LocalImage, SelectedImage
@@ -159,19 +158,19 @@ def resolved(spec: ImageSpec, asked: Sequence[str], *_: object, **__: object) ->
     return Lock(spec.identifier, spec.python, "x86_64-manylinux_2_28", tuple(asked), wheels, notes)
 
 
-def make_machine_key(role: str, throw_away: bool) -> KeyOwner:
+def make_own_key(section: str) -> KeyOwner:
     """Make a key of this machine, which certifies nothing but fixtures and signs in this process."""
-    prefix = make_machine_directory() / role
+    prefix = make_machine_directory() / section.removesuffix("s")
     public = make_key(prefix.with_suffix(".key"))
     prefix.with_suffix(".pub").write_text(f"{THROW_AWAY}\n{public}", encoding="ascii")
-    found = machine_key(role)
+    found = own_signer(section)
     assert found is not None
     return found
 
 
-def machine_key(role: str) -> KeyOwner | None:
+def own_signer(section: str) -> KeyOwner | None:
     """Return a key of this machine, if it was made."""
-    path = machine_directory() / f"{role}.key"
+    path = machine_directory() / f"{section.removesuffix('s')}.key"
     return KeyOwner(key=str(path), password="", plain=path) if path.exists() else None
 
 
@@ -250,8 +249,9 @@ def emulated(
         patch.setattr(
             "validator.fleet.submitter.Submitter", functools.partial(Submitter, sleep=lambda _: None)
         )
-        patch.setattr(machine_keys, "_make", make_machine_key)
-        patch.setattr(machine_keys, "_signer", machine_key)
+        patch.setattr("validator.certify.registration.make_own_key", make_own_key)
+        for name in ("validator.certify.registration", "validator.cli.signing"):
+            patch.setattr(f"{name}.own_signer", own_signer)
         patch.setattr("validator.engines.host_reading.read_host", lambda: outside_of(report()["host"]))
         # Nobody else attaches anything at the same time.
         patch.setattr(registry_module, "_SETTLE_S", 0.0)

@@ -14,7 +14,7 @@ from docs.transcripts import ROOT
 from validator.cli.building import ResultDocument
 from validator.cli.predict import AskedFields
 from validator.cli.records import CausesField
-from validator.compat.predict import SupportDocument
+from validator.compat.predict import ImageSupport
 from validator.model.diagnosis import Diagnosis
 from validator.model.prediction import CellDocument, FindingDocument, Reason
 from validator.model.record import Record, Verdict, contents_of
@@ -78,7 +78,7 @@ def test_what_a_release_needs(place: Path) -> None:
     found = printed(place, "predict", "--tensorflow", "2.21.0")
     reasons = [gpu["reason"] for gpu in found["gpus"] if gpu["reason"]] + found["reasons"]
     assert reasons
-    assert list(misfits(found, SupportDocument)) == list(misfits(reasons, list[Reason])) == []
+    assert list(misfits(found, ImageSupport)) == list(misfits(reasons, list[Reason])) == []
 
 
 def test_what_works_on_a_machine(place: Path) -> None:

@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from validator.fleet.settings import NodeKind, Seen, driver_of, model_in, propose, read_settings
-from validator.fleet.settings_schema import SlurmPlace
+from validator.fleet.settings import (
+    NodeKind,
+    Seen,
+    SlurmPlace,
+    Survey,
+    driver_of,
+    model_in,
+    propose,
+    read_settings,
+)
 from validator.fleet.slurm import kinds_of, seen_in
 from validator.fleet.slurm_client import Node
 
 
-@dataclass
 class FakeSurveyor:
     """A scheduler with these nodes. says: the answers of those that are asked, by the name of the sample."""
 
-    kinds: Sequence[NodeKind]
-    says: Mapping[str, Seen] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
-    section: str = "slurm"
-    keys: Mapping[str, tuple[str, str]] = field(
-        default_factory=lambda: {"directory": ("/shared/tfm", "CHECK: all nodes have to see it.")}
-    )
+    def __init__(self, kinds: Sequence[NodeKind], says: Mapping[str, Seen] | None = None) -> None:
+        self.asked: list[str] = []
+        self._says = says or {}
+        keys = {"directory": ("/shared/tfm", "CHECK: all nodes have to see it.")}
+        self.survey = Survey("slurm", keys, kinds, self._ask)
 
-    def survey(self) -> Sequence[NodeKind]:
-        return self.kinds
-
-    def ask(self, kind: NodeKind) -> Seen | None:
+    def _ask(self, kind: NodeKind) -> Seen | None:
         self.asked.append(kind.sample)
-        return self.says.get(kind.sample)
+        return self._says.get(kind.sample)
 
 
 def node(
@@ -63,7 +64,7 @@ NODES = [
 
 def test_nodes_whose_features_say_everything_are_not_asked(tmp_path: Path) -> None:
     surveyor = FakeSurveyor(kinds_of(NODES))
-    text = propose(surveyor)
+    text = propose(surveyor.survey)
     assert surveyor.asked == []
     assert places(tmp_path, text) == {
         "no-gpu": SlurmPlace(partition="batch"),
@@ -80,7 +81,7 @@ def test_a_driver_that_no_feature_says_is_asked_for(tmp_path: Path) -> None:
     kinds = kinds_of([node("gpu7", "skylake,nvlink", tesla_t4=2), node("gpu8", "skylake", untyped=1)])
     says = {"gpu7": Seen("535.183.01", "Tesla T4"), "gpu8": Seen("580.65.06", "NVIDIA H100 80GB HBM3")}
     surveyor = FakeSurveyor(kinds, says)
-    text = propose(surveyor)
+    text = propose(surveyor.survey)
     assert surveyor.asked == ["gpu7", "gpu8"]
     assert "# CHECK: every node has a GPU, so `no-gpu` is not here: its cells are missing." in text
     assert places(tmp_path, text) == {
@@ -92,14 +93,14 @@ def test_a_driver_that_no_feature_says_is_asked_for(tmp_path: Path) -> None:
 
 def test_nodes_that_say_nothing_are_a_comment(tmp_path: Path) -> None:
     kinds = kinds_of([node("gpu7", "", a10=1), node("gpu8", "r580,h100", h100=1)])
-    text = propose(FakeSurveyor(kinds))
+    text = propose(FakeSurveyor(kinds).survey)
     assert set(places(tmp_path, text)) == {"r580-h100"}
     assert "# CHECK: gpu7: a job on gpu7 could not find out its driver. Add it as:" in text
     assert '#   rDRIVER-a10: {gres: "gpu:a10:1"}' in text
 
 
 def test_without_any_known_node_the_file_only_has_comments_and_can_be_completed() -> None:
-    text = propose(FakeSurveyor(kinds_of([node("gpu7", "", a10=1)])))
+    text = propose(FakeSurveyor(kinds_of([node("gpu7", "", a10=1)])).survey)
     assert "host_classes:" not in text
     assert "rDRIVER-a10" in text
 
@@ -109,7 +110,7 @@ def test_two_ways_to_a_host_class_are_named_and_the_larger_one_is_used(tmp_path:
         node("old", "r580,h100", "lab", default=False, h100=1),
         *(node(f"new{index}", "r580,h100", h100=1) for index in (1, 2)),
     ]
-    text = propose(FakeSurveyor(kinds_of(nodes)))
+    text = propose(FakeSurveyor(kinds_of(nodes)).survey)
     assert places(tmp_path, text)["r580-h100"].partition == ""
     assert (
         'CHECK: old need other keys: {constraint: "h100&r580", gres: "gpu:h100:1", partition: "lab"}' in text

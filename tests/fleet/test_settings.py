@@ -12,8 +12,15 @@ import pytest
 import yaml
 
 from validator.errors import EXIT_INPUT, InputError
-from validator.fleet.settings import FleetSettings, read_settings
-from validator.fleet.settings_schema import PATH, KubernetesPlace, SlurmPlace, Toleration, schema_text
+from validator.fleet.settings import (
+    SCHEMA,
+    FleetSettings,
+    KubernetesPlace,
+    SlurmPlace,
+    Toleration,
+    read_settings,
+    schema_text,
+)
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/fleet.md").read_text(encoding="utf-8")
 
@@ -212,13 +219,13 @@ def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
 
 
 def validate(text: str) -> None:
-    schema = json.loads(PATH.read_text(encoding="utf-8"))
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
     jsonschema.Draft7Validator(schema).validate(yaml.safe_load(text))
 
 
 def test_the_checked_in_schema_is_current_and_valid() -> None:
-    hint = "run python -m validator.fleet.settings_schema"
-    assert PATH.read_text(encoding="utf-8") == schema_text(), hint
+    hint = "run python -m validator.fleet.settings"
+    assert SCHEMA.read_text(encoding="utf-8") == schema_text(), hint
     jsonschema.Draft7Validator.check_schema(json.loads(schema_text()))
 
 

@@ -147,7 +147,7 @@ def test_the_queue_has_only_tasks_of_this_project(bin_: Path) -> None:
 def test_errors_are_told_apart(bin_: Path, message: str, error: type[Exception], said: str) -> None:
     program(bin_, "sbatch", f"echo '{message}' >&2; exit 1")
     with pytest.raises(error, match=said) as raised:
-        slurm_client.submit(["job.sh"])
+        slurm_client.run(["sbatch", "--parsable", "job.sh"])
     # FleetDown is waited for, so that nothing else may be one.
     assert isinstance(raised.value, FleetDown) is (error is FleetDown)
 
@@ -168,7 +168,7 @@ def test_variables_of_slurm_do_not_change_what_is_submitted(
     monkeypatch.setenv("SBATCH_PARTITION", "other")
     monkeypatch.setenv("REGISTRY_TOKEN", "s3cret")
     monkeypatch.setenv("SLURM_CONF", "/etc/slurm/slurm.conf")
-    slurm_client.submit(["job.sh"])
+    slurm_client.run(["sbatch", "--parsable", "job.sh"])
     seen = (bin_ / "seen").read_text(encoding="utf-8")
     assert "SLURM_CONF=/etc/slurm/slurm.conf" in seen
     assert "SBATCH" not in seen and "s3cret" not in seen

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from validator.fleet.job_output import CutError
-from validator.fleet.settings_schema import SlurmPlace, SlurmSection
+from validator.fleet.settings import SlurmPlace, SlurmSection
 from validator.fleet.slurm import SlurmFleet
 
 HANDLE = "tfm-0123456789abcdef/0/tfm-aaaaaaaaaaaaaaaa"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from validator.fleet import slurm_job
-from validator.fleet.settings_schema import CONTAINERS, UNSIGNED
+from validator.fleet.settings import CONTAINERS, UNSIGNED
 from validator.fleet.slurm_job import Failed
 
 

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 import yaml
 
-from validator.fleet import settings_schema
+from validator.fleet import settings
 from validator.matrix import schema as matrix_schema
 from validator.matrix.schema import PATH, schema_text
 
@@ -75,7 +75,7 @@ EXAMPLES = Path(__file__).parent / "schema_store"
 CATALOGUE: list[dict[str, Any]] = json.loads(
     (ROOT / "docs" / "reference" / "schema-store.json").read_text(encoding="utf-8")
 )
-PATHS = (matrix_schema.PATH, settings_schema.PATH)
+PATHS = (matrix_schema.PATH, settings.SCHEMA)
 #: What draft 07 knows, of the keywords that tell what a value is and may be.
 KEYWORDS = {
     "$schema", "$id", "$ref", "title", "description", "default", "definitions", "type", "properties",

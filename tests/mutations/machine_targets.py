@@ -39,7 +39,8 @@ from validator.errors import ValidatorError
 from validator.fleet import job_output, kubernetes, slurm, slurm_client
 from validator.fleet.inside import frame
 from validator.fleet.kubernetes_client import Api
-from validator.fleet.settings_schema import KubernetesSection
+from validator.fleet.kubernetes_nodes import read_node
+from validator.fleet.settings import KubernetesSection
 from validator.model import codec
 from validator.model.codec import DocumentError
 from validator.records.salvage import salvage
@@ -138,7 +139,7 @@ def read_kubernetes(data: bytes, _: Path) -> None:
     fleet = kubernetes.Kubernetes(KubernetesSection(), api)
     each(
         fleet.inventory, lambda: fleet.poll([UNIT]), lambda: fleet.collect(UNIT), lambda: fleet.logs(UNIT),
-        lambda: fleet.cancel([UNIT]), kubernetes.KubernetesSurveyor(api).survey,
+        lambda: fleet.cancel([UNIT]), lambda: kubernetes.kinds_of(map(read_node, api.nodes())),
     )  # fmt: skip
 
 

@@ -35,11 +35,10 @@ from validator.model.measurement import Measurement, MeasurementError, Outside, 
 from validator.model.record import BaseOrigin, Record, RecordError, read_record, read_verification
 from validator.model.report import ReportError, read_report
 from validator.model.verdict import judge
-from validator.pipeline.recording import record_of_report
+from validator.pipeline.measuring import record_of_report
 from validator.records import jsonl
 from validator.records.comparison import changed_checks, changes
-from validator.records.finish_time import wrong_time
-from validator.records.history import Entry
+from validator.records.history import Entry, wrong_time
 from validator.registry.client import ImageConfig, Manifest, Tags
 from validator.registry.client import parse as parse_document
 from validator.reports.diagnosis import text as diagnosis_text

@@ -7,7 +7,7 @@ import pytest
 from validator.errors import MissingError
 from validator.model.measurement import GpuIdentity, Outside, Unread
 from validator.model.spec import HostClass, ImageSpec, Variant
-from validator.pipeline.recording import Target, asked_for, targets
+from validator.pipeline.measuring import Target, asked_for, targets
 from validator.versions import ComputeCapability, DriverRelease
 
 DRIVER = "580.65.06"

@@ -5,7 +5,7 @@ import pytest
 from validator.compat.gpus import model_of
 from validator.model.report import Gpu, Host, ReportError
 from validator.model.spec import HostClass
-from validator.pipeline.recording import host_class_of
+from validator.pipeline.measuring import host_class_of
 from validator.versions import ComputeCapability, DriverRelease
 
 

@@ -8,7 +8,7 @@ import pytest
 from validator.errors import InputError
 from validator.model.record import Origin, Verdict, read_record
 from validator.model.report import ReportError, read_report, report_of
-from validator.pipeline.recording import image_of, record_of_report
+from validator.pipeline.measuring import image_of, record_of_report
 
 from ..corpus.reader import REPORTS
 from .fakes import H100, report

@@ -7,14 +7,14 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from validator.assemble.base import Base
 from validator.assemble.base_files import BaseFile, BaseFiles, Interpreter
 from validator.assemble.destinations import Destination
-from validator.assemble.image import Assembled
+from validator.assemble.image import Assembled, Assembler
 from validator.assemble.layers import Encoded, Write
 from validator.assemble.progress import Progress
 from validator.certify import signatures
@@ -176,8 +176,9 @@ class Bench:
     def settings(self, use: RegistryUse, retag: bool = False, **options: Any) -> Run:
         into = FakeDestination(self.registry)
         publisher = Publisher(
-            self.maker, lambda _: into, self.registry, TRUST, self.engine, self.signer, retag, self.rehearsal
-        )
+            cast(Assembler, self.maker), lambda _: into, self.registry, TRUST, self.engine, self.signer,
+            retag, self.rehearsal,
+        )  # fmt: skip
         return Run(
             self.engine, self.store, PackageSources(), LockDirectory(self.locks), (),
             Options(registry=use, **options), self.events.append,

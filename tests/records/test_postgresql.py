@@ -14,7 +14,6 @@ import psycopg
 import pytest
 
 from validator.errors import InputError, MissingError
-from validator.records import schema
 from validator.records import store as store_module
 from validator.records.store import Store
 
@@ -165,7 +164,7 @@ def test_two_processes_do_not_create_the_tables_at_once(postgresql: Server, data
         password=postgresql.password,
         dbname=database,
     ) as connection:
-        connection.execute(f"SELECT pg_advisory_xact_lock({schema.LOCK})".encode())
+        connection.execute(f"SELECT pg_advisory_xact_lock({store_module.LOCK})".encode())
         making.start()
         wait_for_a_waiter(postgresql, database, "SELECT pg_advisory_xact_lock%")
     making.join()

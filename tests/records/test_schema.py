@@ -12,7 +12,7 @@ from typing import NoReturn
 import pytest
 
 from validator.errors import InputError, MissingError
-from validator.records import connect, schema
+from validator.records import connect
 from validator.records.store import Store
 
 from ..support import FORKED
@@ -42,7 +42,7 @@ def test_an_interrupted_creation_leaves_nothing(
 
     with monkeypatch.context() as patch:
         # The version is written last.
-        patch.setattr(schema, "insert", stop)
+        patch.setattr("sqlalchemy.insert", stop)
         with pytest.raises(KeyboardInterrupt):
             Store(url)
     with pytest.raises(InputError, match="there are no records in"):

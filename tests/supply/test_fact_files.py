@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from validator.compat import facts
-from validator.supply.new_rows import Row, Table, flow
+from validator.supply.news import Row, Table, flow
 
 from ..support import read_yaml
 

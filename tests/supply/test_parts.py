@@ -15,7 +15,7 @@ from validator.assemble.base_finder import pinned_bases
 from validator.assemble.bootstrap import DebianLock, DebianPackage, lock_path, read_lock
 from validator.assemble.layer_table import SharedRow, read_rows, write_rows
 from validator.errors import MissingError
-from validator.supply import bases, checkout, debian_packages, layers, parts, python_packages
+from validator.supply import debian_packages, parts, python_packages, release_facts
 
 from ..loop import tiers
 
@@ -58,22 +58,22 @@ def test_the_rows_of_new_layers_are_shown_and_only_returned(
         SharedRow(name, "zstd 1", ("wheels 1", HASH), DIGEST, 1, DIGEST, "application/tar")
         for name in ("six 1", "numpy 2")
     )
-    write_rows(tmp_path / layers.FILE, [old])
+    write_rows(tmp_path / parts.LAYERS, [old])
 
     def lock(root: Path, *arguments: str) -> bytes:
         assert arguments == ("validator", "lock", "--profile", "nightly", "--layers")
-        write_rows(root / layers.FILE, [old, new])
+        write_rows(root / parts.LAYERS, [old, new])
         return b""
 
-    monkeypatch.setattr(checkout, "run_module", lock)
-    found = parts.pinned(layers.refreshed(tmp_path), layers.versions, tmp_path)
+    monkeypatch.setattr(release_facts, "run_module", lock)
+    found = parts.pinned(parts.refreshed_layers(tmp_path), parts.layer_versions, tmp_path)
     assert found.lines == (
         "images/layers.json:", f"  numpy 2 (row {new.key[:12]}) sha256:dddddddddddd added",
     )  # fmt: skip
-    assert read_rows(tmp_path / layers.FILE) == (old,)
-    (tmp_path / layers.FILE).write_bytes(found.files[layers.FILE])
-    assert read_rows(tmp_path / layers.FILE) == (new, old)
-    assert parts.pinned(layers.refreshed(tmp_path), layers.versions, tmp_path).lines == ()
+    assert read_rows(tmp_path / parts.LAYERS) == (old,)
+    (tmp_path / parts.LAYERS).write_bytes(found.files[parts.LAYERS])
+    assert read_rows(tmp_path / parts.LAYERS) == (new, old)
+    assert parts.pinned(parts.refreshed_layers(tmp_path), parts.layer_versions, tmp_path).lines == ()
 
 
 # -- bases -----------------------------------------------------------------------------------------------
@@ -86,24 +86,24 @@ def registry(monkeypatch: pytest.MonkeyPatch, answer: str | Exception) -> None:
         return {"Descriptor": {"digest": answer}}
 
     api = SimpleNamespace(inspect_distribution=inspect)
-    monkeypatch.setattr(bases, "reach", lambda: SimpleNamespace(quick=SimpleNamespace(api=api)))
+    monkeypatch.setattr(parts, "reach", lambda: SimpleNamespace(quick=SimpleNamespace(api=api)))
 
 
 def test_the_digests_of_all_bases_are_read_from_the_registry(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     registry(monkeypatch, DIGEST)
-    [(path, text)] = bases.refreshed(ROOT).items()
+    [(path, text)] = parts.refreshed_bases(ROOT).items()
     (tmp_path / "bases.yaml").write_text(text)
     found = pinned_bases(tmp_path / "bases.yaml")
     assert path == "images/bases.yaml"
-    assert list(found) == bases.pythons(ROOT)
+    assert list(found) == parts.pythons(ROOT)
     assert {base.digest for base in found.values()} == {DIGEST}
-    assert bases.versions(text)["python:3.12-slim-bookworm"] == "sha256:dddddddddddd"
+    assert parts.base_versions(text)["python:3.12-slim-bookworm"] == "sha256:dddddddddddd"
 
 
 def test_every_python_of_a_tensorflow_has_a_pinned_base() -> None:
-    assert list(pinned_bases()) == bases.pythons(ROOT)
+    assert list(pinned_bases()) == parts.pythons(ROOT)
 
 
 @pytest.mark.parametrize("answer", [DockerException("no such host"), "sha1:0", ""])
@@ -112,7 +112,7 @@ def test_without_a_digest_from_the_registry_nothing_is_written(
 ) -> None:
     registry(monkeypatch, answer)
     with pytest.raises(MissingError, match=r"python:3\.9-slim-bookworm"):
-        bases.refreshed(ROOT)
+        parts.refreshed_bases(ROOT)
 
 
 # -- Debian packages -------------------------------------------------------------------------------------

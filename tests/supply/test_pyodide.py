@@ -1,4 +1,4 @@
-"""The download of Pyodide, with a program that stands in for npm."""
+"""The download and the first start of Pyodide, with programs that stand in for npm and Node.js."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 from validator.cli.report import NPM, pyodide_of
 from validator.errors import MissingError
-from validator.supply.python_packages import pyodide_package
+from validator.supply.python_packages import pyodide_package, run_by_node
 
-#: It runs a program that is named npm.
+#: It runs programs that are named npm and node.
 pytestmark = pytest.mark.service
 
 CONTENT = b"a package"
@@ -38,9 +38,9 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "calls"
 
 
-def npm(tmp_path: Path, program: str, content: bytes = b"") -> None:
+def npm(tmp_path: Path, program: str, content: bytes = b"", name: str = "npm") -> None:
     (tmp_path / "bin").mkdir(exist_ok=True)
-    file = tmp_path / "bin" / "npm"
+    file = tmp_path / "bin" / name
     head = f"#!{sys.executable}\nCONTENT, CALLS = {content!r}, {str(tmp_path / 'calls')!r}\n"
     file.write_text(head + program, encoding="utf-8")
     file.chmod(0o755)
@@ -97,3 +97,31 @@ def test_a_cache_that_cannot_be_written_is_named(
     monkeypatch.setenv("VALIDATOR_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(MissingError, match="cache: can't be written"):
         pyodide_package("1.2.3", INTEGRITY)
+
+
+def test_what_a_program_of_node_writes_is_kept_until_another_program_runs(
+    calls: Path, tmp_path: Path
+) -> None:
+    copy = "import pathlib, sys\nfirst, made = map(pathlib.Path, sys.argv[1:])\n"
+    copy += "made.write_bytes(first.read_bytes()[::-1])\nprint(1, file=open(CALLS, 'a'))\n"
+    npm(tmp_path, copy, name="node")
+    assert [run_by_node(program) for program in (b"one", b"one", b"two")] == [b"eno", b"eno", b"owt"]
+    assert calls.read_text() == "1\n1\n"
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_a_program_of_node_needs_node(calls: Path) -> None:
+    with pytest.raises(
+        MissingError, match=r"Node\.js, which starts the Python of the page once, is not installed"
+    ):
+        run_by_node(b"")
+
+
+def test_what_a_program_of_node_says_is_the_reason(calls: Path, tmp_path: Path) -> None:
+    npm(tmp_path, "import sys\nsys.exit('first\\nWebAssembly is too old')\n", name="node")
+    with pytest.raises(
+        MissingError, match="can't start the Python of the page: WebAssembly is too old"
+    ) as raised:
+        run_by_node(b"")
+    assert raised.value.hint == "install Node.js 20 or newer"
+    assert list((tmp_path / "cache").iterdir()) == []

@@ -17,15 +17,15 @@ import yaml
 
 from validator.compat import freshness, releases
 from validator.errors import InputError, MissingError
-from validator.supply import checkout, release_facts
-from validator.supply.checkout import WRITTEN, Copy
+from validator.supply import release_facts
 from validator.supply.news import STABLE, Asked
+from validator.supply.release_facts import WRITTEN, Copy
 from validator.system.files import cache_directory
 
 from ..locks.local_index import LINUX, LocalIndex
 
 ROOT = Path(__file__).resolve().parents[2]
-RUN, ANSWERS, COPIED = Copy.run, release_facts.answers, checkout._COPIED
+RUN, ANSWERS, COPIED = Copy.run, release_facts.answers, release_facts._COPIED
 TODAY = datetime.date(2099, 1, 2)
 DATA = "validator/compat/data"
 WHEEL = f"tensorflow-2.99.0-cp311-cp311-{LINUX}.whl"
@@ -64,7 +64,7 @@ def steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, ..
 
     monkeypatch.setattr(Copy, "run", run)
     monkeypatch.setattr(release_facts, "answers", lambda _: {})
-    monkeypatch.setattr(checkout, "_COPIED", (DATA,))
+    monkeypatch.setattr(release_facts, "_COPIED", (DATA,))
     return asked
 
 
@@ -73,7 +73,7 @@ def whole(steps: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch) -> None
     """Run the steps, except locking, which needs uv, and writing the documentation, which takes long."""
     monkeypatch.setattr(Copy, "run", RUN)
     monkeypatch.setattr(release_facts, "answers", ANSWERS)
-    monkeypatch.setattr(checkout, "_COPIED", COPIED)
+    monkeypatch.setattr(release_facts, "_COPIED", COPIED)
     monkeypatch.setattr(release_facts, "LOCKED_PROFILES", ())
     monkeypatch.setattr(release_facts, "DOCUMENTATION", ())
 

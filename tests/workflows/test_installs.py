@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from validator.supply.checkout import WRITTEN
+from validator.supply.release_facts import WRITTEN
 
 from .support import ROOT, WORKFLOWS, workflow
 from .test_rules import NAMES, SECRETS, WRITES

@@ -17,7 +17,7 @@ import pytest
 from validator.model.codec import encode
 from validator.model.record import Record, Verdict
 from validator.records import jsonl
-from validator.records.artifacts import Refused
+from validator.records.jsonl import Refused
 
 from ..loop import tiers
 from ..records.values import proven

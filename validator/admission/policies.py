@@ -193,7 +193,7 @@ def _conditions(demands: Demands) -> list[dict[str, Any]]:
         (f"{{{{ time_after(time_add({issued}, '{tolerance}'), {measured}) }}}}", "Equals", True),
     ]
     if demands.max_age is not None:
-        until = f"time_add({measured}, '{_hours(demands.max_age)}h')"
+        until = f"time_add({measured}, '{int(demands.max_age.total_seconds()) // 3600}h')"
         found.append((f"{{{{ time_after({until}, time_now_utc()) }}}}", "Equals", True))
     conditions = [{"key": key, "operator": operator, "value": value} for key, operator, value in found]
     codes = f"configuration[?name=='{LIMITS}'].annotations.{LIMITS}[].code"
@@ -207,10 +207,6 @@ def _conditions(demands: Demands) -> list[dict[str, Any]]:
         for code in demands.refuse_limits
     ]
     return conditions
-
-
-def _hours(age: timedelta) -> int:
-    return int(age.total_seconds()) // 3600
 
 
 def _rego(demands: Demands, package: str, rule: str) -> str:

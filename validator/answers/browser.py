@@ -1,8 +1,4 @@
-"""The functions that the page calls. Questions and answers are JSON.
-
-What only one of the questions needs is imported when that question is asked, so that the first answer comes
-sooner.
-"""
+"""The functions that the page calls. Questions and answers are JSON."""
 
 from __future__ import annotations
 
@@ -39,11 +35,9 @@ def rejecting(field: str) -> Iterator[None]:
         raise RejectedField(field, error) from error
 
 
-#: Bytes, or a view of an array of the browser.
-Buffer = bytes | memoryview
-
-
-def ask(question: str, first: Buffer = b"", last: Buffer = b"", total: int = 0) -> str:
+def ask(
+    question: str, first: bytes | memoryview = b"", last: bytes | memoryview = b"", total: int = 0
+) -> str:
     """Return the answer to a question, or `{"error": {"message": …, "hint": …, "field": …, "nearest": […]}}`.
 
     question: an object whose `kind` is `works` or `why`; see the two modules for its other members.
@@ -52,9 +46,14 @@ def ask(question: str, first: Buffer = b"", last: Buffer = b"", total: int = 0) 
     asked = json.loads(question)
     try:
         if asked["kind"] == "works":
-            answer = _works(asked)
+            from .what_works import what_works
+
+            answer = what_works(asked)
         else:
-            answer = _why(asked["name"], bytes(first), bytes(last), total)
+            from ..diagnosis.text import Ends
+            from .why import why
+
+            answer = why(Ends(bytes(first), bytes(last), total), asked["name"])
     except ValidatorError as error:
         rejected = error if isinstance(error, RejectedField) else None
         answer = {
@@ -66,19 +65,6 @@ def ask(question: str, first: Buffer = b"", last: Buffer = b"", total: int = 0) 
             }
         }
     return json.dumps(cleaned(answer))
-
-
-def _works(asked: Mapping[str, Any]) -> dict[str, Any]:
-    from .what_works import what_works
-
-    return what_works(asked)
-
-
-def _why(name: str, first: bytes, last: bytes, total: int) -> dict[str, Any]:
-    from ..diagnosis.text import Ends
-    from .why import why
-
-    return why(Ends(first, last, total), name)
 
 
 def cleaned(value: Any) -> Any:

@@ -11,12 +11,13 @@ every question, as it answers all that the table does not have.
 
 from __future__ import annotations
 
+import datetime
 import functools
 import itertools
 import json
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ from ..compat import evidence, facts, gpus, known_issues
 from ..compat.drivers import Branch, branch_of, branches
 from ..compat.releases import driver_with, releases
 from ..reports.page.answers import TABLE, digest, read_table
+from ..reports.printable import printable
 from ..versions import DriverRelease, Version, leading_numbers
 from .browser import cleaned
 from .what_works import what_works
@@ -137,7 +139,7 @@ class Texts:
         """Return a text with marks."""
         found = self._known.get(text)
         if found is None:
-            found = text
+            found = printable(text)
             for pattern, mark in self._marks if self._said else ():
                 found = pattern.sub(mark, found)
             self._known[text] = found
@@ -159,7 +161,7 @@ class Parts:
 
     def add(self, value: Any, texts: Texts) -> int:
         """Return the number of a part: of a text, or of a list or an object, which are below zero."""
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             words = {key: texts.machine(part) if key == "machine" else part for key, part in value.items()}
             kind = self.kinds.setdefault(tuple(words), len(self.kinds) + 1)
             return self._node((kind, *(self.add(part, texts) for part in words.values())))
@@ -202,11 +204,11 @@ def make_table(
 ) -> dict[str, Any]:
     """Return the table as the page's script reads it. Each argument leaves the others out.
 
-    words, capabilities: the name of a GPU, its part of a cell's name, and its group. cuda, since: see the
-    functions. kinds: the names of the members of each kind of object. nodes: the lists (kind 0) and objects,
-    as in `Parts.packed`; a member is the number of a text, or of a list or an object, which is below zero.
-    roots: the number of the answer for each system, group, driver and Python, in this order; 0 if the table
-    does not have it.
+    words, capabilities: the name of a GPU, its part of a cell's name, and its group. until: the last month in
+    which the answers are right. cuda, since: see the functions. kinds: the names of the members of each kind
+    of object. nodes: the lists (kind 0) and objects, as in `Parts.packed`; a member is the number of a text,
+    or of a list or an object, which is below zero. roots: the number of the answer for each system, group,
+    driver and Python, in this order; 0 if the table does not have it.
     """
     by_name = machines()
     groups = list(by_name) if groups is None else groups
@@ -219,7 +221,7 @@ def make_table(
             if system.endswith("jetson") and name and "jetson" not in name:
                 roots.append(0)
                 continue
-            answer = cleaned(what_works(question(by_name[name].asked, driver, system, python)))
+            answer = what_works(question(by_name[name].asked, driver, system, python))
             roots.append(parts.add(answer, texts))
     nodes, new = parts.packed()
     return {
@@ -231,6 +233,7 @@ def make_table(
         "words": {word: [gpu.name, gpu.slug, group(gpu)] for word, gpu in known_gpus().items()},
         "capabilities": {text: ["", f"sm{text.replace('.', '')}", group(text)] for text in capabilities()},
         "measured": [row["driver"] for row in evidence.measurements()],
+        "until": last_month(datetime.date.today()),
         "cuda": cuda_versions(),
         "since": {
             "linux": since(drivers, "linux x86_64"),
@@ -241,6 +244,13 @@ def make_table(
         "nodes": nodes,
         "roots": [new.get(root, 0) for root in roots],
     }
+
+
+def last_month(today: datetime.date) -> str:
+    """Return the month with which the next driver branch ends, as `2026-11`. Answers say which have ended."""
+    month, known = f"{today:%Y-%m}", {branch.number for branch in branches()}
+    rows = (row for row in facts.rows("drivers", "lifecycle") if row["branch"] in known and "by" not in row)
+    return min(str(row["ends"]) for row in rows if row.get("ends", "") >= month)
 
 
 def cuda_versions() -> dict[str, dict[str, int]]:

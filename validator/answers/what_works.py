@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..compat import evidence, gpus, loose_values
+from ..compat import evidence, gpus
 from ..compat.facts import UnknownGpu
 from ..compat.machine import Driver, Gpu, judge_host, parse_driver, parse_gpu
 from ..compat.offers import OtherDriver, candidate_that_works, cautions, offers, other_driver
@@ -33,7 +33,7 @@ from ..model.prediction import (
 )
 from ..model.spec import host_identifier
 from ..reports.diagnosis_words import fact_names
-from ..versions import CudaVersion, DriverRelease, Version
+from ..versions import CudaVersion, DriverRelease, Version, minor_in
 from .browser import rejecting
 from .ways import (
     BOTH,
@@ -419,10 +419,10 @@ def _measured_otherwise(ways: Sequence[Mapping[str, Any]], host: Host) -> Iterat
 def _python(text: str) -> str | None:
     if not text.strip():
         return None
-    if not _PYTHON.fullmatch(loose_values.minor(text) or ""):
+    if not _PYTHON.fullmatch(minor_in(text) or ""):
         with rejecting("python"):
             raise InputError(f'"{text[:20]}" is not a Python version', hint="write it as 3.12")
-    return loose_values.minor(text)
+    return minor_in(text)
 
 
 def _one_of(value: str, known: Sequence[str]) -> str:
@@ -449,7 +449,7 @@ def _words(host: Host, python: str | None, gpu: Gpu | None, driver: Driver) -> I
 
 def _class_name(host: Host, gpu: Gpu | None) -> str | None:
     """Return the name of the machine's host class in the matrix; None if that needs more facts."""
-    driver = loose_values.driver(host.driver)
+    driver = DriverRelease.or_none(host.driver)
     if driver is None and host.driver_cuda:
         driver = driver_with(CudaVersion.parse(host.driver_cuda))
     if gpu is None or driver is None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..diagnosis import diagnose_ends
 from ..diagnosis.text import PASTE_LINES, Ends, is_notebook
-from ..model.diagnosis import WAYS, Diagnosis, Remedy
+from ..model.diagnosis import WAYS
 from ..reports.diagnosis_words import environment_facts, headline, missing_facts
 from .browser import rejecting
 
@@ -27,7 +27,15 @@ def why(ends: Ends, name: str) -> dict[str, Any]:
     """
     with rejecting("text"):
         diagnosis = diagnose_ends(_within_reach(ends), name)
-    return {"diagnosis": dataclasses.asdict(diagnosis), "words": _words(diagnosis)}
+    ways = [[WAYS.get(one.way, one.way) for one in cause.remedies] for cause in diagnosis.causes]
+    words = {
+        "headline": "" if diagnosis.causes else headline(diagnosis),
+        "headlines": [cause.headline for cause in diagnosis.causes],
+        "ways": [[f"{way[:1].upper()}{way[1:]}" for way in of_cause] for of_cause in ways],
+        "facts": list(environment_facts(diagnosis)),
+        "missing": list(missing_facts(diagnosis)),
+    }
+    return {"diagnosis": dataclasses.asdict(diagnosis), "words": words}
 
 
 def _within_reach(ends: Ends) -> Ends:
@@ -41,18 +49,3 @@ def _within_reach(ends: Ends) -> Ends:
         # The lines of a paste are also read joined, in case something wrapped them, which takes much longer.
         each = _EACH_OF_FEW
     return Ends(ends.first[:each], (ends.last or ends.first)[-each:], ends.total)
-
-
-def _words(diagnosis: Diagnosis) -> dict[str, Any]:
-    return {
-        "headline": "" if diagnosis.causes else headline(diagnosis),
-        "headlines": [cause.headline for cause in diagnosis.causes],
-        "ways": [[_way(remedy) for remedy in cause.remedies] for cause in diagnosis.causes],
-        "facts": list(environment_facts(diagnosis)),
-        "missing": list(missing_facts(diagnosis)),
-    }
-
-
-def _way(remedy: Remedy) -> str:
-    way = WAYS.get(remedy.way, remedy.way)
-    return f"{way[:1].upper()}{way[1:]}"

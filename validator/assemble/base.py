@@ -25,7 +25,7 @@ from ..system.files import cache_directory
 from . import base_files
 from .base_files import BaseFiles, BoundedTarInfo, FileSystem, ForwardFile, read_file_system
 from .layer_table import LayerTable
-from .layers import MEDIA_TYPE, Encoded, Write
+from .layers import MEDIA_TYPE, Encoded, Write, hashed
 
 _PART = 1 << 20
 #: The compression of a layer by the end of its media type, in Docker's and in OCI's notation.
@@ -42,13 +42,11 @@ _LEVEL = 3
 
 @dataclass(frozen=True)
 class BaseLayer:
-    """A layer of a base.
+    """A layer of a base. diff_id: the digest of the uncompressed archive.
 
-    diff_id: the digest of the uncompressed archive. blob: the layer as a blob, which becomes part of the
-    image without a change, or None if it is only there as an archive. read: returns the parts of the blob or
-    archive; raises ValidatorError, at the end at the latest, if they don't match the digest.
-    packed: returns the parts of the archive compressed with zstd, exactly as `compressed` does it, or None if
-    no such copy is in the cache.
+    blob: the layer as a blob, or None if there is only an archive. read: returns the parts of the blob or
+    archive; raises ValidatorError, at the end at the latest, if they don't match the digest. packed: returns
+    the archive in zstd, exactly as `compressed` writes it, or None without such a copy.
     """
 
     diff_id: str
@@ -58,14 +56,10 @@ class BaseLayer:
 
     def archive(self) -> Iterator[bytes]:
         """Return the parts of the uncompressed archive."""
-        kind = self.blob.media_type if self.blob else _OCI
-        return decompressed(self.read(), kind)
+        return decompressed(self.read(), self.blob.media_type if self.blob else _OCI)
 
     def compress(self, write: Write) -> Encoded:
-        """Write the archive as a blob. Only for a layer that has none.
-
-        Raises ValidatorError if the archive does not have the digest.
-        """
+        """Write the archive of a layer without a blob. Raises ValidatorError for another digest."""
         hashing, found, size = hashlib.sha256(), hashlib.sha256(), 0
 
         def written(parts: Iterator[bytes]) -> Iterator[bytes]:
@@ -78,7 +72,7 @@ class BaseLayer:
 
         packed = self.packed()
         if packed is None:
-            for _ in written(compressed(_hashed(self.archive(), found))):
+            for _ in written(compressed(hashed(self.archive(), found))):
                 pass
         else:
             for part in decompressed(written(packed), MEDIA_TYPE):
@@ -94,13 +88,10 @@ class BaseLayer:
 
 @dataclass(frozen=True)
 class Base:
-    """The base of an image.
+    """The base of an image. origin: as in records. settings: the field `config` of its configuration.
 
-    origin: see `validator.model.record`; as in records.
-    name, digest: for the OCI labels; the digest is None if the base is not from a registry.
-    settings: the field `config` of its configuration: `Env`, `Labels`, and so on.
-    added: the packages of its distribution that were added to an image, such as
-        `git:amd64=1:2.39.5-0+deb12u2`.
+    name, digest: for the OCI labels; the digest is None if the base is not from a registry. added: the
+    packages of its distribution that were added to an image: `git:amd64=1:2.39.5-0+deb12u2`.
     """
 
     origin: str
@@ -121,16 +112,14 @@ def read_base(
     python: str,
     table: LayerTable,
 ) -> Base:
-    """Return a base with what an image needs to know of its files, which are read only once on this machine.
+    """Return a base with what an image needs to know of its files, which are read once on this machine.
 
-    config: the whole configuration of the base. python: the version that the image needs. Raises InputError
-    if the base is for another platform or lacks what an image needs.
+    config: the whole configuration. python: the version that the image needs. Raises InputError for another
+    platform, or if something is missing.
     """
-    platform = (config.get("os"), config.get("architecture"))
-    if platform != ("linux", "amd64"):
-        raise InputError(
-            f"the base image {name} is for {'/'.join(str(part) for part in platform)}, not linux/amd64"
-        )
+    platform = f"{config.get('os')}/{config.get('architecture')}"
+    if platform != "linux/amd64":
+        raise InputError(f"the base image {name} is for {platform}, not linux/amd64")
     key = " ".join([base_files.RECIPE, *(layer.diff_id for layer in layers)])
     found = table.facts(
         key, lambda: msgspec.to_builtins(read_file_system([layer.archive for layer in layers]))
@@ -142,58 +131,35 @@ def read_base(
 
 
 def compression() -> str:
-    """Return what decides the bytes of a layer that `BaseLayer.compress` writes, next to its archive.
-
-    It changes with the version of the compression library.
-    """
+    """Return what decides the bytes that `BaseLayer.compress` writes, next to the archive."""
     return f"base layer 1, zstd, level {_LEVEL}, library {'.'.join(map(str, zstandard.ZSTD_VERSION))}"
-
-
-def oci_type(media_type: str) -> str:
-    """Return OCI's media type for a layer. Raises InputError for one that can't be part of an image."""
-    if media_type not in _TYPES:
-        raise InputError(
-            f"a layer of the base image has the type {media_type[:100]!r}",
-            hint="use a base whose layers are tar archives, uncompressed or with gzip or zstd",
-        )
-    return _TYPES[media_type]
 
 
 def decompressed(parts: Iterator[bytes], media_type: str) -> Iterator[bytes]:
     """Return the content of a compressed archive. Raises InputError if it is damaged."""
     try:
         if media_type.endswith("+gzip"):
-            yield from _gunzip(parts)
+            # 31: with a gzip header. A layer may have several members.
+            decompressor = zlib.decompressobj(31)
+            for part in parts:
+                while part:
+                    # A part of zeros is a thousand times as long.
+                    yield decompressor.decompress(part, _PART)
+                    part = decompressor.unconsumed_tail
+                    if decompressor.eof:
+                        part = decompressor.unused_data
+                        decompressor = zlib.decompressobj(31)
         elif media_type.endswith("+zstd"):
             # Several frames are one archive.
             reader = zstandard.ZstdDecompressor().stream_reader(
                 cast(IO[bytes], ForwardFile(parts)), read_across_frames=True
             )
-            while part := reader.read(_PART):
-                yield part
+            while content := reader.read(_PART):
+                yield content
         else:
             yield from parts
     except (zlib.error, zstandard.ZstdError) as error:
         raise InputError(f"a layer of the base image can't be decompressed: {error}") from error
-
-
-def _gunzip(parts: Iterator[bytes]) -> Iterator[bytes]:
-    # 31: with a gzip header. A layer may have several members.
-    decompressor = zlib.decompressobj(31)
-    for part in parts:
-        while part:
-            # A part of zeros is a thousand times as long.
-            yield decompressor.decompress(part, _PART)
-            part = decompressor.unconsumed_tail
-            if decompressor.eof:
-                part = decompressor.unused_data
-                decompressor = zlib.decompressobj(31)
-
-
-def _hashed(parts: Iterator[bytes], hashing: Any) -> Iterator[bytes]:
-    for part in parts:
-        hashing.update(part)
-        yield part
 
 
 def compressed(parts: Iterator[bytes]) -> Iterator[bytes]:
@@ -207,14 +173,11 @@ def compressed(parts: Iterator[bytes]) -> Iterator[bytes]:
 
 # Bases that are files: an archive of `docker image save`, or a compressed root file system.
 
-
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _LARGEST_DOCUMENT = 8 << 20
 
 
 class _Saved(msgspec.Struct):
-    """An image in `manifest.json`: paths in the archive."""
-
     config: str = msgspec.field(name="Config")
     layers: list[str] = msgspec.field(name="Layers")
 
@@ -239,10 +202,7 @@ class _Manifest(msgspec.Struct):
 def saved_image(
     archive: Path, origin: str, name: str, digest: str | None, python: str, table: LayerTable
 ) -> Base:
-    """Return the only image of an archive that `docker image save` or `podman save` wrote.
-
-    The file must stay as long as the base is used. Raises InputError if it is something else.
-    """
+    """Return the only image in an archive of `docker image save`; the file must stay. Raises InputError."""
     try:
         with tarfile.open(archive, tarinfo=BoundedTarInfo) as opened:
             members = {member.name: member for member in opened if member.isreg()}
@@ -320,16 +280,12 @@ def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
 
 # Bases from an OCI registry, by digest, without an engine.
 
-
 _RECIPE = "base of a registry 1"
 
 
 @dataclass(frozen=True)
 class ImageName:
-    """The name of an image as people write it: `python:3.12-slim` is `docker.io/library/python:3.12-slim`.
-
-    plain: as written, without the digest.
-    """
+    """The name of an image as people write it. plain: as written, without the digest."""
 
     plain: str
     repository: Repository
@@ -356,8 +312,7 @@ class ImageName:
 def registry_base(name: ImageName, python: str, table: LayerTable) -> Base:
     """Return a base from its registry. A digest that was read before is not asked for again.
 
-    Raises MissingError if the registry can't be reached or does not have it, AlteredError if it sends
-    something else, and InputError if the base lacks something that an image needs.
+    Raises MissingError if it can't be read, AlteredError for other content, InputError if it lacks something.
     """
     digest = name.digest or tag_digest(name)
     found = table.facts(f"{_RECIPE} {digest}", lambda: _read(Registry(name.repository), digest))
@@ -393,20 +348,19 @@ def _read(registry: Registry, digest: str) -> Mapping[str, object]:
     if manifest is None:
         raise _missing(reference)
     config, diff_ids = read_config(registry, manifest, f"the base image {reference}")
-    return {
-        "config": config,
-        "layers": [
-            [layer.digest, layer.size, diff_id, oci_type(layer.media_type)]
-            for layer, diff_id in zip(manifest.layers or (), diff_ids, strict=True)
-        ],
-    }
+    layers = []
+    for layer, diff_id in zip(manifest.layers or (), diff_ids, strict=True):
+        if layer.media_type not in _TYPES:
+            raise InputError(
+                f"a layer of the base image has the type {layer.media_type[:100]!r}",
+                hint="use a base whose layers are tar archives, uncompressed or with gzip or zstd",
+            )
+        layers.append([layer.digest, layer.size, diff_id, _TYPES[layer.media_type]])
+    return {"config": config, "layers": layers}
 
 
 def read_config(registry: Registry, manifest: Manifest, what: str) -> tuple[dict[str, Any], list[str]]:
-    """Return the configuration of an image, and the diff_ids of its layers.
-
-    what: the image, which begins each message. Raises InputError if it is not an image of one platform.
-    """
+    """Return an image's configuration and diff_ids. what: begins each message. Raises InputError."""
     if manifest.config is None or manifest.layers is None or manifest.config.size > LARGEST_CONFIG:
         raise InputError(f"{what} is not an image of one platform")
     config, diff_ids = _checked(registry.blob(manifest.config.digest, LARGEST_CONFIG), what)
@@ -418,7 +372,7 @@ def read_config(registry: Registry, manifest: Manifest, what: str) -> tuple[dict
 
 
 def _checked(content: bytes, what: str) -> tuple[dict[str, Any], list[str]]:
-    """Return a configuration whose fields have the right types, and its diff_ids."""
+    """Return a configuration and its diff_ids, all with the right types."""
     parse(content, ImageConfig, f"the configuration of {what}")
     try:
         config = codec.parse_unique(content)

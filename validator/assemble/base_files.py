@@ -19,7 +19,7 @@ from .layers import Entry
 RECIPE = "base files 2"
 _WANTED = re.compile(
     r"etc/(passwd|group|shadow|gshadow|subuid|subgid|ld\.so\.cache|ld\.so\.conf|ld\.so\.conf\.d/[^/]+|skel/.+)"
-    # Which distribution it is, and which packages it has (`base_contents.py`).
+    # Which distribution it is, and which packages it has.
     r"|(etc|usr/lib)/os-release|var/lib/dpkg/status(\.d/[^/]+(?<!\.md5sums))?"
 )
 #: Directories that images add something to.
@@ -84,9 +84,8 @@ class Interpreter:
 class BaseFiles:
     """The facts about the file system of a base.
 
-    glibc: such as `2.36`. files: small regular files by path without a leading slash, such as `etc/passwd`
-    and those of `etc/skel`. paths: `usr/local/cuda` if it is there. directories: those that an image adds
-    something to, such as `etc` and `usr/local`.
+    glibc: such as `2.36`. files: small regular files by path without a leading slash, such as `etc/passwd`.
+    paths: `usr/local/cuda` if it is there. directories: those that an image adds something to, such as `etc`.
     """
 
     interpreter: Interpreter
@@ -97,7 +96,6 @@ class BaseFiles:
 
     @property
     def glibc_version(self) -> tuple[int, int]:
-        """Major and minor version of glibc."""
         major, minor = leading_numbers(self.glibc)[:2]
         return major, minor
 
@@ -105,8 +103,8 @@ class BaseFiles:
 class Node(msgspec.Struct):
     """A path of a base. kind: `file`, `link`, `directory` or `other`. target: of a symbolic link.
 
-    content: of a small file that matters. versions: of Python or glibc, if it is a program or library that
-    has them. machine: of an ELF file, as a number.
+    content: of a small file that matters. versions: those of Python or glibc in a program or library.
+    machine: of an ELF file, as a number.
     """
 
     kind: str
@@ -140,11 +138,7 @@ class FileSystem(msgspec.Struct):
 
 
 def read_file_system(layers: Iterable[Callable[[], Iterator[bytes]]]) -> FileSystem:
-    """Return the files of a base.
-
-    layers: lowest first; each returns the parts of its uncompressed archive. Raises InputError if one is not
-    a tar archive.
-    """
+    """Return the files of a base. layers: lowest first; each returns the parts of its archive."""
     nodes: dict[str, Node] = {}
     for open_layer in layers:
         try:
@@ -162,24 +156,29 @@ def read_file_system(layers: Iterable[Callable[[], Iterator[bytes]]]) -> FileSys
 
 
 def base_files(system: FileSystem, name: str, python: str, search: str | None = None) -> BaseFiles:
-    """Return what an image needs of a base.
+    """Return what an image needs of a base. Raises InputError if the base lacks something.
 
-    name: of the base, for messages. python: the version that the image needs, `3.12`. search: the PATH of the
-    base. Raises InputError if the base lacks something.
+    name: of the base, for messages. python: the version that the image needs, `3.12`. search: the base's
+    PATH.
     """
+    wrong = None
     if system.find("opt/venv") is not None:
-        raise InputError(
-            f"the base image {name} has /opt/venv, where the image's packages belong", hint=_HINT
-        )
-    if system.find("etc/passwd") is None:
-        raise InputError(f"the base image {name} has no /etc/passwd", hint=_HINT)
-    if system.find(_LOADER) is None:
-        raise InputError(
-            f"the base image {name} has no /{_LOADER}, glibc's dynamic loader for x86-64", hint=_HINT
-        )
+        wrong = "has /opt/venv, where the image's packages belong"
+    elif system.find("etc/passwd") is None:
+        wrong = "has no /etc/passwd"
+    elif system.find(_LOADER) is None:
+        wrong = f"has no /{_LOADER}, glibc's dynamic loader for x86-64"
+    if wrong is not None:
+        raise InputError(f"the base image {name} {wrong}", hint=_HINT)
+    interpreter = _interpreter(system, name, python, search or _SEARCH)
+    libraries = [node for path, node in system.nodes.items() if _GLIBC.fullmatch(path)]
+    glibc = {version for node in libraries if node.machine == _X86_64 for version in node.versions}
+    if len(glibc) != 1:
+        several = "several versions of" if glibc else "no"
+        raise InputError(f"the base image {name} has {several} glibc for x86-64", hint=_HINT)
     return BaseFiles(
-        _interpreter(system, name, python, search or _SEARCH),
-        _glibc(system, name),
+        interpreter,
+        glibc.pop(),
         {
             path: BaseFile(node.content, node.mode, node.uid, node.gid)
             for path, node in system.nodes.items()
@@ -230,21 +229,6 @@ def _interpreter(system: FileSystem, name: str, python: str, search: str) -> Int
     raise InputError(f"the base image {name} has {has} on its PATH; Python {python} is needed", hint=_HINT)
 
 
-def _glibc(system: FileSystem, name: str) -> str:
-    found = {
-        version
-        for path, node in system.nodes.items()
-        if _GLIBC.fullmatch(path) and node.machine == _X86_64
-        for version in node.versions
-    }
-    if len(found) != 1:
-        raise InputError(
-            f"the base image {name} has {'several versions of' if found else 'no'} glibc for x86-64",
-            hint=_HINT,
-        )
-    return found.pop()
-
-
 def _apply(archive: tarfile.TarFile, nodes: dict[str, Node]) -> None:
     """Apply a layer to what is below it, as the OCI image specification says."""
     own: set[str] = set()
@@ -277,7 +261,6 @@ def hidden_by(path: str) -> str | None:
 
 
 def _remove(nodes: dict[str, Node], directory: str, kept: set[str]) -> None:
-    """Remove everything below a directory that this layer does not have itself."""
     prefix = f"{directory}/" if directory else ""
     for path in [path for path in nodes if path.startswith(prefix) and path not in kept]:
         del nodes[path]
@@ -286,8 +269,7 @@ def _remove(nodes: dict[str, Node], directory: str, kept: set[str]) -> None:
 def _node(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str, nodes: Mapping[str, Node]) -> Node:
     mode, uid, gid = member.mode & 0o7777, member.uid, member.gid
     if member.islnk():
-        same = nodes.get("/".join(parts_of(member.linkname)))
-        return same or Node("other", mode, uid, gid)
+        return nodes.get("/".join(parts_of(member.linkname))) or Node("other", mode, uid, gid)
     if member.issym():
         return Node("link", mode, uid, gid, target=member.linkname)
     if member.isdir():

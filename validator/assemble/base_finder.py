@@ -44,7 +44,6 @@ from .progress import Progress
 
 # Read and write images/bases.yaml, which pins the default base image for each Python by digest.
 
-
 FILE = images_directory() / "bases.yaml"
 #: The tag whose digest is pinned.
 TAG = "python:{}-slim-bookworm"
@@ -103,7 +102,6 @@ def text_of(bases: Mapping[str, PinnedBase]) -> str:
 
 # List the packages of a base, as its lock or the database of dpkg in its layers says.
 
-
 _STATUS = "var/lib/dpkg/status"
 #: Images without a package manager have one file for each package.
 _STATUS_FILES = f"{_STATUS}.d/"
@@ -121,9 +119,8 @@ _RELEASES = {"bookworm": "12", "trixie": "13"}
 
 @dataclass(frozen=True, order=True)
 class SystemPackage:
-    """An installed package of Debian or a distribution made from it.
+    """An installed package of Debian or a distribution made from it. Advisories are about its source.
 
-    source, source_version: the source package that it was built from. Advisories are about these.
     sha256: of its file, or None if the database of dpkg is all that is known.
     """
 
@@ -137,11 +134,9 @@ class SystemPackage:
 
 @dataclass(frozen=True)
 class BaseContents:
-    """The contents of a base.
+    """The contents of a base. origin: as in `Base.origin`. distribution, release: such as `debian` and `12`.
 
-    origin: as in `Base.origin`. distribution, release: such as `debian` and `12`; empty if unknown.
-    packages: sorted by name; None if the base has no database of dpkg, so that nobody can list them.
-    python: the exact version of its Python if that is not one of the packages.
+    packages: sorted; None without a database of dpkg. python: the version of a Python that is no package.
     """
 
     origin: str
@@ -157,7 +152,10 @@ def contents(base: Base) -> BaseContents:
         # With more packages, it has another origin, and their versions are those of the day it was made.
         if base.origin == bootstrap.origin(suite):
             return contents_of_suite(suite)
-    release = _release({path: file.content for path, file in base.files.files.items()})
+    files = base.files.files
+    content = next((files[path].content for path in _OS_RELEASE if path in files), b"")
+    lines = [line.partition("=") for line in content.decode("utf-8", "replace").splitlines()]
+    release = {name.strip(): value.strip().strip("\"'") for name, _, value in lines}
     found = installed_packages(base)
     interpreter = base.files.interpreter
     packaged = {f"python{interpreter.feature}-minimal", f"python{interpreter.feature}"}
@@ -183,15 +181,9 @@ def _locked(lock: DebianLock) -> Iterator[SystemPackage]:
 
 
 def installed_packages(base: Base) -> tuple[SystemPackage, ...] | None:
-    """Return the packages that the database of dpkg in a base has, sorted, or None if there is no database.
-
-    Raises InputError if it is damaged.
-    """
-    databases = [
-        file.content
-        for path, file in base.files.files.items()
-        if path == _STATUS or path.startswith(_STATUS_FILES)
-    ]
+    """Return the sorted packages in a base's database of dpkg, or None. Raises InputError."""
+    files = base.files.files.items()
+    databases = [one.content for path, one in files if path == _STATUS or path.startswith(_STATUS_FILES)]
     if not databases:
         return None
     found = {package for content in databases for package in read_status(content, base.name)}
@@ -203,14 +195,13 @@ def installed_packages(base: Base) -> tuple[SystemPackage, ...] | None:
 
 
 def read_status(content: bytes, base: str) -> Iterator[SystemPackage]:
-    """Yield the packages whose files dpkg has unpacked. base: its name, for messages.
-
-    Raises InputError for an entry that is not what dpkg writes.
-    """
+    """Yield the packages whose files dpkg has unpacked. base: for messages. Raises InputError."""
     text = content.decode("utf-8", "replace").strip()
     # A base that has removed its packages may have an empty file.
     for number, stanza in enumerate(re.split(r"\n\s*\n", text) if text else (), 1):
-        fields = _fields(stanza)
+        # Only fields with one line matter.
+        lines = [line.partition(":") for line in stanza.splitlines() if not line[:1].isspace()]
+        fields = {key: value.strip() for key, _, value in lines}
         # The files of images without a package manager have no status: each package is there.
         if fields.get("Status", "").rpartition(" ")[2] in _WITHOUT_FILES:
             continue
@@ -226,19 +217,6 @@ def read_status(content: bytes, base: str) -> Iterator[SystemPackage]:
             name, version, fields.get("Architecture", "all"),
             source["name"], source["version"] or usual_source_version(version),
         )  # fmt: skip
-
-
-def _fields(stanza: str) -> dict[str, str]:
-    """Return the fields of an entry with one line each. The others are not asked for."""
-    lines = [line.partition(":") for line in stanza.splitlines() if not line[:1].isspace()]
-    return {name: value.strip() for name, _, value in lines}
-
-
-def _release(files: Mapping[str, bytes]) -> dict[str, str]:
-    """Return the fields of os-release, without quotes."""
-    content = next((files[path] for path in _OS_RELEASE if path in files), b"")
-    lines = [line.partition("=") for line in content.decode("utf-8", "replace").splitlines()]
-    return {name.strip(): value.strip().strip("\"'") for name, _, value in lines}
 
 
 logger = logging.getLogger(__name__)
@@ -258,10 +236,9 @@ class LocalImages(Protocol):
     """The images of an engine, which may have a base that no registry has."""
 
     def save(self, name: str, directory: Path) -> tuple[Path, str | None] | None:
-        """Write an image to an archive, and return that with its digest in a registry, if it has one.
+        """Write an image to an archive. Return that with its digest in a registry, or None without the image.
 
-        None if the engine does not have the image. If the name has a digest, so must the image. The archive
-        is in `directory`, unless it was written earlier.
+        If the name has a digest, so must the image. An archive that was written earlier may be elsewhere.
         """
 
     def with_system_packages(
@@ -269,17 +246,16 @@ class LocalImages(Protocol):
     ) -> str:
         """Return the name of an image of the engine: the base with these packages of its distribution.
 
-        base: `plain@sha256:…`, or the name of one of the engine's images. renew: install them in the versions
-        of today, even if the engine has an image with older ones.
+        base: `plain@sha256:…`, or an image of the engine. renew: install the versions of today in any case.
         """
 
 
 class Bases:
-    """Finds or makes bases. Methods may be called from any thread.
+    """Finds or makes bases. Methods may be called from any thread. local: the images of an engine.
 
-    local: the images of an engine, if there is one. pinned: the default bases by Python (None: those in
-    images/bases.yaml). directory: for bases that were made (None: in the cache directory).
-    renew: install system packages in the versions of today, and use no base that has older ones.
+    pinned: the default bases by Python (None: images/bases.yaml). directory: for bases that were made (None:
+    in the cache). renew: install system packages in the versions of today, and use no base that has older
+    ones.
     """
 
     def __init__(
@@ -328,10 +304,7 @@ class Bases:
         return None
 
     def base(self, spec: ImageSpec, progress: Progress) -> Base:
-        """Return the base of an image spec, with its system packages.
-
-        Raises MissingError or InputError if there is none, or if it lacks something that images need.
-        """
+        """Return the base of a spec, with its system packages. Raises MissingError or InputError."""
         packages = _system_packages(spec)
         found = self._plain_or_bootstrapped(spec, progress)
         if not packages or found.origin.startswith(BasePolicy.BOOTSTRAP.value):
@@ -343,7 +316,6 @@ class Bases:
             return self._found[key]
 
     def _extended(self, base: Base, packages: Sequence[str], python: str, progress: Progress) -> Base:
-        """Return a base from a registry with system packages, which only an engine can install."""
         if self._local is None:
             raise MissingError(
                 f"installing {', '.join(packages)} in {base.name} needs a Docker engine",
@@ -366,7 +338,6 @@ class Bases:
         return replace(made, origin=str(origin.with_packages(packages, added)), added=added)
 
     def _plain_or_bootstrapped(self, spec: ImageSpec, progress: Progress) -> Base:
-        """Return the base without its system packages, or the bootstrapped one, which has them."""
         if spec.base is not None:
             return self._named(spec.base, spec.python, progress)
         suite = bootstrap.SUITES.get(spec.python)
@@ -409,10 +380,7 @@ class Bases:
         )
 
     def warn_if_moved(self, spec: ImageSpec, origin: str) -> None:
-        """Warn, once for each image, if the base is named without a digest and now is another image.
-
-        origin: of the base that the image has. Says nothing if the registry can't be asked.
-        """
+        """Warn, once for each image, if a base without a digest now is another image than `origin`."""
         found = BaseOrigin.parse(origin)
         if spec.base is None or "@" in spec.base or found is None or found.digest is None:
             return
@@ -479,35 +447,28 @@ class Bases:
     def _bootstrapped(self, suite: str, python: str, packages: Sequence[str], progress: Progress) -> Base:
         origin = bootstrap.origin(suite, packages)
 
+        def archive() -> Iterator[bytes]:
+            return read_archive(self._kept(suite, packages, progress))
+
         def diff_id() -> Mapping[str, object]:
             hashing = hashlib.sha256()
-            for part in self._archive(suite, packages, progress):
+            for part in archive():
                 hashing.update(part)
             return {"diff_id": f"sha256:{hashing.hexdigest()}"}
+
+        def packed() -> Iterator[bytes] | None:
+            # Another version of zstd may have compressed the file.
+            path = self._kept(suite, packages, progress)
+            return read_file(path) if path == self._new_path(suite, packages) else None
 
         # The file may have been made again with other content: the versions of packages depend on the day.
         path = self._kept(suite, packages, progress) if packages else self._path(suite)
         key = f"{origin} {path.stat().st_mtime_ns}" if path.exists() else origin
         found = str(self._table.facts(key, diff_id)["diff_id"])
-        layer = BaseLayer(
-            found,
-            None,
-            lambda: self._archive(suite, packages, progress),
-            lambda: self._packed(suite, packages, progress),
-        )
-        return read_base(origin, f"debian:{suite}", None, _CONFIG, (layer,), python, self._table)
-
-    def _archive(self, suite: str, packages: Sequence[str], progress: Progress) -> Iterator[bytes]:
-        """Return the root file system of a suite."""
-        return read_archive(self._kept(suite, packages, progress))
-
-    def _packed(self, suite: str, packages: Sequence[str], progress: Progress) -> Iterator[bytes] | None:
-        """Return it as a compressed layer, or None if another version of zstd compressed the file."""
-        path = self._kept(suite, packages, progress)
-        return read_file(path) if path == self._new_path(suite, packages) else None
+        layers = (BaseLayer(found, None, archive, packed),)
+        return read_base(origin, f"debian:{suite}", None, _CONFIG, layers, python, self._table)
 
     def _kept(self, suite: str, packages: Sequence[str], progress: Progress) -> Path:
-        """Return the file with a root file system. Make it if the cache does not have it."""
         path = self._path(suite, packages)
         is_old = self._renew and bool(packages) and path not in self._renewed
         if is_old or not path.exists():

@@ -17,7 +17,6 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from urllib.parse import quote
 
 from ..errors import BuildError, InputError, MissingError
@@ -30,7 +29,6 @@ from .progress import Progress
 logger = logging.getLogger(__name__)
 
 # The Debian mirrors and proxies of this machine, as apt is configured.
-
 
 #: Part of apt. It downloads files with apt's proxies, certificate authorities and credentials, and
 #: checks hashes.
@@ -52,10 +50,7 @@ class AptSources:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def lines(self, suite: str) -> tuple[str, ...]:
-        """Return the `deb` lines of a suite.
-
-        Security updates are included. Without them, a base would be as old as the last point release.
-        """
+        """Return the `deb` lines. Without security updates, a base is as old as the last point release."""
         debian, security = self.mirrors["debian"], self.mirrors["debian-security"]
         return (
             f"deb {debian} {suite} main",
@@ -77,21 +72,14 @@ def apt_sources() -> AptSources:
         origin, label, address = line.split("|", 2)
         if origin == "Debian" and label in _LABELS:
             mirrors[_LABELS[label]] = address.rstrip("/")
-    return AptSources(mirrors, _proxies())
-
-
-def _proxies() -> dict[str, str]:
-    """Return apt's proxy settings as variables, so that the tools don't write them into the base."""
-    result = processes.run(
-        ["apt-config", "shell", "http_proxy", "Acquire::http::Proxy", "https_proxy", "Acquire::https::Proxy"],
-        timeout_s=60,
-    )
+    # As variables, so that the tools don't write the proxies into the base.
+    asked = ["http_proxy", "Acquire::http::Proxy", "https_proxy", "Acquire::https::Proxy"]
+    result = processes.run(["apt-config", "shell", *asked], timeout_s=60)
     found = re.findall(r"^(https?_proxy)='([^']+)'$", result.stdout.decode("utf-8", "replace"), re.MULTILINE)
-    return {name: value for name, value in found if value != "DIRECT"}
+    return AptSources(mirrors, {name: value for name, value in found if value != "DIRECT"})
 
 
 # The Debian packages of a bootstrapped base, each pinned by version and hash.
-
 
 DIRECTORY = images_directory() / "debian"
 #: The archives of Debian, as the first part of a package's path names them.
@@ -136,9 +124,7 @@ class DebianPackage:
 
 @dataclass(frozen=True)
 class DebianLock:
-    """All packages of a base. snapshot: a time at which snapshot.debian.org had them all, such as
-    `20261122T120000Z`.
-    """
+    """All packages of a base. snapshot: when snapshot.debian.org had them all: `20261122T120000Z`."""
 
     suite: str
     snapshot: str
@@ -146,7 +132,11 @@ class DebianLock:
 
     @property
     def text(self) -> str:
-        lines = [_line(one) for one in self.packages]
+        lines = []
+        for one in self.packages:
+            line = f"{one.name} {one.version} {one.path} {one.size} sha256:{one.sha256}"
+            differs = one.source_version != usual_source_version(one.version)
+            lines.append(f"{line} source:{one.source_version}" if differs else line)
         return (
             f"# The packages of the base that is bootstrapped from Debian {self.suite} (amd64).\n"
             "# Written by `scripts/refresh debian`, not by hand.\n"
@@ -161,12 +151,11 @@ class DebianLock:
 
 
 def usual_source_version(version: str) -> str:
-    """Return the version of the source package, if nothing else is said: without the mark of a rebuild."""
+    """Return the version of the source package, without the mark of a rebuild, if nothing else is said."""
     return _REBUILD.sub("", version)
 
 
 def lock_path(suite: str) -> Path:
-    """Return the file of a suite's lock."""
     return DIRECTORY / f"{suite}.txt"
 
 
@@ -190,30 +179,15 @@ def read_lock(suite: str, path: Path | None = None) -> DebianLock:
                 f"{path}:{number} does not pin a package by version, path, size and sha256",
                 hint=refresh_hint("debian"),
             )
-        packages.append(
-            DebianPackage(
-                match["name"],
-                match["version"],
-                match["path"],
-                int(match["size"]),
-                match["sha256"],
-                match["source"] or usual_source_version(match["version"]),
-            )
-        )
+        name, version, file, size, sha256, source = match.groups()
+        source_version = source or usual_source_version(version)
+        packages.append(DebianPackage(name, version, file, int(size), sha256, source_version))
     if not packages:
         raise InputError(f"{path} has no packages", hint=refresh_hint("debian"))
     return DebianLock(suite, snapshot[1], tuple(packages))
 
 
-def _line(package: DebianPackage) -> str:
-    line = f"{package.name} {package.version} {package.path} {package.size} sha256:{package.sha256}"
-    differs = package.source_version != usual_source_version(package.version)
-    return f"{line} source:{package.source_version}" if differs else line
-
-
-# Download the packages of a lock, check each against its hash, and make a repository of only these
-# packages.
-
+# Download the packages of a lock, check each against its hash, and make a repository of only these packages.
 
 #: Debian's archive of everything that was ever on a mirror. Mirrors delete superseded versions.
 SNAPSHOT = "https://snapshot.debian.org/archive"
@@ -221,11 +195,7 @@ _TIMEOUT_S = 1800
 
 
 def fetch(lock: DebianLock, sources: AptSources, directory: Path) -> None:
-    """Download every package of a lock into a directory, and check it.
-
-    A package that the mirror no longer has is downloaded from snapshot.debian.org. Raises MissingError if a
-    package differs from what the lock pins, or is in neither place.
-    """
+    """Download a lock's packages from the mirror or snapshot.debian.org, checked. Raises MissingError."""
     snapshots = {archive: f"{SNAPSHOT}/{archive}/{lock.snapshot}" for archive in ARCHIVES}
     for name, places in (("the mirror", sources.mirrors), ("snapshot.debian.org", snapshots)):
         missing = [package for package in lock.packages if not (directory / package.file).exists()]
@@ -234,9 +204,8 @@ def fetch(lock: DebianLock, sources: AptSources, directory: Path) -> None:
         _download(missing, places, directory, sources)
         _refuse_changed(lock, directory, name)
     if missing := [package for package in lock.packages if not (directory / package.file).exists()]:
-        shown = ", ".join(map(str, missing[:3])) + (
-            f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        )
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        shown = ", ".join(map(str, missing[:3])) + more
         raise MissingError(
             f"Debian {lock.suite} can't be bootstrapped: {shown} can be downloaded neither from the mirror"
             " nor from snapshot.debian.org",
@@ -285,7 +254,7 @@ def write_repository(lock: DebianLock, directory: Path) -> None:
 def _download(
     packages: list[DebianPackage], places: Mapping[str, str], directory: Path, sources: AptSources
 ) -> None:
-    """Download files, and ignore those that could not be downloaded."""
+    """Download files, without an error for those that could not be downloaded."""
     arguments = []
     for package in packages:
         archive, _, rest = package.path.partition("/")
@@ -309,12 +278,11 @@ def _refuse_changed(lock: DebianLock, directory: Path, place: str) -> None:
     for package in lock.packages:
         path = directory / package.file
         for found in (path, path.with_name(f"{path.name}.FAILED")):
-            # apt-helper leaves an empty file if the download has another size.
-            if (
-                not found.is_file()
-                or (digest := hashlib.sha256(found.read_bytes()).hexdigest()) == package.sha256
-            ):
+            if not found.is_file():
                 continue
+            if (digest := hashlib.sha256(found.read_bytes()).hexdigest()) == package.sha256:
+                continue
+            # apt-helper leaves an empty file if the download has another size.
             saw = f"a file with the sha256 {digest}" if found.stat().st_size else "a file of another size"
             raise MissingError(
                 f"{place} serves {saw} as {package.path}, but for {package}, {lock_path(lock.suite)} pins"
@@ -351,10 +319,7 @@ _EXCLUDED = ("/usr/share/doc/*", "/usr/share/info/*", "/usr/share/locale/*", "/u
 
 
 def digest(suite: str, packages: Sequence[str] = ()) -> str:
-    """Return the SHA-256 of everything that a suite's base depends on: its packages and the recipe.
-
-    packages: names of more packages, which are installed in the versions of that day.
-    """
+    """Return the SHA-256 of all that decides a base. packages: more packages, in the versions of that day."""
     scripts = [path.read_text(encoding="utf-8") for path in (_MERGE_USR, _CLEAN)]
     recipe = [suite, read_lock(suite).digest, *_EXCLUDED, *scripts, *sorted(packages)]
     return hashlib.sha256("\n".join(recipe).encode()).hexdigest()
@@ -396,10 +361,8 @@ def root_file_system(suite: str, directory: Path, progress: Progress, packages: 
             f"Debian {suite} can't be bootstrapped with {', '.join(packages)}: mmdebstrap is not installed",
             hint="install mmdebstrap, or use a base from a registry and Docker",
         )
-    lock = read_lock(suite)
-    sources = apt_sources()
-    archive = directory / "rootfs.tar"
-    repository = directory / "packages"
+    lock, sources = read_lock(suite), apt_sources()
+    archive, repository = directory / "rootfs.tar", directory / "packages"
     repository.mkdir()
     with full_disk_named(directory):
         size = sum(package.size for package in lock.packages) / 1e6
@@ -433,7 +396,7 @@ def _mmdebstrap(
             lock.suite, archive, f"deb [trusted=yes] copy:{repository} {lock.suite} main",
             *(sources.lines(lock.suite) if packages else ()),
         ],
-        lock.suite, progress, sources.environment if packages else {},
+        lock.suite, progress, sources.environment if packages else None,
     )  # fmt: skip
 
 
@@ -462,13 +425,10 @@ def _names(lock: DebianLock) -> str:
 
 
 def _run(
-    command: list[str | Path],
-    suite: str,
-    progress: Progress,
-    variables: Mapping[str, str] = MappingProxyType({}),
+    command: list[str | Path], suite: str, progress: Progress, variables: Mapping[str, str] | None = None
 ) -> None:
     # With SOURCE_DATE_EPOCH, mmdebstrap's output is reproducible.
-    environment = {**os.environ, **variables, "SOURCE_DATE_EPOCH": "0", "LC_ALL": "C.UTF-8"}
+    environment = {**os.environ, **(variables or {}), "SOURCE_DATE_EPOCH": "0", "LC_ALL": "C.UTF-8"}
 
     def on_line(line: str) -> None:
         logger.info(line)

@@ -1,12 +1,9 @@
-"""The layers of byte code.
-
-Without them, every start would compile the packages again, because the user of the container can't write next
-to them.
+"""The layers of byte code. Without them, every start would compile the packages again, because the user
+of the container can't write next to them.
 
 The image's own Python compiles, among the files of the base: see `Runner`. Marshalled code depends on what
-its process compiled before: a string counts as shared if some other code has it, too. So the files are
-compiled in batches, which depend only on the files of one wheel and their order, each in a process forked
-from the same state.
+its process compiled before: a string counts as shared if some other code has it, too. So files are compiled
+in batches, which depend only on the files of one wheel and their order, each forked from the same state.
 """
 
 from __future__ import annotations
@@ -102,10 +99,7 @@ class Compilation:
 
 
 class CompiledWheels:
-    """The byte code of wheels that this process compiled, for other images with the same wheels.
-
-    Several threads may call the methods. Above 50 MB, the least recently used byte code is dropped.
-    """
+    """The byte code of the wheels that were used last, up to 50 MB, for other images. Thread-safe."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -164,8 +158,15 @@ def _compile(
     """Compile wheels. wheels: by their keys."""
     with ExitStack() as stack:
         installed = {key: tuple(wheel.entries(stack)) for key, wheel in wheels.items()}
-        modules = [(key, entry) for key, some in installed.items() for entry in some if _is_module(entry)]
+        modules = [
+            (key, entry)
+            for key, some in installed.items()
+            for entry in some
+            if entry.content is not None and entry.path.startswith(_PACKAGES) and entry.path.endswith(".py")
+        ]
         results = _Results(name, python, [entry.path for _, entry in modules])
+        # Where Python finds the modules.
+        directory = f"/opt/venv/lib/python{python.feature}/site-packages/"
         reading, writing = os.pipe()
         failed: list[BaseException] = []
 
@@ -176,7 +177,7 @@ def _compile(
                         if number and key != modules[number - 1][0]:
                             stream.write(_END_OF_BATCH)
                         assert entry.content is not None
-                        path = _path_at_run_time(python, entry.path).encode()
+                        path = (directory + entry.path.removeprefix(_PACKAGES)).encode()
                         stream.write(_HEAD.pack(number, len(path), entry.content.size) + path)
                         for chunk in entry.content.chunks():
                             stream.write(chunk)
@@ -194,47 +195,27 @@ def _compile(
             if failed:
                 raise failed[0]
             if not done.ok:
+                lines = [line for line in done.stderr_tail.splitlines() if line.strip()]
+                said = [line for line in lines if not line.startswith("Run 'docker ")] or ["no message"]
                 raise BuildError(
-                    f"{name} can't be compiled with {runner.name}: {_reason(done.stderr_tail)}",
-                    log=done.stderr_tail,
+                    f"{name} can't be compiled with {runner.name}: {said[-1]}", log=done.stderr_tail
                 )
         contents = {key: contents_of(some) for key, some in installed.items()}
     found: dict[str, list[Entry]] = {key: [] for key in wheels}
     for number, entry in results.entries().items():
         found[modules[number][0]].append(entry)
     made = {key: CompiledWheel(tuple(some), contents[key]) for key, some in found.items()}
-    return Compilation(made, results.size)
-
-
-def _reason(log: str) -> str:
-    lines = [line for line in log.splitlines() if line.strip() and not line.startswith("Run 'docker ")]
-    return lines[-1] if lines else "no message"
-
-
-def _is_module(entry: Entry) -> bool:
-    return entry.content is not None and entry.path.startswith(_PACKAGES) and entry.path.endswith(".py")
-
-
-def _path_at_run_time(python: Interpreter, path: str) -> str:
-    """Return the path at which Python finds a module, given its path in the image."""
-    return f"/opt/venv/lib/python{python.feature}/site-packages/{path.removeprefix(_PACKAGES)}"
+    return Compilation(made, results.spool.size)
 
 
 class _Results:
-    """Receives byte code, and keeps it in a file.
-
-    paths: where the modules that were sent are in the image, by their numbers. size: of the file, in bytes.
-    """
+    """Receives byte code, and keeps it in a file. paths: of the modules in the image, by their numbers."""
 
     def __init__(self, name: str, python: Interpreter, paths: Sequence[str]) -> None:
         self._name, self._python, self._paths = name, python, paths
-        self._spool = _Spool()
+        self.spool = _Spool()
         self._buffer = bytearray()
         self._found: dict[int, _Spooled] = {}
-
-    @property
-    def size(self) -> int:
-        return self._spool.size
 
     def add(self, data: bytes) -> None:
         """Take the next bytes of the output. Raises BuildError if they are not what was asked for."""
@@ -257,18 +238,17 @@ class _Results:
         magic = MAGIC.get(self._python.feature)
         if magic is not None and content[:4] != struct.pack("<H", magic) + b"\r\n":
             raise self._wrong(f"its byte code is not that of Python {self._python.feature}")
-        self._found[number] = _Spooled(self._spool, self._spool.add(content), content)
+        self._found[number] = _Spooled(self.spool, self.spool.add(content), content)
 
     def entries(self) -> dict[int, Entry]:
-        """Return the files with byte code by the numbers of their modules."""
         if self._buffer:
             raise self._wrong("its output ends in the middle of a file")
-        return {number: Entry(self._target(number), 0o644, one) for number, one in self._found.items()}
-
-    def _target(self, number: int) -> str:
-        directory, _, name = self._paths[number].rpartition("/")
-        tag = self._python.feature.replace(".", "")
-        return f"{directory}/__pycache__/{name[:-3]}.cpython-{tag}.pyc"
+        end = f".cpython-{self._python.feature.replace('.', '')}.pyc"
+        found = {}
+        for number, one in self._found.items():
+            directory, _, name = self._paths[number].rpartition("/")
+            found[number] = Entry(f"{directory}/__pycache__/{name[:-3]}{end}", 0o644, one)
+        return found
 
     def _wrong(self, why: str) -> BuildError:
         return BuildError(f"{self._name} can't be compiled with {self._python.path} of the base: {why}")
@@ -282,7 +262,8 @@ class _Spool:
         weakref.finalize(self, self._file.close)
         # Making a compressor for each part would be slower. It can be shared because only one thread writes.
         self._compressor = zstandard.ZstdCompressor(level=_DISK_LEVEL)
-        self._of_thread = _OfThread()
+        # Threads can't share a decompressor.
+        self._of_thread = threading.local()
         self.size = 0
 
     def add(self, content: bytes) -> tuple[int, int]:
@@ -294,28 +275,17 @@ class _Spool:
         return place
 
     def read(self, place: tuple[int, int]) -> bytes:
-        """Return a part."""
         start, size = place
-        return self._of_thread.decompressor.decompress(os.pread(self._file.fileno(), size, start))
-
-
-class _OfThread(threading.local):
-    """A decompressor for each thread, because threads can't share one."""
-
-    def __init__(self) -> None:
-        self.decompressor = zstandard.ZstdDecompressor()
+        if not hasattr(self._of_thread, "decompressor"):
+            self._of_thread.decompressor = zstandard.ZstdDecompressor()
+        found: bytes = self._of_thread.decompressor.decompress(os.pread(self._file.fileno(), size, start))
+        return found
 
 
 class _Spooled:
-    """A part of a spool as the content of an entry."""
-
     def __init__(self, spool: _Spool, place: tuple[int, int], content: bytes) -> None:
         self.size, self.sha256 = len(content), hashlib.sha256(content).hexdigest()
-        self._spool, self._place = spool, place
-
-    @property
-    def stored_size(self) -> int:
-        return self._place[1]
+        self._spool, self._place, self.stored_size = spool, place, place[1]
 
     def chunks(self) -> Iterator[bytes]:
         content = self._spool.read(self._place)
@@ -324,7 +294,6 @@ class _Spooled:
 
 
 # Run programs among the files of a base, without an engine.
-
 
 _PROGRAM = "bwrap"
 #: Names to follow in one path, with those of symbolic links.
@@ -379,7 +348,12 @@ def _unpack(archive: tarfile.TarFile, root: Path) -> None:
         if path.startswith(tuple(f"{name}/" for name in _LEFT_OUT)):
             continue
         if hidden := hidden_by(path):
-            _hide(root, hidden)
+            target = _inside(root, hidden)
+            if not hidden.endswith("/"):
+                _remove(target)
+            elif target.is_dir() and not target.is_symlink():
+                for below in target.iterdir():
+                    _remove(below)
             continue
         target = _inside(root, path)
         if path and not member.isdir():
@@ -401,16 +375,6 @@ def _unpack(archive: tarfile.TarFile, root: Path) -> None:
             with target.open("wb") as file:
                 shutil.copyfileobj(stream, file, 1 << 20)
             target.chmod(0o700 if member.mode & stat.S_IXUSR else 0o600)
-
-
-def _hide(root: Path, hidden: str) -> None:
-    """Remove what a whiteout hides: a path, or the content of a directory if it ends with a slash."""
-    target = _inside(root, hidden)
-    if not hidden.endswith("/"):
-        _remove(target)
-    elif target.is_dir() and not target.is_symlink():
-        for entry in target.iterdir():
-            _remove(entry)
 
 
 def _remove(path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -27,29 +27,21 @@ from .base import Base
 from .install import merged
 from .layers import Entry, InMemory, LayerSource
 
-# The requirements of an image on its host, taken from the compatibility rules.
-#
-# They are used for the image's variables, its labels, and the tables that its entry point reads.
+# The requirements of an image on its host, taken from the compatibility rules. They are used for the image's
+# variables, its labels, and the tables that its entry point reads.
 
 
 @dataclass(frozen=True)
 class HostRequirements:
-    """The requirements of a gpu image on its host.
+    """The requirements of a gpu image on its host. cuda: what the driver must support. driver: its release.
 
-    cuda: the minimum CUDA version that the driver must support. driver: the minimum driver release.
-    sass, ptx: the targets for which at least some kernels in TensorFlow's wheel have machine code, and PTX:
-        9.0, 9.0a. Empty if the wheel is unknown.
+    sass, ptx: the targets of at least some kernels in TensorFlow's wheel: 9.0, 9.0a. Empty if it is unknown.
     """
 
     cuda: CudaVersion
     driver: DriverRelease | None
     sass: tuple[Target, ...] = ()
     ptx: tuple[Target, ...] = ()
-
-    @property
-    def constraint(self) -> str:
-        """The requirement in the syntax of NVIDIA_REQUIRE_CUDA: `cuda>=12.0`."""
-        return f"cuda>={self.cuda}"
 
     @property
     def compute_capability(self) -> ComputeCapability | None:
@@ -69,22 +61,17 @@ def host_requirements(spec: ImageSpec) -> HostRequirements | None:
     major = CudaVersion.parse(spec.cuda.version).major
     floor = drivers.minor_version(major)
     branch = drivers.branch_of(floor.driver.branch) if floor else None
-    return HostRequirements(
-        branch.cuda if branch else CudaVersion(major, 0),
-        floor.driver if floor else None,
-        *_device_code(spec.tensorflow),
-    )
-
-
-def _device_code(tensorflow: str) -> tuple[tuple[Target, ...], tuple[Target, ...]]:
     try:
-        known = kernels(tensorflow)
+        known = kernels(spec.tensorflow)
     except UnknownRelease:
         known = None
     groups = known.groups if known else ()
-    sass = frozenset[Target]().union(*(group.sass for group in groups))
-    ptx = frozenset[Target]().union(*(group.ptx for group in groups))
-    return tuple(sorted(sass)), tuple(sorted(ptx))
+    return HostRequirements(
+        branch.cuda if branch else CudaVersion(major, 0),
+        floor.driver if floor else None,
+        tuple(sorted(frozenset[Target]().union(*(group.sass for group in groups)))),
+        tuple(sorted(frozenset[Target]().union(*(group.ptx for group in groups)))),
+    )
 
 
 def tables() -> str:
@@ -102,7 +89,6 @@ def tables() -> str:
 
 
 # The layer with the entry point, which checks the host's driver before the container's command starts.
-
 
 _DIRECTORY = "opt/tensorflow-gpu-matrix"
 #: The path of the program in the image.
@@ -131,7 +117,6 @@ def entry_point() -> LayerSource:
 # tool's other dependencies. The packages that these sources need besides TensorFlow are in the image's lock
 # (`JUPYTER_PACKAGES`). A `.pth` file makes Python find them after the packages of the environment, so that
 # `pip install` of the tool replaces them.
-
 
 _RECIPE = "notebooks 1"
 _PYTHON = f"{_DIRECTORY}/python"
@@ -171,7 +156,6 @@ def notebooks() -> LayerSource:
 
 @functools.cache
 def _files() -> dict[str, bytes]:
-    """Return the files by their path in the image."""
     ours = resources.images_directory() / "notebooks"
     sources = sorted({path for pattern in _SOURCES for path in _PACKAGE.glob(pattern)})
     return {
@@ -196,19 +180,8 @@ _PATH = "/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/
 _INHERITED = ("Env", "Labels", "ExposedPorts", "Volumes", "StopSignal", "Shell")
 
 
-@dataclass(frozen=True)
-class Step:
-    """A layer of an image. name: for people. diff_id: the digest of the uncompressed archive."""
-
-    name: str
-    diff_id: str
-
-
 def labels(spec: ImageSpec, lock: Lock, base: Base, recipe: str) -> dict[str, str]:
-    """Return the OCI labels and this project's own. None of them depends on the time or the builder.
-
-    recipe: the digest of everything else that decides what is in the image.
-    """
+    """Return the OCI labels and this project's own, which don't depend on the time or the builder."""
     parts = [f"TensorFlow {spec.tensorflow}"]
     if spec.cuda and spec.cudnn:
         parts.append(f"CUDA {spec.cuda.version}, cuDNN {spec.cudnn.version}")
@@ -250,7 +223,7 @@ def variables(spec: ImageSpec) -> dict[str, str]:
     if spec.variant.has_cuda:
         found |= {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
     if wanted := host_requirements(spec):
-        found["NVIDIA_REQUIRE_CUDA"] = wanted.constraint
+        found["NVIDIA_REQUIRE_CUDA"] = f"cuda>={wanted.cuda}"
         if capability := wanted.compute_capability:
             found["VALIDATOR_COMPUTE_CAPABILITY"] = str(capability)
     if spec.additions:
@@ -277,19 +250,20 @@ def settings(spec: ImageSpec, lock: Lock, base: Base, recipe: str) -> dict[str, 
     return found
 
 
-def config_document(configured: Mapping[str, Any], steps: Iterable[Step], created: date | None) -> bytes:
-    """Return the OCI configuration as JSON. created: None means the beginning of 1970."""
+def config_document(
+    configured: Mapping[str, Any], layers: Sequence[tuple[str, str]], created: date | None
+) -> bytes:
+    """Return the OCI configuration as JSON. layers: names and diff_ids. created: None means 1970-01-01."""
     stamp = f"{created or date(1970, 1, 1)}T00:00:00Z"
-    steps = tuple(steps)
     return canonical_json(
         {
             "architecture": "amd64",
             "os": "linux",
             "created": stamp,
             "config": configured,
-            "rootfs": {"type": "layers", "diff_ids": [step.diff_id for step in steps]},
+            "rootfs": {"type": "layers", "diff_ids": [diff_id for _, diff_id in layers]},
             "history": [
-                {"created": stamp, "created_by": f"{image_names.PROJECT}: {step.name}"} for step in steps
+                {"created": stamp, "created_by": f"{image_names.PROJECT}: {name}"} for name, _ in layers
             ],
         }
     )
@@ -305,7 +279,6 @@ def canonical_json(document: Mapping[str, Any]) -> bytes:
 # It is an artifact that refers to the image: a YAML document with rules about features of nodes
 # (https://kubernetes-sigs.github.io/node-feature-discovery/v0.17/usage/image-compatibility.html). It is not
 # signed: it helps to choose a node, and proves nothing.
-
 
 ARTIFACT = "application/vnd.nfd.image-compatibility.v1alpha1"
 MEDIA_TYPE = "application/vnd.nfd.image-compatibility.spec.v1alpha1+yaml"
@@ -323,15 +296,21 @@ def compatibility(spec: ImageSpec) -> bytes | None:
     wanted = host_requirements(spec)
     if wanted is None:
         return None
-    sets = [_host(), *([found] if (found := _labels(wanted)) else [])]
+    device = {"vendor": {"op": "In", "value": [_VENDOR]}, "class": {"op": "In", "value": list(_CLASSES)}}
+    host = {
+        "tag": HOST_TAG,
+        "description": "An NVIDIA GPU, and the kernel module of its driver.",
+        "rules": [
+            _rule("nvidia gpu", "pci.device", device),
+            _rule("nvidia kernel module", "kernel.loadedmodule", {"nvidia": {"op": "Exists"}}),
+        ],
+    }
+    sets = [host, *([found] if (found := _labels(wanted)) else [])]
     return yaml.safe_dump({"version": "v1alpha1", "compatibilities": sets}, sort_keys=False).encode()
 
 
 def attach_compatibility(registry: Registry, digest: str, spec: ImageSpec) -> None:
-    """Attach what an image needs of a node, unless the same is attached already.
-
-    Raises MissingError if the registry fails.
-    """
+    """Attach what an image needs of a node, unless it is attached already. Raises MissingError."""
     content = compatibility(spec)
     if content is None:
         return
@@ -343,21 +322,6 @@ def attach_compatibility(registry: Registry, digest: str, spec: ImageSpec) -> No
         if [layer.digest for layer in layers] == [wanted]:
             return
     registry.attach(digest, ARTIFACT, content, {}, media_type=MEDIA_TYPE)
-
-
-def _host() -> dict[str, Any]:
-    device = {
-        "vendor": {"op": "In", "value": [_VENDOR]},
-        "class": {"op": "In", "value": list(_CLASSES)},
-    }
-    return {
-        "tag": HOST_TAG,
-        "description": "An NVIDIA GPU, and the kernel module of its driver.",
-        "rules": [
-            _rule("nvidia gpu", "pci.device", device),
-            _rule("nvidia kernel module", "kernel.loadedmodule", {"nvidia": {"op": "Exists"}}),
-        ],
-    }
 
 
 def _labels(wanted: HostRequirements) -> dict[str, Any] | None:

@@ -15,16 +15,9 @@ import msgspec
 
 from ..errors import InputError, ValidatorError
 from ..model.spec import ImageSpec
+from ..registry import client
 from ..registry.blobs import Blobs, Known
-from ..registry.client import (
-    LARGEST_CONFIG,
-    LARGEST_MANIFEST,
-    PLATFORM,
-    Descriptor,
-    ImageConfig,
-    Manifest,
-    parse,
-)
+from ..registry.client import Descriptor, ImageConfig, Manifest, parse
 from ..registry.names import Repository, identifier_of
 from ..system.files import write_atomically, writing
 from ..system.runs import temporary_directory
@@ -43,11 +36,10 @@ class Destination(Protocol):
         """Return True if the blob is there. A registry also tries to mount it from another repository."""
 
     def receive(self, encode: Callable[[Write], Encoded], known: Encoded | None) -> Encoded:
-        """Store the blob that `encode` writes.
+        """Store the blob that `encode` writes. known: its digest and size, where they are known in advance.
 
-        known: its digest and size where they are known in advance. Raises ValidatorError if `encode` then
-        gives another digest; the destination keeps nothing of it. An error that `encode` raises passes
-        through.
+        Raises ValidatorError if `encode` then gives another digest; the destination keeps nothing of it. An
+        error that `encode` raises passes through.
         """
 
     def finish(self, manifest: bytes, media_type: str) -> str:
@@ -63,9 +55,6 @@ def differs(made: Encoded, known: Encoded) -> ValidatorError:
     )
 
 
-# Send images to a registry, without an engine.
-
-
 def destinations(
     repository: Repository,
     base_repository: Callable[[ImageSpec], Repository | None],
@@ -73,8 +62,7 @@ def destinations(
 ) -> Callable[[ImageSpec], RegistryDestination]:
     """Return a function that gives each image's destination in a repository, without a tag.
 
-    base_repository: returns the repository of an image's base. If that is in the same registry, the layers of
-    the base are mounted from it. mount_from: more repositories of the same registry.
+    If the base of an image is in the same registry, its layers are mounted from there, and from `mount_from`.
     """
 
     @cache
@@ -90,10 +78,7 @@ def destinations(
 
 
 class RegistryDestination:
-    """An image in a repository, under a tag or only by its digest. A destination: see `destinations`.
-
-    mount_from: other repositories of the same registry; blobs that they have are not sent again.
-    """
+    """An image in a repository, under a tag or only by its digest. mount_from: as in `destinations`."""
 
     def __init__(
         self, repository: Repository, tag: str | None, mount_from: Sequence[Repository] = ()
@@ -101,16 +86,14 @@ class RegistryDestination:
         self._blobs, self._tag = Blobs.to_write(repository, mount_from), tag
 
     def has(self, blob: Encoded) -> bool:
-        """Return True if the repository has the blob now, also if it is taken over from another one."""
         return self._blobs.has(blob.digest, blob.size)
 
     def receive(self, encode: Callable[[Write], Encoded], known: Encoded | None) -> Encoded:
-        """Send the blob that `encode` writes; it is called again after a failure."""
         expected = Known(known.digest, known.size) if known else None
+        # After a failure, it is called again.
         return self._blobs.send(encode, lambda encoded: encoded.digest, expected)
 
     def finish(self, manifest: bytes, media_type: str) -> str:
-        """Send the manifest, which makes the image visible. Return its digest."""
         return self._blobs.send_manifest(manifest, media_type, self._tag)
 
 
@@ -120,7 +103,6 @@ class RegistryDestination:
 #
 # `docker load` accepts an archive of such a directory. With containerd's image store it reads the name of an
 # image from an annotation in `index.json`; with the older one it reads only `manifest.json`.
-
 
 _VERSION = "1.0.0"
 _INDEX = "application/vnd.oci.image.index.v1+json"
@@ -134,10 +116,7 @@ _Document = TypeVar("_Document", Manifest, ImageConfig)
 
 
 class OciLayout:
-    """An image in an OCI layout, under a tag. A destination: see `destinations`.
-
-    Other images of the directory are kept, and several processes may write to it at the same time.
-    """
+    """An image in an OCI layout, under a tag. Other images stay. Several processes may write there."""
 
     def __init__(self, directory: Path, tag: str) -> None:
         """Make the directory unless it is there. Raises InputError if it has something else in it."""
@@ -157,13 +136,11 @@ class OciLayout:
                 self._blobs.mkdir(parents=True, exist_ok=True)
 
     def has(self, blob: Encoded) -> bool:
-        """Return True if the blob is there."""
         with contextlib.suppress(FileNotFoundError):
             return self._blob(blob.digest).stat().st_size == blob.size
         return False
 
     def receive(self, encode: Callable[[Write], Encoded], known: Encoded | None) -> Encoded:
-        """Store the blob that `encode` writes. Raises the errors of `Destination.receive`."""
         with temporary_directory("layout", self._directory) as place, writing(self._directory):
             partial = place / "blob"
             with partial.open("wb") as stream:
@@ -176,7 +153,6 @@ class OciLayout:
         return encoded
 
     def finish(self, manifest: bytes, media_type: str) -> str:
-        """Store the manifest and give the image its tag. Return the manifest's digest."""
         digest = f"sha256:{hashlib.sha256(manifest).hexdigest()}"
         write_atomically(self._blob(digest), manifest)
         descriptor = {
@@ -192,11 +168,13 @@ class OciLayout:
             entries = [*(entry for entry in self._listed(path) if _tag(entry) != self._tag), descriptor]
             index = {"schemaVersion": 2, "mediaType": _INDEX, "manifests": entries}
             write_atomically(path, msgspec.json.encode(index))
-            older = [
-                docker_manifest(name, self._blob(entry["digest"]).read_bytes())
-                for entry in entries
-                if (name := _docker_name(entry)) is not None
-            ]
+            older = []
+            for entry in entries:
+                name = (entry.get("annotations") or {}).get(_DOCKER_NAME)
+                # Only images that this program wrote have one.
+                if isinstance(name, str):
+                    image = self._blob(entry["digest"]).read_bytes()
+                    older.append(docker_manifest(name.removeprefix(_LOCAL), image))
             write_atomically(self._directory / "manifest.json", msgspec.json.encode(older))
         return digest
 
@@ -215,7 +193,6 @@ class OciLayout:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keep other processes out while the directory or its index is changed."""
         handle = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
@@ -225,10 +202,7 @@ class OciLayout:
 
 
 def read_config(directory: Path, tag: str) -> tuple[str, ImageConfig]:
-    """Return the manifest's digest and the configuration of an image in a layout.
-
-    Raises InputError if the directory is not a layout, has no image with this tag, or is damaged.
-    """
+    """Return an image's manifest digest and its configuration in a layout. Raises InputError."""
     path = directory / "index.json"
     try:
         index = parse(path.read_bytes(), Manifest, str(path))
@@ -246,17 +220,17 @@ def read_config(directory: Path, tag: str) -> tuple[str, ImageConfig]:
             hint=f"it has {', '.join(sorted(filter(None, tags))) or 'no image with a tag'}",
         )
     entry = tags[tag]
-    manifest = _document(directory, entry, LARGEST_MANIFEST, Manifest)
+    manifest = _document(directory, entry, client.LARGEST_MANIFEST, Manifest)
     if manifest.manifests is not None:
         chosen = manifest.for_platform()
-        manifest = _document(directory, chosen, LARGEST_MANIFEST, Manifest) if chosen else manifest
+        manifest = _document(directory, chosen, client.LARGEST_MANIFEST, Manifest) if chosen else manifest
     if manifest.config is None:
-        raise InputError(f"{tag} in {directory} is not an image for {'/'.join(PLATFORM)}", hint=_WRITE_AGAIN)
-    return entry.digest, _document(directory, manifest.config, LARGEST_CONFIG, ImageConfig)
+        platform = "/".join(client.PLATFORM)
+        raise InputError(f"{tag} in {directory} is not an image for {platform}", hint=_WRITE_AGAIN)
+    return entry.digest, _document(directory, manifest.config, client.LARGEST_CONFIG, ImageConfig)
 
 
 def _document(directory: Path, described: Descriptor, most: int, kind: type[_Document]) -> _Document:
-    """Return a blob, parsed, if it has the digest that the layout names."""
     path = directory / "blobs" / "sha256" / described.digest.removeprefix("sha256:")
     try:
         with path.open("rb") as stream:
@@ -293,9 +267,3 @@ def blob_path(digest: str) -> str:
 
 def _tag(entry: dict[str, Any]) -> object:
     return (entry.get("annotations") or {}).get(_NAME)
-
-
-def _docker_name(entry: dict[str, Any]) -> str | None:
-    """Return Docker's name of an image that this program wrote; None for one that it did not write."""
-    name = (entry.get("annotations") or {}).get(_DOCKER_NAME)
-    return name.removeprefix(_LOCAL) if isinstance(name, str) else None

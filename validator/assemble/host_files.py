@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +21,6 @@ from .layers import Entry, InMemory, LayerSource
 # The format is glibc's own (`sysdeps/generic/dl-cache.h`, `elf/cache.c`), since 2.32 the only one that
 # ldconfig writes: a header, entries sorted by name in descending order, their strings, and an extension
 # with the name of the program that wrote it and the names of the `glibc-hwcaps` directories.
-
 
 _MAGIC = b"glibc-ld.so.cache1.1"
 _HEADER = struct.Struct("<20sIIB3xI12x")
@@ -69,8 +69,7 @@ class LoaderCache:
     ) -> LoaderCache:
         """Return the cache with more entries, in the order in which ldconfig lists them.
 
-        comes_before: returns True for an entry of this cache that stays before an added one with the same
-        name, because ldconfig reads its directory earlier.
+        comes_before: returns True for an entry whose directory ldconfig reads before the added ones.
         """
         ranked = [(0 if comes_before(entry) else 2, entry) for entry in self.entries]
         ranked += [(1, entry) for entry in added]
@@ -92,12 +91,15 @@ def parse(data: bytes) -> LoaderCache:
         if flags & _ENDIANNESS not in (0, _LITTLE):
             raise InputError("/etc/ld.so.cache of the base is for big-endian machines")
         generator, directories = _parse_extension(data, extension)
-        entries = tuple(
-            _parse_entry(data, _HEADER.size + number * _ENTRY.size, directories) for number in range(count)
-        )
+        entries = []
+        for number in range(count):
+            kind, name, path, osversion, hwcap = _ENTRY.unpack_from(data, _HEADER.size + number * _ENTRY.size)
+            hwcaps = directories[hwcap & _INDEX] if hwcap & _IN_HWCAPS else None
+            names = _text(data, name), _text(data, path)
+            entries.append(CacheEntry(*names, kind, osversion, hwcap, hwcaps))
     except (struct.error, ValueError, IndexError) as error:
         raise InputError(f"/etc/ld.so.cache of the base is damaged: {error}") from error
-    return LoaderCache(entries, generator)
+    return LoaderCache(tuple(entries), generator)
 
 
 def render(cache: LoaderCache) -> bytes:
@@ -125,27 +127,14 @@ def render(cache: LoaderCache) -> bytes:
     if cache.generator is not None:
         sections.append((_GENERATOR, cache.generator.encode()))
     strings += bytes(-(start + len(strings)) % 4)
-    extension = _extension(start + len(strings), sections) if sections else b""
-    head = _HEADER.pack(
-        _MAGIC, len(cache.entries), len(strings), _LITTLE, start + len(strings) if sections else 0
-    )
-    return head + bytes(rows + strings) + extension
-
-
-def _extension(offset: int, sections: list[tuple[int, bytes]]) -> bytes:
-    """Return the extension that begins at an offset of the file."""
-    offset += _EXTENSION.size + len(sections) * _SECTION.size
-    table, content = _EXTENSION.pack(_EXTENSION_MAGIC, len(sections)), b""
+    end = start + len(strings)
+    head = _HEADER.pack(_MAGIC, len(cache.entries), len(strings), _LITTLE, end if sections else 0)
+    table, content = _EXTENSION.pack(_EXTENSION_MAGIC, len(sections)) if sections else b"", b""
+    end += _EXTENSION.size + len(sections) * _SECTION.size
     for tag, data in sections:
-        table += _SECTION.pack(tag, 0, offset + len(content), len(data))
+        table += _SECTION.pack(tag, 0, end + len(content), len(data))
         content += data
-    return table + content
-
-
-def _parse_entry(data: bytes, offset: int, directories: tuple[str, ...]) -> CacheEntry:
-    flags, name, path, osversion, hwcap = _ENTRY.unpack_from(data, offset)
-    hwcaps = directories[hwcap & _INDEX] if hwcap & _IN_HWCAPS else None
-    return CacheEntry(_text(data, name), _text(data, path), flags, osversion, hwcap, hwcaps)
+    return head + bytes(rows + strings) + table + content
 
 
 def _parse_extension(data: bytes, offset: int) -> tuple[str | None, tuple[str, ...]]:
@@ -189,35 +178,14 @@ def _compare(one: CacheEntry, other: CacheEntry) -> int:
 
 
 def compare_names(one: str, other: str) -> int:
-    """Compare the names of libraries with numbers by their value (`_dl_cache_libcmp`).
-
-    Return a negative number if `one` comes first, a positive one if `other` does, and 0 if they are the same.
-    """
-    a, b = one.encode() + b"\0", other.encode() + b"\0"
-    i = j = 0
-    while a[i]:
-        if _is_digit(a[i]):
-            if not _is_digit(b[j]):
-                return 1
-            start, begin = i, j
-            while _is_digit(a[i]):
-                i += 1
-            while _is_digit(b[j]):
-                j += 1
-            if difference := int(a[start:i]) - int(b[begin:j]):
-                return difference
-        elif _is_digit(b[j]):
-            return -1
-        elif a[i] != b[j]:
-            return a[i] - b[j]
-        else:
-            i += 1
-            j += 1
-    return a[i] - b[j]
-
-
-def _is_digit(byte: int) -> bool:
-    return 0x30 <= byte <= 0x39
+    """Compare the names of libraries, with numbers by their value (`_dl_cache_libcmp`)."""
+    a, b = (re.findall(rb"\d+|\D", name.encode()) for name in (one, other))
+    for x, y in zip(a, b, strict=False):
+        if x.isdigit() != y.isdigit():
+            return 1 if x.isdigit() else -1
+        if difference := int(x) - int(y) if x.isdigit() else x[0] - y[0]:
+            return difference
+    return len(a) - len(b)
 
 
 RECIPE = "host files 3"
@@ -265,12 +233,20 @@ hash -r 2>/dev/null || true
 
 
 def host_files(base: BaseFiles, libraries: Mapping[str, tuple[str, ...]]) -> LayerSource:
-    """Return the layer.
+    """Return the layer. Raises InputError if the base has files that contradict the image.
 
-    libraries: directory of NVIDIA's libraries in the image -> their names, as `WheelFacts` gives them; empty
-    for an image without CUDA. Raises InputError if the base has files that contradict the image.
+    libraries: NVIDIA's by their directory in the image, as in `WheelFacts`; empty without CUDA.
     """
-    entries = _with_directories(base, _entries(base, libraries))
+    # The root of the topmost layer counts. If that layer has none, Podman 4.3 gives it the mode 0700 in a
+    # partial pull, and then only root can start a program.
+    files = [Entry("", 0o755), *_user(base), *_environment(base.interpreter)]
+    if libraries:
+        files += _loader(base, libraries)
+    # Directories keep the permissions that they have in the base.
+    entries = [
+        base.directories.get(entry.path, entry) if entry.content is None and entry.link is None else entry
+        for entry in merged([("host files", files)])
+    ]
     digest = hashlib.sha256()
     for entry in entries:
         content = entry.content.sha256 if entry.content else entry.link
@@ -278,36 +254,15 @@ def host_files(base: BaseFiles, libraries: Mapping[str, tuple[str, ...]]) -> Lay
     return LayerSource("user, environment, loader", (RECIPE, digest.hexdigest()), lambda: entries)
 
 
-def _entries(base: BaseFiles, libraries: Mapping[str, tuple[str, ...]]) -> Iterator[Entry]:
-    # The root of the topmost layer counts. If that layer has none, Podman 4.3 gives it the mode 0700 in a
-    # partial pull, and then only root can start a program.
-    yield Entry("", 0o755)
-    yield from _user(base)
-    yield from _environment(base.interpreter)
-    if libraries:
-        yield from _loader(base, libraries)
-
-
-def _with_directories(base: BaseFiles, entries: Iterable[Entry]) -> list[Entry]:
-    """Return the entries with their directories, which keep the permissions that they have in the base."""
-    found = merged([("host files", entries)])
-    return [
-        base.directories.get(entry.path, entry) if entry.content is None and entry.link is None else entry
-        for entry in found
-    ]
-
-
 def _user(base: BaseFiles) -> Iterator[Entry]:
     """Return the files that creating the user would change. None if the base has a user with its number."""
-    users = _table(base.files.get("etc/passwd"))
-    home = base.files.get("etc/passwd")
-    if home is None:
+    users, groups = _table(base.files.get("etc/passwd")), _table(base.files.get("etc/group"))
+    if "etc/passwd" not in base.files:
         raise InputError(
             "the base image has no /etc/passwd", hint="use a base with a Linux distribution in it"
         )
     if any(len(fields) > 2 and fields[2] == str(USER) for fields in users):
         return
-    groups = _table(base.files.get("etc/group"))
     for kind, rows in (("user", users), ("group", groups)):
         if any(fields[0] == USER_NAME for fields in rows):
             raise InputError(
@@ -324,14 +279,8 @@ def _user(base: BaseFiles) -> Iterator[Entry]:
     skeleton = "etc/skel/"
     for path, file in base.files.items():
         if path.startswith(skeleton):
-            yield Entry(
-                f"{HOME[1:]}/{path.removeprefix(skeleton)}",
-                file.mode,
-                InMemory(file.content),
-                None,
-                USER,
-                USER,
-            )
+            target = f"{HOME[1:]}/{path.removeprefix(skeleton)}"
+            yield Entry(target, file.mode, InMemory(file.content), None, USER, USER)
 
 
 def _environment(python: Interpreter) -> Iterator[Entry]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from itertools import zip_longest
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import msgspec
 
@@ -24,7 +24,7 @@ from . import layers as encoding
 from .base import Base, BaseLayer, compression, read_config
 from .base_finder import Bases
 from .bytecode import CompiledWheels, Runner
-from .configuration import CONFIG_TYPE, MANIFEST_TYPE, Step, canonical_json, config_document, settings
+from .configuration import CONFIG_TYPE, MANIFEST_TYPE, canonical_json, config_document, settings
 from .destinations import Destination
 from .layer_table import LayerTable
 from .layers import Encoded, LayerSource, Write, layer_key
@@ -48,10 +48,7 @@ class ImageLayer:
 
 @dataclass(frozen=True)
 class Assembled:
-    """An image at its destination.
-
-    digest: of the manifest. layers: lowest first, with those of the base.
-    """
+    """An image at its destination. digest: of the manifest. layers: lowest first, with the base's."""
 
     digest: str
     manifest: bytes
@@ -70,10 +67,10 @@ def assemble(
 ) -> Assembled:
     """Put an image at its destination, making only the layers that are not there.
 
-    fetch: called once with the wheels that are needed for that, before the layers are made.
-    accept: called with the size of the blobs of layers together, in bytes, and True if these are all: first
-        with those that the table knows, then after each layer, and before the image gets its name. An error
-        that it raises passes through.
+    fetch: called once with the wheels that are needed for that. accept: called with the size of the blobs of
+    layers in bytes, and True if these are all: first with those that the table knows, then after each layer,
+    and before the image gets its name. An error that it raises passes through.
+
     Raises ValidatorError for a wheel that does not match its lock, a wrong row of the table, and for faults
     of the network, the disk, the registry or the engine. Nothing is then visible under the image's name.
     """
@@ -106,13 +103,13 @@ def assemble(
     with work.meter:
         made = dict(zip(order, map_in_threads(make, order, _AT_ONCE), strict=True))
     layers = (*(made[number] for number in range(len(tasks))), work.layer(plan.last()))
-    steps = [Step(layer.name, layer.encoded.diff_id) for layer in layers]
+    steps = [(layer.name, layer.encoded.diff_id) for layer in layers]
     accept(sum(layer.encoded.size for layer in layers), True)
     configured = settings(plan.spec, plan.lock, plan.base, plan.recipe)
     config = config_document(configured, steps, plan.created)
     described = work.document(config, CONFIG_TYPE)
     table.add_content(described.digest)
-    manifest = manifest_document(described, [layer.encoded for layer in layers])
+    manifest = _manifest(described, layers)
     digest = destination.finish(manifest, MANIFEST_TYPE)
     if digest != _digest(manifest):
         raise BuildError(f"{plan.spec}: the destination stored {digest} instead of {_digest(manifest)}")
@@ -123,21 +120,18 @@ def put_base(base: Base, destination: Destination, table: LayerTable) -> str:
     """Put only a base at a destination, as an image. Return the digest of its manifest."""
     work = _Work(destination, table)
     layers = [work.base_layer(layer, base.name) for layer in base.layers]
-    steps = [Step(layer.name, layer.encoded.diff_id) for layer in layers]
+    steps = [(layer.name, layer.encoded.diff_id) for layer in layers]
     config = work.document(config_document(base.settings, steps, None), CONFIG_TYPE)
-    return destination.finish(manifest_document(config, [layer.encoded for layer in layers]), MANIFEST_TYPE)
+    return destination.finish(_manifest(config, layers), MANIFEST_TYPE)
 
 
-def manifest_document(config: Encoded, layers: Iterable[Encoded]) -> bytes:
-    """Return the OCI manifest as JSON."""
-    return canonical_json(
-        {
-            "schemaVersion": 2,
-            "mediaType": MANIFEST_TYPE,
-            "config": _descriptor(config),
-            "layers": [_descriptor(layer) for layer in layers],
-        }
-    )
+def _manifest(config: Encoded, layers: Iterable[ImageLayer]) -> bytes:
+    descriptors: list[dict[str, Any]] = []
+    for blob in (config, *(layer.encoded for layer in layers)):
+        found = {"mediaType": blob.media_type, "digest": blob.digest, "size": blob.size}
+        descriptors.append({**found, "annotations": dict(blob.annotations)} if blob.annotations else found)
+    manifest = {"schemaVersion": 2, "mediaType": MANIFEST_TYPE}
+    return canonical_json({**manifest, "config": descriptors[0], "layers": descriptors[1:]})
 
 
 class _Work:
@@ -152,47 +146,31 @@ class _Work:
     def base_layer(self, layer: BaseLayer, name: str) -> ImageLayer:
         blob = layer.blob
         if blob is None:
-            return self._made(f"base {name}", self._base_key(layer), layer.compress)
-        is_new = not self._has(blob)
-        if is_new:
-
-            def copy(write: Write) -> Encoded:
-                for part in layer.read():
-                    write(part)
-                return blob
-
-            self._destination.receive(copy, blob)
+            return self._made(f"base {name}", self._key(layer), layer.compress)
+        is_new = self._copy(blob, layer.read)
         # It is part of the base with that digest, so nothing else can be expected of it.
         self._table.add_content(layer.diff_id)
         return ImageLayer(f"base {name}", blob, is_new)
 
     def known_size(self, layer: BaseLayer | LayerSource) -> int:
-        """Return the size of the layer's blob in bytes, or 0 if nobody made it yet."""
-        if isinstance(layer, LayerSource):
-            row = self._table.row(self._key(layer))
-        elif layer.blob is not None:
+        if isinstance(layer, BaseLayer) and layer.blob is not None:
             return layer.blob.size
-        else:
-            row = self._table.row(self._base_key(layer))
+        row = self._table.row(self._key(layer))
         return row.encoded.size if row else 0
 
     def has(self, source: LayerSource) -> bool:
-        """Return True if the layer is at the destination."""
         row = self._table.row(self._key(source))
         return row is not None and self._has(row.encoded)
 
     def layer(self, source: LayerSource) -> ImageLayer:
-        return self._made(
-            source.name,
-            self._key(source),
-            lambda write: encoding.encode(source.entries(), write),
-            source.size,
-        )
+        def make(write: Write) -> Encoded:
+            return encoding.encode(source.entries(), write)
 
-    def _key(self, source: LayerSource) -> str:
-        return layer_key(encoding.RECIPE, source.made_from)
+        return self._made(source.name, self._key(source), make, source.size)
 
-    def _base_key(self, layer: BaseLayer) -> str:
+    def _key(self, layer: BaseLayer | LayerSource) -> str:
+        if isinstance(layer, LayerSource):
+            return layer_key(encoding.RECIPE, layer.made_from)
         return layer_key(compression(), [layer.diff_id])
 
     def _made(self, name: str, key: str, make: Callable[[Write], Encoded], size: int = 0) -> ImageLayer:
@@ -227,21 +205,21 @@ class _Work:
 
     def document(self, content: bytes, media_type: str) -> Encoded:
         known = Encoded(_digest(content), len(content), "", media_type)
-        if not self._has(known):
-
-            def write_all(write: Write) -> Encoded:
-                write(content)
-                return known
-
-            self._destination.receive(write_all, known)
+        self._copy(known, lambda: [content])
         return known
 
+    def _copy(self, blob: Encoded, read: Callable[[], Iterable[bytes]]) -> bool:
+        """Store a blob as it is, unless it is there. Return True if it was stored now."""
+        if self._has(blob):
+            return False
 
-def _descriptor(blob: Encoded) -> Mapping[str, Any]:
-    found: dict[str, Any] = {"mediaType": blob.media_type, "digest": blob.digest, "size": blob.size}
-    if blob.annotations:
-        found["annotations"] = dict(blob.annotations)
-    return found
+        def copy(write: Write) -> Encoded:
+            for part in read():
+                write(part)
+            return blob
+
+        self._destination.receive(copy, blob)
+        return True
 
 
 def _digest(content: bytes) -> str:
@@ -250,46 +228,16 @@ def _digest(content: bytes) -> str:
 
 # Make the image of a spec and its lock: find its base, plan its layers, and put it at a destination.
 
-
 logger = logging.getLogger(__name__)
-
-
-class ImageMaker(Protocol):
-    """Makes images. Methods may be called from any thread."""
-
-    def provides(self, python: str) -> str | None:
-        """Return None if there is a base with this Python (`3.12`), otherwise the reason why not."""
-
-    def recipe(self, spec: ImageSpec) -> str:
-        """Return the digest of everything but the lock and the base that decides what is in an image."""
-
-    def is_current_base(self, spec: ImageSpec, origin: str) -> bool:
-        """Return True if `make` would use this base, which is named as in `Base.origin`."""
-
-    def warn_if_moved(self, spec: ImageSpec, origin: str) -> None:
-        """Warn, once for each image, if the base is named without a digest and now is another image.
-
-        origin: of the base that the image has, as in `Base.origin`. This may ask a registry.
-        """
-
-    def base_repository(self, spec: ImageSpec) -> Repository | None:
-        """Return the repository that the base of an image spec is read from, if it can be in a registry."""
-
-    def make(self, spec: ImageSpec, lock: Lock, destination: Destination, progress: Progress) -> Assembled:
-        """Put the image at its destination, making only the layers that are not there.
-
-        Raises BuildError if it can't be made, MissingError if something that it needs is missing, and the
-        destination's errors.
-        """
 
 
 @dataclass(frozen=True)
 class Assembler:
-    """Makes images from bases and wheels, on this machine.
+    """Makes images from bases and wheels, on this machine. Methods may be called from any thread.
 
-    runner: returns what runs the Python of a base, to compile byte code; None if nothing can.
-    accept: called with the size of an image in bytes, as a pull downloads it, and True if that is all of it:
-        whenever more of the size is known, and before the image gets its name.
+    runner: returns what runs the Python of a base, to compile byte code; None if nothing can. accept: called
+    with the size of an image in bytes, as a pull downloads it, and True if that is all of it: whenever more
+    of the size is known, and before the image gets its name.
     """
 
     bases: Bases
@@ -300,21 +248,31 @@ class Assembler:
     _compiled: CompiledWheels = field(default_factory=CompiledWheels)
 
     def provides(self, python: str) -> str | None:
+        """Return None if there is a base with this Python (`3.12`), otherwise the reason why not."""
         return self.bases.provides(python)
 
     def recipe(self, spec: ImageSpec) -> str:
+        """Return the digest of everything but the lock and the base that decides what is in an image."""
         return recipe_digest(spec.variant)
 
     def is_current_base(self, spec: ImageSpec, origin: str) -> bool:
+        """Return True if `make` would use this base, which is named as in `Base.origin`."""
         return self.bases.is_current(spec, origin)
 
     def warn_if_moved(self, spec: ImageSpec, origin: str) -> None:
+        """Warn as `Bases.warn_if_moved` does. This may ask a registry."""
         self.bases.warn_if_moved(spec, origin)
 
     def base_repository(self, spec: ImageSpec) -> Repository | None:
+        """Return the repository that the base of an image spec is read from, if it can be in a registry."""
         return self.bases.repository(spec)
 
     def make(self, spec: ImageSpec, lock: Lock, destination: Destination, progress: Progress) -> Assembled:
+        """Put the image at its destination, making only the layers that are not there.
+
+        Raises BuildError if it can't be made, MissingError if something that it needs is missing, and the
+        destination's errors.
+        """
         base = self.bases.base(spec, progress)
         runner = self.runner(base)
         if runner is None:
@@ -326,27 +284,21 @@ class Assembler:
             )
         plan = plan_image(spec, lock, base, self.wheels, self.table, runner, self._compiled)
         return assemble(
-            plan,
-            destination,
-            self.table,
-            progress,
+            plan, destination, self.table, progress,
             fetch=lambda needed: self.wheels.fetch(needed, progress),
             accept=lambda size, is_whole: self.accept(spec, lock, size, is_whole),
-        )
+        )  # fmt: skip
 
 
 # Find out if an image in a registry is exactly what its lock and base give, by making every layer again.
-
 
 _REBUILD_AT_ONCE = 2
 
 
 class Finding(str, Enum):
-    """The result of comparing a layer or the configuration of an image.
+    """The result of comparing a layer or the configuration of an image with what the lock and the base give.
 
-    EQUAL: the wheels give it. DIFFERS: they give something else. BASE: not from wheels, but a layer of the
-    base that the image names. EXTRA: the lock and the base don't give such a layer.
-    MISSING: the image lacks what they give.
+    BASE: not from wheels, but a layer of the base. EXTRA: they don't give it. MISSING: the image lacks it.
     """
 
     EQUAL = "equal"
@@ -403,14 +355,21 @@ def rebuild(
 ) -> tuple[Compared, ...]:
     """Make every layer of a plan again, without the layer table, and compare it with the image's.
 
-    Layers and a configuration that are equal count from now on as computed by this machine. Raises
-    ValidatorError for a wheel that does not match its lock, and MissingError if one can't be downloaded.
+    What is equal counts as computed by this machine. Raises ValidatorError for a wrong or missing wheel.
     """
-    layers = tuple(_compare_layers(image, plan, table, progress))
-    configuration = _compare_configuration(image, plan)
-    if configuration.is_right:
+    compared = list(_compare_layers(image, plan, table, progress))
+    # The names of the layers, which follow no rules, are not compared.
+    steps = [("", diff_id) for diff_id in image.diff_ids]
+    configured = settings(plan.spec, plan.lock, plan.base, plan.recipe)
+    wanted = msgspec.json.decode(config_document(configured, steps, plan.created), type=dict[str, Any])
+    keys = {*image.config, *wanted} - {"history"}
+    if different := sorted(key for key in keys if image.config.get(key) != wanted.get(key)):
+        name = f"configuration ({', '.join(different)})"
+        compared.append(Compared(name, Finding.DIFFERS, image.config_digest, None))
+    else:
         table.add_content(image.config_digest)
-    return (*layers, configuration)
+        compared.append(Compared("configuration", Finding.EQUAL, image.config_digest, None))
+    return tuple(compared)
 
 
 def uncomputed(image: PublishedImage, table: LayerTable) -> tuple[str, ...]:
@@ -439,24 +398,12 @@ def _compare_layers(
     expected.append(diff_id(sources[-1]))
     for source, found, wanted in zip_longest(sources, image.diff_ids[below:], expected):
         name = source.name if source else "a layer that the lock does not have"
-        if found is not None and found == wanted:
+        finding = Finding.DIFFERS
+        if wanted is None:
+            finding = Finding.EXTRA
+        elif found is None:
+            finding = Finding.MISSING
+        elif found == wanted:
+            finding = Finding.EQUAL
             table.add_content(found)
-            yield Compared(name, Finding.EQUAL, found, wanted)
-        else:
-            finding = (
-                Finding.EXTRA if wanted is None else Finding.MISSING if found is None else Finding.DIFFERS
-            )
-            yield Compared(name, finding, found, wanted)
-
-
-def _compare_configuration(image: PublishedImage, plan: ImagePlan) -> Compared:
-    """Compare everything but the names of the layers, which follow no rules."""
-    steps = [Step("", diff_id) for diff_id in image.diff_ids]
-    configured = settings(plan.spec, plan.lock, plan.base, plan.recipe)
-    wanted = msgspec.json.decode(config_document(configured, steps, plan.created), type=dict[str, Any])
-    found = {key: value for key, value in image.config.items() if key != "history"}
-    wanted.pop("history")
-    different = sorted(key for key in {*found, *wanted} if found.get(key) != wanted.get(key))
-    name = "configuration" + (f" ({', '.join(different)})" if different else "")
-    finding = Finding.DIFFERS if different else Finding.EQUAL
-    return Compared(name, finding, image.config_digest, None)
+        yield Compared(name, finding, found, wanted)

@@ -27,13 +27,8 @@ _LONGEST_TAG = 128
 
 
 def image_reference(identifier: str) -> str:
-    """Return the image name of an image spec."""
-    return f"{PROJECT}:{_tag(identifier)}"
-
-
-def _tag(text: str) -> str:
-    """Return the text as a tag. If it is too long, its end is replaced by a digest."""
-    if len(text) > _LONGEST_TAG:
-        digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-        return f"{text[: _LONGEST_TAG - 13]}-{digest}"
-    return text
+    """Return the image name of an image spec. If the tag is too long, a digest replaces its end."""
+    tag = identifier
+    if len(tag) > _LONGEST_TAG:
+        tag = f"{tag[: _LONGEST_TAG - 13]}-{hashlib.sha256(tag.encode()).hexdigest()[:12]}"
+    return f"{PROJECT}:{tag}"

@@ -24,7 +24,6 @@ from .wheel import InstallableWheel, Member, RecordRow, refusal, render_record
 
 # Put the files of several wheels together, as they are in one environment.
 
-
 _DIRECTORY_MODE = 0o755
 
 #: The SHA-256 of each file, by path.
@@ -32,10 +31,9 @@ Contents = Mapping[str, str]
 
 
 def merged(parts: Iterable[tuple[str, Iterable[Entry]]]) -> list[Entry]:
-    """Return the entries of several wheels with their directories, in the order of a layer.
+    """Return the entries of several wheels, given with their names, with directories, in a layer's order.
 
-    parts: the name of each wheel, and its entries. A file that several have with the same content is there
-    once. Raises InputError with both names if they have it with different content.
+    A file that several have with the same content is there once. Raises InputError for different content.
     """
     owners: dict[str, tuple[str, Entry]] = {}
     for name, some in parts:
@@ -115,13 +113,11 @@ _X86_64 = 62
 
 @dataclass(frozen=True)
 class Environment:
-    """The environment that wheels are installed in.
+    """The environment that wheels are installed in, whose directory is `root`. glibc: such as (2, 36).
 
-    python: `3.11`; it only decides which wheels fit. A wheel that fits several versions of Python has
-    the same files in each: packages are in `lib/python3` and headers in `include/site/python3`, to which
-    `lib/python3.11` and `include/site/python3.11` are links. There is no script `pip3.11`.
-    glibc: of the base, such as (2, 36).
-    root: the directory of the virtual environment in the image, without a leading slash.
+    python: `3.11`; it only decides which wheels fit. A wheel that fits several versions of Python has the
+    same files in each: `lib/python3.11` and `include/site/python3.11` are links. There is no script
+    `pip3.11`.
     """
 
     python: str
@@ -147,8 +143,8 @@ def entries(
 ) -> tuple[Entry, ...]:
     """Return the files that an installation of the wheel consists of, sorted, without their directories.
 
-    requested: the package was asked for by name, and is not only a dependency. Raises InputError if the wheel
-    does not fit the environment or contains what no image may have.
+    requested: asked for by name, not only a dependency. Raises InputError for a wheel that may not be
+    installed.
     """
     check_compatible(wheel.wheel, environment)
     scripts = _entry_points(wheel)
@@ -221,18 +217,11 @@ def _unpacked(
         if scheme == "scripts":
             # Older versions of setuptools also pack the scripts that installers make.
             if rest not in scripts:
-                yield Entry(
-                    _checked(wheel, environment, f"{schemes[scheme]}/{rest}"),
-                    _EXECUTABLE,
-                    _script(member, environment),
-                )
+                target = _checked(wheel, environment, f"{schemes[scheme]}/{rest}")
+                yield Entry(target, _EXECUTABLE, _script(member, environment))
             continue
-        if scheme == "data":
-            rest = (
-                _VERSIONED_LIBRARY.sub("lib/python3/", rest, count=1)
-                if _VERSIONED_LIBRARY.match(rest)
-                else rest
-            )
+        if scheme == "data" and (versioned := _VERSIONED_LIBRARY.match(rest)):
+            rest = f"lib/python3/{rest[versioned.end() :]}"
         yield _file(wheel, environment, f"{schemes[scheme]}/{rest}", member)
 
 
@@ -273,12 +262,8 @@ def _entry_points(wheel: InstallableWheel) -> dict[str, str]:
         parser.read_string(member.content().decode("utf-8"))
     except (UnicodeDecodeError, configparser.Error) as error:
         raise wheel.refused(f"{member.path} can't be read: {' '.join(str(error).split())}") from None
-    return {
-        name: reference
-        for group in _SCRIPT_GROUPS
-        if parser.has_section(group)
-        for name, reference in parser.items(group)
-    }
+    groups = [group for group in _SCRIPT_GROUPS if parser.has_section(group)]
+    return {name: reference for group in groups for name, reference in parser.items(group)}
 
 
 def _generated(
@@ -304,7 +289,12 @@ def _metadata(
     wheel: InstallableWheel, environment: Environment, installed: Mapping[str, Entry], requested: bool
 ) -> Iterator[Entry]:
     """Return what an installer writes about the installation: INSTALLER, REQUESTED and RECORD."""
-    _check_format(wheel)
+    member = wheel.members.get(f"{wheel.info}/WHEEL")
+    if member is None or f"{wheel.info}/METADATA" not in wheel.members:
+        raise wheel.refused(f"{wheel.info} has no WHEEL or no METADATA")
+    version = str(BytesHeaderParser().parsebytes(member.content()).get("Wheel-Version", "")).strip()
+    if not re.fullmatch(r"1\.\d+", version):
+        raise wheel.refused(f"it has the version {version[:20]!r} of the wheel format, and only 1.x is known")
     info = f"{environment.site_packages}/{wheel.info}"
     written = [Entry(f"{info}/INSTALLER", _FILE, InMemory(f"{INSTALLER}\n".encode()))]
     if requested:
@@ -322,12 +312,3 @@ def _metadata(
         elif content is not None:
             rows[path] = RecordRow("sha256", content.sha256, content.size)
     yield Entry(f"{info}/RECORD", _FILE, InMemory(render_record(rows)))
-
-
-def _check_format(wheel: InstallableWheel) -> None:
-    member = wheel.members.get(f"{wheel.info}/WHEEL")
-    if member is None or f"{wheel.info}/METADATA" not in wheel.members:
-        raise wheel.refused(f"{wheel.info} has no WHEEL or no METADATA")
-    version = str(BytesHeaderParser().parsebytes(member.content()).get("Wheel-Version", "")).strip()
-    if not re.fullmatch(r"1\.\d+", version):
-        raise wheel.refused(f"it has the version {version[:20]!r} of the wheel format, and only 1.x is known")

@@ -38,11 +38,7 @@ _Digest = Annotated[str, Meta(pattern=r"\Asha256:[0-9a-f]{64}\Z")]
 
 
 class SharedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A layer that was made.
-
-    name: for people. recipe: of its encoding. made_from, read_from: as in `LayerSource`; they contain the
-    SHA-256 of the wheels.
-    """
+    """A layer that was made. name: for people. recipe: of its encoding. The rest: see `LayerSource`."""
 
     name: str
     recipe: str
@@ -63,7 +59,6 @@ class SharedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
     @property
     def key(self) -> str:
-        """The key in a layer table."""
         return layer_key(self.recipe, self.made_from)
 
     @property
@@ -105,8 +100,6 @@ _TABLES = (
 
 
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A row as JSON."""
-
     key: Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
     name: str
     digest: _Digest
@@ -114,10 +107,6 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     diff_id: _Digest
     media_type: str
     annotations: dict[str, str]
-
-    def row(self) -> Row:
-        encoded = Encoded(self.digest, self.size, self.diff_id, self.media_type, self.annotations)
-        return Row(self.key, self.name, encoded, made_here=True)
 
 
 @dataclass(frozen=True)
@@ -131,10 +120,10 @@ class Row:
 
 
 class LayerTable:
-    """Both tables. Methods may be called from several threads; several processes may use the same table.
+    """Both tables. Several threads and processes may use the same one.
 
-    directory: where the own table is (None: the cache directory). shared: files with shared rows, which need
-    not exist.
+    directory: where the own table is (None: the cache directory). shared: files with rows, which need not
+    exist.
     """
 
     def __init__(self, directory: Path | None = None, shared: Iterable[Path] = ()) -> None:
@@ -151,7 +140,8 @@ class LayerTable:
         found = self._one("SELECT row FROM layers WHERE key = ?", key)
         if found is not None:
             try:
-                return msgspec.json.decode(found, type=_Stored).row()
+                key, name, *blob = msgspec.structs.astuple(msgspec.json.decode(found, type=_Stored))
+                return Row(key, name, Encoded(*blob), made_here=True)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 self._write("DELETE FROM layers WHERE key = ?", key)
         return self._shared[key][0] if key in self._shared else None
@@ -174,10 +164,7 @@ class LayerTable:
         return self._one("SELECT 1 FROM contents WHERE diff_id = ?", diff_id) is not None
 
     def refuse(self, row: Row, found: Encoded) -> ValidatorError:
-        """Return the error for a row that is wrong, and drop it from this machine's table.
-
-        found: what the layer really became.
-        """
+        """Return the error for a row that is wrong, and drop it from this machine's table."""
         if row.made_here:
             self._write("DELETE FROM layers WHERE key = ?", row.key)
             where, hint = str(self._path), "repeat the command; the row was removed"
@@ -237,7 +224,17 @@ class LayerTable:
 def _open(path: Path) -> sqlite3.Connection:
     path.parent.mkdir(parents=True, exist_ok=True)
     connection = sqlite3.connect(path, timeout=_PATIENCE_S, check_same_thread=False)
-    _use_log(connection)
+    # Switch to a log of what is written, so that readers don't wait for a writer. A killed process leaves
+    # one, which the next process applies. SQLite does not wait by itself if another process does the same.
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            break
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+        time.sleep(0.01)
     connection.execute("PRAGMA synchronous = NORMAL")
     if not _is_current(connection):
         with connection:
@@ -249,23 +246,6 @@ def _open(path: Path) -> sqlite3.Connection:
                     connection.execute(f"CREATE TABLE {table} WITHOUT ROWID")
                 connection.execute(f"PRAGMA user_version = {_VERSION}")
     return connection
-
-
-def _use_log(connection: sqlite3.Connection) -> None:
-    """Switch to a log of what is written. A killed process leaves one, which the next process applies.
-
-    Readers then don't wait for a writer. SQLite does not wait for this by itself if another process does the
-    same.
-    """
-    deadline = time.monotonic() + _PATIENCE_S
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > deadline:
-                raise
-        time.sleep(0.01)
 
 
 def _is_current(connection: sqlite3.Connection) -> bool:

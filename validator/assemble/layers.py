@@ -18,7 +18,6 @@ from ..system.pools import map_ahead
 
 # Paths in images: which ones are refused, and the directories that they are in.
 
-
 #: Bytes of one part, as Linux limits it, and of the whole path.
 _LONGEST_NAME, _LONGEST_PATH = 255, 2000
 _ODD_LETTER = re.compile(r"[\\\x00-\x1f\x7f]")
@@ -26,7 +25,17 @@ _ODD_LETTER = re.compile(r"[\\\x00-\x1f\x7f]")
 
 def path_problem(path: str) -> str | None:
     """Return why a relative path with `/` may not be in an image, or None."""
-    if _is_ordinary(path):
+    if (
+        0 < len(path) <= _LONGEST_NAME
+        and path.isascii()
+        and path.isprintable()
+        and "\\" not in path
+        and "/." not in path
+        and "//" not in path
+        and path[0] not in "./"
+        and path[-1] != "/"
+    ):
+        # Nearly all paths are like that, so this saves time.
         return None
     parts = path.split("/")
     if path.startswith("/"):
@@ -43,20 +52,6 @@ def path_problem(path: str) -> str | None:
     ):
         return "is too long"
     return None
-
-
-def _is_ordinary(path: str) -> bool:
-    """Return True for a path that needs no further checks. Nearly all are like that, so this saves time."""
-    return (
-        0 < len(path) <= _LONGEST_NAME
-        and path.isascii()
-        and path.isprintable()
-        and "\\" not in path
-        and "/." not in path
-        and "//" not in path
-        and path[0] not in "./"
-        and path[-1] != "/"
-    )
 
 
 def directories_of(paths: Iterable[str]) -> set[str]:
@@ -76,33 +71,26 @@ def directories_of(paths: Iterable[str]) -> set[str]:
 class Content(Protocol):
     """The content of a regular file.
 
-    Every iterator raises ValidatorError with the name of the source (the wheel) if what it reads does not
-    have the promised size, CRC or hash, at the end at the latest.
+    size: uncompressed, in bytes. sha256: the hex digest that the source promises for it, or None.
+    stored_size: the bytes that it takes where it comes from, such as in a wheel. chunks: returns the content
+    in parts of at most 4 MiB; raises ValidatorError with the name of the source, at the end at the latest, if
+    the size, CRC or hash is not what was promised.
     """
 
     @property
-    def size(self) -> int:
-        """The uncompressed size in bytes."""
-
+    def size(self) -> int: ...
     @property
-    def sha256(self) -> str | None:
-        """The hex digest that the source promises for the uncompressed content, or None."""
-
+    def sha256(self) -> str | None: ...
     @property
-    def stored_size(self) -> int:
-        """The bytes that it takes where it comes from, such as in a wheel."""
-
-    def chunks(self) -> Iterator[bytes]:
-        """Return the uncompressed content, in parts of at most 4 MiB."""
+    def stored_size(self) -> int: ...
+    def chunks(self) -> Iterator[bytes]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One path of a layer: a regular file (`content`), a symbolic link (`link`), or a directory (neither).
 
-    path: relative to the root of the image, with `/` and without a leading or trailing one; empty for
-        that root.
-    mode: permissions, such as 0o644. The time of modification is always 0.
+    path: without a leading or trailing `/`; empty for the root. The time of modification is always 0.
     """
 
     path: str
@@ -141,10 +129,9 @@ Write = Callable[[bytes], object]
 
 @dataclass(frozen=True)
 class Encoded:
-    """A layer as a blob.
+    """A layer as a blob. size: of the blob in bytes. annotations: for its descriptor in the manifest.
 
-    digest: of the blob, `sha256:…`. size: of the blob in bytes. diff_id: the digest of the uncompressed tar
-    archive. annotations: for the layer's descriptor in the manifest.
+    digest: of the blob, `sha256:…`. diff_id: the digest of the uncompressed tar archive.
     """
 
     digest: str
@@ -156,12 +143,11 @@ class Encoded:
 
 @dataclass(frozen=True)
 class LayerSource:
-    """A layer that can be made: its name for people, its key, and its entries.
+    """A layer that can be made. entries: makes the entries, each time that the layer is encoded.
 
-    made_from: what decides every byte before encoding, in order: digests of wheels and of recipes.
-    size: about how many bytes it will have, for progress, or 0 if that is unknown.
-    read_from: the SHA-256 of a wheel to read the entries from, if any wheel with the same file would do.
-    entries: makes the entries; called once for each time that the layer is encoded.
+    made_from: what decides every byte before encoding, in order: digests of wheels and of recipes. size:
+    about how many bytes it will have, or 0. read_from: a wheel to read, if any wheel with the same file would
+    do.
     """
 
     name: str
@@ -177,17 +163,8 @@ def layer_key(recipe: str, made_from: Iterable[str]) -> str:
     return hashlib.sha256(json.dumps([recipe, *made_from]).encode()).hexdigest()
 
 
-# Write a layer in zstd, as zstd:chunked: each file has frames of its own, and a table says where.
-#
-# Clients fetch single files by that table, or decompress all of it as usual. Sources: containers/storage,
-# `pkg/chunked/internal/compression.go`; RFC 8878; for the table
-# https://github.com/containerd/stargz-snapshotter/blob/main/docs/estargz.md.
-
-
 # The tar archive of a layer: POSIX ustar, with extended headers only where a field is too small.
-#
 # Source: POSIX.1-2017, pax, "ustar Interchange Format" and "pax Extended Header".
-
 
 BLOCK = 512
 #: Two empty blocks end an archive.
@@ -229,16 +206,9 @@ def header(entry: Entry) -> bytes:
         records = b"".join(_record(field.encode(), extended[field]) for field in sorted(extended))
         before = _ustar(b"PaxHeaders", b"", 0o644, 0, 0, len(records), _EXTENDED, b"")
         before += records + padding(len(records))
-    return before + _ustar(
-        name,
-        prefix,
-        entry.mode,
-        0 if "uid" in extended else entry.uid,
-        0 if "gid" in extended else entry.gid,
-        0 if "size" in extended else size,
-        kind,
-        link[:_NAME],
-    )
+    uid, gid = (0 if "uid" in extended else entry.uid), (0 if "gid" in extended else entry.gid)
+    size = 0 if "size" in extended else size
+    return before + _ustar(name, prefix, entry.mode, uid, gid, size, kind, link[:_NAME])
 
 
 def padding(size: int) -> bytes:
@@ -247,10 +217,7 @@ def padding(size: int) -> bytes:
 
 
 def in_order(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Return the entries. Raises ValueError where one is not sorted or lacks its parent directory.
-
-    The root of the image, whose path is empty, may be missing.
-    """
+    """Return the entries. Raises ValueError where one is not sorted or lacks its parent directory."""
     last: str | None = None
     directories = {""}
     for entry in entries:
@@ -292,27 +259,22 @@ def _ustar(
     owner, rest, constant = _common(mode, uid, gid, kind, link)
     digits = b"%011o" % size
     checksum = constant + sum(name) + sum(digits) + sum(prefix)
-    return b"%b%b%b\0%b\0%06o\0 %b%b" % (
-        name.ljust(_NAME, b"\0"),
-        owner,
-        digits,
-        _TIME,
-        checksum,
-        rest,
-        prefix.ljust(_PREFIX + 12, b"\0"),
-    )
+    name, prefix = name.ljust(_NAME, b"\0"), prefix.ljust(_PREFIX + 12, b"\0")
+    return b"%b%b%b\0%b\0%06o\0 %b%b" % (name, owner, digits, _TIME, checksum, rest, prefix)
 
 
 @lru_cache(maxsize=256)
 def _common(mode: int, uid: int, gid: int, kind: bytes, link: bytes) -> tuple[bytes, bytes, int]:
-    """Return the fields before the size, those between checksum and prefix, and their part of the checksum.
-
-    They are the same for nearly all entries of a layer.
-    """
+    """Return the fields around the size, with their part of the checksum: mostly the same in a layer."""
     owner = b"%07o\0%07o\0%07o\0" % (mode, uid, gid)
     rest = kind + link.ljust(_NAME, b"\0") + b"ustar\x0000" + bytes(64) + b"0000000\0" * 2
     return owner, rest, sum(owner) + sum(_TIME) + sum(rest) + 8 * ord(" ")
 
+
+# Write a layer as zstd:chunked: each file has frames of its own, and a table says where. Clients fetch single
+# files by that table, or decompress all of it as usual. Sources: containers/storage,
+# `pkg/chunked/internal/compression.go`; RFC 8878; for the table
+# https://github.com/containerd/stargz-snapshotter/blob/main/docs/estargz.md.
 
 #: Level 3 takes twice as long, and makes layers of NVIDIA's libraries 4 % smaller.
 LEVEL = 2
@@ -340,7 +302,7 @@ _ENCODING_TIME = "1970-01-01T00:00:00Z"
 
 def encode(entries: Iterable[Entry], write: Write) -> Encoded:
     """Write a layer. Entries are sorted by path; each parent directory comes before its content."""
-    archive, blob = _Archive(), _Blob(write)
+    archive, blob = hashlib.sha256(), _Blob(write)
     table: list[bytes] = []
     compressor = zstandard.ZstdCompressor(
         compression_params=zstandard.ZstdCompressionParameters(compression_level=LEVEL, window_log=_WINDOW)
@@ -350,65 +312,44 @@ def encode(entries: Iterable[Entry], write: Write) -> Encoded:
 
     def finish_frame() -> None:
         if waiting:
-            blob.add(compressor.compress(archive.add(bytes(waiting))))
+            archive.update(waiting)
+            blob.add(compressor.compress(bytes(waiting)))
             waiting.clear()
 
     for entry in in_order(entries):
         waiting += header(entry)
-        member = None
+        described = _described(entry)
         if entry.content is not None:
             finish_frame()
-            member = _Member(blob.size)
-            content = archive.add_content(entry.content, member)
-            if entry.content.size > FRAME:
+            start, size, sha256 = blob.size, entry.content.size, entry.content.sha256
+            hashing = hashlib.sha256() if sha256 is None else None
+            content = hashed(entry.content.chunks(), *filter(None, (archive, hashing)))
+            if size > FRAME:
                 # Another thread compresses while this one reads the next frame, in twice the time.
                 for compressed in map_ahead(compressor.compress, _frames(content), 1):
                     blob.add(compressed)
             elif whole := b"".join(content):
                 blob.add(compressor.compress(whole))
-            member.end = blob.size
-            waiting += padding(entry.content.size)
-        table.append(_described(entry, member))
+            if size:
+                # Each file is one chunk.
+                digest = f"sha256:{sha256 if hashing is None else hashing.hexdigest()}"
+                described.update(size=size, offset=start, digest=digest, chunkDigest=digest)
+                described.update(endOffset=blob.size, chunkSize=size)
+            waiting += padding(size)
+        table.append(msgspec.json.encode(described))
     waiting += END
     finish_frame()
     annotations = _append_table(b'{"version":1,"entries":[%b]}' % b",".join(table), compressor, blob)
     blob.flush()
-    return Encoded(blob.digest, blob.size, archive.digest, MEDIA_TYPE, annotations)
+    return Encoded(blob.digest, blob.size, f"sha256:{archive.hexdigest()}", MEDIA_TYPE, annotations)
 
 
-class _Archive:
-    """The uncompressed tar archive of a layer, of which only the digest is kept."""
-
-    def __init__(self) -> None:
-        self._hashing = hashlib.sha256()
-
-    @property
-    def digest(self) -> str:
-        return "sha256:" + self._hashing.hexdigest()
-
-    def add(self, data: bytes) -> bytes:
-        """Take the next bytes, and return them."""
-        self._hashing.update(data)
-        return data
-
-    def add_content(self, content: Content, member: _Member) -> Iterator[bytes]:
-        """Take a file, and return its parts as they are read. Afterwards, `member.sha256` is known."""
-        promised = content.sha256
-        hashing = hashlib.sha256() if promised is None else None
-        for chunk in content.chunks():
-            if hashing is not None:
-                hashing.update(chunk)
-            yield self.add(chunk)
-        member.sha256 = promised if hashing is None else hashing.hexdigest()
-
-
-class _Member:
-    """The place of a file in a blob. sha256: the hex digest of its content, known at its end."""
-
-    def __init__(self, start: int) -> None:
-        self.start = start
-        self.end = start
-        self.sha256: str | None = None
+def hashed(chunks: Iterable[bytes], *hashing: Any) -> Iterator[bytes]:
+    """Return the chunks, and add them to hashes."""
+    for chunk in chunks:
+        for one in hashing:
+            one.update(chunk)
+        yield chunk
 
 
 class _Blob:
@@ -423,7 +364,6 @@ class _Blob:
 
     @property
     def digest(self) -> str:
-        """The digest of everything that was flushed."""
         return "sha256:" + self._hashing.hexdigest()
 
     def add(self, data: bytes) -> None:
@@ -460,8 +400,8 @@ def _frames(chunks: Iterable[bytes]) -> Iterator[bytes | memoryview]:
         yield b"".join(parts)
 
 
-def _described(entry: Entry, member: _Member | None) -> bytes:
-    """Return an entry of the table as JSON. Each file is one chunk."""
+def _described(entry: Entry) -> dict[str, Any]:
+    """Return an entry of the table, without the place of its content."""
     described: dict[str, Any] = {"name": entry.path, "mode": entry.mode, "modtime": _ENCODING_TIME}
     if entry.uid:
         described["uid"] = entry.uid
@@ -473,11 +413,7 @@ def _described(entry: Entry, member: _Member | None) -> bytes:
         described.update(type="dir", name=f"{entry.path or '.'}/")
     else:
         described.update(type="reg")
-    if member is not None and entry.content is not None and entry.content.size:
-        digest = f"sha256:{member.sha256}"
-        described.update(size=entry.content.size, offset=member.start, digest=digest, chunkDigest=digest)
-        described.update(endOffset=member.end, chunkSize=entry.content.size)
-    return msgspec.json.encode(described)
+    return described
 
 
 def _append_table(table: bytes, compressor: zstandard.ZstdCompressor, blob: _Blob) -> dict[str, str]:

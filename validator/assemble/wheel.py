@@ -9,14 +9,15 @@ import hashlib
 import io
 import lzma
 import os
+import stat
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 from isal import igzip_lib
 from isal.isal_zlib import crc32 as crc32_of
@@ -27,12 +28,230 @@ from ..errors import InputError, MissingError, ValidatorError
 from ..model.lock import Wheel
 from ..versions import Version
 from .layers import directories_of, path_problem
-from .zip_directory import BZIP2, DEFLATED, LZMA, Item, ZipError, read_directory
+
+# Read the directory of a ZIP archive strictly: an archive that two readers could understand differently is an
+# error. Source: PKWARE's APPNOTE.TXT, 4.3 (structure), 4.4 (fields) and 4.5.3 (ZIP64).
+
+STORED, DEFLATED, BZIP2, LZMA = 0, 8, 12, 14
+
+_END = struct.Struct("<4s4H2LH")
+_END64_LOCATOR = struct.Struct("<4sLQL")
+_END64 = struct.Struct("<4sQ2H2L4Q")
+_CENTRAL = struct.Struct("<4s6H3L5H2L")
+_LOCAL = struct.Struct("<4s5H3L2H")
+_SATURATED_16, _SATURATED_32 = 0xFFFF, 0xFFFFFFFF
+_ZIP64_EXTRA = 0x0001
+#: Encryption, compression options, a data descriptor after the data, a name in UTF-8, an end mark of LZMA.
+_ENCRYPTED, _OPTIONS, _DESCRIPTOR, _UTF8, _END_MARK = 1 << 0, 0b110, 1 << 3, 1 << 11, 0b10
+_LARGEST_DIRECTORY = 64 << 20
+#: Bytes that are read at once to find local headers.
+_AHEAD = 32 << 10
+
+#: Returns the bytes of the archive from an offset on, all that were asked for.
+ReadAt = Callable[[int, int], bytes]
+
+
+class ZipError(Exception):
+    """The archive is broken, ambiguous or uses something that no wheel needs. The text says what."""
+
+
+class Item(NamedTuple):
+    """One file or directory of the archive, as its directory describes it.
+
+    name: with `/`; a directory's ends with one. mode: permissions and type as on Unix, 0 if unknown.
+    offset: of the local header. start: the offset of the compressed data.
+    """
+
+    name: str
+    raw_name: bytes
+    method: int
+    flags: int
+    crc32: int
+    compressed_size: int
+    size: int
+    mode: int
+    offset: int
+    start: int = 0
+
+    @property
+    def is_directory(self) -> bool:
+        return self.name.endswith("/")
+
+    @property
+    def has_end_mark(self) -> bool:
+        """True if an LZMA stream says where it ends."""
+        return bool(self.flags & _END_MARK)
+
+
+def read_directory(read_at: ReadAt, size: int) -> tuple[Item, ...]:
+    """Return the files and directories of an archive of `size` bytes, in the order of its directory.
+
+    Local headers agree with it, nothing overlaps and nothing comes before the first one.
+    Raises ZipError.
+    """
+    start, end, count = _find(read_at, size)
+    headers = _parse(read_at(start, end - start), count)
+    read_local = _read_ahead(read_at, start)
+    items: dict[int, Item] = {}
+    taken = 0
+    for number in sorted(range(len(headers)), key=lambda number: headers[number].offset):
+        header = headers[number]
+        if header.offset < taken:
+            raise ZipError(f"{header.name} overlaps another file of the archive")
+        if taken == 0 and header.offset:
+            raise ZipError("there are bytes before the first file of the archive")
+        items[number] = item = _located(read_local, header, start)
+        taken = item.start + item.compressed_size
+    return tuple(items[number] for number in range(len(headers)))
+
+
+def _read_ahead(read_at: ReadAt, limit: int) -> ReadAt:
+    """Return a function that reads ahead up to `limit`: local headers often lie close together."""
+    begin, block = 0, b""
+
+    def read(position: int, size: int) -> bytes:
+        nonlocal begin, block
+        if not begin <= position <= position + size <= begin + len(block):
+            begin = position
+            block = read_at(position, max(size, min(_AHEAD, limit - position)))
+        return block[position - begin : position - begin + size]
+
+    return read
+
+
+def _find(read_at: ReadAt, size: int) -> tuple[int, int, int]:
+    """Return where the central directory starts and ends, and how many entries it has."""
+    if size < _END.size:
+        raise ZipError("it is not a ZIP archive")
+    position = size - _END.size
+    signature, disk, first_disk, here, count, length, start, comment = _END.unpack(
+        read_at(position, _END.size)
+    )
+    if signature != b"PK\5\6" or comment:
+        raise ZipError("it is not a ZIP archive, or there are bytes after its directory")
+    end = position
+    locator = b""
+    if position >= _END64_LOCATOR.size:
+        locator = read_at(position - _END64_LOCATOR.size, _END64_LOCATOR.size)
+    if locator.startswith(b"PK\6\7"):
+        _, _, end, disks = _END64_LOCATOR.unpack(locator)
+        if disks != 1 or end + _END64.size != position - _END64_LOCATOR.size:
+            raise ZipError("its ZIP64 record is not where it must be")
+        record = _END64.unpack(read_at(end, _END64.size))
+        signature, rest, _, _, disk64, first64, *large = record
+        if signature != b"PK\6\6" or rest != _END64.size - 12 or disk64 or first64:
+            raise ZipError("its ZIP64 record is broken")
+        small = (here, count, length, start)
+        limits = (_SATURATED_16, _SATURATED_16, _SATURATED_32, _SATURATED_32)
+        if any(few not in (limit, many) for few, limit, many in zip(small, limits, large, strict=True)):
+            raise ZipError("its two end records disagree")
+        here, count, length, start = large
+    if disk or first_disk or here != count:
+        raise ZipError("it has several parts")
+    if start + length != end:
+        raise ZipError("its directory is not where its end record says")
+    if length > _LARGEST_DIRECTORY:
+        raise ZipError(f"its directory has {length} bytes, more than {_LARGEST_DIRECTORY}")
+    return start, end, count
+
+
+def _parse(directory: bytes, count: int) -> list[Item]:
+    headers = []
+    position = 0
+    for _ in range(count):
+        if position + _CENTRAL.size > len(directory):
+            raise ZipError("its directory is too short")
+        fields = _CENTRAL.unpack_from(directory, position)
+        signature, _, _, flags, method, _, _, crc32, compressed, size = fields[:10]
+        name_length, extra_length, comment_length, disk, _, attributes, offset = fields[10:]
+        if signature != b"PK\1\2":
+            raise ZipError("its directory is broken")
+        position += _CENTRAL.size
+        raw_name = directory[position : position + name_length]
+        extra = directory[position + name_length : position + name_length + extra_length]
+        position += name_length + extra_length + comment_length
+        if position > len(directory) or disk:
+            raise ZipError("its directory is broken")
+        name = _name(raw_name, flags)
+        if _SATURATED_32 in (size, compressed, offset):
+            wide = [value == _SATURATED_32 for value in (size, compressed, offset)]
+            values = iter(_zip64(extra, sum(wide), name))
+            size, compressed, offset = (
+                next(values) if is_wide else value
+                for is_wide, value in zip(wide, (size, compressed, offset), strict=True)
+            )
+        if flags & _ENCRYPTED:
+            raise ZipError(f"{name} is encrypted")
+        if flags & ~(_OPTIONS | _DESCRIPTOR | _UTF8):
+            raise ZipError(f"{name} uses features of ZIP that wheels don't have (flags {flags:#x})")
+        if method not in (STORED, DEFLATED, BZIP2, LZMA):
+            raise ZipError(f"{name} is compressed by method {method}, which wheels don't use")
+        if method == STORED and size != compressed:
+            raise ZipError(f"{name} is not compressed, but has two different sizes")
+        mode = attributes >> 16
+        kind, is_directory = stat.S_IFMT(mode), name.endswith("/")
+        if kind == stat.S_IFLNK:
+            raise ZipError(f"{name} is a symbolic link")
+        if kind not in (0, stat.S_IFDIR if is_directory else stat.S_IFREG):
+            raise ZipError(f"{name} is neither a regular file nor a directory, or its name does not match")
+        if is_directory and size:
+            raise ZipError(f"the directory {name} has content")
+        headers.append(Item(name, raw_name, method, flags, crc32, compressed, size, mode, offset))
+    if position != len(directory):
+        raise ZipError("its directory has bytes that belong to no file")
+    return headers
+
+
+def _name(raw: bytes, flags: int) -> str:
+    try:
+        return raw.decode("utf-8" if flags & _UTF8 else "ascii")
+    except UnicodeDecodeError:
+        encoding = "UTF-8" if flags & _UTF8 else "ASCII, and isn't marked as UTF-8"
+        raise ZipError(f"the name {raw!r} is not {encoding}") from None
+
+
+def _zip64(extra: bytes, count: int, name: str) -> tuple[int, ...]:
+    """Return the first `count` numbers of the ZIP64 field."""
+    position = 0
+    while position + 4 <= len(extra):
+        kind, length = struct.unpack_from("<2H", extra, position)
+        position += 4
+        if kind == _ZIP64_EXTRA and 8 * count <= length <= len(extra) - position:
+            return struct.unpack_from(f"<{count}Q", extra, position)
+        position += length
+    raise ZipError(f"the sizes of {name} are missing")
+
+
+def _located(read_at: ReadAt, header: Item, limit: int) -> Item:
+    """Return the item with the offset of its data, after comparing the local header."""
+    length = _LOCAL.size + len(header.raw_name)
+    if header.offset + length > limit:
+        raise ZipError(f"{header.name} lies outside the archive")
+    local = read_at(header.offset, length)
+    signature, _, flags, method, _, _, crc32, compressed, size, name_length, extra_length = (
+        _LOCAL.unpack_from(local)
+    )
+    if signature != b"PK\3\4":
+        raise ZipError(f"{header.name} is not where the directory says")
+    if name_length != len(header.raw_name) or local[_LOCAL.size :] != header.raw_name:
+        raise ZipError(f"{header.name} has another name in its local header")
+    if method != header.method or (flags ^ header.flags) & (_ENCRYPTED | _DESCRIPTOR):
+        raise ZipError(f"{header.name} is stored in another way than the directory says")
+    if _SATURATED_32 in (compressed, size):
+        extra = read_at(header.offset + length, extra_length)
+        size, compressed = _zip64(extra, 2, header.name)
+    found, promised = (crc32, compressed, size), (header.crc32, header.compressed_size, header.size)
+    # With a data descriptor, the writer did not know them yet.
+    if found != promised and not (flags & _DESCRIPTOR and not any(found)):
+        raise ZipError(f"{header.name} has other sizes or another CRC in its local header")
+    start = header.offset + length + extra_length
+    if start + header.compressed_size > limit:
+        raise ZipError(f"{header.name} does not end before the directory")
+    return header._replace(start=start)
+
 
 # RECORD: the list of a wheel's files with their hashes.
-#
 # Source: https://packaging.python.org/en/latest/specifications/recording-installed-packages/
-
 
 #: The algorithms that RECORD may use, with the bytes of a digest. A file with an older one counts as a file
 #: without a hash.
@@ -116,51 +335,24 @@ _SIGNATURES = ("RECORD.jws", "RECORD.p7s")
 _Identity = tuple[int, int, int, int]
 
 
-class _Decompressor(Protocol):
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def needs_input(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int) -> bytes: ...
-
-
 class WheelError(ValidatorError):
     """A file is not the wheel that the lock names, or is damaged."""
 
 
-@dataclass(frozen=True, slots=True)
 class Member:
     """A regular file of a wheel, as the `Content` of an entry.
 
-    path: inside the wheel. sha256: from RECORD, or None if RECORD has no SHA-256 of it. is_executable: its
-    permissions in the archive include executing.
+    path: inside the wheel. sha256: from RECORD, or None if RECORD has no SHA-256 of it. is_executable:
+    according to its permissions in the archive.
     """
 
-    wheel: InstallableWheel
-    item: Item
-    row: RecordRow
+    __slots__ = "is_executable", "item", "path", "row", "sha256", "size", "stored_size", "wheel"
 
-    @property
-    def path(self) -> str:
-        return self.item.name
-
-    @property
-    def is_executable(self) -> bool:
-        return bool(self.item.mode & 0o111)
-
-    @property
-    def size(self) -> int:
-        return self.item.size
-
-    @property
-    def sha256(self) -> str | None:
-        return self.row.digest if self.row.algorithm == "sha256" else None
-
-    @property
-    def stored_size(self) -> int:
-        return self.item.compressed_size
+    def __init__(self, wheel: InstallableWheel, item: Item, row: RecordRow) -> None:
+        self.wheel, self.item, self.row = wheel, item, row
+        self.path, self.size, self.stored_size = item.name, item.size, item.compressed_size
+        self.is_executable = bool(item.mode & 0o111)
+        self.sha256 = row.digest if row.algorithm == "sha256" else None
 
     def chunks(self) -> Iterator[bytes]:
         """Return the content. Raises WheelError, at the end at the latest, if it is not what was promised."""
@@ -208,8 +400,14 @@ class Member:
         if self.item.method not in _DECOMPRESSORS:
             yield from self._raw(CHUNK)
             return
-        decompressor = _DECOMPRESSORS[self.item.method](self.item)
-        feed = _starting(self)
+        decompressor = _DECOMPRESSORS[self.item.method]()
+        feed: Iterator[bytes] = self._raw(_FEED)
+        if self.item.method == LZMA:
+            # APPNOTE 5.8.8: a version, the length of the properties (5), and these. The format "alone" has
+            # the properties, then the size, of which all ones mean that there is an end mark.
+            head = next(feed, b"")
+            size = (1 << 64) - 1 if self.item.has_end_mark else self.size
+            feed = chain([head[4:9] + size.to_bytes(8, "little") + head[9:]], feed)
         try:
             for data in feed:
                 while True:
@@ -228,27 +426,13 @@ class Member:
             )
 
 
-def _starting(member: Member) -> Iterator[bytes]:
-    """Return the compressed data, for LZMA with the header that a decompressor understands."""
-    raw = member._raw(_FEED)
-    if member.item.method != LZMA:
-        yield from raw
-        return
-    # APPNOTE 5.8.8: a version, the length of the properties (5), and these. The format "alone" has the
-    # properties, then the size, of which all ones mean that there is an end mark.
-    head = next(raw, b"")
-    size = (1 << 64) - 1 if member.item.has_end_mark else member.size
-    yield head[4:9] + size.to_bytes(8, "little") + head[9:]
-    yield from raw
-
-
 #: isal declares its error as an instance instead of a type.
 _BROKEN = (cast(type[Exception], igzip_lib.error), lzma.LZMAError)
-_DECOMPRESSORS: dict[int, Callable[[Item], _Decompressor]] = {
+_DECOMPRESSORS: dict[int, Callable[[], Any]] = {
     # Several times as fast as zlib.
-    DEFLATED: lambda item: igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_DEFLATE),
-    BZIP2: lambda item: bz2.BZ2Decompressor(),
-    LZMA: lambda item: lzma.LZMADecompressor(lzma.FORMAT_ALONE, memlimit=64 << 20),
+    DEFLATED: lambda: igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_DEFLATE),
+    BZIP2: bz2.BZ2Decompressor,
+    LZMA: lambda: lzma.LZMADecompressor(lzma.FORMAT_ALONE, memlimit=64 << 20),
 }
 
 
@@ -256,11 +440,9 @@ class InstallableWheel:
     """An open wheel whose hash is that of the lock. Several threads may read it at once.
 
     members: its files by path, in the order of the archive. info: the name of the `.dist-info` directory.
-    Use it as a context manager, or call `close`.
     """
 
     def __init__(self, path: Path, wheel: Wheel) -> None:
-        """Open and verify it. Raises what `open_wheel` raises."""
         self.path = path
         self.wheel = wheel
         try:
@@ -285,9 +467,7 @@ class InstallableWheel:
     def __enter__(self) -> InstallableWheel:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -439,15 +619,9 @@ def note_verified(handle: int, sha256: str) -> None:
 def open_wheel(path: Path, wheel: Wheel) -> InstallableWheel:
     """Return the wheel at `path`, after comparing its hash with the lock, and its directory with RECORD.
 
-    Raises WheelError if it is another file or damaged, InputError if it may not be in an image, and
-    MissingError if it can't be read.
+    Raises WheelError if it is another file or damaged, InputError if it may not be in an image or its name is
+    not that of the wheel, and MissingError if it can't be read.
     """
-    check_filename(wheel)
-    return InstallableWheel(path, wheel)
-
-
-def check_filename(wheel: Wheel) -> None:
-    """Raise InputError if the file is not a wheel, or another one than the lock says."""
     if not wheel.filename.endswith(".whl"):
         raise refusal(
             wheel.filename,
@@ -461,6 +635,7 @@ def check_filename(wheel: Wheel) -> None:
         raise refusal(wheel.filename, f"its name is not that of a wheel: {error}") from None
     if name != wheel.name or str(version) != str(locked):
         raise refusal(wheel.filename, f"the lock says that it is {wheel}")
+    return InstallableWheel(path, wheel)
 
 
 def refusal(filename: str, why: str, hint: str | None = None) -> InputError:

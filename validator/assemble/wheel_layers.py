@@ -20,6 +20,8 @@ from enum import Enum
 from functools import partial
 from typing import Protocol
 
+import msgspec
+
 from ..errors import BuildError
 from ..model.lock import Lock, Wheel
 from ..model.spec import ImageSpec, Variant
@@ -45,10 +47,7 @@ _TENSORFLOW = ("tensorflow", "tensorflow-cpu")
 
 
 class Group(str, Enum):
-    """The groups of wheels, in the order of their layers.
-
-    NVIDIA: libraries, the same for every Python. TENSORFLOW: only TensorFlow's own wheel.
-    """
+    """The groups of wheels, in the order of their layers. TENSORFLOW: only TensorFlow's own wheel."""
 
     NVIDIA = "NVIDIA"
     PYTHON = "Python"
@@ -86,7 +85,18 @@ def wheel_layers(lock: Lock, variant: Variant) -> tuple[WheelLayer, ...]:
     if len(groups[Group.TENSORFLOW]) != 1:
         found = " and ".join(map(str, groups[Group.TENSORFLOW])) or "none"
         raise BuildError(f"{lock.identifier}: its lock must contain one wheel of TensorFlow, not {found}")
-    return tuple(layer for group in Group for layer in _layers(group, groups[group]))
+    layers = []
+    for group, wheels in groups.items():
+        wheels.sort(key=lambda wheel: wheel.name)
+        small = tuple(wheel for wheel in wheels if (wheel.size or 0) < LARGE_WHEEL)
+        for wheel in wheels:
+            if wheel not in small:
+                layers.append(WheelLayer(f"{wheel.name} {wheel.version}", group, (wheel,)))
+        if group is Group.TENSORFLOW and small:
+            layers.append(WheelLayer(f"{small[0].name} {small[0].version}", group, small))
+        elif small:
+            layers.append(WheelLayer(f"{len(small)} small wheels ({group.value})", group, small))
+    return tuple(layers)
 
 
 def wheels_of(layers: Iterable[WheelLayer], group: Group) -> tuple[Wheel, ...]:
@@ -94,20 +104,7 @@ def wheels_of(layers: Iterable[WheelLayer], group: Group) -> tuple[Wheel, ...]:
     return tuple(wheel for layer in layers if layer.group is group for wheel in layer.wheels)
 
 
-def _layers(group: Group, wheels: list[Wheel]) -> Iterator[WheelLayer]:
-    ordered = sorted(wheels, key=lambda wheel: wheel.name)
-    small = tuple(wheel for wheel in ordered if (wheel.size or 0) < LARGE_WHEEL)
-    for wheel in ordered:
-        if wheel not in small:
-            yield WheelLayer(f"{wheel.name} {wheel.version}", group, (wheel,))
-    if group is Group.TENSORFLOW and small:
-        yield WheelLayer(f"{small[0].name} {small[0].version}", group, small)
-    elif small:
-        yield WheelLayer(f"{len(small)} small wheels ({group.value})", group, small)
-
-
 # The facts about a wheel's files that other layers need, so that it is not read again.
-
 
 #: Changes when the facts are read in another way.
 RECIPE = "wheel facts 2"
@@ -123,12 +120,8 @@ _DT_STRTAB, _DT_SONAME = 5, 14
 _X86_64 = 62
 
 
-@dataclass(frozen=True)
-class LargeFile:
-    """A file that has a layer of its own.
-
-    path, mode: in the image. sha256: from RECORD. size: in the wheel, as it is compressed there, in bytes.
-    """
+class LargeFile(msgspec.Struct, frozen=True, array_like=True):
+    """A file with a layer of its own. sha256: from RECORD. size: as compressed in the wheel, in bytes."""
 
     path: str
     mode: int
@@ -136,47 +129,17 @@ class LargeFile:
     size: int
 
 
-@dataclass(frozen=True)
-class WheelFacts:
+class WheelFacts(msgspec.Struct, frozen=True):
     """large: files of 100 MB and more. libraries: directory of NVIDIA's libraries -> names, as ldconfig finds
     them. Both are sorted.
     """
 
     large: tuple[LargeFile, ...]
-    libraries: Mapping[str, tuple[str, ...]]
-
-    def document(self) -> dict[str, object]:
-        """Return the facts as JSON values. `parse` reads them again."""
-        return {
-            "large": [[file.path, file.mode, file.sha256, file.size] for file in self.large],
-            "libraries": {directory: list(names) for directory, names in self.libraries.items()},
-        }
-
-    @classmethod
-    def parse(cls, document: Mapping[str, object]) -> WheelFacts:
-        large, libraries = document["large"], document["libraries"]
-        assert isinstance(large, list) and isinstance(libraries, dict)
-        return cls(
-            tuple(LargeFile(*file) for file in large),
-            {directory: tuple(names) for directory, names in libraries.items()},
-        )
-
-
-def read_facts(entries: Iterable[Entry]) -> WheelFacts:
-    """Return the facts of an installed wheel, given its entries. Reads all of NVIDIA's libraries in it."""
-    found: list[WheelFacts] = []
-    for entry in watched(entries, found.append):
-        if isinstance(entry.content, Watched):
-            for _ in entry.content.chunks():
-                pass
-    return found[0]
+    libraries: dict[str, tuple[str, ...]]
 
 
 def watched(entries: Iterable[Entry], done: Callable[[WheelFacts], object]) -> list[Entry]:
-    """Return the entries of an installed wheel, which find out its facts while they are read.
-
-    done: called with the facts as soon as all libraries were read once.
-    """
+    """Return a wheel's entries, which call `done` with its facts once all libraries were read."""
     large: list[LargeFile] = []
     names: dict[str, set[str]] = {}
     found: list[Entry] = []
@@ -211,28 +174,15 @@ def watched(entries: Iterable[Entry], done: Callable[[WheelFacts], object]) -> l
 
 
 class Watched:
-    """A library's content that finds the library's name while it is read for another purpose.
+    """A library's content that finds the name by which ldconfig lists it while it is read.
 
-    The name is the one under which ldconfig lists the file: its soname, or its own name without one.
+    The name is its soname, or the file's without one. found: called each time that the content was read, with
+    None if it is not a 64-bit x86 library.
     """
 
     def __init__(self, content: Content, name: str, found: Callable[[str | None], object]) -> None:
-        """name: of the file. found: called each time that the content was read, with None if it is not a
-        64-bit x86 library.
-        """
         self._content, self._name, self._found = content, name, found
-
-    @property
-    def size(self) -> int:
-        return self._content.size
-
-    @property
-    def sha256(self) -> str | None:
-        return self._content.sha256
-
-    @property
-    def stored_size(self) -> int:
-        return self._content.stored_size
+        self.size, self.sha256, self.stored_size = content.size, content.sha256, content.stored_size
 
     def chunks(self) -> Iterator[bytes]:
         finding = _Finding(self._name)
@@ -294,7 +244,6 @@ class _Finding:
         self._tail, self._offset = b"", 0
 
     def add(self, chunk: bytes) -> None:
-        """Take the next part."""
         if len(self._head) < _HEAD and self._offset + len(self._tail) == len(self._head):
             self._head += chunk[: _HEAD - len(self._head)]
         end = self._offset + len(self._tail)
@@ -331,7 +280,6 @@ class _Finding:
 
 # Make the layers of an image out of wheels.
 
-
 _WHEELS = f"wheels 1, {install.RECIPE}, files of {LARGE_FILE} apart"
 _LARGE = "large file 1"
 #: Newer than every base's.
@@ -347,11 +295,9 @@ class Wheels(Protocol):
 
 @dataclass(frozen=True)
 class ImagePlan:
-    """An image to assemble.
+    """An image to assemble. layers: above the base's, lowest first. last: makes the topmost one after them.
 
-    layers: above the base's, lowest first. last: makes the topmost layer, once the others are in place.
-    recipe: the digest of the rules that made the plan, for the image's label.
-    created: the date of the image, or None if its lock has none.
+    recipe: the digest of the rules that made the plan. created: the date of the image, or None.
     """
 
     spec: ImageSpec
@@ -382,7 +328,31 @@ def plan_image(
     for wheel in lock.wheels:
         install.check_compatible(wheel, environment)
     made = _WheelLayers(wheels, table, environment)
-    return _Planner(spec, lock, base, runner, compiled or CompiledWheels(), made).plan()
+    groups = wheel_layers(lock, spec.variant)
+    layers = [entry_point()] if spec.variant.has_cuda else []
+    for group in groups:
+        layers += made.layers(group)
+    if spec.variant is Variant.JUPYTER:
+        layers.append(notebooks())
+    if runner is not None:
+        # The layer table knows the whole layer of TensorFlow's wheel, so its byte code is not kept.
+        for name, kept in (
+            (Group.PYTHON, compiled or CompiledWheels()),
+            (Group.TENSORFLOW, CompiledWheels()),
+        ):
+            sources = [
+                SourceWheel(str(wheel), wheel.sha256, partial(made.installed, wheel))
+                for wheel in wheels_of(groups, name)
+            ]
+            if sources:
+                title = f"byte code ({name.value})"
+                layers.append(bytecode.byte_code(title, base.files.interpreter, sources, runner, kept))
+    nvidia = wheels_of(groups, Group.NVIDIA)
+    return ImagePlan(
+        spec, lock, base, tuple(layers),
+        lambda: host_files.host_files(base.files, made.libraries(nvidia)),
+        recipe_digest(spec.variant), lock.resolved,
+    )  # fmt: skip
 
 
 def layers_of_wheels(spec: ImageSpec, lock: Lock, wheels: Wheels, table: LayerTable) -> Iterator[LayerSource]:
@@ -405,10 +375,7 @@ def made_from(group: WheelLayer) -> tuple[str, ...]:
 
 
 def recipe_digest(variant: Variant) -> str:
-    """Return the SHA-256 digest of the rules that turn a base and a lock into the content of a variant.
-
-    An image with another recipe digest is not up to date.
-    """
+    """Return the digest of the rules that make images of a variant. Images with another one are old."""
     rules = [
         _WHEELS, _LARGE, f"large wheels: {LARGE_WHEEL}", bytecode.RECIPE, host_files.RECIPE,
         configuration.RECIPE, RECIPE, *entry_point().made_from,
@@ -417,59 +384,20 @@ def recipe_digest(variant: Variant) -> str:
     return f"sha256:{hashlib.sha256(json.dumps(rules).encode()).hexdigest()}"
 
 
-@dataclass(frozen=True)
-class _Planner:
-    spec: ImageSpec
-    lock: Lock
-    base: Base
-    runner: Runner | None
-    compiled: CompiledWheels
-    made: _WheelLayers
-
-    def plan(self) -> ImagePlan:
-        groups = wheel_layers(self.lock, self.spec.variant)
-        layers = [entry_point()] if self.spec.variant.has_cuda else []
-        for group in groups:
-            layers += self.made.layers(group)
-        if self.spec.variant is Variant.JUPYTER:
-            layers.append(notebooks())
-        if self.runner is not None:
-            for name in (Group.PYTHON, Group.TENSORFLOW):
-                if wheels := wheels_of(groups, name):
-                    layers.append(self._byte_code(name, wheels))
-        nvidia = wheels_of(groups, Group.NVIDIA)
-        return ImagePlan(
-            self.spec,
-            self.lock,
-            self.base,
-            tuple(layers),
-            lambda: host_files.host_files(self.base.files, self.made.libraries(nvidia)),
-            recipe_digest(self.spec.variant),
-            self.lock.resolved,
-        )
-
-    def _byte_code(self, group: Group, wheels: tuple[Wheel, ...]) -> LayerSource:
-        assert self.runner is not None
-        sources = [
-            SourceWheel(str(wheel), wheel.sha256, partial(self.made.installed, wheel)) for wheel in wheels
-        ]
-        # The layer table knows the whole layer of TensorFlow's wheel.
-        compiled = CompiledWheels() if group is Group.TENSORFLOW else self.compiled
-        name = f"byte code ({group.value})"
-        return bytecode.byte_code(name, self.base.files.interpreter, sources, self.runner, compiled)
-
-
-@dataclass(frozen=True)
 class _WheelLayers:
-    """Makes layers from wheels, and finds out what other layers need to know about wheels."""
+    """Makes layers from wheels, and finds out what other layers need to know about wheels.
 
-    wheels: Wheels
-    table: LayerTable
-    environment: install.Environment
-    opened: _OpenWheels = field(default_factory=lambda: _OpenWheels())
+    Layers that read the same wheel at the same time share the open file. The one that was used last stays
+    open, because TensorFlow's wheel has 20,000 files, and is read to plan its layers and again to make them.
+    """
+
+    def __init__(self, wheels: Wheels, table: LayerTable, environment: install.Environment) -> None:
+        self._wheels, self._table, self._environment = wheels, table, environment
+        self._guard = threading.Lock()
+        self._open: dict[str, _Shared] = {}
+        weakref.finalize(self, _close, self._open)
 
     def layers(self, group: WheelLayer) -> Iterator[LayerSource]:
-        """Yield the layers of a group: one, or those of TensorFlow's wheel."""
         if group.group is Group.TENSORFLOW:
             yield from self._tensorflow(group)
         else:
@@ -477,21 +405,41 @@ class _WheelLayers:
 
     def installed(self, wheel: Wheel, stack: ExitStack) -> tuple[Entry, ...]:
         """Return what a wheel installs. Its file stays open as long as the stack."""
+        return stack.enter_context(self._installed(wheel))
 
-        def read() -> tuple[InstallableWheel, tuple[Entry, ...]]:
-            file = self.wheels.open(wheel)
-            try:
-                # As with `uv pip install` of a lock, every package counts as one that was asked for. So the
-                # layer of a wheel does not depend on what else an image asks for.
-                return file, install.entries(file, self.environment, requested=True)
-            except BaseException:
-                file.close()
-                raise
+    @contextmanager
+    def _installed(self, wheel: Wheel) -> Iterator[tuple[Entry, ...]]:
+        with self._guard:
+            shared = self._open.setdefault(wheel.sha256, _Shared())
+            shared.users += 1
+        try:
+            with shared.turn:
+                if shared.file is None:
+                    shared.file, shared.entries = self._read(wheel)
+            yield shared.entries
+        finally:
+            with self._guard:
+                shared.users -= 1
+                if not shared.users:
+                    unused = {key: one for key, one in self._open.items() if not one.users}
+                    if shared.file is not None:
+                        # It is no longer there if everything was closed meanwhile.
+                        unused.pop(wheel.sha256, None)
+                    for key in unused:
+                        del self._open[key]
+                    _close(unused)
 
-        return stack.enter_context(self.opened.installed(wheel, read))
+    def _read(self, wheel: Wheel) -> tuple[InstallableWheel, tuple[Entry, ...]]:
+        file = self._wheels.open(wheel)
+        try:
+            # As with `uv pip install` of a lock, every package counts as one that was asked for. So the layer
+            # of a wheel does not depend on what else an image asks for.
+            return file, install.entries(file, self._environment, requested=True)
+        except BaseException:
+            file.close()
+            raise
 
     def libraries(self, nvidia: Iterable[Wheel]) -> Mapping[str, tuple[str, ...]]:
-        """Return the names of NVIDIA's libraries by their directory in the image."""
         found: dict[str, set[str]] = {}
         for wheel in nvidia:
             for directory, names in self._facts(wheel).libraries.items():
@@ -499,20 +447,19 @@ class _WheelLayers:
         return {directory: tuple(sorted(names)) for directory, names in sorted(found.items())}
 
     def _layer(self, group: WheelLayer) -> LayerSource:
+        def keep(wheel: Wheel, facts: WheelFacts) -> None:
+            self._table.facts(_facts_key(wheel), lambda: msgspec.to_builtins(facts))
+
         def entries() -> Iterator[Entry]:
             with ExitStack() as stack:
                 # The facts of each wheel are found out while its layer is made.
                 yield from merged(
-                    (
-                        str(wheel),
-                        watched(self.installed(wheel, stack), partial(self._keep, wheel)),
-                    )
+                    (str(wheel), watched(self.installed(wheel, stack), partial(keep, wheel)))
                     for wheel in group.wheels
                 )
 
-        return LayerSource(
-            group.name, made_from(group), entries, size=sum(wheel.size or 0 for wheel in group.wheels)
-        )
+        size = sum(wheel.size or 0 for wheel in group.wheels)
+        return LayerSource(group.name, made_from(group), entries, size=size)
 
     def _tensorflow(self, group: WheelLayer) -> Iterator[LayerSource]:
         (wheel,) = group.wheels
@@ -539,52 +486,18 @@ class _WheelLayers:
         return LayerSource(name, decided_by, entries, read_from=(wheel.sha256,), size=file.size)
 
     def _facts(self, wheel: Wheel) -> WheelFacts:
+        """Return the facts of a wheel. If nobody knows them, that reads all of NVIDIA's libraries in it."""
+
         def read() -> Mapping[str, object]:
+            found: list[WheelFacts] = []
             with ExitStack() as stack:
-                return read_facts(self.installed(wheel, stack)).document()
+                for entry in watched(self.installed(wheel, stack), found.append):
+                    if isinstance(entry.content, Watched):
+                        for _ in entry.content.chunks():
+                            pass
+            return msgspec.to_builtins(found[0])  # type: ignore[no-any-return]
 
-        return WheelFacts.parse(self.table.facts(_facts_key(wheel), read))
-
-    def _keep(self, wheel: Wheel, facts: WheelFacts) -> None:
-        self.table.facts(_facts_key(wheel), facts.document)
-
-
-class _OpenWheels:
-    """The wheels that are open now. Layers that read the same wheel at the same time share it.
-
-    The one that was used last stays open, because TensorFlow's wheel has 20,000 files, and is read to plan
-    its layers and again to make them.
-    """
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._open: dict[str, _Shared] = {}
-        weakref.finalize(self, _close, self._open)
-
-    @contextmanager
-    def installed(
-        self, wheel: Wheel, read: Callable[[], tuple[InstallableWheel, tuple[Entry, ...]]]
-    ) -> Iterator[tuple[Entry, ...]]:
-        """Yield what the wheel installs. read: opens it, if it is not open."""
-        with self._guard:
-            shared = self._open.setdefault(wheel.sha256, _Shared())
-            shared.users += 1
-        try:
-            with shared.turn:
-                if shared.file is None:
-                    shared.file, shared.entries = read()
-            yield shared.entries
-        finally:
-            with self._guard:
-                shared.users -= 1
-                if not shared.users:
-                    unused = {key: one for key, one in self._open.items() if not one.users}
-                    if shared.file is not None:
-                        # It is no longer there if everything was closed meanwhile.
-                        unused.pop(wheel.sha256, None)
-                    for key in unused:
-                        del self._open[key]
-                    _close(unused)
+        return msgspec.convert(self._table.facts(_facts_key(wheel), read), WheelFacts)
 
 
 @dataclass

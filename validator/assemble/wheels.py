@@ -39,10 +39,7 @@ _SUFFIX = ".whl"
 
 
 def cached_wheel(wheel: Wheel) -> Path | None:
-    """Return the file of a wheel in the cache, or None if it is not there.
-
-    It was verified when it was put there, and another process may evict it at any time.
-    """
+    """Return the verified file of a wheel in the cache, or None. It may be evicted at any time."""
     path = _path_in(_cache(), wheel)
     return path if path.is_file() else None
 
@@ -58,9 +55,8 @@ def _path_in(directory: Path, wheel: Wheel) -> Path:
 class Wheelhouse:
     """The wheels of locks as files. Methods may be called from several threads.
 
-    directory: None for `wheels/` in the cache directory.
-    most_bytes: beyond this, wheels that nobody uses are evicted.
-    local: the directory that the paths of wheels on this machine are relative to.
+    directory: None for `wheels/` in the cache directory. most_bytes: beyond this, wheels that nobody uses are
+    evicted. local: the directory that the paths of wheels on this machine are relative to.
     """
 
     def __init__(
@@ -83,32 +79,39 @@ class Wheelhouse:
     def path(self, wheel: Wheel, received: Callable[[int], object] = lambda size: None) -> Path:
         """Return the file of a wheel, after downloading it if it is not here.
 
-        Its hash is verified once, and the file stays until `close`, or this process ends.
-        received: called with the number of bytes of each part that is downloaded.
-        Raises MissingError if the index does not have it, the network keeps failing or the disk is full.
+        Its hash is verified once, and the file stays until `close`, or this process ends. received: called
+        with the number of bytes of each part that is downloaded. Raises MissingError if the index does not
+        have it, the network keeps failing or the disk is full.
         """
         if wheel.path is not None:
-            return self._on_this_machine(wheel, wheel.path)
+            # It is not from the index.
+            file = (self._local or Path()) / wheel.path
+            hint = "put the same file there again, or write a new lock with `validator lock`"
+            if not file.is_file():
+                raise MissingError(f"{file}: the wheel that the lock names is not there", hint=hint)
+            if sha256_of(file) != wheel.sha256:
+                raise InputError(f"{file}: the wheel changed since the lock was written", hint=hint)
+            return file
         path = self._path(wheel)
         with self._turn(wheel):
             if wheel.sha256 not in self._used:
                 with _writable(self._directory):
                     self._directory.mkdir(parents=True, exist_ok=True)
-                    file = self._opened(wheel)
-                    while file is None:
+                    handle = self._opened(wheel)
+                    while handle is None:
                         verified = self._download(wheel, received)
-                        file = self._opened(wheel, verified)
-                self._used[wheel.sha256] = file
+                        handle = self._opened(wheel, verified)
+                self._used[wheel.sha256] = handle
         return path
 
     def open(self, wheel: Wheel) -> InstallableWheel:
         """Return the opened wheel, which is downloaded first if it is not here.
 
-        Raises what `path` and `open_wheel` raise. If the wheel is here, its hash is computed only once, while
-        its directory is read.
+        If it is here, its hash is computed only once, while its directory is read. Raises what `path` and
+        `open_wheel` raise.
         """
         opened = self._open_unverified(wheel) if wheel.path is None else None
-        return open_wheel(self.path(wheel), wheel) if opened is None else opened
+        return opened or open_wheel(self.path(wheel), wheel)
 
     def missing(self, wheels: Iterable[Wheel]) -> list[Wheel]:
         """Return the wheels that would have to be downloaded."""
@@ -128,18 +131,7 @@ class Wheelhouse:
             map_in_threads(lambda wheel: self.path(wheel, meter.add), largest, _AT_ONCE)
 
     def close(self) -> None:
-        """Give up the use of all wheels."""
         _close(self._used)
-
-    def _on_this_machine(self, wheel: Wheel, relative: str) -> Path:
-        """Return a wheel that is not from the index."""
-        path = (self._local or Path()) / relative
-        hint = "put the same file there again, or write a new lock with `validator lock`"
-        if not path.is_file():
-            raise MissingError(f"{path}: the wheel that the lock names is not there", hint=hint)
-        if sha256_of(path) != wheel.sha256:
-            raise InputError(f"{path}: the wheel changed since the lock was written", hint=hint)
-        return path
 
     def _path(self, wheel: Wheel) -> Path:
         return _path_in(self._directory, wheel)
@@ -168,10 +160,7 @@ class Wheelhouse:
             return opened
 
     def _opened(self, wheel: Wheel, verified: bool = False) -> int | None:
-        """Return a wheel's file, open with a shared lock, or None if it is not here.
-
-        A file whose content changed is removed.
-        """
+        """Return a wheel's file with a shared lock, or None if it is not here or was damaged."""
         path = self._path(wheel)
         file = _locked(path, fcntl.LOCK_SH)
         if file is None:
@@ -203,7 +192,8 @@ class Wheelhouse:
             file = _locked(partial, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if file is None:
                 time.sleep(_PAUSE_S)
-        with _closing(file):
+        # Closing it gives up the lock.
+        with open(file, "rb"):
             if path.exists():
                 partial.unlink(missing_ok=True)
                 return False
@@ -214,30 +204,25 @@ class Wheelhouse:
 
     def _make_room(self, size: int) -> None:
         """Evict wheels until this size fits below the limit and on the disk, or all others are in use."""
-        files = sorted(_files(self._directory), key=lambda item: item[1].st_atime_ns)
+        # What is left of downloads that nobody finished counts, too.
+        files = []
+        for path in self._directory.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                files.append((path, path.stat()))
+        files.sort(key=lambda item: item[1].st_atime_ns)
         total = size + sum(status.st_size for _, status in files)
         for path, status in files:
             if total <= self._most_bytes and shutil.disk_usage(self._directory).free > size:
                 return
             file = _locked(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if file is not None:
-                with _closing(file):
+                with open(file, "rb"):
                     path.unlink(missing_ok=True)
                 total -= status.st_size
 
 
-def _files(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Return the wheels of a cache and what is left of downloads that nobody finished."""
-    for path in directory.iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            yield path, path.stat()
-
-
 def _locked(path: Path, how: int) -> int | None:
-    """Return the descriptor of a file, open and locked, or None if it does not exist.
-
-    With LOCK_NB in `how`, also None if another holds the lock.
-    """
+    """Return a file's descriptor, locked, or None if it does not exist or, with LOCK_NB, another has it."""
     while True:
         try:
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -265,14 +250,6 @@ def _note_use(path: Path, file: int) -> None:
 def _close(files: dict[str, int]) -> None:
     while files:
         os.close(files.popitem()[1])
-
-
-@contextlib.contextmanager
-def _closing(file: int) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        os.close(file)
 
 
 @contextlib.contextmanager

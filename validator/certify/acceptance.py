@@ -1,7 +1,9 @@
-"""Decide whether a record rests on a measurement that counts.
+"""Certify a record, if it rests on a measurement that counts.
 
 A runner that may sign for the host class signed it, and it answers a challenge of whoever certifies. The
 record itself proves nothing: what it says must be what the runner signed, or follow from it.
+
+A record of a failure gets a statement as well, which invalidates the certificates of older measurements.
 """
 
 from __future__ import annotations
@@ -9,15 +11,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from ..compat.facts import UnknownGpu
 from ..compat.gpus import gpu, model_of
 from ..errors import ValidatorError
-from ..model.codec import TOLERANCE, format_timestamp, parse_timestamp
+from ..model.codec import NEVER, TOLERANCE, format_timestamp, now_utc, parse_timestamp
 from ..model.measurement import (
     PREDICATE,
-    GpuIdentity,
     Measurement,
     MeasurementError,
     Outside,
@@ -26,16 +27,21 @@ from ..model.measurement import (
     report_digest,
 )
 from ..model.record import REHEARSAL, Origin, OwnCheck, Record, Verdict, also_required
-from ..model.report import DeviceNode, Report, ReportError, versions_of
+from ..model.report import Report, ReportError, versions_of
 from ..model.spec import NO_GPU, cell_identifier, variant_of
 from ..model.verdict import as_judged, claimed, judge
-from ..registry.names import additions_of, is_digest
+from ..registry.client import Registry
+from ..registry.names import additions_of, is_digest, tag_of
 from ..resources import manual
 from ..versions import ComputeCapability, DriverRelease
-from .attached import Bundle, BundleError, parse_bundle
+from . import attached, statement
+from .attached import BundleError, parse_bundle
 from .challenges import LIFETIME, Challenges
-from .signatures import NotVerified, verify
+from .provenance import Provenance, Refusal, provenance_of
+from .signatures import NotVerified, Signer, verify
+from .trust import Trust
 from .trust_file import Party, TrustFile
+from .verify import certificates, verified_statement
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,122 @@ class Certifier:
     parties: TrustFile
     challenges: Challenges
     uncomputed_parts: Callable[[str], Sequence[str]] = lambda digest: ()
+
+
+@dataclass(frozen=True)
+class Issued:
+    """A signed statement about a record.
+
+    failed: True if it says that the image failed. fixture: True if a test made it.
+    attached: its digest, or None if the image already had one for this record.
+    """
+
+    failed: bool
+    fixture: bool
+    attached: str | None
+
+
+def certify(
+    registry: Registry,
+    record: Record,
+    signer: Signer,
+    trust: Trust,
+    certifier: Certifier,
+    *,
+    valid_for: timedelta = statement.VALID_FOR,
+    now: datetime | None = None,
+) -> Issued:
+    """Attach a certificate of a record to its image, or a failure if that is its verdict.
+
+    trust: what `signer.trust()` returns. The new statement is verified with it before anything is written.
+    valid_for: how long a certificate counts after the measurement.
+
+    Raises NotCertifiable when the record may not be certified, or not by this signer, or the registry has a
+    different image, or no trusted builder made it; MissingError when the registry or cosign fails.
+    """
+    at = now or now_utc()
+    check_record(record)
+    digest, failed = str(record.image_digest), record.verdict is Verdict.FAILED
+    if record.id in certificates(registry, digest, trust, now=at).records:
+        return Issued(failed, signer.throw_away, None)
+    measurement = accepted(record, certifier, at)
+    # `accepted` has rejected the labels of a node if the runner may not rely on them.
+    report = checked_report(record, measurement.outside, at, measurement.checks, labels_trusted=True)
+    if measurement.fixture != signer.throw_away:
+        raise NotCertifiable(_WRONG_KEY[measurement.fixture].format(record.id), hint=_WRONG_KEY_HINT)
+    if registry.manifest(digest) is None:
+        raise NotCertifiable(
+            f"record {record.id} is about {digest}, which is not in {registry.repository}",
+            hint="push the image that was measured (build-matrix --push), or measure the one in the registry",
+        )
+    if not failed:
+        _check_tag(registry, record, digest)
+        # Whoever can push as a builder could otherwise give any layer the name of a wheel, or start another
+        # program.
+        if not measurement.fixture and (missing := certifier.uncomputed_parts(digest)):
+            raise NotCertifiable(
+                f"record {record.id} ({record.cell}) can't be certified: this machine has neither made nor"
+                f" rebuilt {len(missing)} of the parts of {digest} (its layers and its configuration)",
+                hint=f"run `validator verify --rebuild --registry {registry.repository} {digest}` once",
+            )
+    expires = (parse_timestamp(record.finished) or NEVER) + valid_for
+    if not failed and expires <= at:
+        raise NotCertifiable(
+            f"record {record.id} can't be certified: it was measured on {record.finished}, so its certificate"
+            f" would have expired on {format_timestamp(expires)}",
+            hint="measure the image again",
+        )
+    _check_provenance(registry, record, digest, certifier, signer, at)
+    text = statement.statement(
+        record, report, measurement, str(registry.repository),
+        issued=format_timestamp(at), expires=format_timestamp(expires),
+    )  # fmt: skip
+    bundle = parse_bundle(signer.sign(text))
+    verified_statement(bundle, digest, trust, now=at)
+    attachment = attached.attach(registry, digest, bundle.canonical, statement.PREDICATE)
+    return Issued(failed, measurement.fixture, attachment)
+
+
+_WRONG_KEY = {
+    True: "record {} was made up by a test; only a throw-away key may sign it",
+    False: "record {} is a real measurement; a throw-away key can't certify it",
+}
+_WRONG_KEY_HINT = "`certify keygen` makes keys for releases, `certify keygen --throw-away` keys for tests"
+
+
+def _check_provenance(
+    registry: Registry, record: Record, digest: str, certifier: Certifier, signer: Signer, now: datetime
+) -> None:
+    """Raise NotCertifiable unless a trusted builder made the image from the record's lock."""
+    found = provenance_of(
+        registry, digest, certifier.parties, image=record.image, lock_digest=record.lock_digest, now=now
+    )
+    why = found.why if isinstance(found, Refusal) else None
+    if isinstance(found, Provenance) and found.fixture and not signer.throw_away:
+        why = f"the key of its builder {found.builder} is a throw-away key, made for a test"
+    if why is not None:
+        raise NotCertifiable(
+            f"record {record.id} ({record.cell}) can't be certified: the image {digest}: {why}",
+            hint="push it with `build-matrix --push` on a builder in trust.yaml, and measure it again",
+        )
+
+
+def _check_tag(registry: Registry, record: Record, digest: str) -> None:
+    """Raise NotCertifiable unless the image of the record is the one that people pull by its tag."""
+    try:
+        tag = tag_of(record.image)
+    except ValueError as error:
+        raise NotCertifiable(f"record {record.id} can't be certified: {error}") from error
+    reference = registry.repository.tagged(tag)
+    found = registry.digest_of(tag)
+    if found != digest:
+        raise NotCertifiable(
+            f"record {record.id} is about {digest}, but {reference} is {found or 'not in the registry'}",
+            hint="push the image that was measured (build-matrix --push), or measure the one in the registry",
+        )
+
+
+# Decide whether the measurement of a record counts.
 
 
 def accepted(record: Record, certifier: Certifier, now: datetime) -> Measurement:
@@ -87,16 +209,12 @@ def _verified(record: Record, parties: TrustFile) -> tuple[Measurement, Party]:
     # Try those that may sign for the host class first; the others are tried only for the error message.
     runners = sorted(parties.runners, key=lambda party: not party.may_sign_for(claimed.host_class))
     for party in runners:
-        if payload := _signed_by(party, bundle, claimed.image_digest):
-            return measurement_of(payload), party
+        try:
+            payload = verify(bundle, claimed.image_digest, PREDICATE, party.signatory)
+        except NotVerified:
+            continue
+        return measurement_of(payload), party
     raise NotVerified("its measurement is not signed by a registered runner")
-
-
-def _signed_by(party: Party, bundle: Bundle, digest: str) -> bytes | None:
-    try:
-        return verify(bundle, digest, PREDICATE, party.signatory)
-    except NotVerified:
-        return None
 
 
 def _objection_to_runner(measurement: Measurement, runner: Party, now: datetime) -> str | None:
@@ -180,7 +298,6 @@ def _objection_to_challenge(
 #
 # Its verdict is not trusted: its own report is judged again.
 
-
 #: The versions that the probe must have read, since a certificate says what is in the image.
 _VERSIONS = ("tensorflow", "python", "cuda", "cudnn")
 
@@ -191,8 +308,21 @@ class NotCertifiable(ValidatorError):
 
 def check_record(record: Record) -> None:
     """Raise NotCertifiable if a record can't get a statement, whatever its report says."""
-    if objection := _objection(record):
-        raise _refusal(record, objection)
+    if record.origin is Origin.REHEARSAL:
+        objection = f"it was made by a {REHEARSAL}, which proves nothing"
+    elif record.verdict not in (Verdict.CERTIFIED, Verdict.FAILED):
+        objection = f"its verdict is {record.verdict.value}: {record.reason}"
+    elif record.origin is not Origin.HERE:
+        objection = "its report was imported from elsewhere"
+    elif record.image_digest is None or not is_digest(record.image_digest):
+        objection = f"it was measured without an image (engine {record.engine})"
+    elif record.lock_digest is None or not is_digest(record.lock_digest):
+        objection = "it does not name a lock"
+    elif record.verdict is Verdict.FAILED and record.host_class == NO_GPU:
+        objection = "it failed on a machine without a GPU, for which there are no certificates"
+    else:
+        return
+    raise _refusal(record, objection)
 
 
 def checked_report(
@@ -203,12 +333,10 @@ def checked_report(
     *,
     labels_trusted: bool = False,
 ) -> Report | None:
-    """Return the report of a record that may get a statement. Raises NotCertifiable with the reason.
-
-    None if the image failed without writing one.
+    """Return the report of a record that may get a statement; None if the image failed without writing one.
 
     outside: what the host saw of its driver and GPUs, own: the user's own checks; both as its runner signed.
-    labels_trusted: see `judge`.
+    labels_trusted: see `judge`. Raises NotCertifiable with the reason.
     """
     check_record(record)
     try:
@@ -226,23 +354,6 @@ def checked_report(
 
 def _refusal(record: Record, objection: str) -> NotCertifiable:
     return NotCertifiable(f"record {record.id} ({record.cell}) can't be certified: {objection}")
-
-
-def _objection(record: Record) -> str | None:
-    """Return why the record itself prevents certifying it, or None."""
-    if record.origin is Origin.REHEARSAL:
-        return f"it was made by a {REHEARSAL}, which proves nothing"
-    if record.verdict not in (Verdict.CERTIFIED, Verdict.FAILED):
-        return f"its verdict is {record.verdict.value}: {record.reason}"
-    if record.origin is not Origin.HERE:
-        return "its report was imported from elsewhere"
-    if record.image_digest is None or not is_digest(record.image_digest):
-        return f"it was measured without an image (engine {record.engine})"
-    if record.lock_digest is None or not is_digest(record.lock_digest):
-        return "it does not name a lock"
-    if record.verdict is Verdict.FAILED and record.host_class == NO_GPU:
-        return "it failed on a machine without a GPU, for which there are no certificates"
-    return None
 
 
 def _objection_in_report(
@@ -333,7 +444,11 @@ def signs_of_emulation(report: Report) -> Iterator[str]:
             yield f"the driver's library {name} did not answer"
         elif not place.startswith(_SYSTEM):
             yield f"the driver's library {name} came from {place}, which is not a system directory"
-    if not any(_is_gpu(node) for node in host.device_nodes):
+    # By the kernel's own list, these are device files of the NVIDIA driver that open.
+    if not any(
+        _GPU_NODE.fullmatch(node.path) and node.device and node.opens and node.registered is not False
+        for node in host.device_nodes
+    ):
         yield "no device file of a GPU opened"
     if host.kernel_driver is not None and host.kernel_driver != host.driver:
         yield f"the kernel's driver is {host.kernel_driver}, the library's {host.driver}"
@@ -341,15 +456,7 @@ def signs_of_emulation(report: Report) -> Iterator[str]:
         yield f"LD_PRELOAD put {preloaded} before all libraries"
 
 
-def _is_gpu(node: DeviceNode) -> bool:
-    """Tell whether this is a device file of the NVIDIA driver, by the kernel's own list, that opens."""
-    return bool(
-        _GPU_NODE.fullmatch(node.path) and node.device and node.opens and node.registered is not False
-    )
-
-
 # Decide whether a machine belongs to a host class, by what was signed about its driver and its GPUs.
-
 
 #: As `host_identifier` writes them. A class with a cuda-compat package is never measured.
 _HOST_CLASS = re.compile(r"r(?P<driver>\d+(?:\.\d+)*)-(?P<gpu>[a-z0-9.+-]+)")
@@ -366,27 +473,20 @@ def objection_to(host_class: str, outside: Outside, runner: Party) -> str | None
     if driver.branch != declared.branch or (not declared.is_branch and driver != declared):
         return f"driver {driver} is not of the host class {host_class}"
     for card in outside.gpus:
-        if objection := _objection_to_gpu(host_class, found["gpu"], card, runner):
-            return objection
-    return None
-
-
-def _objection_to_gpu(host_class: str, label: str, card: GpuIdentity, runner: Party) -> str | None:
-    capability = ComputeCapability.parse(card.compute_capability)
-    by_capability = capability.sm.replace("_", "")
-    if label not in (model_of(card.name), by_capability):
-        return f"{card.name} is not of the host class {host_class}"
-    try:
-        known = gpu(card.name).compute_capability
-    except UnknownGpu:
-        # People choose images by the capability, so the runner must be allowed to sign for it.
-        of_capability = f"{host_class.partition('-')[0]}-{by_capability}"
-        if runner.may_sign_for(of_capability):
-            return None
-        return (
-            f"{card.name} is not known, so the runner has to be registered for its compute capability as well"
-            f" (*-{by_capability})"
-        )
-    if known != capability:
-        return f"{card.name} has compute capability {known}, not {capability}"
+        capability = ComputeCapability.parse(card.compute_capability)
+        by_capability = capability.sm.replace("_", "")
+        if found["gpu"] not in (model_of(card.name), by_capability):
+            return f"{card.name} is not of the host class {host_class}"
+        try:
+            known = gpu(card.name).compute_capability
+        except UnknownGpu:
+            # People choose images by the capability, so the runner must be allowed to sign for it.
+            if runner.may_sign_for(f"{host_class.partition('-')[0]}-{by_capability}"):
+                continue
+            return (
+                f"{card.name} is not known, so the runner has to be registered for its compute capability as"
+                f" well (*-{by_capability})"
+            )
+        if known != capability:
+            return f"{card.name} has compute capability {known}, not {capability}"
     return None

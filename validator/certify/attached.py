@@ -27,7 +27,6 @@ from ..registry.client import Registry
 # then verify another part of the file than the one that is read here. So exactly this format is accepted,
 # and cosign gets a new file that is written from what was parsed.
 
-
 BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 IN_TOTO = "application/vnd.in-toto+json"
 #: Bytes of a bundle. A certificate has about 10 kB.
@@ -165,33 +164,22 @@ def parse_bundle(data: bytes) -> Bundle:
         # The name of an unknown field may hold line ends.
         why = " ".join(str(error).split())[:_LONGEST]
         raise BundleError(f"it is not a bundle of format 0.3: {why}") from None
-    if objection := _objection(document):
-        raise BundleError(objection)
-    canonical = json.dumps(msgspec.to_builtins(document)).encode("ascii")
-    payload = base64.b64decode(document.dsse_envelope.payload, validate=True)
-    material = document.verification_material
-    return Bundle(canonical, payload, material.public_key is not UNSET, _timestamped(material))
-
-
-def _timestamped(material: _Material) -> bool:
-    """Return True if there is a timestamp but no time promised by a log, as with Rekor 2."""
-    data, entries = material.timestamp_verification_data, material.tlog_entries
-    promised = entries is not UNSET and any(entry.inclusion_promise is not UNSET for entry in entries)
-    return data is not UNSET and bool(data.rfc3161_timestamps or ()) and not promised
-
-
-def _objection(document: _Document) -> str | None:
-    """Return what is wrong in a bundle whose types are right, or None."""
     material, envelope = document.verification_material, document.dsse_envelope
     if document.media_type != BUNDLE:
-        return f"it is of type {document.media_type[:_LONGEST]!r}, not {BUNDLE}"
+        raise BundleError(f"it is of type {document.media_type[:_LONGEST]!r}, not {BUNDLE}")
     if (material.public_key is UNSET) is (material.certificate is UNSET):
-        return "it must name either a public key or a certificate"
+        raise BundleError("it must name either a public key or a certificate")
     if envelope.payload_type != IN_TOTO:
-        return f"it holds {envelope.payload_type[:_LONGEST]!r}, not an in-toto statement"
+        raise BundleError(f"it holds {envelope.payload_type[:_LONGEST]!r}, not an in-toto statement")
     if len(envelope.signatures) != 1:
-        return f"it has {len(envelope.signatures)} signatures, not one"
-    return None
+        raise BundleError(f"it has {len(envelope.signatures)} signatures, not one")
+    canonical = json.dumps(msgspec.to_builtins(document)).encode("ascii")
+    payload = base64.b64decode(envelope.payload, validate=True)
+    # With Rekor 2, there is a timestamp but no time promised by a log.
+    times, entries = material.timestamp_verification_data, material.tlog_entries
+    promised = entries is not UNSET and any(entry.inclusion_promise is not UNSET for entry in entries)
+    timestamped = times is not UNSET and bool(times.rfc3161_timestamps or ()) and not promised
+    return Bundle(canonical, payload, material.public_key is not UNSET, timestamped)
 
 
 _CONTENT_MARK = "dev.sigstore.bundle.content"

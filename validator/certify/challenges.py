@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -40,21 +39,6 @@ class Challenge:
     def is_for(self, image: str, cell: str) -> bool:
         """Return True if a measurement of this cell may answer the challenge."""
         return self.asked in (image, cell)
-
-
-class Challenges(Protocol):
-    """The challenges that a certifier made."""
-
-    def find(self, value: str) -> Challenge | None:
-        """Return the challenge with this value, or None if the certifier did not make it."""
-        ...
-
-    def use(self, value: str, record: str) -> str | None:
-        """Use a challenge for a record, once. Return the id of another record that has used it before.
-
-        The same record may use it again, so that an interrupted `certify` can be repeated.
-        """
-        ...
 
 
 def new_challenge(asked: str, now: datetime | None = None) -> Challenge:
@@ -87,7 +71,10 @@ class IssuedChallenges:
         return self.by_value.get(value)
 
     def use(self, value: str, record: str) -> str | None:
-        """Use a challenge, see `Challenges`."""
+        """Use a challenge for a record, once. Return the id of another record that has used it before.
+
+        The same record may use it again, so that an interrupted `certify` can be repeated.
+        """
         before = self._used.setdefault(value, record)
         return None if before == record else before
 
@@ -123,8 +110,8 @@ _MADE_BY = "`certify challenges` writes such a file"
 class Ledger:
     """The challenges that this machine made, in its own directory. Several processes may use it at once."""
 
-    def __init__(self, path: Path | None = None) -> None:
-        self.path = path or machine_directory() / "challenges.db"
+    def __init__(self) -> None:
+        self.path = machine_directory() / "challenges.db"
 
     def issue(self, asked: str, now: datetime | None = None) -> Challenge:
         """Make a challenge and note it. Raises MissingError if it can't be noted."""
@@ -150,7 +137,7 @@ class Ledger:
         return Challenge(value, row[0], issued) if issued is not None else None
 
     def use(self, value: str, record: str) -> str | None:
-        """Use a challenge, see `Challenges`. Raises MissingError."""
+        """Use a challenge, as those of a workflow. Raises MissingError."""
         with self._open() as database:
             database.execute(
                 "UPDATE challenges SET record = ? WHERE value = ? AND record IS NULL", (record, value)
@@ -177,6 +164,8 @@ class Ledger:
             ) from error
 
 
+#: The challenges that a certifier made.
+Challenges = IssuedChallenges | Ledger
 _TABLE = (
     "CREATE TABLE IF NOT EXISTS challenges"
     " (value TEXT PRIMARY KEY, asked TEXT NOT NULL, issued TEXT NOT NULL, record TEXT)"

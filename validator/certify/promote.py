@@ -34,10 +34,7 @@ _ROUNDS = 8
 
 @dataclass(frozen=True)
 class Rules:
-    """The certificates that count: trust, max_age, accept_expired as in `certificates`.
-
-    parties: the builders whose images may get an alias.
-    """
+    """The certificates that count, as in `certificates`, and the builders whose images may get an alias."""
 
     trust: Trust
     parties: TrustFile
@@ -62,7 +59,15 @@ def promote(
     """
     first: dict[str, Move] = {}
     for _ in range(_ROUNDS):
-        found = _plan(registry, rules, additions, now)
+        tags = [tag for tag in registry.tags() if additions_of(tag) == additions]
+        # Aliases first: one that moves while the images are read is seen as moved in the next round.
+        digests = {tag: registry.digest_of(tag) for tag in tags if ALIAS.fullmatch(tag)}
+        current = {tag: digest for tag, digest in digests.items() if digest}
+        # The image of an alias counts even if its tag has moved on to a newer build without a certificate.
+        named = {registry.digest_of(tag) for tag in tags if identifier_of(tag)} - {None}
+        images = sorted({*current.values(), *map(str, named)})
+        standings = {digest: _standing(registry, digest, rules, additions, now) for digest in images}
+        found = plan_moves(current, standings)
         for move in found:
             before = first.setdefault(move.alias, move)
             first[move.alias] = replace(
@@ -84,51 +89,34 @@ def promote(
     )
 
 
-def _plan(registry: Registry, rules: Rules, additions: str | None, now: datetime | None) -> list[Move]:
-    """Return what should become of each alias, as of this moment."""
-    tags = [tag for tag in registry.tags() if additions_of(tag) == additions]
-    # Aliases first: one that moves while the images are read is seen as moved in the next round.
-    current = {tag: digest for tag in tags if ALIAS.fullmatch(tag) and (digest := registry.digest_of(tag))}
-    # The image of an alias counts even if its tag has moved on to a newer build that is not certified yet.
-    images = {*current.values(), *(registry.digest_of(tag) for tag in tags if identifier_of(tag))} - {None}
-    standings = {digest: _standing(registry, digest, rules, now) for digest in sorted(map(str, images))}
-    return plan_moves(current, {digest: _only(additions, one) for digest, one in standings.items()})
-
-
-def _only(additions: str | None, standing: ImageStanding) -> ImageStanding:
+def _standing(
+    registry: Registry, digest: str, rules: Rules, additions: str | None, now: datetime | None
+) -> ImageStanding:
     """Return what counts for an alias of images with these additions, whatever the tag says."""
-    fitting = tuple(one for one in standing.certificates if additions_of(one.image) == additions)
-    if fitting or not standing.certificates:
-        return replace(standing, certificates=fitting)
-    return replace(standing, certificates=(), against=f"it is {standing.certificates[0].image}")
-
-
-def _standing(registry: Registry, digest: str, rules: Rules, now: datetime | None) -> ImageStanding:
     found = certificates(
         registry, digest, rules.trust, max_age=rules.max_age, accept_expired=rules.accept_expired, now=now
     )
-    against = [failure.why for failure in found.failures] + [refused.why for refused in found.refused]
+    reasons = [failure.why for failure in found.failures] + [refused.why for refused in found.refused]
+    against = next(iter(reasons), "no certificate is attached")
     good = found.certificates
     if good:
-        good, why = _of_that_origin(registry, digest, rules, good, now)
-        against = [*why, *against]
-    return ImageStanding(good, found.failures, next(iter(against), "no certificate is attached"))
-
-
-def _of_that_origin(
-    registry: Registry, digest: str, rules: Rules, found: tuple[Certificate, ...], now: datetime | None
-) -> tuple[tuple[Certificate, ...], list[str]]:
-    """Return the certificates that agree with the provenance of the image, or why there are none."""
-    one = found[0]
-    origin = provenance_of(
-        registry, digest, rules.parties, image=one.image, lock_digest=one.lock_digest, now=now
-    )
-    if isinstance(origin, Refusal):
-        return (), [origin.why]
-    if origin.fixture and not rules.trust.fixtures:
-        return (), [f"the key of its builder {origin.builder} is a throw-away key, made for a test"]
-    made = origin.inputs
-    return tuple(e for e in found if (e.image, e.lock_digest) == (made.image, made.lock_digest)), []
+        # Only certificates that agree with the provenance of the image count.
+        first = good[0]
+        origin = provenance_of(
+            registry, digest, rules.parties, image=first.image, lock_digest=first.lock_digest, now=now
+        )
+        if isinstance(origin, Refusal):
+            good, against = (), origin.why
+        elif origin.fixture and not rules.trust.fixtures:
+            good = ()
+            against = f"the key of its builder {origin.builder} is a throw-away key, made for a test"
+        else:
+            made = origin.inputs.image, origin.inputs.lock_digest
+            good = tuple(one for one in good if (one.image, one.lock_digest) == made)
+    fitting = tuple(one for one in good if additions_of(one.image) == additions)
+    if good and not fitting:
+        against = f"it is {good[0].image}"
+    return ImageStanding(fitting, found.failures, against)
 
 
 # The rules that say which image an alias points at. They are pure functions over certificates.
@@ -139,10 +127,9 @@ _FLOATS = re.compile(r"-(?:cuda|cudnn)latest\b")
 
 @dataclass(frozen=True)
 class ImageStanding:
-    """The statements about an image that count.
+    """The statements about an image that count. failures: the newest ones for their host class.
 
-    failures: those that are the newest statement for their host class. against: why an image without a
-    certificate has none that counts.
+    against: why an image without a certificate has none that counts.
     """
 
     certificates: tuple[Certificate, ...]
@@ -170,10 +157,7 @@ class Move:
 
 
 def plan_moves(current: Mapping[str, str], standings: Mapping[str, ImageStanding]) -> list[Move]:
-    """Return what should become of every alias that exists or should exist.
-
-    current: the digest that each alias points at. standings: of every image, by digest.
-    """
+    """Return what should become of every alias. current: their digests. standings: of images, by digest."""
     best = best_for_aliases(standings)
     return [
         _move(alias, current.get(alias), best.get(alias), standings)
@@ -209,10 +193,8 @@ def preference(certificate: Certificate, *, limited: bool) -> tuple[object, ...]
     """Return a key by which the better of two certificates is the greater.
 
     The newest TensorFlow is best; then the project's default base and a fixed CUDA and cuDNN; then the newest
-    Python; then an image without limits; then the newest CUDA and cuDNN; and among images of one spec, the
-    one that was measured last.
-
-    limited: True if a certificate of the image has limits.
+    Python; then an image without limits (`limited` is False); then the newest CUDA and cuDNN; and among
+    images of one spec, the one that was measured last.
     """
     return (
         version_or_oldest(certificate.tensorflow),

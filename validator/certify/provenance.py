@@ -130,29 +130,22 @@ def builder_id(builder: Signatory) -> str:
     return builder.signer if builder.key is None else f"{_KEY_BUILDER}{builder.signer}"
 
 
-def attach_provenance(
-    registry: Registry,
-    digest: str,
-    inputs: Inputs,
-    signer: Signer,
-    *,
-    now: datetime | None = None,
-) -> None:
+def attach_provenance(registry: Registry, digest: str, inputs: Inputs, signer: Signer) -> None:
     """Sign what an image was made from, and attach it, unless this builder has done so before.
 
     Raises ValidatorError if the key can't be used or the base has no digest, MissingError if the registry or
     cosign fails.
     """
-    at = now or now_utc()
-    with signer.trust() as trust:
-        own = Party("this builder", trust, datetime.max.replace(tzinfo=at.tzinfo))
+    at = now_utc()
+    with signer.trust() as builder:
+        own = Party("this builder", builder, datetime.max.replace(tzinfo=at.tzinfo))
         found = provenance_of(registry, digest, TrustFile(builders=(own,)), now=at)
         if isinstance(found, Provenance) and found.inputs == inputs:
             return
-        text = statement(digest, inputs, str(registry.repository), trust, finished=format_timestamp(at))
+        text = statement(digest, inputs, str(registry.repository), builder, finished=format_timestamp(at))
         bundle = parse_bundle(signer.sign(text))
         try:
-            _verified(bundle, digest, own)
+            read_provenance(signatures.verify(bundle, digest, PREDICATE, builder), digest, own)
         except NoProvenance as error:
             raise ValidatorError(f"the provenance of {digest} was not signed: {error}") from None
         attached.attach(registry, digest, bundle.canonical, PREDICATE)
@@ -169,9 +162,8 @@ def provenance_of(
 ) -> Provenance | Refusal:
     """Return the provenance of an image by a builder in the trust file, or why there is none that counts.
 
-    image, lock_digest: what it must have been made from; None for anything.
-
-    Raises MissingError when the registry can't be reached or cosign can't verify anything.
+    image, lock_digest: what it must have been made from; None for anything. Raises MissingError when the
+    registry can't be reached or cosign can't verify anything.
     """
     at = now or now_utc()
     refusals = []
@@ -179,8 +171,11 @@ def provenance_of(
         try:
             payload, builder = by_a_builder(candidate.read(), digest, PREDICATE, trust, at)
             found = read_provenance(payload, digest, builder)
-            if reason := _differs(found.inputs, image, lock_digest):
-                raise NoProvenance(reason)
+            made = found.inputs
+            if image is not None and made.image != image:
+                raise NoProvenance(f"it was built as {made.image}, not as {image}")
+            if lock_digest is not None and made.lock_digest != lock_digest:
+                raise NoProvenance(f"it was built from the lock {made.lock_digest}, not from {lock_digest}")
             return found
         except MissingError:
             raise
@@ -189,19 +184,6 @@ def provenance_of(
     return Refusal(
         "; ".join(dict.fromkeys(refusals)) or "it has no provenance: nobody signed what it was made from"
     )
-
-
-def _verified(bundle: Bundle, digest: str, builder: Party) -> Provenance:
-    payload = signatures.verify(bundle, digest, PREDICATE, builder.signatory)
-    return read_provenance(payload, digest, builder)
-
-
-def _differs(inputs: Inputs, image: str | None, lock_digest: str | None) -> str | None:
-    if image is not None and inputs.image != image:
-        return f"it was built as {inputs.image}, not as {image}"
-    if lock_digest is not None and inputs.lock_digest != lock_digest:
-        return f"it was built from the lock {inputs.lock_digest}, not from {lock_digest}"
-    return None
 
 
 # The types of the statement, which accept exactly what this project writes.
@@ -282,9 +264,19 @@ def read_provenance(payload: bytes, digest: str, builder: Party) -> Provenance:
         found = codec.convert(codec.parse_unique(payload), _Statement, "the statement")
     except DocumentError as error:
         raise NoProvenance(f"it is not provenance as this project writes it: {error}") from None
-    if reason := next(_problems(found, digest, builder), None):
-        raise NoProvenance(reason)
     definition, run = found.predicate.build_definition, found.predicate.run_details
+    if found.type != STATEMENT_V1 or found.predicate_type != PREDICATE:
+        raise NoProvenance(f"it is not SLSA provenance v1 ({found.type!r}, {found.predicate_type!r})")
+    if [subject.digest.sha256 for subject in found.subject] != [digest.removeprefix("sha256:")]:
+        raise NoProvenance("it is about another image")
+    if definition.build_type != BUILD_TYPE:
+        raise NoProvenance(f"its build type is {definition.build_type!r}, not {BUILD_TYPE}")
+    if run.builder.id != builder_id(builder.signatory):
+        raise NoProvenance(f"it names a builder other than the one that signed it ({run.builder.id!r})")
+    if reason := next(_problems_of_dependencies(definition.resolved_dependencies), None):
+        raise NoProvenance(reason)
+    if parse_timestamp(run.metadata.finished_on) is None:
+        raise NoProvenance(f"finishedOn is not a timestamp ({run.metadata.finished_on!r})")
     parts = {entry.name: entry for entry in definition.resolved_dependencies}
     base = _origin_of(parts["base"])
     assert base is not None
@@ -299,22 +291,6 @@ def read_provenance(payload: bytes, digest: str, builder: Party) -> Provenance:
     )
     fixture = builder.signatory.throw_away
     return Provenance(digest, inputs, builder.name, run.metadata.finished_on, fixture)
-
-
-def _problems(found: _Statement, digest: str, builder: Party) -> Iterator[str]:
-    """Yield what is wrong in a statement of the right shape."""
-    if found.type != STATEMENT_V1 or found.predicate_type != PREDICATE:
-        yield f"it is not SLSA provenance v1 ({found.type!r}, {found.predicate_type!r})"
-    if [subject.digest.sha256 for subject in found.subject] != [digest.removeprefix("sha256:")]:
-        yield "it is about another image"
-    definition, run = found.predicate.build_definition, found.predicate.run_details
-    if definition.build_type != BUILD_TYPE:
-        yield f"its build type is {definition.build_type!r}, not {BUILD_TYPE}"
-    if run.builder.id != builder_id(builder.signatory):
-        yield f"it names a builder other than the one that signed it ({run.builder.id!r})"
-    yield from _problems_of_dependencies(definition.resolved_dependencies)
-    if parse_timestamp(run.metadata.finished_on) is None:
-        yield f"finishedOn is not a timestamp ({run.metadata.finished_on!r})"
 
 
 def _problems_of_dependencies(dependencies: tuple[_Dependency, ...]) -> Iterator[str]:
@@ -368,10 +344,7 @@ def _hex(digest: str) -> dict[str, str]:
 def by_a_builder(
     bundle: Bundle, digest: str, predicate_type: str, trust: TrustFile, now: datetime
 ) -> tuple[bytes, Party]:
-    """Return the statement in a bundle, and the builder that signed it.
-
-    Raises NotVerified unless one of the builders in the trust file did, and may do so now.
-    """
+    """Return a bundle's statement and its signer. Raises NotVerified unless that builder may sign now."""
     for builder in trust.builders:
         try:
             payload = signatures.verify(bundle, digest, predicate_type, builder.signatory)
@@ -388,7 +361,6 @@ def by_a_builder(
 #
 # It is the predicate of an in-toto statement, which `cosign verify-attestation --type cyclonedx` verifies.
 
-
 #: The predicate type that `cosign verify-attestation --type cyclonedx` asks for.
 SBOM_PREDICATE = "https://cyclonedx.org/bom"
 
@@ -400,19 +372,12 @@ class _SbomsStatement(msgspec.Struct, frozen=True, forbid_unknown_fields=True, r
     predicate: dict[str, Any]
 
 
-def attach_sbom(
-    registry: Registry,
-    digest: str,
-    document: Mapping[str, Any],
-    signer: Signer,
-    *,
-    now: datetime | None = None,
-) -> None:
+def attach_sbom(registry: Registry, digest: str, document: Mapping[str, Any], signer: Signer) -> None:
     """Sign what is in an image, and attach it, unless this builder has done so before.
 
     Raises ValidatorError if the key can't be used, MissingError if the registry or cosign fails.
     """
-    at = now or now_utc()
+    at = now_utc()
     with signer.trust() as trust:
         own = TrustFile(builders=(Party("this builder", trust, datetime.max.replace(tzinfo=at.tzinfo)),))
         if document in tuple(_sboms(registry, digest, own, at)):
@@ -420,9 +385,7 @@ def attach_sbom(
         statement = codec.canonical(
             {
                 "_type": STATEMENT_V1,
-                "subject": [
-                    {"name": str(registry.repository), "digest": {"sha256": digest.removeprefix("sha256:")}}
-                ],
+                "subject": [{"name": str(registry.repository), "digest": _hex(digest)}],
                 "predicateType": SBOM_PREDICATE,
                 "predicate": document,
             }
@@ -438,22 +401,17 @@ def attach_sbom(
         attached.attach(registry, digest, bundle.canonical, SBOM_PREDICATE)
 
 
-def sbom_of(
-    registry: Registry, digest: str, trust: TrustFile, *, now: datetime | None = None
-) -> dict[str, Any] | Refusal:
+def sbom_of(registry: Registry, digest: str, trust: TrustFile) -> dict[str, Any] | Refusal:
     """Return the list of what is in an image that a builder of the trust file signed, or why none counts.
 
     Raises MissingError when the registry can't be reached or cosign can't verify anything.
     """
-    found = tuple(_sboms(registry, digest, trust, now or now_utc()))
-    refusals = [one for one in found if isinstance(one, Refusal)]
-    return next(
-        (one for one in found if not isinstance(one, Refusal)),
-        Refusal(
-            "; ".join(dict.fromkeys(one.why for one in refusals))
-            or "it has no list of packages that its builder signed"
-        ),
-    )
+    reasons: dict[str, None] = {}
+    for found in tuple(_sboms(registry, digest, trust, now_utc())):
+        if not isinstance(found, Refusal):
+            return found
+        reasons[found.why] = None
+    return Refusal("; ".join(reasons) or "it has no list of packages that its builder signed")
 
 
 def _sboms(

@@ -1,4 +1,7 @@
-"""Write to `trust.yaml`: register a machine's key, and revoke it.
+"""Make this machine's keys, and write to `trust.yaml`: register a machine's key, and revoke it.
+
+One key signs what the machine measures, another one what it builds. They have no password, since nobody is
+there to type it at night. So only their owner can read them, and what is measured runs in a container.
 
 The file belongs to people, so their comments and their style stay: a line is inserted, and the result is read
 again before it replaces the file.
@@ -7,6 +10,7 @@ again before it replaces the file.
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
@@ -18,69 +22,84 @@ from ..errors import InputError, MissingError
 from ..matrix.document import keys_of, parse_document
 from ..model.codec import now_utc
 from ..resources import manual
-from ..system.files import read_text, write_atomically
-from .machine_keys import (
-    builder_signer,
-    make_builder_key,
-    make_runner_key,
-    public_key_of,
-    runner_signer,
-)
-from .signatures import Signer
-from .trust import Signatory
+from ..system.files import machine_directory, make_machine_directory, read_text, write_atomically
+from .signatures import Signer, make_key_pair
+from .trust import Signatory, read_key
 from .trust_file import HINT, Party, TrustFile, is_empty, read_trust_file
 
 #: How long a machine is registered for, unless somebody says otherwise.
 TERM = timedelta(days=365)
 _HEADER = f"# Who may sign measurements and images. `certify` reads this file; see {manual('trust.md')}\n"
+#: The sections of the file, and of the keys of a machine: for what it measures, and for what it builds.
 RUNNERS, BUILDERS = "runners", "builders"
+
+
+def own_signer(section: str) -> Signer | None:
+    """Return the signer with this machine's key for a section, or None if it has no such key yet.
+
+    Raises InputError if others can read the key.
+    """
+    path = machine_directory() / f"{section.removesuffix('s')}.key"
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InputError(f"{path}: can't be read: {error.strerror}") from error
+    if stat.S_IMODE(mode) & 0o077:
+        raise InputError(
+            f"{path}: other users of this machine can use this key (mode {stat.S_IMODE(mode):04o})",
+            hint=f"if nobody did, run `chmod 600 {path}`; otherwise revoke it (`certify revoke`), remove it"
+            " and make another with `runner init`",
+        )
+    return Signer(key=str(path), password="")
+
+
+def make_own_key(section: str, *, throw_away: bool = False) -> Signer:
+    """Make this machine's key for a section. throw_away: mark it as made for a test, see `Trust.fixtures`.
+
+    Raises InputError if there is one already, and MissingError if cosign or the directory is missing.
+    """
+    prefix = make_machine_directory() / section.removesuffix("s")
+    private, _ = make_key_pair(prefix, "", throw_away=throw_away)
+    return Signer(key=str(private), password="")
+
+
+def public_key_of(signer: Signer) -> str:
+    """Return the public key, in PEM, that belongs to a key of this machine. Raises InputError."""
+    return read_key(Path(str(signer.key)).with_suffix(".pub"))
 
 
 @dataclass(frozen=True)
 class Registration:
-    """This machine's signer, if it has one, and a line for the person who started the run.
+    """This machine's signer, and a line for the person who started the run; None if nothing changed.
 
     signer: None if cosign is missing or the machine's registration has ended.
-    said: None if nothing changed.
     """
 
     signer: Signer | None
     said: str | None = None
 
 
-def register_runner(trust_path: Path, models: Sequence[str]) -> Registration:
-    """Make a key for the measurements of this machine and register it, if that was not done before.
+def register(trust_path: Path, section: str, models: Sequence[str] = ()) -> Registration:
+    """Make this machine's key for a section and register it, if that was not done before.
 
-    models: the slugs of its GPU models (`h100`): it may sign for them, with every driver. Raises InputError
-    if the file can't be read or changed.
+    models: the slugs of the GPU models of a runner (`h100`): it may sign for them, with every driver. Raises
+    InputError if the file can't be read or changed.
     """
-    return _register(trust_path, RUNNERS, tuple(f"*-{model}" for model in models))
-
-
-def register_builder(trust_path: Path) -> Registration:
-    """Make a key for what this machine builds and register it; otherwise like `register_runner`."""
-    return _register(trust_path, BUILDERS, ())
-
-
-def _register(trust_path: Path, section: str, host_classes: tuple[str, ...]) -> Registration:
-    role, work = (
-        ("runner", "What is measured here") if section == RUNNERS else ("builder", "What is built here")
-    )
-    signer = runner_signer() if section == RUNNERS else builder_signer()
+    host_classes = tuple(f"*-{model}" for model in models)
+    role, done = ("runner", "measured") if section == RUNNERS else ("builder", "built")
+    failed = f"What is {done} here can't be certified"
+    signer = own_signer(section)
     try:
-        if signer is None:
-            signer = make_runner_key() if section == RUNNERS else make_builder_key()
+        signer = signer or make_own_key(section)
     except MissingError as error:
-        return Registration(None, f"{work} can't be certified: {error}. {error.hint or ''}".rstrip(" ."))
+        return Registration(None, f"{failed}: {error}. {error.hint or ''}".rstrip(" ."))
     party = new_party(signer, host_classes=host_classes)
     found = entry_with_same_key(trust_path, party)
     if found is not None:
         since = found.silent_since(now_utc())
-        return (
-            Registration(None, f"{work} can't be certified: {found.name} {since}")
-            if since
-            else (Registration(signer))
-        )
+        return Registration(None, f"{failed}: {found.name} {since}") if since else Registration(signer)
     add(trust_path, section, party)
     globs = f" for {', '.join(host_classes)}" if host_classes else ""
     return Registration(
@@ -96,10 +115,7 @@ def new_party(
     host_classes: Sequence[str] = (),
     until: datetime | None = None,
 ) -> Party:
-    """Return the entry for a key of this machine.
-
-    name: None for a name that is made from the key's fingerprint and reveals nothing about the machine.
-    """
+    """Return the entry for a key of this machine. name: by default one that reveals nothing."""
     signatory = Signatory(key=public_key_of(signer))
     short = signatory.signer.removeprefix("sha256:")[:8]
     kind = "runner" if host_classes else "builder"

@@ -22,7 +22,7 @@ from ..system import processes
 from ..system.files import read_file
 from ..system.runs import temporary_directory
 from .attached import Bundle
-from .trust import THROW_AWAY, Signatory, Trust, public_pem, read_key
+from .trust import THROW_AWAY, Signatory, Trust, is_throw_away, public_pem
 
 _TIMEOUT_S = 180.0
 _NO_SERVICES = (
@@ -62,41 +62,6 @@ def is_installed() -> bool:
     return shutil.which("cosign") is not None
 
 
-def generate_key_pair(directory: Path, password: str) -> tuple[str, str]:
-    """Return a new encrypted private key and its public key, in PEM; no file is left in the directory."""
-    prefix = directory / "new"
-    _run(["generate-key-pair", "--output-key-prefix", prefix], password=password, what="no key pair was made")
-    files = [prefix.with_suffix(".key"), prefix.with_suffix(".pub")]
-    private, public = (path.read_text(encoding="ascii") for path in files)
-    for path in files:
-        path.unlink()
-    return private, public
-
-
-def public_key(key: str, password: str) -> str:
-    """Return the public half of a private key. key: a file, or `env://NAME`."""
-    return _run(["public-key", "--key", key], password=password, what=f"the key {key} can't be used").decode()
-
-
-def sign(statement: bytes, *, key: str | None, password: str | None, log: bool) -> bytes:
-    """Sign a statement and return the bundle, which contains it unchanged in a DSSE envelope.
-
-    key: None signs as the identity of the OIDC token in the environment, which always adds an entry to the
-    transparency log. log: add an entry for a key's signature too.
-    """
-    with _scratch() as directory:
-        file, bundle = directory / "statement", directory / "bundle"
-        file.write_bytes(statement)
-        arguments: list[str | Path] = ["attest-blob", "--yes", "--statement", file, "--bundle", bundle]
-        if key is not None:
-            arguments += ["--key", key]
-            if not log:
-                arguments += ["--signing-config", directory / "services"]
-                arguments += ["--trusted-root", directory / "roots"]
-        _run(arguments, password=password, what="the statement was not signed")
-        return bundle.read_bytes()
-
-
 def verify(bundle: Bundle, digest: str, predicate_type: str, signatory: Signatory) -> bytes:
     """Return the statement of that type about the image of that digest, which the signatory signed.
 
@@ -125,7 +90,14 @@ def verify(bundle: Bundle, digest: str, predicate_type: str, signatory: Signator
             key.write_text(public, encoding="ascii")
             arguments += ["--key", key, "--insecure-ignore-tlog"]
         else:
-            roots.write_bytes(_roots(signatory.trusted_root))
+            try:
+                given = read_file(signatory.trusted_root) if signatory.trusted_root else None
+            except OSError as error:
+                raise InputError(f"{signatory.trusted_root}: can't be read: {error.strerror}") from error
+            if given is None:
+                with _download:
+                    given = _public_roots()
+            roots.write_bytes(given)
             arguments += ["--certificate-identity", str(signatory.identity)]
             arguments += ["--certificate-oidc-issuer", str(signatory.issuer)]
             arguments += ["--use-signed-timestamps"] if bundle.timestamped else []
@@ -139,17 +111,6 @@ def verify(bundle: Bundle, digest: str, predicate_type: str, signatory: Signator
         raise MissingError(f"the signature can't be verified: {_last(done)}")
     known = next((why for mark, why in _REJECTIONS if mark in message), None)
     raise NotVerified(known or f"cosign rejects it: {_last(done)}")
-
-
-def _roots(file: Path | None) -> bytes:
-    """Return trusted roots, of the public Sigstore if no file is given."""
-    if file is None:
-        with _download:
-            return _public_roots()
-    try:
-        return read_file(file)
-    except OSError as error:
-        raise InputError(f"{file}: can't be read: {error.strerror}") from error
 
 
 _download = threading.Lock()
@@ -182,10 +143,8 @@ def _run(arguments: Sequence[str | Path], *, password: str | None, what: str) ->
 
 def _verifying_cosign(arguments: Sequence[str | Path], directory: Path) -> processes.Completed:
     """Run cosign without the variables and the cache from which it takes other keys and roots."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(_OTHER_ROOTS)} | {
-        "TUF_ROOT": str(directory / "tuf")
-    }
-    return _cosign(arguments, environment=environment)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(_OTHER_ROOTS)}
+    return _cosign(arguments, environment=environment | {"TUF_ROOT": str(directory / "tuf")})
 
 
 def _cosign(
@@ -229,7 +188,6 @@ def _scratch() -> Iterator[Path]:
 
 # The signer of statements, and new key pairs, in files that only their owner can read.
 
-
 _VARIABLE = "env://"
 
 
@@ -252,11 +210,32 @@ class Signer:
     @property
     def throw_away(self) -> bool:
         """True if the key is marked as a throw-away key, made for a test."""
-        return self.key is not None and THROW_AWAY in self._text().splitlines()
+        if self.key is None:
+            return False
+        if not self.key.startswith(_VARIABLE):
+            return is_throw_away(Path(self.key))
+        name = self.key.removeprefix(_VARIABLE)
+        if not os.environ.get(name):
+            raise InputError(f"the variable {name}, which should contain the private key, is not set")
+        return is_throw_away(os.environ[name])
 
     def sign(self, statement: bytes) -> bytes:
-        """Return the bundle around a statement."""
-        return sign(statement, key=self.key, password=self.password, log=self.log)
+        """Return the bundle around a statement, which contains it unchanged in a DSSE envelope.
+
+        An identity is that of the OIDC token in the environment, and always adds an entry to the transparency
+        log.
+        """
+        with _scratch() as directory:
+            file, bundle = directory / "statement", directory / "bundle"
+            file.write_bytes(statement)
+            arguments: list[str | Path] = ["attest-blob", "--yes", "--statement", file, "--bundle", bundle]
+            if self.key is not None:
+                arguments += ["--key", self.key]
+                if not self.log:
+                    arguments += ["--signing-config", directory / "services"]
+                    arguments += ["--trusted-root", directory / "roots"]
+            _run(arguments, password=self.password, what="the statement was not signed")
+            return bundle.read_bytes()
 
     @contextmanager
     def trust(self) -> Iterator[Trust]:
@@ -267,20 +246,13 @@ class Signer:
             yield trust
             return
         throw_away = self.throw_away
-        public = public_key(self.key, self.password or "")
+        arguments = ["public-key", "--key", self.key]
+        what = f"the key {self.key} can't be used"
+        public = _run(arguments, password=self.password or "", what=what).decode()
         with temporary_directory("key") as directory:
             file = directory / "key.pub"
             file.write_text(_marked(public) if throw_away else public, encoding="ascii")
             yield Trust(key=file, fixtures=throw_away)
-
-    def _text(self) -> str:
-        key = self.key or ""
-        if not key.startswith(_VARIABLE):
-            return read_key(Path(key))
-        name = key.removeprefix(_VARIABLE)
-        if not os.environ.get(name):
-            raise InputError(f"the variable {name}, which should contain the private key, is not set")
-        return os.environ[name]
 
 
 def make_key_pair(prefix: Path, password: str, *, throw_away: bool = False) -> tuple[Path, Path]:
@@ -295,19 +267,18 @@ def make_key_pair(prefix: Path, password: str, *, throw_away: bool = False) -> t
                 f"{file}: already exists; keys are never overwritten", hint="choose another name"
             )
     with temporary_directory("key") as directory:
-        pair = generate_key_pair(directory, password)
+        new = directory / "new"
+        command = ["generate-key-pair", "--output-key-prefix", str(new)]
+        _run(command, password=password, what="no key pair was made")
+        pair = [new.with_suffix(suffix).read_text(encoding="ascii") for suffix in (".key", ".pub")]
     for file, text, mode in zip(files, pair, (0o600, 0o644), strict=True):
-        _write_new(file, _marked(text) if throw_away else text, mode)
+        try:
+            handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        except OSError as error:
+            raise MissingError(f"{file}: can't be written: {error.strerror}") from error
+        with os.fdopen(handle, "w", encoding="ascii") as stream:
+            stream.write(_marked(text) if throw_away else text)
     return files
-
-
-def _write_new(file: Path, text: str, mode: int) -> None:
-    try:
-        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    except OSError as error:
-        raise MissingError(f"{file}: can't be written: {error.strerror}") from error
-    with os.fdopen(handle, "w", encoding="ascii") as stream:
-        stream.write(text)
 
 
 def _marked(key: str) -> str:

@@ -7,6 +7,7 @@ descriptors: the checks that were skipped, the host, the times, the limits.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
@@ -250,10 +251,7 @@ def refuse_rehearsal(payload: bytes) -> None:
 
 
 def read_statement(payload: bytes, digest: str, signer: str) -> Certificate | Failure:
-    """Return what a statement says about the image of that digest.
-
-    This does not verify the signature. Raises NoCertificate with the reason.
-    """
+    """Return what an unverified statement says about the image of that digest. Raises NoCertificate."""
     refuse_rehearsal(payload)
     try:
         document = codec.convert(codec.parse_unique(payload), dict[str, Any], "the statement")
@@ -293,6 +291,11 @@ def _certificate(predicate: _Predicate, digest: str, signer: str) -> Certificate
             _ = gpu.capability
     except ValueError as error:
         raise NoCertificate(f"it is not a certificate of this project: {error}") from None
+    checks = []
+    for number, entry in enumerate(predicate.configuration):
+        if is_own(str(entry.get("name"))):
+            own = codec.convert(entry, _OwnCheck, f"configuration[{number}]")
+            checks.append(OwnCheck(own.name, own.digest.sha256, own.annotations.required))
     return Certificate(
         image_digest=digest,
         image=found.image.spec,
@@ -314,26 +317,31 @@ def _certificate(predicate: _Predicate, digest: str, signer: str) -> Certificate
         expires=found.certificate.expires,
         signer=signer,
         fixture=found.certificate.fixture,
-        checks=tuple(_own_checks(predicate)),
+        checks=tuple(checks),
         limits=found.limits.limits,
     )
 
 
-def _own_checks(predicate: _Predicate) -> Iterator[OwnCheck]:
-    for number, entry in enumerate(predicate.configuration):
-        if is_own(str(entry.get("name"))):
-            found = codec.convert(entry, _OwnCheck, f"configuration[{number}]")
-            yield OwnCheck(found.name, found.digest.sha256, found.annotations.required)
-
-
 def _failure(predicate: _Predicate, digest: str, signer: str) -> Failure:
     found = codec.convert(_parts(predicate), _FailedConfiguration, "configuration")
+    try:
+        driver = str(DriverRelease.parse(found.host.driver)) if found.host.driver else None
+    except ValueError:
+        driver = None
+    gpus = []
+    for entry in found.host.gpus:
+        # The probe may have read only one of the two facts.
+        with contextlib.suppress(ValueError):
+            gpu = codec.convert(entry, _Gpu)
+            facts = GpuFacts(gpu.name, gpu.compute_capability)
+            _ = facts.capability
+            gpus.append(facts)
     return Failure(
         image_digest=digest,
         image=found.image.spec,
         host_class=found.host.class_,
-        driver=_driver(found.host.driver),
-        gpus=tuple(gpu for entry in found.host.gpus if (gpu := _gpu(entry))),
+        driver=driver,
+        gpus=tuple(gpus),
         failed=predicate.failed_tests,
         record_id=found.record.id,
         measured=found.record.finished,
@@ -341,24 +349,6 @@ def _failure(predicate: _Predicate, digest: str, signer: str) -> Failure:
         signer=signer,
         fixture=found.certificate.fixture,
     )
-
-
-def _driver(text: str | None) -> str | None:
-    try:
-        return str(DriverRelease.parse(text)) if text else None
-    except ValueError:
-        return None
-
-
-def _gpu(entry: dict[str, Any]) -> GpuFacts | None:
-    """Return the GPU if the probe read both of its facts."""
-    try:
-        gpu = codec.convert(entry, _Gpu)
-        found = GpuFacts(gpu.name, gpu.compute_capability)
-        _ = found.capability
-    except ValueError:
-        return None
-    return found
 
 
 def _parts(predicate: _Predicate) -> dict[str, Any]:

@@ -80,10 +80,7 @@ class Trust(Signatory):
 
 
 def public_pem(key: Path | str) -> str:
-    """Return a public key's PEM block, without what surrounds it.
-
-    key: its file or its text. Raises InputError for anything but one public key.
-    """
+    """Return the PEM block of one public key, given its file or its text. Raises InputError."""
     text = read_key(key)
     match = _PUBLIC.search(text)
     try:
@@ -92,7 +89,7 @@ def public_pem(key: Path | str) -> str:
         encoded = b""
     if not encoded or text.count(_BEGIN) != 1:
         raise InputError(
-            f"{_place(key)}: not a public key",
+            f"{key if isinstance(key, Path) else 'the key in the trust file'}: not a public key",
             hint="it has one block, which begins with -----BEGIN PUBLIC KEY-----;"
             " `cosign public-key --key FILE` writes it",
         )
@@ -122,7 +119,3 @@ def read_key(key: Path | str) -> str:
             hint="to verify images, ask whoever publishes them for their public key, and name its file:"
             f" {manual('how-to/pull-an-image.md')}",
         ) from error
-
-
-def _place(key: Path | str) -> str:
-    return str(key) if isinstance(key, Path) else "the key in the trust file"

@@ -1,6 +1,4 @@
-"""Read `trust.yaml`: who may sign, and which limits are refused.
-
-It belongs to whoever certifies, next to `matrix.yaml`.
+"""Read `trust.yaml`, next to `matrix.yaml`: who may sign, and which limits are refused.
 
 The file is read from the certifier's own checkout, never from an artifact: whoever can change it decides what
 is certified.
@@ -9,7 +7,6 @@ is certified.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -47,10 +44,9 @@ _LIMITS = tuple(code for code, kind in CATALOGUE.items() if kind.severity == LIM
 
 @dataclass(frozen=True)
 class Party:
-    """A builder or a runner, which may sign until a given time.
+    """A builder or a runner.
 
-    until: its signatures count before this time.
-    revoked: its signatures count only before this time; None if it was not revoked.
+    until, revoked: its signatures count only before these times; revoked is None if it was not revoked.
     host_classes: the host classes that a runner may sign for; empty for a builder.
     outside: where a runner's facts from outside the container may come from, in addition to its own host.
     """
@@ -69,7 +65,9 @@ class Party:
 
     def may_sign_for(self, host_class: str) -> bool:
         """Return True if a runner may sign for a host class."""
-        return any(_matches(glob, host_class) for glob in self.host_classes)
+        # No dash, or a runner for *-t4 could sign for a model that it calls h100-t4.
+        patterns = (re.escape(glob).replace(r"\*", "[^-]*") for glob in self.host_classes)
+        return any(re.fullmatch(pattern, host_class) for pattern in patterns)
 
     def silent_since(self, at: datetime) -> str | None:
         """Return why the party's signature does not count at that time, or None if it does."""
@@ -82,10 +80,7 @@ class Party:
 
 @dataclass(frozen=True)
 class TrustFile:
-    """The trusted signers. release: the only signer of certificates; None: whoever runs `certify`.
-
-    refuse_limits: codes of limits. A certificate with one of them does not count.
-    """
+    """The trusted signers. release: the only one of certificates; None: whoever runs `certify`."""
 
     release: Signatory | None = None
     builders: tuple[Party, ...] = ()
@@ -122,12 +117,6 @@ def is_empty(path: Path) -> bool:
     except MatrixError as error:
         return isinstance(error, EmptyFile)
     return False
-
-
-def _matches(glob: str, host_class: str) -> bool:
-    # No dash, or a runner for *-t4 could sign for a model that it calls h100-t4.
-    pattern = "".join("[^-]*" if char == "*" else re.escape(char) for char in glob)
-    return re.fullmatch(pattern, host_class) is not None
 
 
 # The shape of the file.
@@ -211,7 +200,11 @@ def _party(entry: dict[str, Any], place: Place, document: Document) -> Party:
 def _signatory(entry: dict[str, str], place: Place, document: Document) -> Signatory:
     given = {name for name in ("key", "identity", "issuer") if name in entry}
     if given == {"key"}:
-        if not _is_public_key(entry["key"]):
+        try:
+            is_key = _PEM.fullmatch(entry["key"]) is not None and bool(public_pem(entry["key"]))
+        except InputError:
+            is_key = False
+        if not is_key:
             message = "not a public key in PEM: it begins with -----BEGIN PUBLIC KEY-----"
             document.report((*place, "key"), message)
         return Signatory(key=f"{entry['key'].strip()}\n")
@@ -219,13 +212,6 @@ def _signatory(entry: dict[str, str], place: Place, document: Document) -> Signa
         return Signatory(identity=entry["identity"], issuer=entry["issuer"])
     document.report(place, "needs either a key, or an identity and its issuer")
     return Signatory()
-
-
-def _is_public_key(text: str) -> bool:
-    try:
-        return _PEM.fullmatch(text) is not None and bool(public_pem(text))
-    except InputError:
-        return False
 
 
 def _refuse_repeats(
@@ -238,7 +224,8 @@ def _refuse_repeats(
     """
     names: set[str] = set()
     keys = {release.signer} if release is not None and release.key is not None else set[str]()
-    for place, party in _placed(found):
+    placed = (((section, index), one) for section in found for index, one in enumerate(found[section]))
+    for place, party in placed:
         if party.name in names:
             document.report((*place, "name"), f"the name {quote(party.name)} is given twice")
         names.add(party.name)
@@ -253,9 +240,3 @@ def _refuse_repeats(
         if signer in keys:
             document.report((*place, "key" if party.signatory.key is not None else "identity"), message)
         keys.add(signer)
-
-
-def _placed(found: dict[str, tuple[Party, ...]]) -> Iterator[tuple[Place, Party]]:
-    for section, parties in found.items():
-        for index, party in enumerate(parties):
-            yield (section, index), party

@@ -15,13 +15,7 @@ from ..registry.names import additions_of
 from ..system.pools import map_in_threads
 from . import attached, signatures
 from .attached import Bundle, BundleError, Candidate
-from .statement import (
-    PREDICATE,
-    REHEARSAL_PREDICATE,
-    NoCertificate,
-    read_statement,
-    refuse_rehearsal,
-)
+from .statement import PREDICATE, REHEARSAL_PREDICATE, NoCertificate, read_statement, refuse_rehearsal
 from .trust import Trust, is_throw_away
 
 _AT_ONCE = 8
@@ -29,10 +23,7 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True)
 class Refused:
-    """An attachment that does not count.
-
-    what: its digest. why: one sentence. taken_back_by: the newer failure that is the reason, if one is.
-    """
+    """An attachment, by its digest, that does not count. taken_back_by: the newer failure, if that is why."""
 
     what: str
     why: str
@@ -80,17 +71,24 @@ def certificates(
     A certificate is invalidated by a failure that was measured later on the same host class, and by a later
     measurement there with a limit that the trust refuses.
 
-    max_age: of the measurement. accept_expired: also count certificates that have expired.
-    now: None for the current time.
-
-    Raises InputError when the trust can't be used, MissingError when the registry can't be reached or cosign
-    can't verify anything.
+    max_age: of the measurement. accept_expired: also count certificates that have expired. Raises InputError
+    when the trust can't be used, MissingError when the registry can't be reached or cosign can't verify
+    anything.
     """
     trust.check()
     at = now or now_utc()
 
     def judge(candidate: Candidate) -> _Found | Refused:
-        return _judged(candidate, digest, trust, max_age, accept_expired, at)
+        try:
+            bundle = candidate.read()
+            statement = verified_statement(
+                bundle, digest, trust, max_age=max_age, accept_expired=accept_expired, now=at
+            )
+            return _Found(candidate.what, statement)
+        except MissingError:
+            raise
+        except (ValidatorError, BundleError, NoCertificate) as error:
+            return Refused(candidate.what, str(error))
 
     # The statements of rehearsals are read too, in order to say why they don't count.
     listed = attached.candidates(registry, digest, PREDICATE, REHEARSAL_PREDICATE)
@@ -176,25 +174,6 @@ def verified_statement(
     ):
         raise NoCertificate(reason)
     return statement
-
-
-def _judged(
-    candidate: Candidate,
-    digest: str,
-    trust: Trust,
-    max_age: timedelta | None,
-    accept_expired: bool,
-    now: datetime,
-) -> _Found | Refused:
-    try:
-        statement = verified_statement(
-            candidate.read(), digest, trust, max_age=max_age, accept_expired=accept_expired, now=now
-        )
-        return _Found(candidate.what, statement)
-    except MissingError:
-        raise
-    except (ValidatorError, BundleError, NoCertificate) as error:
-        return Refused(candidate.what, str(error))
 
 
 def _against(statement: Certificate | Failure, trust: Trust, now: datetime) -> str | None:

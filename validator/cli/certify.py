@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import click
 
 from ..certify.challenges import IssuedChallenges, Ledger, read_challenges
-from ..certify.machine_keys import make_runner_key, runner_signer
 from ..certify.signatures import Signer, make_key_pair
 from ..certify.statement import VALID_FOR
 from ..certify.trust import Trust
@@ -296,7 +295,7 @@ def _certify(
     certifier: Certifier,
     valid_for: timedelta,
 ) -> bool:
-    from ..certify.issue_certificate import certify
+    from ..certify.acceptance import certify
 
     try:
         issued = certify(registry, record, signer, trust, certifier, valid_for=valid_for)
@@ -376,7 +375,15 @@ def init_command(
     The private key stays in this machine's state directory, readable only by you. If there is a key already,
     it is used.
     """
-    from ..certify.registration import RUNNERS, add, entry_line, entry_with_same_key, new_party
+    from ..certify.registration import (
+        RUNNERS,
+        add,
+        entry_line,
+        entry_with_same_key,
+        make_own_key,
+        new_party,
+        own_signer,
+    )
 
     if until is not None and until <= now_utc():
         raise InputError(
@@ -394,9 +401,9 @@ def init_command(
                 hint="name them, for example --host-class '*-h100'",
             ) from None
         globs = tuple(dict.fromkeys(f"*-{model_of(name)}" for name in names))
-    signer = runner_signer()
+    signer = own_signer(RUNNERS)
     if signer is None:
-        signer = make_runner_key()
+        signer = make_own_key(RUNNERS)
         print_status(f"{signer.key}: this machine's key. It never leaves the machine.")
     party = new_party(signer, name=name, host_classes=globs, until=until)
     if not register:

@@ -15,7 +15,6 @@ from ..compat.freshness import read_on
 from ..compat.gpus import gpu
 from ..compat.judge import judge
 from ..compat.known_issues import required_cudnn
-from ..compat.loose_values import without_suffix
 from ..compat.machine import not_nvidia_text, other_vendor, parse_driver
 from ..compat.offers import first_usable, requirement
 from ..compat.policies import allowed_cudnn, candidates, choose
@@ -24,7 +23,7 @@ from ..compat.releases import Release, driver_with, release
 from ..errors import InputError, MissingError
 from ..model.prediction import LINUX, PYPI, X86_64, Host, Outcome, Software
 from ..model.spec import AS_BUILT, LATEST, RECOMMENDED, HostClass, ImageSpec, Variant, host_identifier, slug
-from ..versions import ComputeCapability, CudaVersion, is_numbers, is_release_of
+from ..versions import ComputeCapability, CudaVersion, is_numbers, is_release_of, without_cuda_suffix
 from .options import print_status
 
 T = TypeVar("T")
@@ -242,7 +241,7 @@ def assumed_cudnn(asked: Question, image: ImageSpec, software: Software) -> str:
     installs the newest of those. Empty if pip has no choice.
     """
     tensorflow = release(image.tensorflow)
-    given = any(without_suffix(name) == _CUDNN for name, _ in asked.software.packages)
+    given = any(without_cuda_suffix(name) == _CUDNN for name, _ in asked.software.packages)
     floats = image.cudnn is not None and image.cudnn.floats
     if given or not floats or not asked.pip_chooses(tensorflow):
         return ""

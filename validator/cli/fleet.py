@@ -84,14 +84,14 @@ def open_named_fleet(name: str, path: Path) -> Fleet:
 
 def write_proposal(name: str, path: Path) -> None:
     """Write the fleet file that a fleet's nodes suggest. Raises InputError if the file is there."""
-    from ..fleet.protocol import surveyor_of
+    from ..fleet.protocol import survey_of
     from ..fleet.settings import FleetSettings, propose
 
     if path.exists():
         raise InputError(
             f"{path} already exists", hint="write to another file with --fleet, then copy what you need"
         )
-    text = propose(surveyor_of(name)(FleetSettings()))
+    text = propose(survey_of(name)(FleetSettings()))
     write_atomically(path, text.encode())
     print_status(f"Wrote {path}. Check it, especially the lines marked CHECK.")
 
@@ -403,7 +403,7 @@ def manifests_command(namespace: str, user: str) -> int:
     """
     import yaml
 
-    from ..fleet.kubernetes_manifests import rights
+    from ..fleet.kubernetes import rights
 
     click.echo(yaml.safe_dump_all(rights(namespace, user), sort_keys=False), nl=False)
     return EXIT_OK

@@ -17,8 +17,7 @@ from ..answers.browser import RejectedField
 from ..compat.evidence import measured_on
 from ..compat.judge import judge, judge_uninspected
 from ..compat.machine import judge_host
-from ..compat.official_images import software_in
-from ..compat.predict import image_support
+from ..compat.predict import image_support, software_in
 from ..compat.releases import Release, nearest_inspected, release, release_of_any_age, releases
 from ..errors import EXIT_FAILED, EXIT_OK, InputError
 from ..model.prediction import (
@@ -456,7 +455,7 @@ def print_constraints(
     """Print one set of CUDA's libraries for TensorFlow and other frameworks, or say why there is none."""
     from ..lint.blame import allowed_software
     from ..lint.readers import read
-    from ..locks.constraints import SHARED, OneSet, one_set
+    from ..locks.resolve import SHARED, OneSet, one_set
 
     _refuse_all_but(("tensorflow", "files", "packages", "python", "format_"), "--format constraints")
     lines = [f"{name}=={version}" for name, version in map(read_package, packages)]

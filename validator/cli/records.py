@@ -21,10 +21,16 @@ from ..model.codec import LARGEST, DocumentError, now_utc, parse_time
 from ..model.diagnosis import Cause, Diagnosis
 from ..model.record import Record
 from ..model.report import ReportError, read_report
-from ..pipeline.recording import record_of_report
 from ..records import jsonl
-from ..records.finish_time import WRONG_TIME_HINT, wrong_time
-from ..records.history import decline, differences, finished, histories, regressions
+from ..records.history import (
+    WRONG_TIME_HINT,
+    decline,
+    differences,
+    finished,
+    histories,
+    regressions,
+    wrong_time,
+)
 from ..reports.printable import counted, json_text, one_line
 from ..resources import is_installed, manual
 from ..system.files import read_file, write_atomically
@@ -47,7 +53,7 @@ from .options import (
 from .program import SuggestingGroup
 
 if TYPE_CHECKING:
-    from ..records.artifacts import Refused
+    from ..records.jsonl import Refused
 
 
 @click.group("records", cls=SuggestingGroup)
@@ -262,7 +268,7 @@ def merge_command(
     An artifact that is damaged, too large, or contains anything but good records is refused as a whole,
     with its name and the reason, and the others are merged. The exit code is 0 even then.
     """
-    from ..records.artifacts import merge
+    from ..records.jsonl import merge
     from ..records.store import Store
 
     planned = _planned(cells_path) if cells_path is not None else ()
@@ -284,7 +290,7 @@ def merge_command(
 
 def read_refused(path: Path) -> tuple[Refused, ...]:
     """Read what `merge --refused` wrote. Raises InputError for anything else."""
-    from ..records.artifacts import Refused
+    from ..records.jsonl import Refused
 
     try:
         return codec.convert(codec.parse(read_input(path)), tuple[Refused, ...])
@@ -459,6 +465,7 @@ def import_command(
     """
     if not files and not reports:
         raise click.UsageError("nothing to import: give a file of JSON Lines, or a report with --report")
+    from ..pipeline.measuring import record_of_report
     from ..records.store import Store, rows_of
 
     read = 0

@@ -15,7 +15,7 @@ from ..model.codec import DocumentError, now_utc
 from ..model.diagnosis import Diagnosis
 from ..model.record import Certificate, Record, Verdict, read_verification
 from ..model.spec import ImageSpec, python_label
-from ..records.finish_time import credible_time
+from ..records.history import credible_time
 from ..reports.overview import Row, markdown, overview
 from ..reports.page.measurements import Measurements, gather
 from ..reports.printable import counted, json_text
@@ -105,8 +105,12 @@ def pyodide_of(answers: str) -> Path | None:
     try:
         return pyodide_package(pin.version, pin.integrity)
     except MissingError as error:
-        print_status(f"The page can't answer questions: {error}. To change that, {error.hint}.")
+        _say_unanswered(error)
         return None
+
+
+def _say_unanswered(error: MissingError) -> None:
+    print_status(f"The page can't answer questions: {error}. To change that, {error.hint}.")
 
 
 def write_page(
@@ -126,6 +130,7 @@ def write_page(
     from ..matrix.load import DEFAULT_PROFILE
     from ..reports.page.answers import make_answers, read_table
     from ..reports.page.site import ENTRY, FOLDERS, MARK, Sources, site
+    from ..supply.python_packages import run_by_node
     from .planning import locks_of
 
     locks = locks_of(matrix_path)
@@ -138,6 +143,11 @@ def write_page(
             return {}
         return {wheel.name: wheel.version for wheel in lock.wheels} if lock else {}
 
+    answers = None
+    try:
+        answers = make_answers(pyodide, MARK, read_table(), run_by_node) if pyodide else None
+    except MissingError as error:
+        _say_unanswered(error)
     sources = Sources(
         rows=rows,
         measurements=measurements,
@@ -146,7 +156,7 @@ def write_page(
         diagnose=_diagnose,
         registry=registry,
         fetch=store.fetch,
-        answers=make_answers(pyodide, MARK, read_table()) if pyodide else None,
+        answers=answers,
         wheels=wheels,
         live=live,
     )

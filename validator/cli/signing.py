@@ -10,8 +10,7 @@ import click
 
 from ..certify.attached import parse_bundle
 from ..certify.challenges import Ledger, read_challenges
-from ..certify.machine_keys import runner_signer
-from ..certify.registration import register_builder, register_runner, trusts_labels
+from ..certify.registration import BUILDERS, RUNNERS, own_signer, register, trusts_labels
 from ..certify.signatures import Signer, is_installed
 from ..certify.trust_file import read_trust_file
 from ..compat.gpus import model_of
@@ -29,7 +28,7 @@ _UNSIGNED = "What is built here can't be certified"
 def builder_of(trust_path: Path, key: str | None, identity: str | None, issuer: str | None) -> Signer | None:
     """Return who signs what is built here; prints why nobody does, or whose signature will not count."""
     if key is None and identity is None:
-        registration = register_builder(trust_path)
+        registration = register(trust_path, BUILDERS)
         if registration.said:
             print_status(registration.said)
         return registration.signer
@@ -48,7 +47,7 @@ def trusted_builder_of(trust_path: Path, key: str | None, identity: str | None, 
     Raises MissingError if nobody can, and ValidatorError if the trust file does not list the signer.
     """
     if key is None and identity is None:
-        registration = register_builder(trust_path)
+        registration = register(trust_path, BUILDERS)
         if registration.signer is None:
             raise MissingError(registration.said or "this machine has no key")
         if registration.said:
@@ -137,11 +136,11 @@ def fleet_runner_of(host_classes: Iterable[str], trust_path: Path, *, asked: boo
 def _signer_of(models: tuple[str, ...], trust_path: Path, asked: bool, also: str) -> Signer | None:
     """Return this machine's key; print what is missing, or that it was registered for these GPU models."""
     if not asked:
-        registration = register_runner(trust_path, models)
+        registration = register(trust_path, RUNNERS, models)
         if registration.said:
             print_status(f"{registration.said}.{also}")
         return registration.signer
-    signer = runner_signer()
+    signer = own_signer(RUNNERS)
     if signer is None:
         print_status(
             "What is measured here can't be certified: this machine has no key. Make one with `runner init`,"

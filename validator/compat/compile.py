@@ -32,21 +32,8 @@ _PROBE_TABLE_KEYS = (
 )
 
 
-def compiled_facts() -> str:
-    """Return all facts as JSON with one row per line, so that a diff shows which rows changed.
-
-    The recommended versions follow from the facts that `facts.COMPILED` has now.
-    """
-    recommended = {known.version: policies.recommendation(known) for known in releases()}
-    return _joined([*_edited(), f'{_json(facts.RECOMMENDED)}: {{\n"releases": {_entries(recommended)}\n}}'])
-
-
-def edited_facts() -> str:
-    """Return the facts as `compiled_facts` does, without what follows from them."""
-    return _joined(_edited())
-
-
-def _edited() -> list[str]:
+def compiled_facts(*, with_recommended: bool = True) -> str:
+    """Return all facts, one row a line; and the recommended versions, which follow from `facts.COMPILED`."""
     documents = []
     for path in sorted(facts.DATA.glob("*.yaml")):
         sections = [
@@ -56,10 +43,9 @@ def _edited() -> list[str]:
         documents.append(f"{_json(path.stem)}: {{\n" + ",\n".join(sections) + "\n}")
     measured = f"{_json(facts.MEASUREMENTS)}: {_lines(measurements.rows())}"
     documents.append(f"{_json(facts.MEASUREMENTS)}: {{\n{measured}\n}}")
-    return documents
-
-
-def _joined(documents: Iterable[str]) -> str:
+    if with_recommended:
+        recommended = {known.version: policies.recommendation(known) for known in releases()}
+        documents.append(f'{_json(facts.RECOMMENDED)}: {{\n"releases": {_entries(recommended)}\n}}')
     return "{\n" + ",\n".join(documents) + "\n}\n"
 
 
@@ -71,7 +57,18 @@ def read_yaml(path: Path) -> Any:
 
 def probe_table() -> str:
     """Return the compiled facts that the probe needs as JSON, one row per line."""
-    tensorflow = {row["tensorflow"]: _kernels(row["tensorflow"]) for row in facts.rows("builds", "builds")}
+    tensorflow = {}
+    for row in facts.rows("builds", "builds"):
+        measured = build(row["tensorflow"])
+        tensorflow[row["tensorflow"]] = [
+            {
+                "units": group.count,
+                "sass": [str(one) for one in sorted(group.sass)],
+                "ptx": {str(one): ".".join(map(str, isa)) for one, isa in sorted(group.ptx.items()) if isa},
+            }
+            | ({"library": group.library} if group.library else {})
+            for group in (measured.kernels if measured else ())
+        ]
     # The wheels that were opened have no PTX of an older CUDA.
     oldest = CudaVersion.parse(releases()[0].cuda).major
     ptx = {
@@ -89,19 +86,6 @@ def probe_table() -> str:
         f'"cudnn": {_lines(cudnn)}',
     ]
     return "{\n" + ",\n".join(parts) + "\n}\n"
-
-
-def _kernels(release: str) -> list[dict[str, Any]]:
-    measured = build(release)
-    return [
-        {
-            "units": group.count,
-            "sass": [str(one) for one in sorted(group.sass)],
-            "ptx": {str(one): ".".join(map(str, isa)) for one, isa in sorted(group.ptx.items()) if isa},
-        }
-        | ({"library": group.library} if group.library else {})
-        for group in (measured.kernels if measured else ())
-    ]
 
 
 def _entries(rows: Mapping[str, Any]) -> str:
@@ -134,7 +118,7 @@ def main(arguments: list[str]) -> int:
             path.write_text(text(), encoding="utf-8")
         return 0
     if "--check" not in arguments:
-        facts.COMPILED.write_text(edited_facts(), encoding="utf-8")
+        facts.COMPILED.write_text(compiled_facts(with_recommended=False), encoding="utf-8")
         return subprocess.run(
             [sys.executable, "-m", "validator.compat.compile", _FOLLOWS], check=False
         ).returncode

@@ -29,12 +29,13 @@ from ..model.prediction import (
     Prediction,
     Rank,
     Reason,
+    Software,
     decide,
 )
-from ..versions import ComputeCapability, CudaVersion, DriverRelease
-from . import facts, gpus, known_issues, loose_values
+from ..versions import ComputeCapability, CudaVersion, DriverRelease, minor_in
+from . import facts, gpus, known_issues
 from .machine import Machine
-from .releases import build
+from .releases import Release, build
 
 _DECIDES = (Rank.MEASURED,)
 _OVERRULED = {
@@ -49,11 +50,7 @@ _PATH_SET = "NVIDIA's libraries on the loader's search path"
 
 @dataclass(frozen=True)
 class Tried:
-    """Evidence for a piece of software, and the machine that it is about.
-
-    capability: None for any GPU. driver: as installed there; None if it is not known. model: the short name
-    of the GPU; None for any.
-    """
+    """Evidence for software, and the machine that it is about: None for any GPU and an unknown driver."""
 
     evidence: Attempt
     capability: ComputeCapability | None
@@ -62,30 +59,37 @@ class Tried:
 
 
 @dataclass(frozen=True)
-class Installed:
-    """The software that was asked about, as far as evidence is compared with it.
+class Versions:
+    """The versions that TensorFlow runs with. cudnn_major: if only that is known. packages: without -cuNN."""
 
-    release: as in the facts. packages: names without a CUDA suffix, with versions. The other fields are those
-    of `Host` and `Software`.
-    """
-
-    release: str
+    release: Release | None
     python: str | None
     cuda: CudaVersion | None
     cudnn: str | None
+    cudnn_major: str | None
     packages: Mapping[str, str]
-    system: str | None
-    machine: str | None
-    wheel: str | None
-    library_path: bool | None
+
+    @property
+    def from_wheels(self) -> bool:
+        return any(name.startswith("nvidia-") for name in self.packages)
 
 
-def on_software(installed: Installed) -> tuple[Tried, ...]:
-    """Return what was tried with a piece of software on any machine, the best first."""
+def on_software(
+    release: str, software: Software, versions: Versions, system: str | None, machine: str | None
+) -> tuple[Tried, ...]:
+    """Return what was tried with a piece of software on any machine, the best first. release: its version."""
     measured, reported = _by_release()
     return (
-        *(one for row in measured.get(installed.release, ()) for one in _measured(row, installed)),
-        *(one for row in reported.get(installed.release, ()) for one in _reported(row, installed)),
+        *(
+            one
+            for row in measured.get(release, ())
+            for one in _measured(row, software, versions, system, machine)
+        ),
+        *(
+            one
+            for row in reported.get(release, ())
+            for one in _reported(row, software, versions, system, machine)
+        ),
     )
 
 
@@ -100,10 +104,7 @@ def on_machine(tried: Iterable[Tried], host: Machine) -> tuple[Attempt, ...]:
 
 
 def measured_on(host: Machine) -> Iterator[str]:
-    """Yield what was measured with a compute capability, as sentences, newest first.
-
-    With another driver branch than the machine's, nothing; where its driver is not known, with any.
-    """
+    """Yield what was measured on such a GPU, as sentences, newest first; on its driver branch if known."""
     if host.capability is None or host.on_windows:
         return
     for row in measurements():
@@ -123,22 +124,30 @@ def measured_on(host: Machine) -> Iterator[str]:
 def weigh(
     reasons: Iterable[Reason], found: Sequence[Attempt], missing: tuple[str, ...], mode: str | None
 ) -> Prediction:
-    """Return the prediction from the reasons of the rules and from what was tried.
-
-    found: as `on_machine` returns it. missing, mode: as for `decide`.
-    """
+    """Return the prediction from the rules and from what `on_machine` found. The rest is as for `decide`."""
     rules = decide(reasons, missing, mode)
     asked = [name for name in MODES if mode in (None, name)]
-    decided = {name: _decision(found, name, rules) for name in asked}
-    by_evidence = {name: pair for name, pair in decided.items() if pair is not None}
+    decided = ((name, _decision(found, name, rules)) for name in asked)
+    by_evidence = {name: pair for name, pair in decided if pair is not None}
     outcomes = {name: outcome for name, (_, outcome) in by_evidence.items()}
-    told = [
-        *_deciding(by_evidence, rules, asked),
-        *(one for reason in rules.reasons for one in _after_evidence(reason, outcomes, asked)),
-    ]
+    if len(asked) > 1 and len(by_evidence) == len(asked) and len(set(by_evidence.values())) == 1:
+        # One reason for both modes.
+        evidence, outcome = by_evidence[EAGER]
+        told = [_reason(evidence, outcome, None, rules.outcome)]
+    else:
+        told = [
+            _reason(evidence, outcome, mode, rules.eager if mode == EAGER else rules.xla)
+            for mode, (evidence, outcome) in by_evidence.items()
+        ]
+    for reason in rules.reasons:
+        told += _after_evidence(reason, outcomes, asked)
     answer = decide(told, missing, mode)
     deciding = [evidence for evidence, _ in by_evidence.values()]
-    remarks = [remark for one in found for remark in _remarks(one, deciding, answer, rules)]
+    remarks = []
+    for one in found:
+        if one not in deciding:
+            remarks.append(_beside(one, answer, rules))
+        remarks += [limit_reason(limit, one.id, one.source, one.rank) for limit in one.limits]
     # If evidence only makes an answer uncertain, the answer is not a measured one.
     decides = [evidence.outcome(name) is outcome for name, (evidence, outcome) in by_evidence.items()]
     is_measured = len(decides) == len(asked) and all(decides) and not missing
@@ -164,18 +173,6 @@ def _decision(found: Sequence[Attempt], mode: str, rules: Prediction) -> tuple[A
     if expected is Outcome.WORKS and seen is Outcome.FAILS:
         return best, Outcome.UNKNOWN
     return None
-
-
-def _deciding(
-    decided: Mapping[str, tuple[Attempt, Outcome]], rules: Prediction, asked: Sequence[str]
-) -> Iterator[Reason]:
-    """Yield the measurements that decide, as reasons: one for both modes if they say the same."""
-    if len(asked) > 1 and len(decided) == len(asked) and len(set(decided.values())) == 1:
-        evidence, outcome = decided[EAGER]
-        yield _reason(evidence, outcome, None, rules.outcome)
-        return
-    for mode, (evidence, outcome) in decided.items():
-        yield _reason(evidence, outcome, mode, (rules.eager if mode == EAGER else rules.xla))
 
 
 def _reason(evidence: Attempt, outcome: Outcome, mode: str | None, expected: Outcome | None) -> Reason:
@@ -206,15 +203,6 @@ def _after_evidence(
         yield replace(reason, outcome=Outcome.WORKS, text=text, advisory=True, rule=None, mode=mode)
 
 
-def _remarks(
-    one: Attempt, deciding: Sequence[Attempt], answer: Prediction, rules: Prediction
-) -> Iterator[Reason]:
-    """Yield remarks: what else was tried, and the limits that were seen."""
-    if one not in deciding:
-        yield _beside(one, answer, rules)
-    yield from (limit_reason(limit, one.id, one.source, one.rank) for limit in one.limits)
-
-
 def _contradicts(one: Attempt, prediction: Prediction) -> bool:
     return any(
         one.outcome(mode) not in (None, expected) and expected not in (None, Outcome.UNKNOWN)
@@ -229,21 +217,18 @@ def _beside(one: Attempt, answer: Prediction, rules: Prediction) -> Reason:
         differs = f", {' and '.join(one.differs)}" if one.differs else ""
         contradiction = "; this contradicts the prediction" if against else ""
         explained = f" ({one.explained})" if one.explained and against else ""
-        return _remark(one, f"reported by a person{differs}: {one.text}{contradiction}{explained}")
-    modes: Sequence[str | None] = (None,) if one.eager is one.xla else MODES
-    said = [(mode, one.outcome(mode or EAGER)) for mode in modes]
-    told = "; ".join(_told(one, seen, mode) for mode, seen in said if seen is not None)
-    otherwise = _OTHERWISE if _contradicts(one, rules) else _ANOTHER if against else ""
-    return _remark(one, f"{told}{otherwise}")
+        text = f"reported by a person{differs}: {one.text}{contradiction}{explained}"
+    else:
+        modes: Sequence[str | None] = (None,) if one.eager is one.xla else MODES
+        said = [(mode, one.outcome(mode or EAGER)) for mode in modes]
+        text = "; ".join(_told(one, seen, mode) for mode, seen in said if seen is not None)
+        text += _OTHERWISE if _contradicts(one, rules) else _ANOTHER if against else ""
+    return Reason(Outcome.WORKS, text, one.id, one.source, one.rank.value, True)
 
 
 def limit_reason(limit: Limit, fact: str, source: str, rank: Rank) -> Reason:
     """Return a limit as a remark. fact, source, rank: of the evidence in which it was seen."""
     return Reason(Outcome.WORKS, limit.line, fact, source, rank.value, True, mode=limit.mode)
-
-
-def _remark(one: Attempt, text: str) -> Reason:
-    return Reason(Outcome.WORKS, text, one.id, one.source, one.rank.value, True)
 
 
 def _told(one: Attempt, seen: Outcome, mode: str | None) -> str:
@@ -295,17 +280,18 @@ def _by_release() -> tuple[Mapping[str, list[facts.Row]], Mapping[str, list[fact
     return found
 
 
-def _measured(row: facts.Row, asked: Installed) -> Iterator[Tried]:
+def _measured(
+    row: facts.Row, software: Software, versions: Versions, system: str | None, machine: str | None
+) -> Iterator[Tried]:
     """Yield a measurement if it is about such software: PyPI's TensorFlow on Linux.
 
     The loader was told about NVIDIA's wheels; this matters only if TensorFlow does not find them itself.
     """
     known = build(row["tensorflow"])
-    told = asked.library_path or (known is not None and not known.not_found)
-    where = (asked.system, asked.machine, asked.wheel)
-    versions = (str(asked.cuda), loose_values.minor(asked.cudnn))
-    unlike = where != (LINUX, X86_64, PYPI) or versions != (row["cuda"], row["cudnn"])
-    if unlike or (asked.library_path is False and not told):
+    told = software.library_path or (known is not None and not known.not_found)
+    where = (system, machine, software.wheel)
+    same = (str(versions.cuda), minor_in(versions.cudnn)) == (row["cuda"], row["cudnn"])
+    if where != (LINUX, X86_64, PYPI) or not same or (software.library_path is False and not told):
         return
     fact = facts.fact(row)
     gpu, driver = row["gpu"], row["driver"]
@@ -318,7 +304,7 @@ def _measured(row: facts.Row, asked: Installed) -> Iterator[Tried]:
         + (", in a report that a person sent" if row["imported"] else ""),
         source=f"{fact.source}, probe {row['probe']}: {row['how']}",
         date=row["date"],
-        differs=(*_other_software(row, asked), *(() if told else (_PATH_SET,))),
+        differs=(*_other_software(row, versions), *(() if told else (_PATH_SET,))),
         limits=tuple(Limit(**limit) for limit in row["limits"]),
         imported=row["imported"],
     )
@@ -334,7 +320,7 @@ def compared_packages() -> frozenset[str]:
     )
 
 
-def _other_software(row: facts.Row, asked: Installed) -> Iterator[str]:
+def _other_software(row: facts.Row, asked: Versions) -> Iterator[str]:
     """Yield what a measurement had instead of what was asked about."""
     if asked.python != row["python"]:
         yield f"Python {row['python']}" + (f" instead of {asked.python}" if asked.python else "")
@@ -342,18 +328,20 @@ def _other_software(row: facts.Row, asked: Installed) -> Iterator[str]:
         version, tried = asked.packages[name], row["packages"].get(name)
         if tried is None and not name.startswith("nvidia-"):
             yield f"no {name}"
-        elif tried is not None and loose_values.minor(tried) != loose_values.minor(version):
+        elif tried is not None and minor_in(tried) != minor_in(version):
             yield f"{name} {tried} instead of {version}"
 
 
-def _reported(row: facts.Row, asked: Installed) -> Iterator[Tried]:
+def _reported(
+    row: facts.Row, software: Software, versions: Versions, system: str | None, machine: str | None
+) -> Iterator[Tried]:
     """Yield a public report if it is about such software."""
-    where = (asked.system or LINUX, asked.machine or X86_64, asked.wheel or PYPI)
+    where = (system or LINUX, machine or X86_64, software.wheel or PYPI)
     if where != (row.get("system", LINUX), row.get("machine", X86_64), row.get("wheel", PYPI)):
         return
     stated = {name: value for name, value in row.items() if name not in row.get("assumed", ())}
-    versions = (("cuda", str(asked.cuda)), ("cudnn", loose_values.minor(asked.cudnn)))
-    if any(stated.get(name, known) != known for name, known in versions):
+    asked = (("cuda", str(versions.cuda)), ("cudnn", minor_in(versions.cudnn)))
+    if any(stated.get(name, known) != known for name, known in asked):
         return
     fact, python = facts.fact(row), stated.get("python")
     evidence = Attempt(
@@ -363,14 +351,11 @@ def _reported(row: facts.Row, asked: Installed) -> Iterator[Tried]:
         xla=Outcome(row["xla"]) if "xla" in row else None,
         text=row["seen"],
         source=fact.source,
-        differs=(f"with Python {python}",) if python and python != asked.python else (),
+        differs=(f"with Python {python}",) if python and python != versions.python else (),
         explained=row.get("explained"),
     )
-    yield Tried(evidence, _capability(stated), loose_values.driver(stated.get("driver")))
-
-
-def _capability(stated: Mapping[str, str]) -> ComputeCapability | None:
-    """Return the compute capability that a public report is about; None if it names no GPU."""
-    if "compute_capability" in stated or "gpu" not in stated:
-        return loose_values.capability(stated.get("compute_capability"))
-    return gpus.gpu(stated["gpu"]).compute_capability
+    # Without a GPU's name or capability, the report is about every GPU.
+    capability = ComputeCapability.or_none(stated.get("compute_capability"))
+    if "gpu" in stated and "compute_capability" not in stated:
+        capability = gpus.gpu(stated["gpu"]).compute_capability
+    yield Tried(evidence, capability, DriverRelease.or_none(stated.get("driver")))

@@ -24,10 +24,7 @@ from ..versions import Version
 
 
 class UnknownNameError(InputError, ValueError):
-    """A name or version that the facts do not know.
-
-    nearest: the nearest known ones, best first; may be empty.
-    """
+    """A name or version that the facts do not know. nearest: the nearest known ones, best first."""
 
     def __init__(self, message: str, nearest: tuple[str, ...] = (), *, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -55,10 +52,7 @@ class PolicyError(UnknownNameError):
 
 
 def nearest_versions(asked: str, known: Iterable[str], count: int = 3) -> tuple[str, ...]:
-    """Return the known versions nearest to another one, nearest first; for a word, the newest ones.
-
-    Near means near in the sorted list: 8.9 is nearest to 9.3 if no known version is between them.
-    """
+    """Return the nearest known versions, by places in their sorted list; for a word, the newest ones."""
     ordered = sorted(dict.fromkeys(known), key=Version)
     try:
         place = bisect.bisect_left(ordered, Version(asked), key=Version)
@@ -99,10 +93,7 @@ _THREAD = re.compile(r"^[\w.-]+/[\w.-]+#\d+$")
 
 @dataclass(frozen=True)
 class Fact:
-    """A fact that a reason is based on.
-
-    source: where it was read, as one line that a person can follow.
-    """
+    """A fact that a reason is based on. source: where it was read, as one line that a person can follow."""
 
     id: str
     status: str
@@ -131,7 +122,6 @@ class Fact:
         return self._reason(Outcome.FAILS, text, rule, mode)
 
     def unknown(self, text: str, rule: Rule | None = None, *, mode: str | None = None) -> Reason:
-        """Return a reason why the outcome is not known."""
         return self._reason(Outcome.UNKNOWN, text, rule, mode)
 
     def advises(self, text: str, *, mode: str | None = None) -> Reason:

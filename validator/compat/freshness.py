@@ -18,10 +18,10 @@ def read_on() -> datetime.date:
     return min(datetime.date.fromisoformat(row["read"]) for row in facts.rows("wheels", "cudnn"))
 
 
-def still_unknown(seen: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Return the part of what was seen on the index that the facts don't know.
+def remark(today: datetime.date, seen: Mapping[str, Sequence[str]]) -> str | None:
+    """Return one line if the facts are out of date. seen: what the last `refresh --check` saw as new.
 
-    seen: versions by kind. A Python is written as `2.21.0 for Python 3.14`. Unknown kinds are left out.
+    seen has versions by kind. A Python is written as `2.21.0 for Python 3.14`. Unknown kinds are left out.
     """
     known: dict[str, set[str]] = {
         TENSORFLOW: {release.version for release in releases.releases()},
@@ -37,21 +37,11 @@ def still_unknown(seen: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
             for version in row["releases"]
         },
     }
-    found = {kind: [one for one in seen.get(kind, ()) if one not in there] for kind, there in known.items()}
-    return {kind: missing for kind, missing in found.items() if missing}
-
-
-def remark(today: datetime.date, seen: Mapping[str, Sequence[str]]) -> str | None:
-    """Return one line that says that the facts are out of date, or None if they are not known to be.
-
-    seen: what the last `refresh --check` saw on the package index that was new then.
-    """
-    unknown = still_unknown(seen)
+    unknown = [(kind, one) for kind, there in known.items() for one in seen.get(kind, ()) if one not in there]
     if unknown:
-        kind, versions = next(iter(unknown.items()))
-        more = sum(map(len, unknown.values())) - 1
-        others = f" and {more} more" if more else ""
-        return f"These facts don't know {kind} {versions[0]}{others}, which the package index has. {_UPDATE}"
+        others = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+        name = " ".join(unknown[0])
+        return f"These facts don't know {name}{others}, which the package index has. {_UPDATE}"
     age = today - read_on()
     if age > OLDEST:
         return f"These facts are {age.days} days old: they were read on {read_on()}. {_UPDATE}"

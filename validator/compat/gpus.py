@@ -48,11 +48,7 @@ _SPELLING = {
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU model.
-
-    slug: the name in identifiers (`rtx-4090`). kind: `data-center`, `professional` or `consumer`, which
-    decides if forward compatibility packages support it.
-    """
+    """A GPU model. slug: its name in identifiers (`rtx-4090`). kind: `data-center`, `professional`, …"""
 
     name: str
     slug: str
@@ -67,12 +63,12 @@ class Gpu:
 
 @functools.cache
 def gpu(model: str) -> Gpu:
-    """Return the GPU of a name such as `h100`, `rtx 4090`, `Tesla V100-SXM2-16GB` or `NVIDIA A100-SXM4-80GB`.
-
-    Raises UnknownGpu with the nearest known names.
-    """
+    """Return the GPU of a name (`h100`, `Tesla V100-SXM2-16GB`). Raises UnknownGpu with the nearest."""
     wanted = plain_words(model)
-    named = _known(wanted) or _systems().get(wanted)
+    rows = zip(facts.rows("gpus", "gpus"), gpus(), strict=True)
+    # Some systems are known by names of their own.
+    systems = (known for row, known in rows if wanted in row.get("systems", ()))
+    named = _known(wanted) or next(systems, None)
     if named is None and re.fullmatch(_BARE, wanted):
         # 4090 is an RTX 4090 and A6000 an RTX A6000, but 4000 may be one of several.
         meant = {known for family in _FAMILIES if (known := _known(f"{family} {wanted}"))}
@@ -137,7 +133,11 @@ def _nearest(wanted: str) -> tuple[str, ...]:
     by_name = _by_plain_name()
     found = [known.name for end in ends for family in _FAMILIES if (known := _in_series(f"{family} {end}"))]
     found += [by_name[end] for end in ends if end in by_name]
-    found += [known.name for known in gpus() if words and set(words) <= set(_parts(known.name))]
+    for known in gpus() if words else ():
+        parts = plain_words(known.name).split()
+        # A number may be in a word, as in A6000.
+        if set(words) <= {*parts, *(part.lstrip("abcdefghijklmnopqrstuvwxyz") for part in parts)}:
+            found.append(known.name)
     if not found:
         long = [end for end in ends if end == wanted or len(end) > 2]
         found = next((names for end in long if (names := _misspelled(end))), [])
@@ -170,10 +170,7 @@ def _misspelled(plain: str) -> list[str]:
 
 
 def _typing_errors(one: str, other: str) -> int:
-    """Count the characters to insert, delete, replace, or swap with the next one, to get the other text.
-
-    This is the optimal string alignment distance.
-    """
+    """Return the optimal string alignment distance: insertions, deletions, replacements and swaps."""
     older: list[int] = []
     before: list[int] = []
     row = list(range(len(other) + 1))
@@ -195,26 +192,9 @@ def _by_plain_name() -> dict[str, str]:
 
 def _in_series(plain: str) -> Gpu | None:
     """Return the GPU of a name that belongs to a series, in its usual spelling, else None."""
-    name = _written(plain)
+    name = " ".join(_SPELLING.get(word, word.upper()) for word in plain.split())
     found = (known for pattern, known in _patterns() if pattern.fullmatch(plain))
     return next((replace(known, name=name, slug=slug(name)) for known in found), None)
-
-
-@functools.cache
-def _systems() -> dict[str, Gpu]:
-    """Return the GPU of each system that is known by a name of its own."""
-    rows = zip(facts.rows("gpus", "gpus"), gpus(), strict=True)
-    return {name: known for row, known in rows for name in row.get("systems", ())}
-
-
-def _parts(name: str) -> list[str]:
-    """Return the words of a name, and the number in a word such as A6000."""
-    words = plain_words(name).split()
-    return [*words, *(word.lstrip("abcdefghijklmnopqrstuvwxyz") for word in words)]
-
-
-def _written(plain: str) -> str:
-    return " ".join(_SPELLING.get(word, word.upper()) for word in plain.split())
 
 
 @functools.cache
@@ -234,10 +214,7 @@ def gpus() -> tuple[Gpu, ...]:
 
 @functools.cache
 def gpu_names() -> tuple[str, ...]:
-    """Return names to suggest while somebody types one, the newest generation first.
-
-    A series is replaced by those of its models whose names are only a number, such as RTX 4070.
-    """
+    """Return names to suggest, the newest generation first; a series as its models (RTX 4070)."""
     numbers = [
         f"{family} {number}"
         for family in _FAMILIES

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 from ..model.prediction import JETSON, LINUX, PYPI, WSL2, Host, Outcome, Prediction, Reason, Software, decide
 from ..model.spec import Variant
-from ..versions import ComputeCapability, CudaVersion, major
-from . import evidence, facts, kernels, known_issues, loose_values
+from ..versions import ComputeCapability, CudaVersion, major, minor_in, numbers_in, without_cuda_suffix
+from . import evidence, facts, kernels, known_issues
+from .evidence import Versions
 from .machine import Machine, judge_host, other_build, runs_toolkit, without_cuda
 from .releases import Release, build, is_inspected, nearest_inspected, release_of_any_age, releases
 
@@ -27,18 +28,14 @@ class JudgedSoftware:
 
     from_pypi: True if the facts about PyPI's wheels hold. inspected: True if they also have its kernels.
     values: what conditions of known combinations may ask about. combinations: those that may apply to a wheel
-        from PyPI, depending on the GPU.
-    against: reasons why it fails on every machine. reasons: the others. missing: facts that are not known.
-    tried: what people measured and reported with it.
+    from PyPI, depending on the GPU. against: reasons why it fails on every machine. reasons: the others.
+    missing: facts that are not known. tried: what people measured and reported with it.
     """
 
-    release: Release | None
-    python: str | None
+    versions: Versions
     on_cpu: bool
     from_pypi: bool
     inspected: bool
-    cuda: CudaVersion | None
-    cudnn: str | None
     nvcc: str | None
     values: Mapping[str, str]
     combinations: tuple[known_issues.Combination, ...]
@@ -46,26 +43,6 @@ class JudgedSoftware:
     reasons: tuple[Reason, ...]
     missing: tuple[str, ...]
     tried: tuple[evidence.Tried, ...]
-
-
-@dataclass(frozen=True)
-class _Versions:
-    """The versions that TensorFlow runs with.
-
-    python: `3.12`. cudnn_major: the major version of cuDNN, if only that is known. packages: by name
-    without a CUDA suffix.
-    """
-
-    release: Release | None
-    python: str | None
-    cuda: CudaVersion | None
-    cudnn: str | None
-    cudnn_major: str | None
-    packages: Mapping[str, str]
-
-    @property
-    def from_wheels(self) -> bool:
-        return any(name.startswith("nvidia-") for name in self.packages)
 
 
 def judge_software(software: Software, host: Host) -> JudgedSoftware:
@@ -87,64 +64,55 @@ def _judge(software: Software, system: str | None, machine: str | None) -> Judge
         for reason in _reasons_of(software, system, machine, versions, combinations)
         if reason is not None
     ]
+    needed: dict[str, object] = {
+        "tensorflow": versions.release,
+        "python": versions.python,
+        "cuda": versions.cuda,
+        "cudnn": versions.cudnn,
+        "machine": machine,
+        "wheel": software.wheel,
+    }
+    if any(reason.rule == "library_path_not_set" for reason in reasons):
+        needed["library_path"] = software.library_path
+    tried: tuple[evidence.Tried, ...] = ()
+    if versions.release is not None and software.variant != Variant.CPU.value:
+        # A candidate or nightly that was not inspected is judged by its release, but it was tried itself.
+        stated = software.tensorflow or ""
+        same = nearest_inspected(stated) is None
+        version = versions.release.version if same else stated
+        tried = evidence.on_software(version, software, versions, system, machine)
     return JudgedSoftware(
-        release=versions.release,
-        python=versions.python,
+        versions=versions,
         on_cpu=software.variant == Variant.CPU.value,
         from_pypi=from_pypi,
         inspected=from_pypi and is_inspected(versions.release),
-        cuda=versions.cuda,
-        cudnn=versions.cudnn,
-        nvcc=loose_values.numbers(versions.packages.get("nvidia-cuda-nvcc")),
+        nvcc=numbers_in(versions.packages.get("nvidia-cuda-nvcc")),
         values=values,
         combinations=tuple(one for one in combinations if one.by_gpu),
         against=tuple(reason for reason in reasons if reason.outcome is Outcome.FAILS),
         reasons=tuple(reason for reason in reasons if reason.outcome is not Outcome.FAILS),
-        missing=tuple(_missing_of(software, machine, versions, reasons)),
-        tried=_tried(software, system, machine, versions),
+        missing=tuple(name for name, value in needed.items() if value is None),
+        tried=tried,
     )
 
 
-def _versions_of(software: Software) -> _Versions:
+def _versions_of(software: Software) -> Versions:
     """Return the versions; those of installed wheels come before those that were stated."""
-    wheels = {loose_values.without_suffix(name): version for name, version in software.packages}
+    wheels = {without_cuda_suffix(name): version for name, version in software.packages}
     release = release_of_any_age(software.tensorflow or "")
     cuda, cudnn_version = software.cuda, software.cudnn
     if software.extra and release is not None and release.extra_style == "exact":
         # The extra pins the versions that TensorFlow was built with.
         cuda, cudnn_version = cuda or release.cuda, cudnn_version or release.cudnn
     loaded = wheels.get("nvidia-cudnn") or cudnn_version
-    cudnn_numbers = loose_values.numbers(loaded)
-    return _Versions(
+    cudnn_numbers = numbers_in(loaded)
+    return Versions(
         release,
-        loose_values.minor(software.python),
-        loose_values.cuda(wheels.get("nvidia-cuda-runtime") or cuda),
+        minor_in(software.python),
+        CudaVersion.or_none(wheels.get("nvidia-cuda-runtime") or cuda),
         cudnn_numbers,
         None if cudnn_numbers else major(loaded or "") or None,
         wheels,
-    )
-
-
-def _tried(
-    software: Software, system: str | None, machine: str | None, versions: _Versions
-) -> tuple[evidence.Tried, ...]:
-    if versions.release is None or software.variant == Variant.CPU.value:
-        return ()
-    # A candidate or nightly that was not inspected is judged by its release, but something else was tried.
-    stated_version = software.tensorflow or ""
-    other = nearest_inspected(stated_version) is not None
-    return evidence.on_software(
-        evidence.Installed(
-            stated_version if other else versions.release.version,
-            versions.python,
-            versions.cuda,
-            versions.cudnn,
-            versions.packages,
-            system,
-            machine,
-            software.wheel,
-            software.library_path,
-        )
     )
 
 
@@ -152,7 +120,7 @@ def _reasons_of(
     software: Software,
     system: str | None,
     machine: str | None,
-    versions: _Versions,
+    versions: Versions,
     combinations: Iterable[known_issues.Combination],
 ) -> Iterator[Reason | None]:
     yield known_issues.cpu_package(versions.packages, software.variant)
@@ -166,14 +134,7 @@ def _reasons_of(
     yield without_cuda(release.version, system, machine, software.wheel)
     if software.wheel not in (None, PYPI):
         return
-    yield from _of_wheel(release, versions)
-    yield from (one.reason() for one in combinations if not one.by_gpu)
-    if system in (None, LINUX, WSL2):
-        yield from _of_installation(release, software, versions)
-
-
-def _of_wheel(release: Release, versions: _Versions) -> Iterator[Reason | None]:
-    """Yield the reasons about the wheel on PyPI and the libraries that it loads."""
+    # The wheel on PyPI and the libraries that it loads.
     if versions.python is not None:
         yield kernels.python_wheel(release, versions.python)
     if versions.cuda is not None:
@@ -183,12 +144,12 @@ def _of_wheel(release: Release, versions: _Versions) -> Iterator[Reason | None]:
     loaded = versions.cudnn or versions.cudnn_major
     if loaded is not None:
         yield kernels.fits_build(loaded, built_with)
-    wheel = loose_values.numbers(versions.packages.get("nvidia-cudnn"))
+    wheel = numbers_in(versions.packages.get("nvidia-cudnn"))
     yield from known_issues.mixed_frameworks(release, built_with, versions.packages, wheel)
-
-
-def _of_installation(release: Release, software: Software, versions: _Versions) -> Iterator[Reason | None]:
-    """Yield the reasons about where the CUDA libraries come from, and whether TensorFlow finds them."""
+    yield from (one.reason() for one in combinations if not one.by_gpu)
+    if system not in (None, LINUX, WSL2):
+        return
+    # Where the CUDA libraries come from, and whether TensorFlow finds them.
     has_libraries = versions.cuda is not None or versions.from_wheels
     if software.extra is False and not has_libraries and release.extra_style != "none":
         yield without_libraries(release.version)
@@ -198,23 +159,6 @@ def _of_installation(release: Release, software: Software, versions: _Versions) 
         yield known_issues.wheels_of_another_cuda(release, software.versions)
     from_wheels = software.extra or versions.from_wheels
     yield kernels.search_path(release.version, from_wheels, software.library_path)
-
-
-def _missing_of(
-    software: Software, machine: str | None, versions: _Versions, reasons: Iterable[Reason]
-) -> Iterator[str]:
-    """Yield the facts that a prediction needs and that are not known."""
-    needed: dict[str, object] = {
-        "tensorflow": versions.release,
-        "python": versions.python,
-        "cuda": versions.cuda,
-        "cudnn": versions.cudnn,
-        "machine": machine,
-        "wheel": software.wheel,
-    }
-    if any(reason.rule == "library_path_not_set" for reason in reasons):
-        needed["library_path"] = software.library_path
-    return (name for name, value in needed.items() if value is None)
 
 
 def without_system_libraries(release: Release) -> Reason:
@@ -251,9 +195,7 @@ _UNINSPECTED_TEXT = (
 
 
 def judge(software: Software, host: Host, mode: str | None = None) -> Prediction:
-    """Predict whether TensorFlow can use the GPU, from the facts that are known.
-
-    mode: `eager` or `xla` to ask only about this one.
+    """Predict whether TensorFlow can use the GPU, in both modes or in one, from the facts that are known.
 
     A value that no table has (a release, driver or GPU that does not exist) counts as not known. Where the
     source of TensorFlow, the system or the architecture is not known, it is judged as the wheel from PyPI on
@@ -266,8 +208,14 @@ def judge(software: Software, host: Host, mode: str | None = None) -> Prediction
 @functools.lru_cache(maxsize=32768)
 def judge_both(software: JudgedSoftware, host: Machine, mode: str | None = None) -> Prediction:
     """Predict from what was judged about the software and about the host. mode: as for `judge`."""
+    if not host.has_gpu and not software.on_cpu:
+        return decide((*software.against, facts.rule("tensorflow", "no-gpu").unknown(_NO_GPU_TEXT)))
     if not host.has_gpu:
-        return _on_cpu(software) if software.on_cpu else _without_gpu(software)
+        by_design = facts.rule("tensorflow", "tensorflow-cpu").works(_ON_CPU_TEXT)
+        release, python = software.versions.release, software.versions.python
+        if release is not None and python is not None:
+            return decide((by_design, kernels.python_wheel(release, python)))
+        return decide((by_design,), tuple(one for one in software.missing if one in ("tensorflow", "python")))
     missing = (*software.missing, *host.missing)
     # The reasons to fail on every machine come first, then those that need the machine, then all others.
     reasons = (*software.against, *_on_gpu(software, host), *software.reasons)
@@ -278,10 +226,7 @@ def judge_both(software: JudgedSoftware, host: Machine, mode: str | None = None)
 def judge_uninspected(
     software: Software, host: Host, nearest: Release, mode: str | None = None
 ) -> Prediction:
-    """Predict for a candidate or a nightly of which no wheel was inspected. It is never predicted to work.
-
-    What does not depend on the release can fail. nearest: the release that comes nearest and was inspected.
-    """
+    """Predict for a candidate or nightly that was not inspected; never `works`. nearest: an inspected one."""
     judged, machine = judge_software(replace(software, tensorflow=None), host), judge_host(host)
     word = judge(replace(software, tensorflow=nearest.version), host, mode).word
     text = _UNINSPECTED_TEXT.format(software.tensorflow, nearest.version, word)
@@ -298,10 +243,7 @@ def of_software(software: Software, host: Host) -> tuple[Reason, ...]:
 
 
 def facts_of(software: Software, host: Host) -> Mapping[str, tuple[known_issues.Combination, bool | None]]:
-    """Return each known combination and trait by id, and whether it holds; None if that is not known.
-
-    Combinations are about the wheel from PyPI: of other builds, it is not known.
-    """
+    """Return known combinations and traits by id, and if they hold; None if unknown, as for other builds."""
     values = known_values(software, host)
     of_pypi = values if judge_software(software, host).from_pypi else {}
     return {
@@ -318,37 +260,25 @@ def known_values(software: Software, host: Host) -> Mapping[str, str]:
     return {**values, **known_issues.of_gpu(machine.capability, machine.model)}
 
 
-def _on_cpu(software: JudgedSoftware) -> Prediction:
-    by_design = facts.rule("tensorflow", "tensorflow-cpu").works(_ON_CPU_TEXT)
-    if software.release is None or software.python is None:
-        return decide(
-            (by_design,), tuple(name for name in software.missing if name in ("tensorflow", "python"))
-        )
-    return decide((by_design, kernels.python_wheel(software.release, software.python)))
-
-
-def _without_gpu(software: JudgedSoftware) -> Prediction:
-    return decide((*software.against, facts.rule("tensorflow", "no-gpu").unknown(_NO_GPU_TEXT)))
-
-
 def _on_gpu(software: JudgedSoftware, host: Machine) -> Iterator[Reason]:
     """Return the reasons that need the machine, in the order in which a user would meet them."""
-    toolkit, capability = software.cuda, host.capability
+    toolkit, cudnn, capability = software.versions.cuda, software.versions.cudnn, host.capability
     yield from host.reasons
     if toolkit is not None and (runs := runs_toolkit(host, toolkit)):
         yield runs
     if capability is not None:
         yield from _on_capability(software, host)
-        if software.cudnn is not None:
-            yield kernels.fits_gpu(software.cudnn, capability)
-    if software.cudnn and toolkit is not None and host.linux is not None and host.user is not None:
+        if cudnn is not None:
+            yield kernels.fits_gpu(cudnn, capability)
+    if cudnn and toolkit is not None and host.linux is not None and host.user is not None:
         # Windows drivers have other numbers, and `runs_toolkit` has already compared them.
         driver = None if host.user.lifted_to or host.on_windows else host.linux
-        yield kernels.fits_cuda(software.cudnn, toolkit, driver)
-    if software.nvcc is not None and host.user_cuda is not None:
-        compiled = kernels.xla_compiler(software.nvcc, host.user_cuda)
-        if compiled is not None:
-            yield compiled
+        yield kernels.fits_cuda(cudnn, toolkit, driver)
+    compiled = (
+        kernels.xla_compiler(software.nvcc, host.user_cuda) if software.nvcc and host.user_cuda else None
+    )
+    if compiled is not None:
+        yield compiled
 
 
 # The driver makes no difference here.
@@ -361,7 +291,7 @@ def _combinations_on(
 
 def _on_capability(software: JudgedSoftware, host: Machine) -> Iterator[Reason]:
     """Return the reasons about the wheel's code and the GPU."""
-    release, capability = software.release, host.capability
+    release, capability = software.versions.release, host.capability
     if release is None or capability is None:
         return
     if host.is_jetson and software.from_pypi:

@@ -1,7 +1,7 @@
-"""The rule about the device code in TensorFlow's wheel: which GPUs run it, and with which drivers.
+"""Rules about the wheel: its device code, XLA's compiler, cuDNN, and the environment.
 
 Machine code (SASS) runs on the GPUs of its target. Other GPUs need PTX whose target can be compiled for them,
-which the driver does when it loads the code. `targets` says which GPUs these are.
+which the driver does when it loads the code. `releases.Target` says which GPUs these are.
 """
 
 from __future__ import annotations
@@ -10,16 +10,8 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..model.prediction import XLA, Reason
-from ..versions import (
-    ComputeCapability,
-    CudaVersion,
-    DriverRelease,
-    InvalidVersion,
-    Range,
-    Version,
-    release_comparer,
-)
+from ..model.prediction import XLA, Reason, Rule
+from ..versions import ComputeCapability, CudaVersion, DriverRelease, InvalidVersion, Version, release_range
 from . import drivers, facts
 from .facts import Fact
 from .releases import Isa, KernelGroup, Release, Target, build, isa, known_versions, newest, releases
@@ -42,7 +34,13 @@ def kernels(version: str) -> Kernels | None:
         return Kernels(measured.kernels, measured.fact)
     for row in facts.rows("tensorflow", "kernels"):
         if row["tensorflow"] == version:
-            return Kernels((_listed(row),), facts.fact(row))
+            # In a build's list of compute capabilities, sm_XY is machine code, and compute_XY is PTX. The
+            # kernels that nvcc compiles also have machine code for compute_XY. Those that TensorFlow
+            # generates don't, in every wheel that was inspected. The list doesn't say which is which, so
+            # this assumes the worse.
+            sass = frozenset(Target.parse(name) for name in row["list"] if name.startswith("sm_"))
+            ptx = {Target.parse(name): None for name in row["list"] if name.startswith("compute_")}
+            return Kernels((KernelGroup(None, sass, ptx),), facts.fact(row))
     return None
 
 
@@ -68,24 +66,35 @@ def fit(known: Kernels, cuda: CudaVersion, capability: ComputeCapability, user_b
     lacking = [group for group in own if not _reaches(group, capability)]
     if lacking:
         return known.fact.fails(_lacking_text(own, lacking, capability), "no_kernels_for_gpu")
-    note = _libraries_text(known, capability)
+    missing = {one.library for one in known.groups if one.library and not _reaches(one, capability)}
+    note = ""
+    if missing:
+        note = (
+            f"; the {' and '.join(name.upper() for name in sorted(missing) if name)} inside it has none for"
+            f" {capability}, so several GPUs can't train together through it"
+        )
     compiled = [group for group in own if _native(group, capability) is None]
     if not compiled:
-        return known.fact.works(_native_text(own, capability) + note)
+        used = sorted({one for group in own if (one := _native(group, capability))})
+        text = f"the wheel has machine code for compute capability {' and '.join(map(str, used))}"
+        if any(one.capability != capability for one in used):
+            text += f", which {capability} runs by binary compatibility"
+        return known.fact.works(text + note)
     what = f"for compute capability {capability}, {_share(own, compiled)} of the wheel are only PTX"
     isas = [group.ptx[source] for group in compiled if (source := _source(group, capability))]
     read = [one for one in isas if one is not None]
-    if len(read) == len(isas):
-        return _compile(known, what, note, max(read), user_branch)
-    return _compile_unread(known, what, note, cuda, user_branch)
-
-
-def _compile(known: Kernels, what: str, note: str, newest: Isa, user_branch: int) -> Reason:
-    """Decide if the driver's compiler reads the PTX ISA of kernels that are only PTX."""
+    if len(read) < len(isas):
+        # The PTX ISA is at most that of the CUDA that the wheel was built with.
+        branch, bound = drivers.branch_for(cuda), known.fact.derived()
+        if branch is not None and user_branch >= branch.number:
+            return bound.works(f"{what}; R{user_branch} compiles all PTX of CUDA {cuda}{note}")
+        return bound.unknown(f"{what}; it is not known whether R{user_branch} compiles that of CUDA {cuda}")
+    newest = max(read)
     row = next((row for row in facts.rows("drivers", "ptx") if isa(row["isa"]) == newest), None)
     if row is None:
-        missing = ".".join(map(str, newest))
-        return known.fact.unknown(f"{what}, and it is not known which driver compiles PTX ISA {missing}")
+        return known.fact.unknown(
+            f"{what}, and it is not known which driver compiles PTX ISA {_text(newest)}"
+        )
     rests_on = facts.fact(row).with_(known.fact).derived()
     text = f"{what}, in PTX ISA {row['isa']}, which drivers from R{row['branch']} on compile"
     if user_branch >= row["branch"]:
@@ -93,15 +102,6 @@ def _compile(known: Kernels, what: str, note: str, newest: Isa, user_branch: int
     return rests_on.fails(
         f"{text}; R{user_branch} returns CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "ptx_not_compiled_by_driver"
     )
-
-
-def _compile_unread(known: Kernels, what: str, note: str, cuda: CudaVersion, user_branch: int) -> Reason:
-    """Decide without the PTX ISA, which is at most that of the CUDA that the wheel was built with."""
-    branch = drivers.branch_for(cuda)
-    bound = known.fact.derived()
-    if branch is not None and user_branch >= branch.number:
-        return bound.works(f"{what}; R{user_branch} compiles all PTX of CUDA {cuda}{note}")
-    return bound.unknown(f"{what}; it is not known whether R{user_branch} compiles that of CUDA {cuda}")
 
 
 def _native(group: KernelGroup, capability: ComputeCapability) -> Target | None:
@@ -118,43 +118,22 @@ def _reaches(group: KernelGroup, capability: ComputeCapability) -> bool:
     return _native(group, capability) is not None or _source(group, capability) is not None
 
 
-def _native_text(groups: tuple[KernelGroup, ...], capability: ComputeCapability) -> str:
-    used = sorted({one for group in groups if (one := _native(group, capability))})
-    text = f"the wheel has machine code for compute capability {' and '.join(map(str, used))}"
-    exact = all(one.capability == capability for one in used)
-    return text if exact else f"{text}, which {capability} runs by binary compatibility"
-
-
 def _lacking_text(
     own: tuple[KernelGroup, ...], lacking: list[KernelGroup], capability: ComputeCapability
 ) -> str:
-    machine_code = sorted(frozenset[Target]().union(*(group.sass for group in lacking)))
+    sass = sorted(frozenset[Target]().union(*(group.sass for group in lacking)))
     ptx = sorted(frozenset[Target]().union(*(group.ptx for group in lacking)))
+    specific = [str(one) for one in ptx if one.suffix]
+    if specific:
+        only = f"is for {', '.join(specific)} only, which can't be compiled for any other GPU generation"
+    elif ptx:
+        only = f"is for {', '.join(map(str, ptx))}, which is newer than {capability}"
+    else:
+        only = "is missing"
     share = "the wheel has" if len(lacking) == len(own) else f"{_share(own, lacking)} of the wheel have"
     return (
         f"{share} no kernels for compute capability {capability}: the machine code is for"
-        f" {', '.join(map(str, machine_code))}, and the PTX {_ptx_text(ptx, capability)}"
-    )
-
-
-def _ptx_text(ptx: list[Target], capability: ComputeCapability) -> str:
-    """Describe PTX that can't be compiled for a GPU: `is for 9.0a, which ...`."""
-    if not ptx:
-        return "is missing"
-    specific = [str(one) for one in ptx if one.suffix]
-    if specific:
-        return f"is for {', '.join(specific)} only, which can't be compiled for any other GPU generation"
-    return f"is for {', '.join(map(str, ptx))}, which is newer than {capability}"
-
-
-def _libraries_text(known: Kernels, capability: ComputeCapability) -> str:
-    """Return a remark on libraries in the wheel that have no code for the GPU, or nothing."""
-    missing = {one.library for one in known.groups if one.library and not _reaches(one, capability)}
-    if not missing:
-        return ""
-    return (
-        f"; the {' and '.join(name.upper() for name in sorted(missing) if name)} inside it has none for"
-        f" {capability}, so several GPUs can't train together through it"
+        f" {', '.join(map(str, sass))}, and the PTX {only}"
     )
 
 
@@ -164,20 +143,6 @@ def _share(groups: tuple[KernelGroup, ...], some: list[KernelGroup]) -> str:
     if len(counts) < len(groups):
         return "all kernels" if len(some) == len(groups) and not some[0].sass else "some kernels"
     return f"{sum(group.count or 0 for group in some)} of {sum(counts)} translation units"
-
-
-def _listed(row: facts.Row) -> KernelGroup:
-    """Return the kernels of a build's list of compute capabilities: sm_XY is machine code, compute_XY is PTX.
-
-    The kernels that nvcc compiles also have machine code for compute_XY. Those that TensorFlow generates
-    don't, in every wheel that was inspected. The list doesn't say which is which, so this assumes the worse.
-    """
-    names: list[str] = row["list"]
-    return KernelGroup(
-        count=None,
-        sass=frozenset(Target.parse(name) for name in names if name.startswith("sm_")),
-        ptx={Target.parse(name): None for name in names if name.startswith("compute_")},
-    )
 
 
 # The rule about XLA's own compiler: it must have a target for the GPU.
@@ -190,65 +155,41 @@ def targets_gpu(release: str, capability: ComputeCapability, ptxas: str | None) 
     XLA writes PTX of one ISA version, and of an older one for an older ptxas. If the GPU is not a target of
     that version, the process ends. ptxas: the version that XLA uses (`12.5.82`), None if it is not known.
     """
-    first = _first_isa(capability)
-    row = next((row for row in facts.rows("xla", "ptx") if _range(row["releases"]).contains(release)), None)
+    table = facts.rows("drivers", "ptx")
+    first = next((isa(one["isa"]) for one in table if str(capability) in one["first_targets"]), None)
+    row = next(
+        (row for row in facts.rows("xla", "ptx") if release_range(row["releases"]).contains(release)), None
+    )
     if first is None or row is None:
         return None
     text = f"compute capability {capability} is a target from PTX ISA {_text(first)} on"
-    fact, who = facts.fact(row), f"tensorflow {release}"
+    known, who = facts.fact(row), f"tensorflow {release}"
+    code: Rule = "xla_without_gpu_target"
     writes, reaches = isa(row["isa"]), isa(row.get("reaches") or row["isa"])
     own = build(release)
     if own is not None and own.llvm_ptx is not None:
         # What XLA takes of it is in no table.
-        fact, who = own.fact, "this series of TensorFlow"
+        known, who = own.fact, "this series of TensorFlow"
         writes, reaches = min(writes, own.llvm_ptx), own.llvm_ptx
     if writes < first <= reaches:
-        return fact.unknown(
+        said = (
             f"{who} was seen to write PTX ISA {_text(writes)}, and the LLVM of this wheel reaches"
-            f" {_text(reaches)}; {text}, so it may work, which nobody has measured",
-            "xla_without_gpu_target",
-            mode=XLA,
+            f" {_text(reaches)}; {text}, so it may work, which nobody has measured"
         )
+        return known.unknown(said, code, mode=XLA)
     if writes < first:
-        return fact.fails(
-            f"tensorflow {release} writes PTX ISA {_text(writes)}, and {text}, so the process crashes",
-            "xla_without_gpu_target",
-            mode=XLA,
-        )
-    assembled = _isa_of(CudaVersion.parse(ptxas)) if ptxas else None
+        said = f"tensorflow {release} writes PTX ISA {_text(writes)}, and {text}, so the process crashes"
+        return known.fails(said, code, mode=XLA)
+    cuda = str(CudaVersion.parse(ptxas)) if ptxas else ""
+    assembled = next((isa(one["isa"]) for one in table if cuda in one["cuda"]), None)
     if assembled is not None and assembled < first:
-        return facts.fact(row).fails(
-            f"ptxas {ptxas} assembles PTX up to ISA {_text(assembled)}, and {text}; use a newer CUDA",
-            "xla_without_gpu_target",
-            mode=XLA,
-        )
-    return None
-
-
-@functools.cache
-def _first_isa(capability: ComputeCapability) -> Isa | None:
-    """Return the first PTX ISA with a GPU as a target, if the table has it."""
-    for row in facts.rows("drivers", "ptx"):
-        if str(capability) in row["first_targets"]:
-            return isa(row["isa"])
-    return None
-
-
-@functools.cache
-def _isa_of(cuda: CudaVersion) -> Isa | None:
-    for row in facts.rows("drivers", "ptx"):
-        if str(cuda) in row["cuda"]:
-            return isa(row["isa"])
+        said = f"ptxas {ptxas} assembles PTX up to ISA {_text(assembled)}, and {text}; use a newer CUDA"
+        return known.fails(said, code, mode=XLA)
     return None
 
 
 def _text(version: Isa) -> str:
     return f"{version[0]}.{version[1]}"
-
-
-@functools.cache
-def _range(text: str) -> Range:
-    return Range.parse(text, release_comparer)
 
 
 # Rules about cuDNN: the CUDA versions and GPUs that a release supports, and what TensorFlow requires.
@@ -268,7 +209,6 @@ class Support:
     """
 
     first: Version
-    below: Version
     drivers: Mapping[int, DriverRelease] = field(hash=False)
     capabilities: frozenset[ComputeCapability]
     minimum: ComputeCapability
@@ -280,7 +220,22 @@ class Support:
 def support(version: str) -> Support | None:
     """Return the support of a cuDNN release (`9.3.0.75`, `9.3`), or None if no table covers it."""
     asked = Version(version)
-    return next((known for known in _table() if known.first <= asked < known.below), None)
+    for row in facts.rows("cudnn", "cudnn"):
+        if Version(row["from"]) <= asked < Version(row["below"]):
+            return Support(
+                first=Version(row["from"]),
+                drivers={int(major): DriverRelease.parse(text) for major, text in row["drivers"].items()},
+                capabilities=frozenset(map(ComputeCapability.parse, row["compute_capabilities"])),
+                minimum=ComputeCapability.parse(row["minimum"]),
+                ptx=ComputeCapability.parse(row["ptx"]) if "ptx" in row else None,
+                fact=facts.fact(row),
+            )
+    return None
+
+
+def _not_covered(version: str) -> Reason:
+    newest = facts.fact(facts.rows("cudnn", "cudnn")[-1])
+    return newest.unknown(f"no known support matrix covers cuDNN {version}")
 
 
 @functools.lru_cache(maxsize=8192)
@@ -288,7 +243,7 @@ def fits_gpu(version: str, capability: ComputeCapability) -> Reason:
     """Decide if a cuDNN release has kernels for a GPU."""
     known = support(version)
     if known is None:
-        return _table()[-1].fact.unknown(f"no known support matrix covers cuDNN {version}")
+        return _not_covered(version)
     if capability < known.minimum:
         return known.fact.fails(
             f"cuDNN {version} has kernels for compute capability {known.minimum} and newer,"
@@ -321,13 +276,10 @@ def fits_gpu(version: str, capability: ComputeCapability) -> Reason:
 
 @functools.lru_cache(maxsize=8192)
 def fits_cuda(version: str, cuda: CudaVersion, driver: DriverRelease | None) -> Reason:
-    """Decide if a cuDNN release has a build for a CUDA major version, and the driver is new enough for it.
-
-    driver: None if a forward compatibility package replaces it.
-    """
+    """Decide if a cuDNN has a build for a CUDA and a driver, which is None if cuda-compat replaces it."""
     known = support(version)
     if known is None:
-        return _table()[-1].fact.unknown(f"no known support matrix covers cuDNN {version}")
+        return _not_covered(version)
     floor = known.drivers.get(cuda.major)
     if floor is None:
         return known.fact.fails(
@@ -358,22 +310,6 @@ def fits_build(version: str, built_with: str) -> Reason | None:
     if runtime.minor < compiled.minor:
         return rule.fails(f"{text}: an older minor version, which it rejects", "cudnn_older_than_built")
     return rule.works(f"{text}, which is not older")
-
-
-@functools.cache
-def _table() -> tuple[Support, ...]:
-    return tuple(
-        Support(
-            first=Version(row["from"]),
-            below=Version(row["below"]),
-            drivers={int(major): DriverRelease.parse(text) for major, text in row["drivers"].items()},
-            capabilities=frozenset(ComputeCapability.parse(text) for text in row["compute_capabilities"]),
-            minimum=ComputeCapability.parse(row["minimum"]),
-            ptx=ComputeCapability.parse(row["ptx"]) if "ptx" in row else None,
-            fact=facts.fact(row),
-        )
-        for row in facts.rows("cudnn", "cudnn")
-    )
 
 
 # Rules about the environment: a wheel for the Python, the CUDA version, and the path of its libraries.
@@ -445,8 +381,6 @@ def _wheels(fact: facts.Fact) -> facts.Fact:
 @functools.lru_cache(maxsize=1024)
 def search_path(version: str, from_wheels: bool, reached: bool | None) -> Reason | None:
     """Decide if the wheel's own search path reaches NVIDIA's wheels; None if the path was not read.
-
-    If a library is not found, TensorFlow registers no GPU.
 
     from_wheels: True if CUDA comes from NVIDIA's wheels. reached: True if something tells the loader about
     their folders, as images and the venv engine do (assemble/loader_cache.py, engines/venv.py). The

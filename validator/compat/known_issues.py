@@ -9,18 +9,18 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..conditions import Condition, ConditionError, Language, fact_kind
+from ..conditions import Condition, ConditionError, Language, Value, fact_kind
 from ..model.prediction import Outcome, Reason
 from ..versions import (
     ComputeCapability,
-    Range,
     Version,
     leading_numbers,
     major,
-    release_comparer,
+    numbers_in,
+    release_range,
     version_or_oldest,
 )
-from . import facts, gpus, kernels, loose_values
+from . import facts, gpus, kernels
 from .facts import Fact
 from .releases import Release
 
@@ -36,13 +36,6 @@ _OF_MACHINE = frozenset({_CAPABILITY, _GPU})
 _OF_SOFTWARE = frozenset({"tensorflow", "python", "cudnn", "extra"})
 #: Every kind that is not listed is a package with its version.
 _LANGUAGE = Language({_CAPABILITY: "value", _GPU: "value", "extra": "value"}, default_main="version")
-
-
-@dataclass(frozen=True)
-class Known:
-    """The facts that a condition may use, by name."""
-
-    values: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -63,20 +56,20 @@ class Combination:
 
     def holds(self, known: Mapping[str, str]) -> bool | None:
         """Return whether the condition is true for values by kind; None if one that decides is missing."""
-        return self.when.evaluate(lambda kind: _found(known, kind)).truth
+
+        def find(kind: str) -> Sequence[Value] | None:
+            # A package has a version, and everything else a value.
+            return (Value({"value": known[kind], "version": known[kind]}),) if kind in known else None
+
+        return self.when.evaluate(find).truth
 
     def reason(self) -> Reason:
-        """Return the row as a reason for a cell."""
         text = f"{self.text}; {self.remedy}"
         if self.means == FAILS:
             return self.fact.fails(text, "known_issue", mode=self.mode)
         if self.means == UNKNOWN:
             return self.fact.unknown(text, "known_issue", mode=self.mode)
         return self.fact.advises(text, mode=self.mode)
-
-
-def _found(known: Mapping[str, str], kind: str) -> Sequence[Known] | None:
-    return (Known({"value": known[kind], "version": known[kind]}),) if kind in known else None
 
 
 def of_software(
@@ -94,13 +87,11 @@ def of_software(
 
 @functools.cache
 def combinations() -> tuple[Combination, ...]:
-    """Return every known combination, sorted by id."""
     return tuple(combination(row) for row in facts.rows("known_issues", "issues"))
 
 
 @functools.cache
 def traits() -> tuple[Combination, ...]:
-    """Return every trait, sorted by id."""
     return tuple(
         combination({**row, "means": TRAIT, "remedy": ""}) for row in facts.rows("known_issues", "traits")
     )
@@ -115,7 +106,7 @@ def by_kind() -> Mapping[str, Combination]:
 def trait_holds(identifier: str, **values: str) -> bool:
     """Return whether a trait is true for values by kind. Text after the numbers of a version is ignored."""
     trait = by_kind()[fact_kind(identifier)]
-    return trait.holds({kind: loose_values.numbers(value) or value for kind, value in values.items()}) is True
+    return trait.holds({kind: numbers_in(value) or value for kind, value in values.items()}) is True
 
 
 @functools.cache
@@ -144,10 +135,7 @@ def on_gpu(
     capability: ComputeCapability,
     model: str | None,
 ) -> tuple[Reason, ...]:
-    """Return the reasons of the combinations that apply to software on a GPU.
-
-    model: its short name; without one, it counts as a model that no condition names.
-    """
+    """Return the reasons that apply on a GPU. model: its short name; None for one that no condition names."""
     values = {**known, **of_gpu(capability, model)}
     return tuple(one.reason() for one in possible if one.holds(values))
 
@@ -206,9 +194,14 @@ _ANY = "any"
 _CUDNN_WHEEL = re.compile(r"nvidia-cudnn-cu\d+")
 
 
+def with_cudnn() -> Iterable[str]:
+    """Return the packages that require a cuDNN, each once."""
+    return dict.fromkeys(row["package"] for row in facts.rows("frameworks", "cudnn"))
+
+
 def framework_packages() -> tuple[str, ...]:
     """Return the packages that the rules of this module look for, besides cuDNN."""
-    return (*_ON_CPU, *dict.fromkeys(row["package"] for row in facts.rows("frameworks", "cudnn")))
+    return (*_ON_CPU, *with_cudnn())
 
 
 def cpu_package(packages: Mapping[str, str], variant: str | None) -> Reason | None:
@@ -255,16 +248,8 @@ def last_of_removed(name: str) -> str | None:
     return next((row["last"] for row in facts.rows("frameworks", "removed") if row["package"] == name), None)
 
 
-def with_cudnn() -> frozenset[str]:
-    """Return the packages that require a cuDNN."""
-    return frozenset(row["package"] for row in facts.rows("frameworks", "cudnn"))
-
-
 def required_cudnn(release: Release, packages: Mapping[str, str]) -> str | None:
-    """Return the cuDNN that a framework pins, if a release of TensorFlow allows it, else None.
-
-    packages: full names -> version.
-    """
+    """Return the cuDNN that a framework pins and a release allows, or None. packages: by full name."""
     name = f"nvidia-cudnn-{release.suffix}"
     for row in facts.rows("frameworks", "cudnn"):
         version = packages.get(row["package"])
@@ -272,15 +257,12 @@ def required_cudnn(release: Release, packages: Mapping[str, str]) -> str | None:
             continue
         required: str = row["cudnn"].removeprefix("==")
         if _is_about(row, version) and name in release.wheels:
-            return required if _range(release.wheels[name]).contains(required) else None
+            return required if release_range(release.wheels[name]).contains(required) else None
     return None
 
 
 def two_cudnns(packages: Mapping[str, str]) -> Reason | None:
-    """Return why the wheels of cuDNN for several CUDA versions don't work together, or None for at most one.
-
-    packages: full names -> version.
-    """
+    """Return why wheels of cuDNN for several CUDAs don't work together, or None. packages: by full name."""
     found = sorted(name for name in packages if _CUDNN_WHEEL.fullmatch(name))
     if len(found) < 2:
         return None
@@ -293,10 +275,7 @@ def two_cudnns(packages: Mapping[str, str]) -> Reason | None:
 
 
 def framework_for_another_cuda(release: Release, packages: Mapping[str, str]) -> Reason | None:
-    """Return why a framework's cuDNN replaces the one that the extra and-cuda installs; None if none does.
-
-    packages: full names -> version, empty if it is not known.
-    """
+    """Return why a framework's cuDNN replaces the extra's, or None. packages: by full name; may be empty."""
     for row in facts.rows("frameworks", "cudnn"):
         version = packages.get(row["package"])
         wheel, own = row.get("wheel"), f"nvidia-cudnn-{release.suffix}"
@@ -311,10 +290,7 @@ def framework_for_another_cuda(release: Release, packages: Mapping[str, str]) ->
 
 
 def wheels_of_another_cuda(release: Release, packages: Mapping[str, str]) -> Reason | None:
-    """Return why NVIDIA's wheels are of no use to TensorFlow: all are for another CUDA than it loads.
-
-    packages: full names -> version. Wheels without a suffix are for CUDA 13 or later.
-    """
+    """Return why NVIDIA's wheels are all for another CUDA, or None; those without a suffix are for 13 on."""
     found = {name: match["cuda"] or "13" for name in packages if (match := _LIBRARY.fullmatch(name))}
     wanted = major(release.cuda)
     if not found or wanted in found.values():
@@ -343,7 +319,7 @@ def mixed_frameworks(
             continue
         required = row["cudnn"].lstrip("=>")
         newest = row["cudnn"].startswith(">=")
-        if cudnn_wheel is not None and not _range(row["cudnn"]).contains(cudnn_wheel):
+        if cudnn_wheel is not None and not release_range(row["cudnn"]).contains(cudnn_wheel):
             continue
         fits = kernels.fits_build(cudnn_wheel or required, built_with)
         # A lower bound is met by every newer release of the same major version.
@@ -372,15 +348,10 @@ def _is_about(row: facts.Row, version: str) -> bool:
     if version == "" or "+" in version:
         return False
     try:
-        return _range(row["releases"]).contains(version)
+        return release_range(row["releases"]).contains(version)
     except ValueError:
         return False
 
 
 def _named(row: facts.Row, version: str) -> str:
     return f"{row['package']} {version}".rstrip()
-
-
-@functools.cache
-def _range(text: str) -> Range:
-    return Range.parse(text, release_comparer)

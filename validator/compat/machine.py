@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from ..errors import InputError
 from ..model.prediction import PYPI, Host, Reason
 from ..model.spec import NO_GPU
-from ..versions import ComputeCapability, CudaVersion, DriverRelease, Range, release_comparer
-from . import drivers, facts, gpus, loose_values, releases
+from ..versions import ComputeCapability, CudaVersion, DriverRelease, release_range
+from . import drivers, facts, gpus, releases
 from .drivers import UserDriver, user_driver
 from .facts import Fact, UnknownGpu
 from .gpus import EMBEDDED, gpu
@@ -32,7 +32,7 @@ def without_cuda(release: str, system: str | None, machine: str | None, wheel: s
     known = {"system": system, "machine": machine, "wheel": wheel}
     for row in facts.rows("platforms", "without_cuda"):
         conditions = [known[name] in row[name] for name in known if name in row]
-        if all(conditions) and _range(row["releases"]).contains(release):
+        if all(conditions) and release_range(row["releases"]).contains(release):
             text = f"tensorflow {release} can't use a GPU here: {row['text']}; {row['remedy']}"
             return facts.fact(row).fails(text, "platform_without_cuda")
     return None
@@ -82,15 +82,8 @@ def not_nvidia(gpu: str) -> Reason | None:
     return vendor.fact.fails(f"{not_nvidia_text(gpu, vendor)}; use {vendor.build}", "not_nvidia")
 
 
-@functools.cache
-def _range(text: str) -> Range:
-    return Range.parse(text, release_comparer)
-
-
-# Say why a value of CUDA_VISIBLE_DEVICES hides every GPU, whatever the machine.
-#
-# CUDA shows the devices that the variable lists, up to the first entry that is not valid.
-
+# Say why a value of CUDA_VISIBLE_DEVICES hides every GPU, whatever the machine. CUDA shows the devices that
+# the variable lists, up to the first entry that is not valid.
 
 #: No machine has this many GPUs.
 _MANY_GPUS = 64
@@ -127,12 +120,11 @@ def why_hidden(value: str) -> str | None:
 class Machine:
     """A machine as the rules see it, and the reasons that follow from it.
 
-    has_gpu: False if it is known to have none.
-    driver: as installed; on Windows its number is that of Windows. linux: the Linux branch with the same
-        CUDA, or the driver itself on Linux. None if they are not known.
-    user_cuda: the newest CUDA that the libcuda in use supports, None if it is not known.
-    missing: the facts that are not known.
-    model: the short name of the GPU, if its name is known. is_jetson: True if the name of the GPU says so.
+    has_gpu: False if it is known to have none. driver: as installed; on Windows its number is that of
+    Windows. linux: the Linux branch with the same CUDA, or the driver itself on Linux. None if they are not
+    known. user_cuda: the newest CUDA that the libcuda in use supports, None if it is not known. missing: the
+    facts that are not known. model: the short name of the GPU, if its name is known. is_jetson: True if the
+    name of the GPU says so.
     """
 
     has_gpu: bool
@@ -155,37 +147,39 @@ def judge_host(host: Host) -> Machine:
     if host.gpu == NO_GPU:
         return Machine(False, on_windows, None, None, None, None, None, (), ())
     capability, model, kind, reasons = _gpu(host.gpu, host.capability)
-    driver = loose_values.driver(host.driver)
-    shown = loose_values.cuda(host.driver_cuda)
+    driver = DriverRelease.or_none(host.driver)
+    shown = CudaVersion.or_none(host.driver_cuda)
     if driver is None and shown is not None:
         driver = releases.driver_with(shown, on_windows)
-    linux = _linux_branch(driver) if driver and on_windows else driver
+    linux = driver
+    if driver and on_windows and driver.branch >= drivers.branches()[0].number:
+        # R570 for 572.16. Before R450, a Windows driver has the number of its Linux branch.
+        same = drivers.branch_of(driver.branch)
+        linux = DriverRelease(same.number) if same else None
     if capability is not None and not on_windows:
         wrong = kernel_modules(host.kernel_modules, capability)
         reasons += (wrong,) if wrong else ()
-    facts = {"driver": linux, "gpu": capability, "system": host.system}
-    missing = tuple(name for name, value in facts.items() if value is None)
-    is_jetson = kind == gpus.EMBEDDED
-    if linux is None:
-        return Machine(
-            True, on_windows, driver, None, capability, None, None, reasons, missing, model, is_jetson
-        )
-    user = user_driver(linux, host.compat if loose_values.cuda(host.compat) else None, kind)
-    branch = drivers.branch_of(user.branch)
-    if capability is not None:
-        reasons += drivers.knows_gpu(linux.branch, user.branch, capability)
+    needed = {"driver": linux, "gpu": capability, "system": host.system}
+    missing = tuple(name for name, value in needed.items() if value is None)
+    user, branch = None, None
+    if linux is not None:
+        user = user_driver(linux, host.compat if CudaVersion.or_none(host.compat) else None, kind)
+        branch = drivers.branch_of(user.branch)
+        if capability is not None:
+            reasons += drivers.knows_gpu(linux.branch, user.branch, capability)
+        reasons += user.reasons
     return Machine(
         has_gpu=True,
         on_windows=on_windows,
-        driver=driver or linux,
+        driver=driver,
         linux=linux,
         capability=capability,
         user=user,
         user_cuda=branch.cuda if branch else None,
-        reasons=(*reasons, *user.reasons),
+        reasons=reasons,
         missing=missing,
         model=model,
-        is_jetson=is_jetson,
+        is_jetson=kind == gpus.EMBEDDED,
     )
 
 
@@ -195,31 +189,21 @@ def runs_toolkit(machine: Machine, toolkit: CudaVersion) -> Reason | None:
         return None
     lifted_to = machine.user.lifted_to if machine.user else None
     floor = releases.oldest_driver(toolkit, machine.on_windows)
-    if (
-        floor is not None
-        and lifted_to is None
-        and (machine.on_windows or drivers.minor_version(toolkit.major) is None)
-    ):
-        where = " for Windows" if machine.on_windows else ""
-        if machine.driver < floor.driver:
-            return floor.fact.fails(
-                f"CUDA {toolkit} needs driver {floor.driver} or newer{where}; this is {machine.driver}",
-                "driver_too_old",
-            )
-        return floor.fact.works(
-            f"driver {machine.driver} runs CUDA {toolkit} ({floor.driver} or newer{where})"
-        )
-    return drivers.runs_toolkit(toolkit, machine.linux, lifted_to) if machine.linux else None
+    in_tables = not machine.on_windows and drivers.minor_version(toolkit.major) is not None
+    if floor is None or lifted_to is not None or in_tables:
+        return drivers.runs_toolkit(toolkit, machine.linux, lifted_to) if machine.linux else None
+    oldest = f"{floor.driver} or newer{' for Windows' if machine.on_windows else ''}"
+    if machine.driver < floor.driver:
+        text = f"CUDA {toolkit} needs driver {oldest}; this is {machine.driver}"
+        return floor.fact.fails(text, "driver_too_old")
+    return floor.fact.works(f"driver {machine.driver} runs CUDA {toolkit} ({oldest})")
 
 
 def _gpu(
     name: str | None, capability: str | None
 ) -> tuple[ComputeCapability | None, str | None, str | None, tuple[Reason, ...]]:
-    """Return a GPU's capability, short name and kind by its name or its capability, and why it is not used.
-
-    A capability identifies the kind only if all GPUs with it are of one kind.
-    """
-    given = loose_values.capability(capability)
+    """Return a GPU's capability, short name, kind (from a capability if all have one), and what is wrong."""
+    given = ComputeCapability.or_none(capability)
     if name is not None:
         try:
             known = gpus.gpu(name)
@@ -229,14 +213,6 @@ def _gpu(
         return given or known.compute_capability, known.slug, known.kind, ()
     kinds = {one.kind for one in gpus.gpus() if one.compute_capability == given}
     return given, None, kinds.pop() if len(kinds) == 1 else None, ()
-
-
-def _linux_branch(driver: DriverRelease) -> DriverRelease | None:
-    """Return the Linux branch of a Windows driver: R570 for 572.16. Before R450 it has its number."""
-    if driver.branch < drivers.branches()[0].number:
-        return driver
-    branch = drivers.branch_of(driver.branch)
-    return DriverRelease(branch.number) if branch else None
 
 
 # Read a GPU and a driver as people write them, and say what is wrong with other text.
@@ -272,10 +248,7 @@ class Driver:
 
 
 def parse_gpu(text: str) -> Gpu:
-    """Parse a name (`a100`, `RTX 4090`) or a compute capability (`8.0`, `compute capability 8.0`).
-
-    Raises UnknownGpu, with the nearest names, for an unknown one, and InputError for another vendor's.
-    """
+    """Parse a name or a compute capability. Raises UnknownGpu, and InputError for another vendor's GPU."""
     text = _short(text, "GPU")
     if found := _CAPABILITY.fullmatch(text):
         return Gpu(ComputeCapability.parse(found[1]))
@@ -297,28 +270,23 @@ def parse_driver(text: str) -> Driver:
     text = _short(text, "driver")
     if (found := _DRIVER.search(text)) or (found := _CUDA.search(text)):
         text = found[1]
-    cuda = loose_values.cuda(text)
+    cuda = CudaVersion.or_none(text)
     if cuda is not None and cuda.major < _FIRST_DRIVER:
-        return Driver(cuda=str(_known(cuda)))
-    release = loose_values.driver(text)
+        if releases.driver_with(cuda) is None:
+            newest = drivers.branches()[-1]
+            raise InputError(
+                f"no known driver branch shows CUDA {cuda} in nvidia-smi; the newest that is known is"
+                f" R{newest.number} with CUDA {newest.cuda}",
+                hint="give the driver's release instead, which nvidia-smi shows too",
+            )
+        return Driver(cuda=str(cuda))
+    release = DriverRelease.or_none(text)
     if release is None or release.branch < _FIRST_DRIVER:
         raise InputError(
             f'"{text}" is neither a driver nor a CUDA version',
             hint="the first lines of `nvidia-smi` show both, such as 535.183.01 and 12.2",
         )
-    drivers.refuse_mistyped(release)
-    return Driver(str(release))
-
-
-def _known(cuda: CudaVersion) -> CudaVersion:
-    if releases.driver_with(cuda) is None:
-        newest = drivers.branches()[-1]
-        raise InputError(
-            f"no known driver branch shows CUDA {cuda} in nvidia-smi; the newest that is known is"
-            f" R{newest.number} with CUDA {newest.cuda}",
-            hint="give the driver's release instead, which nvidia-smi shows too",
-        )
-    return cuda
+    return Driver(str(drivers.parse_release(text)))
 
 
 def _short(text: str, what: str) -> str:

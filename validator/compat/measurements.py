@@ -22,8 +22,17 @@ from ..model.prediction import CHECKS_OF_XLA, Limit, Outcome, Rank
 from ..model.report import CheckOutcome, CheckResult, Finding, Report, ReportError, report_of, versions_of
 from ..model.spec import Choice, ImageSpec, Variant, cell_identifier, host_identifier
 from ..model.verdict import COMPUTES_AS_USERS_DO, IN_FULL_FLOAT32, outcomes
-from ..versions import ComputeCapability, CudaVersion, DriverRelease, is_numbers, leading_numbers, major_minor
-from . import facts, gpus, loose_values
+from ..versions import (
+    ComputeCapability,
+    CudaVersion,
+    DriverRelease,
+    is_numbers,
+    leading_numbers,
+    major_minor,
+    minor_in,
+    without_cuda_suffix,
+)
+from . import facts, gpus
 from .evidence import compared_packages
 from .releases import release
 
@@ -47,10 +56,7 @@ class MeasurementError(ValueError):
 
 
 class ByDefault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a program did in TensorFlow's defaults where a check of an older probe failed in full float32.
-
-    check: the id of that check. program: what the program computes. output: what it printed.
-    """
+    """What a program printed in TensorFlow's defaults where a check of an older probe failed in float32."""
 
     check: str
     program: str
@@ -71,7 +77,6 @@ class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     by_default: tuple[ByDefault, ...] = ()
 
     def document(self) -> dict[str, Any]:
-        """Return the measurement as JSON."""
         found: dict[str, Any] = codec.encode(self)
         return found
 
@@ -87,10 +92,7 @@ def read_measurement(data: bytes) -> Measurement:
 
 
 def name_of(measurement: Measurement) -> str:
-    """Return the name of its file without the suffix: image spec, driver, GPU and day.
-
-    Raises MeasurementError.
-    """
+    """Return its file's name without the suffix. Raises MeasurementError."""
     name: str = row_of(measurement)["id"]
     return name
 
@@ -125,9 +127,7 @@ def row_of(measurement: Measurement) -> facts.Row:
             f"its versions and its GPU make no name of a file: {shortened(repr(name), 200)}"
         )
     assert image.cuda is not None and image.cudnn is not None
-    installed = {
-        loose_values.without_suffix(name): version for name, version in report.environment.packages.items()
-    }
+    installed = {without_cuda_suffix(name): version for name, version in report.environment.packages.items()}
     # What failed in full float32 and works by default is a limit.
     limits = (
         Limit(f"{check.id}_{_FULL_PRECISION}", gpu.name or "", _error(check, check.problems[0]))
@@ -156,10 +156,7 @@ def row_of(measurement: Measurement) -> facts.Row:
 
 
 def rows(directory: Path = DIRECTORY) -> list[facts.Row]:
-    """Return every measurement in a directory as a row, sorted by name.
-
-    Raises MeasurementError for a file that is wrong, or that has another name than `name_of` gives it.
-    """
+    """Return every measurement as a row, by name. Raises MeasurementError for a wrong file or name."""
     found = []
     for path in sorted(directory.glob("*.json")):
         try:
@@ -214,7 +211,7 @@ def _image(report: Report) -> ImageSpec:
         cuda = str(CudaVersion.parse(found["cuda"]))
     except ValueError as error:
         raise MeasurementError(shortened(str(error), 200)) from None
-    cudnn, python = major_minor(found["cudnn"]), loose_values.minor(found["python"])
+    cudnn, python = major_minor(found["cudnn"]), minor_in(found["python"])
     if not is_numbers(cudnn) or python is None:
         raise MeasurementError("the report's cuDNN or Python is not a version")
     return ImageSpec(tensorflow, python, Variant.GPU, Choice(cuda, cuda), Choice(cudnn, cudnn))

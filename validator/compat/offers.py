@@ -6,6 +6,7 @@ installation with `_installation`, and `judge` caches what it says.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import re
@@ -27,14 +28,15 @@ from ..model.prediction import (
     Reason,
     Software,
 )
-from ..model.spec import AS_BUILT, LATEST, POLICIES, Choice, ImageSpec, Variant
-from ..versions import ComputeCapability, CudaVersion, DriverRelease, Version, leading_numbers
-from . import drivers, facts, gpus, loose_values, policies
-from .facts import PolicyError, UnknownGpu, UnknownNameError
+from ..model.spec import AS_BUILT, LATEST, POLICIES, ImageSpec, Variant
+from ..versions import DriverRelease, Version, leading_numbers, minor_in
+from . import drivers, facts, gpus, policies
+from .facts import PolicyError, UnknownNameError
 from .judge import judge
 from .known_issues import trait_holds
+from .machine import judge_host
 from .predict import software_of
-from .releases import Release, driver_with, is_candidate, newest, older_releases, release_of_any_age, releases
+from .releases import Release, is_candidate, newest, older_releases, release_of_any_age, releases
 from .releases import release as find_release
 
 _BEST_FIRST = (Outcome.WORKS, Outcome.UNKNOWN, Outcome.FAILS)
@@ -78,10 +80,7 @@ class Installation:
 
     @property
     def afterwards(self) -> tuple[str, ...]:
-        """What to install in a command of its own, because the release's extra pins an older version.
-
-        These replace packages that have a known fault on the machine.
-        """
+        """What a command of its own replaces: packages with a known fault, which the extra pins."""
         named = {reason.fact for reason in self.prediction.reasons if reason.advisory}
         return tuple(
             f"{name}-{self.release.suffix}{versions}"
@@ -93,11 +92,7 @@ class Installation:
 
 @dataclass(frozen=True)
 class Image:
-    """An image of this project, and whether it works.
-
-    spec: without the image's additions, which are only in the identifier. usual: True if it has the CUDA and
-    cuDNN that a policy gives.
-    """
+    """An image of this project. spec: without additions. usual: it has the CUDA and cuDNN of a policy."""
 
     identifier: str
     spec: ImageSpec
@@ -119,7 +114,6 @@ class Offer:
 
 
 def outcome(prediction: Prediction, mode: str) -> Outcome:
-    """Return the outcome for `eager` or `xla`."""
     in_mode: Outcome | None = getattr(prediction, mode)
     return prediction.outcome if in_mode is None else in_mode
 
@@ -140,10 +134,7 @@ def first_usable(
     predict: Callable[[ImageSpec], Sequence[Prediction]],
     accepted: Container[Outcome | None] = (Outcome.WORKS,),
 ) -> ImageSpec | None:
-    """Return the first image that works on all machines, else the first whose eager operations do, or None.
-
-    predict: returns the predictions of an image, one for each machine. accepted: the outcomes that count.
-    """
+    """Return the first image that is accepted on all machines, else the first for eager only, or None."""
     eager = None
     for image in images:
         predictions = predict(image)
@@ -162,18 +153,16 @@ def first_usable(
 def newest_that_works(host: Host, python: str | None, other_than: str | None = None) -> Installation | None:
     """Return the newest stable release that pip can install on a machine and that works there.
 
-    python: the machine's, or None. other_than: a release that is not the answer. A release that finds CUDA's
-    libraries by itself is preferred to a newer one that does not. A release for the machine's Python is
-    preferred to one that needs another Python. A release that works only for eager operations comes last. If
-    facts about the machine are missing, return the newest release that nothing speaks against. Return None if
-    there is none.
+    other_than: a release that is not the answer. Preferred are releases that find CUDA's libraries by
+    themselves, then those for the machine's Python; one that works only for eager operations comes last. If
+    facts about the machine are missing, return the newest that nothing speaks against, or None.
     """
     stable = [
         release
         for release in reversed(releases())
         if not release.prerelease and release.version != other_than
     ]
-    pythons = dict.fromkeys((loose_values.minor(python), None))
+    pythons = dict.fromkeys((minor_in(python), None))
     by_path = [(release, path) for path in (False, True) for release in stable]
     by_release = [(release, path) for release in stable for path in (False, True)]
     for order, eager_only in ((by_path, False), (by_release, True)):
@@ -186,14 +175,11 @@ def newest_that_works(host: Host, python: str | None, other_than: str | None = N
 
 
 def candidate_that_works(host: Host, python: str | None) -> Installation | None:
-    """Return the newest release candidate if pip can install it on a machine and it works there.
-
-    None if it does not, or if a stable release is newer.
-    """
+    """Return the newest release candidate if it works; None if a stable release is newer."""
     for release in reversed(releases()):
         if is_candidate(release.version):
             for library_path in (False, True):
-                chosen = _works(host, release, loose_values.minor(python), library_path)
+                chosen = _works(host, release, minor_in(python), library_path)
                 if chosen is not None and chosen.prediction.outcome is Outcome.WORKS:
                     return chosen
             return None
@@ -201,30 +187,23 @@ def candidate_that_works(host: Host, python: str | None) -> Installation | None:
 
 
 def same_or_newest(host: Host, software: Software) -> Installation | None:
-    """Return the release in use if it works on the machine with the libraries it was built for.
-
-    Otherwise return the newest of its series that does, or else the newest of all, or None if there is none.
-    """
+    """Return the release in use if it works, or the newest that does of its series, or of all, or None."""
     own = release_of_any_age(software.tensorflow or "")
     if own in releases() and not own.prerelease:
         series = [one for one in reversed(releases()) if one.minor == own.minor and one != own]
         for release, library_path in itertools.product((own, *series), (False, True)):
-            chosen = _works(host, release, loose_values.minor(software.python), library_path)
+            chosen = _works(host, release, minor_in(software.python), library_path)
             if chosen is not None and not chosen.release.prerelease:
                 return chosen
     return newest_that_works(host, software.python)
 
 
 def why_not(host: Host, python: str | None, tensorflow: str | None = None) -> str:
-    """Return the reason why a release does not work on a machine, as a sentence without a full stop.
-
-    tensorflow: None for the newest release. Empty if it works, or if it is not one of those that can be
-    suggested.
-    """
+    """Return why a release (None: the newest) does not work, without a full stop; empty if it does."""
     release = release_of_any_age(tensorflow) if tensorflow is not None else newest()
     if release not in releases():
         return ""
-    wanted = _pythons_to_try(release, loose_values.minor(python))[0]
+    wanted = minor_in(python) or release.pythons[-1]
     reasons = _installation(host, release, wanted, library_path=True)[0].reasons
     return next((reason.text for reason in reasons if reason.outcome is Outcome.FAILS), "")
 
@@ -232,11 +211,8 @@ def why_not(host: Host, python: str | None, tensorflow: str | None = None) -> st
 def _works(
     host: Host, release: Release, python: str | None, library_path: bool, eager_only: bool = False
 ) -> Installation | None:
-    """Return the installation of a release if nothing speaks against it.
-
-    python: the one to install it with; None for the newest one without a reason against it.
-    """
-    for wanted in _pythons_to_try(release, python):
+    """Return a release's installation if nothing speaks against it. python: None for the newest."""
+    for wanted in (python,) if python else release.pythons[::-1]:
         prediction, below = _installation(host, release, wanted, library_path=library_path)
         decides = prediction.eager if eager_only else prediction.outcome
         doubts = any(
@@ -249,13 +225,11 @@ def _works(
     return None
 
 
+@functools.lru_cache(maxsize=2048)  # a question about any Python asks what the others ask
 def _installation(
     host: Host, release: Release, python: str, *, library_path: bool
 ) -> tuple[Prediction, str | None]:
-    """Predict for a release that pip installs. TensorFlow's wheels with CUDA are for Linux on x86_64.
-
-    Return the cuDNN to stay below too, if only an older one than pip chooses has kernels for the GPU.
-    """
+    """Predict for what pip installs, and return the cuDNN to stay below if only an older one has kernels."""
     host = replace(host, system=host.system or LINUX, machine=host.machine or X86_64)
     software = replace(installed(release, library_path=library_path), python=python)
     found = judge(software, host)
@@ -277,20 +251,9 @@ def _older_cudnn(release: Release) -> tuple[tuple[str, str], ...]:
     return tuple((str(bound), str(version)) for bound, version in older if version is not None)
 
 
-def _pythons_to_try(release: Release, python: str | None) -> tuple[str, ...]:
-    """Return the Pythons to install a release with, the preferred one first.
-
-    python: the machine's, which is then the only one; None for every Python that the release has a wheel for.
-    """
-    return (python,) if python else release.pythons[::-1]
-
-
 @functools.lru_cache(maxsize=1024)
 def installed(release: Release, *, library_path: bool) -> Software:
-    """Return what pip installs from PyPI for a release, with its extra if it has one.
-
-    library_path: True if the loader is told where NVIDIA's wheels are.
-    """
+    """Return what pip installs for a release. library_path: the loader is told where NVIDIA's wheels are."""
     software = Software(
         tensorflow=release.version,
         cuda=release.cuda,
@@ -307,20 +270,14 @@ def installed(release: Release, *, library_path: bool) -> Software:
         cuda, cudnn = policies.choose(release, policy, policy)
     except PolicyError:
         cuda, cudnn = policies.choose(release, AS_BUILT, AS_BUILT)
-    packages = {"nvidia-cudnn": policies.cudnn_version(release, cudnn)}
-    nvcc = policies.cuda_wheels(release, cuda).get(f"nvidia-cuda-nvcc-{release.suffix}")
-    if nvcc:
-        packages["nvidia-cuda-nvcc"] = nvcc
+    packages = policies.loaded_packages(release, cudnn, cuda)
     return replace(
         software, cuda=cuda.version, cudnn=packages["nvidia-cudnn"], packages=tuple(packages.items())
     )
 
 
 def requirement(release: Release) -> str:
-    """Return the requirement to give pip to install a release with CUDA's libraries.
-
-    For a release that is known only by its minor version, this is the newest of the series.
-    """
+    """Return the requirement with CUDA's libraries for pip; for a minor version, of its newest release."""
     extra = "[and-cuda]" if has_extra(release) else ""
     version = release.version if release.version.count(".") > 1 else f"{release.version}.*"
     return f"{release.package}{extra}=={version}"
@@ -332,11 +289,8 @@ def has_extra(release: Release) -> bool:
 
 
 def needs_another_python(chosen: Installation, python: str | None) -> bool:
-    """Return True if an installation needs another Python than the machine's.
-
-    python: the machine's; None stands for the newest one that the release has a wheel for.
-    """
-    return chosen.python != (loose_values.minor(python) or chosen.release.pythons[-1])
+    """Return True if it needs another Python than the machine's; None stands for the release's newest."""
+    return chosen.python != (minor_in(python) or chosen.release.pythons[-1])
 
 
 def notes_about(chosen: Installation, *, has_cuda: bool = False) -> list[str]:
@@ -367,10 +321,7 @@ def notes_about(chosen: Installation, *, has_cuda: bool = False) -> list[str]:
 # The page asks for the same images with each question.
 @functools.lru_cache(maxsize=8192)
 def image_of(identifier: str) -> ImageSpec | None:
-    """Return the image that an identifier names, without its additions.
-
-    None for an image without CUDA, for versions that the facts do not have, and for other text.
-    """
+    """Return the image, without additions, that an identifier names; None without CUDA or known versions."""
     match = _IDENTIFIER.fullmatch(identifier)
     if match is None:
         return None
@@ -390,11 +341,7 @@ def image_of(identifier: str) -> ImageSpec | None:
 
 
 def offers(host: Host, python: str | None, images: Mapping[str, ImageSpec]) -> Iterator[Offer]:
-    """Yield what each stable release offers, the newest first.
-
-    python: the machine's, or None. images: those to consider besides the usual ones, by their identifiers,
-    such as those that can be pulled.
-    """
+    """Yield what each stable release offers, newest first. images: to consider besides the usual ones."""
     stable = [release for release in releases() if not release.prerelease]
     for release in reversed((*older_releases(), *stable)):
         yield offer(host, python, release, images)
@@ -402,8 +349,9 @@ def offers(host: Host, python: str | None, images: Mapping[str, ImageSpec]) -> I
 
 def offer(host: Host, python: str | None, release: Release, images: Mapping[str, ImageSpec]) -> Offer:
     """Return what one release offers. The arguments are those of `offers`."""
-    minor = loose_values.minor(python)
-    pips = [_either_way(host, release, wanted) for wanted in _pythons_to_try(release, minor)]
+    minor = minor_in(python)
+    pythons = (minor,) if minor else release.pythons[::-1]
+    pips = [_either_way(host, release, wanted) for wanted in pythons]
     pip = min(pips, key=lambda pip: (rank(pip.prediction), pip.library_path))
     return Offer(release, tuple(_images(host, minor, release, images)), pip)
 
@@ -430,9 +378,12 @@ def _images(
     pythons = [python] if python in pythons else pythons
     if not pythons or not release.wheels:
         return
-    usual = [
-        ImageSpec(release.version, pythons[0], Variant.GPU, cuda, cudnn) for cuda, cudnn in _choices(release)
-    ]
+    usual = []
+    for policy in POLICIES:
+        # A release without the extra has no `latest`.
+        with contextlib.suppress(PolicyError):
+            chosen = policies.choose(release, policy, policy)
+            usual.append(ImageSpec(release.version, pythons[0], Variant.GPU, *chosen))
     others = {
         identifier: spec
         for identifier, spec in images.items()
@@ -442,14 +393,6 @@ def _images(
     there = replace(host, system=host.system or LINUX, machine=X86_64, kernel_modules=None, compat=None)
     for identifier, spec in ({spec.identifier: spec for spec in usual} | others).items():
         yield Image(identifier, spec, spec in usual, judge(software_of(spec), there))
-
-
-def _choices(release: Release) -> Iterator[tuple[Choice, Choice]]:
-    for policy in POLICIES:
-        try:
-            yield policies.choose(release, policy, policy)
-        except PolicyError:
-            continue
 
 
 # Find the driver with which a machine could run a newer TensorFlow release than with its own.
@@ -474,12 +417,10 @@ def other_driver(host: Host, python: str | None) -> OtherDriver | None:
     A release can be used if eager operations work in an image of this project or with pip, or if nothing
     speaks against it and only facts about the machine are missing.
     """
-    own = loose_values.driver(host.driver)
-    if own is None and host.driver_cuda:
-        own = driver_with(CudaVersion.parse(host.driver_cuda), host.on_windows)
+    machine = judge_host(host)
+    own, capability = machine.driver, machine.capability
     if own is None:
         return None
-    capability = loose_values.capability(host.capability) or _capability_of(host.gpu)
     last = drivers.last_branch(capability) if capability else None
     is_older = last is not None and own.branch > last
     drivers_for_gpu = [driver for driver in _candidates() if last is None or driver.branch <= last]
@@ -490,13 +431,6 @@ def other_driver(host: Host, python: str | None) -> OtherDriver | None:
     # A single release sorts before its branch, because a branch stands for its newest release.
     fitting = (driver for driver in wanted if _is_usable(offer(_with(host, driver), python, newest, {})))
     return OtherDriver(next(fitting), last, is_older)
-
-
-def _capability_of(name: str | None) -> ComputeCapability | None:
-    try:
-        return gpus.gpu(name).compute_capability if name else None
-    except UnknownGpu:
-        return None
 
 
 def _with(host: Host, driver: DriverRelease) -> Host:
@@ -516,20 +450,15 @@ def _is_usable(offer: Offer) -> bool:
 @functools.cache
 def _candidates() -> tuple[DriverRelease, ...]:
     """Return the known branches, and the oldest driver release that runs each CUDA major version."""
-    return tuple(sorted({*(DriverRelease(one.number) for one in drivers.branches()), *_floors()}))
-
-
-@functools.cache
-def _floors() -> tuple[DriverRelease, ...]:
-    rows = facts.rows("drivers", "minor_version")
-    return tuple(DriverRelease.parse(row[name]) for row in rows for name in ("driver", "windows"))
+    floors = facts.rows("drivers", "minor_version")
+    oldest = {DriverRelease.parse(row[name]) for row in floors for name in ("driver", "windows")}
+    return tuple(sorted(oldest.union(DriverRelease(one.number) for one in drivers.branches())))
 
 
 # Fill the release to install into the commands of a remedy: one that is predicted to work for the reader.
 #
 # The data of remedies names no release, but has the placeholders below. What else the release needs (another
 # Python, a library path, NumPy 1) is added here, so that every remedy says it.
-
 
 #: The directories of NVIDIA's wheels, in Python.
 NVIDIA_DIRECTORIES = 'glob.glob(sysconfig.get_path("purelib") + "/nvidia/*/lib")'
@@ -561,10 +490,7 @@ _CONFIGURE_LOADER = (
 
 @dataclass(frozen=True)
 class Filling:
-    """Values for the placeholders of a remedy, and what the release needs besides.
-
-    notes: sentences. before, after: commands before and after those of the remedy.
-    """
+    """Values for the placeholders of a remedy, and notes and commands around it that the release needs."""
 
     values: Mapping[str, str]
     notes: tuple[str, ...] = ()
@@ -693,20 +619,9 @@ def _of_another_release(host: Host, software: Software, chosen: Installation) ->
 
 
 def export_library_path(python: str) -> str:
-    """Return the command that tells the loader about the directories of NVIDIA's wheels.
-
-    It must run before Python starts. python: the Python of the environment, as the shell finds it.
-    """
+    """Return the command for NVIDIA's directories, to run before Python. python: as the shell finds it."""
     code = f'import glob, sysconfig; print(":".join({NVIDIA_DIRECTORIES}))'
     return f"export LD_LIBRARY_PATH=$({python} -c '{code}')"
-
-
-def _installer(commands: Sequence[str]) -> tuple[str, str]:
-    """Return the Python into which the commands install a release, and the command that installs there."""
-    match = next(filter(None, (_INSTALLER.search(command) for command in commands)), None)
-    if match is None:
-        return "python", "python -m pip install"
-    return match["python"] or f"{match['directory']}/bin/python", match[0]
 
 
 def _with_python(
@@ -727,8 +642,11 @@ def _with_python(
 
 
 def _after(chosen: Installation, commands: Sequence[str], in_image: bool) -> Iterator[str]:
-    """Yield the commands that complete the installation which the commands make."""
-    python, install = _installer(commands)
+    """Yield the commands that complete what the commands install, with the same Python."""
+    match = next(filter(None, map(_INSTALLER.search, commands)), None)
+    python, install = "python", "python -m pip install"
+    if match is not None:
+        python, install = match["python"] or f"{match['directory']}/bin/python", match[0]
     # They may already tell the loader about NVIDIA's wheels.
     named = any("/nvidia/*/lib" in command for command in commands)
     run = "RUN " if in_image else ""

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from ..conditions import fact_kind
 from ..model.prediction import LINUX, MODES, PYPI, X86_64, Host, Outcome, Reason, Software
 from ..model.spec import AS_BUILT, LATEST, RECOMMENDED, Choice, ImageSpec, Variant
-from ..versions import Range, Version, is_release_of, major_minor, release_comparer
+from ..versions import Version, is_release_of, major_minor, release_range
 from . import facts, gpus, known_issues
 from . import kernels as cudnn_rules
-from .facts import Fact, PolicyError, nearest_clause, nearest_versions
+from .facts import PolicyError, nearest_clause, nearest_versions
 from .judge import judge
 from .releases import Release
 from .releases import release as find_release
@@ -31,17 +31,21 @@ def choose(
 ) -> tuple[Choice, Choice]:
     """Return the CUDA and the cuDNN choice of two policies for a release.
 
-    A policy is `as-built`, `latest`, `recommended`, or a version (`12.8`, `9.10.2`). If `within_metadata` is
-    False, a version that the wheel's metadata excludes is accepted, so that a prediction can say what would
-    happen.
-
-    Raises PolicyError for a version that does not exist or that the metadata excludes, and for `latest` of a
-    release without the extra.
+    A policy is `as-built`, `latest`, `recommended`, or a version (`12.8`, `9.10.2`). within_metadata: False
+    to accept a version that the wheel's metadata excludes, for a prediction of what would happen. Raises
+    PolicyError for an unknown or excluded version, and for `latest` of a release without the extra.
     """
-    cuda, cudnn = (
-        None if policy == RECOMMENDED else _choose(release, axis, policy, within_metadata)
-        for axis, policy in ((CUDA, cuda_policy), (CUDNN, cudnn_policy))
-    )
+    chosen: list[Choice | None] = []
+    for axis, policy, built in ((CUDA, cuda_policy, release.cuda), (CUDNN, cudnn_policy, release.cudnn)):
+        if policy == RECOMMENDED:
+            chosen.append(None)
+        elif policy == AS_BUILT:
+            chosen.append(Choice(AS_BUILT, built))
+        elif policy == LATEST:
+            chosen.append(_latest(release, axis, built))
+        else:
+            chosen.append(_pin(release, axis, policy, within_metadata))
+    cuda, cudnn = chosen
     if cuda is None and cudnn is None:
         row = _recommended(release)
         return _named(release, CUDA, row[CUDA]), _named(release, CUDNN, row[CUDNN])
@@ -55,10 +59,7 @@ PIP = "pip"
 
 
 def requirements(spec: ImageSpec) -> tuple[str, ...]:
-    """Return the requirements to resolve: TensorFlow first, then its pins by name, pip, and the additions.
-
-    Raises PolicyError for a release that needs CUDA wheels that do not exist.
-    """
+    """Return the requirements to resolve: TensorFlow and its pins, pip, additions. Raises PolicyError."""
     return (*tensorflow_requirements(spec), PIP, *(spec.additions.required if spec.additions else ()))
 
 
@@ -90,29 +91,33 @@ def tensorflow_requirements(spec: ImageSpec) -> tuple[str, ...]:
 
 
 def cuda_wheels(release: Release, choice: Choice) -> dict[str, str]:
-    """Return the CUDA component wheels of a choice: wheel -> version.
-
-    For a floating choice they are the newest that the facts know. Empty for a release without wheels.
-    """
-    names = [name for name in release.wheels if name in _component_names(release.suffix)]
+    """Return the CUDA wheels of a choice with versions; for a floating one, the newest that are known."""
+    known = cuda_releases(release.suffix)
+    names = [name for name in release.wheels if any(name in one.components for one in known)]
     if _is_pinned(release, choice):
         return {name: _lower(release.wheels[name]) for name in names}
     pin = choice.version if choice.policy == LATEST else choice.policy
-    found = [known for known in cuda_releases(release.suffix) if is_release_of(known.version, pin)]
+    found = [one for one in known if is_release_of(one.version, pin)]
     return {name: found[-1].components[name] for name in names} if found else {}
 
 
 def cudnn_version(release: Release, choice: Choice) -> str:
-    """Return the cuDNN wheel version of a choice (`9.3.0.75`); for a floating one the newest that is known.
-
-    If no wheel is known (cuDNN 8.1), return the choice's own version.
-    """
+    """Return a choice's cuDNN wheel (`9.3.0.75`): the newest if it floats, else its version if unknown."""
     if _is_pinned(release, choice):
         pin = release.wheels.get(_cudnn_wheel(release))
         return _lower(pin) if pin else release.cudnn
     pin = choice.version if choice.policy == LATEST else choice.policy
-    found = [known for known in _all_cudnn(release.suffix) if is_release_of(known, pin)]
+    # The release's own suffix comes last, because the last match is taken.
+    suffixes = sorted(("cu11", "cu12"), key=lambda suffix: suffix == release.suffix)
+    found = [one for suffix in suffixes for one in cudnn_releases(suffix) if is_release_of(one, pin)]
     return found[-1] if found else pin
+
+
+def loaded_packages(release: Release, cudnn: Choice, cuda: Choice) -> dict[str, str]:
+    """Return the wheels of choices whose versions rules use: cuDNN, and nvcc's if there is one."""
+    nvcc = cuda_wheels(release, cuda).get(f"nvidia-cuda-nvcc-{release.suffix}")
+    found = {"nvidia-cudnn": cudnn_version(release, cudnn)}
+    return {**found, "nvidia-cuda-nvcc": nvcc} if nvcc else found
 
 
 @functools.cache
@@ -121,15 +126,6 @@ def constraints(version: str) -> tuple[str, ...]:
     return tuple(
         row["requirement"] for row in facts.rows("tensorflow", "constraints") if version in row["releases"]
     )
-
-
-def _choose(release: Release, axis: str, policy: str, within_metadata: bool) -> Choice:
-    built = release.cuda if axis == CUDA else release.cudnn
-    if policy == AS_BUILT:
-        return Choice(AS_BUILT, built)
-    if policy == LATEST:
-        return _latest(release, axis, built)
-    return _pin(release, axis, policy, within_metadata)
 
 
 def _latest(release: Release, axis: str, built: str) -> Choice:
@@ -148,7 +144,11 @@ def _latest(release: Release, axis: str, built: str) -> Choice:
 
 def _pin(release: Release, axis: str, policy: str, within_metadata: bool) -> Choice:
     allowed = _allowed(release, axis)
-    known = _known(axis)
+    # Every version that exists, with or without wheels that TensorFlow could use.
+    known = [*cudnn_releases("cu11"), *cudnn_releases("cu12")]
+    if axis == CUDA:
+        toolkits = [row["release"] for row in facts.rows("toolkits", "toolkits")]
+        known = [*toolkits, *(one.version for one in cuda_releases())]
     if not _PIN.match(policy) or not any(is_release_of(version, policy) for version in known):
         nearest = nearest_versions(policy, _minors(allowed or known))
         raise PolicyError(axis, f'"{policy}" is not known{nearest_clause(nearest)}', nearest)
@@ -157,26 +157,17 @@ def _pin(release: Release, axis: str, policy: str, within_metadata: bool) -> Cho
         raise PolicyError(
             axis,
             f'"{policy}" is not allowed by the metadata of tensorflow {release.version}'
-            f" ({_range(release, axis)}){nearest_clause(nearest)}",
+            f" ({_bounds(release, axis)}){nearest_clause(nearest)}",
             nearest,
         )
     return Choice(policy, major_minor(policy))
-
-
-def _known(axis: str) -> list[str]:
-    """Return every version that exists, with or without wheels that TensorFlow could use."""
-    if axis == CUDNN:
-        return [*cudnn_releases("cu11"), *cudnn_releases("cu12")]
-    toolkits = [row["release"] for row in facts.rows("toolkits", "toolkits")]
-    return [*toolkits, *(known.version for known in cuda_releases())]
 
 
 @functools.cache
 def allowed_cudnn(release: Release) -> tuple[str, ...]:
     """Return the wheels of cuDNN that the metadata of a release allows, oldest first."""
     pin = release.wheels.get(_cudnn_wheel(release))
-    known = cudnn_releases(release.suffix) if pin else ()
-    return tuple(version for version in known if _fits(pin or "", version))
+    return tuple(filter(release_range(pin).contains, cudnn_releases(release.suffix))) if pin else ()
 
 
 @functools.cache
@@ -189,18 +180,14 @@ def _allowed(release: Release, axis: str) -> tuple[str, ...]:
         for known in cuda_releases(release.suffix)
         if release.wheels
         and all(
-            _fits(release.wheels[name], version)
+            release_range(release.wheels[name]).contains(version)
             for name, version in known.components.items()
             if name in release.wheels
         )
     )
 
 
-def _fits(pin: str, version: str) -> bool:
-    return Range.parse(pin, release_comparer).contains(version)
-
-
-def _range(release: Release, axis: str) -> str:
+def _bounds(release: Release, axis: str) -> str:
     """Return the bounds of the metadata by major and minor: `>=12.5,<13`."""
     wheel = _cudnn_wheel(release) if axis == CUDNN else f"nvidia-cuda-runtime-{release.suffix}"
     specifier = release.wheels.get(wheel)
@@ -216,17 +203,6 @@ def _is_pinned(release: Release, choice: Choice) -> bool:
 
 def _minors(versions: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(major_minor(version) for version in versions))
-
-
-def _all_cudnn(suffix: str) -> list[str]:
-    """Return every cuDNN release, with those of the suffix last, because the last match is taken."""
-    others = [s for s in ("cu11", "cu12") if s != suffix]
-    return [version for s in (*others, suffix) for version in cudnn_releases(s)]
-
-
-@functools.cache
-def _component_names(suffix: str) -> frozenset[str]:
-    return frozenset(name for known in cuda_releases(suffix) for name in known.components)
 
 
 def _cudnn_wheel(release: Release) -> str:
@@ -256,11 +232,7 @@ def is_recommended(spec: ImageSpec) -> bool:
 
 
 def why_recommended(release: Release) -> str:
-    """Return why `recommended` takes its versions for a release, without a full stop at the end.
-
-    It names a fault of newer versions that were passed over, or of the versions that the release was built
-    with, if there is one.
-    """
+    """Return why `recommended` takes its versions, with a fault of others, without a full stop."""
     why: str = _recommended(release)["why"]
     return why
 
@@ -275,10 +247,7 @@ def _recommended(release: Release) -> facts.Row:
 
 @functools.cache
 def recommendation(release: Release) -> facts.Row:
-    """Return what `recommended` means for a release, to be compiled: its `cuda`, its `cudnn`, and `why`.
-
-    This judges hundreds of combinations, so it is done once for all who read the facts.
-    """
+    """Return a release's `cuda`, `cudnn` and `why`, to be compiled: this judges hundreds of combinations."""
     chosen = newest_without_fault(release)
     return {CUDA: chosen[0].version, CUDNN: chosen[1].version, "why": _why(release, chosen)}
 
@@ -298,16 +267,12 @@ def _why(release: Release, chosen: tuple[Choice, Choice]) -> str:
             known = {reason.fact for reason in _faults(release, chosen, model)}
             for reason in _faults(release, worse, model):
                 if reason.fact not in known:
-                    fault = _without_remedy(reason).sentence
+                    # Without what to do about it, because `recommended` does that.
+                    issue = known_issues.by_kind().get(fact_kind(reason.fact))
+                    fault = (replace(reason, text=issue.text) if issue else reason).sentence
                     known_on = f"With {_pair_name(worse)}, a fault is known on {model}"
                     return f"{why}. {known_on}: {fault} ({reason.fact})"
     return why
-
-
-def _without_remedy(reason: Reason) -> Reason:
-    """Return a reason without what to do about it, because `recommended` does that."""
-    issue = known_issues.by_kind().get(fact_kind(reason.fact))
-    return replace(reason, text=issue.text) if issue else reason
 
 
 def newest_without_fault(
@@ -352,10 +317,7 @@ def _has_choice(release: Release) -> bool:
 def candidates(
     release: Release, cuda: Choice | None = None, cudnn: Choice | None = None
 ) -> list[tuple[Choice, Choice]]:
-    """Return the CUDA and cuDNN that a release allows, newest first, with one patch of each minor version.
-
-    A choice that is given stays as it is. Nothing for a release whose metadata allows no wheels.
-    """
+    """Return the CUDA and cuDNN that a release allows, newest first. A choice that is given stays."""
     cudas, cudnns = (
         [given] if given else [_named(release, axis, minor) for minor in _minors(_allowed(release, axis))]
         for axis, given in ((CUDA, cuda), (CUDNN, cudnn))
@@ -383,9 +345,7 @@ def _targets(newest_cudnn: str) -> tuple[str, ...]:
 def _faults(release: Release, pair: tuple[Choice, Choice], model: str) -> list[Reason]:
     """Return what speaks against a CUDA and a cuDNN on a GPU, whatever its driver. Advisories don't count."""
     cuda, cudnn = pair
-    installed = {"nvidia-cudnn": cudnn_version(release, cudnn)}
-    if nvcc := cuda_wheels(release, cuda).get(f"nvidia-cuda-nvcc-{release.suffix}"):
-        installed["nvidia-cuda-nvcc"] = nvcc
+    installed = loaded_packages(release, cudnn, cuda)
     software = Software(
         tensorflow=release.version,
         python=release.pythons[-1],
@@ -410,40 +370,23 @@ def _pair_name(pair: tuple[Choice, Choice]) -> str:
 
 @dataclass(frozen=True)
 class CudaRelease:
-    """One CUDA release as wheels.
-
-    version: `12.8.1`. suffix: `cu11` or `cu12`. components: wheel -> version.
-    """
+    """One CUDA release as wheels. version: `12.8.1`. components: wheel -> version."""
 
     version: str
-    suffix: str
-    fact: Fact
     components: Mapping[str, str] = field(hash=False)
-
-    @property
-    def minor(self) -> str:
-        """`12.8`"""
-        return major_minor(self.version)
-
-
-def _component(name: str, suffix: str) -> str:
-    """Return the name of a component's wheel, which has no suffix from CUDA 13 on."""
-    return f"nvidia-{name}-{suffix}" if suffix in ("cu11", "cu12") else f"nvidia-{name}"
 
 
 @functools.cache
 def cuda_releases(suffix: str | None = None) -> tuple[CudaRelease, ...]:
     """Return every CUDA release that has wheels, of one suffix or of all, oldest first."""
-    return tuple(
-        CudaRelease(
-            version=row["release"],
-            suffix=row["suffix"],
-            fact=facts.fact(row),
-            components={_component(name, row["suffix"]): pin for name, pin in row["components"].items()},
-        )
-        for row in facts.rows("wheels", "cuda")
-        if suffix in (None, row["suffix"])
-    )
+    found = []
+    for row in facts.rows("wheels", "cuda"):
+        if suffix in (None, row["suffix"]):
+            # From CUDA 13 on, wheels have no suffix.
+            end = f"-{row['suffix']}" if row["suffix"] in ("cu11", "cu12") else ""
+            components = {f"nvidia-{name}{end}": pin for name, pin in row["components"].items()}
+            found.append(CudaRelease(row["release"], components))
+    return tuple(found)
 
 
 @functools.cache

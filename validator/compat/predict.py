@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any
 
-from ..model.prediction import EAGER, LINUX, PYPI, X86_64, XLA, Host, Outcome, Prediction, Reason, Software
+from ..errors import InputError
+from ..model.prediction import (
+    EAGER,
+    LINUX,
+    NGC,
+    PYPI,
+    X86_64,
+    XLA,
+    Host,
+    Outcome,
+    Prediction,
+    Reason,
+    Software,
+)
 from ..model.spec import NO_GPU, Cell, Choice, HostClass, ImageSpec, Variant, host_identifier
-from ..versions import ComputeCapability, CudaVersion, DriverRelease
-from . import drivers, gpus, judge, known_issues, policies
+from ..versions import ComputeCapability, CudaVersion, DriverRelease, leading_numbers, release_range
+from . import drivers, facts, gpus, judge, known_issues, policies
 from .judge import judge_software
 from .machine import judge_host
-from .releases import release
+from .releases import newest, release_of_any_age
 from .releases import release as find_release
 
 #: The wheels of a lock whose versions the rules use, without the -cuNN suffix.
@@ -36,10 +50,7 @@ def predict(cell: Cell, wheels: Mapping[str, str] | None = None) -> Prediction:
 
 
 def software_of(image: ImageSpec, wheels: Mapping[str, str] | None = None) -> Software:
-    """Return the software of an image, with TensorFlow from PyPI. Raises UnknownRelease.
-
-    wheels: as for `predict`.
-    """
+    """Return the software of an image. wheels: as for `predict`. Raises UnknownRelease."""
     return _software_of(
         image.tensorflow, image.python, image.cuda, image.cudnn, image.variant, _used_wheels(wheels)
     )
@@ -47,7 +58,6 @@ def software_of(image: ImageSpec, wheels: Mapping[str, str] | None = None) -> So
 
 @functools.lru_cache(maxsize=8192)
 def host_of(host: HostClass) -> Host:
-    """Return the machine that a host class describes."""
     if not host.has_gpu:
         return _WITHOUT_GPU
     return Host(
@@ -76,29 +86,23 @@ def _software_of(
     locked: tuple[tuple[str, str], ...],
 ) -> Software:
     release = find_release(tensorflow)
-    image = Software(
-        tensorflow, python, wheel=PYPI, variant=variant.value, extra=False, library_path=True
-    )  # fmt: skip
+    image = Software(tensorflow, python, wheel=PYPI, variant=variant.value, extra=False, library_path=True)
     if cuda is None or cudnn is None:
         return image
     installed = dict(locked)
-    nvcc = policies.cuda_wheels(release, cuda).get(f"nvidia-cuda-nvcc-{release.suffix}")
-    if nvcc:
-        installed.setdefault("nvidia-cuda-nvcc", nvcc)
+    for name, version in policies.loaded_packages(release, cudnn, cuda).items():
+        installed.setdefault(name, version)
     return replace(
         image,
         cuda=str(CudaVersion.parse(installed.get("nvidia-cuda-runtime") or cuda.version)),
-        cudnn=installed.setdefault("nvidia-cudnn", policies.cudnn_version(release, cudnn)),
+        cudnn=installed["nvidia-cudnn"],
         extra=cuda.floats or cudnn.floats,
         packages=tuple(installed.items()),
     )
 
 
 def _used_wheels(wheels: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
-    """Return the wheels that the rules use: (name without suffix, version).
-
-    If there are several wheels of cuDNN, they come first, with their suffixes.
-    """
+    """Return (name without suffix, version) of wheels that rules use; several cuDNNs with suffix first."""
     if not wheels:
         return ()
     cudnns = [(name, version) for name, version in wheels.items() if name.startswith("nvidia-cudnn-cu")]
@@ -113,6 +117,84 @@ def _used_wheels(wheels: Mapping[str, str] | None) -> tuple[tuple[str, str], ...
     )
 
 
+# What is in official images with TensorFlow or CUDA, by their names.
+
+_REFERENCE = re.compile(
+    r"(?:docker\.io/|index\.docker\.io/)?(?P<name>tensorflow/tensorflow|nvcr\.io/nvidia/tensorflow)"
+    r"(?::(?P<tag>[\w.-]+))?(?:@[\w.+-]+:[0-9a-f]+)?"
+)
+_TAG = re.compile(
+    r"(?P<version>[0-9]{1,4}(?:\.[0-9]{1,4}){2}(?:(?:a|b|rc)[0-9]{1,4})?(?:\.post[0-9]{1,4})?|latest)"
+    r"(?P<variants>(?:-(?:gpu|jupyter|py3))*)"
+)
+
+
+def software_in(reference: str) -> Software | None:
+    """Return an official image's software; None for others. Raises InputError without CUDA or facts."""
+    match = _REFERENCE.fullmatch(reference)
+    if match is None:
+        return None
+    if match["name"].startswith("nvcr.io/"):
+        rows, wanted = facts.rows("base_images", "ngc"), match["tag"] or ""
+        row = next((row for row in rows if row["tag"] == wanted), None)
+        if row is None:
+            raise InputError(
+                f"it is not known what is in nvcr.io/nvidia/tensorflow:{wanted or 'latest'}",
+                hint=f"the facts have {', '.join(row['tag'] for row in rows)}; for another tag, give"
+                " --tensorflow, --cuda, --cudnn and --wheel ngc, as its release notes say",
+            )
+        contents = (row["tensorflow"], row["python"], row["cuda"], row.get("cudnn"))
+        return Software(*contents, wheel=NGC, library_path=True)
+    tag = _TAG.fullmatch(match["tag"] or "latest")
+    if tag is None:
+        raise InputError(
+            f"it is not known which TensorFlow is in {reference}",
+            hint="name a tag with a release, such as 2.17.0-gpu, or give --tensorflow, --cuda and --cudnn",
+        )
+    if "-gpu" not in tag["variants"]:
+        raise InputError(
+            f"{reference} has no CUDA, so it uses no GPU",
+            hint=f"its variant for GPUs is {match['name']}:{tag['version']}-gpu{tag['variants']}",
+        )
+    version = newest().version if tag["version"] == "latest" else tag["version"]
+    for row in facts.rows("base_images", "tensorflow"):
+        if release_range(row["releases"]).contains(version):
+            return Software(version, row["python"], row["cuda"], row["cudnn"], PYPI, library_path=True)
+    # The Dockerfiles of older releases install what the release was tested with.
+    built = release_of_any_age(version)
+    cuda, cudnn = (built.cuda, built.cudnn) if built else (None, None)
+    return Software(version, None, cuda, cudnn, PYPI, library_path=True)
+
+
+def cudnn_of_image(cuda: str, tag: str) -> str:
+    """Return the version of cuDNN in an image of nvidia/cuda, or an empty string if it is not known.
+
+    Return only the major version (`8`) if the facts don't have this image but its tag names it.
+    cuda: the release of CUDA in its tag (`12.4.1`). tag: the part that asks for cuDNN (`cudnn`, `cudnn8`).
+    """
+    for row in facts.rows("base_images", "images"):
+        if cuda in row["cuda"] and tag == row["tag"]:
+            version: str = row["cudnn"]
+            return version
+    return tag.removeprefix("cudnn")
+
+
+def image_with(cuda: str, cudnn: str) -> str:
+    """Return the oldest known image of nvidia/cuda with these versions, or newer ones of the same majors.
+
+    Return an empty string if the facts have none.
+    """
+    for row in facts.rows("base_images", "images"):
+        last = row["cuda"][-1]
+        if all(
+            leading_numbers(has)[:1] == leading_numbers(needs)[:1]
+            and leading_numbers(has) >= leading_numbers(needs)
+            for has, needs in ((last, cuda), (row["cudnn"], cudnn))
+        ):
+            return f"nvidia/cuda:{last}-{row['tag']}-runtime-ubuntu22.04"
+    return ""
+
+
 # Find the machines that an image supports: for each GPU the driver branches that run it, or why none does.
 #
 # This summarises predictions: every cell of the image with a known GPU and a known driver branch is
@@ -120,129 +202,74 @@ def _used_wheels(wheels: Mapping[str, str] | None) -> tuple[tuple[str, str], ...
 # else by name.
 
 
-class GpuSupportDocument(TypedDict):
-    """The drivers for GPUs of one compute capability, as JSON."""
-
-    compute_capability: Annotated[str, "Such as `9.0`."]
-    gpus: Annotated[list[str], "Names of models."]
-    drivers: Annotated[
-        list[int],
-        "The driver branches, oldest first, for which the facts predict that both eager operations and XLA"
-        " work, or the one mode that was asked about.",
-    ]
-    eager_drivers: Annotated[
-        list[int],
-        "The driver branches for which eager operations are predicted to work, with or without XLA; empty if"
-        " only XLA was asked about.",
-    ]
-    reason: Annotated[
-        dict[str, Any] | None,
-        "If `drivers` is empty, the deciding reason, in the same form as in a prediction.",
-    ]
-
-
-class SupportDocument(TypedDict):
-    """What a release needs, as JSON."""
-
-    image: Annotated[str, "The identifier of the image spec."]
-    tensorflow: Annotated[str, "The release."]
-    python: Annotated[str, "The version."]
-    pythons: Annotated[list[str], "The Pythons that the release has wheels for."]
-    cuda: Annotated[str, "The major and minor version."]
-    cudnn: Annotated[str, "The full version."]
-    driver: Annotated[str | None, "The oldest release that runs that CUDA at all; null if it is not known."]
-    gpus: Annotated[
-        list[GpuSupportDocument],
-        "One entry for each compute capability, and more for models to which a special fact applies;"
-        " the fields of each are below.",
-    ]
-    mode: Annotated[str | None, "`eager` or `xla` if only that one was asked about; null for both."]
-    reasons: Annotated[
-        list[dict[str, Any]],
-        "The reasons that hold on every machine, as in a prediction.",
-    ]
-
-
 @dataclass(frozen=True)
 class GpuSupport:
     """The drivers for GPUs of one compute capability.
 
-    label: the compute capability, with more if models of one differ. gpus: names of models. branches: numbers
-    of the driver branches for which `works` is predicted, oldest first. eager: those for which it is
-    predicted at least for eager operations, if these were asked about. reason: the deciding reason if
-    `branches` is empty.
+    label: the compute capability, with more if models of one differ; not in the JSON.
     """
 
-    capability: ComputeCapability
     label: str
-    gpus: tuple[str, ...]
-    branches: tuple[int, ...]
-    eager: tuple[int, ...]
-    reason: Reason | None
-
-    def as_json(self) -> GpuSupportDocument:
-        return {
-            "compute_capability": str(self.capability),
-            "gpus": list(self.gpus),
-            "drivers": list(self.branches),
-            "eager_drivers": list(self.eager),
-            "reason": asdict(self.reason) if self.reason else None,
-        }
+    compute_capability: Annotated[str, "Such as `9.0`."]
+    gpus: Annotated[tuple[str, ...], "Names of models."]
+    drivers: Annotated[
+        tuple[int, ...],
+        "The driver branches, oldest first, for which the facts predict that both eager operations and XLA"
+        " work, or the one mode that was asked about.",
+    ]
+    eager_drivers: Annotated[
+        tuple[int, ...],
+        "The driver branches for which eager operations are predicted to work, with or without XLA; empty if"
+        " only XLA was asked about.",
+    ]
+    reason: Annotated[
+        Reason | None, "If `drivers` is empty, the deciding reason, in the same form as in a prediction."
+    ]
 
 
 @dataclass(frozen=True)
 class ImageSupport:
-    """The machines that an image supports.
+    """The machines that an image supports: what a release needs."""
 
-    pythons: those that the release has wheels for. driver: the oldest that runs its CUDA, None if that is not
-    known.
-    mode: `eager` or `xla` if only one of them was asked about. reasons: those that hold on every machine, the
-    deciding ones first.
-    """
-
-    image: ImageSpec
-    pythons: tuple[str, ...]
-    cuda: str
-    cudnn: str
-    driver: DriverRelease | None
-    gpus: tuple[GpuSupport, ...]
-    mode: str | None
-    reasons: tuple[Reason, ...]
+    image: Annotated[str, "The identifier of the image spec."]
+    tensorflow: Annotated[str, "The release."]
+    python: Annotated[str, "The version."]
+    pythons: Annotated[tuple[str, ...], "The Pythons that the release has wheels for."]
+    cuda: Annotated[str, "The major and minor version."]
+    cudnn: Annotated[str, "The full version."]
+    driver: Annotated[str | None, "The oldest release that runs that CUDA at all; null if it is not known."]
+    gpus: Annotated[
+        tuple[GpuSupport, ...],
+        "One entry for each compute capability, and more for models to which a special fact applies; the"
+        " fields of each are below.",
+    ]
+    mode: Annotated[str | None, "`eager` or `xla` if only that one was asked about; null for both."]
+    reasons: Annotated[tuple[Reason, ...], "The reasons that hold on every machine, as in a prediction."]
 
     @property
     def fails(self) -> bool:
-        """True if it works on no machine."""
         return any(reason.outcome is Outcome.FAILS for reason in self.reasons)
 
-    def as_json(self) -> SupportDocument:
-        return {
-            "image": self.image.identifier,
-            "tensorflow": self.image.tensorflow,
-            "python": self.image.python,
-            "pythons": list(self.pythons),
-            "cuda": self.cuda,
-            "cudnn": self.cudnn,
-            "driver": str(self.driver) if self.driver else None,
-            "gpus": [gpu.as_json() for gpu in self.gpus],
-            "mode": self.mode,
-            "reasons": [asdict(reason) for reason in self.reasons],
-        }
+    def as_json(self) -> dict[str, Any]:
+        found = asdict(self)
+        for gpu in found["gpus"]:
+            del gpu["label"]
+        return found
 
 
 def image_support(image: ImageSpec, mode: str | None = None) -> ImageSupport:
-    """Return the machines that an image of the variant `gpu` supports. Raises UnknownRelease.
-
-    mode: `eager` or `xla` to ask only about this one.
-    """
+    """Return the machines that an image of the variant `gpu` supports, in a mode. Raises UnknownRelease."""
     assert image.cuda is not None and image.cudnn is not None
-    found = release(image.tensorflow)
+    found = find_release(image.tensorflow)
     floor = drivers.minor_version(CudaVersion.parse(image.cuda.version).major)
     return ImageSupport(
-        image=image,
+        image=image.identifier,
+        tensorflow=image.tensorflow,
+        python=image.python,
         pythons=found.pythons,
         cuda=image.cuda.version,
         cudnn=policies.cudnn_version(found, image.cudnn),
-        driver=floor.driver if floor else None,
+        driver=str(floor.driver) if floor else None,
         gpus=tuple(_rows(image, mode)),
         mode=mode,
         reasons=tuple(_about(mode, of_image(image))),
@@ -283,22 +310,23 @@ def _gpu_support(
     models: tuple[str, ...],
     mode: str | None,
 ) -> GpuSupport:
-    predictions = {
-        branch.number: predict(Cell(image, _host(branch.number, capability, slug)))
-        for branch in drivers.branches()
-    }
+    predictions = {}
+    for branch in drivers.branches():
+        driver = DriverRelease.parse(str(branch.number))
+        host = HostClass(host_identifier(driver, slug, capability), driver, capability, slug)
+        predictions[branch.number] = predict(Cell(image, host))
     works = _working(predictions, mode)
     eager = () if mode == XLA else _working(predictions, EAGER)
     if works:
-        return GpuSupport(capability, label, models, works, eager, None)
+        return GpuSupport(label, str(capability), models, works, eager, None)
     assert image.cuda is not None
     impossible = drivers.no_branch_for(capability, CudaVersion.parse(image.cuda.version))
     if impossible is not None:
-        return GpuSupport(capability, label, models, (), eager, impossible)
+        return GpuSupport(label, str(capability), models, (), eager, impossible)
     # The branch with the fewest failing reasons explains most, because its driver is not too old.
     about = [tuple(_about(mode, found.reasons)) for found in reversed(predictions.values())]
     fewest = min(about, key=lambda reasons: sum(reason.outcome is Outcome.FAILS for reason in reasons))
-    return GpuSupport(capability, label, models, (), eager, fewest[0])
+    return GpuSupport(label, str(capability), models, (), eager, fewest[0])
 
 
 def _working(predictions: Mapping[int, Prediction], mode: str | None) -> tuple[int, ...]:
@@ -313,8 +341,3 @@ def _working(predictions: Mapping[int, Prediction], mode: str | None) -> tuple[i
 def _about(mode: str | None, reasons: Iterable[Reason]) -> Iterator[Reason]:
     """Yield the reasons without those that are only about the other mode."""
     return (reason for reason in reasons if mode is None or reason.mode in (None, mode))
-
-
-def _host(branch: int, capability: ComputeCapability, slug: str | None) -> HostClass:
-    driver = DriverRelease.parse(str(branch))
-    return HostClass(host_identifier(driver, slug, capability), driver, capability, slug)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import re
@@ -154,9 +155,7 @@ def _opened() -> dict[str, facts.Row]:
 def fact_of(row: facts.Row) -> Fact:
     """Return the identifier, status and source of a row of builds.yaml, which names no sources."""
     return Fact(
-        f"build-{row['tensorflow']}",
-        row["status"],
-        f"inspection of {row['wheel']['file']} on {row['date']}",
+        f"build-{row['tensorflow']}", row["status"], f"inspection of {row['wheel']['file']} on {row['date']}"
     )
 
 
@@ -166,7 +165,15 @@ def _build(row: facts.Row, version: str) -> Build:
     return Build(
         version=row["tensorflow"],
         cudnn=row["build"]["cudnn_headers"],
-        kernels=tuple(_group(group) for group in row["kernels"]),
+        kernels=tuple(
+            KernelGroup(
+                count=group["fatbins"],
+                sass=frozenset(Target.parse(str(number)) for number in group["sass"]),
+                ptx={Target.parse(str(number)): isa(text) for number, text in group["ptx"].items()},
+                library=group.get("library"),
+            )
+            for group in row["kernels"]
+        ),
         folders=tuple(libraries.get("folders", ())),
         not_found=tuple(libraries.get("missing_required", ())),
         requires={
@@ -175,15 +182,6 @@ def _build(row: facts.Row, version: str) -> Build:
             if name != "python"
         },
         fact=measured if row["tensorflow"] == version else measured.derived(),
-    )
-
-
-def _group(group: facts.Row) -> KernelGroup:
-    return KernelGroup(
-        count=group["fatbins"],
-        sass=frozenset(Target.parse(str(number)) for number in group["sass"]),
-        ptx={Target.parse(str(number)): isa(text) for number, text in group["ptx"].items()},
-        library=group.get("library"),
     )
 
 
@@ -200,14 +198,12 @@ _SERIES = re.compile(r"\d+\.\d+")
 class Release:
     """One TensorFlow release.
 
-    pythons: the Python versions that have a Linux x86_64 wheel, oldest first.
-    cuda, cudnn: major.minor of the tested build configuration.
-    extra: wheel -> version specifier of the `and-cuda` extra. If `extra_style` is `none`, the wheels with the
-        versions of the tested build; empty if there are none.
-    extra_style: `exact`, `range`, or `none` (the release has no extra).
-    package: the name of the package with CUDA on PyPI.
-    lowest_gpu: the lowest compute capability that it is documented for, where no wheel was opened.
-    fact, extra_fact: what the above is based on (extra_fact is None if there is neither extra nor wheels).
+    pythons: the Python versions that have a Linux x86_64 wheel, oldest first. cuda, cudnn: major.minor of the
+    tested build configuration. extra: wheel -> version specifier of the `and-cuda` extra. If `extra_style` is
+    `none`, the wheels with the versions of the tested build; empty if there are none. extra_style: `exact`,
+    `range`, or `none` (the release has no extra). package: the name of the package with CUDA on PyPI.
+    lowest_gpu: the lowest compute capability that it is documented for, where no wheel was opened. fact: what
+    the above is based on.
     """
 
     version: str
@@ -217,13 +213,11 @@ class Release:
     extra_style: str
     fact: Fact
     extra: Mapping[str, str] = field(default_factory=dict, hash=False)
-    extra_fact: Fact | None = None
     package: str = "tensorflow"
     lowest_gpu: str | None = None
 
     @property
     def minor(self) -> str:
-        """The minor version: `2.21`."""
         return major_minor(self.version)
 
     @functools.cached_property
@@ -250,15 +244,26 @@ class Release:
 def releases() -> tuple[Release, ...]:
     """Return every listed release, oldest first."""
     extras = {version: row for row in facts.rows("tensorflow", "extras") for version in row["releases"]}
-    return tuple(_release(row, extras.get(row["version"])) for row in facts.rows("tensorflow", "releases"))
+    found = []
+    for row in facts.rows("tensorflow", "releases"):
+        extra = extras.get(row["version"])
+        found.append(
+            Release(
+                version=row["version"],
+                pythons=tuple(row["pythons"]),
+                cuda=row["cuda"],
+                cudnn=row["cudnn"],
+                extra_style=extra["style"] if extra else "none",
+                fact=facts.fact(row),
+                extra=extra["wheels"] if extra else {},
+            )
+        )
+    return tuple(found)
 
 
 @functools.cache
 def release(version: str) -> Release:
-    """Return the facts of one release; two numbers (`2.16`) stand for the newest stable one of the series.
-
-    Raises UnknownRelease, which names the nearest, for another.
-    """
+    """Return a release; `2.16` is the newest stable one of the series. Raises UnknownRelease."""
     if version in _OWN:
         return _OWN[version][0]
     try:
@@ -288,7 +293,6 @@ def release(version: str) -> Release:
 
 @functools.cache
 def newest() -> Release:
-    """Return the newest stable release."""
     return [known for known in releases() if not known.prerelease][-1]
 
 
@@ -317,19 +321,6 @@ def newest_patch(minor: str) -> Release:
     return found[-1]
 
 
-def _release(row: facts.Row, extra: facts.Row | None) -> Release:
-    return Release(
-        version=row["version"],
-        pythons=tuple(row["pythons"]),
-        cuda=row["cuda"],
-        cudnn=row["cudnn"],
-        extra_style=extra["style"] if extra else "none",
-        fact=facts.fact(row),
-        extra=extra["wheels"] if extra else {},
-        extra_fact=facts.fact(extra) if extra else None,
-    )
-
-
 # Wheels that no table lists: a build of one's own, a nightly, a community's build. Each is inspected like a
 # release, and known until the process ends by a name with its hash (`2.21.0+b3f1c2d4`).
 
@@ -349,17 +340,6 @@ def published_twin(row: facts.Row) -> str | None:
     return next((one["tensorflow"] for one in twins), None)
 
 
-def _cuda_of(row: facts.Row, extra: Mapping[str, str]) -> str:
-    """Return the CUDA of an inspected wheel as major.minor. From 2.22 on, no file in the wheel names it."""
-    if row["build"]["cuda"]:
-        return major_minor(row["build"]["cuda"])
-    wanted = next((pin for name, pin in extra.items() if name.startswith("nvidia-cuda-runtime")), "")
-    if lowest := re.search(r"(?:>=|==)([\d.]+)", wanted):
-        return major_minor(lowest[1])
-    opened = next((soname for soname in row["opens"] if soname.startswith("libcudart.so.")), "")
-    return major_minor(f"{opened.removeprefix('libcudart.so.') or '12'}.0")
-
-
 def add_wheel(row: facts.Row, name: str, pythons: tuple[str, ...]) -> Release:
     """Make an inspected wheel known as a release with this name, and return it.
 
@@ -376,17 +356,23 @@ def add_wheel(row: facts.Row, name: str, pythons: tuple[str, ...]) -> Release:
     built = _build({**row, "status": facts.DERIVED}, row["tensorflow"])
     if published_twin(row) is None and "llvm_ptx" in row:
         built = replace(built, llvm_ptx=isa(row["llvm_ptx"]))
+    cuda = row["build"]["cuda"]
+    if not cuda:
+        # From 2.22 on, no file in the wheel names it.
+        wanted = next((pin for name, pin in found.items() if name.startswith("nvidia-cuda-runtime")), "")
+        lowest = re.search(r"(?:>=|==)([\d.]+)", wanted)
+        opened = next((soname for soname in row["opens"] if soname.startswith("libcudart.so.")), "")
+        cuda = lowest[1] if lowest else f"{opened.removeprefix('libcudart.so.') or '12'}.0"
     fact = replace(built.fact, id=f"wheel-{name}")
     built = replace(built, fact=fact)
     release = Release(
         version=name,
         pythons=pythons,
-        cuda=_cuda_of(row, found),
+        cuda=major_minor(cuda),
         cudnn=major_minor(row["build"]["cudnn_headers"] or f"{row['build']['cudnn'] or 9}.0"),
         extra_style=style if found else "none",
         fact=fact,
         extra=found,
-        extra_fact=fact if found else None,
     )
     _OWN[name] = release, built
     return release
@@ -395,14 +381,6 @@ def add_wheel(row: facts.Row, name: str, pythons: tuple[str, ...]) -> Release:
 # TensorFlow releases that are too old for images, and the drivers that their CUDA toolkits need.
 #
 # People still ask about them, and paste their logs.
-
-
-@dataclass(frozen=True)
-class Floor:
-    """The oldest driver that runs a CUDA toolkit; from CUDA 11 on, every toolkit of the major version."""
-
-    driver: DriverRelease
-    fact: Fact
 
 
 @functools.lru_cache(maxsize=1024)
@@ -421,21 +399,14 @@ def release_of_any_age(version: str) -> Release | None:
     for row in facts.rows("older", "releases"):
         if row["minor"] == minor:
             return _older(row, ".".join(map(str, numbers[:3])))
-    try:
-        return release(version.strip())
-    except UnknownRelease:
-        pass
-    try:
-        return release(".".join(map(str, numbers[:3])))
-    except UnknownRelease:
-        return None
+    for text in (version.strip(), ".".join(map(str, numbers[:3]))):
+        with contextlib.suppress(UnknownRelease):
+            return release(text)
+    return None
 
 
 def nearest_inspected(version: str) -> Release | None:
-    """Return the inspected release nearest to one that was not: before 2.8, a candidate or a nightly.
-
-    None for a release that was inspected, and for one that can't exist.
-    """
+    """Return the inspected release nearest to an old one, a candidate or a nightly; None for others."""
     if version in _OWN:
         return None
     try:
@@ -553,14 +524,14 @@ def _stable(python: str | None) -> Iterator[Release]:
 
 
 @functools.lru_cache(maxsize=1024)
-def oldest_driver(cuda: CudaVersion, windows: bool) -> Floor | None:
+def oldest_driver(cuda: CudaVersion, windows: bool) -> drivers.Floor | None:
     """Return the oldest driver that runs a toolkit, on Linux or on Windows; None if it is not known."""
-    every = drivers.minor_version(cuda.major)
+    every = drivers.minor_version(cuda.major, windows)
     if every is not None:
-        return Floor(every.windows if windows else every.driver, every.fact)
+        return every
     for row in facts.rows("older", "drivers"):
         if row["cuda"] == str(cuda):
-            return Floor(DriverRelease.parse(row["windows" if windows else "linux"]), facts.fact(row))
+            return drivers.Floor(DriverRelease.parse(row["windows" if windows else "linux"]), facts.fact(row))
     return None
 
 
@@ -572,8 +543,8 @@ def driver_with(cuda: CudaVersion, windows: bool = False) -> DriverRelease | Non
     """
     branch = drivers.branch_for(cuda)
     if branch is not None:
-        known, every = DriverRelease(branch.number), drivers.minor_version(cuda.major)
-        return max(known, every.windows) if windows and every is not None else known
+        known, every = DriverRelease(branch.number), drivers.minor_version(cuda.major, windows)
+        return max(known, every.driver) if windows and every is not None else known
     floor = oldest_driver(cuda, windows)
     return floor.driver if floor is not None and drivers.minor_version(cuda.major) is None else None
 

@@ -12,12 +12,14 @@ certificate for that host class, even if the image is certified on another model
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
+from itertools import product
 
 import pynvml
 
@@ -28,7 +30,6 @@ from ..compat.drivers import parse_release
 from ..compat.facts import UnknownGpu
 from ..compat.gpus import model_of
 from ..compat.predict import predict
-from ..compat.releases import Release
 from ..compat.releases import release as find_release
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.prediction import Limit, Outcome
@@ -99,14 +100,8 @@ class TaggedImage:
     @property
     def kind(self) -> tuple[object, ...]:
         """Return the part of `preference` that comes before its limits: what people choose an image by."""
-        tensorflow = version_or_oldest(self.tensorflow)
-        return (
-            not tensorflow.is_prerelease,
-            tensorflow,
-            self.base is None,
-            not self.floats,
-            version_or_oldest(self.python),
-        )
+        tensorflow, python = version_or_oldest(self.tensorflow), version_or_oldest(self.python)
+        return not tensorflow.is_prerelease, tensorflow, self.base is None, not self.floats, python
 
     @property
     def preference(self) -> tuple[object, ...]:
@@ -114,12 +109,7 @@ class TaggedImage:
 
         If two images have one `kind`, one without limits on the host is better, whatever its preference.
         """
-        return (
-            *self.kind,
-            version_or_oldest(self.cuda),
-            version_or_oldest(self.cudnn),
-            self.tag,
-        )
+        return *self.kind, version_or_oldest(self.cuda), version_or_oldest(self.cudnn), self.tag
 
     def is_of(self, tensorflow: str | None, python: str | None) -> bool:
         """Return True if it has this TensorFlow (`2.20`, `2.20.0`) and Python (`3.12`). None means any."""
@@ -137,10 +127,9 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Candidate:
-    """An image in a registry, with its certificates.
+    """An image in a registry, with its certificates. digest: None if the image could not be read.
 
-    digest: None if the image could not be read. certificates: the trusted ones, newest measurement first.
-    problems: sentences that say what is wrong with the image, or why an attached certificate does not count.
+    certificates: the trusted ones, newest measurement first. problems: sentences that say what is wrong.
     failures: for each host class on which the newest trusted statement says that the image failed.
     """
 
@@ -153,10 +142,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Assessment:
-    """An image with its standing on a host.
-
-    why: one sentence. limits: those in the certificates that cover the host.
-    """
+    """An image with its standing on a host. limits: those in the certificates that cover the host."""
 
     candidate: Candidate
     forecast: Forecast
@@ -167,8 +153,9 @@ class Assessment:
 
 def assess(candidate: Candidate, host: Host, forecast: Forecast) -> Assessment:
     """Return the assessment of an image on a host."""
-    standing, why = _assess(candidate, host, forecast)
-    return Assessment(candidate, forecast, standing, why, limits_of(covering(candidate, host)))
+    evidence = covering(candidate, host)
+    standing, why = _standing(candidate, host, forecast, evidence)
+    return Assessment(candidate, forecast, standing, why, limits_of(evidence))
 
 
 def best_first(assessed: Iterable[Assessment]) -> list[Assessment]:
@@ -194,9 +181,11 @@ def covering(candidate: Candidate, host: Host) -> tuple[Certificate, ...]:
     """
     if failed_here(candidate, host):
         return ()
+    same_branch = [one for one in candidate.certificates if one.driver_release.branch == host.driver.branch]
     selected = []
     for capability in host.capabilities:
-        first = next((one for one in candidate.certificates if _covers(one, host, capability)), None)
+        wanted = {capability}
+        first = next((one for one in same_branch if {gpu.capability for gpu in one.gpus} == wanted), None)
         if first is None:
             return ()
         selected.append(first)
@@ -204,8 +193,21 @@ def covering(candidate: Candidate, host: Host) -> tuple[Certificate, ...]:
 
 
 def failed_here(candidate: Candidate, host: Host) -> Failure | None:
-    """Return the failure that makes an image unfit for a host, or None."""
-    return next((one for one in candidate.failures if _is_like(one, host)), None)
+    """Return the failure that makes an image unfit for a host, or None.
+
+    It was on the same driver branch and GPU model. A GPU of an unknown model counts by its compute
+    capability.
+    """
+    for failure in candidate.failures:
+        if failure.host_class in host.identifiers:
+            return failure
+        if failure.driver is None or DriverRelease.parse(failure.driver).branch != host.driver.branch:
+            continue
+        for gpu, failed in product(host.gpus, failure.gpus):
+            same_model = gpu.name is None or model_of(gpu.name) == model_of(failed.name)
+            if gpu.capability == failed.capability and same_model:
+                return failure
+    return None
 
 
 def why_not_covered(candidate: Candidate, host: Host) -> str:
@@ -215,7 +217,13 @@ def why_not_covered(candidate: Candidate, host: Host) -> str:
     if not candidate.certificates:
         # The reason for a rejected certificate is more helpful than saying that there is none.
         return "; ".join(candidate.problems) or "it is not signed: no certificate is attached to it"
-    where = "; ".join(dict.fromkeys(_where(one) for one in candidate.certificates))
+    places: dict[str, None] = {}
+    for one in candidate.certificates:
+        capabilities = sorted({gpu.capability for gpu in one.gpus})
+        mixed = " together" if len(capabilities) > 1 else ""
+        listed = ", ".join(map(str, capabilities))
+        places[f"driver {one.driver} with compute capability {listed}{mixed}"] = None
+    where = "; ".join(places)
     here = ", ".join(f"{capability}" for capability in host.capabilities)
     return f"it is certified on {where}, and this host has driver branch {host.driver.branch} and {here}"
 
@@ -236,19 +244,21 @@ def coverage(certificate: Certificate) -> str:
     )
 
 
-def _assess(candidate: Candidate, host: Host, forecast: Forecast) -> tuple[Standing, str]:
+def _standing(
+    candidate: Candidate, host: Host, forecast: Forecast, evidence: Sequence[Certificate]
+) -> tuple[Standing, str]:
     if candidate.image.cuda is None:
         return Standing.UNFIT, "it has no CUDA, so TensorFlow cannot use a GPU in it"
-    evidence = covering(candidate, host)
+    measured = "; ".join(map(measured_on, evidence))
     if failure := failed_here(candidate, host):
         return Standing.UNFIT, failure.why
     if candidate.digest is None or (candidate.problems and not candidate.certificates):
         return Standing.UNFIT, why_not_covered(candidate, host)
     if forecast.outcome is Outcome.FAILS:
-        measured = f"it is certified ({_on(evidence)}), but " if evidence else ""
-        return Standing.UNFIT, f"{measured}the facts predict that it fails here: {forecast.why}"
+        certified = f"it is certified ({measured}), but " if evidence else ""
+        return Standing.UNFIT, f"{certified}the facts predict that it fails here: {forecast.why}"
     if evidence:
-        return Standing.CERTIFIED, f"certified for this host: measured on {_on(evidence)}"
+        return Standing.CERTIFIED, f"certified for this host: measured on {measured}"
     missing = why_not_covered(candidate, host)
     if not candidate.certificates:
         known = "the facts predict" if forecast.outcome is Outcome.WORKS else "the facts don't say"
@@ -258,50 +268,16 @@ def _assess(candidate: Candidate, host: Host, forecast: Forecast) -> tuple[Stand
     return Standing.UNFIT, f"it is not known to work here: {missing}; {forecast.why}"
 
 
-def _covers(certificate: Certificate, host: Host, capability: ComputeCapability) -> bool:
-    return certificate.driver_release.branch == host.driver.branch and {
-        gpu.capability for gpu in certificate.gpus
-    } == {capability}
-
-
-def _is_like(failure: Failure, host: Host) -> bool:
-    """Tell whether a failure happened on a host of this kind: the driver branch, and one of the GPU models.
-
-    A GPU of the host whose model is not known is compared by its compute capability.
-    """
-    if failure.host_class in host.identifiers:
-        return True
-    if failure.driver is None or DriverRelease.parse(failure.driver).branch != host.driver.branch:
-        return False
-    return any(
-        gpu.capability == failed.capability
-        and (gpu.name is None or model_of(gpu.name) == model_of(failed.name))
-        for gpu in host.gpus
-        for failed in failure.gpus
-    )
-
-
-def _on(certificates: Sequence[Certificate]) -> str:
-    return "; ".join(map(measured_on, certificates))
-
-
-def _where(certificate: Certificate) -> str:
-    capabilities = sorted({gpu.capability for gpu in certificate.gpus})
-    mixed = " together" if len(capabilities) > 1 else ""
-    return f"driver {certificate.driver} with compute capability {', '.join(map(str, capabilities))}{mixed}"
-
-
 _WORST_FIRST = (Outcome.FAILS, Outcome.UNKNOWN, Outcome.WORKS)
 
 
 def forecast(image: TaggedImage, certificates: Sequence[Certificate], host: Host) -> Forecast:
-    """Return the worst prediction over all kinds of GPU of the host.
-
-    certificates: those of the image. They say which versions `latest` meant when the image was built.
-    """
+    """Return the worst prediction over all kinds of GPU. certificates: say what `latest` meant."""
     try:
-        spec = _spec(image)
-        wheels = _wheels(certificates) if image.floats else None
+        spec, wheels = _spec(image), None
+        if image.floats and certificates:
+            # The newest one counts.
+            wheels = {"nvidia-cuda-runtime": certificates[0].cuda, "nvidia-cudnn": certificates[0].cudnn}
         predictions = [predict(Cell(spec, one), wheels) for one in host.classes]
     except ValueError as error:
         return Forecast(Outcome.UNKNOWN, f"the facts don't cover this image: {error}")
@@ -316,27 +292,14 @@ def _spec(image: TaggedImage) -> ImageSpec:
     release = find_release(image.tensorflow)
     cuda, cudnn = policies.choose(
         release,
-        _policy(image.cuda, release, policies.CUDA),
-        _policy(image.cudnn, release, policies.CUDNN),
+        AS_BUILT if image.cuda == release.cuda else image.cuda,
+        AS_BUILT if image.cudnn == release.cudnn else image.cudnn,
         within_metadata=False,
     )
     return ImageSpec(image.tensorflow, image.python, Variant.GPU, cuda, cudnn, image.base)
 
 
-def _policy(label: str, release: Release, axis: str) -> str:
-    built = release.cuda if axis == policies.CUDA else release.cudnn
-    return AS_BUILT if label == built else label
-
-
-def _wheels(certificates: Sequence[Certificate]) -> Mapping[str, str] | None:
-    """Return the versions that the newest certificate says are in the image."""
-    if not certificates:
-        return None
-    return {"nvidia-cuda-runtime": certificates[0].cuda, "nvidia-cudnn": certificates[0].cudnn}
-
-
 # Look up the images of a registry, verify their certificates, and assess them for a host.
-
 
 #: The number of lookups at a time. They mostly wait for the registry.
 _AT_ONCE = 4
@@ -344,11 +307,7 @@ _AT_ONCE = 4
 
 @dataclass(frozen=True)
 class Terms:
-    """The conditions that a certificate must meet.
-
-    trust: whose certificates count. max_age: the oldest measurement to accept. accept_expired: accept
-    expired certificates. now: None for the current time.
-    """
+    """The conditions that a certificate must meet. max_age: the oldest measurement. now: None for today."""
 
     trust: Trust
     max_age: timedelta | None = None
@@ -361,8 +320,7 @@ def tagged_images(
 ) -> list[TaggedImage]:
     """Return the images of a registry with this TensorFlow and Python, best first.
 
-    additions: the name of what was added to them; None for images to which nothing was added.
-    Raises MissingError if the registry has no images, InputError if it only has others.
+    additions: None for images without any. Raises MissingError without images, InputError if it has others.
     """
     tags = registry.tags()
     found = [image for tag in tags if (image := TaggedImage.of_tag(tag))]
@@ -406,11 +364,7 @@ def without_certificates(registry: Registry) -> str:
 
 
 def inspect_tag(registry: Registry, image: TaggedImage, terms: Terms) -> Candidate:
-    """Resolve a tag and verify the certificates of its image.
-
-    Raises MissingError if the registry cannot be reached. Whatever is wrong with the image itself, or with
-    what is attached to it, is listed in `Candidate.problems`.
-    """
+    """Resolve a tag and verify its certificates. `problems` has what is wrong. Raises MissingError."""
     try:
         digest = registry.digest_of(image.tag)
         if digest is None:
@@ -436,11 +390,12 @@ def inspect_digest(registry: Registry, image: TaggedImage, digest: str, terms: T
     except ValidatorError as error:
         return Candidate(image, digest, (), (str(error),))
     problems = [f"its certificate {one.what} is rejected: {one.why}" for one in verified.refused]
-    others = [one for one in verified.certificates if one.image != image.identifier]
-    problems += [
-        f"its certificate is for {one.image}, so the tag points at the wrong image" for one in others
-    ]
     good = tuple(one for one in verified.certificates if one.image == image.identifier)
+    problems += [
+        f"its certificate is for {one.image}, so the tag points at the wrong image"
+        for one in verified.certificates
+        if one not in good
+    ]
     # A certificate that a failure invalidated is rejected for the same reason.
     told = {one.taken_back_by for one in verified.refused}
     problems += [one.why for one in verified.failures if one not in told]
@@ -450,7 +405,7 @@ def inspect_digest(registry: Registry, image: TaggedImage, digest: str, terms: T
 def recommend(
     registry: Registry, wanted: Iterable[TaggedImage], host: Host, terms: Terms
 ) -> list[Assessment]:
-    """Assess every image for the host. Returns them best first."""
+    """Assess every image for the host. Return them best first."""
     found = map_in_threads(lambda image: inspect_tag(registry, image, terms), wanted, _AT_ONCE)
     return best_first(assess_candidate(one, host) for one in found)
 
@@ -461,7 +416,6 @@ def assess_candidate(candidate: Candidate, host: Host) -> Assessment:
 
 
 # The host that an image will run on: its driver and its GPUs, as asked for or as NVML reports them.
-
 
 _CAPABILITY = re.compile(r"\d{1,2}\.\d|sm_\d{2,3}", re.IGNORECASE)
 
@@ -492,7 +446,15 @@ class Host:
     @property
     def classes(self) -> tuple[HostClass, ...]:
         """The host class of each kind of GPU, for predictions."""
-        return tuple(dict.fromkeys(_class(self.driver, gpu) for gpu in self.gpus))
+        found: dict[HostClass, None] = {}
+        for gpu in self.gpus:
+            model = None
+            if gpu.name is not None:
+                with contextlib.suppress(UnknownGpu):
+                    model = gpus.gpu(gpu.name).slug
+            identifier = host_identifier(self.driver, model, gpu.capability)
+            found[HostClass(identifier, self.driver, gpu.capability, model)] = None
+        return tuple(found)
 
     @property
     def identifiers(self) -> frozenset[str]:
@@ -518,28 +480,14 @@ def parse_driver(text: str) -> DriverRelease:
 
 def parse_gpus(texts: Sequence[str]) -> tuple[Gpu, ...]:
     """Parse the values of `--gpu`: names or compute capabilities. Raises InputError for unknown ones."""
-    return tuple(_parse_gpu(text.strip()) for text in texts)
-
-
-def _parse_gpu(text: str) -> Gpu:
-    if _CAPABILITY.fullmatch(text):
-        return Gpu(ComputeCapability.parse(text))
-    known = gpus.gpu(text)
-    return Gpu(known.compute_capability, known.name)
-
-
-def _class(driver: DriverRelease, gpu: Gpu) -> HostClass:
-    model = _slug(gpu.name)
-    return HostClass(host_identifier(driver, model, gpu.capability), driver, gpu.capability, model)
-
-
-def _slug(name: str | None) -> str | None:
-    if name is None:
-        return None
-    try:
-        return gpus.gpu(name).slug
-    except UnknownGpu:
-        return None
+    found = []
+    for text in map(str.strip, texts):
+        if _CAPABILITY.fullmatch(text):
+            found.append(Gpu(ComputeCapability.parse(text)))
+        else:
+            known = gpus.gpu(text)
+            found.append(Gpu(known.compute_capability, known.name))
+    return tuple(found)
 
 
 class NoDriver(MissingError):
@@ -557,7 +505,11 @@ def this_host() -> Host:
         raise _without_driver(error) from error
     try:
         driver = DriverRelease.parse(pynvml.nvmlSystemGetDriverVersion())
-        found = tuple(_gpu(index) for index in range(pynvml.nvmlDeviceGetCount()))
+        found = []
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            device = pynvml.nvmlDeviceGetHandleByIndex(index)
+            capability = ComputeCapability(*pynvml.nvmlDeviceGetCudaComputeCapability(device))
+            found.append(Gpu(capability, pynvml.nvmlDeviceGetName(device)))
     except (pynvml.NVMLError, ValueError) as error:
         raise MissingError(
             f"the NVIDIA driver on this machine does not report its version or GPUs: {error}", hint=_ASK
@@ -569,30 +521,19 @@ def this_host() -> Host:
             f"the NVIDIA driver {driver} is installed, but it sees no GPU",
             hint=f"run `nvidia-smi -L`, or {_ASK}",
         )
-    return Host(driver, found)
-
-
-def _gpu(index: int) -> Gpu:
-    device = pynvml.nvmlDeviceGetHandleByIndex(index)
-    major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(device)
-    return Gpu(ComputeCapability(major, minor), pynvml.nvmlDeviceGetName(device))
+    return Host(driver, tuple(found))
 
 
 def _without_driver(error: pynvml.NVMLError) -> MissingError:
     """Explain why NVML did not start. Return codes: NVML API reference, nvmlReturn_t."""
+    what, hint = f"the NVIDIA driver on this machine does not answer: {error}", _ASK
     if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
-        return NoDriver(
-            "this machine has no NVIDIA driver: libnvidia-ml.so.1, which is part of it, was not found",
-            hint=_ASK,
-        )
+        what = "this machine has no NVIDIA driver: libnvidia-ml.so.1, which is part of it, was not found"
+        return NoDriver(what, hint=hint)
     if error.value == pynvml.NVML_ERROR_DRIVER_NOT_LOADED:
-        return MissingError(
-            "the NVIDIA driver is installed, but its kernel module is not loaded",
-            hint=f"run `sudo modprobe nvidia` or restart the machine, or {_ASK}",
-        )
-    if error.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
-        return MissingError(
-            "the NVIDIA driver was updated, but the kernel still runs the older module",
-            hint=f"restart the machine, or {_ASK}",
-        )
-    return MissingError(f"the NVIDIA driver on this machine does not answer: {error}", hint=_ASK)
+        what = "the NVIDIA driver is installed, but its kernel module is not loaded"
+        hint = f"run `sudo modprobe nvidia` or restart the machine, or {_ASK}"
+    elif error.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
+        what = "the NVIDIA driver was updated, but the kernel still runs the older module"
+        hint = f"restart the machine, or {_ASK}"
+    return MissingError(what, hint=hint)

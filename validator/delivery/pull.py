@@ -21,24 +21,8 @@ from ..model.spec import JUPYTER_PORT
 from ..registry.client import Registry
 from ..registry.names import LATEST, is_digest, tag_named, tag_of
 from ..system import processes
-from .choose import (
-    Candidate,
-    Host,
-    Standing,
-    TaggedImage,
-    Terms,
-    assess_candidate,
-    coverage,
-    covering,
-    forecast,
-    inspect_digest,
-    inspect_tag,
-    limits_of,
-    measured_on,
-    tagged_images,
-    why_not_covered,
-    without_certificates,
-)
+from . import choose
+from .choose import Candidate, Host, Standing, TaggedImage, Terms
 from .start import Image
 
 Tell = Callable[[str], None]
@@ -50,11 +34,7 @@ class NotCertified(ValidatorError):
 
 @dataclass(frozen=True)
 class SelectedImage:
-    """An image that may be pulled.
-
-    reference: `host/path@sha256:…`. name: `host/path:tag`, for people.
-    certificates: those that cover the host.
-    """
+    """An image that may be pulled. reference: `host/path@sha256:…`. name: `host/path:tag`, for people."""
 
     image: TaggedImage
     digest: str
@@ -74,36 +54,37 @@ def select_best(
 ) -> SelectedImage:
     """Return the best image that is certified for the host, as `recommend` orders them.
 
-    additions: the name of what was added to it; None for images to which nothing was added.
-    tell: called with the reason why each better one is rejected.
-
-    Raises NotCertified if there is none, InputError if none has this TensorFlow and Python, MissingError if
-    the registry cannot be reached.
+    additions: None for images without any. tell: called with the reason why each better one is rejected.
+    Raises NotCertified, InputError without this TensorFlow and Python, MissingError without the registry.
     """
     unfit = 0
     limited: Candidate | None = None
     # True also if a certificate does not count, or if nobody looked because the image can't run here.
     certified = False
-    for image in tagged_images(registry, tensorflow, python, additions):
+    for image in choose.tagged_images(registry, tensorflow, python, additions):
         if limited is not None and image.kind != limited.image.kind:
             break
-        if _can_never_fit(image, host):
+        # If CUDA or cuDNN float, only a certificate says which versions they are.
+        fails = not image.floats and choose.forecast(image, (), host).outcome is Outcome.FAILS
+        if image.cuda is None or fails:
+            # Whatever certificate it has.
             unfit += 1
             certified = certified or image.cuda is not None
             continue
-        assessed = assess_candidate(inspect_tag(registry, image, terms), host)
+        assessed = choose.assess_candidate(choose.inspect_tag(registry, image, terms), host)
         if assessed.standing is Standing.CERTIFIED:
             if not assessed.limits:
                 if limited is not None:
-                    known = "; ".join(limit.line for limit in limits_of(covering(limited, host)))
+                    limits = choose.limits_of(choose.covering(limited, host))
+                    known = "; ".join(limit.line for limit in limits)
                     tell(f"rejected: {limited.image}: {image} has no limits here; {known}")
                 return _selected(registry, assessed.candidate, host)
             # Another one of its kind may have no limits.
             limited = limited or assessed.candidate
             continue
         certified = certified or bool(assessed.candidate.certificates or assessed.candidate.problems)
-        covered = covering(assessed.candidate, host)
-        why = assessed.why if covered else why_not_covered(assessed.candidate, host)
+        covered = choose.covering(assessed.candidate, host)
+        why = assessed.why if covered else choose.why_not_covered(assessed.candidate, host)
         tell(f"rejected: {image}: {why}")
     if limited is not None:
         return _selected(registry, limited, host)
@@ -114,7 +95,7 @@ def select_best(
         raise NotCertified(
             f"no image in {registry.repository} is certified yet, for this host ({host}) or another; nothing"
             " was pulled",
-            hint=without_certificates(registry),
+            hint=choose.without_certificates(registry),
         )
     raise NotCertified(
         f"{registry.repository} has no certified image for this host ({host}); nothing was pulled",
@@ -124,23 +105,19 @@ def select_best(
 
 
 def select_named(registry: Registry, host: Host, terms: Terms, name: str, tell: Tell) -> SelectedImage:
-    """Return the image of this image spec, alias or digest, verified like any other. tell: receives warnings.
+    """Return the image of this image spec, alias or digest, verified like any other. tell: for warnings.
 
-    Raises NotCertified with the reason, InputError if there is no such image, MissingError if the registry
-    cannot be reached.
+    Raises NotCertified with the reason, InputError without the image, MissingError without the registry.
     """
     tag = tag_named(name)
     digest = name if is_digest(name) else registry.digest_of(tag)
     if digest is None or registry.manifest(digest) is None:
         where = registry.repository.at(name) if is_digest(name) else registry.repository.tagged(tag)
-        raise InputError(
-            f"{where} is not in the registry",
-            hint=registry.tags_hint(),
-        )
-    candidate = inspect_digest(registry, _read_image(registry, tag, digest), digest, terms)
-    if not covering(candidate, host):
-        raise NotCertified(f"rejected: {name}: {why_not_covered(candidate, host)}; nothing was pulled")
-    predicted = forecast(candidate.image, candidate.certificates, host)
+        raise InputError(f"{where} is not in the registry", hint=registry.tags_hint())
+    candidate = choose.inspect_digest(registry, _read_image(registry, tag, digest), digest, terms)
+    if not choose.covering(candidate, host):
+        raise NotCertified(f"rejected: {name}: {choose.why_not_covered(candidate, host)}; nothing was pulled")
+    predicted = choose.forecast(candidate.image, candidate.certificates, host)
     if predicted.outcome is Outcome.FAILS:
         tell(f"{name} is certified for this host, but the facts predict that it fails here: {predicted.why}")
     return _selected(registry, candidate, host)
@@ -156,27 +133,21 @@ def select(
     additions: str | None,
     tell: Tell,
 ) -> SelectedImage:
-    """Return the image that was named, or else the best one, as `select_named` and `select_best` do.
-
-    tell: also called with the host, and with what the image's certificates are about.
-    """
+    """Return the named image, or else the best one. tell: also called with the host and the evidence."""
     tell(f"Host: {host}")
     if image:
         selected = select_named(registry, host, terms, image, tell)
     else:
         selected = select_best(registry, host, terms, tensorflow, python, tell, additions)
-    for certificate in selected.certificates:
-        tell(f"{selected.image}: measured on {measured_on(certificate)}, signed by {certificate.signer}")
-    for limit in limits_of(selected.certificates):
+    for one in selected.certificates:
+        tell(f"{selected.image}: measured on {choose.measured_on(one)}, signed by {one.signer}")
+    for limit in choose.limits_of(selected.certificates):
         tell(limit.line)
     return selected
 
 
 def local_ids(registry: Registry, digest: str) -> frozenset[str]:
-    """Return the ids under which an engine may store the image of a manifest.
-
-    With the containerd image store this is the manifest's own digest, otherwise the configuration's.
-    """
+    """Return the ids of an image in an engine: its manifest's digest (containerd) or its configuration's."""
     manifest = registry.manifest(digest)
     if manifest is None:
         return frozenset({digest})
@@ -187,23 +158,20 @@ def local_ids(registry: Registry, digest: str) -> frozenset[str]:
 def start_image(registry: Registry, selected: SelectedImage) -> Image:
     """Return what the start of a selected image depends on. Raises MissingError."""
     return Image(
-        selected.reference,
-        selected.name,
-        certified_standing(selected.certificates),
-        certified=True,
-        port=port_of(registry.config(selected.digest).ports),
-        plain_http=registry.plain_http,
-    )
+        selected.reference, selected.name, certified_standing(selected.certificates), certified=True,
+        port=port_of(registry.config(selected.digest).ports), plain_http=registry.plain_http,
+    )  # fmt: skip
 
 
 def certified_standing(certificates: Iterable[Certificate]) -> tuple[str, ...]:
     """Return sentences that say what certificates cover, who signed them, and which limits they name."""
     found = tuple(certificates)
     covered = (
-        f"Certified for this host: measured on {measured_on(one)}, signed by {one.signer}. {coverage(one)}"
+        f"Certified for this host: measured on {choose.measured_on(one)}, signed by {one.signer}."
+        f" {choose.coverage(one)}"
         for one in found
     )
-    return (*covered, *(limit.line for limit in limits_of(found)))
+    return (*covered, *(limit.line for limit in choose.limits_of(found)))
 
 
 def port_of(ports: Collection[str]) -> int | None:
@@ -211,30 +179,27 @@ def port_of(ports: Collection[str]) -> int | None:
     return JUPYTER_PORT if f"{JUPYTER_PORT}/tcp" in ports else None
 
 
-def _can_never_fit(image: TaggedImage, host: Host) -> bool:
-    """Return True if the image can't fit, whatever certificate it has.
-
-    If CUDA or cuDNN float, only a certificate says which versions they are.
-    """
-    return image.cuda is None or (not image.floats and forecast(image, (), host).outcome is Outcome.FAILS)
+def identify(tag: str, label: str) -> TaggedImage | None:
+    """Return the image by its tag, or by its label, which is only information; None for a foreign one."""
+    if image := TaggedImage.of_tag(tag):
+        return image
+    try:
+        return TaggedImage.of_tag(tag_of(label))
+    except ValueError:
+        return None
 
 
 def _read_image(registry: Registry, name: str, digest: str) -> TaggedImage:
     """Identify the image by its tag, or, for an alias or a digest, by its labels."""
     if image := TaggedImage.of_tag(name):
         return image
-    labels = registry.config(digest).labels
-    try:
-        image = TaggedImage.of_tag(tag_of(labels.get(LABEL_SPEC, "")))
-    except ValueError:
-        image = None
+    image = identify("", registry.config(digest).labels.get(LABEL_SPEC, ""))
     if image is None:
         raise NotCertified(f"rejected: {name}: it is not an image of this project; nothing was pulled")
     plain, _, additions = name.partition("_")
     release = plain.partition("-")[0]
-    if ALIAS.fullmatch(name) and (
-        image.additions != (additions or None) or (release != LATEST and not image.is_of(release, None))
-    ):
+    other_release = release != LATEST and not image.is_of(release, None)
+    if ALIAS.fullmatch(name) and (image.additions != (additions or None) or other_release):
         raise NotCertified(f"rejected: {name}: the alias points at {image}; nothing was pulled")
     return image
 
@@ -247,16 +212,13 @@ def _selected(registry: Registry, candidate: Candidate, host: Host) -> SelectedI
         candidate.digest,
         repository.at(candidate.digest),
         repository.tagged(candidate.image.tag),
-        covering(candidate, host),
+        choose.covering(candidate, host),
     )
 
 
 @dataclass(frozen=True)
 class LocalImage:
-    """An image in the engine.
-
-    id: by which the engine finds it. name: for people. tag: `NAME:TAG`; empty if it has none.
-    """
+    """An image in the engine. name: for people. tag: `NAME:TAG`; empty if it has none."""
 
     id: str
     name: str
@@ -266,17 +228,15 @@ class LocalImage:
 
     @classmethod
     def of(cls, image: Any, name: str) -> LocalImage:
-        """Return the image that the engine's SDK found."""
         settings = image.attrs.get("Config") or {}
         tag = name if name in image.tags else next(iter(image.tags), "")
         return cls(str(image.id), name, tag, settings.get("Labels") or {}, settings.get("ExposedPorts") or {})
 
 
 class Engine:
-    """The Docker Engine that the docker command would use. Pulling needs no buildx."""
+    """The Docker Engine that the docker command would use. Raises MissingError if none answers."""
 
     def __init__(self) -> None:
-        """Connect. Raises MissingError with the reason if no engine answers."""
         self._reached = endpoint.reach("start Docker Engine 23 or newer, or name another with DOCKER_HOST")
 
     @property

@@ -13,10 +13,9 @@ from datetime import datetime
 from typing import Any
 
 from ..certify import attached, signatures
-from ..certify.acceptance import Certifier, NotCertifiable
+from ..certify.acceptance import Certifier, NotCertifiable, certify
 from ..certify.attached import BundleError, parse_bundle
 from ..certify.challenges import IssuedChallenges
-from ..certify.issue_certificate import certify
 from ..certify.promote import Rules, promote
 from ..certify.signatures import NotVerified, Signer
 from ..certify.statement import REHEARSAL_PREDICATE, STATEMENT_V1
@@ -59,7 +58,7 @@ class Rehearsed:
 
     @property
     def described(self) -> TaggedImage:
-        """The image as its tag without the rehearsal's mark describes it, under the tag that it has."""
+        """The image as its tag without the rehearsal's mark describes it."""
         found = TaggedImage.of_tag(tag_of(self.record.image))
         assert found is not None
         return replace(found, tag=self.tag)
@@ -76,10 +75,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Stage:
-    """The registry, the signer and the trust that a rehearsal works with.
-
-    signer, trust, parties: made for it, and thrown away afterwards. host: the machine to recommend for.
-    """
+    """What a rehearsal works with. signer, trust, parties: made for it, and thrown away afterwards."""
 
     registry: Registry
     signer: Signer
@@ -97,10 +93,9 @@ class Stage:
 def steps(
     stage: Stage, images: list[Rehearsed], engine: Engine, progress: Callable[[str], None]
 ) -> Iterator[Step]:
-    """Certify, verify, promote, recommend and pull the images, as far as a rehearsal may.
+    """Certify, verify, promote, recommend and pull the images, as far as a rehearsal may. Yields each step.
 
-    Yields each step when it is done. Raises Accepted if something accepts the images, and the errors of the
-    registry, of cosign and of the engine.
+    Raises Accepted if something accepts the images, and the errors of the registry, cosign and the engine.
     """
     for image in images:
         yield _certify(stage, image)
@@ -180,41 +175,26 @@ def _pull(stage: Stage, best: Rehearsed, engine: Engine, progress: Callable[[str
 # statements have a predicate type of their own. `read_statement` and `verified_statement` reject it before
 # they look at the signature, so there is no key, option or trust file with which one counts.
 
-
 _NOTICE = f"{REHEARSAL}: this statement proves nothing about the image."
 
 
 def rehearsal_statement(record: Record, repository: str, issued: str) -> bytes:
-    """Return the statement of a record that a rehearsal made.
-
-    Raises ValidatorError for any other record: what is measured in earnest never gets such a statement.
-    """
+    """Return the statement of a record of a rehearsal. Raises ValidatorError for any other record."""
     if record.origin is not Origin.REHEARSAL or record.image_digest is None:
         raise ValidatorError(f"record {record.id} ({record.cell}) was not made by a {REHEARSAL} of an image")
-    return codec.canonical(
-        {
-            "_type": STATEMENT_V1,
-            "subject": [
-                {"name": repository, "digest": {"sha256": record.image_digest.removeprefix("sha256:")}}
-            ],
-            "predicateType": REHEARSAL_PREDICATE,
-            "predicate": {
-                "notice": _NOTICE,
-                "cell": record.cell,
-                "verdict": record.verdict.value,
-                "reason": record.reason,
-                "record": record.id,
-                "issued": issued,
-            },
-        }
-    )
+    subject = {"name": repository, "digest": {"sha256": record.image_digest.removeprefix("sha256:")}}
+    predicate = {
+        "notice": _NOTICE, "cell": record.cell, "verdict": record.verdict.value, "reason": record.reason,
+        "record": record.id, "issued": issued,
+    }  # fmt: skip
+    statement = {"_type": STATEMENT_V1, "subject": [subject]}
+    return codec.canonical({**statement, "predicateType": REHEARSAL_PREDICATE, "predicate": predicate})
 
 
 def attach_rehearsal(registry: Registry, record: Record, signer: Signer, issued: str) -> str:
     """Sign the statement of a rehearsal's record, and attach it to the image. Return its digest.
 
-    Raises ValidatorError for a key that is not marked as a throw-away key, and for a record that no rehearsal
-    made; MissingError when the registry or cosign fails.
+    Raises ValidatorError without a throw-away key or for another record, MissingError for other failures.
     """
     if not signer.throw_away:
         raise ValidatorError(f"a {REHEARSAL} signs only with a throw-away key")
@@ -224,10 +204,7 @@ def attach_rehearsal(registry: Registry, record: Record, signer: Signer, issued:
 
 
 def rehearsed(registry: Registry, digest: str, trust: Trust) -> tuple[str, ...]:
-    """Return the ids of the records about which this key signed statements of rehearsals on an image.
-
-    Raises MissingError when the registry or cosign can't be used.
-    """
+    """Return the ids of the records that this key signed in rehearsals of an image. Raises MissingError."""
     found = []
     for candidate in attached.candidates(registry, digest, REHEARSAL_PREDICATE):
         try:

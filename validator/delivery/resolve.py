@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,21 +12,9 @@ from ..assemble.image_names import LABEL_SPEC, image_reference
 from ..errors import InputError, MissingError
 from ..model.prediction import Outcome
 from ..registry.client import Registry
-from ..registry.names import Repository, is_digest, is_tag, tag_named, tag_of
-from .choose import (
-    Candidate,
-    Host,
-    Standing,
-    TaggedImage,
-    Terms,
-    covering,
-    failed_here,
-    forecast,
-    inspect_digest,
-    recommend,
-    tagged_images,
-    why_not_covered,
-)
+from ..registry.names import Repository, is_digest, is_tag, tag_named
+from . import choose
+from .choose import Candidate, Host, Standing, TaggedImage, Terms
 from .pull import (
     Engine,
     LocalImage,
@@ -34,6 +22,7 @@ from .pull import (
     SelectedImage,
     Tell,
     certified_standing,
+    identify,
     port_of,
     select,
     start_image,
@@ -46,11 +35,10 @@ FindHost = Callable[[], "Host | None"]
 
 @dataclass(frozen=True)
 class Request:
-    """The image, the host and the devices to start.
+    """The image, the host and the devices to start. uncertified: an image that is not certified will do too.
 
-    registry: where the image is; None for the local engine or an OCI layout. terms: None if no certificate
-    is looked at. uncertified: an image that is not certified will do too. devices: None if no Docker Engine
-    starts the container. mount: mount the current directory. environment, command, terminal: see `Start`.
+    registry: None for the local engine or an OCI layout. terms: None if no certificate is looked at. devices:
+    None if no Docker Engine starts the container. environment, command, terminal: see `Start`.
     """
 
     registry: Registry | None
@@ -73,42 +61,41 @@ class Resolved:
 
 
 def resolve(request: Request, engine: Engine | None, host: FindHost, tell: Tell) -> Resolved:
-    """Choose the image, and describe its container.
+    """Choose the image, and describe its container. tell: called with what people should know.
 
     engine: the Docker Engine that starts the container or has the image; None to write for another machine.
-    host: called if the image can use GPUs; returns None to start it on the CPU, for which no certificate
-        counts. tell: called with what people should know.
-
-    Raises InputError for a wrong request, NotCertified if no image will do, and MissingError if the
-    registry, the host or its GPUs can't be reached.
+    host: called if the image can use GPUs; returns None to start it on the CPU. Raises InputError for a wrong
+    request, NotCertified if no image will do, and MissingError if something can't be reached.
     """
     selected: SelectedImage | None = None
     known: Host | None
+    wanted = request.wanted
     if request.registry is not None and request.terms is not None and not request.uncertified:
         known = host()
         assert known is not None
         devices = _devices(request.devices, engine)
         selected = select(
-            request.registry,
-            known,
-            request.terms,
-            request.wanted.image,
-            request.wanted.tensorflow,
-            request.wanted.python,
-            request.wanted.additions,
-            tell,
-        )
+            request.registry, known, request.terms, wanted.image, wanted.tensorflow, wanted.python,
+            wanted.additions, tell,
+        )  # fmt: skip
         image = start_image(request.registry, selected)
     else:
-        image, known = find(request.registry, request.wanted, host, request.terms, engine, tell)
+        image, known = _find(request, engine, host, tell)
         if not image.certified:
             tell(f"WARNING: NOT CERTIFIED: {image.name}")
         for text in image.standing:
             tell(f"{image.name}: {text}")
         devices = _devices(request.devices, engine) if known is not None else None
-    docker = engine if request.devices is not None else None
+    user = User(os.getuid(), os.getgid())
+    if engine is not None and request.devices is not None:
+        user = user_of(engine.info, user.uid, user.gid)
+        if request.mount and not engine.is_local:
+            raise InputError(
+                "--mount needs a local Docker engine: the remote host does not have this directory",
+                hint="copy the data there, or run without --mount",
+            )
     start = Start(
-        image, known, devices, _user(docker), _directory(docker) if request.mount else None,
+        image, known, devices, user, Path.cwd() if request.mount else None,
         request.environment, request.command, request.terminal,
     )  # fmt: skip
     return Resolved(start, selected)
@@ -119,25 +106,8 @@ def _devices(asked: Devices | None, engine: Engine | None) -> Devices | None:
     return devices_of(engine.info) if asked is Devices.AUTO and engine is not None else asked
 
 
-def _user(docker: Engine | None) -> User:
-    user = User(os.getuid(), os.getgid())
-    return user if docker is None else user_of(docker.info, user.uid, user.gid)
-
-
-def _directory(docker: Engine | None) -> Path:
-    if docker is not None and not docker.is_local:
-        raise InputError(
-            "--mount needs a local Docker engine: the remote host does not have this directory",
-            hint="copy the data there, or run without --mount",
-        )
-    return Path.cwd()
-
-
 # Find an image that need not be certified: in a registry, in the local Docker Engine, or in an OCI layout.
-#
-# Only `run --uncertified` asks for one. An image that is certified for the host is still reported as
-# certified.
-
+# Only `run --uncertified` asks for one. An image that is certified for the host is still reported as such.
 
 #: What each prediction says about an image that nobody measured.
 _PREDICTED = {
@@ -155,10 +125,9 @@ _LAYOUT = "oci:"
 
 @dataclass(frozen=True)
 class Wanted:
-    """The user's request.
+    """The user's request. image: a tag or digest, a whole reference, or a name in the local engine.
 
-    image: a tag or digest, a whole reference, or a name in the local engine. gpu: True if the user named a
-    GPU, so that only an image that can use it will do, unless `image` names another.
+    gpu: True if the user named a GPU, so that only an image that can use it will do, unless `image` is given.
     """
 
     image: str | None
@@ -198,21 +167,9 @@ def split_layout(text: str) -> tuple[Path, str] | None:
     return Path(directory).resolve(), tag
 
 
-def find(
-    registry: Registry | None,
-    wanted: Wanted,
-    host: FindHost,
-    terms: Terms | None,
-    engine: Engine | None,
-    tell: Tell,
-) -> tuple[Image, Host | None]:
-    """Return the image, and the host if the image uses its GPUs.
-
-    registry: where to look; None for an OCI layout or the engine. terms: None if no certificate is looked at.
-    engine: None if it is not asked. host: see `resolve`. Raises InputError if there is no such image,
-    NotCertified if no image is predicted to work, and MissingError if the registry, the engine or the host
-    can't be reached.
-    """
+def _find(request: Request, engine: Engine | None, host: FindHost, tell: Tell) -> tuple[Image, Host | None]:
+    """Return an image that need not be certified, and the host if the image uses its GPUs."""
+    registry, wanted, terms = request.registry, request.wanted, request.terms
     if registry is None:
         if wanted.image and (layout := split_layout(wanted.image)):
             return _in_layout(*layout, host)
@@ -223,18 +180,19 @@ def find(
     tag = tag_named(wanted.image)
     digest = wanted.image if is_digest(wanted.image) else registry.digest_of(tag)
     if digest is None or registry.manifest(digest) is None:
-        raise InputError(
-            f"{registry.repository} has no image {wanted.image}",
-            hint=registry.tags_hint(),
-        )
+        raise InputError(f"{registry.repository} has no image {wanted.image}", hint=registry.tags_hint())
     config = registry.config(digest)
-    image = _identify(tag, config.labels.get(LABEL_SPEC, ""))
+    image = identify(tag, config.labels.get(LABEL_SPEC, ""))
     known = None if image is not None and image.cuda is None else host()
     name = str(registry.repository.at(digest) if is_digest(wanted.image) else registry.repository.tagged(tag))
     if image is None:
-        return _foreign(registry.repository.at(digest), name, known, config.ports, registry.plain_http), known
+        foreign = Image(
+            registry.repository.at(digest), name, _about(None, "", known), certified=False, checks_host=False,
+            port=port_of(config.ports), plain_http=registry.plain_http,
+        )  # fmt: skip
+        return foreign, known
     candidate = (
-        inspect_digest(registry, image, digest, terms) if terms and known else Candidate(image, digest)
+        choose.inspect_digest(registry, image, digest, terms) if terms and known else Candidate(image, digest)
     )
     return _described(registry, candidate, name, known, terms), known
 
@@ -242,11 +200,8 @@ def find(
 def _best(
     registry: Registry, wanted: Wanted, find_host: FindHost, terms: Terms | None, tell: Tell
 ) -> tuple[Image, Host | None]:
-    """Return the best image for the host: a certified one, or else one that is predicted to work.
-
-    On the CPU, that is the best one without CUDA, or else the best one.
-    """
-    images = tagged_images(registry, wanted.tensorflow, wanted.python, wanted.additions)
+    """Return the best image for the host: a certified one, or else one that is predicted to work."""
+    images = choose.tagged_images(registry, wanted.tensorflow, wanted.python, wanted.additions)
     without_cuda = [image for image in images if image.cuda is None]
     needs_host = wanted.gpu or len(without_cuda) < len(images)
     if not needs_host or (host := find_host()) is None:
@@ -255,7 +210,7 @@ def _best(
     if terms is None:
         candidates = [Candidate(image, None) for image in images if image.cuda is not None]
     else:
-        assessed = recommend(registry, images, host, terms)
+        assessed = choose.recommend(registry, images, host, terms)
         if assessed and assessed[0].standing is Standing.CERTIFIED:
             return _tagged(registry, assessed[0].candidate, host, terms)
         candidates = [one.candidate for one in assessed if one.candidate.image.cuda is not None]
@@ -274,14 +229,14 @@ def _tagged(
 
 
 def _most_promising(candidates: Sequence[Candidate], host: Host, place: str, tell: Tell) -> Candidate:
-    """Return the first of the images that is predicted to work, or else the first that may work.
-
-    place: where they are. Raises NotCertified if there are none, or if all of them are predicted to fail or
-    have failed.
-    """
+    """Return the first image that is predicted to work, or that may work. Raises NotCertified."""
     order = [Outcome.WORKS, Outcome.UNKNOWN]
-    forecasts = [(one, forecast(one.image, one.certificates, host)) for one in candidates]
-    fit = [(one, found) for one, found in forecasts if found.outcome in order and not failed_here(one, host)]
+    forecasts = [(one, choose.forecast(one.image, one.certificates, host)) for one in candidates]
+    fit = [
+        (one, found)
+        for one, found in forecasts
+        if found.outcome in order and not choose.failed_here(one, host)
+    ]
     if not candidates:
         raise NotCertified(
             f"{place} has only images without CUDA, which can't use a GPU ({host})",
@@ -301,9 +256,8 @@ def _most_promising(candidates: Sequence[Candidate], host: Host, place: str, tel
 def _described(
     registry: Registry, candidate: Candidate, name: str, host: Host | None, terms: Terms | None
 ) -> Image:
-    """Return an image of this project in a registry."""
     assert candidate.digest is not None
-    certificates = covering(candidate, host) if host else ()
+    certificates = choose.covering(candidate, host) if host else ()
     if certificates:
         standing = certified_standing(certificates)
     else:
@@ -312,80 +266,48 @@ def _described(
         elif host is None:
             why = "A certificate is about a GPU, and this image uses none."
         else:
-            why = f"No certificate covers this host: {why_not_covered(candidate, host)}."
+            why = f"No certificate covers this host: {choose.why_not_covered(candidate, host)}."
         standing = (why, *_predicted(candidate, host))
     return Image(
-        registry.repository.at(candidate.digest),
-        name,
-        standing,
-        certified=bool(certificates),
-        checks_host=candidate.image.cuda is not None,
-        port=port_of(registry.config(candidate.digest).ports),
+        registry.repository.at(candidate.digest), name, standing, certified=bool(certificates),
+        checks_host=candidate.image.cuda is not None, port=port_of(registry.config(candidate.digest).ports),
         plain_http=registry.plain_http,
-    )
-
-
-def _foreign(reference: str, name: str, host: Host | None, ports: Collection[str], plain_http: bool) -> Image:
-    return Image(
-        reference,
-        name,
-        _about(None, "", host),
-        certified=False,
-        checks_host=False,
-        port=port_of(ports),
-        plain_http=plain_http,
-    )
+    )  # fmt: skip
 
 
 def _in_layout(directory: Path, tag: str, host: FindHost) -> tuple[Image, Host | None]:
     digest, config = read_config(directory, tag)
-    image = _identify(tag, config.labels.get(LABEL_SPEC, ""))
+    image = identify(tag, config.labels.get(LABEL_SPEC, ""))
     known = None if image is not None and image.cuda is None else host()
     reference = f"{directory}:{tag}"
-    return (
-        Image(
-            reference,
-            f"{_LAYOUT}{reference}",
-            (_IN_LAYOUT, *_about(image, digest, known)),
-            certified=False,
-            checks_host=image is not None and image.cuda is not None,
-            port=port_of(config.ports),
-            place=Place.LAYOUT,
-        ),
-        known,
-    )
+    found = Image(
+        reference, f"{_LAYOUT}{reference}", (_IN_LAYOUT, *_about(image, digest, known)), certified=False,
+        checks_host=image is not None and image.cuda is not None, port=port_of(config.ports),
+        place=Place.LAYOUT,
+    )  # fmt: skip
+    return found, known
 
 
 def _local(engine: Engine, wanted: Wanted, host: FindHost, tell: Tell) -> tuple[Image, Host | None]:
     if wanted.image:
-        found = _named(engine, wanted.image)
-        image = _identify("", found.labels.get(LABEL_SPEC, ""))
+        named = engine.find(wanted.image)
+        if named is None:
+            raise InputError(
+                f"the local Docker Engine has no image {wanted.image}",
+                hint="`docker images` lists them; for one in a registry, write HOST/NAME:TAG or pass"
+                " --registry",
+            )
+        found = named
+        image = identify("", found.labels.get(LABEL_SPEC, ""))
         known = None if image is not None and image.cuda is None else host()
     else:
         image, found, known = _best_local(engine, wanted, host, tell)
-    return (
-        Image(
-            found.id,
-            found.name,
-            (_LOCAL, *_about(image, found.id, known)),
-            certified=False,
-            checks_host=image is not None and image.cuda is not None,
-            port=port_of(found.ports),
-            place=Place.ENGINE,
-            tag=found.tag,
-        ),
-        known,
-    )
-
-
-def _named(engine: Engine, name: str) -> LocalImage:
-    found = engine.find(name)
-    if found is None:
-        raise InputError(
-            f"the local Docker Engine has no image {name}",
-            hint="`docker images` lists them; for one in a registry, write HOST/NAME:TAG or pass --registry",
-        )
-    return found
+    local = Image(
+        found.id, found.name, (_LOCAL, *_about(image, found.id, known)), certified=False,
+        checks_host=image is not None and image.cuda is not None, port=port_of(found.ports),
+        place=Place.ENGINE, tag=found.tag,
+    )  # fmt: skip
+    return local, known
 
 
 def _best_local(
@@ -397,7 +319,7 @@ def _best_local(
     """
     fit = {}
     for local in engine.own_images(LABEL_SPEC):
-        image = _identify("", local.labels[LABEL_SPEC])
+        image = identify("", local.labels[LABEL_SPEC])
         # A derived image has the label as well, but not the name.
         if (
             image is not None
@@ -439,15 +361,5 @@ def _predicted(candidate: Candidate, host: Host | None) -> tuple[str, ...]:
         return ("It has no CUDA, so TensorFlow uses the processor in it.",)
     if host is None:
         return (_NO_GPU,)
-    found = forecast(candidate.image, candidate.certificates, host)
+    found = choose.forecast(candidate.image, candidate.certificates, host)
     return (f"{_PREDICTED[found.outcome]}: {found.why}.",)
-
-
-def _identify(tag: str, label: str) -> TaggedImage | None:
-    """Return the image by its tag, or by its label, which is only information; None for a foreign one."""
-    if image := TaggedImage.of_tag(tag):
-        return image
-    try:
-        return TaggedImage.of_tag(tag_of(label))
-    except ValueError:
-        return None

@@ -92,11 +92,10 @@ class User:
 
 @dataclass(frozen=True)
 class Start:
-    """The needs of a container.
+    """The needs of a container. host: None if it uses no GPUs. devices: how a Docker Engine gives them.
 
-    host: None if it uses no GPUs. devices: how a Docker Engine gives them, not AUTO. directory: the one to
-    mount as WORKSPACE, or None. environment: the variables that the user asks for. command: words in place of
-    the image's own command. terminal: `-it`, `-i` or empty, as the command needs.
+    directory: the one to mount as WORKSPACE. environment: the variables that the user asks for. command:
+    words in place of the image's own command. terminal: `-it`, `-i` or empty, as the command needs.
     """
 
     image: Image
@@ -125,7 +124,6 @@ class Start:
 
     @property
     def gpu_count(self) -> int:
-        """The number of GPUs of the host; 0 if the container uses none."""
         return len(self.host.gpus) if self.host else 0
 
     @property
@@ -134,10 +132,7 @@ class Start:
         return None if self.command else self.image.port
 
     def variables(self, home: str | None = None) -> dict[str, str]:
-        """Return the variables of the container; those that the user asks for come last.
-
-        home: the home directory, for a user whom the image does not know.
-        """
+        """Return the variables of the container. home: for a user whom the image does not know."""
         own = {"HOME": home} if home else {}
         caches = cache_variables(WORKSPACE) if self.directory is not None else {}
         return {**own, **caches, **self.environment}

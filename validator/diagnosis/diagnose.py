@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, BinaryIO
 
-from ..compat import loose_values
 from ..compat.offers import needs_another_python, newest_that_works, notes_about, other_driver, why_not
 from ..compat.releases import (
     libraries_by_release,
@@ -23,7 +22,7 @@ from ..conditions import Find
 from ..model.diagnosis import GPU_USED, NO_FAULT, NOT_SHOWN, Cause, Diagnosis, FailingReason, Harmless
 from ..model.diagnosis import UNRECOGNIZED as UNRECOGNIZED_FAULT
 from ..model.prediction import LINUX, WINDOWS, WSL2, Host
-from ..versions import CudaVersion, leading_numbers, major
+from ..versions import CudaVersion, leading_numbers, major, minor_in
 from . import conclusions, read_log, remedies, text
 from .causes import CERTAIN, LIKELY, POSSIBLE, STRENGTHS, CauseEntry, Sign, causes, finder, language
 from .combination import is_judged, judge, read_host, read_software
@@ -410,15 +409,15 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
     built = software.versions.get("cudatoolkit") or (build.cuda if build else software.cuda) or ""
     # Builds of others, such as NVIDIA's of 1.15, open a newer CUDA than the release of that number.
     opened = conclusions.cuda_of_libraries(observations)
-    cuda = loose_values.cuda(max(built, opened, key=lambda one: leading_numbers(one)[:1]) or None)
+    cuda = CudaVersion.or_none(max(built, opened, key=lambda one: leading_numbers(one)[:1]) or None)
     floor = oldest_driver(cuda, on_windows) if cuda else None
-    python, named = loose_values.minor(software.python), conclusions.cudnn_named(observations)
+    python, named = minor_in(software.python), conclusions.cudnn_named(observations)
     loaded = observations.value("cudnn_version_mismatch", "runtime")
     fitting = newest_for_cudnn(conclusions.cudnn_version(loaded), python) if loaded else None
     used = build or (newest_with(software.cuda, python=python) if software.cuda else None)
     version = f"=={release}" if len(leading_numbers(release)) > 2 else f"~={used.minor}.0" if used else ""
     requirements = {
-        "tensorflow_minor": loose_values.minor(release) or "",
+        "tensorflow_minor": minor_in(release) or "",
         "cuda_needed": build.cuda if build else "",
         "cuda_major": major(build.cuda) if build else "",
         "cudnn_needed": cudnn,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,27 +47,22 @@ def examine(checks: tuple[str, ...] = CHECKS) -> Examined:
             "this program runs Python without an executable, so no child process can examine it",
             hint="run `validator doctor --python PYTHON` with the Python of this environment",
         )
+    environment = dict(os.environ)
+    # The child runs in another directory than this process.
+    if path := environment.get("PYTHONPATH"):
+        environment["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, path.split(os.pathsep)))
     arguments = [word for name in checks for word in ("--only", name)]
     answer = run_probe(
         Path(sys.executable),
         probe_request("quick", arguments=arguments),
         lambda line: None,
-        environment=_variables(os.environ),
+        environment=environment,
     )
     try:
         report = read_report(answer)
     except ReportError as error:
         raise ValidatorError(f"the probe's report can't be read: {error}") from error
     return Examined(report, diagnose_report(report))
-
-
-def _variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return variables for the child, which runs in another directory than this process."""
-    path = variables.get("PYTHONPATH")
-    if not path:
-        return dict(variables)
-    absolute = os.pathsep.join(os.path.abspath(part) for part in path.split(os.pathsep))
-    return {**variables, "PYTHONPATH": absolute}
 
 
 def shareable_diagnosis(examined: Examined) -> Diagnosis:

@@ -38,7 +38,7 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 
 from ..diagnosis import diagnose_file, diagnose_log
 from ..errors import InputError, ValidatorError
-from ..model.diagnosis import Cause, Diagnosis
+from ..model.diagnosis import Diagnosis
 from ..redaction.redact import names_in
 from ..reports.diagnosis import cell_html, cell_text
 from ..reports.issue import shareable
@@ -191,7 +191,12 @@ def _headline(state: KernelState, child_has_gpu: bool) -> str:
 
 def _with_log(found: Diagnosis, log: Diagnosis) -> Diagnosis:
     """Add what the notebook's log shows to the diagnosis of its environment."""
-    by_code = {cause.code: cause for cause in log.causes if _is_shown(cause)}
+    by_code = {
+        cause.code: cause
+        for cause in log.causes
+        # A cause that is only possible may be a guess from the words in the code of a cell.
+        if cause.strength != "possible" or any("output line" in entry.where for entry in cause.evidence)
+    }
     causes = tuple(
         dataclasses.replace(cause, evidence=(*cause.evidence, *by_code[cause.code].evidence))
         if cause.code in by_code
@@ -208,11 +213,6 @@ def _with_log(found: Diagnosis, log: Diagnosis) -> Diagnosis:
         harmless=tuple(harmless.values()),
         read=f"{found.read}, and {log.read}",
     )
-
-
-def _is_shown(cause: Cause) -> bool:
-    """Return whether a cause is more than a guess from the words in the code of a cell."""
-    return cause.strength != "possible" or any("output line" in entry.where for entry in cause.evidence)
 
 
 def _cell(source: str, printed: str) -> Mapping[str, Any]:
@@ -377,15 +377,12 @@ class KernelLog:
         deadline = time.monotonic() + _DRAIN_S
         while time.monotonic() < deadline:
             with self._lock:
-                if self._reader < 0 or not _waiting_bytes(self._reader):
+                waiting = array.array("i", [0])
+                if self._reader >= 0:
+                    fcntl.ioctl(self._reader, termios.FIONREAD, waiting)
+                if not waiting[0]:
                     return
             time.sleep(0.001)
-
-
-def _waiting_bytes(reader: int) -> int:
-    count = array.array("i", [0])
-    fcntl.ioctl(reader, termios.FIONREAD, count)
-    return count[0]
 
 
 # Look at the TensorFlow of this process without importing it, and without a change to it.

@@ -19,7 +19,7 @@ from typing import Any
 from uv import find_uv_bin
 
 from ..assemble.destinations import OciLayout
-from ..assemble.image import ImageMaker
+from ..assemble.image import Assembler
 from ..assemble.progress import Progress
 from ..errors import InputError, MissingError
 from ..locks.lock_files import render
@@ -50,7 +50,7 @@ class LayoutEngine:
     name = "none"
     isolates = False
 
-    def __init__(self, maker: ImageMaker, directory: Path | None = None) -> None:
+    def __init__(self, maker: Assembler, directory: Path | None = None) -> None:
         self._maker = maker
         self._directory = directory
 

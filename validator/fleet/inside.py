@@ -1,24 +1,18 @@
 """A script: run the probe inside a container on a node, and print its report so that a cut is noticed.
 
     python3 inside.py --limit SECONDS [--task N --workers LIST] [--termination FILE] -- ARGUMENTS OF THE PROBE
+    python3 inside.py --frame NAME < FILE          writes any other file as a frame
 
-It runs `probe.pyz` next to this file, with that directory as its working directory. The output goes to
-standard output as two frames (`frame.py` describes them): `report`, the probe's standard output, if there is
-any, and `ending`, JSON about how the probe ended. What the probe writes to standard error is passed on. The
-same JSON goes to the termination message file, which survives the container's log.
+It runs `probe.pyz` next to this file, in that directory. Standard output gets two frames (`job_output.py`
+describes them): `report`, the probe's standard output, if there is any, and `ending`, JSON about how the
+probe ended. The termination message file gets the same JSON and survives the container's log.
 
-A unit of several tasks runs this script once on each of its nodes, with the number of the task from 0 and, in
-that order, the addresses of all (`HOST:PORT,HOST:PORT`), which the probe's check `multi_worker` uses. Task 0
+A unit of several tasks runs this script once on each of its nodes, with the number of the task from 0 and the
+addresses of all in that order (`HOST:PORT,HOST:PORT`), which the probe's check `multi_worker` uses. Task 0
 measures. The others run only that check, and the names of their frames end with their number.
 
-The exit status is 0 if a report was written and 1 if not, whatever the checks found. After SIGTERM nothing
-is framed: whoever ended the probe did not let it finish.
-
-    python3 inside.py --frame NAME < FILE
-
-writes any other file as a frame.
-
-It uses only the standard library of Python 3.9, and nothing of this project.
+The exit status is 0 if a report was written and 1 if not. After SIGTERM nothing is framed: whoever ended the
+probe did not let it finish. The script uses only the standard library of Python 3.9.
 """
 
 from __future__ import annotations
@@ -91,14 +85,14 @@ class Probe:
             status = self._process.wait(self._limit_s)
         except subprocess.TimeoutExpired:
             self.timed_out = True
-            self._end(signal.SIGTERM)
+            self.end(signal.SIGTERM)
             try:
                 status = self._process.wait(_GRACE_S)
             except subprocess.TimeoutExpired:
-                self._end(signal.SIGKILL)
+                self.end(signal.SIGKILL)
                 status = self._process.wait()
         # Children that the probe left behind would keep the pipes open.
-        self._end(signal.SIGKILL)
+        self.end(signal.SIGKILL)
         for reader in readers:
             reader.join(_GRACE_S)
         if self.timed_out or self.overflow:
@@ -118,10 +112,6 @@ class Probe:
             "finished": _now(),
         }
 
-    def stop(self) -> None:
-        """End the probe and its children at once."""
-        self._end(signal.SIGKILL)
-
     def _collect(self, stream: IO[bytes]) -> None:
         # read1 returns what is there, without waiting for a full block.
         for block in iter(lambda: stream.read1(1 << 16), b""):  # type: ignore[attr-defined]
@@ -138,7 +128,8 @@ class Probe:
             with contextlib.suppress(OSError):
                 os.write(2, line if line.endswith(b"\n") else line + b"\n")
 
-    def _end(self, number: int) -> None:
+    def end(self, number: int) -> None:
+        """Send a signal to the probe and its children."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
 
@@ -146,8 +137,15 @@ class Probe:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    own, of_probe = _split(given)
-    options = _parser().parse_args(own)
+    split = given.index("--") if "--" in given else len(given)
+    of_probe = given[split + 1 :]
+    parser = argparse.ArgumentParser(prog="inside", description="Run the probe and frame its report.")
+    parser.add_argument("--limit", type=float, default=1900.0, metavar="SECONDS", help="end the probe then")
+    parser.add_argument("--task", type=int, default=0, metavar="N", help="number of this task of the unit")
+    parser.add_argument("--workers", metavar="LIST", help="the addresses of all tasks of the unit")
+    parser.add_argument("--termination", metavar="FILE", help="also write the ending to this file")
+    parser.add_argument("--frame", metavar="NAME", help="only write standard input as a frame")
+    options = parser.parse_args(given[:split])
     if options.frame:
         _write(frame(options.frame, sys.stdin.buffer.read(LARGEST)))
         return 0
@@ -164,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         ending = probe.wait()
     except BaseException:
-        probe.stop()
+        probe.end(signal.SIGKILL)
         raise
     text = json.dumps(ending, sort_keys=True).encode()
     if options.termination:
@@ -176,22 +174,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _write(frame(f"report{suffix}", bytes(probe.report)))
     _write(frame(f"ending{suffix}", text))
     return 0 if ending["report"] else 1
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="inside", description="Run the probe and frame its report.")
-    parser.add_argument("--limit", type=float, default=1900.0, metavar="SECONDS", help="end the probe then")
-    parser.add_argument("--task", type=int, default=0, metavar="N", help="number of this task of the unit")
-    parser.add_argument("--workers", metavar="LIST", help="the addresses of all tasks of the unit")
-    parser.add_argument("--termination", metavar="FILE", help="also write the ending to this file")
-    parser.add_argument("--frame", metavar="NAME", help="only write standard input as a frame")
-    return parser
-
-
-def _split(given: list[str]) -> tuple[list[str], list[str]]:
-    """Return the arguments before and after `--`."""
-    place = given.index("--") if "--" in given else len(given)
-    return given[:place], given[place + 1 :]
 
 
 def _write(content: bytes) -> None:

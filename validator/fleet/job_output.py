@@ -33,7 +33,6 @@ from .protocol import Answer, Fault, Phase, State
 # Two frames with one name and different contents are refused together: a job that ran twice writes two, and
 # so does a container that tries to put its own words in the place of what its node said.
 
-
 #: Frames of one log.
 MOST = 32
 
@@ -80,10 +79,21 @@ def read_frames(log: bytes, *required: str) -> dict[str, bytes]:
                 raise CutError(f"the frame {name} begins again before its end")
             opened[name] = _Open(length, header[3].decode())
         elif data := _DATA.fullmatch(line):
-            _add(opened, data[1].decode(), data[2])
+            name = data[1].decode()
+            if name not in opened:
+                raise CutError(f"the frame {name} has data before its beginning")
+            frame = opened[name]
+            try:
+                frame.data += base64.b64decode(data[2], validate=True)
+            except binascii.Error:
+                raise CutError(f"the frame {name} has a damaged line") from None
+            if len(frame.data) > frame.length:
+                raise CutError(f"the frame {name} has more than the {frame.length} bytes that it should have")
         elif end := _END.fullmatch(line):
             name = end[1].decode()
-            content = _whole(name, opened.pop(name, None))
+            if name not in opened:
+                raise CutError(f"the frame {name} ends before its beginning")
+            content = _whole(name, opened.pop(name))
             if found.setdefault(name, content) != content:
                 raise CutError(f"there are two frames {name} with different contents")
     if opened:
@@ -94,21 +104,7 @@ def read_frames(log: bytes, *required: str) -> dict[str, bytes]:
     return found
 
 
-def _add(opened: dict[str, _Open], name: str, text: bytes) -> None:
-    frame = opened.get(name)
-    if frame is None:
-        raise CutError(f"the frame {name} has data before its beginning")
-    try:
-        frame.data += base64.b64decode(text, validate=True)
-    except binascii.Error:
-        raise CutError(f"the frame {name} has a damaged line") from None
-    if len(frame.data) > frame.length:
-        raise CutError(f"the frame {name} has more than the {frame.length} bytes that it should have")
-
-
-def _whole(name: str, frame: _Open | None) -> bytes:
-    if frame is None:
-        raise CutError(f"the frame {name} ends before its beginning")
+def _whole(name: str, frame: _Open) -> bytes:
     content = bytes(frame.data)
     if len(content) != frame.length:
         raise CutError(f"the frame {name} has {len(content)} of {frame.length} bytes")
@@ -121,8 +117,7 @@ class Ending(msgspec.Struct, frozen=True):
     """The end of a run of the probe, as `inside.py` writes it in its `ending` frame and termination message.
 
     status: of the probe's process, negative for a signal. report: SHA-256 of the report in hexadecimal, or
-    None if there is none. length: of the report, in bytes. last_line: of standard
-    error.
+    None if there is none. length: of the report, in bytes. last_line: of standard error.
     """
 
     status: int
@@ -164,9 +159,19 @@ def read_answer(
     found = None if report is None else hashlib.sha256(report).hexdigest()
     if found != ending.report:
         raise CutError("the report is not the one that the ending names")
+    failure = ""
+    if ending.report is None:
+        # In the words of the engines that run the probe here.
+        if ending.timed_out:
+            failure = f"the probe exceeded its time limit of {ending.limit_s:.0f} s and was stopped"
+        elif ending.overflow:
+            failure = "the probe's output is too large for a report"
+        else:
+            last = ending.last_line or "no message"
+            failure = f"the probe exited with status {ending.status} without a report: {last}"
     return Answer(
         report=report,
-        failure=_failure(ending),
+        failure=failure,
         outside=outside,
         engine=engine,
         isolates=isolates,
@@ -175,18 +180,6 @@ def read_answer(
         started=ending.started,
         finished=ending.finished,
     )
-
-
-def _failure(ending: Ending) -> str:
-    """Return why there is no report, in the words of the engines that run the probe here; "" if there is."""
-    if ending.report is not None:
-        return ""
-    if ending.timed_out:
-        return f"the probe exceeded its time limit of {ending.limit_s:.0f} s and was stopped"
-    if ending.overflow:
-        return "the probe's output is too large for a report"
-    last = ending.last_line or "no message"
-    return f"the probe exited with status {ending.status} without a report: {last}"
 
 
 # Read the result that the job of a unit left: the answer of its probe, or the fault that ended it.
@@ -223,9 +216,16 @@ def read_result(content: bytes, unit: str, isolated: bool) -> Answer:
         raise CutError(f"the node's part of the result can't be read: {error}") from None
     if node.unit != unit:
         raise CutError(f"the result is for {node.unit}")
+    outside: Outside | Unread = Unread.NOT_ASKED
+    if node.isolates:
+        # The GPUs that Slurm gave to the job are those that the node offered to the container.
+        outside = reading_of(reading)
+        if isinstance(outside, Outside):
+            gpus = tuple(gpu for gpu in outside.gpus if gpu.uuid in node.gpus)
+            outside = Outside(outside.driver, outside.kernel_driver, gpus)
     return read_answer(
         frames["output"],
-        _offered(reading, node),
+        outside,
         engine=node.engine,
         isolates=node.isolates and isolated,
         image_digest=node.image_digest,
@@ -237,14 +237,3 @@ def read_fault(content: bytes) -> State:
     """Return the state of a unit from the content of its `.fault` file. Raises DocumentError."""
     fault = codec.convert(codec.parse(content), _Fault)
     return State(Phase.LOST, fault.detail, fault.node, fault.fault)
-
-
-def _offered(reading: Reading, node: _Node) -> Outside | Unread:
-    """Return what the node offered to the container: the driver, and the GPUs that Slurm gave to the job."""
-    if not node.isolates:
-        return Unread.NOT_ASKED
-    outside = reading_of(reading)
-    if isinstance(outside, Unread):
-        return outside
-    gpus = tuple(gpu for gpu in outside.gpus if gpu.uuid in node.gpus)
-    return Outside(outside.driver, outside.kernel_driver, gpus)

@@ -150,10 +150,7 @@ class _ServerError(FleetDown):
 
 
 class Api:
-    """A connection to an API server.
-
-    namespace: of all calls. now: the API server's clock at its last answer; UTC.
-    """
+    """A connection to an API server. namespace: of all calls. now: its clock at its last answer; UTC."""
 
     def __init__(self, context: str = "", namespace: str = "", *, limit_s: float = LIMIT_S) -> None:
         """Read the kubeconfig, or the account of the pod in which this runs.
@@ -164,15 +161,27 @@ class Api:
         from kubernetes.config.config_exception import ConfigException
 
         settings = client.Configuration()
+        # The client reads this variable when it is imported.
+        file = os.environ.get("KUBECONFIG") or config.KUBE_CONFIG_DEFAULT_LOCATION
         try:
-            found = _configure(config, context, settings)
+            try:
+                contexts, current = config.list_kube_config_contexts(file)
+            except ConfigException:
+                if context:
+                    raise
+                config.load_incluster_config(client_configuration=settings)
+                given = None
+            else:
+                config.load_kube_config(file, context=context or None, client_configuration=settings)
+                chosen = next((each for each in contexts if each["name"] == context), current)
+                given = chosen["context"].get("namespace")
         except (ConfigException, OSError, yaml.YAMLError) as error:
             raise MissingError(
                 f"there is no access to a Kubernetes cluster: {_short(error)}",
                 hint="set KUBECONFIG, or choose a context of `kubectl config get-contexts` in fleet.yaml",
             ) from None
         settings.retries = False
-        self.namespace = namespace or found
+        self.namespace = namespace or str(given or "default")
         self.server = str(settings.host)
         self.now = datetime.datetime.now(datetime.timezone.utc)
         self._limit_s = limit_s
@@ -188,10 +197,7 @@ class Api:
     # -- what the engine needs -----------------------------------------------------------------------
 
     def create(self, body: Json) -> None:
-        """Create a Job, a service or a config map, unless there is one of its name.
-
-        Raises QuotaExceeded or Invalid.
-        """
+        """Create a Job, a service or a config map, unless it is there. Raises QuotaExceeded or Invalid."""
         calls: dict[str, tuple[Callable[..., Any], str]] = {
             "Job": (self._batch.create_namespaced_job, "Job"),
             "Service": (self._core.create_namespaced_service, "service"),
@@ -325,22 +331,6 @@ class Api:
         if status == 429 or status >= 500:
             return _ServerError(f"the API server {self.server} could not {what}: {text}", status)
         return InputError(f"the API server {self.server} could not {what} ({status}): {text}")
-
-
-def _configure(config: Any, context: str, settings: Any) -> str:
-    """Write the access to the cluster into the client's settings, and return the context's namespace."""
-    # The client reads this variable when it is imported.
-    file = os.environ.get("KUBECONFIG") or config.KUBE_CONFIG_DEFAULT_LOCATION
-    try:
-        contexts, current = config.list_kube_config_contexts(file)
-    except config.config_exception.ConfigException:
-        if context:
-            raise
-        config.load_incluster_config(client_configuration=settings)
-        return "default"
-    config.load_kube_config(file, context=context or None, client_configuration=settings)
-    chosen = next((each for each in contexts if each["name"] == context), current)
-    return str(chosen["context"].get("namespace") or "default")
 
 
 def _parsed(content: bytes, kind: type[T]) -> T:

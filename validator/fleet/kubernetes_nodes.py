@@ -19,7 +19,7 @@ from ..model.measurement import Outside, Unread, labelled
 from ..model.spec import NO_GPU
 from ..versions import ComputeCapability, is_release_of, leading_numbers, major, whole_number
 from .protocol import Capacity, Fault, Phase, State
-from .settings_schema import GPU_RESOURCE, KubernetesPlace, Toleration
+from .settings import GPU_RESOURCE, KubernetesPlace, Toleration
 
 #: The vendor in the names of all resources that are GPUs or parts of them.
 GPU_VENDOR = "nvidia.com"
@@ -38,8 +38,6 @@ _DRIVER = (
 _HOST_CLASS = re.compile(r"r(?P<driver>\d+(?:\.\d+)*)-(?P<gpu>[a-z0-9.+-]+?)")
 #: What Feature Discovery adds to the product of a GPU that pods share by time.
 _SHARED = "-SHARED"
-#: Taints that a pod tolerates for a while, or that the operator sets.
-_TOLERATED = (GPU_RESOURCE,)
 
 #: The labels of nodes, each with the values that fit.
 Term = Mapping[str, Sequence[str]]
@@ -47,11 +45,7 @@ Term = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True)
 class Node:
-    """A node. driver: the labels of its driver that are there. gpus: by the name of the resource,
-    allocatable.
-
-    problem: why no pod starts there now, or "".
-    """
+    """A node. allocatable: by the name of the resource. problem: why no pod starts there now, or ""."""
 
     name: str
     labels: Mapping[str, str]
@@ -94,9 +88,7 @@ class Node:
         return labelled(self.driver, product, str(self.capability), gpus)
 
     def host_classes(self) -> tuple[str, ...]:
-        """Return the host classes of the driver's branch: by the GPU's model and by its compute
-        capability.
-        """
+        """Return the host classes of the driver's branch: by the GPU's model and by its capability."""
         if self.driver is None:
             return ()
         branch = major(self.driver)
@@ -114,9 +106,7 @@ class Node:
         return host_class == NO_GPU or self.term(host_class) is not None
 
     def term(self, host_class: str) -> Term | None:
-        """Return the labels by which a pod gets this node for a host class, or None if it is not of the
-        class.
-        """
+        """Return the labels by which a pod gets this node for a host class; None if it is of another."""
         found = _HOST_CLASS.fullmatch(host_class)
         if found is None or self.driver is None or self.driver_labels is None:
             return None
@@ -175,17 +165,12 @@ def capacity(host_class: str, place: KubernetesPlace, nodes: Sequence[Node]) -> 
     fitting = [node for node in nodes if node.fits(host_class, place)]
     usable = [node for node in fitting if not node.problem]
     if not fitting:
-        wanted = place.node_selector or host_class
-        return Capacity(host_class, 0, 0, 0, f"none of {len(nodes)} nodes has {_described(wanted)}")
+        labels = [f"{key}={'|'.join(values)}" for key, values in sorted(place.node_selector.items())]
+        wanted = ", ".join(labels) or f"the labels of {host_class}"
+        return Capacity(host_class, 0, 0, 0, f"none of {len(nodes)} nodes has {wanted}")
     problems = sorted(f"{node.name} is {node.problem}" for node in fitting if node.problem)
     least = min(node.gpus(place.resource) for node in fitting)
     return Capacity(host_class, len(fitting), len(usable), least, ", ".join(problems[:5]))
-
-
-def _described(wanted: Mapping[str, Sequence[str]] | str) -> str:
-    if isinstance(wanted, str):
-        return f"the labels of {wanted}"
-    return ", ".join(f"{key}={'|'.join(values)}" for key, values in sorted(wanted.items()))
 
 
 def taints_to_tolerate(node: Node) -> list[dict[str, str]]:
@@ -198,7 +183,7 @@ def taints_to_tolerate(node: Node) -> list[dict[str, str]]:
 
 
 def _tolerated(taint: Mapping[str, str], own: Iterable[Toleration]) -> bool:
-    if taint["key"] in _TOLERATED and taint["effect"] == "NoSchedule":
+    if taint["key"] == GPU_RESOURCE and taint["effect"] == "NoSchedule":
         return True
     return any(
         toleration.key == taint["key"]
@@ -212,7 +197,6 @@ def _tolerated(taint: Mapping[str, str], own: Iterable[Toleration]) -> bool:
 #
 # A Job replaces a pod whose node was lost, or that somebody deleted, also with a `backoffLimit` of 0, and
 # the lost one may still run. So a pod that is on its way out counts only if its node does not answer.
-
 
 Json = Mapping[str, Any]
 
@@ -261,10 +245,7 @@ _DISK = ("ephemeral", "disk", "no space left")
 
 
 def state_of(job: Json, pods: Sequence[Json], now: datetime.datetime) -> State:
-    """Return the state of a unit.
-
-    pods: those of the Job, also those that are on their way out. now: the API server's clock; UTC.
-    """
+    """Return the state of a unit. pods: of the Job, also deleted ones. now: the API server's clock."""
     failed = conditions_of(job).get("Failed")
     if failed and failed[0] == "DeadlineExceeded":
         return State(Phase.LOST, failed[1], fault=Fault.DEADLINE)
@@ -277,10 +258,13 @@ def state_of(job: Json, pods: Sequence[Json], now: datetime.datetime) -> State:
         return State(Phase.ENDED, failed[1] if failed else "")
     living = [pod for pod in pods if not _is_deleted(pod)]
     for pod in pods:
-        if _is_abandoned(pod, now):
-            return State(
-                Phase.LOST, _detail(pod) or "its node does not answer", node_of(pod), Fault.NODE_LOST
-            )
+        # It is being deleted, but its node does not finish it.
+        gone_by = parse_timestamp(pod["metadata"].get("deletionTimestamp") or "")
+        waited_s = (now - gone_by).total_seconds() if gone_by and node_of(pod) else 0.0
+        is_lost = pod["status"].get("phase") == "Unknown" or pod["status"].get("reason") == "NodeLost"
+        if is_lost or waited_s > _DELETION_S:
+            detail = _detail(pod) or "its node does not answer"
+            return State(Phase.LOST, detail, node_of(pod), Fault.NODE_LOST)
     if living:
         return _of_living(living[-1], now)
     if "Suspended" in conditions_of(job):
@@ -313,28 +297,13 @@ def terminated(pod: Json) -> Json:
     return found
 
 
-def time_of(text: str | None) -> datetime.datetime | None:
-    """Read a time of the API, `2026-11-22T23:00:00Z`. None if it is not one."""
-    return parse_timestamp(text or "")
-
-
 def age_s(item: Json, now: datetime.datetime) -> float:
-    created = time_of(item["metadata"].get("creationTimestamp"))
+    created = parse_timestamp(item["metadata"].get("creationTimestamp") or "")
     return (now - created).total_seconds() if created else 0.0
 
 
 def _is_deleted(pod: Json) -> bool:
     return bool(pod["metadata"].get("deletionTimestamp"))
-
-
-def _is_abandoned(pod: Json, now: datetime.datetime) -> bool:
-    """Return True if a pod is being deleted, but its node does not finish it."""
-    if pod["status"].get("phase") == "Unknown" or pod["status"].get("reason") == "NodeLost":
-        return True
-    gone_by = time_of(pod["metadata"].get("deletionTimestamp"))
-    if gone_by is None or not node_of(pod):
-        return False
-    return (now - gone_by).total_seconds() > _DELETION_S
 
 
 def _of_finished(pod: Json) -> State:
@@ -346,20 +315,17 @@ def _of_finished(pod: Json) -> State:
     detail = _detail(pod)
     fault = _REASONS.get(disruption) or _REASONS.get(status.get("reason") or "")
     if fault is None and status.get("reason") == "Evicted":
-        fault = _evicted(detail)
+        text = detail.lower()
+        if any(word in text for word in _DISK):
+            fault = Fault.DISK_FULL
+        else:
+            fault = Fault.OUT_OF_MEMORY if "memory" in text else Fault.PREEMPTED
     # The report may have been written all the same, and then the message has its digest.
     if fault is None and not (ended.get("message") or "").startswith("{"):
         fault = _ENDS.get(ended.get("reason") or "")
     if fault is None:
         return State(Phase.ENDED, detail, node)
     return State(Phase.LOST, detail, node, fault)
-
-
-def _evicted(message: str) -> Fault:
-    text = message.lower()
-    if any(word in text for word in _DISK):
-        return Fault.DISK_FULL
-    return Fault.OUT_OF_MEMORY if "memory" in text else Fault.PREEMPTED
 
 
 def _of_living(pod: Json, now: datetime.datetime) -> State:
@@ -370,25 +336,24 @@ def _of_living(pod: Json, now: datetime.datetime) -> State:
     reason, message = waiting.get("reason") or "", waiting.get("message") or ""
     if reason in (*_PULLING, *_CREATING):
         detail = f"{reason}: {message}".strip(": ")
-        began = time_of(pod["status"].get("startTime")) or now
-        if (now - began).total_seconds() > START_LIMIT_S:
-            return State(Phase.LOST, detail, node, _of_start(reason, message))
-        return State(Phase.WAITING, detail, node)
+        began = parse_timestamp(pod["status"].get("startTime") or "") or now
+        if (now - began).total_seconds() <= START_LIMIT_S:
+            return State(Phase.WAITING, detail, node)
+        text = message.lower()
+        if any(word in text for word in _DISK):
+            fault = Fault.DISK_FULL
+        elif reason in _CREATING:
+            fault = Fault.NOT_STARTED
+        else:
+            absent = "not found" in text or "manifest unknown" in text or reason == "InvalidImageName"
+            fault = Fault.IMAGE_MISSING if absent else Fault.PULL_FAILED
+        return State(Phase.LOST, detail, node, fault)
     unscheduled = [
         condition.get("message") or condition.get("reason") or ""
         for condition in pod["status"].get("conditions") or ()
         if condition["type"] == "PodScheduled" and condition["status"] == "False"
     ]
     return State(Phase.WAITING, unscheduled[0] if unscheduled else reason, node)
-
-
-def _of_start(reason: str, message: str) -> Fault:
-    if any(word in message.lower() for word in _DISK):
-        return Fault.DISK_FULL
-    if reason in _CREATING:
-        return Fault.NOT_STARTED
-    absent = "not found" in message.lower() or "manifest unknown" in message.lower()
-    return Fault.IMAGE_MISSING if absent or reason == "InvalidImageName" else Fault.PULL_FAILED
 
 
 def _detail(pod: Json) -> str:

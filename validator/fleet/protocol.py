@@ -1,10 +1,7 @@
 """The protocol that all fleet engines implement, and the values that they exchange with the submitter.
 
-An engine is a module `validator/fleet/NAME.py` with a function
-
-    open_fleet(settings: FleetSettings) -> Fleet
-
-which `--on NAME` finds by its name. Nothing outside the module knows the engine.
+An engine is a module `validator/fleet/NAME.py` with a function `open_fleet(settings: FleetSettings) ->
+Fleet`, which `--on NAME` finds by its name. Nothing outside the module knows the engine.
 
 Rules for an engine:
 
@@ -13,7 +10,7 @@ Rules for an engine:
 - Every call to the scheduler has a time limit. What timed out may have been done, so it is looked up by name
   before it is repeated.
 - If the scheduler does not answer, a method raises FleetDown, and changes nothing that a repeated call does
-  not find. The submitter waits, and calls again.
+  not find.
 - No retries of the engine's own: a fault ends the unit, and the submitter decides about the next attempt.
 """
 
@@ -35,7 +32,7 @@ from ..model.measurement import Outside, Unread
 from ..model.spec import cell_identifier
 
 if TYPE_CHECKING:
-    from .settings import Surveyor
+    from .settings import Survey
 
 
 #: An engine's own text for a unit that was submitted, kept in the run store. It has to stay valid after the
@@ -62,50 +59,35 @@ class Phase(str, Enum):
 
 
 class Fault(str, Enum):
-    """The infrastructure faults that end an attempt. None of them is a verdict."""
+    """The infrastructure faults that end an attempt. None of them is a verdict. sentence: for people."""
 
-    NODE_LOST = "node_lost"
-    PREEMPTED = "preempted"
-    CANCELLED = "cancelled"
-    DEADLINE = "deadline"
-    IMAGE_MISSING = "image_missing"
-    PULL_FAILED = "pull_failed"
-    WRONG_IMAGE = "wrong_image"
-    DISK_FULL = "disk_full"
-    OUT_OF_MEMORY = "out_of_memory"
-    QUOTA = "quota"
-    NOT_STARTED = "not_started"
-    OUTPUT_CUT = "output_cut"
-    WRONG_ANSWER = "wrong_answer"
-    FORGOTTEN = "forgotten"
+    NODE_LOST = "node_lost", "its node was lost"
+    PREEMPTED = "preempted", "it was preempted"
+    CANCELLED = "cancelled", "it was cancelled"
+    DEADLINE = "deadline", "it exceeded the scheduler's time limit"
+    IMAGE_MISSING = "image_missing", "the registry does not have its image"
+    PULL_FAILED = "pull_failed", "its image could not be pulled"
+    WRONG_IMAGE = "wrong_image", "a different image was run"
+    DISK_FULL = "disk_full", "the disk of its node is full"
+    OUT_OF_MEMORY = "out_of_memory", "it was stopped because it used too much memory"
+    QUOTA = "quota", "the quota does not allow it"
+    NOT_STARTED = "not_started", "it could not be started"
+    OUTPUT_CUT = "output_cut", "its output is incomplete"
+    WRONG_ANSWER = "wrong_answer", "its report is about another measurement"
+    FORGOTTEN = "forgotten", "the scheduler has forgotten it, and there is no result"
 
-    @property
-    def sentence(self) -> str:
-        """The explanation for people."""
-        return _FAULTS[self]
+    _value_: str
+    sentence: str
+
+    def __new__(cls, value: str, sentence: str = "") -> Fault:
+        found = str.__new__(cls, value)
+        found._value_, found.sentence = value, sentence
+        return found
 
     @property
     def is_retried(self) -> bool:
         """True if another attempt may end otherwise. Whoever cancels a job wants no other in its place."""
         return self is not Fault.CANCELLED
-
-
-_FAULTS = {
-    Fault.NODE_LOST: "its node was lost",
-    Fault.PREEMPTED: "it was preempted",
-    Fault.CANCELLED: "it was cancelled",
-    Fault.DEADLINE: "it exceeded the scheduler's time limit",
-    Fault.IMAGE_MISSING: "the registry does not have its image",
-    Fault.PULL_FAILED: "its image could not be pulled",
-    Fault.WRONG_IMAGE: "a different image was run",
-    Fault.DISK_FULL: "the disk of its node is full",
-    Fault.OUT_OF_MEMORY: "it was stopped because it used too much memory",
-    Fault.QUOTA: "the quota does not allow it",
-    Fault.NOT_STARTED: "it could not be started",
-    Fault.OUTPUT_CUT: "its output is incomplete",
-    Fault.WRONG_ANSWER: "its report is about another measurement",
-    Fault.FORGOTTEN: "the scheduler has forgotten it, and there is no result",
-}
 
 
 @dataclass(frozen=True)
@@ -130,9 +112,8 @@ class State:
 class Capacity:
     """The nodes of one host class.
 
-    nodes: how many the scheduler has, 0 if none can ever run a unit. usable: how many are not down, drained
-    or cordoned now. gpus_per_node: of the node with the fewest. detail: for people, such as the reason why no
-    node fits, or the features that were looked for.
+    nodes: how many the scheduler has, 0 if none can ever run a unit. usable: those that are not down, drained
+    or cordoned. gpus_per_node: of the node with the fewest. detail: for people, such as why no node fits.
     """
 
     host_class: str
@@ -144,11 +125,7 @@ class Capacity:
 
 @dataclass(frozen=True)
 class Refused:
-    """The reason why the scheduler did not accept a unit.
-
-    fault: an infrastructure fault such as QUOTA, which another attempt may survive; None if the scheduler
-    says that no node can ever run the unit, which is then missing.
-    """
+    """The reason why the scheduler did not accept a unit. fault: None if no node can ever run the unit."""
 
     detail: str
     fault: Fault | None = None
@@ -156,15 +133,15 @@ class Refused:
 
 @dataclass(frozen=True)
 class Answer:
-    """The complete answer of a unit. `answers.read_answer` makes it from a log.
+    """The complete answer of a unit. `job_output.read_answer` makes it from a log.
 
-    report: the probe's standard output; None if the probe ended without one, and then `failure` is the
-        sentence that says why. That is a verdict: the probe ran in the image and could not report.
+    report: the probe's standard output; None if the probe ended without one, and `failure` says why. That is
+        a verdict: the probe ran in the image and could not report.
     outside: the driver and the GPUs as the node itself read them, or why they were not read.
     engine: what ran the image on the node: `podman`, `containerd`, `venv`, ...
     isolates: the probe ran in a container that keeps it away from the node's files and from other results.
     image_digest: of the image that was run, as its engine or scheduler says; None if that is not known.
-    node: its name, or "". started, finished: of the probe, by the node's clock; UTC, ISO 8601.
+    started, finished: of the probe, by the node's clock; UTC, ISO 8601.
     """
 
     report: bytes | None
@@ -201,14 +178,12 @@ class Fleet(Protocol):
     def submit(
         self, units: Sequence[Unit], requests: Mapping[str, ProbeRequest]
     ) -> Mapping[str, Handle | Refused]:
-        """Submit units of one host class that run on as many nodes at once, at most `batch`. Return what
-        became of each, by its name.
+        """Submit at most `batch` units of one host class and one number of tasks. Return what became of each.
 
         A unit that the scheduler already has under its name is adopted: its handle is returned, and nothing
         is submitted again. After a crash or FleetDown, the submitter calls this again with exactly the same
-        units in the same order, since it stores the list first; so an array can be named after it.
-
-        requests: the run of the probe, by the name of the unit.
+        units in the same order, so an array can be named after it. requests: the run of the probe, by the
+        unit's name.
         """
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, State]:
@@ -218,7 +193,7 @@ class Fleet(Protocol):
         """Return what a unit that ended brought back. Raises CutError unless it is there and whole."""
 
     def cancel(self, handles: Sequence[Handle]) -> None:
-        """End units, or take them out of the queue. Those that ended are left alone."""
+        """End units, or take them out of the queue, as far as they have not ended."""
 
     def logs(self, handle: Handle) -> str:
         """Return what a unit wrote, as far as it can still be read; "" if there is nothing."""
@@ -233,11 +208,8 @@ class Fleet(Protocol):
         """Close connections."""
 
 
-# Units of work: one cell, measured once, under a name that is derived from its content.
-#
-# The name is the identity of the work everywhere: of the job, of its result, and in the run store.
-# Submitting a unit a second time finds the first one under the same name.
-
+# Units of work: one cell, measured once, under a name that is derived from its content. The name is the
+# identity of the work everywhere: of the job, of its result, and in the run store.
 
 #: Every name of a unit or of an array begins with this.
 PREFIX = "tfm-"
@@ -250,11 +222,10 @@ class Unit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One attempt to measure one cell.
 
     image: the image spec's identifier. reference: `host/path@sha256:…`, by which nodes pull the image.
-    image_digest: of the image's manifest, `sha256:…`, as in the reference. lock_digest: see `Lock.digest`.
-    probe_version: see `probe_version`. depth: of the probe, `quick` or `full`.
+    image_digest: as in the reference. lock_digest: see `Lock.digest`. depth: of the probe, `quick` or `full`.
     attempt: 1 to ATTEMPTS.
-    after: the id of the record that this measurement replaces, or "" if the cell has none. It makes a new
-        measurement of an unchanged cell a new unit.
+    after: the id of the record that this measurement replaces, or "". It makes a new measurement of an
+        unchanged cell a new unit.
     tasks: on how many nodes the unit runs at once: 1, or 2 for the checks that need two workers.
     """
 
@@ -311,7 +282,14 @@ def _named(content: bytes) -> str:
 
 def opener_of(name: str) -> Callable[[Any], Fleet]:
     """Return the `open_fleet` of an engine. Raises InputError if there is no engine of this name."""
-    opener: Callable[[Any], Fleet] | None = _function(name, "open_fleet")
+    full_name = f"{__package__}.{name}"
+    try:
+        module = importlib.import_module(full_name) if name.isidentifier() else None
+    except ModuleNotFoundError as error:
+        if error.name != full_name:
+            raise
+        module = None
+    opener: Callable[[Any], Fleet] | None = getattr(module, "open_fleet", None)
     if opener is None:
         raise InputError(
             f"there is no fleet engine {name!r}", hint="use --on slurm, --on kubernetes or --on local"
@@ -319,25 +297,14 @@ def opener_of(name: str) -> Callable[[Any], Fleet]:
     return opener
 
 
-def surveyor_of(name: str) -> Callable[[Any], Surveyor]:
-    """Return the `open_surveyor` of an engine. Raises InputError if it has none."""
+def survey_of(name: str) -> Callable[[Any], Survey]:
+    """Return the function `survey` of an engine. Raises InputError if it has none."""
     opener_of(name)
-    opener: Callable[[Any], Surveyor] | None = _function(name, "open_surveyor")
-    if opener is None:
+    module = importlib.import_module(f"{__package__}.{name}")
+    survey: Callable[[Any], Survey] | None = getattr(module, "survey", None)
+    if survey is None:
         raise InputError(
             f"the fleet engine {name} can't propose a file",
             hint="write fleet.yaml by hand; its manual has an example",
         )
-    return opener
-
-
-def _function(module_name: str, function: str) -> Any:
-    """Return a function of a module of this package, or None if there is no such module or function."""
-    if not module_name.isidentifier():
-        return None
-    try:
-        return getattr(importlib.import_module(f"{__package__}.{module_name}"), function, None)
-    except ModuleNotFoundError as error:
-        if error.name != f"{__package__}.{module_name}":
-            raise
-        return None
+    return survey

@@ -23,7 +23,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -95,21 +95,16 @@ class Tried:
     record_id: str = ""
     failed: bool = False
 
-    @property
-    def name(self) -> str:
-        """The unit's name."""
-        return self._name
-
     def __post_init__(self) -> None:
-        self._name = self.unit.name
+        #: The unit's name, which is a digest and needed often.
+        self.name = self.unit.name
 
 
 @dataclass(frozen=True)
 class FleetRun:
     """A run. key: identifies the command, also when it is given again. command: its words, for messages.
 
-    place: what the submitter needs to continue, the caller's own words. ended: when, or "".
-    cancelled: somebody asked for its end.
+    place: what the submitter needs to continue. ended: when, or "". cancelled: somebody asked for its end.
     """
 
     id: str
@@ -120,15 +115,6 @@ class FleetRun:
     created: str
     ended: str = ""
     cancelled: bool = False
-
-
-@dataclass(frozen=True)
-class Added:
-    """The result of adding work to a run. busy: units that another open run has, with its id."""
-
-    new: tuple[Unit, ...]
-    known: tuple[Unit, ...]
-    busy: Mapping[str, str] = field(default_factory=dict)
 
 
 class Runs:
@@ -255,30 +241,40 @@ class Runs:
 
     # Units.
 
-    def add(self, run: FleetRun, works: Iterable[Work]) -> Added:
+    def add(self, run: FleetRun, works: Iterable[Work]) -> None:
         """Add first attempts to a run.
 
         A cell that an open run has already is not added again, whatever record it is to follow. A cell whose
         earlier run ended without a record gets a new name, so that nothing of that run is taken for it.
         """
-        new, known, busy = [], [], {}
         with self.transaction():
             for work in works:
-                found = self._open_unit(work.unit)
-                if found is None:
-                    unit = self._unused(work.unit)
-                    self._insert(run, unit, self._keep_request(work.request), work.question)
-                    new.append(unit)
-                elif found[1] == run.id:
-                    known.append(work.unit)
-                else:
-                    busy[found[0]] = found[1]
-        return Added(tuple(new), tuple(known), busy)
+                unit = work.unit
+                if self.owner(unit) is not None:
+                    continue
+                while self._all("SELECT 1 FROM units WHERE name = ?", unit.name):
+                    [(newest,)] = self._all(
+                        "SELECT name FROM units WHERE identity = ? ORDER BY number DESC LIMIT 1",
+                        _identity(unit),
+                    )
+                    unit = msgspec.structs.replace(unit, after=newest)
+                files = {name: self._keep_content(content) for name, content in work.request.files.items()}
+                request = _Request(
+                    self._keep_content(work.request.archive),
+                    work.request.arguments,
+                    files,
+                    work.request.timeout_s,
+                )
+                self._insert(run, unit, msgspec.json.encode(request), work.question)
 
     def owner(self, unit: Unit) -> str | None:
         """Return the id of the open run that has a unit that measures the same."""
-        found = self._open_unit(unit)
-        return found[1] if found else None
+        rows = self._all(
+            "SELECT runs.id FROM units JOIN runs ON runs.id = units.run"
+            " WHERE units.identity = ? AND runs.ended = '' ORDER BY number DESC LIMIT 1",
+            _identity(unit),
+        )
+        return rows[0][0] if rows else None
 
     def units(self, run: FleetRun) -> list[Tried]:
         """Return all units of a run, in the order in which they were added."""
@@ -300,7 +296,11 @@ class Runs:
     def save(self, *tries: Tried) -> None:
         """Write down the state of these units, in one transaction."""
         changes = ", ".join(f"{column} = ?" for column in _STATE)
-        rows = [(*(_stored(getattr(tried, name)) for name in _STATE), tried.name) for tried in tries]
+        rows = []
+        for tried in tries:
+            values = [getattr(tried, name) for name in _STATE]
+            stored = ["" if one is None else one.value if isinstance(one, Enum) else one for one in values]
+            rows.append((*stored, tried.name))
         with self.transaction():
             self._connection.executemany(f"UPDATE units SET {changes} WHERE name = ?", rows)
 
@@ -327,41 +327,12 @@ class Runs:
         with self._explained():
             return self._connection.execute(statement, values).fetchall()
 
-    def _open_unit(self, unit: Unit) -> tuple[str, str] | None:
-        """Return the name and the run of the newest unit that measures the same in an open run."""
-        rows = self._all(
-            "SELECT units.name, runs.id FROM units JOIN runs ON runs.id = units.run"
-            " WHERE units.identity = ? AND runs.ended = '' ORDER BY number DESC LIMIT 1",
-            _identity(unit),
-        )
-        return (rows[0][0], rows[0][1]) if rows else None
-
-    def _unused(self, unit: Unit) -> Unit:
-        """Return the unit under a name that no ended run has used."""
-        while self._all("SELECT 1 FROM units WHERE name = ?", unit.name):
-            [(newest,)] = self._all(
-                "SELECT name FROM units WHERE identity = ? ORDER BY number DESC LIMIT 1", _identity(unit)
-            )
-            unit = msgspec.structs.replace(unit, after=newest)
-        return unit
-
     def _insert(self, run: FleetRun, unit: Unit, request: bytes, question: bytes) -> None:
         self._all(
             "INSERT INTO units (name, run, identity, content, request, question, stage)"
             " VALUES (?, ?, ?, ?, ?, ?, ?)",
             *(unit.name, run.id, _identity(unit), msgspec.json.encode(unit), request, question),
             Stage.PLANNED.value,
-        )
-
-    def _keep_request(self, request: ProbeRequest) -> bytes:
-        """Store the files of a request, each once, and return the rest of it."""
-        return msgspec.json.encode(
-            _Request(
-                archive=self._keep_content(request.archive),
-                arguments=request.arguments,
-                files={name: self._keep_content(content) for name, content in request.files.items()},
-                timeout_s=request.timeout_s,
-            )
         )
 
     def _keep_content(self, content: bytes) -> str:
@@ -423,11 +394,6 @@ _STATE = (
 )  # fmt: skip
 
 
-def _stored(value: object) -> object:
-    """Return a field of `Tried` as its column has it."""
-    return "" if value is None else value.value if isinstance(value, Enum) else value
-
-
 def _tried(content: bytes, question: bytes, *values: Any) -> Tried:
     state = dict(zip(_STATE, values, strict=True))
     state["stage"] = Stage(state["stage"])
@@ -438,6 +404,5 @@ def _tried(content: bytes, question: bytes, *values: Any) -> Tried:
 
 
 def _identity(unit: Unit) -> str:
-    """Return a name for what a unit measures: the same for all attempts, whatever record they come after, and
-    on however many nodes they run."""
+    """Return a name for what a unit measures, whatever its attempt, record before it, and number of tasks."""
     return msgspec.structs.replace(unit, attempt=1, after="", tasks=1).name

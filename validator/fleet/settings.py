@@ -1,19 +1,22 @@
-"""Read `fleet.yaml`, next to `matrix.yaml`: the names that a site has for the things that jobs need.
+"""Read and propose `fleet.yaml`, next to `matrix.yaml`: a site's names for what jobs need.
 
 Features, GRES types, partitions, accounts, reservations, node labels, namespaces and queues are different on
 every cluster, so none of them is in the code.
+
+`python -m validator.fleet.settings` writes the JSON Schema of the file, for editors.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
+from msgspec import UNSET, Meta, UnsetType
 from yaml import MappingNode
 
 from ..compat.gpus import is_known, model_of
@@ -21,21 +24,15 @@ from ..errors import InputError
 from ..matrix.document import Document, check_shape, parse_document, plain_value, read_document
 from ..matrix.document import Path as Place
 from ..matrix.problems import MatrixError, join_words, quote, unknown_name
+from ..matrix.schema import Axis, Text, editor_schema
 from ..model.spec import NO_GPU
 from ..resources import manual, source
 from ..versions import DriverRelease
-from .settings_schema import (
-    CONTAINERS,
-    EFFECTS,
-    FleetFile,
-    KubernetesPlace,
-    KubernetesSection,
-    SlurmPlace,
-    SlurmSection,
-)
 
 #: The file's name, next to the matrix.
 NAME = "fleet.yaml"
+#: The checked-in copy of its schema.
+SCHEMA = Path(__file__).with_name("schema.json")
 HINT = f"{manual('reference/fleet.md')} describes the file; `fleet inventory --write` proposes one"
 
 _HOST_CLASS = re.compile(r"r\d{3,4}(\.\d{1,3}){0,2}-[a-z0-9][a-z0-9.-]*")
@@ -51,7 +48,216 @@ _DNS_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?")
 _LABEL_KEY = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?")
 
+#: How a job can run an image on a node of Slurm. `auto`: with the first container engine that the node has.
+#: `venv`: in an environment made from the lock. `auto-or-venv`: `auto`, or else `venv`.
+CONTAINERS = ("auto", "apptainer", "enroot", "podman", "docker", "auto-or-venv", "venv")
+#: With these, some packages run as the user who submits. They could change the results of other jobs, so no
+#: result of the cluster is signed.
+UNSIGNED = ("auto-or-venv", "venv")
+#: A GPU as Kubernetes counts it, and the taint that the GPU operator sets.
+GPU_RESOURCE = "nvidia.com/gpu"
+#: The effects of a taint.
+EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+#: A limit can have 30 days at most.
+_Minutes = Annotated[int, Meta(ge=1, le=30 * 24 * 60)]
+
+
+class _Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The size, the time and the number of jobs. cpus, memory: 0 for what the site gives by default."""
+
+    cpus: Annotated[
+        int, Meta(ge=1, le=1024, description="Processors of a job. Without it, the site decides.")
+    ] = 0
+    memory: Annotated[
+        int, Meta(ge=1, le=65536, description="GiB of memory of a job. Without it, the site decides.")
+    ] = 0
+    time_limit: Annotated[
+        _Minutes, Meta(description="Minutes that one cell may take on its node, including the pull.")
+    ] = 30
+    wait_limit: Annotated[_Minutes, Meta(description="Minutes that a job may wait for a node.")] = 1440
+    in_flight: Annotated[
+        int,
+        Meta(ge=1, le=10_000, description="The most jobs of the host class that are submitted at a time."),
+    ] = 20
+    workers: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=2,
+            description="With 2 and `--depth full`, a cell is measured on two nodes at once, which also train"
+            " together.",
+        ),
+    ] = 1
+
+    def tasks(self, depth: str) -> int:
+        """Return on how many nodes units run at once, at this depth of the probe."""
+        return self.workers if depth == "full" else 1
+
+
+class _Slurm(_Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    partition: Annotated[
+        Text, Meta(description="The partition, as for `sbatch`. Without it, the site decides.")
+    ] = ""
+    account: Annotated[Text, Meta(description="The account that jobs are charged to, as for `sbatch`.")] = ""
+    reservation: Annotated[Text, Meta(description="The reservation that jobs use, as for `sbatch`.")] = ""
+    qos: Annotated[Text, Meta(description="The quality of service, as for `sbatch`.")] = ""
+
+
+class SlurmPlace(_Slurm, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a job gets a node of one host class from Slurm. Absent keys are taken from the section."""
+
+    constraint: Annotated[
+        Text,
+        Meta(
+            description="Features of its nodes, as for `sbatch --constraint`: `r580&h100`. Features are names"
+            " that the site chose."
+        ),
+    ] = ""
+    gres: Annotated[Text, Meta(description="The GPUs of a job, as for `sbatch --gres`: `gpu:h100:1`.")] = ""
+
+
+class SlurmSection(_Slurm, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A Slurm cluster."""
+
+    directory: Annotated[
+        Text,
+        Meta(
+            description="A directory that this machine and all nodes see under the same path. Jobs, their"
+            " results and converted images are there."
+        ),
+    ]
+    container: Annotated[
+        Text,
+        Meta(
+            description="How nodes run images: `apptainer`, `enroot` (with Pyxis), `podman`, `docker`;"
+            " `auto`: the first of these that the node has; `venv`: in a virtual environment; `auto-or-venv`:"
+            " `auto`, or else `venv`. With the last two, nothing that the cluster measures is"
+            " signed or certified."
+        ),
+    ] = CONTAINERS[0]
+    python: Annotated[
+        Text,
+        Meta(
+            description="The Python of the nodes, 3.9 or newer. It reads the driver before the container"
+            " starts."
+        ),
+    ] = "python3"
+    setup: Annotated[
+        Text, Meta(description="Shell commands that each job runs first, such as `module load apptainer`.")
+    ] = ""
+    host_classes: Annotated[
+        dict[str, SlurmPlace],
+        Meta(
+            min_length=1,
+            description="How to get a node of each host class. Host classes that are not here are reported as"
+            " missing.",
+        ),
+    ]
+
+    def place(self, host_class: str) -> SlurmPlace | None:
+        """Return how a job gets a node of a host class, or None if no node here belongs to it."""
+        return self.host_classes.get(host_class)
+
+
+class Toleration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A taint of nodes that pods tolerate."""
+
+    key: Annotated[Text, Meta(description="The key of the taint.")]
+    value: Annotated[
+        Text, Meta(description="The value of the taint. Without it, any value is tolerated.")
+    ] = ""
+    effect: Annotated[
+        Text,
+        Meta(
+            description=f"{', '.join(f'`{effect}`' for effect in EFFECTS)}. Without it, any effect is"
+            " tolerated."
+        ),
+    ] = ""
+
+
+class _Kubernetes(_Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    queue: Annotated[
+        Text, Meta(description="The local queue of Kueue (https://kueue.sigs.k8s.io) that jobs go to.")
+    ] = ""
+    tolerations: Annotated[
+        list[Toleration],
+        Meta(
+            max_length=100,
+            description=f"Taints to tolerate in addition to `{GPU_RESOURCE}`, which is always tolerated.",
+        ),
+    ] = []
+    resource: Annotated[
+        Text,
+        Meta(
+            description="The resource that stands for a GPU; with MIG, for example `nvidia.com/mig-1g.10gb`."
+        ),
+    ] = GPU_RESOURCE
+
+
+class KubernetesPlace(_Kubernetes, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a pod gets a node of one host class. Absent keys are taken from the section."""
+
+    node_selector: Annotated[
+        dict[str, Axis],
+        Meta(
+            min_length=1,
+            description="The labels of its nodes, each with a value or a list of values; put numbers in"
+            " quotes. Without it, the labels of GPU Feature Discovery: model and driver.",
+        ),
+    ] = {}
+
+
+class KubernetesSection(_Kubernetes, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A Kubernetes cluster."""
+
+    context: Annotated[
+        Text, Meta(description="The context of the kubeconfig. Without it, its current one.")
+    ] = ""
+    namespace: Annotated[
+        Text,
+        Meta(
+            description="The namespace of all jobs, in which the objects of `fleet manifests` exist. Without"
+            " it, that of the context."
+        ),
+    ] = ""
+    pull_secret: Annotated[
+        Text,
+        Meta(
+            description="The secret in this namespace with which nodes pull images. Pods use no other secret."
+        ),
+    ] = ""
+    host_classes: Annotated[
+        dict[str, KubernetesPlace],
+        Meta(min_length=1, description="The host classes that differ from the others."),
+    ] = {}
+
+    def place(self, host_class: str) -> KubernetesPlace:
+        """Return how a pod gets a node of a host class: as the section says if the file does not name it."""
+        if host_class in self.host_classes:
+            return self.host_classes[host_class]
+        given = msgspec.structs.asdict(self)
+        fields = KubernetesPlace.__struct_fields__
+        return KubernetesPlace(**{name: value for name, value in given.items() if name in fields})
+
+
+class FleetFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The names that a site has for the things that jobs need."""
+
+    slurm: Annotated[SlurmSection, Meta(description="For `--on slurm`.")] | UnsetType = UNSET
+    kubernetes: Annotated[KubernetesSection, Meta(description="For `--on kubernetes`.")] | UnsetType = UNSET
+
+
 _Section = TypeVar("_Section", SlurmSection, KubernetesSection)
+
+
+def schema_text() -> str:
+    """Return the JSON Schema of a fleet file, as the checked-in copy has it."""
+    return editor_schema(
+        FleetFile, "Fleet of TensorFlow GPU matrix", "validator/fleet/schema.json", "reference/fleet.md"
+    )
+
+
+# Read the file.
 
 
 @dataclass(frozen=True)
@@ -164,10 +370,9 @@ def _check_label(key: str, value: str, path: Place, document: Document) -> None:
 
 # Propose a `fleet.yaml` from the nodes that a scheduler has.
 #
-# An engine that can do this has a function `open_surveyor(settings: FleetSettings) -> Surveyor` in its
-# module, which says which kinds of nodes there are. If the scheduler does not know the driver, a short job
-# reads it on one node of the kind.
-
+# An engine that can do this has a function `survey(settings: FleetSettings) -> Survey` in its module. It
+# submits nothing, and may raise FleetDown and MissingError. If the scheduler does not know the driver, a
+# short job reads it on one node of the kind.
 
 #: A feature or a label that says a driver: `r580`, `580.65.06`, `driver580`, `nvidia-driver_580`.
 _DRIVER = re.compile(
@@ -188,11 +393,10 @@ class Seen:
 
 @dataclass(frozen=True)
 class NodeKind:
-    """Nodes that look the same to their scheduler.
+    """Nodes that look the same to their scheduler. sample: the name of one.
 
-    nodes: how many there are. sample: the name of one. driver: its release or branch, "" if the scheduler
-    does not know it. gpu: its model as in host classes, "" if the scheduler does not know it or has none.
-    has_gpu: True if it has any. place: the keys of a host class by which jobs get such a node.
+    driver: its release or branch. gpu: its model as in host classes. Both are "" if the scheduler does not
+    know them. has_gpu: True if it has any. place: the keys of a host class by which jobs get such a node.
     """
 
     nodes: int
@@ -212,28 +416,25 @@ class NodeKind:
         return f"r{self.driver.partition('.')[0]}-{self.gpu}"
 
 
-class Surveyor(Protocol):
-    """Finds out which nodes a scheduler has. Both methods may raise FleetDown and MissingError."""
+@dataclass(frozen=True)
+class Survey:
+    """The kinds of nodes that a scheduler has.
 
-    #: The section of the file, and its keys besides `host_classes`, each with a comment.
+    section: of the file. keys: of the section besides `host_classes`, each with its value and a comment.
+    ask: asks one node of a kind for its driver and GPU, by a short job; returns None if it did not say.
+    """
+
     section: str
     keys: Mapping[str, tuple[str, str]]
-
-    def survey(self) -> Sequence[NodeKind]:
-        """Return the kinds of nodes. Nothing is submitted."""
-
-    def ask(self, kind: NodeKind) -> Seen | None:
-        """Ask one node of a kind for its driver and GPU, by a short job. None if it did not say."""
+    kinds: Sequence[NodeKind]
+    ask: Callable[[NodeKind], Seen | None] = lambda _: None
 
 
-def propose(surveyor: Surveyor) -> str:
-    """Return the text of a fleet file for the nodes that there are.
-
-    Nodes whose driver or model could not be found out are in it as comments.
-    """
-    section = surveyor.section
+def propose(survey: Survey) -> str:
+    """Return a fleet file for the nodes that there are. Those that are not known are in it as comments."""
+    section = survey.section
     groups: dict[str | None, list[tuple[NodeKind, str]]] = {}
-    for kind, said in (_completed(kind, surveyor) for kind in surveyor.survey()):
+    for kind, said in (_completed(kind, survey) for kind in survey.kinds):
         groups.setdefault(kind.host_class, []).append((kind, said))
     unknown = groups.pop(None, [])
     total = sum(kind.nodes for group in [*groups.values(), unknown] for kind, _ in group)
@@ -243,7 +444,7 @@ def propose(surveyor: Surveyor) -> str:
         f"# the lines with CHECK. All keys: {manual('reference/fleet.md')}",
         f"{section}:",
     ]
-    for name, (value, comment) in surveyor.keys.items():
+    for name, (value, comment) in survey.keys.items():
         lines += [f"  # {comment}", f"  {name}: {json.dumps(value)}"]
     if groups:
         lines.append("  host_classes:")
@@ -273,11 +474,11 @@ def propose(surveyor: Surveyor) -> str:
     return text
 
 
-def _completed(kind: NodeKind, surveyor: Surveyor) -> tuple[NodeKind, str]:
+def _completed(kind: NodeKind, survey: Survey) -> tuple[NodeKind, str]:
     """Return a kind with its driver and its model, and what has to be said about it."""
     if kind.host_class is not None:
         return kind, ""
-    seen = surveyor.ask(kind)
+    seen = survey.ask(kind)
     if seen is None:
         return kind, f"a job on {kind.sample} could not find out its driver"
     known = replace(kind, driver=kind.driver or seen.driver, gpu=kind.gpu or model_of(seen.gpu))
@@ -318,3 +519,7 @@ def _flow(place: Mapping[str, object]) -> str:
         else:
             parts.append(f"{name}: {json.dumps(value)}")
     return f"{{{', '.join(parts)}}}"
+
+
+if __name__ == "__main__":
+    SCHEMA.write_text(schema_text(), encoding="utf-8")

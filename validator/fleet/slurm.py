@@ -33,8 +33,17 @@ from . import inside, slurm_client, slurm_job
 from .job_output import CutError, read_fault, read_result
 from .protocol import Answer, Capacity, Fault, FleetDown, Handle, Phase, Refused, State, Unit, array_name
 from .settings import NAME as SETTINGS
-from .settings import FleetSettings, NodeKind, Seen, driver_of, model_in
-from .settings_schema import UNSIGNED, SlurmPlace, SlurmSection
+from .settings import (
+    UNSIGNED,
+    FleetSettings,
+    NodeKind,
+    Seen,
+    SlurmPlace,
+    SlurmSection,
+    Survey,
+    driver_of,
+    model_in,
+)
 from .slurm_client import Node, QueueEntry, Refusal
 
 # The directory that a Slurm cluster's nodes share with this machine.
@@ -49,151 +58,8 @@ from .slurm_client import Node, QueueEntry, Refusal
 # Everything of an array is written before it is submitted, under a name that follows from its content, so
 # any submitter that was killed finds its work again.
 
-
 #: Seconds to wait for another submitter.
 _LOCK_S = 120.0
-#: Bytes of a result: a report and the logs around it, in base64.
-_LARGEST_RESULT = 256 << 20
-
-
-class SlurmDirectory:
-    """The directory that the settings of the cluster name."""
-
-    def __init__(self, settings: SlurmSection) -> None:
-        self._settings = settings
-        self.path = Path(settings.directory)
-
-    def write(
-        self, name: str, units: Sequence[Unit], requests: Mapping[str, ProbeRequest], place: SlurmPlace
-    ) -> None:
-        """Write everything that the jobs of an array read. What is there already stays."""
-        for file, content in _tools().items():
-            _write_once(self.path / "tools" / _tools_digest() / file, content)
-        array = self.path / "arrays" / name
-        for part in ("output", "results"):
-            (array / part).mkdir(parents=True, exist_ok=True)
-        lines = []
-        for unit in units:
-            request = requests[unit.name]
-            files = {"probe.pyz": request.archive, **request.files}
-            digests = {file: hashlib.sha256(content).hexdigest() for file, content in files.items()}
-            for file, digest in digests.items():
-                _write_once(self.path / "objects" / digest, files[file])
-            described = {
-                "unit": unit.name,
-                "reference": unit.reference,
-                "arguments": list(request.arguments),
-                "timeout_s": request.timeout_s,
-                "tasks": unit.tasks,
-                "gpus": unit.host_class != NO_GPU,
-                "minutes": place.time_limit,
-                "container": self._settings.container,
-                "python": _python(request.files.get("lock.txt", b"")),
-                "files": digests,
-            }
-            lines.append(json.dumps(described) + "\n")
-        _write_once(array / "requests", "".join(lines).encode())
-        _write_once(array / "job.sh", self.script(name, units[0].tasks).encode())
-
-    def claim(self, unit: str, array: str, index: int) -> Handle:
-        """Return the handle of a unit, with the first array that claimed it: this one, if no other did."""
-        claim = self.path / "units" / unit
-        _write_once(claim, f"{array}/{index}".encode())
-        return f"{claim.read_text('ascii')}/{unit}"
-
-    def script(self, array: str, tasks: int) -> str:
-        """Return the batch script of an array."""
-        program = self.path / "tools" / _tools_digest() / "slurm_job.py"
-        template = Path(__file__).with_name("templates").joinpath("job.sh").read_text("utf-8")
-        return Template(template).substitute(
-            # Single quotes: a directory may have any name. -B: nodes write nothing next to the tools.
-            job=shlex.join([self._settings.python, "-E", "-s", "-B", str(program), str(self.path), array]),
-            setup=f"{self._settings.setup}\n" if self._settings.setup else "",
-            # A task on each node. The others go on when one has ended: it says itself what happened.
-            step=f"srun --ntasks={tasks} --ntasks-per-node=1 --kill-on-bad-exit=0 " if tasks > 1 else "",
-        )
-
-    def results(self, array: str) -> dict[int, list[Path]]:
-        """Return the files of an array's results, by index."""
-        found: dict[int, list[Path]] = {}
-        for path in (self.path / "arrays" / array / "results").glob("[0-9]*"):
-            index = whole_number(path.name.partition(".")[0])
-            if index is not None:
-                found.setdefault(index, []).append(path)
-        return found
-
-    def outputs(self, array: str, index: int) -> list[Path]:
-        """Return the files with the output of the runs of a unit, oldest first."""
-        return sorted((self.path / "arrays" / array / "output").glob(f"{index}.*"), key=changed_at)
-
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Let one submitter at a time look into the queue and submit.
-
-        On a file system without locks, two of them may submit the same array: both arrays measure, and one
-        result counts.
-        """
-        path = self.path / "lock"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        deadline = time.monotonic() + _LOCK_S
-        with open(path, "a", encoding="utf-8") as stream:
-            while True:
-                try:
-                    fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    if time.monotonic() > deadline:
-                        raise FleetDown(f"another submitter has held {path} for {_LOCK_S:.0f} s") from None
-                    time.sleep(0.1)
-                    continue
-                except OSError:
-                    pass
-                break
-            yield
-
-
-def parts_of(handle: Handle) -> tuple[str, int, str]:
-    """Return the array, the index and the unit of a handle."""
-    array, index, unit = handle.split("/")
-    return array, int(index), unit
-
-
-def changed_at(path: Path) -> float:
-    """Return when a file was changed, as a timestamp; 0 if it is gone."""
-    with contextlib.suppress(OSError):
-        return path.stat().st_mtime
-    return 0.0
-
-
-def _end_of(path: Path) -> str:
-    with open_file(path, sys.maxsize) as stream:
-        stream.seek(max(0, stream.seek(0, os.SEEK_END) - _LARGEST_END))
-        return stream.read(_LARGEST_END).decode("utf-8", "replace")
-
-
-@functools.cache
-def _tools() -> dict[str, bytes]:
-    """Return the files of `tools/DIGEST`, by their names."""
-    paths = [Path(str(module.__file__)) for module in (slurm_job, inside, ask_nvml, pynvml)]
-    return {path.name: path.read_bytes() for path in paths}
-
-
-@functools.cache
-def _tools_digest() -> str:
-    content = "".join(hashlib.sha256(text).hexdigest() for _, text in sorted(_tools().items()))
-    return hashlib.sha256(content.encode()).hexdigest()[:16]
-
-
-def _python(lock: bytes) -> str:
-    """Return the Python that a lock is for."""
-    found = re.search(rb"^# python: ([\d.]+)$", lock, re.MULTILINE)
-    return found[1].decode() if found else "3"
-
-
-def _write_once(path: Path, content: bytes) -> None:
-    if not path.exists():
-        write_atomically(path, content)
-
-
 #: Seconds for which a job that left the queue may still have a result that this machine can't see yet: a
 #: network file system shows new files late.
 SETTLE_S = 60.0
@@ -255,7 +121,6 @@ class SlurmFleet:
     def __init__(self, settings: SlurmSection, settle_s: float = SETTLE_S) -> None:
         self._settings = settings
         self.directory = Path(settings.directory)
-        self._shared = SlurmDirectory(settings)
         self._settle_s = settle_s
         #: When a unit without a result was first seen outside the queue, by the monotonic clock.
         self._absent: dict[str, float] = {}
@@ -283,32 +148,36 @@ class SlurmFleet:
             return {unit.name: refused for unit in units}
         name = array_name(units)
         try:
-            self._shared.write(name, units, requests, place)
+            self._write(name, units, requests, place)
         except OSError as error:
             raise MissingError(
                 f"{self.directory} can't be written: {error.strerror}",
                 hint=f"`directory` in {SETTINGS} has to be one that this machine and all nodes can write",
             ) from error
-        with self._shared.locked():
-            handles = {
-                unit.name: self._shared.claim(unit.name, name, index) for index, unit in enumerate(units)
-            }
+        with self._locked():
+            handles = {}
+            for index, unit in enumerate(units):
+                # The first array that claims a unit has it: this one, if no other did.
+                claim = self.directory / "units" / unit.name
+                _write_once(claim, f"{name}/{index}".encode())
+                handles[unit.name] = f"{claim.read_text('ascii')}/{unit.name}"
             known = {(entry.name, entry.index) for entry in slurm_client.queue()}
             missing: dict[str, list[int]] = {}
             for handle in handles.values():
-                array, index, _ = parts_of(handle)
-                if (array, index) not in known and not self._shared.results(array).get(index):
+                array, index, _ = _parts_of(handle)
+                if (array, index) not in known and not self._results(array).get(index):
                     missing.setdefault(array, []).append(index)
             refusals: dict[str, Refused] = {}
             for array, indices in missing.items():
                 try:
-                    slurm_client.submit(self._options(array, place, indices, units[0].tasks))
+                    options = self._options(array, place, indices, units[0].tasks)
+                    slurm_client.run(["sbatch", "--parsable", *options])
                 except Refusal as error:
                     refusals[array] = _refused(str(error), units[0].host_class)
         return {
             unit: refusals[array] if array in refusals and index in missing[array] else handle
             for unit, handle in handles.items()
-            for array, index, _ in [parts_of(handle)]
+            for array, index, _ in [_parts_of(handle)]
         }
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, State]:
@@ -316,12 +185,10 @@ class SlurmFleet:
         for entry in slurm_client.queue():
             entries.setdefault((entry.name, entry.index), []).append(entry)
         arrays = {array for array, _ in entries}
-        results = {
-            array: self._shared.results(array) for array in {parts_of(handle)[0] for handle in handles}
-        }
+        results = {array: self._results(array) for array in {_parts_of(handle)[0] for handle in handles}}
         found = {}
         for handle in handles:
-            array, index, _ = parts_of(handle)
+            array, index, _ = _parts_of(handle)
             mine = results[array].get(index, [])
             state = self._state(handle, entries.get((array, index), []), mine, array in arrays)
             if state is not None:
@@ -329,11 +196,11 @@ class SlurmFleet:
         return found
 
     def collect(self, handle: Handle) -> Answer:
-        array, index, unit = parts_of(handle)
+        array, index, unit = _parts_of(handle)
         cut = CutError(f"{unit} has no result")
         # A unit that ran twice has two results. The first whole one counts.
-        paths = [path for path in self._shared.results(array).get(index, []) if path.suffix == _WHOLE]
-        for path in sorted(paths, key=lambda path: (changed_at(path), path.name)):
+        paths = [path for path in self._results(array).get(index, []) if path.suffix == _WHOLE]
+        for path in sorted(paths, key=lambda path: (_changed_at(path), path.name)):
             try:
                 content = read_file(path, _LARGEST_RESULT)
                 return read_result(content, unit, self._settings.container not in UNSIGNED)
@@ -344,7 +211,7 @@ class SlurmFleet:
         raise cut
 
     def cancel(self, handles: Sequence[Handle]) -> None:
-        wanted = {parts_of(handle)[:2] for handle in handles}
+        wanted = {_parts_of(handle)[:2] for handle in handles}
         live = _WAITING | _RUNNING
         slurm_client.cancel(
             entry
@@ -353,8 +220,13 @@ class SlurmFleet:
         )
 
     def logs(self, handle: Handle) -> str:
-        array, index, _ = parts_of(handle)
-        return "".join(_end_of(path) for path in self._shared.outputs(array, index))
+        array, index, _ = _parts_of(handle)
+        text = ""
+        for path in self._outputs(array, index):
+            with open_file(path, sys.maxsize) as stream:
+                stream.seek(max(0, stream.seek(0, os.SEEK_END) - _LARGEST_END))
+                text += stream.read(_LARGEST_END).decode("utf-8", "replace")
+        return text
 
     def forget(self, handles: Sequence[Handle]) -> None:
         """Keep everything: another submitter may still read it. The site cleans the directory."""
@@ -367,7 +239,7 @@ class SlurmFleet:
         options = self._options(name, place, range(len(units)), tasks)
         command = shlex.join(["sbatch", "--parsable", *options])
         names = "".join(f"# {index}: {unit.name} {unit.cell}\n" for index, unit in enumerate(units))
-        script = self._shared.script(name, tasks)
+        script = self._script(name, tasks)
         return f"{command}\n\n# The batch script:\n{script}\n# The units:\n{names}"
 
     def close(self) -> None:
@@ -387,9 +259,17 @@ class SlurmFleet:
             "mem": f"{place.memory}G" if place.memory else "",
         }
         several = [f"--nodes={tasks}", "--ntasks-per-node=1"] if tasks > 1 else ["--nodes=1", "--ntasks=1"]
+        # As sbatch takes them: `0-2,5`.
+        ranges: list[list[int]] = []
+        for index in sorted(indices):
+            if ranges and ranges[-1][1] == index - 1:
+                ranges[-1][1] = index
+            else:
+                ranges.append([index, index])
+        listed = [f"{first}-{last}" if first < last else f"{first}" for first, last in ranges]
         return [
             f"--job-name={array}",
-            f"--array={_ranges(indices)}",
+            f"--array={','.join(listed)}",
             *(f"--{name}={value}" for name, value in given.items() if value),
             *several,
             f"--time={place.time_limit}",
@@ -405,6 +285,91 @@ class SlurmFleet:
             str(directory / "job.sh"),
         ]
 
+    # --- the shared directory ---------------------------------------------------------------------------
+
+    def _write(
+        self, name: str, units: Sequence[Unit], requests: Mapping[str, ProbeRequest], place: SlurmPlace
+    ) -> None:
+        """Write everything that the jobs of an array read. What is there already stays."""
+        for file, content in _tools().items():
+            _write_once(self.directory / "tools" / _tools_digest() / file, content)
+        array = self.directory / "arrays" / name
+        for part in ("output", "results"):
+            (array / part).mkdir(parents=True, exist_ok=True)
+        lines = []
+        for unit in units:
+            request = requests[unit.name]
+            files = {"probe.pyz": request.archive, **request.files}
+            digests = {file: hashlib.sha256(content).hexdigest() for file, content in files.items()}
+            for file, digest in digests.items():
+                _write_once(self.directory / "objects" / digest, files[file])
+            python = re.search(rb"^# python: ([\d.]+)$", request.files.get("lock.txt", b""), re.MULTILINE)
+            described = {
+                "unit": unit.name,
+                "reference": unit.reference,
+                "arguments": list(request.arguments),
+                "timeout_s": request.timeout_s,
+                "tasks": unit.tasks,
+                "gpus": unit.host_class != NO_GPU,
+                "minutes": place.time_limit,
+                "container": self._settings.container,
+                "python": python[1].decode() if python else "3",
+                "files": digests,
+            }
+            lines.append(json.dumps(described) + "\n")
+        _write_once(array / "requests", "".join(lines).encode())
+        _write_once(array / "job.sh", self._script(name, units[0].tasks).encode())
+
+    def _script(self, array: str, tasks: int) -> str:
+        """Return the batch script of an array."""
+        program = self.directory / "tools" / _tools_digest() / "slurm_job.py"
+        command = [self._settings.python, "-E", "-s", "-B", str(program), str(self.directory), array]
+        template = Path(__file__).with_name("templates").joinpath("job.sh").read_text("utf-8")
+        return Template(template).substitute(
+            # Single quotes: a directory may have any name. -B: nodes write nothing next to the tools.
+            job=shlex.join(command),
+            setup=f"{self._settings.setup}\n" if self._settings.setup else "",
+            # A task on each node. The others go on when one has ended: it says itself what happened.
+            step=f"srun --ntasks={tasks} --ntasks-per-node=1 --kill-on-bad-exit=0 " if tasks > 1 else "",
+        )
+
+    def _results(self, array: str) -> dict[int, list[Path]]:
+        """Return the files of an array's results, by index."""
+        found: dict[int, list[Path]] = {}
+        for path in (self.directory / "arrays" / array / "results").glob("[0-9]*"):
+            index = whole_number(path.name.partition(".")[0])
+            if index is not None:
+                found.setdefault(index, []).append(path)
+        return found
+
+    def _outputs(self, array: str, index: int) -> list[Path]:
+        """Return the files with the output of the runs of a unit, oldest first."""
+        return sorted((self.directory / "arrays" / array / "output").glob(f"{index}.*"), key=_changed_at)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Let one submitter at a time look into the queue and submit.
+
+        On a file system without locks, two of them may submit the same array: both arrays measure, and one
+        result counts.
+        """
+        path = self.directory / "lock"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        deadline = time.monotonic() + _LOCK_S
+        with open(path, "a", encoding="utf-8") as stream:
+            while True:
+                try:
+                    fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    if time.monotonic() > deadline:
+                        raise FleetDown(f"another submitter has held {path} for {_LOCK_S:.0f} s") from None
+                    time.sleep(0.1)
+                    continue
+                except OSError:
+                    pass
+                break
+            yield
+
     # --- how a unit ended ---------------------------------------------------------------------------------
 
     def _state(
@@ -419,7 +384,7 @@ class SlurmFleet:
                 return State(phase, live[0].reason if phase is Phase.WAITING else "", live[0].node)
         if results:
             with contextlib.suppress(DocumentError, OSError):
-                return read_fault(read_file(max(results, key=changed_at)))
+                return read_fault(read_file(max(results, key=_changed_at)))
         ended = entries[-1] if entries else None
         node = ended.node if ended else ""
         if ended is not None and ended.state in _FAULTS:
@@ -430,7 +395,7 @@ class SlurmFleet:
             return State(Phase.RUNNING, "it left the queue; waiting for its result", node)
         if ended is None:
             # Slurm forgets a task that is cancelled while it waits, and keeps only the rest of its array.
-            if in_queue and not self._shared.outputs(*parts_of(handle)[:2]):
+            if in_queue and not self._outputs(*_parts_of(handle)[:2]):
                 return State(Phase.LOST, "it was taken out of the queue", "", Fault.CANCELLED)
             return None
         text = self.logs(handle)[-_TAIL:]
@@ -468,54 +433,58 @@ def _told(entry: QueueEntry) -> str:
     return entry.state if entry.reason == "None" else f"{entry.state} {entry.reason}"
 
 
-def _ranges(indices: Sequence[int]) -> str:
-    """Return array indices as sbatch takes them: `0-2,5`."""
-    runs: list[list[int]] = []
-    for index in sorted(indices):
-        if runs and runs[-1][1] == index - 1:
-            runs[-1][1] = index
-        else:
-            runs.append([index, index])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+def _parts_of(handle: Handle) -> tuple[str, int, str]:
+    """Return the array, the index and the unit of a handle."""
+    array, index, unit = handle.split("/")
+    return array, int(index), unit
+
+
+def _changed_at(path: Path) -> float:
+    """Return when a file was changed, as a timestamp; 0 if it is gone."""
+    with contextlib.suppress(OSError):
+        return path.stat().st_mtime
+    return 0.0
+
+
+@functools.cache
+def _tools() -> dict[str, bytes]:
+    """Return the files of `tools/DIGEST`, by their names."""
+    paths = [Path(str(module.__file__)) for module in (slurm_job, inside, ask_nvml, pynvml)]
+    return {path.name: path.read_bytes() for path in paths}
+
+
+@functools.cache
+def _tools_digest() -> str:
+    content = "".join(hashlib.sha256(text).hexdigest() for _, text in sorted(_tools().items()))
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def _write_once(path: Path, content: bytes) -> None:
+    if not path.exists():
+        write_atomically(path, content)
 
 
 # --- the kinds of nodes, by features and generic resources, or by a job ------------------------------
 
 
-def open_surveyor(settings: FleetSettings) -> SlurmSurveyor:
-    """Return the surveyor. It does not need the settings."""
+def survey(settings: FleetSettings) -> Survey:
+    """Return the nodes of the cluster that this machine submits to. It does not need the settings."""
     # Home directories are shared on most clusters.
-    return SlurmSurveyor(Path.home() / "tensorflow-gpu-matrix")
+    directory = str(Path.home() / "tensorflow-gpu-matrix")
+    comment = "CHECK: this machine and all nodes have to see it under this path."
+    return Survey("slurm", {"directory": (directory, comment)}, kinds_of(slurm_client.nodes()), ask)
 
 
-class SlurmSurveyor:
-    """The cluster that this machine submits to."""
-
-    section = "slurm"
-
-    def __init__(self, directory: Path, ask: tuple[str, ...] = ASK) -> None:
-        self.keys: Mapping[str, tuple[str, str]] = {
-            "directory": (
-                str(directory),
-                "CHECK: this machine and all nodes have to see it under this path.",
-            ),
-        }
-        self._ask = ask
-
-    def survey(self) -> list[NodeKind]:
-        return kinds_of(slurm_client.nodes())
-
-    def ask(self, kind: NodeKind) -> Seen | None:
-        options = [f"--{name}={value}" for name, value in kind.place.items()]
-        try:
-            answer = slurm_client.run_job(
-                [*options, "--ntasks=1", f"--time={_MINUTES}", f"--immediate={_WAIT_S}", *self._ask]
-            )
-        except FleetDown:
-            raise
-        except (Refusal, ValidatorError):
-            return None
-        return seen_in(answer)
+def ask(kind: NodeKind, command: Sequence[str] = ASK) -> Seen | None:
+    """Ask one node of a kind for its driver and GPU, by a short job. None if it did not say."""
+    options = [f"--{name}={value}" for name, value in kind.place.items()]
+    limits = [f"--time={_MINUTES}", f"--immediate={_WAIT_S}"]
+    try:
+        return seen_in(slurm_client.run(["srun", *options, "--ntasks=1", *limits, *command]))
+    except FleetDown:
+        raise
+    except (Refusal, ValidatorError):
+        return None
 
 
 def seen_in(answer: str) -> Seen | None:
@@ -527,10 +496,10 @@ def seen_in(answer: str) -> Seen | None:
 
 
 def kinds_of(nodes: Iterable[Node]) -> list[NodeKind]:
-    """Return the kinds of nodes: those with the same features, GPUs and partitions are one.
+    """Return the kinds of nodes: those with the same features, GPUs and partitions; all without a GPU are
+    one.
 
-    Nodes without a GPU are one kind. If nodes have GPUs of two models, each model is a kind of its own,
-    chosen by its GRES type.
+    If nodes have GPUs of two models, each model is a kind of its own, chosen by its GRES type.
     """
     partitions: dict[str, list[Node]] = {}
     for node in nodes:

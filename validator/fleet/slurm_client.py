@@ -37,10 +37,7 @@ class Refusal(Exception):
 
 @dataclass(frozen=True)
 class QueueEntry:
-    """One task of an array in the queue. id: `12_3`, which a later job may reuse.
-
-    index: of the task. state: `PENDING`, `RUNNING`, ... name: of the array.
-    """
+    """One task of an array in the queue. id: `12_3`, which a later job may reuse. name: of the array."""
 
     id: str
     index: int
@@ -52,10 +49,7 @@ class QueueEntry:
 
 @dataclass(frozen=True)
 class Node:
-    """One node in one partition. default: of the cluster. gpus: number by type, `""` where it has no type.
-
-    state: as `sinfo` prints it, such as `idle`, `drained` or `down*`.
-    """
+    """A node in one partition. gpus: by type, "" for none. state: of `sinfo`: `idle`, `down*`, ..."""
 
     name: str
     partition: str
@@ -75,11 +69,8 @@ _USABLE = ("idle", "mixed", "allocated", "completing", "reserved", "planned")
 
 
 def queue() -> list[QueueEntry]:
-    """Return this user's jobs of this project that the controller knows, finished ones too.
-
-    Raises FleetDown if it does not answer.
-    """
-    text = _run(["squeue", "--noheader", "--array", "--states=all", f"--user={os.getuid()}",
+    """Return this user's jobs of this project that the controller knows, also ended. Raises FleetDown."""
+    text = run(["squeue", "--noheader", "--array", "--states=all", f"--user={os.getuid()}",
                  "--format=%i|%K|%T|%r|%N|%j"])  # fmt: skip
     found = []
     for line in text.splitlines():
@@ -92,7 +83,7 @@ def queue() -> list[QueueEntry]:
 
 def nodes() -> list[Node]:
     """Return every node, once for each of its partitions. Raises FleetDown."""
-    text = _run(["sinfo", "--noheader", "--Node", "--format=%N|%P|%T|%f|%G"])
+    text = run(["sinfo", "--noheader", "--Node", "--format=%N|%P|%T|%f|%G"])
     found = []
     for line in text.splitlines():
         parts = line.split("|", 4)
@@ -104,19 +95,6 @@ def nodes() -> list[Node]:
     return found
 
 
-def submit(arguments: Sequence[str]) -> None:
-    """Submit a job. Raises Refusal if the controller refuses it, and FleetDown if nobody knows."""
-    _run(["sbatch", "--parsable", *arguments])
-
-
-def run_job(arguments: Sequence[str]) -> str:
-    """Run a command on a node, wait for its end and return what it printed.
-
-    Raises Refusal if it failed or no node was free in time, and FleetDown.
-    """
-    return _run(["srun", *arguments])
-
-
 def cancel(entries: Iterable[QueueEntry]) -> None:
     """End tasks that `queue` listed just before, by ids whose names were checked. Others may have ended.
 
@@ -125,7 +103,7 @@ def cancel(entries: Iterable[QueueEntry]) -> None:
     identifiers = [entry.id for entry in entries]
     for start in range(0, len(identifiers), _CHUNK):
         try:
-            _run(["scancel", "--quiet", *identifiers[start : start + _CHUNK]])
+            run(["scancel", "--quiet", *identifiers[start : start + _CHUNK]])
         except Refusal as error:
             raise ValidatorError(f"Slurm does not end the jobs: {error}") from None
 
@@ -148,49 +126,47 @@ def satisfies(node: Node, constraint: str, gres: str) -> bool:
         (sum(node.gpus.values()) if kind == "" else node.gpus.get(kind, 0)) >= count
         for kind, count in wanted.items()
     )
-    return enough and (not constraint or _Constraint(constraint, node.features).holds())
+    return enough and (not constraint or _holds(constraint, node.features))
 
 
-class _Constraint:
-    """The language of `sbatch --constraint`: `&` and `,` for and, `|` for or, brackets, and `*N` nodes."""
+def _holds(constraint: str, features: frozenset[str]) -> bool:
+    """Evaluate `sbatch --constraint`: `&` and `,` for and, `|` for or, brackets, and `*N` for nodes."""
+    tokens = re.findall(r"[^&|,()\[\]*\s]+(?:\*\d+)?|[&|,()\[\]]", constraint)
 
-    def __init__(self, text: str, features: frozenset[str]) -> None:
-        self._text = text
-        self._tokens = re.findall(r"[^&|,()\[\]*\s]+(?:\*\d+)?|[&|,()\[\]]", text)
-        self._features = features
-
-    def holds(self) -> bool:
-        result = self._either()
-        if self._tokens:
-            raise InputError(f"fleet.yaml: the constraint {self._text!r} can't be understood")
+    def either() -> bool:
+        result = both()
+        while tokens and tokens[0] == "|":
+            tokens.pop(0)
+            result = both() or result
         return result
 
-    def _either(self) -> bool:
-        result = self._both()
-        while self._tokens and self._tokens[0] == "|":
-            self._tokens.pop(0)
-            result = self._both() or result
+    def both() -> bool:
+        result = single()
+        while tokens and tokens[0] in "&,":
+            tokens.pop(0)
+            result = single() and result
         return result
 
-    def _both(self) -> bool:
-        result = self._one()
-        while self._tokens and self._tokens[0] in "&,":
-            self._tokens.pop(0)
-            result = self._one() and result
+    def single() -> bool:
+        token = tokens.pop(0) if tokens else ""
+        if token not in ("(", "["):
+            return token.partition("*")[0] in features
+        result = either()
+        if not tokens or tokens.pop(0) not in (")", "]"):
+            raise InputError(f"fleet.yaml: the constraint {constraint!r} has a bracket that does not end")
         return result
 
-    def _one(self) -> bool:
-        token = self._tokens.pop(0) if self._tokens else ""
-        if token in ("(", "["):
-            result = self._either()
-            if not self._tokens or self._tokens.pop(0) not in (")", "]"):
-                raise InputError(f"fleet.yaml: the constraint {self._text!r} has a bracket that does not end")
-            return result
-        return token.partition("*")[0] in self._features
+    result = either()
+    if tokens:
+        raise InputError(f"fleet.yaml: the constraint {constraint!r} can't be understood")
+    return result
 
 
-def _run(command: Sequence[str]) -> str:
-    """Return what a program printed. Raises FleetDown, Refusal or MissingError."""
+def run(command: Sequence[str]) -> str:
+    """Return what one of Slurm's programs printed.
+
+    Raises Refusal if the controller refuses it or a job failed, FleetDown if nobody knows, and MissingError.
+    """
     environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
     try:
         done = processes.run(command, env={**environment, "LC_ALL": "C"}, timeout_s=LIMIT_S)

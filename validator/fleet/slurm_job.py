@@ -2,7 +2,7 @@
 
     python3 tools/DIGEST/slurm_job.py DIRECTORY ARRAY
 
-DIRECTORY is the one that all nodes share; `slurm_directory.py` describes what is in it. This program reads
+DIRECTORY is the one that all nodes share; `slurm.py` describes what is in it. This program reads
 the driver outside the container, runs `inside.py` in the image with whatever this node has for that, and
 writes one result: frames if the probe ended, or JSON with a fault. It writes a temporary file and renames it,
 with the job's id and its restart count in the name, because a job that Slurm took for lost may run twice at
@@ -97,7 +97,7 @@ class Failed(Exception):
 
 
 class Tasks:
-    """The tasks of a unit, of which this is one. results: the directory. run: the name of the job's run.
+    """The tasks of a unit, of which this is one. run: the name of the job's run in `results`.
 
     addresses: where the tasks meet, by their numbers; empty if there is only one.
     """
@@ -119,9 +119,11 @@ class Tasks:
         # A port for each task, one that no other job on these nodes is likely to use.
         first, ports = _PORTS
         offset = int(os.environ["SLURM_JOB_ID"]) * self._count
-        self.addresses = [
-            f"{_address(node)}:{first + (offset + rank) % ports}" for rank, node in enumerate(nodes)
-        ]
+        for rank, node in enumerate(nodes):
+            # The address by which Slurm itself reaches a node; its name need not be known elsewhere.
+            found = re.search(r"\bNodeAddr=(\S+)", output_of(["scontrol", "show", "node", "-o", node]))
+            address = found[1] if found else node
+            self.addresses.append(f"{address}:{first + (offset + rank) % ports}")
 
     @property
     def suffix(self) -> str:
@@ -141,14 +143,8 @@ class Tasks:
         return (self._results / f"{self._run}.frames").exists()
 
 
-def _address(node: str) -> str:
-    """Return how Slurm itself reaches a node; its name need not be known elsewhere."""
-    found = re.search(r"\bNodeAddr=(\S+)", output_of(["scontrol", "show", "node", "-o", node]))
-    return found[1] if found else node
-
-
 class Job:
-    """One run of a unit on this node. limit: when its time ends, by the monotonic clock."""
+    """One run of a unit on this node."""
 
     def __init__(self, directory: Path, unit: str, request: dict[str, Any], work: Path, tasks: Tasks) -> None:
         self.directory = directory
@@ -157,9 +153,8 @@ class Job:
         self.work = work
         self.tasks = tasks
         self.payload = work / "request"
-        self.started = time.monotonic()
         minutes = float(request["minutes"])
-        self._deadline = self.started + minutes * 60 - min(RESERVE_S, minutes * 30)
+        self._deadline = time.monotonic() + minutes * 60 - min(RESERVE_S, minutes * 30)
 
     def left_s(self) -> float:
         """Return the seconds that are left. Raises Failed when there are none."""
@@ -167,22 +162,6 @@ class Job:
         if left <= 0:
             raise Failed("deadline", f"the {self.request['minutes']} minutes of this job are over")
         return left
-
-    def lay_out(self) -> None:
-        """Put the files of the request where the container will see them, and nothing else."""
-        self.payload.mkdir()
-        shutil.copyfile(HERE / "inside.py", self.payload / "inside.py")
-        for name, digest in self.request["files"].items():
-            content = (self.directory / "objects" / digest).read_bytes()
-            if hashlib.sha256(content).hexdigest() != digest:
-                raise Failed(
-                    "not_started", f"{name} in the shared directory is not the file that was submitted"
-                )
-            (self.payload / name).write_bytes(content)
-        # The user inside the container may be another one.
-        self.payload.chmod(0o755)
-        for path in self.payload.iterdir():
-            path.chmod(0o644)
 
     def inside(self, place: str) -> list[str]:
         """Return Python's arguments inside the container. place: where the request is there."""
@@ -229,7 +208,8 @@ class Runner:
             raise Failed("deadline", f"the pull of {self.reference} took too long") from None
         if done.returncode:
             text = done.stdout.decode("utf-8", "replace")
-            raise Failed(_pull_fault(text), last_line(text))
+            code = "image_missing" if says(text, _ABSENT) else "pull_failed"
+            raise Failed("disk_full" if says(text, _FULL) else code, last_line(text))
 
 
 class Docker(Runner):
@@ -427,12 +407,6 @@ def _locked(path: Path, job: Job) -> Iterator[None]:
         yield
 
 
-def _pull_fault(text: str) -> str:
-    if says(text, _FULL):
-        return "disk_full"
-    return "image_missing" if says(text, _ABSENT) else "pull_failed"
-
-
 def main(directory: Path, array: str) -> int:
     """Measure, and return the exit status: 0 if a result was written."""
     for number in (signal.SIGTERM, signal.SIGUSR1):
@@ -451,7 +425,12 @@ def main(directory: Path, array: str) -> int:
         with _scratch(unit) as work:
             suffix, content = ".frames", run(Job(directory, unit, request, work, tasks))
     except (Failed, OSError) as error:
-        suffix, content = ".fault", _fault(error)
+        code, detail = "disk_full" if says(str(error), _FULL) else "not_started", str(error)
+        if isinstance(error, Failed):
+            code, detail = error.code, error.detail
+        print(f"{code}: {detail}")
+        fault = {"fault": code, "detail": detail[:500], "node": node_name()}
+        suffix, content = ".fault", json.dumps(fault).encode()
     if tasks.rank and (suffix == ".frames" or tasks.result_is_there()):
         # The report of task 0 says how it went.
         print(f"task {tasks.rank} has ended")
@@ -469,7 +448,18 @@ def main(directory: Path, array: str) -> int:
 
 def run(job: Job) -> bytes:
     """Run the probe in the image, and return the frames of the result. Raises Failed."""
-    job.lay_out()
+    job.payload.mkdir()
+    # What the container will see, and nothing else.
+    shutil.copyfile(HERE / "inside.py", job.payload / "inside.py")
+    for name, digest in job.request["files"].items():
+        content = (job.directory / "objects" / digest).read_bytes()
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise Failed("not_started", f"{name} in the shared directory is not the file that was submitted")
+        (job.payload / name).write_bytes(content)
+    # The user inside the container may be another one.
+    job.payload.chmod(0o755)
+    for path in job.payload.iterdir():
+        path.chmod(0o644)
     job.tasks.find()
     outside, gpus = _read_nvml()
     if not job.request["gpus"]:
@@ -522,6 +512,7 @@ def _read_nvml() -> tuple[dict[str, Any], list[str]]:
 
 
 def _run_to(output: Path, runner: Runner, job: Job) -> int:
+    """Wait for the end of the container. Raises Failed, also if another task failed."""
     errors = job.work / "errors"
     with open(output, "wb") as stdout, open(errors, "wb") as stderr:
         child = subprocess.Popen(
@@ -530,7 +521,12 @@ def _run_to(output: Path, runner: Runner, job: Job) -> int:
         )  # fmt: skip
         try:
             # The limit of `inside.py` is the probe's: beyond it, the verdict is that the probe took too long.
-            return _wait(child, job)
+            if not job.tasks.addresses:
+                return child.wait(job.left_s())
+            while not job.tasks.ended():
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    return child.wait(min(_LOOK_S, job.left_s()))
+            raise Failed("cancelled", "task 0 has ended")
         except subprocess.TimeoutExpired:
             raise Failed("deadline", f"the {job.request['minutes']} minutes of this job are over") from None
         finally:
@@ -540,16 +536,6 @@ def _run_to(output: Path, runner: Runner, job: Job) -> int:
             sys.stdout.write(errors.read_text("utf-8", "replace")[-20_000:])
 
 
-def _wait(child: subprocess.Popen[bytes], job: Job) -> int:
-    """Wait for the end of the container. Raises TimeoutExpired, or Failed if another task failed."""
-    if not job.tasks.addresses:
-        return child.wait(job.left_s())
-    while not job.tasks.ended():
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return child.wait(min(_LOOK_S, job.left_s()))
-    raise Failed("cancelled", "task 0 has ended")
-
-
 @contextlib.contextmanager
 def _scratch(unit: str) -> Iterator[Path]:
     work = Path(tempfile.mkdtemp(prefix=f"{unit}-"))
@@ -557,13 +543,6 @@ def _scratch(unit: str) -> Iterator[Path]:
         yield work
     finally:
         shutil.rmtree(work, ignore_errors=True)
-
-
-def _fault(error: Exception) -> bytes:
-    code = "disk_full" if says(str(error), _FULL) else "not_started"
-    found = (error.code, error.detail) if isinstance(error, Failed) else (code, str(error))
-    print(f"{found[0]}: {found[1]}")
-    return json.dumps({"fault": found[0], "detail": found[1][:500], "node": node_name()}).encode()
 
 
 def _stopped(number: int, _frame: Any) -> NoReturn:

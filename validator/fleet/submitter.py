@@ -18,19 +18,7 @@ from typing import Protocol
 
 from ..model.codec import format_timestamp, now_utc
 from .job_output import CutError
-from .protocol import (
-    ATTEMPTS,
-    Answer,
-    Capacity,
-    Fault,
-    Fleet,
-    FleetDown,
-    Phase,
-    Refused,
-    State,
-    Unit,
-    array_name,
-)
+from .protocol import ATTEMPTS, Answer, Capacity, Fault, Fleet, FleetDown, Phase, Refused, State, array_name
 from .run_store import FleetRun, Runs, Stage, Tried
 
 #: Seconds between two looks at the scheduler, and the longest wait for one that does not answer.
@@ -112,9 +100,16 @@ def decide(
     for host_class, group in sorted(planned.items()):
         capacity = capacities.get(host_class)
         nodes = capacity.nodes if capacity else 0
-        missing += [
-            (tried, _why_missing(tried.unit, capacity)) for tried in group if tried.unit.tasks > nodes
-        ]
+        for tried in group:
+            if tried.unit.tasks <= nodes:
+                continue
+            if capacity is None:
+                why = f"there is no node for {host_class}; `fleet inventory` lists the host classes"
+            elif nodes == 0:
+                why = capacity.detail or f"there is no node for {host_class}"
+            else:
+                why = f"it needs {tried.unit.tasks} nodes at once, and there is only {nodes}"
+            missing.append((tried, why))
         possible = [tried for tried in group if tried.unit.tasks <= nodes and due(tried)]
         if not possible:
             continue
@@ -128,15 +123,6 @@ def decide(
             row = list(alike)
             new += [tuple(row[start : start + batch]) for start in range(0, len(row), batch)]
     return Steps(tuple(again), tuple(new), tuple(missing))
-
-
-def _why_missing(unit: Unit, capacity: Capacity | None) -> str:
-    """Return why no node can ever run a unit."""
-    if capacity is None:
-        return f"there is no node for {unit.host_class}; `fleet inventory` lists the host classes"
-    if capacity.nodes == 0:
-        return capacity.detail or f"there is no node for {unit.host_class}"
-    return f"it needs {unit.tasks} nodes at once, and there is only {capacity.nodes}"
 
 
 def tally(tries: Iterable[Tried]) -> dict[str, Counter[str]]:
@@ -181,7 +167,6 @@ class Submitter:
     #: All units by name, and those that have not ended, which are few at the end of a long run.
     _tries: dict[str, Tried] = field(default_factory=dict)
     _live: dict[str, Tried] = field(default_factory=dict)
-    _ended: dict[str, Counter[str]] = field(default_factory=dict)
     _due: dict[str, float] = field(default_factory=dict)
     _capacities: Mapping[str, Capacity] | None = None
     _said: bool = False
@@ -194,8 +179,6 @@ class Submitter:
         """
         self._tries = {tried.name: tried for tried in self.runs.units(self.run)}
         self._live = {name: tried for name, tried in self._tries.items() if not tried.stage.is_end}
-        live = {tried.unit.cell for tried in self._live.values()}
-        self._ended = tally(tried for tried in self._tries.values() if tried.unit.cell not in live)
         waited = 0.0
         while True:
             try:
@@ -212,13 +195,18 @@ class Submitter:
                 waited = min(_LONGEST_WAIT_S, 2 * waited or self.poll_s)
                 self.sleep(waited)
                 continue
-            self.caller.show(self._tally())
+            self.caller.show(tally(self._tries.values()))
             if not self._live:
                 break
             if self._at(Stage.SUBMITTED) or not moved:
                 self.sleep(self.poll_s)
         self.runs.end(self.run)
-        self._forget()
+        handles = [tried.handle for tried in self._tries.values() if tried.stage is Stage.DONE]
+        try:
+            if handles:
+                self.fleet.forget(handles)
+        except FleetDown as error:
+            self.caller.say(f"could not remove what {self.fleet.name} still has of this run: {error}")
         return list(self._tries.values())
 
     def _step(self) -> bool:
@@ -327,7 +315,7 @@ class Submitter:
         self.caller.deliver(tried.record)
         tried.stage, tried.record = Stage.DONE, b""
         self.runs.save(tried)
-        self._finish(tried)
+        del self._live[tried.name]
 
     def _lose(self, tried: Tried, fault: Fault, detail: str) -> None:
         """Note a fault. Try again, unless this was the last attempt or somebody cancelled the job."""
@@ -342,7 +330,7 @@ class Submitter:
         if after is None:
             last = f" {ATTEMPTS} times" if fault.is_retried else ""
             self.caller.say(f"{what}. Lost{last}: nothing is recorded.")
-            self._finish(tried)
+            del self._live[tried.name]
             return
         self.caller.say(f"{what}. Attempt {after.attempt} of {ATTEMPTS} follows.")
         del self._live[tried.name]
@@ -352,7 +340,7 @@ class Submitter:
     def _end(self, tried: Tried, stage: Stage, detail: str) -> None:
         tried.stage, tried.detail = stage, detail
         self.runs.save(tried)
-        self._finish(tried)
+        del self._live[tried.name]
         if stage is Stage.MISSING:
             self.caller.say(f"{tried.unit.cell}: missing: {detail}.")
 
@@ -367,26 +355,6 @@ class Submitter:
         with self.runs.transaction():
             for tried in flying + self._at(Stage.PLANNED):
                 self._end(tried, Stage.CANCELLED, "the run was cancelled")
-
-    def _forget(self) -> None:
-        """Let the engine remove what is left of units whose records are stored, if it answers."""
-        handles = [tried.handle for tried in self._tries.values() if tried.stage is Stage.DONE]
-        try:
-            if handles:
-                self.fleet.forget(handles)
-        except FleetDown as error:
-            self.caller.say(f"could not remove what {self.fleet.name} still has of this run: {error}")
-
-    def _finish(self, tried: Tried) -> None:
-        """Count a cell that came to its end."""
-        del self._live[tried.name]
-        self._ended.setdefault(tried.unit.host_class, Counter())[word_of(tried)] += 1
-
-    def _tally(self) -> dict[str, Counter[str]]:
-        found = {host_class: Counter(counts) for host_class, counts in self._ended.items()}
-        for tried in self._live.values():
-            found.setdefault(tried.unit.host_class, Counter())[word_of(tried)] += 1
-        return found
 
     def _at(self, stage: Stage) -> list[Tried]:
         """Return the units in a stage that is not an end."""

@@ -16,9 +16,8 @@ from ..compat import judge, kernels, known_issues, releases
 from ..compat.facts import UnknownRelease
 from ..compat.machine import reason_hidden
 from ..compat.offers import has_extra, newest_that_works, requirement
-from ..compat.official_images import image_with
 from ..compat.policies import cudnn_releases
-from ..compat.predict import ANY_HOST
+from ..compat.predict import ANY_HOST, image_with
 from ..compat.releases import Release, known_versions, release_of_any_age
 from ..model.prediction import LINUX, PYPI, X86_64, Finding, Host, Outcome, Place, Reason, Rule, Software
 from ..versions import InvalidVersion, Version, leading_numbers

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from yaml import MappingNode, Node, ScalarNode
 
-from ..compat.official_images import cudnn_of_image, software_in
+from ..compat.predict import cudnn_of_image, software_in
 from ..errors import InputError
 from ..model.prediction import Place
 from .pins import (

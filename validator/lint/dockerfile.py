@@ -10,10 +10,9 @@ from pathlib import Path, PurePosixPath
 
 from .._vendor.packaging.specifiers import SpecifierSet
 from ..compat import known_issues
-from ..compat.loose_values import numbers
 from ..diagnosis.commands import read_commands
 from ..errors import InputError
-from ..versions import major
+from ..versions import major, numbers_in
 from . import conda, containers, projects, requirements
 from .conda import CUDA_PACKAGES
 from .containers import (
@@ -651,7 +650,7 @@ class _Reader:
         cudnn = _CUDNN_PACKAGE.search(command)
         if cudnn is not None and stage.cuda is not None:
             place = instruction.place_of(r"libcudnn\d")
-            stage.cudnn = Stated(numbers(cudnn["version"]) or "", place)
+            stage.cudnn = Stated(numbers_in(cudnn["version"]) or "", place)
         elif re.search(r"cudnn", command, re.IGNORECASE):
             stage.cudnn = None
         if stage.cuda is not None:

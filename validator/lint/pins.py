@@ -15,7 +15,6 @@ from yaml import MappingNode, Node, ScalarNode, SequenceNode
 
 from .._vendor.packaging.specifiers import InvalidSpecifier, SpecifierSet
 from .._vendor.packaging.utils import canonicalize_name
-from ..compat import loose_values
 from ..compat.inspect import read_marker
 from ..compat.releases import every_python
 from ..errors import InputError
@@ -23,7 +22,7 @@ from ..matrix.document import keys_of, parse_document
 from ..matrix.problems import MatrixError
 from ..model.prediction import Place
 from ..system import files, toml
-from ..versions import InvalidVersion, Version
+from ..versions import InvalidVersion, Version, minor_in
 
 #: The packages that are TensorFlow. The first one that is there decides.
 TENSORFLOW = ("tensorflow", "tensorflow-gpu", "tensorflow-cpu", "intel-tensorflow")
@@ -232,7 +231,7 @@ def pythons_of(python: Stated | None) -> tuple[str, ...]:
 def pythons_within(specifier: str) -> tuple[str, ...]:
     """Return the Pythons, oldest first, that a version or a specifier allows."""
     if specifier[:1].isdigit():
-        wanted = loose_values.minor(specifier)
+        wanted = minor_in(specifier)
         return (wanted,) if wanted else ()
     # The newest patch release stands for the minor version, so that `>3.9.1` allows 3.9.
     allowed = SpecifierSet(specifier)

@@ -52,10 +52,7 @@ _HINT = "check the index, the proxy and the CA bundle in uv's or pip's configura
 
 @dataclass(frozen=True)
 class IndexFile:
-    """One wheel of a project on the index.
-
-    sha256, size: None if the index does not say.
-    """
+    """One wheel of a project on the index. sha256, size: None if the index does not say."""
 
     filename: str
     version: Version
@@ -95,8 +92,6 @@ class _Page(msgspec.Struct):
 
 
 class _Links(HTMLParser):
-    """Collects the links of a PEP 503 page."""
-
     def __init__(self) -> None:
         super().__init__()
         self.files: list[_File] = []
@@ -152,10 +147,7 @@ class PackageIndex:
         return tuple(sorted(kept, key=lambda file: (file.version, file.filename)))
 
     def locked(self, wheel: Wheel) -> IndexFile:
-        """Return the file of a wheel in a lock, also if it was yanked.
-
-        Raises MissingError if no index has the file, or another one has its name, and as `wheels` does.
-        """
+        """Return the file of a wheel in a lock, also if it was yanked. Raises MissingError."""
         file = (self._files(wheel.name) or {}).get(wheel.filename)
         again = "resolve the lock again with `validator lock --upgrade`"
         if file is None:
@@ -174,9 +166,7 @@ class PackageIndex:
 
     def size(self, file: IndexFile) -> int | None:
         """Return the bytes of a file, asking its server if the index does not say; None if nobody does."""
-        if file.size is not None:
-            return file.size
-        return self.size_at(file.url)
+        return self.size_at(file.url) if file.size is None else file.size
 
     def size_at(self, url: str, within_s: float = _QUESTION_S) -> int | None:
         """Return the bytes of a file according to its server, None if it does not say. It is asked once."""
@@ -247,7 +237,6 @@ class PackageIndex:
                     received(len(block))
 
     def _files(self, project: str) -> dict[str, IndexFile] | None:
-        """Return the wheels of a project by their names, or None if no index has the project."""
         if project not in self._projects:
             pages = [page for index in self._indexes if (page := self._page(index, project)) is not None]
             found: dict[str, IndexFile] = {}
@@ -260,9 +249,7 @@ class PackageIndex:
         return self._projects[project]
 
     def _page(self, index: str, project: str) -> tuple[str, list[_File]] | None:
-        """Return the address and the files of a project's page, None if the index does not have it."""
-
-        def read() -> tuple[str, bytes, str] | None:
+        def read() -> tuple[str, list[_File]] | None:
             deadline = time.monotonic() + _PAGE_S
             headers = {"Accept": _ACCEPT, "Accept-Encoding": "gzip"}
             with self._answer("GET", f"{index.rstrip('/')}/{project}/", deadline, headers) as answer:
@@ -271,10 +258,9 @@ class PackageIndex:
                 if answer.status_code != 200:
                     raise http.failure_of(answer)
                 content = http.content(answer, _LARGEST_PAGE, decode=True)
-                return answer.url, content, http.media_type(answer)
+                return answer.url, _parsed(content, http.media_type(answer), project)
 
-        page = self._tried(project, read)
-        return None if page is None else (page[0], _parsed(page[1], page[2], project))
+        return self._tried(project, read)
 
     def _answer(
         self, method: str, address: str, deadline: float, headers: Mapping[str, str] | None = None
@@ -286,13 +272,8 @@ class PackageIndex:
             login = self._logins.get(http.origin(address))
             if login is None and (found := get_netrc_auth(address)):
                 login = http.basic(":".join(found))
-            answer = self._http.send(
-                method,
-                address,
-                headers={**(headers or {}), **({"Authorization": login} if login else {})},
-                silence_s=_SILENCE_S,
-                deadline=deadline,
-            )
+            sent = {**(headers or {}), **({"Authorization": login} if login else {})}
+            answer = self._http.send(method, address, headers=sent, silence_s=_SILENCE_S, deadline=deadline)
             following = http.redirection(answer, method, address)
             if following is None:
                 return answer
@@ -300,7 +281,6 @@ class PackageIndex:
         raise HttpFailure(Kind.ADDRESS, f"it redirects more than {http.MOST_REDIRECTIONS} times")
 
     def _tried(self, what: str, attempt: Callable[[], T]) -> T:
-        """Return the result of a request, with repetitions. Raises MissingError."""
         for pause in (*_PAUSES, None):
             try:
                 return attempt()
@@ -356,7 +336,6 @@ def _nonsense(project: str, what: str) -> MissingError:
 
 
 def _wheel(listed: _File, address: str, project: str) -> IndexFile | None:
-    """Return a listed file, or None if it is not a wheel with a valid name. Raises MissingError."""
     try:
         _, version, _ = wheel_name(listed.filename)
         url = http.joined(address, listed.url)
@@ -365,11 +344,6 @@ def _wheel(listed: _File, address: str, project: str) -> IndexFile | None:
     except HttpFailure as failure:
         raise _nonsense(project, f"for {listed.filename}, {failure}") from None
     sha256 = listed.hashes.sha256
-    return IndexFile(
-        filename=listed.filename,
-        version=version,
-        url=url,
-        sha256=sha256 if sha256 and _SHA256.fullmatch(sha256) else None,
-        size=listed.size,
-        yanked=bool(listed.yanked),
-    )
+    if sha256 and not _SHA256.fullmatch(sha256):
+        sha256 = None
+    return IndexFile(listed.filename, version, url, sha256 or None, listed.size, bool(listed.yanked))

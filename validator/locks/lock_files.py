@@ -18,7 +18,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -81,11 +81,7 @@ def requirements_text(lock: Lock, directory: Path) -> str:
 
 
 def pylock_text(lock: Lock, places: Mapping[str, str] | None = None) -> str:
-    """Return the lock as pylock.toml (PEP 751).
-
-    places: for each file name of a wheel, its address, or its path if it does not come from the index;
-        without them, the text has only names and versions.
-    """
+    """Return pylock.toml (PEP 751). places: addresses or paths by file name; without them, no files."""
 
     def text(value: str) -> str:
         return json.dumps(value, ensure_ascii=False)
@@ -126,7 +122,8 @@ def parse(text: str, where: str = "lock") -> Lock:
             else:
                 values[match["key"]] = match["value"]
         elif match := _WHEEL.match(line):
-            wheels.append(_wheel(match))
+            name, version, sha256, filename, size, path = match.groups()
+            wheels.append(Wheel(name, version, sha256, filename, int(size) if size else None, path))
         else:
             raise InputError(
                 f"{where}:{number}: {quote_line(line)} is not a valid line of a lock file",
@@ -135,15 +132,18 @@ def parse(text: str, where: str = "lock") -> Lock:
     missing = [key for key in ("identifier", "python", "platform", "digest") if key not in values]
     if missing:
         raise InputError(f"{where}: missing in the header: {', '.join(missing)}", hint=_FIX.format("NAME"))
+    stamp = values.get("resolved")
+    try:
+        resolved = date.fromisoformat(stamp) if stamp else None
+    except ValueError:
+        raise InputError(
+            f"{where}: its header has no date such as 2026-11-22 as `resolved`, but {stamp!r}",
+            hint=_FIX.format("NAME"),
+        ) from None
     lock = Lock(
-        values["identifier"],
-        values["python"],
-        values["platform"],
-        tuple(lists["requires"]),
-        tuple(wheels),
-        tuple(lists["adds"]),
-        _date(values.get("resolved"), where),
-    )
+        values["identifier"], values["python"], values["platform"], tuple(lists["requires"]), tuple(wheels),
+        tuple(lists["adds"]), resolved,
+    )  # fmt: skip
     if lock.digest != values["digest"]:
         raise InputError(
             f"{where}: the digest of its wheels is {lock.digest}, but its header says {values['digest']}:"
@@ -153,18 +153,7 @@ def parse(text: str, where: str = "lock") -> Lock:
     return lock
 
 
-def _date(text: str | None, where: str) -> date | None:
-    try:
-        return date.fromisoformat(text) if text else None
-    except ValueError:
-        raise InputError(
-            f"{where}: its header has no date such as 2026-11-22 as `resolved`, but {text!r}",
-            hint=_FIX.format("NAME"),
-        ) from None
-
-
 def path_of(directory: Path, identifier: str) -> Path:
-    """Return the path of an image spec's lock."""
     return directory / f"{identifier}.txt"
 
 
@@ -189,11 +178,7 @@ def read(directory: Path, identifier: str) -> Lock | None:
 
 @dataclass(frozen=True)
 class LockDirectory:
-    """The locks of a matrix.
-
-    own: where locks are written, and looked for first.
-    shipped: with the matrix that comes with this tool, the locks that come with it.
-    """
+    """The locks of a matrix. own: written, and looked for first. shipped: those that this tool has."""
 
     own: Path
     shipped: Path | None = None
@@ -204,7 +189,7 @@ class LockDirectory:
         return read(self.shipped, identifier) if found is None and self.shipped is not None else found
 
     def write(self, lock: Lock) -> Path:
-        """Write the lock, completely or not at all, and return its path."""
+        """Write the lock as `write` does."""
         return write(self.own, lock)
 
 
@@ -216,10 +201,7 @@ def write(directory: Path, lock: Lock) -> Path:
 
 
 def mismatches(lock: Lock, spec: ImageSpec, requirements: Iterable[str]) -> list[str]:
-    """Return the reasons why a lock no longer satisfies its spec, as sentences; empty if it does.
-
-    requirements: the requirements of the spec today (`validator.compat.policies.requirements`).
-    """
+    """Return why a lock no longer satisfies its spec and the requirements of today, as sentences."""
     found = []
     if lock.python != spec.python:
         found.append(f"it is for Python {lock.python}, but the spec needs {spec.python}")
@@ -228,16 +210,24 @@ def mismatches(lock: Lock, spec: ImageSpec, requirements: Iterable[str]) -> list
         found.append(f"the spec requires {line}, but the lock was resolved without it")
     for line in sorted(set(lock.requirements) - set(asked)):
         found.append(f"the lock was resolved with {line}, which the spec no longer requires")
-    found += _other_additions(lock, spec.additions or Additions())
+    added = spec.additions or Additions()
+    for line in sorted(set(added.notes) - set(lock.additions)):
+        found.append(f"the matrix adds the {line}, but the lock was written without it")
+    for line in sorted(set(lock.additions) - set(added.notes)):
+        found.append(f"the lock was written with the {line}, which the matrix no longer adds")
+    accepted = dict(added.requirements.hashes) if added.requirements else {}
+    for wheel in lock.wheels:
+        if wheel.sha256 not in accepted.get(wheel.name, (wheel.sha256,)):
+            assert added.requirements is not None
+            found.append(f"{added.requirements.origin} no longer accepts the hash of {wheel}")
     for line in asked:
         try:
             requirement = read_requirement(line)
         except InvalidRequirement:
             # Ours are always valid, and those of the user were checked when the matrix was loaded.
             raise AssertionError(f"{spec}: {line!r} is not a requirement") from None
-        if requirement.marker is not None and not requirement.marker.evaluate(
-            target_environment(lock.python)
-        ):
+        marker = requirement.marker
+        if marker is not None and not marker.evaluate(target_environment(lock.python)):
             continue
         version = lock.version(canonicalize_name(requirement.name))
         if version is None:
@@ -247,19 +237,6 @@ def mismatches(lock: Lock, spec: ImageSpec, requirements: Iterable[str]) -> list
                 f"it has {requirement.name} {version}, but the spec requires {requirement.specifier}"
             )
     return found
-
-
-def _other_additions(lock: Lock, added: Additions) -> Iterator[str]:
-    """Return where what the lock says of the additions differs from the matrix."""
-    for line in sorted(set(added.notes) - set(lock.additions)):
-        yield f"the matrix adds the {line}, but the lock was written without it"
-    for line in sorted(set(lock.additions) - set(added.notes)):
-        yield f"the lock was written with the {line}, which the matrix no longer adds"
-    accepted = dict(added.requirements.hashes) if added.requirements else {}
-    for wheel in lock.wheels:
-        if wheel.sha256 not in accepted.get(wheel.name, (wheel.sha256,)):
-            assert added.requirements is not None
-            yield f"{added.requirements.origin} no longer accepts the hash of {wheel}"
 
 
 def target_environment(python: str) -> dict[str, str]:
@@ -280,19 +257,7 @@ def target_environment(python: str) -> dict[str, str]:
     }
 
 
-def _wheel(match: re.Match[str]) -> Wheel:
-    return Wheel(
-        match["name"],
-        match["version"],
-        match["sha256"],
-        match["filename"],
-        int(match["size"]) if match["size"] else None,
-        match["path"],
-    )
-
-
 # Find what a lock was before its last change, in the git history of the repository that has it.
-
 
 _TIMEOUT_S = 30.0
 #: Commits to look at. Some changes of a lock leave its wheels as they are.

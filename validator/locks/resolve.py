@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,14 @@ from uv import find_uv_bin
 from .._vendor.packaging.tags import Tag, compatible_tags, cpython_tags
 from .._vendor.packaging.utils import canonicalize_name
 from ..compat.inspect import InvalidWheelName, wheel_name
+from ..compat.offers import has_extra, requirement
+from ..compat.policies import choose
+from ..compat.predict import of_image
+from ..compat.releases import Release
 from ..errors import BuildError, InputError, MissingError, ValidatorError
 from ..model.lock import Lock, Wheel
-from ..model.spec import Additions, ImageSpec, LocalWheel
+from ..model.prediction import Outcome
+from ..model.spec import AS_BUILT, LATEST, Additions, ImageSpec, LocalWheel, Variant
 from ..system import processes, toml
 from ..system.files import says_full_disk
 from ..system.package_sources import PackageSources
@@ -34,10 +39,7 @@ from .index import PackageIndex
 from .lock_files import pylock_text
 
 # Turn the output of a failed uv into an error that says what is wrong: the input, the network or the disk.
-#
-# The phrases are those of uv 0.8 to 0.13. For an unknown failure, the error has the last lines of the
-# output.
-
+# The phrases are those of uv 0.8 to 0.13. For an unknown failure, the error has the last lines of the output.
 
 _NETWORK = re.compile(
     r"dns error|error sending request|[Cc]onnection refused|Connection reset|Could not connect"
@@ -56,7 +58,6 @@ _GONE = (
 _NO_WHEEL = re.compile(rf"{_PIN} has no (?:usable )?wheels\b")
 _UNSOLVABLE = re.compile(r"No solution found|requirements are unsatisfiable", re.IGNORECASE)
 
-
 #: The conditions of a requirement, which uv writes into its name.
 _CONDITION = re.compile(r"\{[^}]*\}")
 #: What uv derives from what it said before.
@@ -73,9 +74,8 @@ _REQUIRED = re.compile(
 
 
 def explain(text: str, what: str, *, timed_out: bool = False, pinned: Collection[str] = ()) -> ValidatorError:
-    """Return the error for what uv wrote to stderr. Never raises.
+    """Return the error for what uv wrote to stderr. what: what was being done, to begin the sentence.
 
-    what: what was being done, as the beginning of the sentence.
     pinned: the requirements of the image itself, as opposed to those that the user added.
     """
     last = " ".join(line.strip() for line in text.strip().splitlines()[-12:])
@@ -122,33 +122,24 @@ def explain(text: str, what: str, *, timed_out: bool = False, pinned: Collection
 
 
 def _conflict(flat: str, pinned: Collection[str]) -> str | None:
-    """Return which two sides want different versions of one package, or None if that can't be told.
-
-    flat: uv's explanation in one line.
-    """
+    """Return which two sides want different versions of a package, if the explanation says so."""
     stated = _DERIVED.sub("", _CONDITION.sub("", flat))
+    ours = {line.partition(";")[0].strip() for line in pinned}
+    # The name of a package -> the wanted versions with the name -> who wants them first.
     sides: dict[str, dict[str, str]] = {}
-    for name, wanted, who in _sides(stated, {line.partition(";")[0].strip() for line in pinned}):
-        sides.setdefault(name, {}).setdefault(wanted, who)
+    for match in _SIDE.finditer(stated):
+        wanted = match["name"] + match["range"].rstrip(",.")
+        who = f"{match['who'] or match['each']} needs"
+        sides.setdefault(match["name"].lower(), {}).setdefault(wanted, who)
+    for match in _REQUIRED.finditer(stated):
+        wanted = match["name"] + match["range"].rstrip(",.")
+        who = "this image pins" if wanted in ours else "the matrix asks for"
+        sides.setdefault(match["name"].lower(), {}).setdefault(wanted, who)
     for wants in sides.values():
         if len(wants) > 1:
             (first, one), (second, other) = list(wants.items())[:2]
             return f"{one} {first}, but {other} {second}"
     return None
-
-
-def _sides(stated: str, pinned: Collection[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield the name of a package, the wanted versions with the name, and who wants them."""
-    for match in _SIDE.finditer(stated):
-        yield (
-            match["name"].lower(),
-            match["name"] + match["range"].rstrip(",."),
-            f"{match['who'] or match['each']} needs",
-        )
-    for match in _REQUIRED.finditer(stated):
-        wanted = match["name"] + match["range"].rstrip(",.")
-        who = "this image pins" if wanted in pinned else "the matrix asks for"
-        yield match["name"].lower(), wanted, who
 
 
 #: glibc 2.28 is the oldest that all wheels of TensorFlow 2.21 and its dependencies run on. Debian 10, Ubuntu
@@ -159,6 +150,8 @@ PLATFORM = f"x86_64-manylinux_{GLIBC[0]}_{GLIBC[1]}"
 _TIMEOUT_S = 600.0
 #: Sizes are optional, so this does not wait for an index that answers slowly.
 _SIZE_TIMEOUT_S = 20.0
+#: The size of each file in bytes by its address, None if the index's server does not say.
+_known_sizes: dict[str, int | None] = {}
 
 
 def resolve(
@@ -170,15 +163,18 @@ def resolve(
     keep: Lock | None = None,
     what: str = "",
 ) -> Lock:
-    """Resolve a spec. Needs the package index.
+    """Resolve a spec with the package index. what: the name of what is resolved in errors, if not the spec.
 
-    keep: a lock whose versions are kept where the requirements allow it. what: the name of what is resolved
-    in errors, if it is not the spec.
-
-    Raises InputError if the requirements can't be met together, MissingError if the index can't be reached.
+    keep: a lock whose versions are kept where the requirements allow it. Raises InputError if the
+    requirements can't be met together, MissingError if the index can't be reached.
     """
     asked = tuple(requirements)
     added = spec.additions or Additions()
+    # The addresses of local wheels on this machine.
+    addresses = {
+        wheel.requirement: f"{wheel.name} @ {(added.directory / wheel.path).resolve().as_uri()}"
+        for wheel in added.wheels
+    }
     with temporary_directory("lock") as work:
         output, constraints = work / "pylock.toml", work / "constraints.txt"
         if keep is not None:
@@ -194,57 +190,36 @@ def resolve(
             "--python", sys.executable,
             "--constraints", constraints, "--output-file", output,
         ]  # fmt: skip
-        result = processes.run(
-            command,
-            env={**os.environ, **sources.uv_environment()},
-            input="\n".join(_located(asked, added)).encode(),
-            on_line=on_line,
-            timeout_s=_TIMEOUT_S,
-        )
+        given = "\n".join(addresses.get(line, line) for line in asked).encode()
+        environment = {**os.environ, **sources.uv_environment()}
+        result = processes.run(command, env=environment, input=given, on_line=on_line, timeout_s=_TIMEOUT_S)
         if not result.ok:
-            raise explain(
-                sources.redact(result.stderr_tail),
-                f"{what or spec}: can't be resolved",
-                timed_out=result.timed_out,
-                pinned=set(asked) - set(added.required),
-            )
+            said, pinned = sources.redact(result.stderr_tail), set(asked) - set(added.required)
+            failed = f"{what or spec}: can't be resolved"
+            raise explain(said, failed, timed_out=result.timed_out, pinned=pinned)
         document = toml.loads(output.read_text(encoding="utf-8"))
     local = {wheel.name: wheel for wheel in added.wheels}
     accepted = dict(added.requirements.hashes) if added.requirements else {}
     tags = target_tags(spec.python)
     packages = [_accepted(package, accepted, spec) for package in document.get("packages", [])]
     chosen = [pick(package, tags, spec) for package in packages if package["name"] not in local]
-    sizes = _sizes([url for _, url in chosen], sources)
+    unknown = [url for _, url in chosen if url not in _known_sizes]
+    index = PackageIndex(sources)
+    asking = map_in_threads(lambda url: index.size_at(url, _SIZE_TIMEOUT_S), unknown, at_once=8)
+    _known_sizes.update(zip(unknown, asking, strict=True))
     wheels = [
-        replace(wheel, size=size or wheel.size) for (wheel, _), size in zip(chosen, sizes, strict=True)
-    ] + [_local(wheel, tags, spec) for wheel in local.values()]
-    return Lock(
-        spec.identifier,
-        spec.python,
-        PLATFORM,
-        asked,
-        tuple(sorted(wheels, key=lambda wheel: wheel.name)),
-        added.notes,
-        datetime.now(timezone.utc).date(),
-    )
-
-
-def _located(asked: Iterable[str], added: Additions) -> list[str]:
-    """Return the requirements with the addresses of local wheels on this machine."""
-    addresses = {
-        wheel.requirement: f"{wheel.name} @ {(added.directory / wheel.path).resolve().as_uri()}"
-        for wheel in added.wheels
-    }
-    return [addresses.get(line, line) for line in asked]
+        *(replace(wheel, size=_known_sizes[url] or wheel.size) for wheel, url in chosen),
+        *(_local(wheel, tags, spec) for wheel in local.values()),
+    ]
+    wheels.sort(key=lambda wheel: wheel.name)
+    today = datetime.now(timezone.utc).date()
+    return Lock(spec.identifier, spec.python, PLATFORM, asked, tuple(wheels), added.notes, today)
 
 
 def _accepted(
     package: dict[str, Any], accepted: Mapping[str, Iterable[str]], spec: ImageSpec
 ) -> dict[str, Any]:
-    """Return a package with only the wheels whose hashes the user's requirements accept.
-
-    Raises InputError if it has none.
-    """
+    """Return a package with only the wheels whose hashes the user accepts. Raises InputError without one."""
     hashes = accepted.get(canonicalize_name(package["name"]))
     if hashes is None:
         return package
@@ -285,10 +260,7 @@ def target_tags(python: str, glibc: tuple[int, int] = GLIBC) -> dict[Tag, int]:
 
 
 def pick(package: dict[str, Any], tags: dict[Tag, int], spec: ImageSpec) -> tuple[Wheel, str]:
-    """Return the wheel of a `pylock.toml` package that the target installs, and its address.
-
-    Raises InputError if no wheel fits, MissingError if the index gives no hash.
-    """
+    """Return the wheel of a `pylock.toml` package for the target, and its address. Raises InputError."""
     ranked = []
     for entry in package.get("wheels", []):
         filename = entry.get("name") or entry["url"].rsplit("/", 1)[-1].split("#", 1)[0].split("?", 1)[0]
@@ -315,16 +287,58 @@ def pick(package: dict[str, Any], tags: dict[Tag, int], spec: ImageSpec) -> tupl
     return wheel, entry["url"]
 
 
-_known_sizes: dict[str, int | None] = {}
+# Find one set of CUDA's libraries for TensorFlow and the other frameworks of an environment.
+
+#: The packages that a set pins: what loads CUDA's libraries, and the wheels of these.
+SHARED = re.compile(r"tensorflow|torch|torchvision|torchaudio|jax|jaxlib|jax-cuda.*|nvidia-.*")
 
 
-def _sizes(urls: list[str], sources: PackageSources) -> list[int | None]:
-    """Return the size of each file in bytes according to the index's server, None if it does not say."""
-    wanted = [url for url in urls if url not in _known_sizes]
-    index = PackageIndex(sources)
+@dataclass(frozen=True)
+class OneSet:
+    """Versions that work for all frameworks. install: the requirements to give to pip with them."""
 
-    def ask(url: str) -> int | None:
-        return index.size_at(url, _SIZE_TIMEOUT_S)
+    python: str
+    install: tuple[str, ...]
+    pins: tuple[str, ...]
 
-    _known_sizes.update(zip(wanted, map_in_threads(ask, wanted, at_once=8), strict=True))
-    return [_known_sizes[url] for url in urls]
+    @property
+    def text(self) -> str:
+        """The file for `pip install --constraint`."""
+        line = " ".join(f"'{one}'" for one in self.install)
+        head = (
+            f"# One set of CUDA's libraries, for Python {self.python} on {PLATFORM}.\n"
+            f"# pip install -c constraints.txt {line}\n"
+        )
+        return head + "".join(f"{pin}\n" for pin in self.pins)
+
+
+def one_set(
+    release: Release, python: str, others: Sequence[str], sources: PackageSources
+) -> OneSet | tuple[str, ...]:
+    """Return one set for a release and other requirements, or the reasons why there is none.
+
+    The extra and-cuda asks for newer libraries than the release needs. So if it excludes a framework, look
+    for a set without it: the framework's own libraries, and the wheels that only TensorFlow needs. Raises
+    MissingError if the index can't be reached.
+    """
+    if not release.wheels:
+        return (f"tensorflow {release.version} needs CUDA {release.cuda}, for which there are no wheels",)
+    # Without the extra, known faults decide which versions TensorFlow accepts.
+    alone = (f"{release.package}=={release.version}", *release.wheels)
+    ways = [((requirement(release),), LATEST)] if has_extra(release) else []
+    why: list[str] = []
+    for ours, policy in (*ways, (alone, AS_BUILT)):
+        spec = ImageSpec(release.version, python, Variant.GPU, *choose(release, policy, policy))
+        install = tuple(dict.fromkeys((*ours, *others)))
+        try:
+            lock = resolve(spec, install, sources, what=f"{ours[0]} and {', '.join(others)}")
+        except InputError as error:
+            why.append(str(error))
+            continue
+        wheels = {wheel.name: wheel.version for wheel in lock.wheels}
+        failing = [one for one in of_image(spec, wheels) if one.outcome is Outcome.FAILS]
+        if not failing:
+            pins = (f"{name}=={version}" for name, version in wheels.items() if SHARED.fullmatch(name))
+            return OneSet(python, install, tuple(pins))
+        why += [f"{one.sentence} ({one.fact})" for one in failing]
+    return tuple(dict.fromkeys(why))

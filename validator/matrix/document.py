@@ -9,8 +9,8 @@ from __future__ import annotations
 import difflib
 import functools
 import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path as FilePath
 from typing import Any, TypeVar
 
@@ -32,6 +32,7 @@ from msgspec.inspect import (
 from yaml import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.composer import Composer
 
+from ..errors import InputError
 from ..model.codec import NEVER, parse_timestamp
 from ..system.files import read_file
 from .problems import MatrixError, Problem, join_words, quote
@@ -54,16 +55,20 @@ _WORD = re.compile(r"[\w-]{1,60}")
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _STANDARD = "tag:yaml.org,2002:"
 
+_File = TypeVar("_File", bound=msgspec.Struct)
+_Value = TypeVar("_Value")
+_Read = TypeVar("_Read")
+
 
 @dataclass
 class Document:
-    """The root node of a matrix file, and the problems and warnings found in the file so far."""
+    """A file's root node, and its problems and warnings. closed: paths whose further problems don't count."""
 
     file: str
     root: Node
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
-    _closed: frozenset[str] = frozenset()
+    closed: frozenset[str] = frozenset()
 
     def report(self, path: Path, message: str, *, at_key: bool = False) -> None:
         """Note a problem at the value of a path, or at its key.
@@ -73,11 +78,21 @@ class Document:
         MAX_PROBLEMS.
         """
         node, known = _locate(self.root, path, key=at_key)
-        if show(known) in self._closed:
+        if show(known) in self.closed:
             return
         self.problems.append(_problem(node, known, message))
         if len(self.problems) >= MAX_PROBLEMS:
             self.raise_problems()
+
+    def read_each(
+        self, values: Iterable[_Value], path: Path, read: Callable[[_Value], _Read]
+    ) -> Iterator[tuple[int, _Read]]:
+        """Yield what is read from each value of a list, with its index. An error is noted at the value."""
+        for index, value in enumerate(values):
+            try:
+                yield index, read(value)
+            except (ValueError, InputError) as error:
+                self.report((*path, index), str(error))
 
     def warn(self, path: Path, message: str) -> None:
         """Note something at the key of a path that is allowed, but probably wrong."""
@@ -89,16 +104,11 @@ class Document:
         """The directory of the file, to which the paths in it are relative."""
         return FilePath(self.file).parent
 
-    def close_reported(self) -> None:
-        """Ignore further problems at values that have one: a value of the wrong type has no meaning."""
-        self._closed = frozenset(problem.path for problem in self.problems)
-
     def line(self, path: Path) -> int:
         """Return the line where the value of a path begins, counted from 1."""
         return int(_locate(self.root, path)[0].start_mark.line) + 1
 
     def raise_problems(self) -> None:
-        """Raise MatrixError when there is a problem."""
         if self.problems:
             raise MatrixError(self.file, self.problems)
 
@@ -121,12 +131,20 @@ def read_document(path: FilePath) -> Document:
 def parse_document(content: bytes, file: str) -> Document:
     """Parse the one document of a file's content. file: the name for messages. Raises MatrixError."""
     text = _decode(content, file)
-    _refuse_forbidden_characters(text, file)
+    if found := _FORBIDDEN.search(text):
+        line = text.count("\n", 0, found.start()) + 1
+        column = found.start() - text.rfind("\n", 0, found.start())
+        message = f"the character U+{ord(found[0]):04X} is not allowed in a YAML file"
+        raise MatrixError(file, [Problem(line, column, "", message)])
     composer: Any = type("_Composer", (_LimitedComposer, _LOADER), {})(text, file)
     try:
         root = composer.compose_stream()
     except yaml.MarkedYAMLError as error:
-        raise MatrixError(file, [*composer.problems, _syntax_problem(error)]) from None
+        mark = error.problem_mark or error.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        said = ", ".join(part for part in (error.context, error.problem) if part)
+        problem = Problem(line, column, "", f"not YAML: {said}")
+        raise MatrixError(file, [*composer.problems, problem]) from None
     if composer.problems:
         raise MatrixError(file, composer.problems)
     if root is None or kind_of(root) == "null":
@@ -196,22 +214,6 @@ def _decode(content: bytes, file: str) -> str:
         raise MatrixError(file, [Problem(line, column, "", message)], hint="save the file as UTF-8") from None
 
 
-def _refuse_forbidden_characters(text: str, file: str) -> None:
-    found = _FORBIDDEN.search(text)
-    if found:
-        line = text.count("\n", 0, found.start()) + 1
-        column = found.start() - text.rfind("\n", 0, found.start())
-        message = f"the character U+{ord(found[0]):04X} is not allowed in a YAML file"
-        raise MatrixError(file, [Problem(line, column, "", message)])
-
-
-def _syntax_problem(error: yaml.MarkedYAMLError) -> Problem:
-    mark = error.problem_mark or error.context_mark
-    line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-    said = ", ".join(part for part in (error.context, error.problem) if part)
-    return Problem(line, column, "", f"not YAML: {said}")
-
-
 class _LimitedComposer(Composer):
     """PyYAML's composer, which checks each event before it makes a node of it.
 
@@ -242,10 +244,7 @@ class _LimitedComposer(Composer):
         self.lines: dict[int, dict[str, int]] = {}
 
     def compose_stream(self) -> Node | None:
-        """Return the root of the only document, or None for a file without one.
-
-        Raises MatrixError, or yaml.MarkedYAMLError at a syntax error.
-        """
+        """Return the root of the only document, or None. Raises MatrixError or yaml.MarkedYAMLError."""
         self.get_event()  # stream start
         if self.check_event(yaml.StreamEndEvent):
             return None
@@ -339,8 +338,6 @@ class _LimitedComposer(Composer):
 # because they know the facts and can name the nearest ones.
 
 
-_File = TypeVar("_File", bound=msgspec.Struct)
-
 _INTEGER = re.compile(r"[0-9]{1,9}")
 #: What YAML reads as false.
 _FALSE = ("false", "no", "off")
@@ -362,49 +359,35 @@ def check_shape(document: Document, kind: type[_File]) -> _File:
     of the rest can still be checked; further problems at such a value are ignored. A list of texts that was
     given has at least one text.
     """
-    content: _File = _read_struct(document.root, _struct(kind), (), document)
-    document.close_reported()
+    struct = _type_of(kind)
+    assert isinstance(struct, StructType)
+    content: _File = _read_struct(document.root, struct, (), document)
+    # A value of the wrong type has no meaning, so further problems at it are ignored.
+    document.closed = frozenset(problem.path for problem in document.problems)
     return content
 
 
-@functools.cache
-def _struct(kind: type[msgspec.Struct]) -> StructType:
-    struct = type_info(kind)
-    assert isinstance(struct, StructType)
-    return struct
+_type_of = functools.cache(type_info)
 
 
 def _read(node: Node, expected: Type, path: Path, document: Document) -> Any:
     if isinstance(expected, Metadata):
         return _read(node, expected.type, path, document)
     if isinstance(expected, UnionType):
-        return _read_text_or_struct(node, expected, path, document)
+        # Text or a mapping.
+        if isinstance(node, SequenceNode):
+            document.report(path, _wrong_type("text or a mapping", node))
+            return ""
+        wanted = StructType if isinstance(node, MappingNode) else StrType
+        kinds = (one for one in map(_plain, expected.types) if isinstance(one, wanted))
+        return _read(node, next(kinds), path, document)
     if isinstance(expected, StructType):
         return _read_struct(node, expected, path, document)
     if isinstance(expected, DictType):
         return _read_dict(node, expected, path, document)
     if isinstance(expected, ListType):
         return _read_list(node, expected, path, document)
-    if isinstance(expected, DateTimeType):
-        return _read_time(node, path, document)
-    if isinstance(expected, BoolType):
-        if kind_of(node) != "bool":
-            document.report(path, _wrong_type("true or false", node))
-        return isinstance(node, ScalarNode) and node.value.lower() not in _FALSE
-    if isinstance(expected, IntType):
-        return _read_integer(node, expected, path, document)
-    assert isinstance(expected, StrType)
-    return _read_text(node, expected, path, document)
-
-
-def _read_text_or_struct(node: Node, expected: UnionType, path: Path, document: Document) -> Any:
-    if isinstance(node, SequenceNode):
-        document.report(path, _wrong_type("text or a mapping", node))
-        return ""
-    wanted = StructType if isinstance(node, MappingNode) else StrType
-    return _read(
-        node, next(one for one in map(_plain, expected.types) if isinstance(one, wanted)), path, document
-    )
+    return _read_scalar(node, expected, path, document)
 
 
 def _plain(expected: Type) -> Type:
@@ -422,7 +405,9 @@ def _read_struct(node: Node, expected: StructType, path: Path, document: Documen
         if name in fields:
             values[name] = _read(value, fields[name].type, (*path, name), document)
         else:
-            document.report((*path, name), _unknown_key(name, list(fields)), at_key=True)
+            near = difflib.get_close_matches(name, fields, n=1, cutoff=0.6)
+            instead = f"did you mean {near[0]}?" if near else f"the keys here are {join_words(list(fields))}"
+            document.report((*path, name), f"unknown key; {instead}", at_key=True)
     for name in empty.keys() - values.keys():
         document.report(path, f"the key {name} is missing")
     return expected.cls(**{**empty, **values})
@@ -467,36 +452,37 @@ def _check_length(node: Node, expected: ListType | DictType, path: Path, documen
         document.report(path, f"is longer than {expected.max_length} values")
 
 
-def _read_text(node: Node, expected: StrType, path: Path, document: Document) -> str:
-    text: str = node.value if isinstance(node, ScalarNode) else ""
-    if kind_of(node) != "str":
+def _read_scalar(node: Node, expected: Type, path: Path, document: Document) -> Any:
+    kind, text = kind_of(node), node.value if isinstance(node, ScalarNode) else ""
+    if isinstance(expected, DateTimeType):
+        # In ISO 8601. YAML reads some times as dates when they are not quoted.
+        time = parse_timestamp(text) if kind in ("str", "timestamp") else None
+        if kind not in ("str", "timestamp"):
+            document.report(path, _wrong_type("a date or a time", node))
+        elif time is None:
+            such_as = "such as 2027-11-22 or 2027-11-22T06:30Z"
+            document.report(path, f"{quote(text)} is not a time ({such_as})")
+        return time or NEVER
+    if isinstance(expected, BoolType):
+        if kind != "bool":
+            document.report(path, _wrong_type("true or false", node))
+        return isinstance(node, ScalarNode) and text.lower() not in _FALSE
+    if isinstance(expected, IntType):
+        limits = f"a whole number from {expected.ge} to {expected.le}"
+        if not _INTEGER.fullmatch(text):
+            document.report(path, _wrong_type(limits, node))
+            return 0
+        if not (expected.ge or 0) <= int(text) <= (expected.le or 0):
+            document.report(path, f"expected {limits}, found {text}")
+        return int(text)
+    assert isinstance(expected, StrType)
+    if kind != "str":
         document.report(path, _wrong_type("text", node))
     elif len(text) < (expected.min_length or 0):
         document.report(path, "is empty")
     elif expected.max_length is not None and len(text) > expected.max_length:
         document.report(path, f"is longer than {expected.max_length} characters")
     return text
-
-
-def _read_integer(node: Node, expected: IntType, path: Path, document: Document) -> int:
-    limits = f"a whole number from {expected.ge} to {expected.le}"
-    if not isinstance(node, ScalarNode) or not _INTEGER.fullmatch(node.value):
-        document.report(path, _wrong_type(limits, node))
-        return 0
-    if not (expected.ge or 0) <= int(node.value) <= (expected.le or 0):
-        document.report(path, f"expected {limits}, found {node.value}")
-    return int(node.value)
-
-
-def _read_time(node: Node, path: Path, document: Document) -> datetime:
-    """Read a time in ISO 8601. YAML reads some of them as dates when they are not quoted."""
-    if kind_of(node) not in ("str", "timestamp"):
-        document.report(path, _wrong_type("a date or a time", node))
-        return NEVER
-    time = parse_timestamp(node.value)
-    if time is None:
-        document.report(path, f"{quote(node.value)} is not a time (such as 2027-11-22 or 2027-11-22T06:30Z)")
-    return time or NEVER
 
 
 def _wrong_type(expected: str, node: Node) -> str:
@@ -512,8 +498,3 @@ def _wrong_type(expected: str, node: Node) -> str:
     if expected == "text":
         return f"expected text, found {found}; write {quote(node.value)}, in quotes"
     return f"expected {expected}, found {found}"
-
-
-def _unknown_key(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"unknown key; {f'did you mean {near[0]}?' if near else f'the keys here are {join_words(known)}'}"

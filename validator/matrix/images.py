@@ -1,12 +1,13 @@
-"""Turn image entries into image specs: the axes multiplied, each image once."""
+"""Turn image entries into image specs, each once, and host entries into host classes."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from pathlib import Path as FilePath
 
 from .. import versions
 from ..compat import gpus, policies, releases
@@ -16,20 +17,33 @@ from ..compat.releases import Release
 from ..model.spec import (
     AS_BUILT,
     LATEST,
+    NAME,
     NO_GPU,
     POLICIES,
     Additions,
+    CheckFile,
     Choice,
     HostClass,
     ImageSpec,
+    LocalWheel,
+    Requirements,
     Variant,
     host_identifier,
+    is_name,
 )
-from ..versions import ComputeCapability, CudaVersion, DriverRelease
-from .additions import resolve_additions, resolve_max_size
+from ..redaction.identifiers import CREDENTIALS
+from ..versions import ComputeCapability, CudaVersion
 from .document import Document, Path
 from .problems import join_words, quote, unknown_name
-from .schema import HostEntry, ImageEntry
+from .requirements import (
+    file_hash,
+    read_package,
+    read_project,
+    read_pylock,
+    read_requirements_txt,
+    relative_to,
+)
+from .schema import CheckEntry, HostEntry, ImageEntry, ProjectEntry
 
 #: The most images of all image entries together.
 MAX_IMAGES = 20_000
@@ -41,10 +55,7 @@ _PREFERENCE = {AS_BUILT: 0, LATEST: 2}
 
 @dataclass(frozen=True)
 class _Request:
-    """One image as an entry asks for it.
-
-    Two entries with the same request are a mistake, but two policies that give the same image are not.
-    """
+    """An image as an entry asks for it. The same request twice is a mistake, other policies are not."""
 
     tensorflow: str
     python: str
@@ -60,18 +71,8 @@ class _Request:
         if self.variant.has_cuda:
             cuda, cudnn = _chosen(self.tensorflow, self.cuda, self.cudnn)
         return ImageSpec(
-            self.tensorflow,
-            self.python,
-            self.variant,
-            cuda,
-            cudnn,
-            self.base,
-            self.additions,
-            self.max_size,
+            self.tensorflow, self.python, self.variant, cuda, cudnn, self.base, self.additions, self.max_size
         )
-
-    def naming_order(self) -> tuple[int, int, str, str]:
-        return _PREFERENCE.get(self.cuda, 1), _PREFERENCE.get(self.cudnn, 1), self.cuda, self.cudnn
 
 
 @functools.cache
@@ -80,58 +81,65 @@ def _chosen(tensorflow: str, cuda: str, cudnn: str) -> tuple[Choice, Choice]:
 
 
 def resolve_images(entries: Iterable[ImageEntry], document: Document) -> list[ImageSpec]:
-    """Return the images that the entries ask for, each identifier once.
-
-    Problems are reported to `document`.
-    """
+    """Return the images that the entries ask for, each identifier once. Problems go to `document`."""
     requests: dict[_Request, int] = {}
     for number, entry in enumerate(entries):
-        axes = resolve_axes(entry, ("images", number), document)
-        if len(requests) + axes.count > MAX_IMAGES:
-            message = f"with the entries before it, asks for more than {MAX_IMAGES:,} images"
-            document.report(("images", number), message)
-            continue
+        path: Path = ("images", number)
         repeated: dict[int, list[_Request]] = {}
-        additions = {
-            variant: resolve_additions(entry, variant, ("images", number), document)
-            for variant in axes.variants
-        }
-        max_size = resolve_max_size(entry, ("images", number), document)
-        for request in _multiply(axes, additions, max_size):
+        for request in _requests(entry, path, document, MAX_IMAGES - len(requests)):
             first = requests.setdefault(request, number)
             if first != number:
                 repeated.setdefault(first, []).append(request)
         for first, twice in repeated.items():
             others = f" and {len(twice) - 1} more" if len(twice) > 1 else ""
             document.report(
-                ("images", number),
+                path,
                 f"is a duplicate: images[{first}] (line {document.line(('images', first))})"
                 f" already asks for {twice[0].spec().identifier}{others}",
             )
     return _unique(requests, document)
 
 
-def _multiply(
-    axes: Axes, additions: Mapping[Variant, Additions | None], max_size: int | None
-) -> Iterator[_Request]:
-    for release in axes.releases:
-        for variant in axes.variants:
-            for cuda, cudnn in axes.pairs.get(release.version, []) if variant.has_cuda else [("", "")]:
-                for python in axes.pythons[release.version]:
-                    for base in axes.bases:
-                        yield _Request(
-                            release.version, python, variant, cuda, cudnn, base, additions[variant], max_size
-                        )
+def _requests(entry: ImageEntry, path: Path, document: Document, most: int) -> Iterator[_Request]:
+    """Yield every combination of the axes of an entry, which are looked up in the facts; at most `most`."""
+    found = _releases(entry.tensorflow, (*path, "tensorflow"), document)
+    variants = _variants(entry.variant, (*path, "variant"), document)
+    pythons = _pythons(entry.python, found, (*path, "python"), document)
+    pairs = _pairs(entry, found, variants, path, document)
+    bases = _bases(entry.base, (*path, "base"), document)
+    count = 0
+    for release in found:
+        policies_of = sum(
+            len(pairs.get(release.version, ())) if variant.has_cuda else 1 for variant in variants
+        )
+        count += len(bases) * len(pythons[release.version]) * policies_of
+    if count > most:
+        document.report(path, f"with the entries before it, asks for more than {MAX_IMAGES:,} images")
+        return
+    additions = {variant: resolve_additions(entry, variant, path, document) for variant in variants}
+    max_size = resolve_max_size(entry, path, document)
+    for release, variant in itertools.product(found, variants):
+        chosen = pairs.get(release.version, []) if variant.has_cuda else [("", "")]
+        for (cuda, cudnn), python, base in itertools.product(chosen, pythons[release.version], bases):
+            yield _Request(release.version, python, variant, cuda, cudnn, base, additions[variant], max_size)
 
 
 def _unique(requests: Mapping[_Request, int], document: Document) -> list[ImageSpec]:
     """Return one spec for each identifier. Different images with the same identifier are a problem."""
     kept: dict[str, tuple[ImageSpec, int]] = {}
     clashes: dict[tuple[int, int], str] = {}
-    for request, number in sorted(requests.items(), key=lambda item: item[0].naming_order()):
+
+    def naming_order(item: tuple[_Request, int]) -> tuple[int, int, str, str]:
+        cuda, cudnn = item[0].cuda, item[0].cudnn
+        return _PREFERENCE.get(cuda, 1), _PREFERENCE.get(cudnn, 1), cuda, cudnn
+
+    def content(spec: ImageSpec) -> tuple[object, ...]:
+        return spec.base, spec.variant, spec.additions, policies.requirements(spec)
+
+    for request, number in sorted(requests.items(), key=naming_order):
         spec = request.spec()
         first, first_number = kept.setdefault(spec.identifier, (spec, number))
-        if first != spec and not _same_image(first, spec):
+        if first != spec and content(first) != content(spec):
             later, earlier = max(number, first_number), min(number, first_number)
             clashes.setdefault((later, earlier), spec.identifier)
     for (later, earlier), identifier in clashes.items():
@@ -142,14 +150,6 @@ def _unique(requests: Mapping[_Request, int], document: Document) -> list[ImageS
             " use bases that differ in more than punctuation, and give different additions different names",
         )
     return [spec for spec, _ in kept.values()]
-
-
-def _same_image(one: ImageSpec, other: ImageSpec) -> bool:
-    return (one.base, one.variant, one.additions) == (
-        other.base,
-        other.variant,
-        other.additions,
-    ) and policies.requirements(one) == policies.requirements(other)
 
 
 # The axes of one image entry, looked up in the facts.
@@ -167,42 +167,6 @@ PYTHON = re.compile(r"3\.[0-9]{1,2}")
 _MINOR = re.compile(r"[0-9]+\.[0-9]+")
 #: A reference to an image (registry, path, tag, digest), checked loosely; the engine checks it exactly.
 _BASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
-
-
-@dataclass(frozen=True)
-class Axes:
-    """The valid values of an entry. A base of None is the default of the Python version."""
-
-    releases: tuple[Release, ...]
-    pythons: dict[str, list[str]]
-    variants: tuple[Variant, ...]
-    pairs: dict[str, list[Pair]]
-    bases: tuple[str | None, ...]
-
-    @property
-    def count(self) -> int:
-        """The number of images that the entry asks for, computed without listing them."""
-        width = {
-            release.version: sum(
-                len(self.pairs.get(release.version, ())) if variant.has_cuda else 1
-                for variant in self.variants
-            )
-            for release in self.releases
-        }
-        return len(self.bases) * sum(len(self.pythons[name]) * width[name] for name in width)
-
-
-def resolve_axes(entry: ImageEntry, path: Path, document: Document) -> Axes:
-    """Look up every axis of an entry. Problems are reported to `document`."""
-    found = _releases(entry.tensorflow, (*path, "tensorflow"), document)
-    variants = _variants(entry.variant, (*path, "variant"), document)
-    return Axes(
-        releases=found,
-        pythons=_pythons(entry.python, found, (*path, "python"), document),
-        variants=variants,
-        pairs=_pairs(entry, found, variants, path, document),
-        bases=_bases(entry.base, (*path, "base"), document),
-    )
 
 
 def _releases(values: list[str], path: Path, document: Document) -> tuple[Release, ...]:
@@ -249,10 +213,8 @@ def _pythons(
     for index, value in enumerate(values):
         if value == ALL:
             if len(values) > 1:
-                document.report(
-                    (*path, index),
-                    "all can't be in a list with versions; it means every Python",
-                )
+                message = "all can't be in a list with versions; it means every Python"
+                document.report((*path, index), message)
             for release in found:
                 good[release.version] |= dict.fromkeys(release.pythons)
         elif not PYTHON.fullmatch(value):
@@ -262,17 +224,17 @@ def _pythons(
         else:
             without = [release for release in found if value not in release.pythons]
             if without:
-                document.report((*path, index), _no_wheel(value, without))
+                names = join_words([release.version for release in without])
+                message = f"TensorFlow {names} have no wheel for Python {value}"
+                if len(without) == 1:
+                    message = (
+                        f"TensorFlow {names} has no wheel for Python {value};"
+                        f" it has {join_words(without[0].pythons)}"
+                    )
+                document.report((*path, index), message)
             for pythons in good.values():
                 pythons[value] = None
     return {version: list(pythons) for version, pythons in good.items()}
-
-
-def _no_wheel(python: str, without: list[Release]) -> str:
-    names = join_words([release.version for release in without])
-    if len(without) > 1:
-        return f"TensorFlow {names} have no wheel for Python {python}"
-    return f"TensorFlow {names} has no wheel for Python {python}; it has {join_words(without[0].pythons)}"
 
 
 def _variants(values: list[str], path: Path, document: Document) -> tuple[Variant, ...]:
@@ -293,11 +255,7 @@ def _bases(values: list[str], path: Path, document: Document) -> tuple[str | Non
 
 
 def _pairs(
-    entry: ImageEntry,
-    found: Iterable[Release],
-    variants: tuple[Variant, ...],
-    path: Path,
-    document: Document,
+    entry: ImageEntry, found: Iterable[Release], variants: tuple[Variant, ...], path: Path, document: Document
 ) -> dict[str, list[Pair]]:
     """Return the pairs of policies that each release can be built with."""
     given = [name for name in ("policy", "cuda", "cudnn") if getattr(entry, name)]
@@ -370,6 +328,160 @@ def _without_wheels(version: str) -> PolicyError | None:
     return None
 
 
+# What an image entry adds to its images: packages, files and settings.
+
+#: What the variant jupyter adds: JupyterLab, and what `%gpu_doctor` needs in addition.
+JUPYTER = "jupyter"
+JUPYTER_PACKAGES = ("jupyterlab", "msgspec", "click")
+
+#: The keys of an entry that add something to its images.
+_KEYS = ("packages", "requirements", "system_packages", "environment", "checks")
+
+_SYSTEM_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SIZE = re.compile(r"(?P<number>\d{1,6}(?:\.\d{1,3})?) ?(?P<unit>[MG]i?B)")
+_UNITS = {"MB": 1000**2, "GB": 1000**3, "MiB": 1024**2, "GiB": 1024**3}
+
+#: Variables that belong to the image -> the reason.
+_OWNED = (
+    (re.compile(r"PATH|VIRTUAL_ENV|PYTHONHOME"), "it makes the image's Python the one that runs"),
+    (
+        re.compile(r"LD_LIBRARY_PATH|LD_PRELOAD"),
+        "it would come before the loader's cache, through which TensorFlow finds the image's CUDA and cuDNN",
+    ),
+    (re.compile(r"NVIDIA_.*"), "the NVIDIA runtime reads it, and the image sets it for its CUDA"),
+    (re.compile(r"VALIDATOR_.*"), "the entry point reads it"),
+)
+
+
+def resolve_additions(
+    entry: ImageEntry, variant: Variant, path: Path, document: Document
+) -> Additions | None:
+    """Return what an entry adds to its images of a variant, or None. Problems go to `document`."""
+    jupyter = variant is Variant.JUPYTER
+    adds = any(getattr(entry, key) for key in _KEYS)
+    if not adds and not jupyter:
+        if entry.name:
+            document.report(
+                (*path, "name"), "has no effect on an image to which nothing is added", at_key=True
+            )
+        return None
+    if entry.name and not is_name(entry.name):
+        document.report(
+            (*path, "name"),
+            f"{quote(entry.name)} is not a name: use up to 32 lower-case letters, digits, dots and dashes"
+            " (eight hexadecimal digits are the names of images without one)",
+        )
+
+    def package(text: str) -> str | LocalWheel:
+        try:
+            return read_package(text, document.directory, document.directory)
+        except ValueError as error:
+            raise ValueError(f"{quote(text)} {error}") from None
+
+    requirements, from_file = _requirements(entry, (*path, "requirements"), document)
+    packages = [found for _, found in document.read_each(entry.packages, (*path, "packages"), package)]
+    for index, name in enumerate(entry.system_packages):
+        if not _SYSTEM_PACKAGE.fullmatch(name):
+            message = f"{quote(name)} is not the name of a Debian or Ubuntu package"
+            document.report((*path, "system_packages", index), message)
+    wheels = [one for one in (*packages, *from_file) if isinstance(one, LocalWheel)]
+    return Additions(
+        name=entry.name or (JUPYTER if jupyter and not adds else None),
+        packages=(*(JUPYTER_PACKAGES if jupyter else ()), *(one for one in packages if isinstance(one, str))),
+        wheels=tuple(dict.fromkeys(wheels)),
+        requirements=requirements,
+        system_packages=tuple(filter(_SYSTEM_PACKAGE.fullmatch, entry.system_packages)),
+        environment=tuple(sorted(_environment(entry, (*path, "environment"), document))),
+        checks=tuple(_checks(entry, (*path, "checks"), document)),
+        directory=document.directory,
+    )
+
+
+def resolve_max_size(entry: ImageEntry, path: Path, document: Document) -> int | None:
+    """Return the size budget of an entry in bytes, or None if it has none."""
+    match = _SIZE.fullmatch(entry.max_size)
+    if match is not None:
+        return round(float(match["number"]) * _UNITS[match["unit"]])
+    if entry.max_size:
+        message = f"{quote(entry.max_size)} is not a size; write it like 3.5GB or 800MiB"
+        document.report((*path, "max_size"), message)
+    return None
+
+
+def _requirements(
+    entry: ImageEntry, path: Path, document: Document
+) -> tuple[Requirements | None, list[LocalWheel]]:
+    """Return the requirements of the entry's file or project, and the wheels that they name by path."""
+    given = entry.requirements
+    if not given:
+        return None, []
+    root = document.directory
+    try:
+        if isinstance(given, ProjectEntry):
+            where = FilePath(given.project) / "pyproject.toml"
+            origin = f"{where.as_posix()} (group {given.group})" if given.group else where.as_posix()
+            found = read_project(root / given.project, given.group, root)
+        elif given.endswith(".toml"):
+            lock = root / given
+            if lock.name == "pyproject.toml":
+                raise ValueError(
+                    f"a project is written as {{project: {relative_to(lock.parent, root)}}},"
+                    " with a group if wanted"
+                )
+            origin, found = given, read_pylock(lock, root)
+        else:
+            origin, found = given, read_requirements_txt(root / given, root)
+    except ValueError as error:
+        document.report(path, str(error))
+        return None, []
+    return found.requirements(origin), found.wheels
+
+
+def _environment(entry: ImageEntry, path: Path, document: Document) -> Iterator[tuple[str, str]]:
+    for name, value in entry.environment.items():
+        reason = next((reason for pattern, reason in _OWNED if pattern.fullmatch(name)), None)
+        if not _VARIABLE.fullmatch(name):
+            document.report((*path, name), f"{quote(name)} is not the name of a variable", at_key=True)
+        elif reason is not None:
+            document.report((*path, name), f"{name} belongs to the image: {reason}", at_key=True)
+        else:
+            if any(pattern.search(f"{name}={value}") for pattern, _ in CREDENTIALS):
+                document.warn(
+                    (*path, name),
+                    "looks like a secret; everybody who has the image or this file can read it."
+                    " Pass it when you start a container instead (docker run --env)",
+                )
+            yield name, value
+
+
+def _checks(entry: ImageEntry, path: Path, document: Document) -> Iterator[CheckFile]:
+    given = [one if isinstance(one, CheckEntry) else CheckEntry(path=one) for one in entry.checks]
+    modules: dict[str, int] = {}
+
+    def hash_of(check: CheckEntry) -> str:
+        file = FilePath(check.path)
+        if file.is_absolute():
+            raise ValueError("must be a path relative to this file, so that it is the same elsewhere")
+        if file.suffix != ".py" or not NAME.fullmatch(file.stem):
+            raise ValueError(
+                f"{quote(file.name)} is not the name of a check: use a lower-case letter, then lower-case"
+                " letters, digits and _, and .py at the end"
+            )
+        try:
+            return file_hash(document.directory / file, document.directory)[0]
+        except ValueError as error:
+            raise ValueError(f"{quote(check.path)} {error}") from None
+
+    for index, sha256 in document.read_each(given, path, hash_of):
+        check = given[index]
+        module = FilePath(check.path).name
+        if modules.setdefault(module, index) != index:
+            document.report((*path, index), f"another check is in a file with the name {module}")
+        relative = relative_to(document.directory / check.path, document.directory)
+        yield CheckFile(relative, sha256, check.required, check.timeout)
+
+
 # Turn host entries into host classes: every driver with every GPU.
 
 
@@ -383,29 +495,15 @@ _PLACEHOLDERS = ("host", "driver", "gpu")
 
 #: A GPU of a host class: its name in runner labels, its model (None if not known), its compute capability.
 _Gpu = tuple[str, str | None, ComputeCapability]
-_T = TypeVar("_T")
 
 
 def resolve_hosts(entries: Iterable[HostEntry], document: Document) -> list[HostClass]:
-    """Return the host classes that the entries ask for, each identifier once.
-
-    Problems are reported to `document`.
-    """
+    """Return the host classes that the entries ask for, each identifier once. Problems go to `document`."""
     found: dict[str, tuple[HostClass, int]] = {}
     for number, entry in enumerate(entries):
         path: Path = ("hosts", number)
-        _check_labels(entry, path, document)
-        if entry.gpu == [NONE]:
-            hosts: Iterable[HostClass] = _without_gpu(entry, path, document)
-        else:
-            drivers, gpus_asked, compats = _axes(entry, path, document)
-            if len(found) + len(drivers) * len(gpus_asked) * len(compats) > MAX_HOSTS:
-                message = f"with the entries before it, asks for more than {MAX_HOSTS:,} host classes"
-                document.report(path, message)
-                continue
-            hosts = _host_classes(entry, drivers, gpus_asked, compats)
         repeated: dict[int, list[str]] = {}
-        for host in hosts:
+        for host in _host_classes(entry, path, document, MAX_HOSTS - len(found)):
             first = found.setdefault(host.identifier, (host, number))
             if first[0] is not host:
                 repeated.setdefault(first[1], []).append(host.identifier)
@@ -419,37 +517,42 @@ def resolve_hosts(entries: Iterable[HostEntry], document: Document) -> list[Host
     return [host for host, _ in found.values()]
 
 
-def _without_gpu(entry: HostEntry, path: Path, document: Document) -> list[HostClass]:
-    for name in ("driver", "compute_capability", "compat"):
-        if getattr(entry, name):
-            document.report((*path, name), "has no meaning with gpu: none; leave this key out", at_key=True)
-    return [HostClass.without_gpu(_runner(entry, NO_GPU, NONE, NONE))]
-
-
-def _axes(
-    entry: HostEntry, path: Path, document: Document
-) -> tuple[list[DriverRelease], list[_Gpu], list[str | None]]:
+def _host_classes(entry: HostEntry, path: Path, document: Document, most: int) -> list[HostClass]:
+    """Return every combination of the axes of an entry; none if there are more than `most`."""
+    for index, label in enumerate(entry.runner):
+        for name in _PLACEHOLDER.findall(label):
+            if name not in _PLACEHOLDERS:
+                message = f"in {quote(label)}, " + unknown_name(name, _PLACEHOLDERS, "the placeholder")
+                document.report((*path, "runner", index), message)
+    if entry.gpu == [NONE]:
+        for name in ("driver", "compute_capability", "compat"):
+            if getattr(entry, name):
+                message = "has no meaning with gpu: none; leave this key out"
+                document.report((*path, name), message, at_key=True)
+        return [HostClass.without_gpu(_runner(entry, NO_GPU, NONE, NONE))]
     if not entry.driver:
         document.report(path, "the key driver is missing")
     if bool(entry.gpu) == bool(entry.compute_capability):
         document.report(path, "needs either gpu or compute_capability, and not both")
-    gpus_asked = _read(entry.gpu, (*path, "gpu"), _model, document)
-    gpus_asked += _read(entry.compute_capability, (*path, "compute_capability"), _capability, document)
-    return (
-        _read(entry.driver, (*path, "driver"), parse_release, document),
-        gpus_asked,
-        _read(entry.compat or [NONE], (*path, "compat"), _compat, document),
+    models = document.read_each(entry.gpu, (*path, "gpu"), _model)
+    others = document.read_each(entry.compute_capability, (*path, "compute_capability"), _capability)
+    asked = [gpu for _, gpu in (*models, *others)]
+    drivers = [one for _, one in document.read_each(entry.driver, (*path, "driver"), parse_release)]
+    given = document.read_each(
+        entry.compat or [NONE],
+        (*path, "compat"),
+        lambda text: None if text == NONE else str(CudaVersion.parse(text)),
     )
-
-
-def _read(values: list[str], path: Path, parse: Callable[[str], _T], document: Document) -> list[_T]:
-    good = []
-    for index, value in enumerate(values):
-        try:
-            good.append(parse(value))
-        except ValueError as error:
-            document.report((*path, index), str(error))
-    return good
+    compats = [one for _, one in given]
+    if len(drivers) * len(asked) * len(compats) > most:
+        document.report(path, f"with the entries before it, asks for more than {MAX_HOSTS:,} host classes")
+        return []
+    hosts = []
+    for driver, (label, model, capability), compat in itertools.product(drivers, asked, compats):
+        identifier = host_identifier(driver, model, capability, compat)
+        runner = _runner(entry, identifier, str(driver), label)
+        hosts.append(HostClass(identifier, driver, capability, model, runner, compat))
+    return hosts
 
 
 def _model(name: str) -> _Gpu:
@@ -466,29 +569,6 @@ def _capability(text: str) -> _Gpu:
     return capability.sm.replace("_", ""), None, capability
 
 
-def _compat(text: str) -> str | None:
-    return None if text == NONE else str(CudaVersion.parse(text))
-
-
-def _host_classes(
-    entry: HostEntry, drivers: list[DriverRelease], gpus_asked: list[_Gpu], compats: list[str | None]
-) -> Iterator[HostClass]:
-    for driver in drivers:
-        for label, model, capability in gpus_asked:
-            for compat in compats:
-                identifier = host_identifier(driver, model, capability, compat)
-                runner = _runner(entry, identifier, str(driver), label)
-                yield HostClass(identifier, driver, capability, model, runner, compat)
-
-
 def _runner(entry: HostEntry, host: str, driver: str, gpu: str) -> tuple[str, ...]:
     values = {"host": host, "driver": driver, "gpu": gpu}
     return tuple(_PLACEHOLDER.sub(lambda match: values.get(match[1], ""), label) for label in entry.runner)
-
-
-def _check_labels(entry: HostEntry, path: Path, document: Document) -> None:
-    for index, label in enumerate(entry.runner):
-        for name in _PLACEHOLDER.findall(label):
-            if name not in _PLACEHOLDERS:
-                message = f"in {quote(label)}, " + unknown_name(name, _PLACEHOLDERS, "the placeholder")
-                document.report((*path, "runner", index), message)

@@ -17,10 +17,10 @@ import msgspec
 from .. import versions
 from ..compat import gpus, policies, releases
 from ..compat.facts import PolicyError, UnknownGpu
-from ..conditions import Comparison, Condition, NoneOf, Wanted
+from ..conditions import Comparison, Condition, NoneOf, Value, Wanted
 from ..errors import InputError
 from ..model.prediction import WORDS, Prediction
-from ..model.spec import NO_GPU, POLICIES, Choice, HostClass, ImageSpec, Variant
+from ..model.spec import NO_GPU, POLICIES, HostClass, ImageSpec, Variant
 from ..versions import Version, leading_numbers
 from .document import Document, Path, check_shape, parse_document, read_document
 from .images import PYTHON, resolve_hosts, resolve_images
@@ -38,9 +38,8 @@ MAX_CELLS = 1_000_000
 class Profile:
     """A part of the matrix under a name.
 
-    select: selectors that must all match.
-    first_available: Pythons in order of preference, of which each image uses the first that can be
-        provided; empty to use every Python.
+    select: selectors that must all match. first_available: Pythons in order of preference, of which each
+    image uses the first that can be provided; empty to use every Python.
     """
 
     name: str
@@ -62,8 +61,7 @@ class Exclusion:
 class Matrix:
     """Everything that a matrix file asks for.
 
-    file: the name of the file, for messages.
-    warnings: what is allowed in the file, but probably wrong.
+    file: the name of the file, for messages. warnings: what is allowed in the file, but probably wrong.
     images, hosts: each identifier once, in the order of `sort_images` and `sort_hosts`.
     """
 
@@ -76,10 +74,7 @@ class Matrix:
 
 
 def load_matrix(path: str | FilePath) -> Matrix:
-    """Load a matrix file.
-
-    Raises MatrixError with every problem and its position, or with the reason why the file can't be read.
-    """
+    """Load a matrix file. Raises MatrixError with every problem and its position."""
     return _matrix(read_document(FilePath(path)))
 
 
@@ -127,16 +122,12 @@ def _check_together(images: tuple[ImageSpec, ...], hosts: tuple[HostClass, ...],
 def _profile(name: str, entry: ProfileEntry, document: Document) -> Profile:
     path = ("profiles", name)
     _report_repeats(entry, path, document)
-    selectors = _selectors(entry.select, (*path, "select"), document)
-    pythons = _pythons(entry.first_available_python, (*path, "first_available_python"), document)
-    return Profile(name, entry.description, selectors, pythons)
-
-
-def _pythons(values: list[str], path: Path, document: Document) -> tuple[str, ...]:
-    for index, value in enumerate(values):
+    for index, value in enumerate(entry.first_available_python):
         if not PYTHON.fullmatch(value):
-            document.report((*path, index), f'{quote(value)} is not a Python version (expected "3.12")')
-    return tuple(values)
+            message = f'{quote(value)} is not a Python version (expected "3.12")'
+            document.report((*path, "first_available_python", index), message)
+    selectors = _selectors(entry.select, (*path, "select"), document)
+    return Profile(name, entry.description, selectors, tuple(entry.first_available_python))
 
 
 def _exclusions(entries: Iterable[ExcludeEntry], document: Document) -> tuple[Exclusion, ...]:
@@ -153,58 +144,42 @@ def _exclusions(entries: Iterable[ExcludeEntry], document: Document) -> tuple[Ex
 
 
 def _selectors(texts: list[str], path: Path, document: Document) -> tuple[Selector, ...]:
-    selectors = []
-    for index, text in enumerate(texts):
-        try:
-            selectors.append(parse_selector(text))
-        except SelectorError as error:
-            document.report((*path, index), str(error))
-    return tuple(selectors)
+    return tuple(selector for _, selector in document.read_each(texts, path, parse_selector))
 
 
 # The order of images and host classes, which does not depend on the order in the file.
 
 
+_VARIANTS = (Variant.GPU, Variant.JUPYTER, Variant.CPU)
+
+
 def sort_images(images: Iterable[ImageSpec]) -> tuple[ImageSpec, ...]:
-    """Sort by newest TensorFlow, variant, CUDA and cuDNN upwards with `latest` last, base, additions,
-    Python.
-    """
-    by_axes = sorted(images, key=_image_order)
+    """Sort by newest TensorFlow, variant, CUDA and cuDNN with `latest` last, base, additions and Python."""
+
+    def order(image: ImageSpec) -> tuple[Any, ...]:
+        return (
+            _VARIANTS.index(image.variant),
+            *(
+                (choice.floats, leading_numbers(choice.version)) if choice else ()
+                for choice in (image.cuda, image.cudnn)
+            ),
+            image.base or "",
+            image.additions.label if image.additions else "",
+            leading_numbers(image.python),
+        )
+
+    by_axes = sorted(images, key=order)
     return tuple(sorted(by_axes, key=lambda image: Version(image.tensorflow), reverse=True))
 
 
 def sort_hosts(hosts: Iterable[HostClass]) -> tuple[HostClass, ...]:
     """Sort by machines with a GPU first, then driver, compute capability, model and cuda-compat upwards."""
-    return tuple(sorted(hosts, key=_host_order))
 
+    def order(host: HostClass) -> tuple[Any, ...]:
+        compat = leading_numbers(host.compat or "0")
+        return not host.has_gpu, host.driver, host.compute_capability, host.gpu or "", compat, host.identifier
 
-_VARIANTS = (Variant.GPU, Variant.JUPYTER, Variant.CPU)
-
-
-def _image_order(image: ImageSpec) -> tuple[Any, ...]:
-    return (
-        _VARIANTS.index(image.variant),
-        _choice_order(image.cuda),
-        _choice_order(image.cudnn),
-        image.base or "",
-        image.additions.label if image.additions else "",
-        leading_numbers(image.python),
-    )
-
-
-def _host_order(host: HostClass) -> tuple[Any, ...]:
-    return (
-        not host.has_gpu,
-        host.driver,
-        host.compute_capability,
-        host.gpu or "",
-        leading_numbers(host.compat or "0"),
-        host.identifier,
-    )
-
-
-def _choice_order(choice: Choice | None) -> tuple[Any, ...]:
-    return (choice.floats, leading_numbers(choice.version)) if choice else ()
+    return tuple(sorted(hosts, key=order))
 
 
 # Selectors: `tensorflow>=2.20`, `python=3.11,3.12`, `host=r535-*`.
@@ -234,9 +209,8 @@ class Axis:
     """One key that a selector may have.
 
     read: returns the values that an image, a host class or a prediction has on this axis; an image for the
-        CPU has no value for CUDA.
-    equals: makes the test for a selector's value. Raises ValueError for a wrong value.
-    comparer: makes the comparer for a selector's value, on axes with an order. Raises ValueError too.
+    CPU has no value for CUDA. equals: makes the test for a selector's value. Raises ValueError for a wrong
+    value. comparer: makes the comparer for a selector's value, on axes with an order. Raises ValueError too.
     """
 
     scope: Scope
@@ -249,14 +223,7 @@ class Axis:
     comparer: Callable[[str], versions.Comparer] | None = None
 
 
-@dataclass(frozen=True)
-class Value:
-    """A value on an axis, for conditions."""
-
-    values: Mapping[str, str]
-
-
-#: The name of the value in `Value`.
+#: The name of an axis's value in a condition.
 _VALUE = "value"
 
 
@@ -273,10 +240,7 @@ class Selector:
         return AXES[self.key].scope
 
     def holds(self, item: ImageSpec | HostClass | Prediction) -> bool:
-        """Return True when an item of the selector's scope matches it.
-
-        `!=` matches exactly what `=` does not. The ordering operators match nothing that lacks the axis.
-        """
+        """Return True if an item matches. `!=` is exactly what `=` is not; `<` needs a value on the axis."""
         return _holds(self.condition, AXES[self.key].read(item))  # type: ignore[arg-type]
 
     def __str__(self) -> str:
@@ -295,10 +259,7 @@ def parse_selectors(texts: Iterable[str]) -> tuple[Selector, ...]:
 
 
 def parse_selector(text: str) -> Selector:
-    """Parse a selector: a key, an operator, and a value (or several, separated by commas, after = and !=).
-
-    Raises SelectorError.
-    """
+    """Parse a key, an operator and a value; = and != take several, with commas. Raises SelectorError."""
     match = versions.OPERATOR_CHARACTERS.search(text)
     if not match:
         raise _error(text, "it has no operator (expected something like python=3.12)")
@@ -378,12 +339,6 @@ def _gpu(wanted: str) -> Wanted:
         raise ValueError(str(error)) from None
 
 
-def _policies(image: ImageSpec) -> tuple[str, ...]:
-    if image.cuda is None or image.cudnn is None:
-        return ()
-    return _policies_giving(image.tensorflow, image.cuda.label, image.cudnn.label)
-
-
 @functools.cache
 def _policies_giving(tensorflow: str, cuda: str, cudnn: str) -> tuple[str, ...]:
     """Return all policies that give an image with this CUDA and cuDNN."""
@@ -396,10 +351,6 @@ def _policies_giving(tensorflow: str, cuda: str, cudnn: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _version(choice: Choice | None) -> tuple[str, ...]:
-    return () if choice is None else (choice.version,)
-
-
 _image = functools.partial(Axis, Scope.IMAGE)
 _host = functools.partial(Axis, Scope.HOST)
 _two_parts = functools.partial(versions.numbers_comparer, max_parts=2)
@@ -410,9 +361,18 @@ AXES: dict[str, Axis] = {
     "tensorflow": _image(lambda image: (image.tensorflow,), _tensorflow, versions.release_comparer),
     "python": _image(lambda image: (image.python,), _same(_two_parts), _two_parts),
     "variant": _image(lambda image: (image.variant.value,), _word(*(member.value for member in Variant))),
-    "policy": _image(_policies, _word(*POLICIES)),
-    "cuda": _image(lambda image: _version(image.cuda), _same(_two_parts), _two_parts),
-    "cudnn": _image(lambda image: _version(image.cudnn), _same(_two_parts), _two_parts),
+    "policy": _image(
+        lambda image: (
+            _policies_giving(image.tensorflow, image.cuda.label, image.cudnn.label)
+            if image.cuda and image.cudnn
+            else ()
+        ),
+        _word(*POLICIES),
+    ),
+    "cuda": _image(lambda image: (image.cuda.version,) if image.cuda else (), _same(_two_parts), _two_parts),
+    "cudnn": _image(
+        lambda image: (image.cudnn.version,) if image.cudnn else (), _same(_two_parts), _two_parts
+    ),
     "base": _image(lambda image: (image.base or "default",), _glob),
     "host": _host(lambda host: (host.identifier,), _glob),
     "driver": _host(

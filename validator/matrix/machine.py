@@ -24,10 +24,7 @@ _PYTHONS = ("3.12", "3.11", "3.13", "3.10")
 
 @dataclass(frozen=True)
 class Chosen:
-    """An image, and a sentence that says why it is built.
-
-    profile: the first profile of the matrix that has it, the default one before others; None if none has it.
-    """
+    """An image, and why it is built. profile: the first that has it, the default one before others."""
 
     image: ImageSpec
     profile: str | None

@@ -187,10 +187,7 @@ def plan(
 
 
 def predictions(expansion: Expansion, wheels: Wheels | None = None) -> Iterator[PlannedCell]:
-    """Predict the cells of an expansion one by one, and yield those for which the selectors hold.
-
-    wheels: as for `plan`.
-    """
+    """Predict an expansion's cells one by one, and yield those that are selected. wheels: as for `plan`."""
     image, locked = None, None  # type: ImageSpec | None, Mapping[str, str] | None
     for cell in expansion.cells:
         if cell.image is not image:

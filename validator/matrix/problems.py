@@ -43,20 +43,20 @@ class MatrixError(InputError):
     def __init__(self, file: str, problems: Iterable[Problem], *, hint: str = HINT) -> None:
         self.file = file
         self.problems: tuple[Problem, ...] = tuple(sorted(set(problems)))
-        lines = [self._line(problem) for problem in self.problems[:MAX_SHOWN]]
+        lines = []
+        for problem in self.problems[:MAX_SHOWN]:
+            where = f"{file}:{problem.line}:{problem.column}" if problem.line else file
+            lines.append(f"{where}: {problem}")
         if len(self.problems) > MAX_SHOWN:
             lines.append(f"{file}: and {len(self.problems) - MAX_SHOWN} more problems")
         super().__init__("\n".join(lines), hint=hint)
-
-    def _line(self, problem: Problem) -> str:
-        where = f"{self.file}:{problem.line}:{problem.column}" if problem.line else self.file
-        return f"{where}: {problem}"
 
 
 def quote(text: str) -> str:
     """Return the text in double quotes, cut when long, without characters that control a terminal."""
     shown = text if len(text) <= MAX_QUOTED else text[:MAX_QUOTED] + "…"
-    return '"' + "".join(char if char.isprintable() else _escape(char) for char in shown) + '"'
+    chars = (char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in shown)
+    return f'"{"".join(chars)}"'
 
 
 #: What a line of a requirements file or of a lock may begin with: an option, a path, an address, or a name
@@ -84,20 +84,13 @@ def without_user(text: str) -> str:
     return re.sub(r"(//)[^/@\s]*@", r"\1", text)
 
 
-def _escape(char: str) -> str:
-    return char.encode("unicode_escape").decode("ascii")
-
-
 def join_words(words: Sequence[str]) -> str:
     """Return `a`, `a and b`, or `a, b and c`."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def unknown_name(name: str, known: Iterable[str], what: str = "") -> str:
-    """Return the sentence for a name that is not one of the known ones, with those that come nearest.
-
-    what: comes before the name, such as `the profile`.
-    """
+    """Return the sentence for an unknown name, with the nearest. what: such as `the profile`, before it."""
     choices = list(known)
     subject = f"{what} {quote(name)}" if what else quote(name)
     near = difflib.get_close_matches(name, choices, n=3, cutoff=0.5)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from uv import find_uv_bin
 
@@ -43,10 +43,7 @@ MAX_WHEEL = 2 << 30
 
 @dataclass
 class Collected:
-    """The requirements of the files read so far.
-
-    hashes: accepted SHA-256 digests by normalized name.
-    """
+    """The requirements of the files read so far. hashes: accepted SHA-256 digests by normalized name."""
 
     lines: list[str] = field(default_factory=list)
     constraints: list[str] = field(default_factory=list)
@@ -60,11 +57,7 @@ class Collected:
 
 
 def read_requirements_txt(path: Path, root: Path) -> Collected:
-    """Read a requirements file and those that it includes.
-
-    root: the directory of the matrix file. Raises ValueError, with file and line, for what can't be read or
-    can't be honoured in a lock.
-    """
+    """Read a requirements file and what it includes, below `root`. Raises ValueError with file and line."""
     found = Collected()
     _read(path, root, found, {path.resolve()}, constrain=False)
     return found
@@ -77,8 +70,13 @@ def _read(path: Path, root: Path, found: Collected, seen: set[Path], *, constrai
         try:
             inner = INCLUDE.fullmatch(text) or CONSTRAIN.fullmatch(text)
             if inner is not None:
-                constrained = constrain or inner.re is CONSTRAIN
-                _include(path.parent / inner["file"], root, found, seen, constrain=constrained)
+                other = path.parent / inner["file"]
+                if other.resolve() in seen:
+                    raise ValueError(f"includes {quote(other.name)} again")
+                seen.add(other.resolve())
+                if len(seen) > MAX_FILES:
+                    raise ValueError(f"more than {MAX_FILES} files are included")
+                _read(other, root, found, seen, constrain=constrain or inner.re is CONSTRAIN)
             elif text != _REQUIRE_HASHES:
                 _read_line(text, path.parent, root, found, constrain=constrain, demands_hashes=demands_hashes)
         except _InFile:
@@ -89,15 +87,6 @@ def _read(path: Path, root: Path, found: Collected, seen: set[Path], *, constrai
 
 class _InFile(ValueError):
     """An error that already names its file and line."""
-
-
-def _include(path: Path, root: Path, found: Collected, seen: set[Path], *, constrain: bool) -> None:
-    if path.resolve() in seen:
-        raise ValueError(f"includes {quote(path.name)} again")
-    seen.add(path.resolve())
-    if len(seen) > MAX_FILES:
-        raise ValueError(f"more than {MAX_FILES} files are included")
-    _read(path, root, found, seen, constrain=constrain)
 
 
 def _read_line(
@@ -196,7 +185,8 @@ def read_package(text: str, directory: Path, root: Path) -> str | LocalWheel:
         raise ValueError(_from_source("names a repository", text))
     if _ADDRESS.match(text):
         raise ValueError(_ADDRESS_REFUSED)
-    if _is_path(text):
+    looks_like_path = text.startswith((".", "/", "~")) or "\\" in text
+    if " @ " not in text and (looks_like_path or text.lower().endswith((".whl", *_ARCHIVES))):
         return _wheel(text, directory, root)
     try:
         requirement = read_requirement(text)
@@ -220,12 +210,6 @@ def _from_source(what: str, source: str) -> str:
         f"{what}; images are made only from wheels: build one with"
         f" `uvx pip wheel --no-deps --wheel-dir wheels {quote(without_user(source))}` and write its path"
     )
-
-
-def _is_path(text: str) -> bool:
-    if " @ " in text:
-        return False
-    return text.startswith((".", "/", "~")) or "\\" in text or text.lower().endswith((".whl", *_ARCHIVES))
 
 
 def _wheel(text: str, directory: Path, root: Path) -> LocalWheel:
@@ -253,28 +237,24 @@ def relative_to(path: Path, root: Path) -> str:
     return Path(os.path.relpath(path, root)).as_posix()
 
 
+_hashes: dict[tuple[Path, int, int], str] = {}
+
+
 def file_hash(path: Path, root: Path, most: int = files.MAX_BYTES) -> tuple[str, int]:
     """Return the SHA-256 (hex) and the size of a file below a directory. Raises ValueError."""
     try:
         with files.open_file(path, most, inside=root) as stream:
-            found = os.fstat(stream.fileno())
-            return _hash(path, found.st_mtime_ns, found.st_size, stream), found.st_size
+            status = os.fstat(stream.fileno())
+            # The time and the size tell the cache that a file changed.
+            key = (path, status.st_mtime_ns, status.st_size)
+            if key not in _hashes:
+                digest = hashlib.sha256()
+                while part := stream.read(1 << 20):
+                    digest.update(part)
+                _hashes[key] = digest.hexdigest()
+            return _hashes[key], status.st_size
     except OSError as error:
         raise ValueError(f"can't be read: {error.strerror}") from None
-
-
-_hashes: dict[tuple[Path, int, int], str] = {}
-
-
-def _hash(path: Path, modified_ns: int, size: int, stream: IO[bytes]) -> str:
-    """Return the hash of an open file. The time and the size tell the cache that a file changed."""
-    key = (path, modified_ns, size)
-    if key not in _hashes:
-        digest = hashlib.sha256()
-        while part := stream.read(1 << 20):
-            digest.update(part)
-        _hashes[key] = digest.hexdigest()
-    return _hashes[key]
 
 
 # Read requirements from a pylock.toml (PEP 751), and from a uv project, which uv exports as one.
@@ -293,10 +273,7 @@ _MEMORY = 1 << 30
 
 
 def read_pylock(path: Path, root: Path) -> Collected:
-    """Read a pylock.toml: its packages as exact pins, with the hashes of their wheels.
-
-    Raises ValueError, with file and line, for what can't be read or is not made of wheels.
-    """
+    """Read a pylock.toml as exact pins with hashes. Raises ValueError with file and line."""
     return _parse(_text(path, root), path.name)
 
 
@@ -305,7 +282,6 @@ def read_project(directory: Path, group: str, root: Path) -> Collected:
 
     Nothing of the project runs: neither a build backend, nor a Python that it contains or names. So if its
     dependencies are dynamic, nobody can tell whether the lock is up to date, and it counts as it is.
-
     group: empty for no group. root: the directory of the matrix file. Raises ValueError if there is no lock,
     if it is out of date, or if uv can't export it.
     """
@@ -323,11 +299,7 @@ def read_project(directory: Path, group: str, root: Path) -> Collected:
         ]  # fmt: skip
         environment = {"UV_NO_CONFIG": "1", "UV_PROJECT_ENVIRONMENT": str(work / "environment")}
         result = processes.run(
-            command,
-            cwd=work,
-            env={**os.environ, **environment},
-            timeout_s=_TIMEOUT_S,
-            memory_bytes=_MEMORY,
+            command, cwd=work, env={**os.environ, **environment}, timeout_s=_TIMEOUT_S, memory_bytes=_MEMORY
         )
     if not result.ok:
         said = " ".join(result.stderr_tail.removeprefix("error: ").split()) or "uv export failed"

@@ -202,10 +202,7 @@ class MatrixFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     hosts: Annotated[list[HostEntry], Meta(min_length=1, description="Where to validate.")]
     profiles: Annotated[
         dict[str, ProfileEntry],
-        Meta(
-            min_length=1,
-            description="Named parts of the matrix. Commands without --profile use quick.",
-        ),
+        Meta(min_length=1, description="Named parts of the matrix. Commands without --profile use quick."),
     ]
     exclude: Annotated[list[ExcludeEntry], Meta(description="What is left out, with the reason.")] = []
 
@@ -227,7 +224,10 @@ def editor_schema(kind: type[msgspec.Struct], title: str, path: str, page: str) 
     path: of the schema in this repository. page: of the manual, with a section for each key of the file.
     """
     (_,), definitions = msgspec.json.schema_components([kind], ref_template="#/definitions/{name}")
-    definitions = {name: _for_editors(definition) for name, definition in definitions.items()}
+    for definition in definitions.values():
+        del definition["title"]
+        for name, value in definition["properties"].items():
+            definition["properties"][name] = _property(name, value)
     whole = definitions.pop(kind.__name__)
     link = newest_manual(page)
     for name, value in whole["properties"].items():
@@ -243,17 +243,8 @@ def editor_schema(kind: type[msgspec.Struct], title: str, path: str, page: str) 
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def _for_editors(definition: dict[str, Any]) -> dict[str, Any]:
-    """Return a definition without its title, and with every axis as one value or a list."""
-    properties = {name: _property(name, value) for name, value in definition["properties"].items()}
-    return {**{key: value for key, value in definition.items() if key != "title"}, "properties": properties}
-
-
 def _property(name: str, value: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a property: its title, its description, its default, and what its value may be.
-
-    An empty default only says that the key may be absent, so it is left out.
-    """
+    """Return the schema of a property. An empty default only says that the key may be absent: drop it."""
     rules = _rules({key: inner for key, inner in value.items() if key not in ("default", "description")})
     about = {"title": name.replace("_", " "), "description": value["description"]}
     return {**about, **({"default": value["default"]} if value.get("default") else {}), **rules}

@@ -142,10 +142,7 @@ def check_limits(document: object) -> None:
 
 
 def convert(document: object, kind: type[T], where: str = "") -> T:
-    """Turn parsed JSON into a typed value.
-
-    where: the document's place in a larger one, for the error. Raises DocumentError.
-    """
+    """Turn parsed JSON into a typed value. where: its place, for the error. Raises DocumentError."""
     try:
         return msgspec.convert(document, kind)
     except msgspec.ValidationError as error:
@@ -155,10 +152,7 @@ def convert(document: object, kind: type[T], where: str = "") -> T:
 
 
 def convert_what_fits(document: Mapping[str, Any], kind: type[S]) -> S:
-    """Turn parsed JSON into a struct whose fields all have defaults; a value of another type is left out.
-
-    For parts of old documents that were never checked.
-    """
+    """Turn old, unchecked JSON into a struct; leave out values of other types."""
     try:
         return msgspec.convert(document, kind)
     except (msgspec.ValidationError, UnicodeEncodeError):
@@ -278,9 +272,8 @@ class Done(msgspec.Struct, frozen=True):
 class RunProgress(msgspec.Struct, frozen=True):
     """A run of `build-matrix`.
 
-    profile, started, updated: the profile, and times. total: the number of images.
-    run: the directory of the process's own lock (`system.runs`); empty if it has none.
-    boot: identifies the machine since it started.
+    profile, started, updated: the profile, and times. total: the number of images. run: the directory of the
+    process's own lock (`system.runs`); empty if it has none. boot: identifies the machine since it started.
     """
 
     profile: str

@@ -61,12 +61,10 @@ class Remedy:
     ]
     says: Annotated[str, "What to do, and what it interrupts."]
     commands: Annotated[
-        tuple[str, ...],
-        "Shell commands, one a line, to run in this order; empty if no command fixes it.",
+        tuple[str, ...], "Shell commands, one a line, to run in this order; empty if no command fixes it."
     ] = ()
     interrupts: Annotated[
-        str,
-        "What it interrupts for other people (`reboot`, `display`, `gpu`, `docker`); empty if nothing.",
+        str, "What it interrupts for other people (`reboot`, `display`, `gpu`, `docker`); empty if nothing."
     ] = ""
 
 
@@ -95,13 +93,12 @@ class Cause:
     evidence: Annotated[tuple[Evidence, ...], "The strongest first; the fields of each are below."]
     remedies: Annotated[
         tuple[Remedy, ...],
-        "The fix for each way of installing, never empty; the reader's own way first. The fields of each"
-        " are below.",
+        "The fix for each way of installing, never empty; the reader's own way first. The fields of each are"
+        " below.",
     ]
     sources: Annotated[tuple[str, ...], "Where the facts come from, one line each."]
     explains: Annotated[
-        tuple[str, ...],
-        "Codes of other causes that show here and are only consequences of this one.",
+        tuple[str, ...], "Codes of other causes that show here and are only consequences of this one."
     ] = ()
     strength: Annotated[
         str,
@@ -111,8 +108,8 @@ class Cause:
     ] = "certain"
     reasons: Annotated[
         tuple[FailingReason, ...],
-        "Why the facts that were read can't work together, as `predict` says it; empty if only messages"
-        " show the cause. The fields of each are below.",
+        "Why the facts that were read can't work together, as `predict` says it; empty if only messages show"
+        " the cause. The fields of each are below.",
     ] = ()
 
     @property
@@ -143,8 +140,8 @@ class Diagnosis:
     ]
     causes: Annotated[
         tuple[Cause, ...],
-        'In the order to fix them: the first is the answer to "why". Empty if none was found. The fields'
-        " of each are below.",
+        'In the order to fix them: the first is the answer to "why". Empty if none was found. The fields of'
+        " each are below.",
     ]
     harmless: Annotated[
         tuple[Harmless, ...],

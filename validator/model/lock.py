@@ -11,11 +11,9 @@ from datetime import date
 class Wheel:
     """One pinned wheel.
 
-    name: normalized by PyPA's rules (lower case, dashes).
-    sha256: hex digest of the file.
-    filename: of the wheel, which has its tags.
-    size: bytes to download, or None if the index does not say.
-    path: of a wheel on this machine, relative to the directory of the matrix file; None for the index's.
+    name: normalized by PyPA's rules (lower case, dashes). sha256: hex digest of the file. filename: of the
+    wheel, which has its tags. size: bytes to download, or None if the index does not say. path: of a wheel on
+    this machine, relative to the directory of the matrix file; None for the index's.
     """
 
     name: str
@@ -33,13 +31,11 @@ class Wheel:
 class Lock:
     """The wheels of one image spec, sorted by name.
 
-    identifier: the image spec's.
-    requirements: the requested requirements, one per line; if they differ from today's requirements of the
-        spec, the lock no longer satisfies the spec.
-    platform: the wheel platform it was resolved for, as uv names it (`x86_64-manylinux_2_28`).
-    additions: what the matrix adds to the image except wheels, one line for each (`Additions.notes`).
-    resolved: the day (UTC) when these wheels were chosen, which is the date of the image; or None.
-        It does not count in comparisons.
+    identifier: the image spec's. requirements: the requested requirements, one per line; if they differ from
+    today's requirements of the spec, the lock no longer satisfies the spec. platform: the wheel platform it
+    was resolved for, as uv names it (`x86_64-manylinux_2_28`). additions: what the matrix adds to the image
+    except wheels, one line for each (`Additions.notes`). resolved: the day (UTC) when these wheels were
+    chosen, which is the date of the image; or None. It does not count in comparisons.
     """
 
     identifier: str

@@ -99,7 +99,6 @@ class Unread(str, Enum):
 
     @property
     def sentence(self) -> str:
-        """The explanation for people."""
         return _UNREAD[self]
 
 
@@ -119,12 +118,10 @@ class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One run of the probe in an image on real GPUs.
 
     image_digest: of the image's manifest. image: the image spec's identifier. cell: `image@host_class`.
-    report_digest: see `report_digest`; None where the probe wrote no report.
-    challenge: what the certifier asked the probe to repeat, 64 hexadecimal digits; None if there was no
-        challenge.
-    started, finished: by the runner's clock; UTC, ISO 8601.
-    depth: of the probe, `quick` or `full`. fixture: made by a test; proves nothing.
-    checks: the user's own that were packed into the probe, sorted by id.
+    report_digest: see `report_digest`; None where the probe wrote no report. challenge: what the certifier
+    asked the probe to repeat, 64 hexadecimal digits; None if there was no challenge. started, finished: by
+    the runner's clock; UTC, ISO 8601. depth: of the probe, `quick` or `full`. fixture: made by a test; proves
+    nothing. checks: the user's own that were packed into the probe, sorted by id.
     """
 
     image_digest: str
@@ -228,23 +225,14 @@ def _check(measurement: Measurement) -> None:
         raise MeasurementError(f"cell: {measurement.cell[:80]!r} is not the image and the host class")
     if measurement.depth not in ("quick", "full"):
         raise MeasurementError(f"depth: {measurement.depth[:80]!r} is neither quick nor full")
-    _check_own(measurement.checks)
-    _check_times(measurement)
-    _check_outside(measurement.outside)
-
-
-def _check_own(checks: tuple[OwnCheck, ...]) -> None:
-    identifiers = [check.id for check in checks]
+    identifiers = [check.id for check in measurement.checks]
     if identifiers != sorted(set(identifiers)):
         raise MeasurementError("checks: they are not sorted by id, or one is listed twice")
-    for check in checks:
+    for check in measurement.checks:
         if not is_own(check.id):
             raise MeasurementError(f"checks: {check.id[:80]!r} is not the id of a check of the user's own")
         if not _DIGEST.fullmatch(f"sha256:{check.sha256}"):
             raise MeasurementError(f"checks: {check.sha256[:80]!r} is not a SHA-256 digest")
-
-
-def _check_times(measurement: Measurement) -> None:
     started, finished = (parse_timestamp(text) for text in (measurement.started, measurement.finished))
     for name, moment in (("started", started), ("finished", finished)):
         if moment is None:
@@ -253,6 +241,7 @@ def _check_times(measurement: Measurement) -> None:
         raise MeasurementError(
             f"finished: {measurement.finished} is before the start at {measurement.started}"
         )
+    _check_outside(measurement.outside)
 
 
 def _check_outside(outside: Outside) -> None:

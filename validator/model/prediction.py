@@ -13,10 +13,9 @@ from .. import problems
 from .diagnosis import shortened
 from .spec import Cell, ImageSpec
 
-# What is known about a machine and about the software on it, as far as predictions depend on it.
-#
-# Both values are read from options (`cli/combination`), from a text or a report (`diagnosis/combination`),
-# from files that pin software (`lint/blame`), from cells (`compat/predict`) and from this machine
+# What is known about a machine and about the software on it, as far as predictions depend on it. Both
+# values are read from options (`cli/combination`), from a text or a report (`diagnosis/combination`), from
+# files that pin software (`lint/blame`), from cells (`compat/predict`) and from this machine
 # (`engines/host_situation`). Any fact may be unknown, which is None.
 
 
@@ -42,10 +41,9 @@ class Host:
     """A machine.
 
     driver: an NVIDIA driver release or branch; on Windows and in WSL2 that of Windows. driver_cuda: the CUDA
-        version that nvidia-smi shows, which is the newest that the driver supports.
-    gpu: a model's name, or `no-gpu` for a machine that has none. capability: `8.9`.
-    system, machine, kernel_modules: one of the values above.
-    compat: the CUDA version of a cuda-compat package on the loader's path.
+    version that nvidia-smi shows, which is the newest that the driver supports. gpu: a model's name, or
+    `no-gpu` for a machine that has none. capability: `8.9`. system, machine, kernel_modules: one of the
+    values above. compat: the CUDA version of a cuda-compat package on the loader's path.
     """
 
     driver: str | None = None
@@ -75,14 +73,12 @@ class Host:
 class Software:
     """TensorFlow and what is installed with it.
 
-    tensorflow, python: versions. Two numbers (`2.16`) stand for the newest release of the series.
-    cuda, cudnn: versions of the libraries that TensorFlow loads.
-    wheel: where the TensorFlow package comes from, one of the values above.
-    variant: `gpu` or `cpu` (`tensorflow-cpu`).
-    extra: True if TensorFlow was installed with its extra `and-cuda`, False if without.
-    library_path: True if the loader is told of the directories of NVIDIA's wheels, with LD_LIBRARY_PATH or as
-        the images of this project do; False if it is not.
-    packages: other installed packages: normalized names and versions, each name once.
+    tensorflow, python: versions. Two numbers (`2.16`) stand for the newest release of the series. cuda,
+    cudnn: versions of the libraries that TensorFlow loads. wheel: where the TensorFlow package comes from,
+    one of the values above. variant: `gpu` or `cpu` (`tensorflow-cpu`). extra: True if TensorFlow was
+    installed with its extra `and-cuda`, False if without. library_path: True if the loader is told of the
+    directories of NVIDIA's wheels, with LD_LIBRARY_PATH or as the images of this project do; False if it is
+    not. packages: other installed packages: normalized names and versions, each name once.
     """
 
     tensorflow: str | None = None
@@ -97,7 +93,6 @@ class Software:
 
     @property
     def versions(self) -> dict[str, str]:
-        """The versions of the packages, by name."""
         return dict(self.packages)
 
 
@@ -105,34 +100,14 @@ class Software:
 _NAME = re.compile(r"[a-z]\w*-|(?:torch|ptxas)\b")
 #: The codes of rules. They are stable: text may change, these don't.
 Rule = Literal[
-    "driver_too_old",
-    "driver_older_than_gpu",
-    "driver_dropped_gpu",
-    "compat_package_unsupported",
-    "no_kernels_for_gpu",
-    "ptx_not_compiled_by_driver",
-    "xla_without_gpu_target",
-    "cudnn_without_gpu",
-    "cudnn_older_than_built",
-    "cudnn_of_another_major",
-    "cudnn_without_cuda_build",
-    "cuda_of_another_version",
-    "python_without_wheel",
-    "platform_without_cuda",
-    "cpu_package",
-    "cuda_libraries_not_installed",
-    "library_path_not_set",
-    "open_modules_needed",
-    "open_modules_unsupported",
-    "not_nvidia",
-    "devices_hidden",
-    "known_issue",
-    "mixed_frameworks",
-    "requirement_unmet",
-    "package_removed",
-    "release_missing",
-    "invalid_version",
-]
+    "driver_too_old", "driver_older_than_gpu", "driver_dropped_gpu", "compat_package_unsupported",
+    "no_kernels_for_gpu", "ptx_not_compiled_by_driver", "xla_without_gpu_target", "cudnn_without_gpu",
+    "cudnn_older_than_built", "cudnn_of_another_major", "cudnn_without_cuda_build",
+    "cuda_of_another_version", "python_without_wheel", "platform_without_cuda", "cpu_package",
+    "cuda_libraries_not_installed", "library_path_not_set", "open_modules_needed",
+    "open_modules_unsupported", "not_nvidia", "devices_hidden", "known_issue", "mixed_frameworks",
+    "requirement_unmet", "package_removed", "release_missing", "invalid_version",
+]  # fmt: skip
 
 #: What it means that a rule fails.
 RULES: Mapping[Rule, str] = {
@@ -279,8 +254,7 @@ class Reason:
         " `reported` for what was tried.",
     ] = "verified"
     advisory: Annotated[
-        bool,
-        "True for a remark, which does not change the outcome, whatever the status of the fact.",
+        bool, "True for a remark, which does not change the outcome, whatever the status of the fact."
     ] = False
     rule: Annotated[
         Rule | None,
@@ -321,8 +295,7 @@ class PredictionDocument(TypedDict):
 
     outcome: Annotated[Outcome, "`works`, `fails` or `unknown`: the worse of `eager` and `xla`."]
     eager: Annotated[
-        Outcome | None,
-        "The outcome for operations that run one by one; null if only XLA was asked about.",
+        Outcome | None, "The outcome for operations that run one by one; null if only XLA was asked about."
     ]
     xla: Annotated[
         Outcome | None,
@@ -350,10 +323,9 @@ class Prediction:
     """The outcome with its reasons, the deciding ones first.
 
     eager: the outcome for operations that run one by one, None if only XLA was asked about. xla: the outcome
-        for functions that XLA compiles, None if only eager operations were asked about.
-    outcome: the worse of the two.
-    missing: the facts that are not known and that `works` needs, as names of fields of `Host` and `Software`.
-    rank: what the outcome rests on. evidence: what was tried, the best first.
+    for functions that XLA compiles, None if only eager operations were asked about. outcome: the worse of the
+    two. missing: the facts that are not known and that `works` needs, as names of fields of `Host` and
+    `Software`. rank: what the outcome rests on. evidence: what was tried, the best first.
     """
 
     outcome: Outcome
@@ -403,7 +375,8 @@ def decide(reasons: Iterable[Reason], missing: tuple[str, ...] = (), mode: str |
     mode: `eager` or `xla` to leave out the reasons that concern only the other one. The reasons that decide
     come first, remarks come last.
     """
-    ordered = tuple(sorted(reasons, key=_order))
+    orders = {Outcome.FAILS: 0, Outcome.UNKNOWN: 1, Outcome.WORKS: 2}
+    ordered = tuple(sorted(reasons, key=lambda one: (orders[one.outcome], one.advisory)))
     modes = {reason.mode for reason in ordered}
     if mode is not None and len(modes) > 1:
         ordered = tuple(reason for reason in ordered if reason.mode in (None, mode))
@@ -421,14 +394,6 @@ def _outcome(ordered: Sequence[Reason], missing: tuple[str, ...]) -> Outcome:
     """Return the outcome for ordered reasons: the first one decides."""
     first = ordered[0].outcome if ordered else Outcome.UNKNOWN
     return Outcome.UNKNOWN if missing and first is Outcome.WORKS else first
-
-
-def _order(reason: Reason) -> int:
-    if reason.outcome is Outcome.FAILS:
-        return 0
-    if reason.outcome is Outcome.UNKNOWN:
-        return 1
-    return 3 if reason.advisory else 2
 
 
 class Named(TypedDict):
@@ -457,8 +422,7 @@ class HostFields(TypedDict):
     host: Annotated[str | None, "The host class; for `predict`, null if the driver or the GPU is not given."]
     driver: Annotated[str | None, "The release or branch; null for `no-gpu`."]
     gpu: Annotated[
-        str | None,
-        "The short name of the model (`rtx-4090`), or null if only the capability is known.",
+        str | None, "The short name of the model (`rtx-4090`), or null if only the capability is known."
     ]
     compute_capability: Annotated[str | None, "Such as `9.0`."]
     runner: Annotated[list[str], "The labels for `runs-on`."]
@@ -471,7 +435,6 @@ class CellDocument(Named, ImageFields, HostFields):
 
 
 def image_json(image: ImageSpec) -> ImageFields:
-    """Return the fields of an image."""
     return {
         "image": image.identifier,
         "tensorflow": image.tensorflow,
@@ -561,11 +524,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class OnHost:
-    """The prediction for one pin of TensorFlow on one machine.
-
-    place: where the pin is. tensorflow: the release that pip would install today, if the pin allows several.
-    host: its identifier.
-    """
+    """The prediction for a pin (place) on a host. tensorflow: the release that pip would install today."""
 
     place: Place
     tensorflow: str

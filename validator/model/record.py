@@ -10,7 +10,6 @@ from enum import Enum
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
 
 from ..problems import LIMIT
 from ..versions import ComputeCapability, DriverRelease
@@ -38,10 +37,7 @@ PACKAGES = "packages"
 
 
 class OwnCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A check of the user's own that was packed into the probe.
-
-    id: `ours/our_check`. sha256: of its file, in hex. required: the matrix requires it to pass.
-    """
+    """A check of the user's own, packed into the probe. id: `ours/our_check`. sha256: hex, of its file."""
 
     id: str
     sha256: str
@@ -140,65 +136,59 @@ def digest_of_packages(installed: Iterable[str]) -> str:
 class GpuFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One GPU of the machine that measured."""
 
-    name: Annotated[str, Meta(description="The model.")]
-    compute_capability: Annotated[str, Meta(description="Such as `9.0`.")]
+    name: Annotated[str, "The model."]
+    compute_capability: Annotated[str, "Such as `9.0`."]
 
     @property
     def capability(self) -> ComputeCapability:
         return ComputeCapability.parse(self.compute_capability)
 
 
+_ImageDigest = Annotated[str, "The digest of the image's manifest in the registry."]
+_Image = Annotated[str, "The identifier of the image spec."]
+_HostClass = Annotated[str, "The host class of the machine that measured, such as `r580-h100`."]
+_RecordId = Annotated[str, "The id of the record."]
+_Measured = Annotated[str, "When the probe ended. UTC, ISO 8601, as the other times."]
+_Issued = Annotated[str, "When it was signed."]
+_Signer = Annotated[
+    str,
+    "The fingerprint of the public key (`sha256:` over its DER encoding), or the identity.",
+]
+_Fixture = Annotated[bool, "Made by a test; proves nothing."]
+
+
 class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Signed evidence that an image's required checks passed on a real GPU."""
 
-    image_digest: Annotated[str, Meta(description="The digest of the image's manifest in the registry.")]
-    image: Annotated[str, Meta(description="The identifier of the image spec.")]
-    host_class: Annotated[
-        str,
-        Meta(description="The host class of the machine that measured, such as `r580-h100`."),
-    ]
-    driver: Annotated[str, Meta(description="The release of the driver, such as `580.65.06`.")]
-    gpus: Annotated[
-        tuple[GpuFacts, ...],
-        Meta(description="The `name` and `compute_capability` of each GPU."),
-    ]
-    lock_digest: Annotated[str, Meta(description="As in the record.")]
-    probe_version: Annotated[str, Meta(description="As in the record.")]
-    tensorflow: Annotated[
-        str,
-        Meta(description="The version, as the probe read it inside the image, like the next three."),
-    ]
-    python: Annotated[str, Meta(description="The version.")]
-    cuda: Annotated[str, Meta(description="The version.")]
-    cudnn: Annotated[str, Meta(description="The version.")]
-    passed: Annotated[tuple[str, ...], Meta(description="The names of the probe's checks that passed.")]
-    skipped: Annotated[tuple[str, ...], Meta(description="Those that were skipped.")]
-    failed: Annotated[tuple[str, ...], Meta(description="Those that failed; none of them was required.")]
-    record_id: Annotated[str, Meta(description="The id of the record.")]
-    measured: Annotated[str, Meta(description="When the probe ended. UTC, ISO 8601, as the other times.")]
-    issued: Annotated[str, Meta(description="When it was signed.")]
-    expires: Annotated[str, Meta(description="Until when it counts.")]
-    signer: Annotated[
-        str,
-        Meta(
-            description="The fingerprint of the public key (`sha256:` over its DER encoding), or the"
-            " identity."
-        ),
-    ]
-    fixture: Annotated[bool, Meta(description="Made by a test; proves nothing.")] = False
+    image_digest: _ImageDigest
+    image: _Image
+    host_class: _HostClass
+    driver: Annotated[str, "The release of the driver, such as `580.65.06`."]
+    gpus: Annotated[tuple[GpuFacts, ...], "The `name` and `compute_capability` of each GPU."]
+    lock_digest: Annotated[str, "As in the record."]
+    probe_version: Annotated[str, "As in the record."]
+    tensorflow: Annotated[str, "The version, as the probe read it inside the image, like the next three."]
+    python: Annotated[str, "The version."]
+    cuda: Annotated[str, "The version."]
+    cudnn: Annotated[str, "The version."]
+    passed: Annotated[tuple[str, ...], "The names of the probe's checks that passed."]
+    skipped: Annotated[tuple[str, ...], "Those that were skipped."]
+    failed: Annotated[tuple[str, ...], "Those that failed; none of them was required."]
+    record_id: _RecordId
+    measured: _Measured
+    issued: _Issued
+    expires: Annotated[str, "Until when it counts."]
+    signer: _Signer
+    fixture: _Fixture = False
     checks: Annotated[
         tuple[OwnCheck, ...],
-        Meta(
-            description="The user's own checks that the probe ran: the `id` (`ours/our_check`), the"
-            " `sha256` of its file, and whether it was `required`."
-        ),
+        "The user's own checks that the probe ran: the `id` (`ours/our_check`), the `sha256` of its file,"
+        " and whether it was `required`.",
     ] = ()
     limits: Annotated[
         tuple[Limit, ...],
-        Meta(
-            description="What failed only in full float32, with TensorFloat-32 off: the `code`, the `gpu`"
-            " and the `error` of each."
-        ),
+        "What failed only in full float32, with TensorFloat-32 off: the `code`, the `gpu` and the `error` of"
+        " each.",
     ] = ()
 
     @property
@@ -217,35 +207,19 @@ class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     A failure does not expire: only a newer certificate for the same host class replaces it.
     """
 
-    image_digest: Annotated[str, Meta(description="The digest of the image's manifest in the registry.")]
-    image: Annotated[str, Meta(description="The identifier of the image spec.")]
-    host_class: Annotated[
-        str,
-        Meta(description="The host class of the machine that measured, such as `r580-h100`."),
-    ]
-    driver: Annotated[
-        str | None,
-        Meta(description="As in a certificate; null if the probe could not read it."),
-    ]
-    gpus: Annotated[
-        tuple[GpuFacts, ...],
-        Meta(description="As in a certificate; empty if the probe could not read them."),
-    ]
+    image_digest: _ImageDigest
+    image: _Image
+    host_class: _HostClass
+    driver: Annotated[str | None, "As in a certificate; null if the probe could not read it."]
+    gpus: Annotated[tuple[GpuFacts, ...], "As in a certificate; empty if the probe could not read them."]
     failed: Annotated[
-        tuple[str, ...],
-        Meta(description="The names of the checks that went wrong; empty if the probe wrote no report."),
+        tuple[str, ...], "The names of the checks that went wrong; empty if the probe wrote no report."
     ]
-    record_id: Annotated[str, Meta(description="The id of the record.")]
-    measured: Annotated[str, Meta(description="When the probe ended. UTC, ISO 8601, as the other times.")]
-    issued: Annotated[str, Meta(description="When it was signed.")]
-    signer: Annotated[
-        str,
-        Meta(
-            description="The fingerprint of the public key (`sha256:` over its DER encoding), or the"
-            " identity."
-        ),
-    ]
-    fixture: Annotated[bool, Meta(description="Made by a test; proves nothing.")] = False
+    record_id: _RecordId
+    measured: _Measured
+    issued: _Issued
+    signer: _Signer
+    fixture: _Fixture = False
 
     @property
     def why(self) -> str:
@@ -297,8 +271,8 @@ class RecordError(ValueError):
 class Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One layer of an image."""
 
-    digest: Annotated[str, Meta(description="The digest of the uncompressed content.")]
-    size: Annotated[int, Meta(description="Bytes, unpacked.")]
+    digest: Annotated[str, "The digest of the uncompressed content."]
+    size: Annotated[int, "Bytes, unpacked."]
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -309,88 +283,60 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     cell: Annotated[
-        str,
-        Meta(
-            description="The image spec and the host class, joined:"
-            " `tf2.21.0-cuda12.9-cudnn9.28-py312@no-gpu`."
-        ),
+        str, "The image spec and the host class, joined: `tf2.21.0-cuda12.9-cudnn9.28-py312@no-gpu`."
     ]
-    image: Annotated[str, Meta(description="The identifier of the image spec.")]
-    host_class: Annotated[str, Meta(description="Where it was measured.")]
-    verdict: Annotated[Verdict, Meta(description="The [verdict](../explanation/verdicts.md).")]
-    reason: Annotated[str, Meta(description="One sentence that explains the verdict.")]
+    image: Annotated[str, "The identifier of the image spec."]
+    host_class: Annotated[str, "Where it was measured."]
+    verdict: Annotated[Verdict, "The [verdict](../explanation/verdicts.md)."]
+    reason: Annotated[str, "One sentence that explains the verdict."]
     engine: Annotated[
         str,
-        Meta(
-            description="`docker`, `venv`, or `none` for an imported report; for a fleet the scheduler"
-            " and what ran the image on the node, such as `slurm/podman`."
-        ),
+        "`docker`, `venv`, or `none` for an imported report; for a fleet the scheduler and what ran the"
+        " image on the node, such as `slurm/podman`.",
     ]
-    lock_digest: Annotated[
-        str | None,
-        Meta(description="`sha256:` over name, version and hash of every wheel."),
-    ]
-    image_digest: Annotated[
-        str | None,
-        Meta(description="The digest of the image that was probed; null if there was none."),
-    ]
-    probe_version: Annotated[str | None, Meta(description="The version of the probe.")]
-    started: Annotated[str, Meta(description="UTC, ISO 8601.")]
-    finished: Annotated[str, Meta(description="UTC, ISO 8601.")]
+    lock_digest: Annotated[str | None, "`sha256:` over name, version and hash of every wheel."]
+    image_digest: Annotated[str | None, "The digest of the image that was probed; null if there was none."]
+    probe_version: Annotated[str | None, "The version of the probe."]
+    started: Annotated[str, "UTC, ISO 8601."]
+    finished: Annotated[str, "UTC, ISO 8601."]
     key: Annotated[
         str,
-        Meta(
-            description="A digest of everything that must stay unchanged for the measurement to stay"
-            " valid: spec, lock, probe, host, engine."
-        ),
+        "A digest of everything that must stay unchanged for the measurement to stay valid: spec, lock,"
+        " probe, host, engine.",
     ]
     origin: Annotated[
         Origin,
-        Meta(
-            description="`here`; `elsewhere` for an imported report; `rehearsal` for what `build-matrix"
-            " --rehearse` measured."
-        ),
+        "`here`; `elsewhere` for an imported report; `rehearsal` for what `build-matrix --rehearse`"
+        " measured.",
     ] = Origin.HERE
     base: Annotated[
         str | None,
-        Meta(
-            description="Where the base came from: `registry:<name>@<digest>` or"
-            " `bootstrap:<suite>@sha256:<digest of its packages and recipe>`."
-        ),
+        "Where the base came from: `registry:<name>@<digest>` or `bootstrap:<suite>@sha256:<digest of its"
+        " packages and recipe>`.",
     ] = None
-    host: Annotated[dict[str, Any], Meta(description="The host facts of the report.")] = {}
+    host: Annotated[dict[str, Any], "The host facts of the report."] = {}
     versions: Annotated[
-        dict[str, str],
-        Meta(description="`python`, `tensorflow`, `cuda`, `cudnn`, as the probe found them."),
+        dict[str, str], "`python`, `tensorflow`, `cuda`, `cudnn`, as the probe found them."
     ] = {}
     checks: Annotated[
         list[dict[str, Any]],
-        Meta(
-            description="The report's checks: `id`, `outcome`, `statement`, `problems`, `required`,"
-            " `evidence`, `duration_s`."
-        ),
+        "The report's checks: `id`, `outcome`, `statement`, `problems`, `required`, `evidence`,"
+        " `duration_s`.",
     ] = []
     report: Annotated[
         dict[str, Any] | None,
-        Meta(
-            description="The whole [report](report.md); null if nothing could be probed, and in `records"
-            " list`."
-        ),
+        "The whole [report](report.md); null if nothing could be probed, and in `records list`.",
     ] = None
     layers: Annotated[
         tuple[Layer, ...] | None,
-        Meta(
-            description="The layers of the image, lowest first: `digest` (of the uncompressed content)"
-            " and `size` (bytes, unpacked). The field is missing if the layers are not known: if there"
-            " was no image, and in records of version 0.1."
-        ),
+        "The layers of the image, lowest first: `digest` (of the uncompressed content) and `size` (bytes,"
+        " unpacked). The field is missing if the layers are not known: if there was no image, and in records"
+        " of version 0.1.",
     ] = None
     measurement: Annotated[
         str | None,
-        Meta(
-            description="The runner's [signed statement](../trust.md) about this measurement: a Sigstore"
-            " bundle as JSON text. The field is missing if nothing was signed."
-        ),
+        "The runner's [signed statement](../trust.md) about this measurement: a Sigstore bundle as JSON"
+        " text. The field is missing if nothing was signed.",
     ] = None
 
     @property
@@ -401,7 +347,6 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def facts(self) -> Host:
-        """The machine."""
         return host_of(self.host)
 
     @property
@@ -412,7 +357,6 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def results(self) -> tuple[CheckResult, ...]:
-        """The probe's checks."""
         return tuple(check_of(check, f"checks[{number}]") for number, check in enumerate(self.checks))
 
     @property

@@ -12,7 +12,6 @@ from enum import Enum
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import msgspec
-from msgspec import Meta
 
 from .. import problems
 from . import codec
@@ -20,125 +19,96 @@ from .codec import DocumentError, convert_what_fits
 from .prediction import Limit
 
 # The machine and the Python environment, as the probe describes them.
-#
-# docs/reference/report.md lists the fields with the descriptions that are here.
 
 
 class Gpu(msgspec.Struct, frozen=True):
     """One GPU, from NVML or else from the CUDA driver."""
 
-    name: Annotated[str | None, Meta(description="The model, as the driver names it.")] = None
-    uuid: Annotated[str | None, Meta(description="Its identifier.")] = None
-    compute_capability: Annotated[str | None, Meta(description="Such as `9.0`.")] = None
-    memory_bytes: Annotated[int | None, Meta(description="Its memory.")] = None
+    name: Annotated[str | None, "The model, as the driver names it."] = None
+    uuid: Annotated[str | None, "Its identifier."] = None
+    compute_capability: Annotated[str | None, "Such as `9.0`."] = None
+    memory_bytes: Annotated[int | None, "Its memory."] = None
 
 
 class Cpu(msgspec.Struct, frozen=True):
-    """The processor."""
-
-    model: Annotated[str | None, Meta(description="As Linux names it.")] = None
-    count: Annotated[int | None, Meta(description="How many the probe's process may use.")] = None
+    model: Annotated[str | None, "As Linux names it."] = None
+    count: Annotated[int | None, "How many the probe's process may use."] = None
 
 
 class DeviceNode(msgspec.Struct, frozen=True):
     """A device file of NVIDIA's driver or of WSL."""
 
-    path: Annotated[str, Meta(description="Such as `/dev/nvidia0`.")] = ""
-    device: Annotated[bool | None, Meta(description="Whether it is a character device.")] = None
+    path: Annotated[str, "Such as `/dev/nvidia0`."] = ""
+    device: Annotated[bool | None, "Whether it is a character device."] = None
     registered: Annotated[
         bool | None,
-        Meta(
-            description="Whether its major number is NVIDIA's in `/proc/devices`; null if it is not listed"
-            " there."
-        ),
+        "Whether its major number is NVIDIA's in `/proc/devices`; null if it is not listed there.",
     ] = None
-    opens: Annotated[bool | None, Meta(description="Whether it opens for reading and writing.")] = None
-    error: Annotated[str | None, Meta(description="Why it does not open.")] = None
+    opens: Annotated[bool | None, "Whether it opens for reading and writing."] = None
+    error: Annotated[str | None, "Why it does not open."] = None
 
 
 class DriverLibrary(msgspec.Struct, frozen=True):
     """One of the driver's libraries, asked in a process of its own."""
 
-    answered: Annotated[bool, Meta(description="Whether it loaded and answered.")] = False
-    path: Annotated[str | None, Meta(description="The file that was loaded.")] = None
-    error: Annotated[str | None, Meta(description="Why there is no answer.")] = None
-    cuda: Annotated[
-        str | None, Meta(description="The newest CUDA version that it supports. Missing if it did not say.")
-    ] = None
+    answered: Annotated[bool, "Whether it loaded and answered."] = False
+    path: Annotated[str | None, "The file that was loaded."] = None
+    error: Annotated[str | None, "Why there is no answer."] = None
+    cuda: Annotated[str | None, "The newest CUDA version that it supports. Missing if it did not say."] = None
 
 
 class Nvml(DriverLibrary, frozen=True):
-    """NVML."""
-
-    driver: Annotated[str | None, Meta(description="The driver's release. Missing without an answer.")] = None
+    driver: Annotated[str | None, "The driver's release. Missing without an answer."] = None
 
 
 class CudaGpu(Gpu, frozen=True):
     """A GPU that this process may use, from the CUDA driver."""
 
-    multiprocessors: Annotated[int | None, Meta(description="How many it has.")] = None
+    multiprocessors: Annotated[int | None, "How many it has."] = None
 
 
 class CudaDriver(DriverLibrary, frozen=True):
-    """The CUDA driver library."""
-
-    code: Annotated[int | None, Meta(description="What `cuInit` returned.")] = None
-    count: Annotated[int | None, Meta(description="Devices that this process may use.")] = None
+    code: Annotated[int | None, "What `cuInit` returned."] = None
+    count: Annotated[int | None, "Devices that this process may use."] = None
     gpus: Annotated[
         tuple[CudaGpu, ...] | None,
-        Meta(
-            description="These devices: the fields of a GPU, and `multiprocessors`. Missing without an"
-            " answer."
-        ),
+        "These devices: the fields of a GPU, and `multiprocessors`. Missing without an answer.",
     ] = None
 
 
 class DriverLibraries(msgspec.Struct, frozen=True):
-    """The driver's libraries."""
-
-    nvml: Annotated[Nvml, Meta(description="`libnvidia-ml.so.1`.")] = Nvml()
-    cuda: Annotated[CudaDriver, Meta(description="`libcuda.so.1`.")] = CudaDriver()
+    nvml: Annotated[Nvml, "`libnvidia-ml.so.1`."] = Nvml()
+    cuda: Annotated[CudaDriver, "`libcuda.so.1`."] = CudaDriver()
 
 
 class Host(msgspec.Struct, frozen=True):
     """The machine."""
 
-    driver: Annotated[
-        str | None, Meta(description="The driver's release, as NVML says it: `535.183.01`.")
-    ] = None
+    driver: Annotated[str | None, "The driver's release, as NVML says it: `535.183.01`."] = None
     driver_cuda: Annotated[
         str | None,
-        Meta(
-            description="The newest CUDA version that the driver supports (`12.2`). If there is a cuda-compat"
-            " library on the loader's path, that library's version."
-        ),
+        "The newest CUDA version that the driver supports (`12.2`). If there is a cuda-compat library on the"
+        " loader's path, that library's version.",
     ] = None
-    gpus: Annotated[
-        tuple[Gpu, ...], Meta(description="The GPUs, from NVML, or otherwise from the CUDA driver.")
-    ] = ()
-    kernel_driver: Annotated[str | None, Meta(description="The release of the loaded kernel module.")] = None
+    gpus: Annotated[tuple[Gpu, ...], "The GPUs, from NVML, or otherwise from the CUDA driver."] = ()
+    kernel_driver: Annotated[str | None, "The release of the loaded kernel module."] = None
     pci_gpus: Annotated[
         int | None,
-        Meta(
-            description="How many NVIDIA display or 3D controllers are on the PCI bus, with or without a"
-            " driver; null if the bus can't be read."
-        ),
+        "How many NVIDIA display or 3D controllers are on the PCI bus, with or without a driver; null if the"
+        " bus can't be read.",
     ] = None
-    device_nodes: Annotated[tuple[DeviceNode, ...], Meta(description="The driver's device files.")] = ()
-    driver_libraries: Annotated[DriverLibraries, Meta(description="The driver's libraries.")] = (
-        DriverLibraries()
-    )
-    kernel: Annotated[str | None, Meta(description="The kernel's release.")] = None
-    machine: Annotated[str | None, Meta(description="The processor's architecture.")] = None
-    os: Annotated[str | None, Meta(description="The distribution.")] = None
-    glibc: Annotated[str | None, Meta(description="The version of the C library.")] = None
-    cpu: Annotated[Cpu | None, Meta(description="The processor.")] = None
-    memory_bytes: Annotated[int | None, Meta(description="Physical memory.")] = None
+    device_nodes: Annotated[tuple[DeviceNode, ...], "The driver's device files."] = ()
+    driver_libraries: Annotated[DriverLibraries, "The driver's libraries."] = DriverLibraries()
+    kernel: Annotated[str | None, "The kernel's release."] = None
+    machine: Annotated[str | None, "The processor's architecture."] = None
+    os: Annotated[str | None, "The distribution."] = None
+    glibc: Annotated[str | None, "The version of the C library."] = None
+    cpu: Annotated[Cpu | None, "The processor."] = None
+    memory_bytes: Annotated[int | None, "Physical memory."] = None
     container: Annotated[
-        str | None,
-        Meta(description="`docker`, `podman`, `kubernetes`, `container` (another kind), or null."),
+        str | None, "`docker`, `podman`, `kubernetes`, `container` (another kind), or null."
     ] = None
-    wsl: Annotated[bool | None, Meta(description="Whether this is Windows Subsystem for Linux.")] = None
+    wsl: Annotated[bool | None, "Whether this is Windows Subsystem for Linux."] = None
 
     @property
     def gpu_names(self) -> tuple[str, ...]:
@@ -149,24 +119,20 @@ class Host(msgspec.Struct, frozen=True):
 class Environment(msgspec.Struct, frozen=True):
     """The Python environment."""
 
-    python: Annotated[str | None, Meta(description="The version of the interpreter.")] = None
-    executable: Annotated[str | None, Meta(description="Its path.")] = None
-    tensorflow: Annotated[
-        str | None, Meta(description="The version of the installed distribution; null if there is none.")
-    ] = None
+    python: Annotated[str | None, "The version of the interpreter."] = None
+    executable: Annotated[str | None, "Its path."] = None
+    tensorflow: Annotated[str | None, "The version of the installed distribution; null if there is none."] = (
+        None
+    )
     packages: Annotated[
         dict[str, str],
-        Meta(
-            description="The version of every distribution by normalized name. Two versions of one name are"
-            " joined by a comma."
-        ),
+        "The version of every distribution by normalized name. Two versions of one name are joined by a"
+        " comma.",
     ] = {}
     variables: Annotated[
         dict[str, str],
-        Meta(
-            description="Environment variables that change what TensorFlow, XLA, CUDA or the loader do,"
-            " without any that look like credentials."
-        ),
+        "Environment variables that change what TensorFlow, XLA, CUDA or the loader do, without any that"
+        " look like credentials.",
     ] = {}
 
 
@@ -187,11 +153,7 @@ def environment_of(document: Mapping[str, Any]) -> Environment:
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """The evidence that any check may have.
-
-    traceback: lines of the exception that ended the check. last_lines: what the process printed last; some
-    checks write it as one text.
-    """
+    """The evidence that any check may have. Some checks write `last_lines`, printed last, as one text."""
 
     check: ClassVar[str] = ""
 
@@ -238,15 +200,9 @@ class Computed(Evidence, frozen=True):
 #: The required checks whose result counts only if they computed on a GPU. (`gpu_compute` and `silent_cpu`
 #: have other evidence of that, and fail without it.)
 COMPUTING_CHECKS = (
-    "xla_train_step",
-    "xla_convolution",
-    "keras_jit",
-    "attention",
-    "embedding",
-    "cudnn_rnn",
-    "data_feed",
+    "xla_train_step", "xla_convolution", "keras_jit", "attention", "embedding", "cudnn_rnn", "data_feed",
     "save_load",
-)
+)  # fmt: skip
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -286,10 +242,7 @@ class Ratio(msgspec.Struct, frozen=True):
 
 
 class XlaSpeedup(Evidence, frozen=True):
-    """`xla_speedup`: one model trained eagerly, as a graph and compiled by XLA, in one run.
-
-    ratios: by `graph/eager`, `xla/graph` and `xla/eager`.
-    """
+    """`xla_speedup`: one model trained in three modes. ratios: by `graph/eager`, `xla/graph`, `xla/eager`."""
 
     check: ClassVar[str] = "xla_speedup"
 
@@ -299,53 +252,9 @@ class XlaSpeedup(Evidence, frozen=True):
     ratios: dict[str, Ratio] = {}
 
 
-class OtherWorker(msgspec.Struct, frozen=True):
-    """Another worker. stage: `start`, `connect`, `train` or `end`. lost: `closed`, `silent` or None."""
-
-    rank: int | None = None
-    address: str | None = None
-    tensorflow: str | None = None
-    devices: str | None = None
-    stage: str | None = None
-    lost: str | None = None
-
-
-class WorkersStep(msgspec.Struct, frozen=True):
-    """The steps of all workers together. largest_difference: of their gradients from those of one worker."""
-
-    replicas: int | None = None
-    largest_difference: float | None = None
-    tolerance: float | None = None
-
-
-class WorkersSeconds(msgspec.Struct, frozen=True):
-    """Seconds until all workers had met, and for the training, with TensorFlow's start."""
-
-    join: float | None = None
-    train: float | None = None
-
-
-class MultiWorker(Evidence, frozen=True):
-    """`multi_worker`: several machines that train together.
-
-    workers: their number. rank: of the worker that wrote the report. ranks: the others.
-    communication: `NCCL` or `RING` (gRPC).
-    """
-
-    check: ClassVar[str] = "multi_worker"
-
-    device_type: str | None = None
-    workers: int | None = None
-    rank: int | None = None
-    ranks: tuple[OtherWorker, ...] = ()
-    communication: str | None = None
-    step: WorkersStep | None = None
-    seconds: WorkersSeconds | None = None
-
-
 #: The class of a check's evidence, by the check's id; `Evidence` for every other check.
 BY_CHECK: dict[str, type[Evidence]] = {
-    **{kind.check: kind for kind in (CudaLibraries, CudnnLoad, MultiWorker, XlaSpeedup)},
+    **{kind.check: kind for kind in (CudaLibraries, CudnnLoad, XlaSpeedup)},
     **dict.fromkeys(COMPUTING_CHECKS, Computed),
 }
 
@@ -382,75 +291,48 @@ class Finding(msgspec.Struct, frozen=True):
     entry: dict[str, Any] = {}
 
 
-def _is_limit(found: Finding) -> bool:
-    """Return True if a problem has a limit's code and its fields. Reports can call any problem a limit."""
-    kind = problems.CATALOGUE.get(found.code)
-    told = all(isinstance(found.entry.get(name), str) for name in ("gpu", "error"))
-    return told and kind is not None and kind.severity == problems.LIMIT
-
-
 class CheckResult(msgspec.Struct, frozen=True):
-    """One question asked inside the environment, and its answer.
+    """A question asked inside the environment, and its answer. document: as the probe wrote it."""
 
-    document: the check as the probe wrote it.
-    """
-
-    id: Annotated[str, Meta(description="Which check it is.")]
+    id: Annotated[str, "Which check it is."]
     outcome: Annotated[
         CheckOutcome,
-        Meta(
-            description="`pass`; `fail`; `skip`; `error`: a fault of the check itself; `timeout`; `crash`:"
-            " the process ended in the middle of it."
-        ),
+        "`pass`; `fail`; `skip`; `error`: a fault of the check itself; `timeout`; `crash`: the process ended"
+        " in the middle of it.",
     ]
     stage: Annotated[
         str,
-        Meta(
-            description="`host` checks run without TensorFlow, `tensorflow` checks in the process that"
-            " imported it, `own` checks look at what was added to the image, after both and each in a process"
-            " of its own, `end` checks after all others."
-        ),
+        "`host` checks run without TensorFlow, `tensorflow` checks in the process that imported it, `own`"
+        " checks look at what was added to the image, after both and each in a process of its own, `end`"
+        " checks after all others.",
     ] = "host"
-    title: Annotated[str, Meta(description="What it asks.")] = ""
-    required: Annotated[
-        bool,
-        Meta(description="Whether the check must pass for certification. `skip` is not a pass."),
-    ] = False
+    title: Annotated[str, "What it asks."] = ""
+    required: Annotated[bool, "Whether the check must pass for certification. `skip` is not a pass."] = False
     depth: Annotated[
-        str,
-        Meta(description="`quick` checks always run, `full` checks only with `--depth full` or when named."),
+        str, "`quick` checks always run, `full` checks only with `--depth full` or when named."
     ] = "quick"
     requires: Annotated[
         tuple[str, ...],
-        Meta(
-            description="What must exist for the question to make sense: `gpu`, `cuda-build`, `lock`, or"
-            " `device` (a GPU and a build with CUDA, or a lock with `tensorflow-cpu`). Without it, the check"
-            " is skipped."
-        ),
+        "What must exist for the question to make sense: `gpu`, `cuda-build`, `lock`, or `device` (a GPU and"
+        " a build with CUDA, or a lock with `tensorflow-cpu`). Without it, the check is skipped.",
     ] = ()
-    limit_s: Annotated[float, Meta(description="The seconds after which the check is stopped.")] = 0.0
+    limit_s: Annotated[float, "The seconds after which the check is stopped."] = 0.0
     statement: Annotated[
         Finding | None,
-        Meta(
-            description="A [code](../../validator/problems.json) with its fields: what passed, why the check"
-            " was skipped, or how it ended; null for `fail`."
-        ),
+        "A [code](../../validator/problems.json) with its fields: what passed, why the check was skipped, or"
+        " how it ended; null for `fail`.",
     ] = None
     problems: Annotated[
         tuple[Finding, ...],
-        Meta(
-            description="What the check found wrong: each a `code`, a `severity` (`fault`, `advisory` or"
-            " `limit`) and the fields of the code. A check fails if one of them is a fault."
-        ),
+        "What the check found wrong: each a `code`, a `severity` (`fault`, `advisory` or `limit`) and the"
+        " fields of the code. A check fails if one of them is a fault.",
     ] = ()
     evidence: Annotated[
         Evidence,
-        Meta(
-            description="What was seen. After an exception: its `traceback`. After a `crash`: the `signal`"
-            " or exit `status`, and the `last_lines` that were printed. After a `timeout`: where it hung."
-        ),
+        "What was seen. After an exception: its `traceback`. After a `crash`: the `signal` or exit `status`,"
+        " and the `last_lines` that were printed. After a `timeout`: where it hung.",
     ] = Evidence()
-    duration_s: Annotated[float, Meta(description="The seconds it took.")] = 0.0
+    duration_s: Annotated[float, "The seconds it took."] = 0.0
     document: dict[str, Any] = {}
 
     @property
@@ -464,15 +346,18 @@ class CheckResult(msgspec.Struct, frozen=True):
         fault."""
         if self.outcome is not CheckOutcome.PASS:
             return ()
-        return tuple(
-            Limit(entry.code, entry.entry["gpu"], entry.entry["error"])
-            for entry in self.problems
-            if entry.severity == problems.LIMIT and _is_limit(entry)
-        )
+        found = []
+        for problem in (one for one in self.problems if one.severity == problems.LIMIT):
+            # Reports can call any problem a limit.
+            kind = problems.CATALOGUE.get(problem.code)
+            gpu, error = problem.entry.get("gpu"), problem.entry.get("error")
+            is_limit = kind is not None and kind.severity == problems.LIMIT
+            if is_limit and isinstance(gpu, str) and isinstance(error, str):
+                found.append(Limit(problem.code, gpu, error))
+        return tuple(found)
 
     @property
     def went_wrong(self) -> bool:
-        """True if it neither passed nor was skipped."""
         return self.outcome not in (CheckOutcome.PASS, CheckOutcome.SKIP)
 
     def recorded(self) -> dict[str, Any]:
@@ -489,11 +374,7 @@ class CheckResult(msgspec.Struct, frozen=True):
 
 
 class CheckDescription(msgspec.Struct, frozen=True):
-    """A check that the probe can run, as its `--list` describes it.
-
-    depth: `quick` or `full`. requires: what the question needs to make sense, such as `gpu`. limit_s: in
-    seconds.
-    """
+    """A check as the probe's `--list` describes it. requires: such as `gpu`. limit_s: in seconds."""
 
     id: str
     stage: str
@@ -509,15 +390,13 @@ class Probe(msgspec.Struct, frozen=True):
 
     version: Annotated[
         str,
-        Meta(
-            description="The declared version, `+`, and a digest of the probe's sources"
-            " (`2.3.0+0123456789ab`); `+source` if it ran from a source tree."
-        ),
+        "The declared version, `+`, and a digest of the probe's sources (`2.3.0+0123456789ab`); `+source` if"
+        " it ran from a source tree.",
     ]
 
 
-_PRINTED = Meta(description="What the processes of this stage printed, including standard output.")
-_LENGTH = Meta(description="How many bytes that was.")
+_PRINTED = "What the processes of this stage printed, including standard output."
+_LENGTH = "How many bytes that was."
 
 
 class Logs(msgspec.Struct, frozen=True):
@@ -531,38 +410,28 @@ class Logs(msgspec.Struct, frozen=True):
     own_stderr_bytes: Annotated[int | None, _LENGTH] = None
     end_stderr: Annotated[str | None, _PRINTED] = None
     end_stderr_bytes: Annotated[int | None, _LENGTH] = None
-    truncated: Annotated[bool | None, Meta(description="Whether anything was left out.")] = None
+    truncated: Annotated[bool | None, "Whether anything was left out."] = None
     limit_bytes: Annotated[
-        int | None,
-        Meta(description="How much of each is kept, half from the start and half from the end."),
+        int | None, "How much of each is kept, half from the start and half from the end."
     ] = None
 
 
 class Report(msgspec.Struct, frozen=True):
-    """A report.
-
-    fixture: True if a test made it up; it proves nothing.
-    raw: the document as the probe wrote it, for those who store or print it.
-    """
+    """A report. fixture: a test made it up, so it proves nothing. raw: the document as the probe wrote it."""
 
     format: Annotated[
-        int,
-        Meta(
-            description="2. It is raised when a program that reads the older format would misread the newer"
-            " one."
-        ),
+        int, "2. It is raised when a program that reads the older format would misread the newer one."
     ]
-    probe: Annotated[Probe, Meta(description="The program that wrote the report.")]
-    started: Annotated[str, Meta(description="UTC, ISO 8601.")]
-    finished: Annotated[str, Meta(description="UTC, ISO 8601.")]
-    host: Annotated[Host, Meta(description="The machine.")]
-    environment: Annotated[Environment, Meta(description="The Python environment.")]
-    checks: Annotated[tuple[CheckResult, ...], Meta(description="The outcomes, in the order of the checks.")]
-    logs: Annotated[Logs, Meta(description="What the processes printed.")] = Logs()
-    duration_s: Annotated[float | None, Meta(description="The seconds from start to end.")] = None
+    probe: Annotated[Probe, "The program that wrote the report."]
+    started: Annotated[str, "UTC, ISO 8601."]
+    finished: Annotated[str, "UTC, ISO 8601."]
+    host: Annotated[Host, "The machine."]
+    environment: Annotated[Environment, "The Python environment."]
+    checks: Annotated[tuple[CheckResult, ...], "The outcomes, in the order of the checks."]
+    logs: Annotated[Logs, "What the processes printed."] = Logs()
+    duration_s: Annotated[float | None, "The seconds from start to end."] = None
     challenge: Annotated[
-        str | None,
-        Meta(description="The text of `--challenge`, which the probe was asked to repeat, or null."),
+        str | None, "The text of `--challenge`, which the probe was asked to repeat, or null."
     ] = None
     fixture: bool = False
     raw: dict[str, Any] = {}
@@ -622,20 +491,22 @@ def _report(document: object) -> Report:
 
 def _check(entry: object, where: str) -> CheckResult:
     document = codec.convert(entry, dict[str, Any], where)
-    parts = {**document, "document": document, "evidence": {}, **_findings(document, where)}
-    check = codec.convert(parts, CheckResult, where)
-    return msgspec.structs.replace(check, evidence=_evidence(document, where))
-
-
-def _findings(document: Mapping[str, Any], where: str) -> dict[str, Any]:
     statement = document.get("statement")
     entries = codec.convert(document.get("problems", []), list[Any], f"{where}.problems")
-    return {
+    parts = {
+        **document,
+        "document": document,
+        "evidence": {},
         "statement": None if statement is None else _finding(statement, f"{where}.statement"),
         "problems": tuple(
             _finding(entry, f"{where}.problems[{number}]") for number, entry in enumerate(entries)
         ),
     }
+    check = codec.convert(parts, CheckResult, where)
+    found = codec.convert(document.get("evidence", {}), dict[str, Any], f"{where}.evidence")
+    kind = BY_CHECK.get(str(document.get("id")), Evidence)
+    evidence = codec.convert({**found, "raw": found}, kind, f"{where}.evidence")
+    return msgspec.structs.replace(check, evidence=evidence)
 
 
 def _finding(entry: object, where: str) -> Finding:
@@ -643,17 +514,8 @@ def _finding(entry: object, where: str) -> Finding:
     return codec.convert({**fields, "entry": fields}, Finding, where)
 
 
-def _evidence(document: Mapping[str, Any], where: str) -> Evidence:
-    found = codec.convert(document.get("evidence", {}), dict[str, Any], f"{where}.evidence")
-    kind = BY_CHECK.get(str(document.get("id")), Evidence)
-    return codec.convert({**found, "raw": found}, kind, f"{where}.evidence")
-
-
 def versions_of(report: Report) -> dict[str, str]:
-    """Return the versions that the probe found, never those that were requested.
-
-    `python`, `tensorflow`, `cuda` (the runtime library's), `cudnn`; what was not found is left out.
-    """
+    """Return the versions of `python`, `tensorflow`, `cuda` and `cudnn` that the probe found, if it did."""
     libraries = report.evidence(CudaLibraries).libraries or ()
     cudnn = report.evidence(CudnnLoad).library
     found = {

@@ -13,29 +13,19 @@ from ..versions import ComputeCapability, DriverRelease
 
 # The user's packages, files and settings in an image, in addition to TensorFlow.
 
-
 #: Ids of checks begin with this if they are the user's own, so that they never have the id of another.
 PREFIX = "ours/"
 #: The beginning of the id of a check that a package in the environment has as an entry point.
 INSTALLED = "installed/"
 #: The name of a check's file without `.py`: it is a module, and the rest of the check's id.
 NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
-#: The length of the digest that names an image whose additions have no name.
-_SHORT = 8
-
-#: The fields of additions that do not change the image.
-_NOT_ADDED = ("name", "directory")
-
 #: A name for additions. Eight hexadecimal digits are an image without a name.
 _NAME = re.compile(r"(?![0-9a-f]{8}$)[a-z0-9](?:[a-z0-9.-]{0,30}[a-z0-9])?")
 
 
 @dataclass(frozen=True)
 class LocalWheel:
-    """A wheel on this machine.
-
-    path: relative to the directory of the matrix file, with `/`. name: normalized. size: in bytes.
-    """
+    """A wheel on this machine. path: relative to the matrix file, with `/`. name: normalized. size: bytes."""
 
     path: str
     name: str
@@ -67,11 +57,7 @@ class Requirements:
 
 @dataclass(frozen=True)
 class CheckFile:
-    """A check of the user's own.
-
-    path: like that of a wheel. required: the verdict depends on it. timeout_s: for the whole check, the
-    import of TensorFlow included.
-    """
+    """A user's own check. path: like a wheel's. timeout_s: for all of it, the import of TensorFlow too."""
 
     path: str
     sha256: str
@@ -88,10 +74,9 @@ class CheckFile:
 class Additions:
     """The additions of an image entry in the matrix.
 
-    name: what its identifier ends in, or None; then it ends in digits of the digest.
-    packages: requirements (PEP 508) from the matrix file. wheels: those that it names by path.
-    requirements: those of a file, or None. system_packages: Debian or Ubuntu packages.
-    environment: variables with their values, by name.
+    name: what its identifier ends in, or None; then it ends in digits of the digest. packages: requirements
+    (PEP 508) from the matrix file. wheels: those that it names by path. requirements: those of a file, or
+    None. system_packages: Debian or Ubuntu packages. environment: variables with their values, by name.
     directory: the one of the matrix file, to which all paths are relative. It does not count in comparisons.
     """
 
@@ -107,7 +92,7 @@ class Additions:
     @property
     def digest(self) -> str:
         """The SHA-256 (hex) of everything that is added; the name is not part."""
-        added = {key: value for key, value in asdict(self).items() if key not in _NOT_ADDED}
+        added = {key: value for key, value in asdict(self).items() if key not in ("name", "directory")}
         return hashlib.sha256(json.dumps(added, sort_keys=True).encode()).hexdigest()
 
     @property
@@ -118,7 +103,6 @@ class Additions:
 
     @property
     def constraints(self) -> tuple[str, ...]:
-        """The constraints of the requirements file."""
         return self.requirements.constraints if self.requirements else ()
 
     @property
@@ -135,14 +119,11 @@ class Additions:
     @property
     def label(self) -> str:
         """Its part of the identifier: the name, or eight hexadecimal digits of the digest."""
-        return self.name or self.digest[:_SHORT]
+        return self.name or self.digest[:8]
 
 
 def is_name(text: str) -> bool:
-    """Return True for a valid name: 1 to 32 lower-case letters, digits, dots and dashes within.
-
-    Eight hexadecimal digits are not valid, because images without a name end in them.
-    """
+    """Return True for 1 to 32 of a-z, 0-9, `.` and `-`, unless these are eight hexadecimal digits."""
     return _NAME.fullmatch(text) is not None
 
 
@@ -177,11 +158,10 @@ POLICIES = (RECOMMENDED, AS_BUILT, LATEST)
 class Choice:
     """The CUDA or cuDNN of an image spec: the requested policy, and the version that it results in.
 
-    policy: `as-built`, `latest`, or the pin itself (`12.8`, `9.10.2`).
-    version: major.minor that results (`12.5`). For a floating choice it is the version in the lock, or
-        without a lock, in the facts.
-    floats: True if the version depends on the day when the lock was resolved; the identifier then contains
-        the policy instead of the version.
+    policy: `as-built`, `latest`, or the pin itself (`12.8`, `9.10.2`). version: major.minor that results
+    (`12.5`). For a floating choice it is the version in the lock, or without a lock, in the facts. floats:
+    True if the version depends on the day when the lock was resolved; the identifier then contains the policy
+    instead of the version.
     """
 
     policy: str
@@ -225,9 +205,9 @@ class ImageSpec:
             parts += [f"cuda{self.cuda.label}", f"cudnn{self.cudnn.label}"]
         parts.append(python_label(self.python))
         if self.base is not None:
-            # A tag of a registry has at most 128 characters.
+            # A tag of a registry has at most 128 characters, so 12 digits of the digest have to do.
             name, _, digest = self.base.partition("@sha256:")
-            parts.append(slug(f"{name}-{digest[:_DIGITS]}"))
+            parts.append(slug(f"{name}-{digest[:12]}"))
         added = f"_{self.additions.label}" if self.additions else ""
         return "-".join(parts) + added
 
@@ -307,10 +287,7 @@ def python_label(python: str) -> str:
 def host_identifier(
     driver: DriverRelease, gpu: str | None, capability: ComputeCapability, compat: str | None = None
 ) -> str:
-    """Return `r535-h100`, `r535.183.01-sm90` or `r535-h100-compat12.9`.
-
-    gpu: the model's slug, or None if only its capability is known.
-    """
+    """Return `r535-h100`, `r535.183.01-sm90` or `r535-h100-compat12.9`. gpu: the model's slug, or None."""
     label = gpu or capability.sm.replace("_", "")
     return f"r{driver}-{label}" + (f"-compat{compat}" if compat else "")
 
@@ -318,10 +295,6 @@ def host_identifier(
 def cell_identifier(image: str, host: str) -> str:
     """Return `tf2.21.0-cuda12.9-cudnn9.28-py312@r535-h100`."""
     return f"{image}@{host}"
-
-
-#: The digits of a base's digest in an identifier.
-_DIGITS = 12
 
 
 def slug(text: str) -> str:

@@ -34,7 +34,7 @@ about it; if none of them decides, it is `works-on-cpu`, in a rehearsal too: it 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -50,50 +50,16 @@ from .spec import Variant, variant_of
 
 #: What must pass on a real GPU. The probe marks the same checks as required; a test compares the two.
 REQUIRED_CHECKS = (
-    "driver",
-    "gpu_device_nodes",
-    "environment",
-    "python_stack",
-    "cuda_libraries",
-    "lock_match",
-    "cudnn_load",
-    "library_conflicts",
-    "compute_capability",
-    "tensorflow_build",
-    "xla_toolchain",
-    "gpu_visible",
-    "gpu_compute",
-    "xla_train_step",
-    "silent_cpu",
-    "xla_convolution",
-    "keras_jit",
-    "attention",
-    "embedding",
-    "cudnn_rnn",
-    "data_feed",
-    "save_load",
-    "gpu_health",
-)
+    "driver", "gpu_device_nodes", "environment", "python_stack", "cuda_libraries", "lock_match",
+    "cudnn_load", "library_conflicts", "compute_capability", "tensorflow_build", "xla_toolchain",
+    "gpu_visible", "gpu_compute", "xla_train_step", "silent_cpu", "xla_convolution", "keras_jit",
+    "attention", "embedding", "cudnn_rnn", "data_feed", "save_load", "gpu_health",
+)  # fmt: skip
+#: What must pass on the CPU in an image without CUDA.
+REQUIRED_ON_CPU = ("environment", "python_stack", "lock_match", *COMPUTING_CHECKS)
 #: The checks of CUDA, the driver and GPUs, which mean nothing for an image without CUDA. A test compares them
 #: with what the probe's checks require.
-OF_THE_GPU = frozenset(
-    {
-        "driver",
-        "gpu_device_nodes",
-        "cuda_libraries",
-        "cudnn_load",
-        "library_conflicts",
-        "compute_capability",
-        "tensorflow_build",
-        "xla_toolchain",
-        "gpu_visible",
-        "gpu_compute",
-        "silent_cpu",
-        "gpu_health",
-    }
-)
-#: What must pass on the CPU in an image without CUDA.
-REQUIRED_ON_CPU = tuple(name for name in REQUIRED_CHECKS if name not in OF_THE_GPU)
+OF_THE_GPU = frozenset(REQUIRED_CHECKS).difference(REQUIRED_ON_CPU)
 #: What they find is the machine's or the container's fault, and may have made other checks fail.
 _OF_THE_MACHINE = frozenset({"environment", "gpu_device_nodes"})
 #: It compares the wheels with a lock, and does not ask whether they work.
@@ -195,21 +161,77 @@ def judge(
     variant: of the image. also_required: see `own_checks.also_required`. labels_trusted: `trust.yaml` says
     that the labels of a node count for the runner that measured.
     """
-    case = _Case(report, origin, outside, challenge, also_required, labels_trusted, variant.has_cuda)
-    for question in _QUESTIONS if variant.has_cuda else _QUESTIONS_WITHOUT_CUDA:
-        answer = question(case)
-        if answer is not None:
-            return answer
-    if variant.has_cuda:
-        return Judgement(Verdict.CERTIFIED, Reason.ALL_PASSED, gpus=case.gpus)
-    return Judgement(Verdict.WORKS_ON_CPU, Reason.ALL_PASSED_ON_CPU)
+    has_cuda = variant.has_cuda
+    required = (*(REQUIRED_CHECKS if has_cuda else REQUIRED_ON_CPU), *also_required)
+    about_checks = _judge_checks(report, required, has_cuda)
+    if about_checks is not None:
+        return about_checks
+    gpus = tuple(sorted(set(report.host.gpu_names))) if has_cuda else ()
+
+    def unproven(reason: Reason, *, unread: Unread | None = None, differs: tuple[str, ...] = ()) -> Judgement:
+        return Judgement(Verdict.UNPROVEN, reason, gpus=gpus, unread=unread, differs=differs)
+
+    if origin is Origin.ELSEWHERE:  # 7
+        return unproven(Reason.IMPORTED)
+    if origin is Origin.REHEARSAL and has_cuda:  # 7
+        return unproven(Reason.REHEARSED)
+    if challenge is not None and report.challenge != challenge:  # 8
+        return unproven(Reason.CHALLENGE_NOT_REPEATED)
+    if not has_cuda:
+        return Judgement(Verdict.WORKS_ON_CPU, Reason.ALL_PASSED_ON_CPU)
+    if isinstance(outside, Unread):  # 9
+        return unproven(Reason.HOST_NOT_READ, unread=outside)
+    if differs := differences(report.host, outside):  # 10
+        return unproven(Reason.HOST_DIFFERS, differs=differs)
+    if outside.source is not Source.HOST and not labels_trusted:  # 11
+        return unproven(Reason.LABELS_NOT_TRUSTED)
+    return Judgement(Verdict.CERTIFIED, Reason.ALL_PASSED, gpus=gpus)
+
+
+def _judge_checks(report: Report, required: tuple[str, ...], has_cuda: bool) -> Judgement | None:
+    """Return the verdict if what the checks saw decides it: questions 1 to 6."""
+    version = report.probe.version
+    health = tuple(check for check in report.checks if check.id == HEALTH and check.went_wrong)
+    if has_cuda and any(_excuses(check) for check in health):  # 1
+        return Judgement(Verdict.UNPROVEN, Reason.GPU_NOT_HEALTHY, wrong=health)
+    not_of_the_image = {HEALTH} if has_cuda else OF_THE_GPU
+    # A report can mark more checks as required, but not fewer.
+    wrong = tuple(
+        check
+        for check in failed_checks(report)
+        if check.id not in not_of_the_image and (check.required or check.id in required)
+    )
+    if wrong:  # 2
+        # On a CPU there is no TensorFloat-32 to turn off.
+        in_full_float32 = has_cuda and all(check.id in IN_FULL_FLOAT32 for check in wrong)
+        if in_full_float32 and leading_numbers(version)[:2] < COMPUTES_AS_USERS_DO:
+            return Judgement(Verdict.UNPROVEN, Reason.OTHER_PROBE, probe=version)
+        return Judgement(Verdict.FAILED, Reason.CHECKS_WENT_WRONG, wrong=wrong)
+    if has_cuda and health:  # 2
+        return Judgement(Verdict.UNPROVEN, Reason.GPU_NOT_HEALTHY, wrong=health)
+    if has_cuda and not report.host.gpus:  # 3
+        return Judgement(Verdict.UNPROVEN, Reason.NO_GPU)
+    missing = tuple(
+        name
+        for name in required
+        if not _passed(report, name)
+        or not (has_cuda or name not in COMPUTING_CHECKS or _computed_on(report, name, "CPU"))
+    )
+    if missing:  # 4
+        return Judgement(Verdict.UNPROVEN, Reason.CHECKS_NOT_PASSED, missing=missing)
+    counted = Counter(check.id for check in report.checks)
+    if repeated := tuple(name for name in required if counted[name] > 1):  # 4
+        return Judgement(Verdict.UNPROVEN, Reason.CHECKS_REPEATED, missing=repeated)
+    if version.partition("+")[0] != PROBE_VERSION:  # 5
+        return Judgement(Verdict.UNPROVEN, Reason.OTHER_PROBE, probe=version)
+    elsewhere = tuple(name for name in COMPUTING_CHECKS if not _computed_on(report, name, "GPU"))
+    if has_cuda and elsewhere:  # 6
+        return Judgement(Verdict.UNPROVEN, Reason.NOT_ON_GPU, missing=elsewhere)
+    return None
 
 
 def as_judged(record: Record) -> Record:
-    """Return a record whose verdict its own report can give; otherwise, the verdict is only claimed.
-
-    A report of an older probe has fewer checks, so only those that it has are judged.
-    """
+    """Return a record whose verdict its own report gives, as far as its probe had checks; else as claimed."""
     if record.verdict not in (Verdict.CERTIFIED, Verdict.WORKS_ON_CPU):
         return record
     try:
@@ -235,155 +257,6 @@ def claimed(record: Record, why: str) -> Record:
     )
 
 
-@dataclass(frozen=True)
-class _Case:
-    """A case for `judge`. has_cuda: the image's variant has CUDA, so a GPU has to compute."""
-
-    report: Report
-    origin: Origin
-    outside: Outside | Unread
-    challenge: str | None
-    also_required: tuple[str, ...]
-    labels_trusted: bool
-    has_cuda: bool
-
-    @property
-    def required(self) -> tuple[str, ...]:
-        return (*(REQUIRED_CHECKS if self.has_cuda else REQUIRED_ON_CPU), *self.also_required)
-
-    @property
-    def gpus(self) -> tuple[str, ...]:
-        """The models on which the checks passed; without CUDA, none."""
-        return tuple(sorted(set(self.report.host.gpu_names))) if self.has_cuda else ()
-
-
-# The questions. Each returns the verdict if the answer decides it, otherwise None.
-
-
-def _gpu_not_healthy(case: _Case) -> Judgement | None:
-    wrong = _wrong_health(case.report)
-    if not any(_excuses(check) for check in wrong):
-        return None
-    return Judgement(Verdict.UNPROVEN, Reason.GPU_NOT_HEALTHY, wrong=wrong)
-
-
-def _checks_went_wrong(case: _Case) -> Judgement | None:
-    not_of_the_image = {HEALTH} if case.has_cuda else OF_THE_GPU
-    # A report can mark more checks as required, but not fewer.
-    wrong = tuple(
-        check
-        for check in failed_checks(case.report)
-        if check.id not in not_of_the_image and (check.required or check.id in case.required)
-    )
-    # On a CPU there is no TensorFloat-32 to turn off.
-    if case.has_cuda and wrong and all(check.id in IN_FULL_FLOAT32 for check in wrong):
-        version = case.report.probe.version
-        if leading_numbers(version)[:2] < COMPUTES_AS_USERS_DO:
-            return Judgement(Verdict.UNPROVEN, Reason.OTHER_PROBE, probe=version)
-    return Judgement(Verdict.FAILED, Reason.CHECKS_WENT_WRONG, wrong=wrong) if wrong else None
-
-
-def _health_not_known(case: _Case) -> Judgement | None:
-    wrong = _wrong_health(case.report)
-    return Judgement(Verdict.UNPROVEN, Reason.GPU_NOT_HEALTHY, wrong=wrong) if wrong else None
-
-
-def _no_gpu(case: _Case) -> Judgement | None:
-    return None if case.report.host.gpus else Judgement(Verdict.UNPROVEN, Reason.NO_GPU)
-
-
-def _checks_not_passed(case: _Case) -> Judgement | None:
-    def passed(name: str) -> bool:
-        on_cpu = case.has_cuda or name not in COMPUTING_CHECKS or _computed_on(case.report, name, "CPU")
-        return _passed(case.report, name) and on_cpu
-
-    missing = tuple(name for name in case.required if not passed(name))
-    return Judgement(Verdict.UNPROVEN, Reason.CHECKS_NOT_PASSED, missing=missing) if missing else None
-
-
-def _checks_repeated(case: _Case) -> Judgement | None:
-    repeated = tuple(name for name in case.required if _count(case.report, name) > 1)
-    return Judgement(Verdict.UNPROVEN, Reason.CHECKS_REPEATED, missing=repeated) if repeated else None
-
-
-def _other_probe(case: _Case) -> Judgement | None:
-    version = case.report.probe.version
-    if version.partition("+")[0] == PROBE_VERSION:
-        return None
-    return Judgement(Verdict.UNPROVEN, Reason.OTHER_PROBE, probe=version)
-
-
-def _not_on_gpu(case: _Case) -> Judgement | None:
-    elsewhere = tuple(name for name in COMPUTING_CHECKS if not _computed_on(case.report, name, "GPU"))
-    return Judgement(Verdict.UNPROVEN, Reason.NOT_ON_GPU, missing=elsewhere) if elsewhere else None
-
-
-def _imported(case: _Case) -> Judgement | None:
-    if case.origin is not Origin.ELSEWHERE:
-        return None
-    return Judgement(Verdict.UNPROVEN, Reason.IMPORTED, gpus=case.gpus)
-
-
-def _rehearsed(case: _Case) -> Judgement | None:
-    if case.origin is not Origin.REHEARSAL:
-        return None
-    return Judgement(Verdict.UNPROVEN, Reason.REHEARSED, gpus=case.gpus)
-
-
-def _challenge_not_repeated(case: _Case) -> Judgement | None:
-    if case.challenge is None or case.report.challenge == case.challenge:
-        return None
-    return Judgement(Verdict.UNPROVEN, Reason.CHALLENGE_NOT_REPEATED, gpus=case.gpus)
-
-
-def _host_not_read(case: _Case) -> Judgement | None:
-    if not isinstance(case.outside, Unread):
-        return None
-    return Judgement(Verdict.UNPROVEN, Reason.HOST_NOT_READ, gpus=case.gpus, unread=case.outside)
-
-
-def _host_differs(case: _Case) -> Judgement | None:
-    differs = () if isinstance(case.outside, Unread) else differences(case.report.host, case.outside)
-    return (
-        Judgement(Verdict.UNPROVEN, Reason.HOST_DIFFERS, gpus=case.gpus, differs=differs) if differs else None
-    )
-
-
-def _labels_not_trusted(case: _Case) -> Judgement | None:
-    read_on_host = isinstance(case.outside, Outside) and case.outside.source is Source.HOST
-    if read_on_host or case.labels_trusted:
-        return None
-    return Judgement(Verdict.UNPROVEN, Reason.LABELS_NOT_TRUSTED, gpus=case.gpus)
-
-
-#: The questions in their order; the comments have their numbers in the docstring of this module.
-_QUESTIONS: tuple[Callable[[_Case], Judgement | None], ...] = (
-    _gpu_not_healthy,  # 1
-    _checks_went_wrong,  # 2
-    _health_not_known,  # 2
-    _no_gpu,  # 3
-    _checks_not_passed,  # 4
-    _checks_repeated,  # 4
-    _other_probe,  # 5
-    _not_on_gpu,  # 6
-    _imported,  # 7
-    _rehearsed,  # 7
-    _challenge_not_repeated,  # 8
-    _host_not_read,  # 9
-    _host_differs,  # 10
-    _labels_not_trusted,  # 11
-)
-#: Those that are asked about an image without CUDA.
-_QUESTIONS_WITHOUT_CUDA = (
-    _checks_went_wrong,
-    _checks_not_passed,
-    _checks_repeated,
-    _other_probe,
-    _imported,
-    _challenge_not_repeated,
-)
-
-
 def outcomes(report: Report, works_by_default: Collection[str] = ()) -> tuple[Outcome, Outcome]:
     """Return what a report shows for operations that run one by one, and for functions that XLA compiles.
 
@@ -396,7 +269,8 @@ def outcomes(report: Report, works_by_default: Collection[str] = ()) -> tuple[Ou
     """
     wrong = failed_checks(report)
     of_the_machine = any(check.id in _OF_THE_MACHINE for check in wrong)
-    if not report.host.gpus or of_the_machine or any(map(_excuses, _wrong_health(report))):
+    unhealthy = any(check.id == HEALTH and _excuses(check) for check in wrong)
+    if not report.host.gpus or of_the_machine or unhealthy:
         return Outcome.UNKNOWN, Outcome.UNKNOWN
     required = frozenset(REQUIRED_CHECKS) - {_LOCK, HEALTH}
     proven = required - frozenset(works_by_default)
@@ -420,32 +294,25 @@ def outcomes(report: Report, works_by_default: Collection[str] = ()) -> tuple[Ou
 
 
 def differences(host: Host, outside: Outside) -> tuple[str, ...]:
-    """Return how the host differs from a report, as phrases without UUIDs; empty if they agree."""
-    if outside.source is Source.NODE_LABELS:
-        return _differences_from_labels(host, outside)
+    """Return how the host differs from a report, as phrases without UUIDs; empty if they agree.
+
+    Labels of a node can say the driver as far as they name it, the models, and how many there are.
+    """
+    by_labels = outside.source is Source.NODE_LABELS
     found = []
-    if outside.driver is None or host.driver != outside.driver:
+    same_driver = f"{host.driver}.".startswith(f"{outside.driver}.")
+    if outside.driver is None or not (same_driver if by_labels else host.driver == outside.driver):
         found.append(f"driver {outside.driver or 'of an unknown release'}, not {host.driver}")
     # A container runtime may hide the kernel module; the report then says None, but never another release.
-    if host.kernel_driver not in (None, outside.kernel_driver):
+    if not by_labels and host.kernel_driver not in (None, outside.kernel_driver):
         found.append(f"kernel module {outside.kernel_driver}, not {host.kernel_driver}")
-    here = [(gpu.uuid, gpu.name, gpu.compute_capability) for gpu in outside.gpus]
-    there = [(gpu.uuid, gpu.name, gpu.compute_capability) for gpu in host.gpus]
+    here = [(gpu.name, gpu.compute_capability, "" if by_labels else gpu.uuid) for gpu in outside.gpus]
+    there = [(gpu.name, gpu.compute_capability, gpu.uuid) for gpu in host.gpus]
+    if by_labels:
+        # GPU Feature Discovery writes a dash for each space, and labels have no UUIDs.
+        there = [((name or "").replace(" ", "-"), capability, "") for name, capability, _ in there]
     if not here or Counter[tuple[object, ...]](here) != Counter[tuple[object, ...]](there):
-        found.append(_different_gpus([entry[1:] for entry in here], [entry[1:] for entry in there]))
-    return tuple(found)
-
-
-def _differences_from_labels(host: Host, outside: Outside) -> tuple[str, ...]:
-    """Compare what labels can say: the driver as far as they name it, the models, and how many there are."""
-    found = []
-    if outside.driver is None or not f"{host.driver}.".startswith(f"{outside.driver}."):
-        found.append(f"driver {outside.driver or 'of an unknown release'}, not {host.driver}")
-    here = [(gpu.name, gpu.compute_capability) for gpu in outside.gpus]
-    # GPU Feature Discovery writes a dash for each space.
-    there = [((gpu.name or "").replace(" ", "-"), gpu.compute_capability) for gpu in host.gpus]
-    if not here or Counter[tuple[object, ...]](here) != Counter[tuple[object, ...]](there):
-        found.append(_different_gpus(here, there))
+        found.append(_different_gpus([gpu[:2] for gpu in here], [gpu[:2] for gpu in there]))
     return tuple(found)
 
 
@@ -465,17 +332,9 @@ def failed_checks(report: Report) -> list[CheckResult]:
     return [check for check in report.checks if check.went_wrong]
 
 
-def _wrong_health(report: Report) -> tuple[CheckResult, ...]:
-    return tuple(check for check in report.checks if check.id == HEALTH and check.went_wrong)
-
-
 def _excuses(check: CheckResult) -> bool:
     """Return True if a health check found a fault of the GPU, which may have made other checks fail."""
     return any(finding.severity == FAULT and finding.code not in _NO_EXCUSE for finding in check.problems)
-
-
-def _count(report: Report, name: str) -> int:
-    return sum(check.id == name for check in report.checks)
 
 
 def _computed_on(report: Report, name: str, device_type: str) -> bool:

@@ -21,9 +21,8 @@ from ..model.spec import ImageSpec, cell_identifier
 from ..system import processes
 from ..system.pools import THREAD_NAME, as_completed
 from .locking import ensure_lock
-from .measuring import earlier_record, measure, now, plan_measurements, reason_for
+from .measuring import earlier_record, host_class_of, measure, now, plan_measurements, reason_for
 from .publisher import PublishedImage, Publisher, RefusedError
-from .recording import host_class_of
 from .run import Event, Phase, RegistryUse, Result, Run, Status
 
 # The work on one image: lock it, make it in the engine or the registry, measure it, record the verdict.
@@ -235,18 +234,15 @@ def build_matrix(specs: Sequence[ImageSpec], run: Run) -> list[Result]:
         wait(futures, timeout=_CLEAN_UP_S)
     finally:
         pool.shutdown(wait=not interrupted)
-    return [result for spec, future in zip(specs, futures, strict=True) for result in _outcome(spec, future)]
-
-
-def _outcome(spec: ImageSpec, future: Future[list[Result]]) -> list[Result]:
-    """Return the results of an image whose thread has ended or is stuck after Ctrl-C.
-
-    This asks the thread itself, because it may have written a record just before Ctrl-C, or while the other
-    children were being ended.
-    """
-    if not future.done() or future.cancelled() or future.exception() is not None:
-        return [Result(spec, Status.STOPPED)]
-    return future.result()
+    results: list[Result] = []
+    for spec, future in zip(specs, futures, strict=True):
+        # Ask the thread itself, which may be stuck after Ctrl-C: it may have written a record just before, or
+        # while the other children were being ended.
+        if not future.done() or future.cancelled() or future.exception() is not None:
+            results.append(Result(spec, Status.STOPPED))
+        else:
+            results += future.result()
+    return results
 
 
 def _process_unless_halted(spec: ImageSpec, run: Run) -> list[Result]:

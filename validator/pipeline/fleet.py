@@ -24,9 +24,8 @@ from ..model.report import Report, ReportError, read_report
 from ..model.spec import NO_GPU, Cell, HostClass, ImageSpec, slug
 from ..records.store import Store
 from ..versions import ComputeCapability, DriverRelease, is_release_of
-from .measuring import ProbeRun, Question, names_of, own_checks, record_of
+from .measuring import ProbeRun, Question, host_class_of, names_of, own_checks, record_of
 from .publisher import PublishedImage
-from .recording import host_class_of
 from .run import Result, Run, Runner
 
 
@@ -82,9 +81,8 @@ def plan_units(
 ) -> Planned:
     """Return the units of the cells whose images are in the registry.
 
-    images: the results of building; those without a published image have no units.
-    owner: returns the id of the open run that measures the same already, which goes on with the challenge
-        that it has; None if there is none.
+    images: the results of building. owner: returns the id of the open run that measures the same already,
+    which goes on with the challenge that it has; None if there is none.
     """
     published = {result.spec.identifier: result.published for result in images if result.published}
     made: dict[str, _Image] = {}
@@ -238,13 +236,31 @@ class Recorder:
             # An environment on the node was measured, not the image.
             question = msgspec.structs.replace(question, image_digest=None)
         if _is_of_another_class(answer.outside, asked.host.host_class()):
-            _require_readable(answer.report, asked)
+            problem = "and there is no report"
+            try:
+                if answer.report is not None:
+                    problem = ""
+                    host_class_of(read_report(answer.report).host, [asked.host.host_class()])
+            except ReportError as error:
+                problem = f"and its report can't be read: {error}"
+            if problem:
+                raise WrongAnswer(f"the node is not of {asked.host.identifier}, {problem}")
+
+        def host_class(report: Report) -> str:
+            if question.challenge is not None and report.challenge != question.challenge:
+                # Another submitter, with another run store, made the job that was adopted.
+                raise WrongAnswer("its report does not have the challenge of this run")
+            found = host_class_of(report.host, [asked.host.host_class()])
+            # A machine that shows no GPU is taken for what it should be, since its record proves nothing. One
+            # that shows others than it should have is named for what it is.
+            return asked.host.identifier if found == NO_GPU else found
+
         ran = ProbeRun(
             report=answer.report,
             failure=answer.failure,
             outside=answer.outside,
             host=dict,
-            host_class=lambda report: _host_class(report, asked, question.challenge),
+            host_class=host_class,
             unreported=asked.host.identifier,
             started=tried.submitted,
             began=tried.submitted,
@@ -256,19 +272,6 @@ class Recorder:
     def deliver(self, record: bytes) -> None:
         """Add a record to the store, unless it is there."""
         self.store.add(read_record(record))
-
-
-def _host_class(report: Report, asked: StoredCell, challenge: str | None) -> str:
-    """Return the host class of the machine that made a report.
-
-    A machine that shows no GPU is taken for what it should be, since its record proves nothing. One that
-    shows others than it should have is named for what it is. Raises WrongAnswer.
-    """
-    if challenge is not None and report.challenge != challenge:
-        # Another submitter, with another run store, made the job that was adopted.
-        raise WrongAnswer("its report does not have the challenge of this run")
-    found = host_class_of(report.host, [asked.host.host_class()])
-    return asked.host.identifier if found == NO_GPU else found
 
 
 def _is_of_another_class(outside: Outside | Unread, host: HostClass) -> bool:
@@ -285,18 +288,6 @@ def _is_of_another_class(outside: Outside | Unread, host: HostClass) -> bool:
     if outside.source is Source.NODE_LABELS:
         names = [name.replace("-", " ") for name in names]
     return any(model_of(name) != slug(host.gpu) for name in names)
-
-
-def _require_readable(report: bytes | None, asked: StoredCell) -> None:
-    """Raise WrongAnswer unless a report says on which host it was made."""
-    try:
-        if report is not None:
-            host_class_of(read_report(report).host, [asked.host.host_class()])
-            return
-        problem = "and there is no report"
-    except ReportError as error:
-        problem = f"and its report can't be read: {error}"
-    raise WrongAnswer(f"the node is not of {asked.host.identifier}, {problem}")
 
 
 class CellResultDocument(TypedDict):
@@ -358,27 +349,23 @@ def results_of(
 ) -> list[CellResult]:
     """Return one result for each cell of a run: that of its last attempt."""
     last: dict[str, Tried] = {attempt.unit.cell: attempt for attempt in tried}
-    return [
-        CellResult(
-            cell=cell,
-            image=attempt.unit.image,
-            host_class=attempt.unit.host_class,
-            status="measured" if attempt.record_id else attempt.stage.value,
-            detail=_detail(attempt),
-            record_id=attempt.record_id,
-            published=(published or {}).get(attempt.unit.image),
-            failed=attempt.failed,
-            attempts=attempt.unit.attempt,
+    results = []
+    for cell, attempt in last.items():
+        why = (attempt.fault.sentence if attempt.fault else "", attempt.detail)
+        results.append(
+            CellResult(
+                cell=cell,
+                image=attempt.unit.image,
+                host_class=attempt.unit.host_class,
+                status="measured" if attempt.record_id else attempt.stage.value,
+                detail="" if attempt.record_id else ": ".join(filter(None, why)),
+                record_id=attempt.record_id,
+                published=(published or {}).get(attempt.unit.image),
+                failed=attempt.failed,
+                attempts=attempt.unit.attempt,
+            )
         )
-        for cell, attempt in last.items()
-    ]
-
-
-def _detail(tried: Tried) -> str:
-    if tried.record_id:
-        return ""
-    fault = tried.fault.sentence if tried.fault else ""
-    return ": ".join(part for part in (fault, tried.detail) if part)
+    return results
 
 
 def preview(works: Sequence[Work], fleet: Fleet) -> str:

@@ -25,10 +25,7 @@ class Locked:
 
 
 def stale(locks: LockDirectory, spec: ImageSpec) -> list[str]:
-    """Return the reasons why the spec's lock can't be used as it is; empty if it can.
-
-    Raises InputError if the file is not a valid lock.
-    """
+    """Return why the spec's lock can't be used as it is; raises InputError if it is not a valid lock."""
     lock = locks.read(spec.identifier)
     return ["there is no lock yet"] if lock is None else mismatches(lock, spec, requirements(spec))
 
@@ -55,9 +52,8 @@ def ensure_lock(
 ) -> Locked:
     """Return the lock of a spec. Resolve and write it if it is missing or stale, or if `upgrade` is set.
 
-    A stale lock keeps the versions that still satisfy the spec, unless `upgrade` is set.
-
-    Raises InputError if the spec can't be resolved, and MissingError if the index can't be reached.
+    A stale lock keeps the versions that still satisfy the spec, unless `upgrade` is set. Raises InputError if
+    the spec can't be resolved, and MissingError if the index can't be reached.
     """
     lock = locks.read(spec.identifier)
     reasons = stale(locks, spec)

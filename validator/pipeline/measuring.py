@@ -1,16 +1,19 @@
-"""Measure once on this machine: read the host, run the probe, and have its report judged."""
+"""Make records: of what is measured on this machine or by a fleet, and of reports that are imported."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from ..assemble.progress import Progress
+from ..compat.gpus import model_of
 from ..engines.probe_archive import PackedCheck, probe_request, probe_version, read_checks
-from ..engines.protocol import Built
+from ..engines.protocol import Built, Engine
 from ..errors import InputError, MissingError, ValidatorError
 from ..locks.lock_files import render
 from ..model.codec import format_timestamp, now_utc
@@ -34,10 +37,10 @@ from ..model.record import (
     contents_of,
     own_check,
 )
-from ..model.report import Report, ReportError, read_report, versions_of
-from ..model.spec import NO_GPU, ImageSpec, Variant, cell_identifier
+from ..model.report import Gpu, Host, Report, ReportError, read_report, versions_of
+from ..model.spec import NO_GPU, Choice, HostClass, ImageSpec, Variant, cell_identifier, host_identifier, slug
 from ..model.verdict import judge
-from .recording import Target, asked_for, host_class_of, measurement_key, targets
+from ..versions import ComputeCapability, DriverRelease, minor_in
 from .run import Run, Runner
 
 # Make the record of a measurement, wherever the probe ran: judge its report, and sign what was found.
@@ -178,12 +181,195 @@ def now() -> str:
     return format_timestamp(now_utc(), "milliseconds")
 
 
+# A report that was made elsewhere.
+
+
+def record_of_report(report: Report) -> Record:
+    """Return the record of a report from another machine, named after what was installed there.
+
+    It is never `certified`, see `judge`. Raises InputError for a report of a Python without TensorFlow, which
+    does not measure any image.
+    """
+    if not report.environment.tensorflow:
+        raise InputError(
+            f"the report of {report.started} comes from a Python without TensorFlow",
+            hint="run probe.pyz with the Python that has TensorFlow, such as ~/venv/bin/python",
+        )
+    judgement = judge(report, Origin.ELSEWHERE)
+    image = image_of(report)
+    host_class = host_class_of(report.host, ())
+    return Record(
+        cell=cell_identifier(image, host_class),
+        image=image,
+        host_class=host_class,
+        verdict=judgement.verdict,
+        reason=judgement.sentence,
+        engine="none",
+        lock_digest=None,
+        image_digest=None,
+        probe_version=report.probe.version,
+        started=report.started,
+        finished=report.finished,
+        key="",
+        origin=Origin.ELSEWHERE,
+        versions=versions_of(report),
+        **contents_of(report),
+    )
+
+
+def image_of(report: Report) -> str:
+    """Return the identifier of the image spec that matches the installed packages."""
+    environment = report.environment
+    python = minor_in(environment.python) or "0.0"
+    tensorflow = environment.tensorflow or "0.0"
+    cuda = _installed(environment.packages, "nvidia-cuda-runtime-cu")
+    cudnn = _installed(environment.packages, "nvidia-cudnn-cu")
+    if "tensorflow-cpu" in environment.packages or cuda is None or cudnn is None:
+        return ImageSpec(tensorflow, python, Variant.CPU).identifier
+    return ImageSpec(tensorflow, python, Variant.GPU, Choice(cuda, cuda), Choice(cudnn, cudnn)).identifier
+
+
+def _installed(packages: Mapping[str, str], prefix: str) -> str | None:
+    """Return the major and minor version of the first distribution whose name has this prefix."""
+    found = [version for name, version in packages.items() if name.startswith(prefix)]
+    return minor_in(found[0]) if found else None
+
+
+# The host class and the key of a measurement.
+
+
+def host_class_of(host: Host, declared: Iterable[HostClass]) -> str:
+    """Return the identifier of the host class that a machine belongs to.
+
+    declared: the matrix's host classes; the first that matches is used. A machine that fits none of them is
+    named in the same way (`r595-h200`), and one without a GPU is `no-gpu`. Raises ReportError for a driver
+    or a compute capability that is not one.
+    """
+    if not host.gpus or not host.driver:
+        return NO_GPU
+    models = list(dict.fromkeys(model_of(name) for name in host.gpu_names))
+    # A driver library with a fault may leave a capability out; the models still name the host.
+    known = (entry.compute_capability for entry in host.gpus)
+    try:
+        driver = DriverRelease.parse(host.driver)
+        capabilities = {ComputeCapability.parse(capability) for capability in known if capability}
+    except ValueError as error:
+        raise ReportError(f"host: {error}") from None
+    for host_class in declared:
+        same_gpu = (
+            models == [slug(host_class.gpu)]
+            if host_class.gpu
+            else capabilities == {host_class.compute_capability}
+        )
+        same_branch = driver.branch == host_class.driver.branch
+        same_driver = same_branch if host_class.driver.is_branch else driver == host_class.driver
+        if same_gpu and same_driver and host_class.compat is None:
+            return host_class.identifier
+    return host_identifier(
+        DriverRelease(driver.branch), "+".join(models), min(capabilities, default=ComputeCapability(0, 0))
+    )
+
+
+def measurement_key(
+    spec: ImageSpec, lock: Lock, probe_version: str, depth: str, engine: Engine, outside: Outside | Unread
+) -> str:
+    """Return a SHA-256 in hex over everything that must be unchanged for a measurement to stay valid.
+
+    If the host can be read, that includes the driver and the models of the GPUs that are measured.
+    """
+    facts: dict[str, object] = {
+        "image": spec.identifier,
+        "lock": lock.digest,
+        "probe": probe_version,
+        "depth": depth,
+        "engine": engine.name,
+        "host": engine.host_facts(),
+    }
+    if isinstance(outside, Outside):
+        gpus = [(gpu.name, gpu.compute_capability) for gpu in outside.gpus]
+        facts |= {"driver": outside.driver, "gpus": sorted(gpus)}
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+# Choose which GPUs of a machine are measured together: those of one model, for one record.
+
+
+@dataclass(frozen=True)
+class Target:
+    """One host class of the machine that runs the engine.
+
+    outside: its driver and the GPUs that are offered to the probe, as the host sees them.
+    host_class: None where the host can't be read; then the report names it.
+    uuids: of the GPUs to offer; empty for all of the machine.
+    """
+
+    outside: Outside | Unread
+    host_class: str | None = None
+    uuids: tuple[str, ...] = ()
+
+    def cell(self, spec: ImageSpec) -> str | None:
+        """Return the identifier of the cell that is measured here, if it is known before the probe runs."""
+        return cell_identifier(spec.identifier, self.host_class) if self.host_class else None
+
+    def seen_in(self, outside: Outside | Unread) -> Outside | Unread:
+        """Return the part of another reading of the same machine that is about these GPUs."""
+        if isinstance(outside, Unread) or not self.uuids:
+            return outside
+        gpus = tuple(gpu for gpu in outside.gpus if gpu.uuid in self.uuids)
+        return msgspec.structs.replace(outside, gpus=gpus)
+
+
+def targets(outside: Outside | Unread, declared: Iterable[HostClass], *, by_model: bool) -> list[Target]:
+    """Return what to measure on a machine, at least one target.
+
+    declared: the matrix's host classes. by_model: each GPU model on its own; otherwise all GPUs together.
+    """
+    if isinstance(outside, Unread):
+        return [Target(outside)]
+    known = tuple(declared)
+    models = list(dict.fromkeys(gpu.name for gpu in outside.gpus))
+    parts = [outside]
+    if by_model and len(models) > 1:
+        groups = [tuple(gpu for gpu in outside.gpus if gpu.name == model) for model in models]
+        parts = [msgspec.structs.replace(outside, gpus=gpus) for gpus in groups]
+    found = []
+    for part in parts:
+        gpus = tuple(Gpu(gpu.name, gpu.uuid, gpu.compute_capability) for gpu in part.gpus)
+        uuids = tuple(gpu.uuid for gpu in part.gpus) if len(parts) > 1 else ()
+        found.append(Target(part, host_class_of(Host(part.driver, gpus=gpus), known), uuids))
+    return found
+
+
+def asked_for(
+    found: Sequence[Target], spec: ImageSpec, challenges: Mapping[str, str]
+) -> list[tuple[Target, str | None]]:
+    """Return the targets that somebody asked to measure, each with its challenge.
+
+    challenges: by cell, or by image spec for the only target of a machine. Raises MissingError if none of
+    them is for this machine.
+    """
+    image = spec.identifier
+    if len(found) == 1 and (found[0].host_class is None or image in challenges):
+        # Without a reading of the host nothing is signed. The probe still gets a challenge to repeat.
+        here = [text for cell, text in challenges.items() if cell.partition("@")[0] == image]
+        return [(found[0], challenges.get(image) or (here[0] if here else None))]
+    pairs = [(target, challenges.get(str(target.cell(spec)))) for target in found]
+    pairs = [(target, challenge) for target, challenge in pairs if challenge is not None]
+    if not pairs:
+        classes = ", ".join(str(target.host_class) for target in found)
+        raise MissingError(
+            f"{image}: no challenge was made for this machine, whose host class is {classes}",
+            hint="run it on a machine of a host class that the challenges name",
+        )
+    return pairs
+
+
+# Measure once on this machine: read the host, run the probe, and have its report judged.
+
+
 @dataclass(frozen=True)
 class Probing:
-    """A run of the probe on one of the machine's targets.
-
-    challenge: from whoever will certify, or None. key: see `measurement_key`.
-    """
+    """A run of the probe on one target. challenge: from whoever will certify. key: see `measurement_key`."""
 
     target: Target
     challenge: str | None
@@ -193,8 +379,8 @@ class Probing:
 def may_be_signed(run: Run, target: Target) -> bool:
     """Return True if this run can sign what it measures there.
 
-    Code in an environment on this machine could reach the key, so only containers count. If no GPU could be
-    read on the host, there is nothing that this machine could vouch for.
+    Code in an environment on this machine could reach the key, so only containers count, with a GPU that the
+    host saw.
     """
     outside = target.outside
     return (

@@ -40,10 +40,10 @@ class EngineChoice(str, Enum):
 
 @dataclass(frozen=True)
 class ImageSettings:
-    """How images are made.
+    """How images are made. base: the origin of default bases.
 
-    base: the origin of default bases. layout: the OCI layout that images are
-    written to, instead of an engine. locks: the directory of the locks, whose history a message may need.
+    layout: the OCI layout that images are written to, instead of an engine.
+    locks: the directory of the locks, whose history a message may need.
     local: the directory that the paths of wheels in locks are relative to.
     renew: install system packages in the versions of today, also if there is a base with older ones.
     """
@@ -148,7 +148,6 @@ def compiler(base: Base, table: LayerTable, endpoint: Endpoint | None) -> Runner
 
 # The size budget of an image: refuse one that is larger, and say what makes it large.
 
-
 #: A message names this many wheels, and this many changes.
 _SHOWN = 5
 
@@ -165,7 +164,8 @@ def refuse_too_large(
     if spec.max_size is None or size <= spec.max_size:
         return
     largest = sorted(lock.wheels, key=lambda wheel: wheel.size or 0, reverse=True)[:_SHOWN]
-    wheels = ", ".join(f"{wheel.name} {_megabytes(wheel.size)}" for wheel in largest)
+    sizes = ["of unknown size" if one.size is None else f"{one.size / 1e6:,.0f} MB" for one in largest]
+    wheels = ", ".join(f"{wheel.name} {size}" for wheel, size in zip(largest, sizes, strict=True))
     before = previous()
     changes = _changes(before, lock) if before else ""
     least = "" if is_whole else "at least "
@@ -185,28 +185,22 @@ def _changes(previous: Lock, lock: Lock) -> str:
     ordered = sorted(changed, key=lambda name: (-abs(differences[name]), name))
     if not ordered:
         return ""
-    shown = [
-        f"{_change(before.get(name), after.get(name))} ({differences[name] / 1e6:+,.1f} MB)"
-        for name in ordered[:_SHOWN]
-    ]
+    shown = []
+    for name in ordered[:_SHOWN]:
+        old, new = before.get(name), after.get(name)
+        if old is None:
+            text = f"{new} was added"
+        elif new is None:
+            text = f"{old} was removed"
+        else:
+            text = f"{old} is another file" if str(old) == str(new) else f"{old} became {new.version}"
+        shown.append(f"{text} ({differences[name] / 1e6:+,.1f} MB)")
     more = f" and {len(ordered) - _SHOWN} more" if len(ordered) > _SHOWN else ""
     return f" Since the last lock: {', '.join(shown)}{more}."
 
 
-def _change(before: Wheel | None, after: Wheel | None) -> str:
-    if before is None:
-        return f"{after} was added"
-    if after is None:
-        return f"{before} was removed"
-    return f"{before} is another file" if str(before) == str(after) else f"{before} became {after.version}"
-
-
 def _size(wheel: Wheel | None) -> int:
     return (wheel.size or 0) if wheel else 0
-
-
-def _megabytes(size: int | None) -> str:
-    return "of unknown size" if size is None else f"{size / 1e6:,.0f} MB"
 
 
 def _readable(size: int) -> str:
@@ -215,7 +209,6 @@ def _readable(size: int) -> str:
 
 # Estimate, before anything is fetched, how much a run downloads and stores.
 
-
 #: What an image takes, relative to its wheels: tf2.21.0-cuda12.5-cudnn9.3-py311 has 2.6 GB of wheels and
 #: takes 8.1 GB in Docker's containerd store, which keeps layers compressed and unpacked.
 _STORED = 3.1
@@ -223,11 +216,10 @@ _STORED = 3.1
 
 @dataclass(frozen=True)
 class Estimate:
-    """All sizes are in bytes.
+    """How many images need nothing (`there`), have a lock (`images`) or have none yet (`unlocked`).
 
-    there: how many images are here already and need nothing. images: how many others have a lock. unlocked:
-    how many have none yet, whose sizes are not known. wheels: of all different wheels of these images.
-    download: of those that are not here. largest: what the largest image takes in an engine.
+    In bytes: wheels: all different ones of these images. download: those that are not here. largest: what the
+    largest image takes in an engine.
     """
 
     there: int

@@ -17,7 +17,7 @@ from .. import __version__
 from ..assemble.base_finder import contents
 from ..assemble.configuration import attach_compatibility
 from ..assemble.destinations import Destination
-from ..assemble.image import Assembled, ImageMaker
+from ..assemble.image import Assembled, Assembler
 from ..assemble.layers import Encoded, Write
 from ..assemble.progress import Progress
 from ..certify import signatures
@@ -64,7 +64,7 @@ class Publisher:
     rehearsal: tags and provenance say so, and no tag is one of those that an image is pulled by.
     """
 
-    maker: ImageMaker
+    maker: Assembler
     destination: Callable[[ImageSpec], Destination]
     registry: Registry
     trust: TrustFile
@@ -102,8 +102,8 @@ class Publisher:
 
         What it was made from is signed and attached to it. Raises BuildError if the image can't be made,
         TagTaken if the tag names another image, and MissingError for faults of the network or the registry.
-        None of them changes what the tag names. If the image was pushed and could not be signed, MissingError
-        is raised too; the same command signs it when it is run again.
+        None of them changes what the tag names. MissingError also says that the image could not be signed;
+        the same command then signs it.
         """
         tag = self.tag(spec)
         into = _Tagged(self.destination(spec), self.registry, tag, self.retag)
@@ -176,10 +176,7 @@ class Publisher:
 
 
 class _Tagged:
-    """A repository in which a finished image gets a tag, unless the tag names another image.
-
-    changed: True once the tag names an image that it did not name before.
-    """
+    """A repository where a finished image gets a tag; `changed` is True once the tag names a new image."""
 
     def __init__(self, inner: Destination, registry: Registry, tag: str, retag: bool) -> None:
         self.changed = False

@@ -20,23 +20,8 @@ import msgspec
 from ..engines.protocol import Engine
 from ..errors import ValidatorError
 from ..locks.lock_files import LockDirectory
-from ..model.codec import (
-    FAILED,
-    FINISHED,
-    RUNNING,
-    STOPPED,
-    UNKNOWN,
-    VANISHED,
-    DocumentError,
-    Done,
-    RunProgress,
-    Working,
-    encode,
-    format_timestamp,
-    now_utc,
-    parse_timestamp,
-    read_run_progress,
-)
+from ..model import codec
+from ..model.codec import format_timestamp, now_utc
 from ..model.record import REHEARSAL, Origin, Record, Verdict
 from ..model.spec import HostClass, ImageSpec
 from ..records.store import Store
@@ -77,8 +62,7 @@ class Status(str, Enum):
 class Result:
     """The outcome of one image spec, on one of the machine's GPU models.
 
-    record: the record of this run, or the earlier one if `status` is `unchanged`.
-    built: True if this run built the image.
+    record: the record of this run, or the earlier one if `status` is `unchanged`. built: by this run.
     published: the image in the registry, if the run uses one.
     digest: of the image that the engine has, or that was written to an OCI layout.
     """
@@ -188,7 +172,6 @@ class Run:
 # never waits for the disk, and a fault of the disk never ends a run. When the process is killed, nobody
 # marks the file as ended. Then a reader sees by the lock of the process (`system.runs`) that it is gone.
 
-
 logger = logging.getLogger(__name__)
 
 #: The files of ended runs that are kept.
@@ -203,10 +186,7 @@ _LENGTH, _LARGEST = 300, 4 << 20
 
 
 class ProgressFile:
-    """Write the events of a run. Use it as a context manager.
-
-    directory: of the files of all runs. total: the number of images.
-    """
+    """Write the events of a run, as a context manager. directory: of all runs. total: of the images."""
 
     def __init__(self, directory: Path, profile: str, total: int) -> None:
         now = now_utc()
@@ -214,20 +194,23 @@ class ProgressFile:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep_writing, name="progress", daemon=True)
-        self._working: dict[ImageSpec, Working] = {}
-        self._done: list[Done] = []
+        self._working: dict[ImageSpec, codec.Working] = {}
+        self._done: list[codec.Done] = []
         self._finished: set[ImageSpec] = set()
         self._stopped = False
         self._changed = True
         self._written = now
-        self._state = RunProgress(
-            profile, format_timestamp(now), format_timestamp(now), total, 0, RUNNING, _own_run(), runs.boot()
-        )
+        own_run = ""
+        try:
+            own_run = str(runs.current().directory)
+        except ValidatorError as error:
+            logger.info("other processes can't see whether this one is alive: %s", error)
+        began = format_timestamp(now)
+        self._state = codec.RunProgress(profile, began, began, total, 0, codec.RUNNING, own_run, runs.boot())
 
     def __enter__(self) -> ProgressFile:
-        ended = [
-            path for path in _files(self._path.parent) if (found := _read(path)) and found.state != RUNNING
-        ]
+        read = [(path, _read(path)) for path in _files(self._path.parent)]
+        ended = [path for path, progress in read if progress and progress.state != codec.RUNNING]
         for path in sorted(ended)[: -(_KEPT - 1)]:
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -241,7 +224,7 @@ class ProgressFile:
         self._stop.set()
         self._thread.join()
         failed = kind is not None and not issubclass(kind, KeyboardInterrupt)
-        state = FAILED if failed else STOPPED if kind or self._stopped else FINISHED
+        state = codec.FAILED if failed else codec.STOPPED if kind or self._stopped else codec.FINISHED
         with self._lock:
             self._state = msgspec.structs.replace(self._state, state=state)
             self._working.clear()
@@ -255,7 +238,7 @@ class ProgressFile:
                 before = self._working.get(event.spec)
                 same = before is not None and before.phase == event.phase.value
                 since = before.since if before is not None and same else format_timestamp(now_utc())
-                self._working[event.spec] = Working(
+                self._working[event.spec] = codec.Working(
                     event.spec.identifier, event.phase.value, event.detail[:_LENGTH], since
                 )
                 return
@@ -265,7 +248,7 @@ class ProgressFile:
                 self._stopped = self._stopped or result.status is Status.STOPPED
                 verdict = result.record.verdict.value if result.record else result.status.value
                 reason = result.record.reason if result.record else result.detail
-                self._done.append(Done(event.spec.identifier, verdict, reason[:_LENGTH]))
+                self._done.append(codec.Done(event.spec.identifier, verdict, reason[:_LENGTH]))
 
     def _keep_writing(self) -> None:
         while not self._stop.wait(_PAUSE_S):
@@ -285,45 +268,38 @@ class ProgressFile:
             )
         try:
             # In ASCII: a tool's output may hold bytes that are not text.
-            write_atomically(self._path, json.dumps(encode(state)).encode())
+            write_atomically(self._path, json.dumps(codec.encode(state)).encode())
         except ValidatorError as error:
             logger.info("the progress is not shown to other processes: %s", error)
 
 
-def read_progress(directory: Path) -> list[RunProgress]:
+def read_progress(directory: Path) -> list[codec.RunProgress]:
     """Return the runs, the newest first, each in the state that it is really in."""
     found = [progress for path in _files(directory) if (progress := _read(path)) is not None]
     return sorted(found, key=lambda progress: progress.started, reverse=True)
 
 
-def _read(path: Path) -> RunProgress | None:
+def _read(path: Path) -> codec.RunProgress | None:
     try:
         with path.open("rb") as stream:
-            progress = read_run_progress(stream.read(_LARGEST))
-    except (OSError, DocumentError):
+            progress = codec.read_run_progress(stream.read(_LARGEST))
+    except (OSError, codec.DocumentError):
         # It was removed meanwhile, or it is somebody else's.
         return None
     return msgspec.structs.replace(progress, state=_state(progress))
 
 
-def _state(progress: RunProgress) -> str:
-    if progress.state != RUNNING:
-        return progress.state if progress.state in (FINISHED, STOPPED, FAILED) else UNKNOWN
-    updated = parse_timestamp(progress.updated)
+def _state(progress: codec.RunProgress) -> str:
+    if progress.state != codec.RUNNING:
+        known = progress.state in (codec.FINISHED, codec.STOPPED, codec.FAILED)
+        return progress.state if known else codec.UNKNOWN
+    updated = codec.parse_timestamp(progress.updated)
     recent = updated is not None and now_utc() - updated < timedelta(seconds=_GONE_S)
     here = progress.boot == runs.boot()
     if here and progress.run and os.access(progress.run, os.X_OK):
-        return VANISHED if runs.is_dead(Path(progress.run)) else RUNNING
+        return codec.VANISHED if runs.is_dead(Path(progress.run)) else codec.RUNNING
     # It is on another machine, in another container or another user's: only its sign of life tells.
-    return RUNNING if recent else VANISHED if here else UNKNOWN
-
-
-def _own_run() -> str:
-    try:
-        return str(runs.current().directory)
-    except ValidatorError as error:
-        logger.info("other processes can't see whether this one is alive: %s", error)
-        return ""
+    return codec.RUNNING if recent else codec.VANISHED if here else codec.UNKNOWN
 
 
 def _files(directory: Path) -> Iterator[Path]:

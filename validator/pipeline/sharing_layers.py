@@ -40,10 +40,7 @@ class Image:
 
 @dataclass(frozen=True)
 class LayerMaker:
-    """Makes layers, and throws away all but their digests and sizes.
-
-    table: this machine's own, without shared rows.
-    """
+    """Makes layers, and keeps their digests and sizes. table: this machine's own, without shared rows."""
 
     wheels: Wheelhouse
     table: LayerTable

@@ -16,17 +16,14 @@ from typing import Annotated, Any, TypedDict
 from ..errors import InputError
 from ..model.codec import encode, parse_time
 from ..model.record import Record
-from ..model.report import CheckResult, Gpu
 from ..system.files import open_file
 from . import jsonl
-from .finish_time import credible_time, finish_time
-from .history import Decline, Difference, Entry, newest_by_cell
+from .history import Decline, Difference, Entry, credible_time, finish_time, newest_by_cell
 from .store import Store
 
 # Find what else changed between two records of a cell, as the possible causes of another verdict.
 #
 # Where one side could not know a fact (nothing was probed, the engine has no images), no change is reported.
-
 
 #: Facts of the host, as its probe names them (docs/reference/report.md).
 _HOST = ("driver", "driver_cuda", "kernel_driver", "kernel", "os", "glibc", "container")
@@ -76,17 +73,13 @@ def changed_checks(before: Record, after: Record) -> tuple[CheckChange, ...]:
     old = {check.id: check for check in before.results}
     new = {check.id: check for check in after.results}
     names = (*new, *(name for name in old if name not in new))
-    found = (_check_change(name, old.get(name), new.get(name)) for name in names)
-    return tuple(change for change in found if change.before != change.after)
-
-
-def _check_change(name: str, before: CheckResult | None, after: CheckResult | None) -> CheckChange:
-    return CheckChange(
-        name,
-        before.outcome.value if before else None,
-        after.outcome.value if after else None,
-        after.sentence if after else None,
-    )
+    found = []
+    for name in names:
+        was = old[name].outcome.value if name in old else None
+        now = new[name].outcome.value if name in new else None
+        if was != now:
+            found.append(CheckChange(name, was, now, new[name].sentence if name in new else None))
+    return tuple(found)
 
 
 def _one(kind: str, before: str | None, after: str | None) -> list[Change]:
@@ -108,24 +101,16 @@ def _host(record: Record) -> dict[str, str | None]:
     if not record.host:
         return {}
     facts = record.facts
+    models = Counter(f"{gpu.name} ({gpu.compute_capability})" for gpu in facts.gpus)
+    uuids = "\n".join(sorted(gpu.uuid for gpu in facts.gpus if gpu.uuid))
     return {
         **{name: getattr(facts, name) for name in _HOST},
-        "gpu": _models(facts.gpus),
-        "machine": _machine(facts.gpus),
+        # `2 NVIDIA H100 80GB HBM3 (9.0)`.
+        "gpu": ", ".join(f"{count} {model}" for model, count in sorted(models.items())) or None,
+        # UUIDs identify a person's hardware and must not be shown.
+        "machine": hashlib.sha256(uuids.encode(errors="replace")).hexdigest()[:12] if uuids else None,
         "cpu": facts.cpu.model if facts.cpu else None,
     }
-
-
-def _models(gpus: Iterable[Gpu]) -> str | None:
-    """Return `2 NVIDIA H100 80GB HBM3 (9.0)`."""
-    models = Counter(f"{gpu.name} ({gpu.compute_capability})" for gpu in gpus)
-    return ", ".join(f"{count} {model}" for model, count in sorted(models.items())) or None
-
-
-def _machine(gpus: Iterable[Gpu]) -> str | None:
-    """Return a digest of the GPUs' UUIDs, which identify a person's hardware and must not be shown."""
-    uuids = sorted(gpu.uuid for gpu in gpus if gpu.uuid)
-    return hashlib.sha256("\n".join(uuids).encode(errors="replace")).hexdigest()[:12] if uuids else None
 
 
 _SQLITE = b"SQLite format 3\0"
@@ -152,7 +137,12 @@ def open_snapshot(
     returns a record of a file as it counts here. Raises InputError for anything else.
     """
     path = Path(text)
-    if "://" in text or _is_sqlite(path):
+    try:
+        with open_file(path, sys.maxsize) as stream:
+            is_sqlite = stream.read(len(_SQLITE)) == _SQLITE
+    except OSError:
+        is_sqlite = False
+    if "://" in text or is_sqlite:
         store = stack.enter_context(Store(text, read_only=True))
         return Snapshot(store.newest(now), store.fetch)
     if path.exists():
@@ -182,14 +172,6 @@ def _newest(records: Iterable[Record], now: datetime) -> list[Record]:
                 newest.get(place, (when, record.id, record)), (when, record.id, record), key=itemgetter(0, 1)
             )
     return [record for _, _, record in newest.values()]
-
-
-def _is_sqlite(path: Path) -> bool:
-    try:
-        with open_file(path, sys.maxsize) as stream:
-            return stream.read(len(_SQLITE)) == _SQLITE
-    except OSError:
-        return False
 
 
 def fetch_differences(

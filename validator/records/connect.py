@@ -90,10 +90,14 @@ def database(text: str, *, read_only: bool = False) -> Database:
 def _file(url: URL, read_only: bool) -> Database:
     path = url.database
     if path not in (None, "", ":memory:"):
+        file = Path(str(path))
         if read_only:
-            return _file_to_read(Path(str(path)))
+            if not file.exists():
+                raise MissingError(f"--store: there is no store at {path}", hint="`records import` makes one")
+            reader = create_engine("sqlite://", creator=lambda: _open_to_read(file), poolclass=QueuePool)
+            return Database(reader, str(path))
         try:
-            Path(str(path)).parent.mkdir(parents=True, exist_ok=True)
+            file.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             if says_full_disk(str(error)):
                 raise full_disk(str(path)) from error
@@ -101,13 +105,6 @@ def _file(url: URL, read_only: bool) -> Database:
     engine = create_engine(url, connect_args={"timeout": _BUSY_S})
     event.listen(engine, "connect", _prepare_sqlite)
     return Database(engine, path or "the store in memory")
-
-
-def _file_to_read(path: Path) -> Database:
-    if not path.exists():
-        raise MissingError(f"--store: there is no store at {path}", hint="`records import` makes one")
-    engine = create_engine("sqlite://", creator=lambda: _open_to_read(path), poolclass=QueuePool)
-    return Database(engine, str(path))
 
 
 def _open_to_read(path: Path) -> sqlite3.Connection:
@@ -147,22 +144,18 @@ def _open(path: Path, parameters: str) -> sqlite3.Connection:
 def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:
     # WAL lets readers go on while another process writes; FULL keeps a committed record through a
     # power cut, because measuring again takes minutes.
-    _use_wal(connection)
-    connection.execute("PRAGMA synchronous=FULL")
-
-
-def _use_wal(connection: sqlite3.Connection) -> None:
     # While another process writes to a file that is not in this mode yet, or changes its mode too, SQLite
     # refuses at once, whatever time limit the connection has: waiting while it reads could take forever.
     deadline = time.monotonic() + _BUSY_S
     while True:
         try:
             connection.execute("PRAGMA journal_mode=WAL")
-            return
+            break
         except sqlite3.OperationalError as error:
             if "database is locked" not in str(error) or time.monotonic() > deadline:
                 raise
         time.sleep(_AGAIN_S)
+    connection.execute("PRAGMA synchronous=FULL")
 
 
 def _server(url: URL) -> Database:
@@ -188,17 +181,12 @@ def _server(url: URL) -> Database:
             f"psycopg, the client for PostgreSQL, can't be loaded: {error}",
             hint="unset PSYCOPG_IMPL; if that doesn't help, install this program's packages again",
         ) from error
-    return Database(engine, _location(url))
-
-
-def _location(url: URL) -> str:
     # Leave out the query: libpq's parameters, of which there are more and more, may name files and services.
     shown = URL.create(_POSTGRESQL, url.username, None, url.host, url.port, url.database)
-    return shown.render_as_string()
+    return Database(engine, shown.render_as_string())
 
 
 # Decide what a database's error means: whether to try again, and what to tell people.
-
 
 #: SQLSTATEs (https://www.postgresql.org/docs/current/errcodes-appendix.html) of temporary errors: the server
 #: is stopping or starting, has no connection left, or let another transaction go first.
@@ -256,11 +244,14 @@ def explain(error: DBAPIError, database: Database) -> ValidatorError:
     location = database.location
     if says_full_disk(text) or "disk I/O error" in text:
         return full_disk(location)
+    hint = "check the store, or name another one with --store"
     if database.is_server:
-        return MissingError(f"{location}: {text}", hint=_server_hint(error, text))
-    if "not a database" in text or "malformed" in text:
+        unreached = _is_connection_loss(error) or passes(error, opened=True)
+        otherwise = _UNREACHED if unreached else hint
+        hint = next((told for words, told in _HINTS if words in text), otherwise)
+    elif "not a database" in text or "malformed" in text:
         return damaged(location, text)
-    return MissingError(f"{location}: {text}", hint="check the store, or name another one with --store")
+    return MissingError(f"{location}: {text}", hint=hint)
 
 
 def damaged(location: str, text: str) -> InputError:
@@ -269,15 +260,6 @@ def damaged(location: str, text: str) -> InputError:
         f"{location}: not a store of records ({text})",
         hint="name another one with --store; `records salvage` gets the records out of a damaged one",
     )
-
-
-def _server_hint(error: DBAPIError, text: str) -> str:
-    for words, hint in _HINTS:
-        if words in text:
-            return hint
-    if _is_connection_loss(error) or passes(error, opened=True):
-        return _UNREACHED
-    return "check the store, or name another one with --store"
 
 
 def _is_connection_loss(error: DBAPIError) -> bool:

@@ -1,20 +1,25 @@
 """The history of cells: their newest record at a time, the differences, and when a cell became worse.
 
 Pure functions over entries, which are records without their reports. An imported report is never `certified`
-and is not about an image, so it counts only in a cell that has no other record. A record whose finish time
-can't be right belongs to no history.
+and is not about an image, so it counts only in a cell that has no other record.
+
+The newest record of a cell decides what is shown and certified. So a record whose finish time can't be read,
+or lies in the future, is refused on import; if a store already has one, it is shown, but belongs to no
+history.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, TypeVar
 
-from ..model.codec import NEVER, parse_timestamp
+from ..model import codec
+from ..model.codec import NEVER, TOLERANCE, DocumentError, format_timestamp, parse_timestamp
+from ..model.measurement import MeasurementError, measurement_of
 from ..model.record import Record, Verdict
-from .finish_time import credible_time, finish_time
 
 _WORST_FIRST = (
     Verdict.BROKEN,
@@ -24,14 +29,44 @@ _WORST_FIRST = (
     Verdict.CERTIFIED,
 )
 _BAD = (Verdict.BROKEN, Verdict.FAILED)
+WRONG_TIME_HINT = (
+    "correct the wrong clock, and measure again; `records import --any-time` imports such a record as one"
+    " that is never the newest"
+)
+
+
+def finish_time(record: Record) -> str:
+    """Return the finish time that a record's runner signed (unverified), or else the record's own."""
+    if record.measurement is None:
+        return record.finished
+    try:
+        bundle = codec.parse(record.measurement)
+        payload = base64.b64decode(bundle["dsseEnvelope"]["payload"], validate=True)
+        return measurement_of(payload).finished
+    except (DocumentError, MeasurementError, LookupError, TypeError, ValueError):
+        return record.finished
+
+
+def credible_time(text: str, now: datetime) -> datetime | None:
+    """Return a finish time, or None where it can't be read or is more than `TOLERANCE` in the future."""
+    found = parse_timestamp(text)
+    return None if found is None or found > now + TOLERANCE else found
+
+
+def wrong_time(record: Record, now: datetime) -> str | None:
+    """Return why a record's finish time can't be right, with both clocks; None where it can."""
+    text = finish_time(record)
+    if credible_time(text, now) is not None:
+        return None
+    clock = f"this machine's clock says {format_timestamp(now)}"
+    if parse_timestamp(text) is None:
+        return f"record {record.id}: its finish time {text[:80]!r} is not a timestamp; {clock}"
+    return f"record {record.id}: it finished at {text[:80]}, which is in the future; {clock}"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A record without its report, as in a store's index.
-
-    finished: ISO 8601, see `finish_time`. keyed: it was measured here. An imported report has no key.
-    """
+    """A record without its report. finished: see `finish_time`. keyed: measured here, not imported."""
 
     id: str
     cell: str
@@ -80,9 +115,8 @@ class Decline(Generic[T]):
     """The decline of a cell.
 
     last_good: the newest record that is as good as the cell was; None if it was never good.
-    first_bad: the first after it that is `failed` or `broken`, or, if there is none, the first `unproven`
-        one; None if nothing is worse.
-    between: the number of records between the two; they are `unproven`, so neither good nor bad.
+    first_bad: the first after it that is `failed` or `broken`, or else the first `unproven` one; None if
+        there is none. between: the number of records between the two; they are `unproven`.
     """
 
     newest: T
@@ -123,10 +157,7 @@ def differences(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> list
 
 
 def decline(history: History, standard: Verdict | None = None) -> Decline[Entry]:
-    """Return the last good and the first bad record of a cell.
-
-    standard: what counts as good; by default the best verdict that the cell ever had.
-    """
+    """Return the last good and first bad record of a cell. standard: what is good; by default its best."""
     newest = history[-1]
     standard = standard or _best(history)
     if standard in _BAD:

@@ -1,24 +1,30 @@
-"""Write and read records as JSON Lines, plain or gzipped, to move them between machines."""
+"""Write and read records as JSON Lines, plain or gzipped, and merge what other machines wrote."""
 
 from __future__ import annotations
 
 import contextlib
 import gzip
 import json
+import os
+import stat
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from io import BufferedReader
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, TYPE_CHECKING, cast
 
-from ..errors import InputError
+from ..errors import InputError, MissingError
 from ..model.codec import LARGEST
 from ..model.record import REHEARSAL, Origin, Record, RecordError, read_record
+from ..model.verdict import as_judged
 from ..system import files
-from .finish_time import WRONG_TIME_HINT, wrong_time
+from .history import WRONG_TIME_HINT, wrong_time
+
+if TYPE_CHECKING:
+    from .store import Store
 
 #: The files that are read in a directory, such as a CI run's artifacts.
 _PATTERNS = ("*.jsonl", "*.jsonl.gz")
@@ -85,8 +91,7 @@ def read(
     """Read records from a stream.
 
     where: its name in errors. now: the clock by which a record's finish time must be right; None accepts any.
-    limits: shared by the streams that they are for.
-    Raises InputError that names the line which is not a record.
+    limits: shared by the streams that they are for. Raises InputError with the line which is not a record.
     """
     zipped = stream.peek(len(_GZIP)).startswith(_GZIP)
     number, limits = 0, limits or Limits()
@@ -120,3 +125,110 @@ def _record(line: bytes, where: str, now: datetime | None) -> Record:
     if now is not None and (problem := wrong_time(record, now)):
         raise InputError(f"{where}: {problem}", hint=f"{WRONG_TIME_HINT}; nothing was imported")
     return record
+
+
+# Merge records from many machines, reading the artifact of each machine on its own.
+#
+# An artifact is a directory with JSON Lines, as a job of a workflow uploads it. Whoever controls the machine
+# controls every byte of it, so it is read within limits. One that can't be accepted is refused as a whole.
+
+#: Bytes of one artifact, unpacked.
+LARGEST_ARTIFACT = 64 << 20
+#: Records of one artifact.
+MOST_RECORDS = 10_000
+#: Files of records in one artifact; a job writes one.
+_MOST_FILES = 100
+
+#: The names of the artifacts of a nightly workflow, which the jobs `validate` and `build` upload.
+_OF_CELL, _OF_BUILD = "records-", "records-build-"
+
+
+@dataclass(frozen=True)
+class Refused:
+    """An artifact that was not merged. Both texts may come from the machine that sent it."""
+
+    artifact: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Merged:
+    """The result of a merge. cells: those with a record. added: records that were new to the store."""
+
+    artifacts: int
+    cells: frozenset[str]
+    added: int
+    refused: tuple[Refused, ...]
+
+
+def merge(
+    directory: Path,
+    store: Store,
+    now: datetime,
+    planned: Collection[str] = (),
+    believe: Callable[[Record], Record] = as_judged,
+) -> Merged:
+    """Merge the artifacts in a directory into a store, each completely or not at all.
+
+    believe: returns a record as it counts here, see `certify.acceptance.believed`. planned: the planned
+    cells; an artifact `records-CELL` of one may have only its records. Raises MissingError when the store
+    can't be written.
+    """
+    accepted, added = 0, 0
+    cells: set[str] = set()
+    refused: list[Refused] = []
+    for path in sorted(directory.iterdir()):
+        try:
+            records = [believe(record) for record in _read_artifact(path, now, planned)]
+        except MissingError:
+            raise
+        except InputError as error:
+            refused.append(Refused(path.name, str(error)))
+        except Exception as error:
+            # Whatever one machine sends, the records of the others must still be merged.
+            refused.append(Refused(path.name, f"it can't be read ({type(error).__name__})"))
+        else:
+            added += store.add_all(records)
+            accepted += 1
+            cells.update(record.cell for record in records)
+    return Merged(accepted, frozenset(cells), added, tuple(refused))
+
+
+def _read_artifact(artifact: Path, now: datetime, planned: Collection[str]) -> Iterator[Record]:
+    """Yield the records of an artifact. Raises InputError for one that can't be accepted."""
+    if artifact.is_symlink() or not artifact.is_dir():
+        raise InputError(f"{artifact.name}: it is not a directory")
+    found: list[Path] = []
+    for directory, _, names in os.walk(artifact):
+        found += (Path(directory, name) for name in names if name.endswith((".jsonl", ".jsonl.gz")))
+        if len(found) > _MOST_FILES:
+            raise InputError(f"{artifact.name}: it has more than {_MOST_FILES} files with records")
+    limits = Limits(LARGEST_ARTIFACT, MOST_RECORDS)
+    for path in sorted(found):
+        where = str(path.relative_to(artifact.parent))
+        with _open(path, where) as stream:
+            for record in read(stream, where, now, limits):
+                image = artifact.name.removeprefix(_OF_BUILD)
+                cell = artifact.name.removeprefix(_OF_CELL)
+                if artifact.name.startswith(_OF_BUILD):
+                    if record.image != image:
+                        raise InputError(f"{where}: a record is about {record.image}, not about {image}")
+                elif cell in planned and record.cell != cell:
+                    raise InputError(
+                        f"{where}: a record is of the cell {record.cell}, but the job had to measure {cell}"
+                    )
+                yield record
+
+
+def _open(path: Path, where: str) -> BufferedReader:
+    """Open a regular file; neither a link, which could lead anywhere, nor a pipe, which could block."""
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise InputError(f"{where}: it can't be opened: {error.strerror}") from error
+    stream = os.fdopen(number, "rb")
+    found = os.fstat(number)
+    if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST_ARTIFACT:
+        stream.close()
+        raise InputError(f"{where}: it is not a file of at most {LARGEST_ARTIFACT >> 20} MiB")
+    return stream

@@ -1,9 +1,8 @@
 """Find the records in a damaged SQLite file, without SQLite.
 
 SQLite gives up a whole table when one of its pages is damaged. But the id of a record proves that it is
-unchanged, so the rest of the file doesn't matter: every row that can be reassembled and matches its id is
-good. A row is recognized by how it begins, so neither the file's header nor the schema, an
-index or an inner page of the tree is needed.
+unchanged, so every row that can be reassembled and matches its id is good. A row is recognized by how it
+begins, so neither the file's header nor the schema, an index or an inner page of the tree is needed.
 
 The format is that of https://www.sqlite.org/fileformat2.html: 1.6 (pages, overflow), 2.1 (rows), 4 (the log).
 """
@@ -21,7 +20,7 @@ from pathlib import Path
 from ..errors import InputError
 from ..model.record import Record, RecordError, read_record
 from ..system.files import open_file
-from . import schema
+from .store import RECORDS
 
 _MAGIC = b"SQLite format 3\0"
 #: SQLite's default comes first.
@@ -34,7 +33,7 @@ _ENTRY = re.compile(rb"\x03\x4d([\x01-\x06\x08\x09])([0-9a-f]{32})")
 _ID = re.compile(rb"[0-9a-f]{32}")
 #: Bytes of an integer, by its type. Type 9 is the number 1 itself.
 _INTEGERS = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8, 8: 0, 9: 0}
-_COLUMNS = len(schema.records.columns)
+_COLUMNS = len(RECORDS.columns)
 #: The write-ahead log has a header, and another in front of each page.
 _LOG_MAGIC = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
 _LOG_HEADER, _FRAME_HEADER = 32, 24
@@ -108,7 +107,11 @@ class _File:
     def records(self, rows_of_data: Sequence[_Row], rows_of_log: Sequence[_Row]) -> dict[str, Record]:
         """Return the records whose rows begin at these places, by id."""
         records: dict[str, Record] = {}
-        in_log = self._pages_in_log()
+        # Where the log has the last copy of each page.
+        in_log: dict[int, int] = {}
+        end = len(self.log) - _FRAME_HEADER - self.size + 1
+        for start in range(_LOG_HEADER, end, _FRAME_HEADER + self.size):
+            in_log[int.from_bytes(self.log[start : start + 4], "big")] = start + _FRAME_HEADER
 
         def page(number: int) -> bytes:
             return bytes(self.data[(number - 1) * self.size : number * self.size]) if number > 0 else b""
@@ -133,7 +136,11 @@ class _File:
     def _record(self, part: mmap.mmap | bytes, row: _Row, page: Pages) -> Record | None:
         """Reassemble a row. Returns None where its document is not a record with the row's id."""
         usable = self.size - self.reserved
-        local = _local(row.length, usable)
+        # How many bytes of the row are on its own page.
+        local, least = row.length, (usable - 12) * 32 // 255 - 23
+        if local > usable - 35:
+            local = least + (row.length - least) % (usable - 4)
+            local = local if local <= usable - 35 else least
         payload = bytearray(part[row.start : row.start + local])
         following = int.from_bytes(part[row.start + local : row.start + local + 4], "big")
         while len(payload) < row.length:
@@ -147,15 +154,6 @@ class _File:
         except (UnicodeDecodeError, RecordError):
             return None
         return record if record.id == row.id else None
-
-    def _pages_in_log(self) -> dict[int, int]:
-        """Return where the log has the last copy of each page."""
-        found = {}
-        for start in range(
-            _LOG_HEADER, len(self.log) - _FRAME_HEADER - self.size + 1, _FRAME_HEADER + self.size
-        ):
-            found[int.from_bytes(self.log[start : start + 4], "big")] = start + _FRAME_HEADER
-        return found
 
 
 def _known(data: mmap.mmap | bytes, log: mmap.mmap | bytes) -> tuple[set[str], int]:
@@ -219,12 +217,3 @@ def _varint(part: mmap.mmap | bytes, position: int) -> tuple[int, int]:
         if byte < 0x80:
             break
     return value, position
-
-
-def _local(length: int, usable: int) -> int:
-    """Return how many bytes of a row are on its own page."""
-    most, least = usable - 35, (usable - 12) * 32 // 255 - 23
-    if length <= most:
-        return length
-    fitting = least + (length - least) % (usable - 4)
-    return fitting if fitting <= most else least

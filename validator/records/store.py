@@ -16,18 +16,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from sqlalchemy import Connection, Row, Select, select
+import sqlalchemy as sql
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 
-from ..errors import InputError
+from ..errors import InputError, MissingError
 from ..model.codec import now_utc
 from ..model.record import Record, RecordError, Verdict, read_record
 from ..model.verdict import as_judged
-from . import schema
 from .connect import damaged, database, explain, passes
-from .finish_time import credible_time, finish_time
-from .history import Entry, newest_by_cell
+from .history import Entry, credible_time, finish_time, newest_by_cell
 
 #: Relative to the directory that holds the matrix.
 DEFAULT_PATH = Path(".validator") / "records.db"
@@ -39,9 +37,44 @@ _PAGE = 50
 _SEARCHED = 400
 _VERDICTS = frozenset(Verdict)
 
+#: The version of the tables. A store of any other version is refused.
+VERSION = "0001"
+#: In PostgreSQL, only the process that holds this lock creates the tables. No other program is likely to use
+#: it.
+LOCK = 0x7265636F726473
+
+_metadata = sql.MetaData()
+# Times and ids are ordered by code point, whatever the language of the database.
+_TEXT = sql.Text().with_variant(sql.Text(collation="C"), "postgresql")
+#: `document` holds the whole record as JSON in ASCII; the other columns are for searching.
+RECORDS = sql.Table(
+    "records",
+    _metadata,
+    sql.Column("id", _TEXT, primary_key=True),
+    *(sql.Column(name, _TEXT, nullable=False) for name in ("cell", "image", "verdict", "key", "finished")),
+    sql.Column("document", sql.Text, nullable=False),
+)
+sql.Index("records_by_key", RECORDS.c.key, RECORDS.c.finished)
+sql.Index("records_by_cell", RECORDS.c.cell, RECORDS.c.finished)
+_versions = sql.Table("records_schema", _metadata, sql.Column("version_num", sql.Text, primary_key=True))
+
+#: What refuses changes, by dialect.
+_APPEND_ONLY = {
+    "sqlite": tuple(
+        f"CREATE TRIGGER records_no_{change.lower()} BEFORE {change} ON records "
+        "BEGIN SELECT RAISE(ABORT, 'records are never changed'); END"
+        for change in ("UPDATE", "DELETE")
+    ),
+    "postgresql": (
+        "CREATE FUNCTION records_refuse() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION 'records are never changed'; END $$",
+        "CREATE TRIGGER records_no_change BEFORE UPDATE OR DELETE OR TRUNCATE ON records "
+        "FOR EACH STATEMENT EXECUTE FUNCTION records_refuse()",
+    ),
+}
+
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-_records = schema.records
 
 
 class Store:
@@ -58,9 +91,7 @@ class Store:
         self._opened = False
         #: The stored id of each record whose verdict is only claimed, which gives it another id.
         self._stored: dict[str, str] = {}
-        self._attempt(
-            lambda: schema.bring_up(self._database.engine, self._database.location, read_only=read_only)
-        )
+        self._attempt(lambda: _bring_up(self._database.engine, self._database.location, read_only=read_only))
         self._opened = True
 
     def __enter__(self) -> Store:
@@ -80,8 +111,7 @@ class Store:
     def add(self, record: Record) -> bool:
         """Write a record in its own transaction. Return False when it is in the store already.
 
-        After a lost connection the attempt is repeated; if the first one was written after all, the second
-        finds the record in the store.
+        That also makes it safe to repeat the attempt after a lost connection.
         """
         return self.add_all([record]) == 1
 
@@ -96,21 +126,21 @@ class Store:
         # Sorted, so that two machines that write the same records can't deadlock.
         ordered = [rows[identifier] for identifier in sorted(rows)]
         dialect = postgresql if self._database.is_server else sqlite
-        statement = dialect.insert(_records).on_conflict_do_nothing().returning(_records.c.id)
+        statement = dialect.insert(RECORDS).on_conflict_do_nothing().returning(RECORDS.c.id)
         options = {"insertmanyvalues_page_size": _PAGE}
 
-        def write(connection: Connection) -> int:
+        def write(connection: sql.Connection) -> int:
             return len(connection.execute(statement, ordered, execution_options=options).all())
 
         return self._run(write)
 
     def all(self, *, cell: str | None = None, image: str | None = None) -> Iterator[Record]:
         """Yield records, oldest first."""
-        query = select(_records.c.id).order_by(_records.c.finished, _records.c.id)
+        query = sql.select(RECORDS.c.id).order_by(RECORDS.c.finished, RECORDS.c.id)
         if cell is not None:
-            query = query.where(_records.c.cell == _searchable(cell))
+            query = query.where(RECORDS.c.cell == _searchable(cell))
         if image is not None:
-            query = query.where(_records.c.image == _searchable(image))
+            query = query.where(RECORDS.c.image == _searchable(image))
         for record in self.each([str(row.id) for row in self._rows(query)]):
             if cell in (None, record.cell) and image in (None, record.image):
                 yield record
@@ -120,10 +150,10 @@ class Store:
 
         Another program may have written the row: `judged` returns the verdicts that count.
         """
-        columns = (_records.c.id, _records.c.cell, _records.c.verdict, _records.c.finished, _records.c.key)
-        query = select(*columns).order_by(_records.c.finished, _records.c.id)
+        columns = (RECORDS.c.id, RECORDS.c.cell, RECORDS.c.verdict, RECORDS.c.finished, RECORDS.c.key)
+        query = sql.select(*columns).order_by(RECORDS.c.finished, RECORDS.c.id)
         if cell is not None:
-            query = query.where(_records.c.cell == _searchable(cell))
+            query = query.where(RECORDS.c.cell == _searchable(cell))
         found = []
         for row in self._rows(query):
             if row.verdict not in _VERDICTS or not all(isinstance(value, str) for value in row):
@@ -156,8 +186,9 @@ class Store:
 
     def get(self, identifier: str) -> Record:
         """Return the record whose id is or begins with this text. Raises InputError unless there is one."""
-        begins = _records.c.id.startswith(_searchable(identifier), autoescape=True)
-        found = list(self.each([row.id for row in self._rows(select(_records.c.id).where(begins).limit(2))]))
+        begins = RECORDS.c.id.startswith(_searchable(identifier), autoescape=True)
+        query = sql.select(RECORDS.c.id).where(begins).limit(2)
+        found = list(self.each([row.id for row in self._rows(query)]))
         if not found and len(shown := [one for one in self.all() if one.id.startswith(identifier)]) == 1:
             return shown[0]
         if len(found) != 1:
@@ -167,8 +198,8 @@ class Store:
 
     def measured(self, key: str) -> Record | None:
         """Return the newest record with this key that holds a measurement, so not a `broken` one."""
-        query = select(_records.c.id, _records.c.finished).where(
-            _records.c.key == _searchable(key), _records.c.verdict != Verdict.BROKEN.value
+        query = sql.select(RECORDS.c.id, RECORDS.c.finished).where(
+            RECORDS.c.key == _searchable(key), RECORDS.c.verdict != Verdict.BROKEN.value
         )
         now = now_utc()
         dated = [(when, row.id) for row in self._rows(query) if (when := credible_time(row.finished, now))]
@@ -185,29 +216,28 @@ class Store:
     def each(self, identifiers: Sequence[str]) -> Iterator[Record]:
         """Yield the records with these ids, in that order. No connection is held meanwhile.
 
-        An id is the one in the store, or that of a record which this object returned.
+        An id is the one in the store, or that of a record which this object returned. Raises InputError for
+        the row of another program.
         """
         for start in range(0, len(identifiers), _PAGE):
             page = [self._stored.get(one, one) for one in identifiers[start : start + _PAGE]]
-            found = {row.id: row for row in self._rows(select(_records).where(_records.c.id.in_(page)))}
+            found = {row.id: row for row in self._rows(sql.select(RECORDS).where(RECORDS.c.id.in_(page)))}
             for identifier in page:
                 if identifier not in found:
                     raise damaged(self.location, f"there is no record {identifier}")
-                yield self._read(found[identifier])
-
-    def _read(self, row: Row[Any]) -> Record:
-        """Return the record of a row as its report proves it. Raises InputError for a foreign row."""
-        try:
-            record = read_record(row.document)
-            columns = _columns(record)
-        except (RecordError, TypeError) as error:
-            self._refuse(row.id, str(error))
-        if wrong := [name for name, value in columns.items() if getattr(row, name) != value]:
-            self._refuse(row.id, f"its columns {', '.join(wrong)} differ from its document")
-        judged = as_judged(record)
-        if judged is not record:
-            self._stored[judged.id] = record.id
-        return judged
+                row = found[identifier]
+                try:
+                    record = read_record(row.document)
+                    columns = _columns(record)
+                except (RecordError, TypeError) as error:
+                    self._refuse(row.id, str(error))
+                if wrong := [name for name, value in columns.items() if getattr(row, name) != value]:
+                    self._refuse(row.id, f"its columns {', '.join(wrong)} differ from its document")
+                # The report proves the verdict.
+                judged = as_judged(record)
+                if judged is not record:
+                    self._stored[judged.id] = record.id
+                yield judged
 
     def _refuse(self, identifier: object, why: str) -> NoReturn:
         raise InputError(
@@ -215,10 +245,10 @@ class Store:
             hint="another program changed this store: use another one, or `records salvage`",
         )
 
-    def _rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
+    def _rows(self, query: sql.Select[Any]) -> Sequence[sql.Row[Any]]:
         return self._run(lambda connection: connection.execute(query).all())
 
-    def _run(self, work: Callable[[Connection], T]) -> T:
+    def _run(self, work: Callable[[sql.Connection], T]) -> T:
         """Call `work` in one transaction."""
 
         def transaction() -> T:
@@ -242,6 +272,53 @@ class Store:
                 _log.warning("%s; trying again in %g s", told, pause)
                 time.sleep(pause)
         raise AssertionError("unreachable")
+
+
+def _bring_up(engine: sql.Engine, location: str, *, read_only: bool = False) -> None:
+    """Create the tables of an empty database, in one transaction. A second process waits and finds them.
+
+    read_only: a database without records is an error. Raises InputError for tables of another program, and
+    MissingError for tables of another version of this program.
+    """
+    with engine.connect() as connection:
+        if _has_tables(connection, location):
+            return
+    if read_only:
+        raise InputError(
+            f"{location}: there are no records in this database", hint="name another store with --store"
+        )
+    with engine.begin() as connection:
+        if engine.dialect.name == "postgresql":
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
+        else:
+            # The driver doesn't begin a transaction before a CREATE.
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        if not _has_tables(connection, location):
+            _metadata.create_all(connection, checkfirst=False)
+            for statement in _APPEND_ONLY[engine.dialect.name]:
+                connection.exec_driver_sql(statement)
+            connection.execute(sql.insert(_versions).values(version_num=VERSION))
+
+
+def _has_tables(connection: sql.Connection, location: str) -> bool:
+    """Return True if the store has its tables. Raises what `_bring_up` raises if they are others."""
+    # One question, so that another process which creates them in between is not taken for another program.
+    names = sql.inspect(connection).get_table_names()
+    if _versions.name not in names:
+        if RECORDS.name in names:
+            raise InputError(
+                f"{location}: not a store of records: another program made its table {RECORDS.name}",
+                hint="name another one with --store",
+            )
+        return False
+    found = connection.execute(sql.select(_versions.c.version_num)).scalars().all()
+    if found != [VERSION]:
+        raise MissingError(
+            f"{location}: another version of this program made its tables (schema"
+            f" {', '.join(map(str, found)) or 'unknown'}; this one uses {VERSION})",
+            hint="use that version of the program, or name another store with --store",
+        )
+    return True
 
 
 def rows_of(records: Iterable[Record]) -> dict[str, dict[str, str]]:

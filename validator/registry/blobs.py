@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 # length, a blob whose size is unknown is sent in chunks. The registry says how much of an unfinished upload
 # it has, and the blob is made again without what is there.
 
-
 Write = Callable[[bytes], object]
 
 #: The size of a chunk, unless the registry wants larger ones, and the largest that it gets. One is in memory
@@ -54,10 +53,7 @@ class Known:
 
 @dataclass
 class _Place:
-    """An unfinished upload: its address, the bytes that the registry has, and the size of chunks.
-
-    resumed: True if the registry was asked how much it has.
-    """
+    """An unfinished upload. offset: what the registry has. resumed: the registry was asked for it."""
 
     location: str
     offset: int = 0
@@ -66,10 +62,7 @@ class _Place:
 
 
 class _Repeat(Exception):
-    """The blob must be made again, because the registry lacks bytes that are gone here.
-
-    place: where to go on, or None for a new upload.
-    """
+    """The blob must be made again, from a place or, with None, from the beginning."""
 
     def __init__(self, place: _Place | None) -> None:
         super().__init__()
@@ -89,17 +82,14 @@ class Upload(Generic[T]):
         self._session, self._produce, self._digest_of, self._known = session, produce, digest_of, known
         repository = session.repository
         self._blobs = f"/v2/{repository.path}/blobs"
-        self._what = (
-            f"{repository.at(known.digest)} can't be sent"
-            if known
-            else f"a layer can't be sent to {repository}"
-        )
+        self._what = f"a layer can't be sent to {repository}"
+        if known:
+            self._what = f"{repository.at(known.digest)} can't be sent"
         self._retries = Retries(session.host, self._what)
         self._furthest = 0
         self._streamed = False
 
     def run(self) -> T:
-        """Send the blob and return what `produce` returned."""
         place: _Place | None = None
         try:
             while True:
@@ -110,7 +100,11 @@ class Upload(Generic[T]):
                     if self._known is None and not self._streamed and self._session.accepts_streams:
                         self._streamed = True
                         return self._send_stream(place)
-                    return self._send_chunks(place)
+                    with Produced(self._produce, skip=place.offset) as made:
+                        for chunk in made.blocks_of(place.chunk):
+                            self._send_chunk(place, chunk)
+                        result = made.result
+                    return self._finished(place, result)
                 except FailedRequest as failure:
                     if place is not None and place.resumed and failure.code == "DIGEST_INVALID":
                         # The registry was wrong about what it had.
@@ -143,13 +137,8 @@ class Upload(Generic[T]):
         with Produced(self._produce) as made:
             body = _Body(made, known, self._differs)
             try:
-                self._session.send(
-                    "PUT",
-                    _with_digest(place.location, known.digest),
-                    expect=(201,),
-                    headers=_BINARY,
-                    data=body,
-                )
+                address = _with_digest(place.location, known.digest)
+                self._session.send("PUT", address, expect=(201,), headers=_BINARY, data=body)
             except FailedRequest:
                 # An error of the function's file looks like one of the connection here.
                 if made.error is not None:
@@ -200,25 +189,13 @@ class Upload(Generic[T]):
             raise _Repeat(self._recovered(place))
         return self._finished(place, result)
 
-    def _send_chunks(self, place: _Place) -> T:
-        with Produced(self._produce, skip=place.offset) as made:
-            for chunk in made.blocks_of(place.chunk):
-                self._send_chunk(place, chunk)
-            result = made.result
-        return self._finished(place, result)
-
     def _finished(self, place: _Place, result: T) -> T:
-        """Give an upload the digest of its blob, which ends it. Return the result."""
         digest = self._digest_of(result)
         if self._known is not None and digest != self._known.digest:
             raise self._differs(digest)
         try:
-            self._session.send(
-                "PUT",
-                _with_digest(place.location, digest),
-                expect=(201,),
-                headers={**_BINARY, "Content-Length": "0"},
-            )
+            headers = {**_BINARY, "Content-Length": "0"}
+            self._session.send("PUT", _with_digest(place.location, digest), expect=(201,), headers=headers)
         except FailedRequest as failure:
             if not (failure.is_temporary and self._is_there(digest)):
                 raise
@@ -250,10 +227,7 @@ class Upload(Generic[T]):
                 self._retries.progressed()
 
     def _wait(self, failure: FailedRequest, *, started: bool) -> None:
-        """Wait before the next attempt. Raises MissingError if another one can't help.
-
-        started: the upload was created; if the registry denies it, the registry lost it.
-        """
+        """Wait before the next attempt. started: the registry lost an upload that it now denies."""
         if started and failure.status in (404, 416):
             failure = FailedRequest(INTERNAL, str(failure), failure.status)
         self._retries.wait(failure)
@@ -264,12 +238,10 @@ class Upload(Generic[T]):
             answer = self._session.request("GET", place.location, what=self._what, expect=(204,))
         except ValidatorError:
             return None
-        return _Place(
-            self._location(answer, place.location), http.received(answer, 0), place.chunk, resumed=True
-        )
+        location = self._location(answer, place.location)
+        return _Place(location, http.received(answer, 0), place.chunk, resumed=True)
 
     def _is_there(self, digest: str) -> bool:
-        """Return True if the registry finished an upload, but its response was lost."""
         answer = self._session.request("HEAD", f"{self._blobs}/{digest}", what=self._what, expect=(200, 404))
         return answer.status_code == 200
 
@@ -284,10 +256,7 @@ class Upload(Generic[T]):
 
 
 class _Body(Generic[T]):
-    """A body with a length for requests, which is read once.
-
-    complete: True when everything was read.
-    """
+    """A body with a length for requests, which is read once. complete: True when everything was read."""
 
     def __init__(self, made: Produced[T], known: Known, differs: Callable[[str], ValidatorError]) -> None:
         self._made, self._known, self._differs = made, known, differs
@@ -314,30 +283,22 @@ def _with_digest(location: str, digest: str) -> str:
 
 @dataclass(frozen=True)
 class Blobs:
-    """The blobs and manifests of one repository, over a session.
-
-    mount_from: other repositories of the same registry, which may have the same blobs.
-    """
+    """The blobs and manifests of a repository. mount_from: others of the registry with the same blobs."""
 
     session: Session
     mount_from: Sequence[Repository] = ()
 
     @classmethod
     def to_write(cls, repository: Repository, mount_from: Sequence[Repository] = ()) -> Blobs:
-        """Return the blobs of a repository to push to."""
         others = [other for other in mount_from if other.host == repository.host and other != repository]
         return cls(Session(repository, push=True, also=others), others)
 
     @classmethod
     def to_read(cls, repository: Repository) -> Blobs:
-        """Return the blobs of a repository to read from."""
         return cls(Session(repository, push=False))
 
     def has(self, digest: str, size: int) -> bool:
-        """Return True if the repository has a blob, or could take it over from another repository.
-
-        Raises MissingError if the registry can't be reached or denies access.
-        """
+        """Return True if the repository has a blob, or could take it over. Raises MissingError."""
         what = f"{self._repository.at(digest)} can't be looked up"
         answer = self.session.request("HEAD", self._path(digest), what=what, expect=(200, 404))
         if answer.status_code == 200:
@@ -353,25 +314,20 @@ class Blobs:
     def send(
         self, produce: Callable[[Write], T], digest_of: Callable[[T], str], known: Known | None = None
     ) -> T:
-        """Send a blob while `produce` writes it, and return what that returned.
+        """Send a blob while `produce` writes it, and return what that returned. digest_of: takes the result.
 
-        digest_of: the digest of the blob, from the result. known: its digest and size if they are known in
-        advance. After a failure, `produce` is called again, and must write the same bytes. Raises what it
-        raises, ValidatorError if the bytes are not those that are known, and MissingError if the registry
-        can't be reached, denies access, is full or keeps failing. Nothing is kept then.
+        known: its digest and size if they are known in advance. After a failure, `produce` is called again,
+        and must write the same bytes. Raises what it raises, ValidatorError for other bytes than those that
+        are known, and MissingError if the registry fails. Nothing is kept then.
         """
         return Upload(self.session, produce, digest_of, known).run()
 
     def send_manifest(self, manifest: bytes, media_type: str, tag: str | None) -> str:
         """Send a manifest, whose blobs are all there. Return its digest. tag: None for no tag."""
-        digest, _ = self.send_artifact(manifest, media_type, tag)
-        return digest
+        return self.send_artifact(manifest, media_type, tag)[0]
 
     def send_artifact(self, manifest: bytes, media_type: str, tag: str | None) -> tuple[str, bool]:
-        """Send a manifest as `send_manifest` does.
-
-        Return its digest, and True if the registry lists it among what refers to its subject.
-        """
+        """Send a manifest. Return its digest, and True if the registry lists what refers to its subject."""
         digest = f"sha256:{hashlib.sha256(manifest).hexdigest()}"
         reference = self._repository.tagged(tag) if tag else self._repository.at(digest)
         address = f"/v2/{self._repository.path}/manifests/{tag or digest}"
@@ -401,8 +357,8 @@ class Blobs:
     def read(self, digest: str, size: int) -> Iterator[bytes]:
         """Return the content of a blob in parts, and continue where a connection was lost.
 
-        Raises AlteredError, at the end at the latest, if the content does not match digest and size, and
-        MissingError if the registry does not have it, can't be reached or denies access.
+        Raises AlteredError, at the end at the latest, for other content, and MissingError if the registry
+        fails.
         """
         what = f"{self._repository.at(digest)} can't be read"
         retries = Retries(self.session.host, what)
@@ -429,7 +385,6 @@ class Blobs:
             )
 
     def _from(self, digest: str, start: int, deadline: float) -> Iterator[bytes]:
-        """Return the content of a blob from an offset on."""
         headers = {"Range": f"bytes={start}-"} if start else {}
         address = self._path(digest)
         with (

@@ -30,17 +30,12 @@ from .session import Document, Session
 # Docker's own manifests, as far as this project reads them; other fields are ignored. Nothing in them is
 # trusted, only their form is checked here.
 
-
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
 #: For the header `Accept` of a request for a manifest.
-MANIFEST_TYPES = ", ".join(
-    (
-        INDEX_TYPE,
-        MANIFEST_TYPE,
-        "application/vnd.docker.distribution.manifest.list.v2+json",
-        "application/vnd.docker.distribution.manifest.v2+json",
-    )
+MANIFEST_TYPES = (
+    f"{INDEX_TYPE}, {MANIFEST_TYPE}, application/vnd.docker.distribution.manifest.list.v2+json,"
+    " application/vnd.docker.distribution.manifest.v2+json"
 )
 #: Bytes of a manifest, an index, or a list of tags or referrers; also the limit of registries and clients.
 LARGEST_MANIFEST = 4 << 20
@@ -96,8 +91,6 @@ class _Settings(msgspec.Struct, frozen=True):
 
 
 class ImageConfig(msgspec.Struct, frozen=True):
-    """The configuration of an image."""
-
     config: _Settings | None = None
 
     @property
@@ -203,10 +196,7 @@ class Registry:
         return None if answer is None else parse(answer.content, Manifest, f"the manifest {reference}")
 
     def config(self, digest: str) -> ImageConfig:
-        """Return the configuration of an image, with its labels; for an index, that of `PLATFORM`.
-
-        Raises ValidatorError if the digest is not that of an image.
-        """
+        """Return the configuration of an image; for an index, that of `PLATFORM`. Raises ValidatorError."""
         manifest = self.manifest(digest)
         if manifest is not None and manifest.manifests is not None:
             entry = manifest.for_platform()
@@ -243,9 +233,7 @@ class Registry:
             )
 
     def attached(self, digest: str, artifact_type: str) -> list[Attached]:
-        """Return the artifacts of a type that are attached to a manifest, from the referrers API or its
-        fallback tag.
-        """
+        """Return the artifacts of a type that are attached to a manifest (referrers API or its fallback)."""
         reference = self.repository.at(digest)
         what = f"the artifacts attached to {reference} can't be listed"
         pages = list(
@@ -279,8 +267,7 @@ class Registry:
     ) -> str:
         """Attach a small file to a manifest, as an artifact that refers to it. Return the artifact's digest.
 
-        media_type: of the file; None: the artifact's.
-        If the registry has no referrers API, clients keep the list of attached artifacts under a tag, and if
+        media_type: None: the artifact's. Without a referrers API, clients keep the list under a tag, and if
         two add to it at the same time, an entry can be lost. So this checks that the entry stays, and
         retries.
         """
@@ -294,15 +281,11 @@ class Registry:
         marks = {_CREATED: now, **annotations}
         manifest = msgspec.json.encode(
             {
-                "schemaVersion": 2,
-                "mediaType": MANIFEST_TYPE,
-                "artifactType": artifact_type,
-                "config": _descriptor(_EMPTY, _EMPTY_TYPE),
-                "layers": [layer],
-                "subject": _descriptor(image.content, image.media_type),
-                "annotations": marks,
+                "schemaVersion": 2, "mediaType": MANIFEST_TYPE, "artifactType": artifact_type,
+                "config": _descriptor(_EMPTY, _EMPTY_TYPE), "layers": [layer],
+                "subject": _descriptor(image.content, image.media_type), "annotations": marks,
             }
-        )
+        )  # fmt: skip
         for part in (_EMPTY, content):
             self._send(part)
         attached, is_listed = self._writing.send_artifact(manifest, MANIFEST_TYPE, None)
@@ -321,7 +304,6 @@ class Registry:
         )
 
     def _send(self, content: bytes) -> None:
-        """Send a small blob, unless it is there."""
         known = Known(_digest(content), len(content))
         if not self._writing.has(known.digest, known.size):
             self._writing.send(lambda write: write(content), lambda _: known.digest, known)
@@ -342,9 +324,7 @@ class Registry:
         self._writing.send_manifest(msgspec.json.encode(index), INDEX_TYPE, tag)
 
     def _stays(self, digest: str, artifact_type: str, attached: str) -> bool:
-        """Return True if the artifact is listed, and still is after other clients may have written an older
-        list.
-        """
+        """Return True if the artifact is listed, and still is when others may have written an older list."""
         if not any(entry.digest == attached for entry in self.attached(digest, artifact_type)):
             return False
         # Clients that collide wait for different times.
@@ -364,13 +344,9 @@ class Registry:
     def _manifest(self, reference: str, what: str, *, head: bool = False) -> Document | None:
         """Return a manifest or index, verified if the reference is a digest. head: without its content."""
         return self.blobs.session.document(
-            self._path(f"manifests/{reference}"),
-            what=what,
-            most=LARGEST_MANIFEST,
-            digest=reference if is_digest(reference) else None,
-            accept=MANIFEST_TYPES,
-            head=head,
-        )
+            self._path(f"manifests/{reference}"), what=what, most=LARGEST_MANIFEST,
+            digest=reference if is_digest(reference) else None, accept=MANIFEST_TYPES, head=head,
+        )  # fmt: skip
 
     def _path(self, rest: str) -> str:
         return f"/v2/{self.repository.path}/{rest}"

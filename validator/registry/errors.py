@@ -16,7 +16,7 @@ class AlteredError(ValidatorError):
 class Fault:
     """A kind of failure. temporary: a retry may help. altered: content does not match its digest."""
 
-    pattern: re.Pattern[str]
+    pattern: str
     says: str
     hint: str
     temporary: bool = False
@@ -28,89 +28,64 @@ class Fault:
         return kind(f"{what}: the registry {host} {self.says}", hint=self.hint.format(host=host))
 
 
-def _fault(pattern: str, says: str, hint: str, *, temporary: bool = False, altered: bool = False) -> Fault:
-    return Fault(re.compile(pattern, re.IGNORECASE), says, hint, temporary, altered)
-
-
 _LOGIN = "log in with `docker login {host}`; to write, the account needs permission to push"
 _LATER = "try again later; nothing was partially published"
 _NETWORK = "check the name, the network and the proxy settings"
 
-TOO_MANY = _fault(
+TOO_MANY = Fault(
     r"\b429\b|too ?many ?requests",
-    "currently rejects requests because there were too many",
-    _LATER,
-    temporary=True,
-)
-FULL = _fault(
+    "currently rejects requests because there were too many", _LATER, temporary=True,
+)  # fmt: skip
+FULL = Fault(
     r"\b507\b|no space left|insufficient storage|disk quota",
     "is full: it can't store the content",
     "free some space in the registry, then repeat the command",
 )
-UNAUTHORIZED = _fault(
+UNAUTHORIZED = Fault(
     r"\b401\b|unauthorized|authentication required|credential not found|token.*expired|no basic auth",
-    "requires a login, or rejects the current one",
-    _LOGIN,
-)
-DENIED = _fault(r"\b403\b|forbidden|denied", "denies access", _LOGIN)
-INTERNAL = _fault(
+    "requires a login, or rejects the current one", _LOGIN,
+)  # fmt: skip
+DENIED = Fault(r"\b403\b|forbidden|denied", "denies access", _LOGIN)
+INTERNAL = Fault(
     r"\b50[0234]\b|internal server error|bad gateway|service unavailable|gateway time-?out",
-    "reports an internal error",
-    _LATER,
-    temporary=True,
-)
-UNKNOWN_HOST = _fault(
-    r"no such host|server misbehaving", "can't be found: its host name is unknown", _NETWORK
-)
-NO_TLS = _fault(
+    "reports an internal error", _LATER, temporary=True,
+)  # fmt: skip
+UNKNOWN_HOST = Fault(r"no such host|server misbehaving", "can't be found: its host name is unknown", _NETWORK)
+NO_TLS = Fault(
     r"server gave HTTP response to HTTPS client",
     "uses HTTP without TLS, which is only allowed on this machine",
     "set up TLS for the registry",
 )
-UNTRUSTED = _fault(
+UNTRUSTED = Fault(
     r"x509:|certificate (?:signed|is not|has expired)|tls: ",
     "has a TLS certificate that this machine does not trust",
     "add the authority's certificate to the system, or fix the registry's certificate",
 )
-ALTERED = _fault(
+ALTERED = Fault(
     r"digest mismatch|mismatch(?:ed)? digest|does not match|content digest|size mismatch|mismatch size",
     "returned content that does not match its digest",
     "it was altered, in the registry or in transit; do not use it",
     altered=True,
 )
-LOST = _fault(
+LOST = Fault(
     r"connection (?:refused|reset)|broken pipe|unexpected EOF|\bEOF\b|i/o timeout|deadline exceeded"
     r"|network is unreachable|no route to host|timed? ?out",
-    "can't be reached, or the connection was lost",
-    _NETWORK,
-    temporary=True,
-)
+    "can't be reached, or the connection was lost", _NETWORK, temporary=True,
+)  # fmt: skip
 
 #: In order of precedence: a response of the registry says more than an error of the connection.
 FAULTS = (
-    TOO_MANY,
-    FULL,
-    UNAUTHORIZED,
-    DENIED,
-    INTERNAL,
-    UNKNOWN_HOST,
-    NO_TLS,
-    UNTRUSTED,
-    ALTERED,
-    LOST,
-)
+    TOO_MANY, FULL, UNAUTHORIZED, DENIED, INTERNAL, UNKNOWN_HOST, NO_TLS, UNTRUSTED, ALTERED, LOST,
+)  # fmt: skip
 
 
 def fault_of(message: str) -> Fault | None:
     """Return the kind of failure that a program's message is about, or None if it is unknown."""
-    return next((fault for fault in FAULTS if fault.pattern.search(message)), None)
+    return next((fault for fault in FAULTS if re.search(fault.pattern, message, re.IGNORECASE)), None)
 
 
 def explain(host: str, message: str, *, what: str) -> ValidatorError:
-    """Return the error for a failed program.
-
-    what: the failed action, which begins the message (`2.21.0-… can't be pushed`).
-    """
+    """Return the error for a failed program. what: the failed action, which begins the message."""
     fault = fault_of(message)
     if fault is None:
         last = [line.strip() for line in message.splitlines() if line.strip()][-1:] or ["no message"]

@@ -57,8 +57,7 @@ def serve_command(directory: Path) -> list[str]:
 
 def _start(program: str, directory: Path) -> tuple[subprocess.Popen[bytes], str]:
     for _ in range(_TRIES):
-        port = _free_port()
-        address = f"127.0.0.1:{port}"
+        address = f"127.0.0.1:{_free_port()}"
         configuration = {
             "version": 0.1,
             "log": {"level": "warn"},
@@ -70,13 +69,11 @@ def _start(program: str, directory: Path) -> tuple[subprocess.Popen[bytes], str]
         with open(directory / _LOG, "wb") as log:
             process = subprocess.Popen(
                 [program, "serve", str(directory / _CONFIGURATION)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 env={**os.environ, **runs.environment_of_children()},
                 # Ctrl-C reaches only this process, which ends the registry last.
                 start_new_session=True,
-            )
+            )  # fmt: skip
         if _answers(process, address):
             return process, address
         process.kill()

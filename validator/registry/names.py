@@ -21,10 +21,7 @@ _LONGEST = 255
 
 @dataclass(frozen=True)
 class Repository:
-    """A repository of a registry: `ghcr.io/team/tensorflow`.
-
-    host: with its port, if any. path: the name within the registry.
-    """
+    """A repository of a registry: `ghcr.io/team/tensorflow`. host: with its port, if any."""
 
     host: str
     path: str
@@ -125,10 +122,7 @@ def identifier_of(tag: str) -> str | None:
 
 
 def tag_named(name: str) -> str:
-    """Return the tag that a person names: that of an image spec, an alias, or a digest as it is.
-
-    Raises InputError for the tag of an image spec: people write the image spec itself, as everywhere.
-    """
+    """Return the tag that a person names. Raises InputError for that of a spec: people write the spec."""
     if (identifier := identifier_of(name)) is not None:
         raise InputError(f'"{name}" is the tag of {identifier}', hint=f"write {identifier}")
     return tag_of(name) if _IDENTIFIER.fullmatch(name) else name

@@ -13,6 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 from urllib.request import parse_http_list
@@ -22,19 +23,8 @@ import msgspec
 from ..errors import MissingError, ValidatorError
 from ..system import http
 from ..system.http import HttpFailure, Kind
-from .errors import (
-    DENIED,
-    FULL,
-    INTERNAL,
-    LOST,
-    NO_TLS,
-    TOO_MANY,
-    UNAUTHORIZED,
-    UNKNOWN_HOST,
-    UNTRUSTED,
-    AlteredError,
-    Fault,
-)
+from . import errors
+from .errors import AlteredError, Fault
 from .names import Repository
 
 if TYPE_CHECKING:
@@ -45,7 +35,6 @@ if TYPE_CHECKING:
 #
 # Implements Basic authentication and tokens (https://distribution.github.io/distribution/spec/auth/token/).
 # Passwords go to the registry and to the token server that it names, and nowhere else; no message has one.
-
 
 _CLIENT = "tensorflow-gpu-matrix"
 #: Seconds that a token is valid if the server does not say.
@@ -70,10 +59,8 @@ class Login:
 
     @property
     def basic(self) -> str | None:
-        """The value of a header for Basic authentication, or None without a password."""
-        if not self.user:
-            return None
-        return http.basic(f"{self.user}:{self.password}")
+        """The value of a header for Basic authentication, or None without a user."""
+        return http.basic(f"{self.user}:{self.password}") if self.user else None
 
 
 def stored_login(host: str) -> Login:
@@ -96,8 +83,6 @@ def stored_login(host: str) -> Login:
 
 
 class _Token(msgspec.Struct):
-    """The answer of a token server."""
-
     token: str = ""
     access_token: str = ""
     expires_in: float = _USUAL_LIFE_S
@@ -106,14 +91,12 @@ class _Token(msgspec.Struct):
 class Authorization:
     """The header `Authorization` for one registry, as far as it asks for one. Usable from several threads.
 
-    scopes: what tokens are asked for, such as `repository:team/tensorflow:pull,push`.
-    plain_http: allow a token server without TLS.
+    scopes: such as `repository:team/tensorflow:pull,push`. plain_http: allow a token server without TLS.
     """
 
     def __init__(self, host: str, scopes: Sequence[str], ask: Ask, *, plain_http: bool) -> None:
         self._host, self._scopes, self._ask, self._plain_http = host, tuple(scopes), ask, plain_http
         self._guard = threading.RLock()
-        self._login: Login | None = None
         self._header: str | None = None
         self._challenge: Mapping[str, str] | None = None
         self._expires = float("inf")
@@ -126,10 +109,7 @@ class Authorization:
             return self._header
 
     def answer(self, challenge: str, refused: str | None) -> bool:
-        """Log in as a response with the status 401 asks for. Return False if that can't help.
-
-        challenge: its header `WWW-Authenticate`. refused: the value that was sent, None for none.
-        """
+        """Log in as a response 401 with this challenge asks for. refused: the value that was sent."""
         with self._guard:
             if self._header != refused:
                 # Another thread has logged in meanwhile.
@@ -138,18 +118,19 @@ class Authorization:
             if found is None:
                 return False
             if found["scheme"].lower() == "basic":
-                self._header = self._stored().basic
+                self._header = self._login.basic
                 return self._header is not None and self._header != refused
-            self._renew(_values(found["values"]))
+            # Its parameters: `realm="https://…",service="…"`.
+            pairs = (part.partition("=") for part in parse_http_list(found["values"]))
+            self._renew({name.strip().lower(): value.strip().strip('"') for name, _, value in pairs})
             return True
 
-    def _stored(self) -> Login:
-        if self._login is None:
-            self._login = stored_login(self._host)
-        return self._login
+    @cached_property
+    def _login(self) -> Login:
+        return stored_login(self._host)
 
     def _renew(self, challenge: Mapping[str, str]) -> None:
-        realm, login = challenge.get("realm", ""), self._stored()
+        realm, login = challenge.get("realm", ""), self._login
         try:
             address = urlsplit(http.joined("", realm))
         except HttpFailure as failure:
@@ -188,12 +169,6 @@ class Authorization:
         self._expires = started + max(found.expires_in, _USUAL_LIFE_S) - _MARGIN_S
 
 
-def _values(text: str) -> dict[str, str]:
-    """Return the parameters of a challenge: `realm="https://…",service="…"`."""
-    pairs = (part.partition("=") for part in parse_http_list(text))
-    return {name.strip().lower(): value.strip().strip('"') for name, _, value in pairs}
-
-
 #: Seconds for a small document with all its pages, and without a byte of it.
 DOCUMENT_S, SILENCE_S = 120.0, 30.0
 #: The pages of a list. Registries send from 50 to 1,000 tags on each.
@@ -205,31 +180,20 @@ _RETRIES, _LOST_RETRIES = 5, 2
 #: Docker Hub's name for people, and the host of its registry.
 _API_HOSTS = {"docker.io": "registry-1.docker.io"}
 _FAULTS: Mapping[int, Fault] = {
-    401: UNAUTHORIZED,
-    403: DENIED,
-    408: LOST,
-    429: TOO_MANY,
-    500: INTERNAL,
-    502: INTERNAL,
-    503: INTERNAL,
-    504: INTERNAL,
-    507: FULL,
-}
+    401: errors.UNAUTHORIZED, 403: errors.DENIED, 408: errors.LOST, 429: errors.TOO_MANY, 507: errors.FULL,
+    **dict.fromkeys((500, 502, 503, 504), errors.INTERNAL),
+}  # fmt: skip
 _NO_SPACE = ("no space left", '"Err":28', "disk quota")
 _KINDS: Mapping[Kind, Fault] = {
-    Kind.LOST: LOST,
-    Kind.SILENT: LOST,
-    Kind.UNKNOWN_HOST: UNKNOWN_HOST,
-    Kind.NO_TLS: NO_TLS,
-    Kind.UNTRUSTED: UNTRUSTED,
-}
+    Kind.LOST: errors.LOST, Kind.SILENT: errors.LOST, Kind.UNKNOWN_HOST: errors.UNKNOWN_HOST,
+    Kind.NO_TLS: errors.NO_TLS, Kind.UNTRUSTED: errors.UNTRUSTED,
+}  # fmt: skip
 
 
 class FailedRequest(Exception):
-    """A request without a usable response.
+    """A request without a usable response. fault: None if it is unknown. status: 0 without a response.
 
-    fault: its kind, or None if it is unknown. status: 0 if there was no response. code: the registry's own,
-    such as `BLOB_UPLOAD_UNKNOWN`. pause_s: the seconds that the registry asks to wait.
+    code: the registry's own, such as `BLOB_UPLOAD_UNKNOWN`. pause_s: the seconds that the registry asks for.
     """
 
     def __init__(
@@ -242,8 +206,8 @@ class FailedRequest(Exception):
         kind: Kind = Kind.STATUS,
     ) -> None:
         super().__init__(message)
-        self.fault, self.status, self.code, self.pause_s = fault, status, code, pause_s
-        self.kind = kind
+        self.fault, self.status, self.code = fault, status, code
+        self.pause_s, self.kind = pause_s, kind
 
     @property
     def is_temporary(self) -> bool:
@@ -257,10 +221,7 @@ class FailedRequest(Exception):
 
 
 class Retries:
-    """Counts attempts, and waits between them with growing pauses.
-
-    host, what: for the error when there are no attempts left. few: give up sooner, for a small document.
-    """
+    """Counts attempts, and waits between them with growing pauses. few: for a small document."""
 
     def __init__(self, host: str, what: str, *, few: bool = False) -> None:
         self._host, self._what = host, what
@@ -290,10 +251,9 @@ class Document:
 
 
 class Session:
-    """Connections to the registry of a repository. Usable from several threads.
+    """Connections to the registry of a repository. Usable from several threads. push: ask to write.
 
-    push: ask for permission to write. also: repositories of the same registry to read from.
-    plain_http: use HTTP without TLS; None: only for a registry on this machine.
+    also: repositories of the same registry to read from. plain_http: None: only for this machine.
     accepts_streams: False once the registry refused a body without a length.
     """
 
@@ -328,10 +288,9 @@ class Session:
     ) -> Document | None:
         """Return a small document, or None if the registry says that it does not exist.
 
-        what: the failed action, which begins the message of every error. most: its limit in bytes. digest:
-        what its content must match. head: ask only for its headers. Raises AlteredError if it does not match,
-        ValidatorError if it is larger, and MissingError if the registry can't be reached, denies access,
-        keeps failing or is silent.
+        what: the failed action, which begins every error. most: its limit in bytes. digest: what it must
+        match. head: only its headers. Raises AlteredError if it does not match, ValidatorError if it is
+        larger, and MissingError if the registry fails or is silent.
         """
         deadline = time.monotonic() + DOCUMENT_S
         found = self._document("HEAD" if head else "GET", address, accept, what, most, 0, deadline)
@@ -345,10 +304,7 @@ class Session:
         return found
 
     def pages(self, address: str, *, what: str, most: int) -> Iterator[Document]:
-        """Return the pages of a list; none if the registry says that it does not exist.
-
-        The limits of `document` are for all pages together.
-        """
+        """Return the pages of a list, none if there is none. `document` has the limits, for all together."""
         deadline, read, next_page = time.monotonic() + DOCUMENT_S, 0, address
         for _ in range(MOST_PAGES):
             page = self._document("GET", next_page, "*/*", what, most, read, deadline)
@@ -376,27 +332,17 @@ class Session:
         retries = Retries(self.host, what, few=True)
         while True:
             try:
-                with (
-                    self.send(
-                        method,
-                        address,
-                        expect=(200, 404),
-                        headers={"Accept": accept},
-                        stream=True,
-                        silence_s=SILENCE_S,
-                        deadline=deadline,
-                    ) as answer,
-                    explained(),
-                ):
+                sent = self.send(
+                    method, address, expect=(200, 404), headers={"Accept": accept}, stream=True,
+                    silence_s=SILENCE_S, deadline=deadline,
+                )  # fmt: skip
+                with sent as answer, explained():
                     found = http.content(answer, most - read)
                     if answer.status_code == 404:
                         return None
-                    return Document(
-                        found,
-                        http.media_type(answer),
-                        answer.headers.get("Docker-Content-Digest", ""),
-                        http.next_page(answer, answer.url),
-                    )
+                    digest = answer.headers.get("Docker-Content-Digest", "")
+                    following = http.next_page(answer, answer.url)
+                    return Document(found, http.media_type(answer), digest, following)
             except FailedRequest as failure:
                 if failure.kind is Kind.LARGE:
                     raise ValidatorError(
@@ -419,11 +365,7 @@ class Session:
         expect: Collection[int],
         headers: Mapping[str, str] | None = None,
     ) -> requests.Response:
-        """Send a request that may be repeated, and return the response if its status is one of `expect`.
-
-        Its body is not kept. what: the failed action, which begins the message of every error. Raises
-        MissingError.
-        """
+        """Send a request that may be repeated. what: the failed action, for errors. Raises MissingError."""
         retries = Retries(self.host, what)
         while True:
             try:
@@ -445,14 +387,16 @@ class Session:
     ) -> requests.Response:
         """Send a request once. Raises FailedRequest if there is no response, or its status is not expected.
 
-        address: absolute, or relative to the registry. data: bytes, or an iterable, sent as it comes.
-        If it has no length, then neither has the request. stream: the caller reads the body
-        and closes the response; otherwise nobody can. silence_s, deadline: those of `Http.send`.
+        address: absolute, or relative to the registry. data: bytes, or an iterable, sent as it comes. If it
+        has no length, then neither has the request. stream: the caller reads the body and closes the
+        response; otherwise nobody can. silence_s, deadline: those of `Http.send`.
         """
         with explained():
             address = self.absolute(address)
             for _ in range(http.MOST_REDIRECTIONS):
-                answer = self._authorized(method, address, headers or {}, data, silence_s, deadline)
+                answer = self._authorized(
+                    method, address, headers or {}, data=data, silence_s=silence_s, deadline=deadline
+                )
                 following = http.redirection(answer, method, address)
                 if following is None:
                     break
@@ -474,27 +418,15 @@ class Session:
             return http.joined(f"{self._base}/", address)
 
     def _authorized(
-        self,
-        method: str,
-        address: str,
-        headers: Mapping[str, str],
-        data: Any,
-        silence_s: float,
-        deadline: float | None,
+        self, method: str, address: str, headers: Mapping[str, str], **options: Any
     ) -> requests.Response:
+        """Send a request with the login. options: data, silence_s and deadline of `Http.send`."""
         # A login is only for the registry. Blobs are often redirected to a server of another owner.
         ours = http.origin(address) == http.origin(self._base)
 
         def sent(value: str | None) -> requests.Response:
             login = {"Authorization": value} if value else {}
-            return self._http.send(
-                method,
-                address,
-                headers={**headers, **login},
-                data=data,
-                silence_s=silence_s,
-                deadline=deadline,
-            )
+            return self._http.send(method, address, headers={**headers, **login}, **options)
 
         value = self._authorization.header() if ours else None
         answer = sent(value)
@@ -509,8 +441,8 @@ class Session:
         if not answers:
             return answer
         answer.close()
-        if not isinstance(data, bytes | None):
-            raise FailedRequest(replace(UNAUTHORIZED, temporary=True), "the token expired", 401)
+        if not isinstance(options["data"], bytes | None):
+            raise FailedRequest(replace(errors.UNAUTHORIZED, temporary=True), "the token expired", 401)
         return sent(self._authorization.header())
 
     def _ask(
@@ -534,7 +466,7 @@ class _Errors(msgspec.Struct):
 
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
-    """Turn HttpFailure into FailedRequest, which says what the failure means for a registry."""
+    """Turn HttpFailure into FailedRequest, which says what it means for a registry."""
     try:
         yield
     except HttpFailure as failure:
@@ -547,9 +479,8 @@ def explained() -> Iterator[None]:
             listed = []
         first = listed[0] if listed else _Listed()
         fault = _FAULTS.get(failure.status)
-        if fault is INTERNAL and any(
-            mark in failure.content.decode("utf-8", "replace") for mark in _NO_SPACE
-        ):
-            fault = FULL
+        text = failure.content.decode("utf-8", "replace")
+        if fault is errors.INTERNAL and any(mark in text for mark in _NO_SPACE):
+            fault = errors.FULL
         message = " ".join(f"{failure.status} {first.code} {first.message}".split())[:300]
         raise FailedRequest(fault, message, failure.status, first.code, failure.pause_s) from failure

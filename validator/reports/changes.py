@@ -10,9 +10,9 @@ from rich.text import Text
 
 from ..model.diagnosis import Cause, Diagnosis, shortened
 from ..model.record import Record
-from ..records.artifacts import Merged, Refused
 from ..records.comparison import Change, changed_checks, changes
 from ..records.history import Decline, Difference
+from ..records.jsonl import Merged, Refused
 from ..redaction.redact import Redaction
 from .issue import fenced, markdown
 from .overview import code, table

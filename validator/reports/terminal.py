@@ -199,7 +199,7 @@ def image_support_text(support: ImageSupport) -> RenderableType:
     facts.add_row("driver", f"{support.driver} or newer" if support.driver else "unknown")
     if support.mode is not None:
         facts.add_row("mode", _MODES[support.mode])
-    needs = [(str(need.capability), _drivers(need), ", ".join(need.gpus)) for need in support.gpus]
+    needs = [(need.compute_capability, _drivers(need), ", ".join(need.gpus)) for need in support.gpus]
     table = rows_table(("capability", "driver", "GPUs"), needs)
     # Each reason why GPUs can't be used is shown once for all of them.
     grouped: dict[Reason, list[str]] = {}
@@ -218,14 +218,14 @@ def image_support_text(support: ImageSupport) -> RenderableType:
 def _drivers(need: GpuSupport) -> Text:
     """Return the drivers for a GPU, for each mode where they differ."""
     if need.reason is None:
-        found = Text(driver_range(need.branches))
+        found = Text(driver_range(need.drivers))
     elif need.reason.outcome is Outcome.UNKNOWN:
         found = styled("unknown")
     else:
         found = Text("no driver works", style="red")
-    if not need.eager or need.eager == need.branches:
+    if not need.eager_drivers or need.eager_drivers == need.drivers:
         return found
-    return Text.assemble(f"eager: {driver_range(need.eager)}; with XLA: ", found)
+    return Text.assemble(f"eager: {driver_range(need.eager_drivers)}; with XLA: ", found)
 
 
 def driver_range(numbers: Sequence[int]) -> str:

@@ -22,19 +22,15 @@ from typing import Any
 from cyclonedx.model import HashAlgorithm, HashType, Property
 from cyclonedx.model.bom import Bom, BomMetaData
 from cyclonedx.model.component import Component, ComponentType
-from cyclonedx.model.license import (
-    DisjunctiveLicense,
-    License,
-    LicenseAcknowledgement,
-    LicenseExpression,
-)
+from cyclonedx.model.license import DisjunctiveLicense, LicenseAcknowledgement, LicenseExpression
 from cyclonedx.model.tool import ToolRepository
 from cyclonedx.output.json import JsonV1Dot6
 from cyclonedx.spdx import fixup_id, is_expression, is_supported_id
 from packageurl import PackageURL
 
 from .. import __version__
-from ..assemble.base_finder import BaseContents, SystemPackage
+from ..assemble.base_finder import BaseContents
+from ..assemble.image_names import PROJECT
 from ..assemble.wheels import cached_wheel
 from ..errors import InputError
 from ..model.lock import Lock, Wheel
@@ -43,7 +39,6 @@ from ..model.lock import Lock, Wheel
 #
 # Only what says exactly one thing counts. "Apache 2.0" is no id of SPDX's list, and the classifier
 # "BSD License" stands for several licences, so a wheel with nothing better has no licence here.
-
 
 #: METADATA is read up to this size. Some have a whole manual as their description.
 _LARGEST = 4 << 20
@@ -81,13 +76,13 @@ CLASSIFIERS: Mapping[str, str] = {
 
 def declared_licenses(lock: Lock) -> dict[str, str]:
     """Return the SPDX expressions that the wheels of a lock declare, by SHA-256, for those in the cache."""
-    found = {wheel.sha256: _of_file(cached_wheel(wheel)) for wheel in lock.wheels}
-    return {sha256: license_ for sha256, license_ in found.items() if license_ is not None}
-
-
-def _of_file(path: Path | None) -> str | None:
-    metadata = _metadata(path) if path is not None else None
-    return license_of(metadata) if metadata is not None else None
+    found = {}
+    for wheel in lock.wheels:
+        path = cached_wheel(wheel)
+        metadata = _metadata(path) if path is not None else None
+        if metadata is not None and (license_ := license_of(metadata)) is not None:
+            found[wheel.sha256] = license_
+    return found
 
 
 def _metadata(path: Path) -> bytes | None:
@@ -118,12 +113,8 @@ def license_of(metadata: bytes) -> str | None:
     return CLASSIFIERS.get(licenses.pop()) if len(licenses) == 1 else None
 
 
-_PROJECT = "tensorflow-gpu-matrix"
-#: The type of package URLs of Debian's packages and of those made from them.
-_DEBIAN_TYPE = "deb"
-_PYTHON_TYPE = "pypi"
-#: For what has no type of its own.
-_OTHER_TYPE = "generic"
+#: The types of package URLs: Debian's packages and those made from them, wheels, and what has no type.
+_DEBIAN_TYPE, _PYTHON_TYPE, _OTHER_TYPE = "deb", "pypi", "generic"
 _EPOCH = "SOURCE_DATE_EPOCH"
 _NAMESPACE = uuid.UUID("2c5cb0f6-5b1b-5b6f-9b0e-0d6f1f2e7a54")
 #: `registry:python:3.12-slim@sha256:…` and `bootstrap:bookworm@sha256:…`.
@@ -131,10 +122,7 @@ _REGISTRY, _BOOTSTRAP = "registry:", "bootstrap:"
 
 
 def document_of_lock(lock: Lock, base: BaseContents) -> dict[str, Any]:
-    """Return the document about the image of a lock on a base, with the licences of the wheels in the cache.
-
-    Raises InputError if SOURCE_DATE_EPOCH is not a time.
-    """
+    """Return the document of a lock on a base, with licences from the cache. Raises InputError."""
     return document(lock, base, licenses=declared_licenses(lock))
 
 
@@ -154,22 +142,16 @@ def document(
     licenses: the SPDX expressions of wheels, by SHA-256. environment: may have SOURCE_DATE_EPOCH,
     https://reproducible-builds.org/specs/source-date-epoch/. Raises InputError if that is not a time.
     """
-    image = Component(
-        name=lock.identifier,
-        type=ComponentType.CONTAINER,
-        bom_ref="image",
-        properties=[Property(name=f"{_PROJECT}:lock-digest", value=lock.digest)],
-    )
+    digest = Property(name=f"{PROJECT}:lock-digest", value=lock.digest)
+    kind = ComponentType.CONTAINER
+    image = Component(name=lock.identifier, type=kind, bom_ref="image", properties=[digest])
     base = _base(contents)
     in_base = list(_of_base(contents))
     wheels = [_of_wheel(wheel, licenses.get(wheel.sha256)) for wheel in lock.wheels]
-    tool = Component(name=_PROJECT, version=__version__, type=ComponentType.APPLICATION, bom_ref="tool")
-    bom = Bom(
-        metadata=BomMetaData(
-            component=image, timestamp=_created(lock, environment), tools=ToolRepository(components=[tool])
-        ),
-        components=[base, *in_base, *wheels],
-    )
+    tool = Component(name=PROJECT, version=__version__, type=ComponentType.APPLICATION, bom_ref="tool")
+    tools, created = ToolRepository(components=[tool]), _created(lock, environment)
+    about = BomMetaData(component=image, timestamp=created, tools=tools)
+    bom = Bom(metadata=about, components=[base, *in_base, *wheels])
     bom.register_dependency(image, [base, *wheels])
     bom.register_dependency(base, in_base)
     found: dict[str, Any] = json.loads(JsonV1Dot6(bom).output_as_string())
@@ -180,25 +162,19 @@ def document(
 
 def _base(contents: BaseContents) -> Component:
     plain, _, digest = contents.origin.partition("@sha256:")
-    name, version = _named(plain)
+    if plain.startswith(_BOOTSTRAP):
+        name, version = "debian", plain.removeprefix(_BOOTSTRAP)
+    else:
+        name, version = plain.removeprefix(_REGISTRY), "latest"
+        path, colon, tag = name.rpartition(":")
+        if colon and "/" not in tag:
+            name, version = path, tag
     return Component(
-        name=name,
-        version=version,
-        type=ComponentType.CONTAINER,
-        bom_ref="base",
+        name=name, version=version, type=ComponentType.CONTAINER, bom_ref="base",
         # What was added to a base follows its digest, which is then that of another one.
         hashes=_hashes(digest if len(digest) == 64 else None),
         description="The packages of this base are not listed." if contents.packages is None else None,
-    )
-
-
-def _named(origin: str) -> tuple[str, str]:
-    """Return the name and the version of a base: its tag or its suite."""
-    if origin.startswith(_BOOTSTRAP):
-        return "debian", origin.removeprefix(_BOOTSTRAP)
-    name = origin.removeprefix(_REGISTRY)
-    path, colon, tag = name.rpartition(":")
-    return (path, tag) if colon and "/" not in tag else (name, "latest")
+    )  # fmt: skip
 
 
 def _of_base(contents: BaseContents) -> Iterator[Component]:
@@ -206,62 +182,48 @@ def _of_base(contents: BaseContents) -> Iterator[Component]:
         # Trivy reads the release of Debian packages only here:
         # https://github.com/aquasecurity/trivy/blob/main/pkg/sbom/io/decode.go
         yield Component(
-            name=contents.distribution,
-            version=contents.release,
-            type=ComponentType.OPERATING_SYSTEM,
+            name=contents.distribution, version=contents.release, type=ComponentType.OPERATING_SYSTEM,
             bom_ref="operating-system",
-        )
+        )  # fmt: skip
     if contents.python is not None:
         yield _package(PackageURL(_OTHER_TYPE, None, "python", contents.python), None)
     for package in contents.packages or ():
-        yield _package(_debian_purl(package, contents), package.sha256)
-
-
-def _debian_purl(package: SystemPackage, contents: BaseContents) -> PackageURL:
-    """Return the URL, with the qualifiers that scanners read: advisories are about source packages."""
-    qualifiers = {"arch": package.architecture}
-    if contents.distribution and contents.release:
-        qualifiers["distro"] = f"{contents.distribution}-{contents.release}"
-    if package.source_version != package.version:
-        qualifiers["upstream"] = f"{package.source}@{package.source_version}"
-    elif package.source != package.name:
-        qualifiers["upstream"] = package.source
-    distribution = contents.distribution or "debian"
-    return PackageURL(_DEBIAN_TYPE, distribution, package.name, package.version, qualifiers)
+        # The qualifiers are for scanners: advisories are about source packages.
+        qualifiers = {"arch": package.architecture}
+        if contents.distribution and contents.release:
+            qualifiers["distro"] = f"{contents.distribution}-{contents.release}"
+        if package.source_version != package.version:
+            qualifiers["upstream"] = f"{package.source}@{package.source_version}"
+        elif package.source != package.name:
+            qualifiers["upstream"] = package.source
+        distribution = contents.distribution or "debian"
+        purl = PackageURL(_DEBIAN_TYPE, distribution, package.name, package.version, qualifiers)
+        yield _package(purl, package.sha256)
 
 
 def _of_wheel(wheel: Wheel, license_: str | None) -> Component:
     # A wheel that does not come from the index may have the name of another package there.
     kind = _PYTHON_TYPE if wheel.path is None else _OTHER_TYPE
-    return _package(
-        PackageURL(kind, None, wheel.name, wheel.version), wheel.sha256,
-        properties=[Property(name=f"{_PROJECT}:file", value=wheel.filename)], licenses=_licenses(license_),
-    )  # fmt: skip
+    purl = PackageURL(kind, None, wheel.name, wheel.version)
+    declared = LicenseAcknowledgement.DECLARED
+    licenses: list[DisjunctiveLicense | LicenseExpression] = []
+    if license_ is not None and is_supported_id(license_):
+        licenses = [DisjunctiveLicense(id=license_, acknowledgement=declared)]
+    elif license_ is not None:
+        licenses = [LicenseExpression(license_, acknowledgement=declared)]
+    properties = [Property(name=f"{PROJECT}:file", value=wheel.filename)]
+    return _package(purl, wheel.sha256, properties=properties, licenses=licenses)
 
 
 def _package(purl: PackageURL, sha256: str | None, **details: Any) -> Component:
     return Component(
-        name=purl.name,
-        version=purl.version,
-        type=ComponentType.LIBRARY,
-        bom_ref=purl.to_string(),
-        purl=purl,
-        hashes=_hashes(sha256),
-        **details,
-    )
+        name=purl.name, version=purl.version, type=ComponentType.LIBRARY, bom_ref=purl.to_string(),
+        purl=purl, hashes=_hashes(sha256), **details,
+    )  # fmt: skip
 
 
 def _hashes(sha256: str | None) -> list[HashType]:
     return [HashType(alg=HashAlgorithm.SHA_256, content=sha256)] if sha256 else []
-
-
-def _licenses(expression: str | None) -> list[License]:
-    if expression is None:
-        return []
-    declared = LicenseAcknowledgement.DECLARED
-    if is_supported_id(expression):
-        return [DisjunctiveLicense(id=expression, acknowledgement=declared)]
-    return [LicenseExpression(expression, acknowledgement=declared)]
 
 
 def _created(lock: Lock, environment: Mapping[str, str]) -> datetime:

@@ -12,6 +12,7 @@ import errno
 import http.server
 import io
 import ipaddress
+import itertools
 import os
 import socket
 import socketserver
@@ -73,9 +74,16 @@ class PageServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
         self._connections: Counter[str] = Counter()
         self._guard = threading.Lock()
         self._name = host.lower()
-        self.address_family, address = _address(host, port)
         try:
-            super().__init__(address, _Handler)
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        except OSError as error:
+            raise InputError(
+                f"--host {host}: not a name or address that this machine knows: {error.strerror}",
+                hint="for example 127.0.0.1, or 0.0.0.0 for all addresses of this machine",
+            ) from error
+        self.address_family = found[0]
+        try:
+            super().__init__((str(found[4][0]), int(found[4][1])), _Handler)
         except OSError as error:
             raise _cannot_listen(host, port, error) from error
         self.directory = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -111,7 +119,11 @@ class PageServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
         name = (parts.hostname or "").removesuffix(".")
         if parts.username is not None or parts.path:
             return False
-        return name in ("localhost", self._name) or _is_address(name)
+        if name in ("localhost", self._name):
+            return True
+        with contextlib.suppress(ValueError):
+            return bool(ipaddress.ip_address(name))
+        return False
 
     def process_request(self, request: Any, client_address: Any) -> None:
         address = str(client_address[0])
@@ -238,17 +250,6 @@ class _InTime(io.RawIOBase):
             self._connection.settimeout(_PATIENCE_S)
 
 
-def _address(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    except OSError as error:
-        raise InputError(
-            f"--host {host}: not a name or address that this machine knows: {error.strerror}",
-            hint="for example 127.0.0.1, or 0.0.0.0 for all addresses of this machine",
-        ) from error
-    return family, (str(address[0]), int(address[1]))
-
-
 def _cannot_listen(host: str, port: int, error: OSError) -> Exception:
     if error.errno == errno.EADDRINUSE:
         return MissingError(
@@ -263,14 +264,6 @@ def _cannot_listen(host: str, port: int, error: OSError) -> Exception:
         f"--host {host}: this machine can't listen there: {error.strerror}",
         hint="choose an address of this machine; 127.0.0.1 is only reachable from this machine itself",
     )
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 # Find and open the files of a directory by the paths of requests, and nothing outside of it.
@@ -288,7 +281,6 @@ TYPES = {
     ".md": "text/markdown; charset=utf-8",
     ".svg": "image/svg+xml",
     ".wasm": "application/wasm",
-    ".whl": "application/zip",
     ".xml": "application/atom+xml; charset=utf-8",
     ".zip": "application/zip",
 }
@@ -393,7 +385,13 @@ class Watch:
 
     def check(self) -> None:
         """Check once. Report a fault of the store; the next check tries again."""
-        self._events.tell("progress", [_state(run) for run in _shown_runs(self._progress())])
+        # The runs that go on, or the newest that ended, without what only tells processes of a machine apart.
+        runs = self._progress()
+        runs = [run for run in runs if run.state == RUNNING] or runs[:1]
+        states = [clean(encode(run)) for run in runs]
+        for name, state in itertools.product(("run", "boot"), states):
+            state.pop(name, None)
+        self._events.tell("progress", states)
         try:
             version = self._version()
             if version != self._shown:
@@ -414,14 +412,3 @@ class Watch:
     def _keep_looking(self) -> None:
         while not self._stop.wait(PAUSE_S):
             self.check()
-
-
-def _shown_runs(runs: list[RunProgress]) -> list[RunProgress]:
-    """Return the runs that go on, or the newest that ended."""
-    return [run for run in runs if run.state == RUNNING] or runs[:1]
-
-
-def _state(run: RunProgress) -> object:
-    """Return a run as JSON, without what only tells this machine's processes apart."""
-    state = clean(encode(run))
-    return {name: value for name, value in state.items() if name not in ("run", "boot")}

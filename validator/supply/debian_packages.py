@@ -14,14 +14,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from ..assemble import bootstrap
-from ..assemble.bootstrap import (
-    DebianLock,
-    DebianPackage,
-    available,
-    lock_path,
-    read_lock,
-    usual_source_version,
-)
+from ..assemble.bootstrap import DebianLock, DebianPackage, available, lock_path, read_lock
 from ..errors import MissingError
 from ..system import processes
 from ..system.runs import temporary_directory
@@ -40,11 +33,9 @@ _SOURCE_VERSION = re.compile(r"\((\S+)\)$")
 
 
 def refreshed(root: Path, *, only_if_gone: bool = False) -> dict[str, str]:
-    """Return the new content of the lock of each suite, by path relative to `root`.
+    """Return the new lock of each suite, by path relative to `root`. Raises MissingError without apt.
 
     only_if_gone: leave a lock as it is if all its packages can still be downloaded.
-
-    Raises MissingError if apt, Debian's keys or the mirror are missing.
     """
     if not bootstrap.HELPER.exists():
         raise MissingError(
@@ -72,17 +63,11 @@ def versions(text: str) -> dict[str, str]:
 
 
 def resolved(suite: str, sources: bootstrap.AptSources) -> DebianLock:
-    """Return the lock of the newest packages of a suite. Raises MissingError if the mirror can't be
-    reached.
-    """
+    """Return the lock of the newest packages of a suite. Raises MissingError without the mirror."""
     with temporary_directory("apt") as directory:
         configuration = _configure(directory, suite, sources)
-        environment = {
-            **os.environ,
-            **sources.environment,
-            "APT_CONFIG": str(configuration),
-            "LC_ALL": "C.UTF-8",
-        }
+        own = {"APT_CONFIG": str(configuration), "LC_ALL": "C.UTF-8"}
+        environment = {**os.environ, **sources.environment, **own}
         _apt(["update", "-o", "APT::Update::Error-Mode=any"], environment, suite)
         printed = _apt(
             [
@@ -173,6 +158,6 @@ def _package(
     for archive, mirror in sources.mirrors.items():
         if uri.startswith(f"{mirror}/pool/"):
             path = archive + unquote(uri.removeprefix(mirror))
-            source = built_from.get((name, version), usual_source_version(version))
+            source = built_from.get((name, version), bootstrap.usual_source_version(version))
             return DebianPackage(name, version, path, int(match["size"]), match["sha256"], source)
     raise MissingError(f"apt would download {name} from outside Debian's archives")

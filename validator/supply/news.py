@@ -1,14 +1,28 @@
-"""Compare the package index with the facts: TensorFlow releases, their Pythons, CUDA and cuDNN wheels."""
+"""Compare the package index with the facts, and make the rows of what is new: TensorFlow releases, their
+Pythons, CUDA and cuDNN wheels.
+"""
 
 from __future__ import annotations
 
+import datetime
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from ..compat import freshness, policies, releases
+import yaml
+
+from .._vendor.packaging.requirements import Requirement
+from .._vendor.packaging.utils import canonicalize_name
+from ..compat import facts, freshness, policies, releases
+from ..compat.inspect.build import WheelFile, write
+from ..compat.inspect.elf import InspectionError
+from ..errors import MissingError
 from ..locks.index import IndexFile, PackageIndex
-from ..versions import Version
+from ..system.runs import temporary_directory
+from ..versions import Version, major_minor
 
 #: The projects of cuDNN's wheels: one for each CUDA major version, with releases of its own.
 CUDNN_PROJECTS = {"cu12": "nvidia-cudnn-cu12", "cu13": "nvidia-cudnn-cu13"}
@@ -32,10 +46,7 @@ STABLE = Asked()
 
 @dataclass(frozen=True)
 class NewRelease:
-    """A TensorFlow release that the facts don't know.
-
-    pythons: those that it has wheels for, oldest first. wheel: the one to inspect.
-    """
+    """A TensorFlow release that the facts don't know. pythons: oldest first. wheel: the one to inspect."""
 
     version: str
     pythons: tuple[str, ...]
@@ -47,8 +58,7 @@ class News:
     """The releases on the index that the facts don't have.
 
     pythons: for each known release with wheels for Pythons that the facts don't know, all of its Pythons.
-    cuda: for each new CUDA release, the wheel of the metapackage `cuda-toolkit`. cudnn: new releases by
-    suffix.
+    cuda: the wheel of the metapackage `cuda-toolkit` of each new CUDA release. cudnn: new releases by suffix.
     """
 
     releases: tuple[NewRelease, ...] = ()
@@ -83,7 +93,24 @@ def news(index: PackageIndex, asked: Asked) -> News:
     tensorflow = _by_version(index.wheels("tensorflow"))
     found = [*_new_releases(tensorflow, asked.candidates)]
     if asked.nightlies:
-        found += _newest_nightly(_by_version(index.wheels("tf-nightly")))
+        nightlies = _by_version(index.wheels("tf-nightly"))
+        newest = max(nightlies)
+        if newest > max(Version(known.version) for known in releases.releases()):
+            found += _release(newest, nightlies[newest])
+    known_cuda = {Version(release.version) for release in policies.cuda_releases()}
+    cuda = {
+        cuda_release(file): file
+        for file in index.wheels(CUDA_PROJECT)
+        if file.version > min(known_cuda)
+        and Version(cuda_release(file)) not in known_cuda
+        and not file.version.is_prerelease
+    }
+    cudnn = {}
+    for suffix, project in CUDNN_PROJECTS.items():
+        stable = {
+            file.version for file in index.wheels(project) if file.on_linux and not file.version.is_prerelease
+        }
+        cudnn[suffix] = stable - {Version(version) for version in policies.cudnn_releases(suffix)}
     return News(
         releases=tuple(sorted(found, key=lambda release: Version(release.version))),
         pythons={
@@ -92,12 +119,8 @@ def news(index: PackageIndex, asked: Asked) -> News:
             if (pythons := _pythons(tensorflow.get(Version(known.version), ())))
             and set(pythons) - set(known.pythons)
         },
-        cuda=_new_cuda(index.wheels(CUDA_PROJECT)),
-        cudnn={
-            suffix: versions
-            for suffix, project in CUDNN_PROJECTS.items()
-            if (versions := _new_cudnn(suffix, index.wheels(project)))
-        },
+        cuda=tuple(cuda.values()),
+        cudnn={suffix: tuple(map(str, sorted(new))) for suffix, new in cudnn.items() if new},
     )
 
 
@@ -135,12 +158,6 @@ def _new_releases(offered: Mapping[Version, list[IndexFile]], candidates: bool) 
                 yield from _release(version, offered[version])
 
 
-def _newest_nightly(offered: Mapping[Version, list[IndexFile]]) -> Iterable[NewRelease]:
-    newest = max(offered)
-    if newest > max(Version(known.version) for known in releases.releases()):
-        yield from _release(newest, offered[newest])
-
-
 def _release(version: Version, files: list[IndexFile]) -> Iterable[NewRelease]:
     """Return the release, or nothing if it has no wheel for Linux with x86_64."""
     pythons = _pythons(files)
@@ -156,7 +173,6 @@ def _pythons(files: Iterable[IndexFile]) -> tuple[str, ...]:
 
 
 def _python(file: IndexFile) -> str | None:
-    """Return the Python of a wheel for Linux with x86_64, None for another one."""
     if not file.on_linux:
         return None
     for tag in file.tags:
@@ -166,24 +182,289 @@ def _python(file: IndexFile) -> str | None:
     return None
 
 
-def _new_cuda(files: Iterable[IndexFile]) -> tuple[IndexFile, ...]:
-    known = {Version(release.version) for release in policies.cuda_releases()}
-    new = {
-        cuda_release(file): file
-        for file in files
-        if file.version > min(known)
-        and Version(cuda_release(file)) not in known
-        and not file.version.is_prerelease
-    }
-    return tuple(new.values())
-
-
 def cuda_release(file: IndexFile) -> str:
     """Return the CUDA release of a wheel of the metapackage: `13.0.3` of 13.0.3.0."""
     return ".".join(map(str, file.version.release[:3]))
 
 
-def _new_cudnn(suffix: str, files: Iterable[IndexFile]) -> tuple[str, ...]:
-    known = {Version(version) for version in policies.cudnn_releases(suffix)}
-    new = {file.version for file in files if file.on_linux and not file.version.is_prerelease} - known
-    return tuple(str(version) for version in sorted(new))
+# Change rows in the text of a file of facts, and nothing else in it.
+# In `validator/compat/data/*.yaml`, a row is one line below the name of its section. Comments, the order of
+# the other rows and their spelling stay.
+
+Row = Mapping[str, Any]
+#: With libyaml it takes a fifth of the time.
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SECTION = re.compile(r"^(\w+):\s*$")
+_ROW = re.compile(r"^  - \{")
+#: Text that YAML reads as the same text, even in a list or a mapping in flow style.
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+#-]*")
+
+
+class Table:
+    """The text of one file of facts."""
+
+    def __init__(self, text: str) -> None:
+        self._lines = text.splitlines()
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self._lines) + "\n"
+
+    def rows(self, section: str) -> list[Row]:
+        """Return the rows of a section, in order. Raises KeyError for an unknown section."""
+        return [row for _, row in self._numbered(section)]
+
+    def put(self, section: str, row: Row, order: Callable[[Row], Any]) -> None:
+        """Put a row in the place of the one with the same id, or before the first row that is greater."""
+        there = self._numbered(section)
+        line = f"  - {flow(row)}"
+        for number, old in there:
+            if old["id"] == row["id"]:
+                self._lines[number] = line
+                return
+        end = (there[-1][0] if there else self._lines.index(f"{section}:")) + 1
+        after = next((number for number, old in there if order(old) > order(row)), end)
+        self._lines.insert(after, line)
+
+    def remove(self, section: str, identifier: str) -> None:
+        """Remove the row with this id, if there is one."""
+        for number, row in self._numbered(section):
+            if row["id"] == identifier:
+                del self._lines[number]
+                return
+
+    def _numbered(self, section: str) -> list[tuple[int, Row]]:
+        if f"{section}:" not in self._lines:
+            raise KeyError(section)
+        start = self._lines.index(f"{section}:")
+        found = []
+        for number in range(start + 1, len(self._lines)):
+            line = self._lines[number]
+            if _SECTION.match(line):
+                break
+            if _ROW.match(line):
+                found.append((number, yaml.load(line, Loader=_LOADER)[0]))
+        return found
+
+
+def flow(value: Any) -> str:
+    """Return a value as YAML on one line, quoted only where YAML would read another value."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{flow(key)}: {flow(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(flow, value)) + "]"
+    if isinstance(value, str):
+        plain = _PLAIN.fullmatch(value) and yaml.load(value, Loader=_LOADER) == value
+        return value if plain else json.dumps(value, ensure_ascii=False)
+    return json.dumps(value)
+
+
+#: The components of CUDA that TensorFlow's extra can require: those that a row of wheels.yaml has.
+COMPONENTS = (
+    "cublas", "cuda-cupti", "cuda-nvcc", "cuda-nvrtc", "cuda-runtime", "cufft", "curand", "cusolver",
+    "cusparse", "nvjitlink",
+)  # fmt: skip
+#: What was read in the release's own wheel, and what follows from it.
+_MEASURED, _DERIVED = "verified-local", "derived"
+_WHEEL = "wheel"
+_WHEEL_SOURCE = "Inspection of the release's own wheel by `validator refresh`, see builds.yaml"
+_BOUND = re.compile(r"(==|>=)\s*([0-9][\w.]*)")
+
+
+def add_release(table: Table, measured: Mapping[str, Any], pythons: Sequence[str]) -> None:
+    """Add a release with the row of builds.yaml to tensorflow.yaml. Raises MissingError."""
+    version = measured["tensorflow"]
+    extra = _extra(measured["and_cuda"])
+    cuda, status = _cuda(measured, extra)
+    row = {
+        "id": f"tensorflow-{version}", "version": version, "pythons": list(pythons), "cuda": cuda,
+        "cudnn": _cudnn(measured, extra), "status": status, "sources": [_WHEEL],
+    }  # fmt: skip
+    table.put("releases", row, lambda row: Version(row["version"]))
+    if extra:
+        _add_extra(table, version, extra)
+
+
+def add_pythons(table: Table, version: str, pythons: Sequence[str]) -> None:
+    """Replace the Pythons of a known release."""
+    for row in table.rows("releases"):
+        if row["version"] == version:
+            table.put("releases", {**row, "pythons": list(pythons)}, lambda row: Version(row["version"]))
+
+
+def remove_release(table: Table, version: str) -> None:
+    """Remove a release and its extra from tensorflow.yaml."""
+    table.remove("releases", f"tensorflow-{version}")
+    for row in table.rows("extras"):
+        if row["releases"] == [version]:
+            table.remove("extras", row["id"])
+
+
+def add_cuda(table: Table, version: str, requirements: Iterable[str]) -> None:
+    """Add a CUDA release with the requirements of `cuda-toolkit` to wheels.yaml. Raises MissingError."""
+    found: dict[str, str] = {}
+    suffix = f"cu{Version(version).major}"
+    for requirement in map(Requirement, requirements):
+        name = canonicalize_name(requirement.name).removeprefix("nvidia-").removesuffix(f"-{suffix}")
+        bound = _BOUND.search(str(requirement.specifier))
+        if name in COMPONENTS and bound:
+            found.setdefault(name, bound[2].removesuffix("."))
+    missing = [name for name in COMPONENTS[:-1] if name not in found]
+    if missing:
+        raise MissingError(
+            f"the metapackage cuda-toolkit {version} does not require {', '.join(missing)}",
+            hint=f"add the row of CUDA {version} to validator/compat/data/wheels.yaml by hand",
+        )
+    row = {
+        "id": f"cuda-{version}", "release": version, "suffix": suffix,
+        "components": {name: found[name] for name in COMPONENTS if name in found},
+        "status": "verified", "sources": ["cuda-toolkit-meta"],
+    }  # fmt: skip
+    table.put("cuda", row, lambda row: Version(row["release"]))
+
+
+def add_cudnn(table: Table, suffix: str, versions: Sequence[str]) -> None:
+    """Add cuDNN releases to the row of a suffix in wheels.yaml, which is made if there is none."""
+    new = {"id": f"cudnn-{suffix}", "suffix": suffix, "releases": [], "read": ""}
+    new |= {"status": "verified", "sources": ["idx"]}
+    old: Row = next((row for row in table.rows("cudnn") if row["suffix"] == suffix), new)
+    releases = sorted({*old["releases"], *versions}, key=Version)
+    table.put("cudnn", {**old, "releases": releases}, lambda row: row["suffix"])
+
+
+def set_date(table: Table, today: datetime.date) -> None:
+    """Write into wheels.yaml that the whole index was read today."""
+    for row in table.rows("cudnn"):
+        table.put("cudnn", {**row, "read": today.isoformat()}, lambda row: row["suffix"])
+
+
+def add_source(text: str) -> str:
+    """Return the text of sources.yaml with the source that the rows of a release name."""
+    lines = text.splitlines()
+    if any(line.startswith(f"{_WHEEL}: ") for line in lines):
+        return text
+    later = (
+        number
+        for number, line in enumerate(lines)
+        if not line.startswith("#") and line.partition(":")[0].strip('"') > _WHEEL
+    )
+    lines.insert(next(later, len(lines)), f'{_WHEEL}: "{_WHEEL_SOURCE}"')
+    return "\n".join(lines) + "\n"
+
+
+def _extra(requirements: Iterable[str]) -> dict[str, str]:
+    found = {}
+    for requirement in map(Requirement, requirements):
+        bounds = sorted(
+            (str(one) for one in requirement.specifier), key=lambda text: (not text.startswith(">"), text)
+        )
+        found[canonicalize_name(requirement.name)] = ",".join(bounds)
+    return dict(sorted(found.items()))
+
+
+def _add_extra(table: Table, version: str, extra: Mapping[str, str]) -> None:
+    for row in table.rows("extras"):
+        if row["wheels"] == extra and row["style"] != "none":
+            if version not in row["releases"]:
+                table.put("extras", {**row, "releases": [*row["releases"], version]}, _first)
+            return
+    row = {
+        "id": f"extra-{version}", "releases": [version],
+        "style": "exact" if all(pin.startswith("==") for pin in extra.values()) else "range",
+        "wheels": extra, "status": _MEASURED, "sources": [_WHEEL],
+    }  # fmt: skip
+    table.put("extras", row, _first)
+
+
+def _first(row: Row) -> Version:
+    return Version(row["releases"][0])
+
+
+def _cuda(measured: Mapping[str, Any], extra: Mapping[str, str]) -> tuple[str, str]:
+    """Return the CUDA that a release was built with, and the status of that fact."""
+    if measured["build"]["cuda"] is not None:
+        return major_minor(str(measured["build"]["cuda"])), _MEASURED
+    # 2.22.0rc0 has no version in build_info.py. Its extra starts at the version that it is built with.
+    for name, pin in extra.items():
+        bound = _BOUND.search(pin)
+        if name.startswith("nvidia-cuda-runtime") and bound:
+            return major_minor(bound[2]), _DERIVED
+    raise MissingError(
+        f"tensorflow {measured['tensorflow']}: neither build_info.py nor the extra and-cuda says which CUDA"
+        " it was built with",
+        hint="if it is a build with CUDA, add its row to validator/compat/data/tensorflow.yaml by hand",
+    )
+
+
+def _cudnn(measured: Mapping[str, Any], extra: Mapping[str, str]) -> str:
+    """Return the cuDNN of the tested build: the oldest that the extra allows, or that of the headers."""
+    for name, pin in extra.items():
+        bound = _BOUND.search(pin)
+        if name.startswith("nvidia-cudnn") and bound:
+            return major_minor(bound[2])
+    headers = measured["build"]["cudnn_headers"]
+    if headers is None:
+        raise MissingError(
+            f"tensorflow {measured['tensorflow']}: neither its code nor the extra and-cuda says which cuDNN"
+            " it needs",
+            hint="extend validator/compat/inspect/build.py so that it reads the version from this code",
+        )
+    return major_minor(headers)
+
+
+def needs_a_person(cuda: Iterable[str], cudnn: Iterable[str]) -> list[str]:
+    """Return a sentence for each fact that only NVIDIA's documentation has, and that is missing."""
+    toolkits = {row["release"] for row in facts.rows("toolkits", "toolkits")}
+    found = [
+        f"toolkits.yaml has no row for CUDA {version}: add it with the driver that its release notes name"
+        for version in cuda
+        if version not in toolkits
+    ]
+    known = max((Version(row["below"]) for row in facts.rows("cudnn", "cudnn")), default=Version("0"))
+    return found + [
+        f"cudnn.yaml has no row for cuDNN {version}: add it from NVIDIA's support matrix"
+        for version in cudnn
+        if Version(version) >= known
+    ]
+
+
+def write_facts(
+    data: Path, index: PackageIndex, found: News, builds: list[dict[str, Any]], today: datetime.date
+) -> None:
+    """Write what is new into the files of facts in a directory. builds: the rows of the new releases."""
+    tensorflow, wheels = (
+        Table((data / f"{name}.yaml").read_text(encoding="utf-8")) for name in ("tensorflow", "wheels")
+    )
+    superseded = []
+    if any(Version(release.version).is_devrelease for release in found.releases):
+        # A nightly build takes the place of the one before it.
+        superseded = [old.version for old in releases.releases() if Version(old.version).is_devrelease]
+    for version in superseded:
+        remove_release(tensorflow, version)
+    for release, inspected in zip(found.releases, builds, strict=True):
+        add_release(tensorflow, inspected, release.pythons)
+    for version, pythons in found.pythons.items():
+        add_pythons(tensorflow, version, pythons)
+    for file in found.cuda:
+        add_cuda(wheels, cuda_release(file), _requirements(index, file))
+    for suffix, versions in found.cudnn.items():
+        add_cudnn(wheels, suffix, versions)
+    set_date(wheels, today)
+    for name, table in (("tensorflow", tensorflow), ("wheels", wheels)):
+        (data / f"{name}.yaml").write_text(table.text, encoding="utf-8")
+    if builds:
+        write(data / "builds.yaml", builds, without=superseded)
+        sources = data / "sources.yaml"
+        sources.write_text(add_source(sources.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def _requirements(index: PackageIndex, file: IndexFile) -> list[str]:
+    """Return the requirements of a small wheel. Raises MissingError."""
+    with temporary_directory("metadata") as directory:
+        path = directory / file.filename
+        index.download(file, path)
+        try:
+            with WheelFile(path) as wheel:
+                return wheel.metadata().get_all("Requires-Dist", [])
+        except InspectionError as error:
+            raise MissingError(f"{file.filename}: its metadata can't be read: {error}") from error

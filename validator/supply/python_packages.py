@@ -46,9 +46,8 @@ _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", re.MULTILINE)
 def refreshed(root: Path, sources: PackageSources, *, upgrade: bool = True) -> dict[str, str]:
     """Return the new content of each lock, by path relative to `root`.
 
-    upgrade: False to keep the locked versions that pyproject.toml still allows.
-
-    Raises InputError if the requirements can't be met together, MissingError if the index can't be reached.
+    upgrade: False to keep the locked versions that pyproject.toml still allows. Raises InputError if the
+    requirements can't be met together, MissingError if the index can't be reached.
     """
     found: dict[str, str] = {}
     project = toml.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
@@ -67,23 +66,28 @@ def refreshed(root: Path, sources: PackageSources, *, upgrade: bool = True) -> d
                 *(["--upgrade"] if upgrade else []),
             ]  # fmt: skip
             _run(command, root, sources)
-            found[path] = _header(extras) + output.read_text(encoding="utf-8")
+            what = "".join(f' and of its extra "{extra}"' for extra in extras)
+            header = (
+                "# The packages that scripts/environment installs: the dependencies of this project"
+                f"{what},\n# for every supported Python. Written by `scripts/refresh python`, not by hand.\n"
+            )
+            found[path] = header + output.read_text(encoding="utf-8")
             constraints = ["--constraint", output]
         for file in sorted((root / ENVIRONMENTS).glob("*.txt")):
             old = file.read_text(encoding="utf-8")
             output = directory / file.name
             if not upgrade:
                 output.write_text(old, encoding="utf-8")
-            header = _REQUIRES.match(old)
-            if header is None:
+            top = _REQUIRES.match(old)
+            if top is None:
                 raise InputError(f"{file} does not begin with `# python: 3.x` and lines `# requires: …`")
             (directory / "requires.in").write_text("\n".join(requirements_of(old)), encoding="utf-8")
             command = [
-                *_compile(header["python"], "--python-platform", _PLATFORM), directory / "requires.in",
+                *_compile(top["python"], "--python-platform", _PLATFORM), directory / "requires.in",
                 "--output-file", output, *(["--upgrade"] if upgrade else []),
             ]  # fmt: skip
             _run(command, root, sources)
-            found[f"{ENVIRONMENTS}/{file.name}"] = header[0] + output.read_text(encoding="utf-8")
+            found[f"{ENVIRONMENTS}/{file.name}"] = top[0] + output.read_text(encoding="utf-8")
     return found
 
 
@@ -110,14 +114,6 @@ def _compile(python: str, *target: str) -> list[str | Path]:
     ]  # fmt: skip
 
 
-def _header(extras: tuple[str, ...]) -> str:
-    what = "".join(f' and of its extra "{extra}"' for extra in extras)
-    return (
-        f"# The packages that scripts/environment installs: the dependencies of this project{what},\n"
-        "# for every supported Python. Written by `scripts/refresh python`, not by hand.\n"
-    )
-
-
 def _run(command: list[str | Path], root: Path, sources: PackageSources) -> None:
     environment = {**os.environ, **sources.uv_environment()}
     result = processes.run(command, cwd=root, env=environment, timeout_s=_TIMEOUT_S)
@@ -132,8 +128,7 @@ def _run(command: list[str | Path], root: Path, sources: PackageSources) -> None
     raise InputError(f"the dependencies in pyproject.toml can't be resolved:\n{text.strip()}")
 
 
-# Download packages from npm. Nothing of a package is run here.
-
+# Download packages from npm, and run programs of Node.js. No script of a package is run by npm.
 
 #: npm itself tries three times, and waits up to 70 seconds between.
 _NPM = ("npm", "pack", "--silent", "--ignore-scripts", "--fetch-retries", "1", "--fetch-timeout", "30000")
@@ -184,8 +179,35 @@ def pyodide_package(version: str, integrity: str) -> Path:
     return npm_package("pyodide", version, integrity, "name the file with --answers")
 
 
+def run_by_node(program: bytes) -> bytes:
+    """Return what a program writes to the file that its argument names, and keep it in the cache.
+
+    Raises MissingError if Node.js is not installed or can't run the program.
+    """
+    file = cache_directory() / f"node-{hashlib.sha256(program).hexdigest()[:20]}"
+    if file.is_file():
+        return file.read_bytes()
+    hint = "install Node.js 20 or newer"
+    node = shutil.which("node")
+    if node is None:
+        raise MissingError("Node.js, which starts the Python of the page once, is not installed", hint=hint)
+    with writing(file.parent):
+        file.parent.mkdir(parents=True, exist_ok=True)
+    with temporary_directory("program", file.parent) as partial:
+        (partial / "program.js").write_bytes(program)
+        made = partial / file.name
+        done = processes.run([node, partial / "program.js", made], timeout_s=_TIMEOUT_S)
+        if not done.ok or not made.is_file():
+            last = next(reversed(done.stderr_tail.strip().splitlines()), "it printed no reason")
+            raise MissingError(f"Node.js can't start the Python of the page: {last}", hint=hint)
+        with writing(file):
+            for old in file.parent.glob("node-*"):
+                old.unlink(missing_ok=True)
+            made.replace(file)
+    return file.read_bytes()
+
+
 def _is(file: Path, integrity: str) -> bool:
-    """Return whether a file exists and has this digest."""
     algorithm, _, wanted = integrity.partition("-")
     try:
         found = hashlib.new(algorithm, file.read_bytes())

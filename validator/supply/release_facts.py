@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import fcntl
 import hashlib
+import os
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,27 +18,107 @@ from zipfile import ZipFile
 import msgspec
 import yaml
 
-from ..compat import freshness, inspect, releases
+from ..compat import freshness, inspect
 from ..compat.inspect import build
-from ..compat.inspect.build import ZIP_ERRORS, WheelFile, inspect_tensorflow, write
-from ..compat.inspect.elf import InspectionError
-from ..errors import InputError, MissingError
+from ..compat.inspect.build import ZIP_ERRORS, inspect_tensorflow
+from ..errors import InputError, MissingError, ValidatorError
 from ..locks.index import IndexFile, PackageIndex, sha256_of
-from ..system.files import cache_directory, full_disk_named, write_atomically
+from ..system import processes
+from ..system.files import cache_directory, full_disk_named, says_full_disk, write_atomically
 from ..system.package_sources import PackageSources
 from ..system.runs import temporary_directory
 from ..versions import Version
-from . import new_rows
-from .checkout import Copy, copied, refuse_installed, run_module
-from .new_rows import Table
-from .news import Asked, NewRelease, News, cuda_release, news
+from .news import Asked, NewRelease, News, cuda_release, needs_a_person, news, write_facts
 from .remembered import remember
 
+# Work in a copy of the checkout, and move over what changed when everything is done. Until then, no file of
+# the checkout changes, so a run that is killed leaves nothing half-written.
+
+#: The project's directories that the steps read. Files at the top are copied as well.
+_COPIED = ("validator", "images", "docs", "tests")
+#: The generated files and the facts, as patterns relative to the root.
+WRITTEN = (
+    "validator/compat/data/*", "validator/probe/data/*.json", "validator/diagnosis/data/compiled.json",
+    "images/locks/*.txt", "docs/**/*.md", "README.md",
+)  # fmt: skip
+_STEP_TIMEOUT_S = 1800.0
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy of the checkout at `root`. Its steps are modules of the copy, run in it."""
+
+    root: Path
+    path: Path
+
+    def run(self, *arguments: str) -> bytes:
+        """Run a module in the copy, as `run_module` does."""
+        return run_module(self.path, *arguments)
+
+    def changed(self) -> list[str]:
+        """Return the paths, relative to the root, of the files that differ from the checkout, in order."""
+        found = []
+        for pattern in WRITTEN:
+            for path in sorted(self.path.glob(pattern)):
+                name = str(path.relative_to(self.path))
+                original = self.root / name
+                if path.is_file() and (not original.is_file() or original.read_bytes() != path.read_bytes()):
+                    found.append(name)
+        return found
+
+
+def refuse_installed(root: Path) -> None:
+    """Raise InputError if `root` is not a checkout of the project."""
+    if not all((root / name).is_dir() for name in _COPIED) or not (root / "matrix.yaml").is_file():
+        raise InputError(
+            f"`refresh` writes files of a checkout of the project, and {root} is not a checkout",
+            hint="clone the repository and run scripts/refresh there; `refresh --check` works everywhere",
+        )
+
+
+@contextlib.contextmanager
+def copied(root: Path) -> Iterator[Copy]:
+    """Copy the checkout, and run steps in the copy. Raises MissingError if the disk is full."""
+    with temporary_directory("refresh") as directory, full_disk_named(directory):
+        path = directory / "checkout"
+        path.mkdir()
+        try:
+            for name in _COPIED:
+                shutil.copytree(
+                    root / name, path / name, ignore=shutil.ignore_patterns("__pycache__"), symlinks=True
+                )
+        except shutil.Error as error:
+            raise MissingError(f"{root}: can't be copied: {error.args[0][0][2]}") from error
+        # The transcripts of the pages name the Python that ran them.
+        (path / ".venv").symlink_to(sys.prefix)
+        for file in root.iterdir():
+            if file.is_file() and not file.name.startswith("."):
+                shutil.copy2(file, path / file.name)
+        yield Copy(root, path)
+
+
+def run_module(root: Path, *arguments: str) -> bytes:
+    """Run `python -m` with the code at `root`, and return its output. Raises MissingError or InputError."""
+    environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
+    result = processes.run(
+        [sys.executable, "-m", *arguments], cwd=root, env=environment, timeout_s=_STEP_TIMEOUT_S
+    )
+    if result.ok:
+        return result.stdout
+    text = result.stderr_tail.strip()
+    missing = result.timed_out or result.returncode == MissingError.exit_code or says_full_disk(text)
+    kind: type[ValidatorError] = MissingError if missing else InputError
+    raise kind(
+        f"`python -m {' '.join(arguments)}` failed:\n{text or 'it printed nothing'}",
+        hint="fix this and run `refresh` again: nothing was written, and downloads and inspections are kept",
+    )
+
+
 # Download the wheel of a release, inspect it, and keep the row; one wheel at a time.
-#
 # A wheel stays in the cache only until it is inspected, and its row until the facts have it. So a run that
 # was killed goes on where it stopped.
-
 
 #: The disk space for a wheel and its largest library unpacked, as a multiple of the wheel's size. For
 #: TensorFlow 2.21.0 it is 2.6, of which the library takes 1.6.
@@ -45,17 +127,10 @@ _ROOM = 3.0
 _USUAL_SIZE = 700_000_000
 
 
-def bytes_needed(index: PackageIndex, wheel: IndexFile) -> int:
-    """Return the bytes of disk space to inspect a wheel."""
-    return int((index.size(wheel) or _USUAL_SIZE) * _ROOM)
-
-
 def refuse_small_disk(index: PackageIndex, wheels: Iterable[IndexFile], directory: Path) -> int:
-    """Return the bytes that the largest of these wheels needs in a directory, 0 without wheels.
-
-    Raises MissingError if they are not free.
-    """
-    wanted = max((bytes_needed(index, wheel) for wheel in wheels), default=0)
+    """Return the bytes that the largest of these wheels needs. Raises MissingError if they are not free."""
+    sizes = [index.size(wheel) or _USUAL_SIZE for wheel in wheels]
+    wanted = int(max(sizes, default=0) * _ROOM)
     with full_disk_named(directory):
         directory.mkdir(parents=True, exist_ok=True)
     _refuse_small_disk(directory, wanted, f"{wanted / 1e9:.1f} GB are needed to download and inspect a wheel")
@@ -63,17 +138,9 @@ def refuse_small_disk(index: PackageIndex, wheels: Iterable[IndexFile], director
 
 
 def inspected_row(
-    index: PackageIndex,
-    release: NewRelease,
-    directory: Path,
-    today: datetime.date,
-    say: Callable[[str], None],
+    index: PackageIndex, release: NewRelease, directory: Path, today: datetime.date, say: Say
 ) -> dict[str, Any]:
-    """Return the row of builds.yaml for a release.
-
-    directory: where the wheel and the row are kept. Raises MissingError if the wheel can't be downloaded, and
-    InspectionError if it is not a TensorFlow wheel.
-    """
+    """Return a release's row of builds.yaml. Raises MissingError or InspectionError."""
     wheel = release.wheel
     kept = directory / f"{wheel.filename}-{version_of_inspection()}.yaml"
     if kept.is_file():
@@ -93,14 +160,6 @@ def inspected_row(
     finally:
         path.unlink()
     return _read(kept)
-
-
-def remove_unwanted(directory: Path, wanted: Iterable[IndexFile]) -> None:
-    """Remove what earlier runs left of wheels that are not wanted any more."""
-    names = tuple(wheel.filename for wheel in wanted)
-    for path in directory.glob("*.whl*"):
-        if not path.name.startswith(names):
-            path.unlink()
 
 
 def refuse_large_library(path: Path, directory: Path) -> None:
@@ -138,8 +197,6 @@ def version_of_inspection() -> str:
     return digest.hexdigest()[:12]
 
 
-Say = Callable[[str], None]
-
 #: The profiles whose locks are in the repository, and the one of release candidates.
 LOCKED_PROFILES = ("quick", "cpu", "nightly")
 CANDIDATE_PROFILE = "candidate"
@@ -150,24 +207,16 @@ _CONFIRMED_AFTER = datetime.timedelta(days=30)
 #: The modules that write the generated parts of the documentation: those of scripts/update-docs, except
 #: docs.examples, which needs what only the tests install.
 DOCUMENTATION = (
-    "docs.causes",
-    "docs.checks",
-    "docs.keys",
-    "docs.facts",
-    "docs.commands",
-    "docs.releases",
-    "docs.starts",
-    "docs.transcripts",
-)
+    "docs.causes", "docs.checks", "docs.keys", "docs.facts",
+    "docs.commands", "docs.releases", "docs.starts", "docs.transcripts",
+)  # fmt: skip
 
 _DATA = Path("validator/compat/data")
 
 
 def new_on_index(sources: PackageSources, asked: Asked, today: datetime.date) -> tuple[str, ...]:
     """Return lines that say what is new on the index, and remember it. Raises MissingError."""
-    found = news(PackageIndex(sources), asked)
-    _remember(found, today)
-    return tuple(_described(found))
+    return tuple(_described(_asked(PackageIndex(sources), asked, today)))
 
 
 def refreshed(
@@ -179,14 +228,16 @@ def refreshed(
     InputError if what the index has can't become a fact.
     """
     index = PackageIndex(sources)
-    found = news(index, asked)
-    _remember(found, today)
+    found = _asked(index, asked, today)
     if not found and today - freshness.read_on() < _CONFIRMED_AFTER:
         return {}, ()
     refuse_installed(root)
     with _only_one() as cache:
         wheels = [release.wheel for release in found.releases]
-        remove_unwanted(cache, wheels)
+        wanted = tuple(wheel.filename for wheel in wheels)
+        for left_over in cache.glob("*.whl*"):
+            if not left_over.name.startswith(wanted):
+                left_over.unlink()
         if wheels:
             room = refuse_small_disk(index, wheels, cache)
             count = "1 wheel" if len(wheels) == 1 else f"{len(wheels)} wheels"
@@ -194,7 +245,7 @@ def refreshed(
         builds = [inspected_row(index, release, cache, today, say) for release in found.releases]
     with copied(root) as copy:
         before = answers(copy.path)
-        _write_facts(copy.path / _DATA, index, found, builds, today)
+        write_facts(copy.path / _DATA, index, found, builds, today)
         copy.run("validator.compat.compile")
         copy.run("validator.diagnosis.compile")
         unresolved = _lock(copy, found, say)
@@ -204,13 +255,8 @@ def refreshed(
         for module in DOCUMENTATION:
             copy.run(module)
         lines = [*_described(found), *difference(before, after)]
-        by_hand = [
-            *new_rows.needs_a_person(
-                [cuda_release(file) for file in found.cuda],
-                [version for versions in found.cudnn.values() for version in versions],
-            ),
-            *unresolved,
-        ]
+        cudnn = [version for versions in found.cudnn.values() for version in versions]
+        by_hand = [*needs_a_person(map(cuda_release, found.cuda), cudnn), *unresolved]
         if by_hand:
             lines += ["To do by hand:", *(f"  {line}" for line in by_hand)]
         names = copy.changed()
@@ -219,58 +265,16 @@ def refreshed(
         return files, tuple(lines)
 
 
+def _asked(index: PackageIndex, asked: Asked, today: datetime.date) -> News:
+    """Ask the index what is new, and remember the answer."""
+    found = news(index, asked)
+    remember(found.as_seen(), datetime.datetime.combine(today, datetime.datetime.now().time()))
+    return found
+
+
 def _described(found: News) -> list[str]:
-    return [
-        f"{kind} {', '.join(versions)}: new on the package index"
-        for kind, versions in found.as_seen().items()
-    ]
-
-
-def _remember(found: News, today: datetime.date) -> None:
-    now = datetime.datetime.combine(today, datetime.datetime.now().time())
-    remember(found.as_seen(), now)
-
-
-def _write_facts(
-    data: Path, index: PackageIndex, found: News, builds: list[dict[str, Any]], today: datetime.date
-) -> None:
-    tensorflow, wheels = (
-        Table((data / f"{name}.yaml").read_text(encoding="utf-8")) for name in ("tensorflow", "wheels")
-    )
-    nightly = any(Version(release.version).is_devrelease for release in found.releases)
-    # A nightly build takes the place of the one before it.
-    superseded = [
-        old.version for old in releases.releases() if nightly and Version(old.version).is_devrelease
-    ]
-    for version in superseded:
-        new_rows.remove_release(tensorflow, version)
-    for release, inspected in zip(found.releases, builds, strict=True):
-        new_rows.add_release(tensorflow, inspected, release.pythons)
-    for version, pythons in found.pythons.items():
-        new_rows.add_pythons(tensorflow, version, pythons)
-    for file in found.cuda:
-        new_rows.add_cuda(wheels, cuda_release(file), _requirements(index, file))
-    for suffix, versions in found.cudnn.items():
-        new_rows.add_cudnn(wheels, suffix, versions)
-    new_rows.set_date(wheels, today)
-    for name, table in (("tensorflow", tensorflow), ("wheels", wheels)):
-        (data / f"{name}.yaml").write_text(table.text, encoding="utf-8")
-    if builds:
-        write(data / "builds.yaml", builds, without=superseded)
-        sources = data / "sources.yaml"
-        sources.write_text(new_rows.add_source(sources.read_text(encoding="utf-8")), encoding="utf-8")
-
-
-def _requirements(index: PackageIndex, file: IndexFile) -> list[str]:
-    """Return the requirements of a small wheel. Raises MissingError."""
-    with temporary_directory("metadata") as directory:
-        path = directory / file.filename
-        index.download(file, path)
-        try:
-            with WheelFile(path) as wheel:
-                return wheel.metadata().get_all("Requires-Dist", [])
-        except InspectionError as error:
-            raise MissingError(f"{file.filename}: its metadata can't be read: {error}") from error
+    news_of = found.as_seen().items()
+    return [f"{kind} {', '.join(versions)}: new on the package index" for kind, versions in news_of]
 
 
 def _lock(copy: Copy, found: News, say: Say) -> list[str]:
@@ -293,7 +297,7 @@ def _lock(copy: Copy, found: News, say: Say) -> list[str]:
     return failed
 
 
-@contextmanager
+@contextlib.contextmanager
 def _only_one() -> Iterator[Path]:
     """Return the directory of wheels that are inspected. Raises MissingError if another run is using it."""
     directory = cache_directory() / "refresh"
@@ -310,7 +314,6 @@ def _only_one() -> Iterator[Path]:
 
 
 # Compare the predictions of two states of the facts, for whoever reviews the change.
-
 
 #: The profile of matrix.yaml whose cells are compared.
 PROFILE = "full"
@@ -348,14 +351,16 @@ class Answer:
 def answers(root: Path) -> dict[str, Answer]:
     """Return the predictions of the code, the facts and the matrix at `root`, by cell."""
     printed = run_module(root, "validator", "plan", "--profile", PROFILE, "--format", "json")
-    return {cell.id: _answer(cell.prediction) for cell in msgspec.json.decode(printed, type=list[_Cell])}
+    found = {}
+    for cell in msgspec.json.decode(printed, type=list[_Cell]):
+        outcome, reasons = cell.prediction.outcome, cell.prediction.reasons
+        texts = (f"{one.text} [{one.fact}]" for one in reasons if one.outcome == outcome)
+        found[cell.id] = Answer(outcome, next(texts, "no reason is given"))
+    return found
 
 
 def difference(before: Mapping[str, Answer], after: Mapping[str, Answer]) -> list[str]:
-    """Return lines that say which cells change their outcome, appear or disappear, and why.
-
-    Cells with the same change for the same reason are one entry.
-    """
+    """Return lines on cells that change, appear or disappear, and why; equal changes are one entry."""
     changed: dict[tuple[str, str, str], list[str]] = {}
     for cell in before.keys() & after.keys():
         old, new = before[cell], after[cell]
@@ -388,10 +393,3 @@ def _cells(cells: Iterable[str]) -> str:
     ordered = sorted(cells)
     more = f" and {len(ordered) - _NAMED:,} more" if len(ordered) > _NAMED else ""
     return f"{len(ordered):,} {'cell' if len(ordered) == 1 else 'cells'}: {', '.join(ordered[:_NAMED])}{more}"
-
-
-def _answer(prediction: _Prediction) -> Answer:
-    for reason in prediction.reasons:
-        if reason.outcome == prediction.outcome:
-            return Answer(prediction.outcome, f"{reason.text} [{reason.fact}]")
-    return Answer(prediction.outcome, "no reason is given")

@@ -17,7 +17,7 @@ from validator.delivery.formats.documents import (
     write_kubernetes,
 )
 from validator.delivery.start import User
-from validator.fleet import kubernetes_nodes, settings_schema
+from validator.fleet import kubernetes_nodes, settings
 
 from ...fleet.kubernetes.api_models import faults
 from ...fleet.kubernetes.pod_security import violations
@@ -67,7 +67,7 @@ def test_the_gpus_of_the_host_are_requested_on_nodes_like_it() -> None:
 
 
 def test_the_labels_are_those_that_the_fleet_reads() -> None:
-    assert GPU_RESOURCE == settings_schema.GPU_RESOURCE
+    assert GPU_RESOURCE == settings.GPU_RESOURCE
     labels = pod(write_kubernetes(start()))["nodeSelector"]
     assert labels.keys() == {DRIVER_LABEL, *CAPABILITY_LABELS}
     node = kubernetes_nodes.Node("n", labels, (), {}, "")

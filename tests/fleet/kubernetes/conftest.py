@@ -12,7 +12,7 @@ import pytest
 
 from validator.fleet.kubernetes import Kubernetes
 from validator.fleet.kubernetes_client import Api
-from validator.fleet.settings_schema import KubernetesSection
+from validator.fleet.settings import KubernetesSection
 
 from ...loop import tiers
 from .cluster import BUILD, Cluster, ClusterError, programs, running_cluster

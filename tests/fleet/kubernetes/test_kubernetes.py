@@ -14,11 +14,11 @@ import pytest
 
 from validator.engines.protocol import ProbeRequest
 from validator.errors import MissingError
-from validator.fleet import kubernetes_manifests, kubernetes_nodes
+from validator.fleet import kubernetes, kubernetes_nodes
 from validator.fleet.job_output import CutError
 from validator.fleet.kubernetes import Kubernetes
 from validator.fleet.protocol import Fault, FleetDown, Handle, Phase, Refused, State, Unit
-from validator.fleet.settings_schema import KubernetesPlace, KubernetesSection
+from validator.fleet.settings import KubernetesPlace, KubernetesSection
 from validator.model.measurement import labelled
 
 from ..making import unit
@@ -63,7 +63,7 @@ def running(state: State) -> bool:
 
 
 def pods(cluster: Cluster, handle: Handle) -> list[dict[str, Any]]:
-    return cluster.objects("pods", f"{kubernetes_manifests.UNIT_LABEL}={handle}")
+    return cluster.objects("pods", f"{kubernetes.UNIT_LABEL}={handle}")
 
 
 def kubectl(cluster: Cluster, *words: str) -> None:
@@ -125,7 +125,7 @@ def test_the_tasks_of_a_unit_run_on_a_node_each_and_are_deleted_together(
     _until(lambda: len(cluster.objects("jobs")) == 1)
     assert submitted(fleet, two) == [two.name]
     wait(fleet, [two.name], running)
-    selector = f"{kubernetes_manifests.WORKERS_LABEL}={two.name}"
+    selector = f"{kubernetes.WORKERS_LABEL}={two.name}"
 
     def running_on() -> set[str]:
         found = cluster.objects("pods", selector)

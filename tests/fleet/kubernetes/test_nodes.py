@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from validator.fleet.kubernetes_nodes import Node, capacity, read_node, terms_of
-from validator.fleet.settings_schema import KubernetesPlace, Toleration
+from validator.fleet.settings import KubernetesPlace, Toleration
 from validator.model.measurement import Unread, labelled
 
 from .cluster import NODES

@@ -11,11 +11,11 @@ import pytest
 
 from validator.engines.probe_archive import probe_request
 from validator.engines.protocol import ProbeRequest
-from validator.fleet import kubernetes_manifests, kubernetes_nodes
-from validator.fleet.kubernetes import Kubernetes
+from validator.fleet import kubernetes_nodes
+from validator.fleet.kubernetes import UNIT_LABEL, Kubernetes
 from validator.fleet.kubernetes_client import Api
 from validator.fleet.protocol import Fault, Handle, Phase, State, Unit
-from validator.fleet.settings_schema import KubernetesSection
+from validator.fleet.settings import KubernetesSection
 from validator.model.measurement import labelled
 from validator.model.report import read_report
 
@@ -90,7 +90,7 @@ def test_the_probe_runs_in_a_pod_and_its_report_comes_back(
     assert answer.image_digest == wanted.image_digest
     assert answer.engine == "containerd"
     assert answer.outside == labelled("570.86.15", "NVIDIA-A10", "8.6", 1)
-    [pod] = with_kubelet.objects("pods", f"{kubernetes_manifests.UNIT_LABEL}={handle}")
+    [pod] = with_kubelet.objects("pods", f"{UNIT_LABEL}={handle}")
     message = json.loads(pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"])
     assert message["report"] is not None
     assert message["length"] == len(answer.report)
@@ -149,12 +149,12 @@ def test_the_deadline_of_a_pod_is_a_fault_and_keeps_the_log(
 ) -> None:
     handle = run(fleet, of(image, 4), script("import time\ntime.sleep(600)\n"))
     wait(fleet, handle, Phase.RUNNING)
-    [pod] = with_kubelet.objects("pods", f"{kubernetes_manifests.UNIT_LABEL}={handle}")
+    [pod] = with_kubelet.objects("pods", f"{UNIT_LABEL}={handle}")
     path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}"
     with_kubelet.patch(path, {"spec": {"activeDeadlineSeconds": 1}})
     state = wait(fleet, handle, Phase.ENDED, Phase.LOST)
     assert (state.phase, state.fault) == (Phase.LOST, Fault.DEADLINE)
-    assert len(with_kubelet.objects("pods", f"{kubernetes_manifests.UNIT_LABEL}={handle}")) == 1
+    assert len(with_kubelet.objects("pods", f"{UNIT_LABEL}={handle}")) == 1
 
 
 def test_an_image_that_the_registry_does_not_have_is_named(

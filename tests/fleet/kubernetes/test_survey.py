@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-
 import pytest
 
-from validator.fleet.kubernetes import kinds_of, open_surveyor
+from validator.fleet.kubernetes import kinds_of, survey
 from validator.fleet.kubernetes_nodes import Node
-from validator.fleet.settings import FleetSettings, NodeKind, Seen, propose, settings_of
-from validator.fleet.settings_schema import Toleration
+from validator.fleet.settings import FleetSettings, Survey, Toleration, propose, settings_of
 from validator.matrix.document import parse_document
 
 from .cluster import NODES, Cluster
@@ -19,23 +15,8 @@ from .test_nodes import H100, NEW, node
 TEAM = {"key": "team", "value": "ml", "effect": "NoSchedule"}
 
 
-@dataclass
-class Nodes:
-    """A cluster with these nodes, none of which is asked."""
-
-    nodes: Sequence[Node]
-    section: str = "kubernetes"
-    keys: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-
-    def survey(self) -> list[NodeKind]:
-        return kinds_of(self.nodes)
-
-    def ask(self, kind: NodeKind) -> Seen | None:
-        return None
-
-
 def proposed(*nodes: Node) -> str:
-    return propose(Nodes(nodes))
+    return propose(Survey("kubernetes", {}, kinds_of(nodes)))
 
 
 def test_a_host_class_is_proposed_for_each_kind_of_node() -> None:
@@ -76,7 +57,7 @@ def test_a_node_whose_labels_say_nothing_is_a_comment() -> None:
 
 def test_a_proposal_for_a_real_cluster_can_be_read(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
-    text = propose(open_surveyor(FleetSettings()))
+    text = propose(survey(FleetSettings()))
     found = settings_of(parse_document(text.encode(), "fleet.yaml")).kubernetes
     assert found.namespace == "fleet"
     assert sorted(found.host_classes) == ["r535-t4", "r550-a100", "r580-h100", "r580-l4"]

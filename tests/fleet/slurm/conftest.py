@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.loop import tiers
-from validator.fleet.settings_schema import SlurmPlace, SlurmSection
+from validator.fleet.settings import SlurmPlace, SlurmSection
 from validator.fleet.slurm import SlurmFleet
 
 from .cluster import Cluster, running_cluster

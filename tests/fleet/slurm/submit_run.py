@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.fleet.making import unit
 from validator.fleet.protocol import Answer
 from validator.fleet.run_store import Runs, Tried, Work
-from validator.fleet.settings_schema import SlurmSection
+from validator.fleet.settings import SlurmSection
 from validator.fleet.slurm import SlurmFleet
 from validator.fleet.submitter import Settled, Submitter
 from validator.system.files import write_atomically

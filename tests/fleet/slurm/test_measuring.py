@@ -18,7 +18,7 @@ from validator.engines.probe_archive import probe_request
 from validator.engines.protocol import ProbeRequest
 from validator.errors import InputError
 from validator.fleet.protocol import Capacity, Fault, Phase, Refused, State, Unit, array_name
-from validator.fleet.settings_schema import SlurmPlace
+from validator.fleet.settings import SlurmPlace
 from validator.model.measurement import Unread
 from validator.model.record import Verdict
 from validator.model.report import read_report

@@ -8,8 +8,8 @@ import pytest
 
 from validator.cli.fleet import write_proposal
 from validator.errors import InputError
-from validator.fleet.settings import NodeKind, Seen, propose, read_settings
-from validator.fleet.slurm import SlurmSurveyor
+from validator.fleet.settings import NodeKind, Seen, Survey, propose, read_settings
+from validator.fleet.slurm import ask
 
 from .cluster import Cluster
 
@@ -30,24 +30,21 @@ def test_a_proposal_names_the_nodes_of_the_cluster(cluster: Cluster, tmp_path: P
         write_proposal("slurm", path)
 
 
-def test_a_node_is_asked_where_features_do_not_say_the_driver(cluster: Cluster, tmp_path: Path) -> None:
-    surveyor = SlurmSurveyor(tmp_path, ask=("sh", "-c", ANSWER))
+def test_a_node_is_asked_where_features_do_not_say_the_driver(cluster: Cluster) -> None:
     kind = NodeKind(1, "node1", "", "", True, {"constraint": "t4", "gres": "gpu:t4:1"})
-    assert surveyor.ask(kind) == Seen("570.26", "NVIDIA A10")
+    assert ask(kind, ("sh", "-c", ANSWER)) == Seen("570.26", "NVIDIA A10")
 
 
 @pytest.mark.parametrize("command", ["exit 3", "echo no driver"])
 def test_a_node_that_does_not_say_its_driver_is_a_comment(
     cluster: Cluster, tmp_path: Path, command: str
 ) -> None:
-    class Unclear(SlurmSurveyor):
-        def survey(self) -> list[NodeKind]:
-            return [NodeKind(1, "node1", "", "t4", True, {"constraint": "t4", "gres": "gpu:t4:1"})]
-
-    text = propose(Unclear(tmp_path, ask=("sh", "-c", command)))
+    kind = NodeKind(1, "node1", "", "t4", True, {"constraint": "t4", "gres": "gpu:t4:1"})
+    keys = {"directory": (str(tmp_path), "CHECK")}
+    text = propose(Survey("slurm", keys, [kind], lambda one: ask(one, ("sh", "-c", command))))
     assert "a job on node1 could not find out its driver" in text
 
 
-def test_a_kind_that_no_node_can_run_is_not_waited_for(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_kind_that_no_node_can_run_is_not_waited_for(cluster: Cluster) -> None:
     kind = NodeKind(1, "node1", "", "", True, {"constraint": "r999"})
-    assert SlurmSurveyor(tmp_path, ask=("true",)).ask(kind) is None
+    assert ask(kind, ("true",)) is None

@@ -21,7 +21,7 @@ from validator.engines.docker.endpoint import Endpoint
 from validator.engines.docker.engine import DockerEngine
 from validator.engines.protocol import Built
 from validator.locks.resolve import resolve
-from validator.matrix.additions import JUPYTER_PACKAGES
+from validator.matrix.images import JUPYTER_PACKAGES
 from validator.model.spec import JUPYTER_PORT, Variant
 from validator.system.package_sources import host_sources
 

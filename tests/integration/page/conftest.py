@@ -20,7 +20,7 @@ from validator.reports.page.answers import Answers, make_answers, pinned
 from validator.reports.page.site import ENTRY, FOLDERS, MARK, Sources, site
 from validator.serve.events import Events
 from validator.serve.server import PageServer
-from validator.supply.python_packages import pyodide_package
+from validator.supply.python_packages import pyodide_package, run_by_node
 from validator.system.output_directory import update_directory
 
 from ...certify.fixtures import LIMIT, limited_check
@@ -84,7 +84,7 @@ def answers() -> Answers:
         package = pyodide_package(pinned().version, pinned().integrity)
     except MissingError as error:
         pytest.skip(str(error))
-    return make_answers(package, MARK, json.dumps(small_table()))
+    return make_answers(package, MARK, json.dumps(small_table()), run_by_node)
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import itertools
 import json
+import random
 import zlib
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,8 @@ import pytest
 
 from validator.answers import table
 from validator.answers.browser import ask
-from validator.answers.table import MARKS, make_table, question
+from validator.answers.table import MARKS, last_month, make_table, question
+from validator.compat.drivers import branches, ended
 from validator.compat.gpus import gpu_names, gpus, plain_words
 from validator.reports.page import answers
 
@@ -29,10 +32,13 @@ def small_table() -> dict[str, Any]:
     return json.loads(json.dumps(made))  # type: ignore[no-any-return]
 
 
-@functools.cache
-def _columns() -> list[list[list[int]]]:
-    nodes = small_table()["nodes"]
-    return [[list(itertools.accumulate(column)) for column in columns] for _, _, columns in nodes]
+def summed(found: dict[str, Any]) -> dict[str, Any]:
+    """Return a table with its numbers instead of their differences."""
+    nodes = [
+        (kind, size, [list(itertools.accumulate(column)) for column in columns])
+        for kind, size, columns in found["nodes"]
+    ]
+    return found | {"nodes": nodes}
 
 
 def expanded(found: dict[str, Any], number: int, fills: dict[str, str]) -> Any:
@@ -43,7 +49,7 @@ def expanded(found: dict[str, Any], number: int, fills: dict[str, str]) -> Any:
             text = text.replace(mark, value) if isinstance(text, str) else text
         return text
     place = -1 - number
-    for (kind, size, _), columns in zip(found["nodes"], _columns(), strict=True):
+    for kind, size, columns in found["nodes"]:
         if place < size:
             values = [expanded(found, column[place], fills) for column in columns]
             return dict(zip(found["kinds"][kind - 1], values, strict=True)) if kind else values
@@ -51,9 +57,11 @@ def expanded(found: dict[str, Any], number: int, fills: dict[str, str]) -> Any:
     raise AssertionError(number)
 
 
-def answer(system: str, group: str, row: str, python: str, fills: tuple[str, ...] = ()) -> Any:
-    """Return an answer of the small table, or None. fills: for MARKS, if they are not the row's."""
-    found, place = small_table(), 0
+def answer(
+    found: dict[str, Any], system: str, group: str, row: str, python: str, fills: tuple[str, ...] = ()
+) -> Any:
+    """Return an answer of a table, or None. fills: for MARKS, if they are not the row's."""
+    place = 0
     for name, value in (("systems", system), ("groups", group), ("drivers", row), ("pythons", python)):
         place = place * len(found[name]) + found[name].index(value)
     number, machine = found["roots"][place], table.machines()[group]
@@ -63,17 +71,39 @@ def answer(system: str, group: str, row: str, python: str, fills: tuple[str, ...
     return expanded(found, number, dict(zip(MARKS, fills or own, strict=True))) if number else None
 
 
+def compared(found: dict[str, Any]) -> tuple[list[tuple[str, ...]], int]:
+    """Return the questions that a table answers otherwise than the rules, and how many it does not answer."""
+    wrong: list[tuple[str, ...]] = []
+    missing = 0
+    for key in itertools.product(found["systems"], found["groups"], found["drivers"], found["pythons"]):
+        system, group, driver, python = key
+        given = answer(found, *key)
+        asked = question(table.machines()[group].asked, driver, system, python)
+        missing += given is None
+        if given is not None and given != json.loads(ask(json.dumps(asked))):
+            wrong.append(key)
+    return wrong, missing
+
+
 @pytest.mark.slow
 def test_each_answer_of_the_table_is_that_of_the_rules() -> None:
-    found, missing = small_table(), 0
-    keys = itertools.product(found["systems"], found["groups"], found["drivers"], found["pythons"])
-    for system, group, driver, python in keys:
-        asked = question(table.machines()[group].asked, driver, system, python)
-        given = answer(system, group, driver, python)
-        missing += given is None
-        assert given is None or given == json.loads(ask(json.dumps(asked))), (system, group, driver, python)
     # A GPU that is not in a Jetson is asked about with the system of one only by mistake.
-    assert missing == 5 * len(DRIVERS) * 2
+    assert compared(summed(small_table())) == ([], 5 * len(DRIVERS) * 2)
+
+
+@pytest.mark.slow
+def test_a_random_part_of_the_table_has_the_answers_of_the_rules() -> None:
+    some = random.SystemRandom().sample
+    everything = (table.SYSTEMS, tuple(table.machines()), table.known_drivers(), table.known_pythons())
+    chosen = [some(all_of_one, 2) for all_of_one in everything]
+    found = summed(json.loads(json.dumps(make_table(*chosen))))
+    wrong, _ = compared(found)
+    assert wrong == []
+    # One wrong number is noticed.
+    answered = next((place for place, root in enumerate(found["roots"]) if root), None)
+    if answered is not None:
+        found["roots"][answered] = -1
+        assert compared(found)[0]
 
 
 @pytest.mark.slow
@@ -81,12 +111,12 @@ def test_each_answer_of_the_table_is_that_of_the_rules() -> None:
 def test_gpus_of_a_group_and_releases_of_a_branch_share_answers(driver: str) -> None:
     release = driver.removeprefix("R")
     branch = release.partition(".")[0]
-    row = "580.9999.99" if branch == "580" else branch
+    row, found = "580.9999.99" if branch == "580" else branch, summed(small_table())
     for name in ("RTX 4090", "L40S", "RTX 4000 Ada", "H100", "GH200", "Tesla T4", "NVIDIA H200", "9.0"):
         known = None if name[0].isdigit() else table.known_gpus()[plain_words(name)]
         said, label = (f"{known.name}, ", known.slug) if known else ("", "sm90")
         fills = (said, label, f"driver {release}", release, branch, branch)
-        given = answer("linux x86_64", table.group(known or name), row, "3.12", fills)
+        given = answer(found, "linux x86_64", table.group(known or name), row, "3.12", fills)
         wanted = ask(json.dumps(question(name, driver, "linux x86_64", "3.12")))
         assert given == json.loads(wanted), name
 
@@ -108,3 +138,13 @@ def test_a_table_of_other_facts_is_not_used(tmp_path: Path, monkeypatch: pytest.
     assert answers.read_table() == "{}"
     (tmp_path / "table.py").write_text("# Another program.")
     assert answers.read_table() is None
+
+
+def test_the_answers_are_right_until_the_month_in_which_a_branch_ends() -> None:
+    today = datetime.date(2026, 11, 28)
+    last = datetime.date.fromisoformat(f"{last_month(today)}-01")
+
+    def ended_on(day: datetime.date) -> set[int]:
+        return {branch.number for branch in branches() if ended(branch.number, day)}
+
+    assert ended_on(today) == ended_on(last) < ended_on(last + datetime.timedelta(days=32))

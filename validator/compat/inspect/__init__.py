@@ -1,14 +1,15 @@
 """Read facts from the files of a wheel: its build, the libraries that it opens, the GPUs it has code for.
 
 Published tables of TensorFlow builds are incomplete and sometimes wrong, but the wheel can't be. Nothing in
-the wheel is executed. `elf` and `fatbin` read the two binary formats, `runtime` reads what TensorFlow's CUDA
-loader was compiled to open, `wheel` takes wheels apart, `build` puts the facts of a TensorFlow wheel
-together, and `rows` keeps them in `data/builds.yaml`. `python -m validator.compat.inspect` is the command.
+the wheel is executed. `elf` reads ELF files and the device code in them, `build` takes wheels apart and keeps
+the facts in `data/builds.yaml`. `python -m validator.compat.inspect` is the command.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import TypeVar
 
 from ..._vendor.packaging.markers import InvalidMarker, Marker
 from ..._vendor.packaging.requirements import InvalidRequirement, Requirement
@@ -24,24 +25,26 @@ _MOST_TAGS = 200
 _LONGEST = 20_000
 
 
+_Read = TypeVar("_Read")
+
+
 def read_requirement(text: str) -> Requirement:
     """Read a requirement of a length that people and tools write. Raises InvalidRequirement."""
-    if len(text) > _LONGEST:
-        raise InvalidRequirement(f"it has more than {_LONGEST:,} characters")
-    try:
-        return Requirement(text)
-    except RecursionError:
-        raise InvalidRequirement("its marker nests too deep") from None
+    return _read(text, Requirement, InvalidRequirement, "its marker nests too deep")
 
 
 def read_marker(text: str) -> Marker:
     """Read an environment marker in the same way. Raises InvalidMarker."""
+    return _read(text, Marker, InvalidMarker, "it nests too deep")
+
+
+def _read(text: str, parse: Callable[[str], _Read], error: type[ValueError], too_deep: str) -> _Read:
     if len(text) > _LONGEST:
-        raise InvalidMarker(f"it has more than {_LONGEST:,} characters")
+        raise error(f"it has more than {_LONGEST:,} characters")
     try:
-        return Marker(text)
+        return parse(text)
     except RecursionError:
-        raise InvalidMarker("it nests too deep") from None
+        raise error(too_deep) from None
 
 
 class InvalidWheelName(ValueError):

@@ -49,27 +49,22 @@ def inspect(target: str, python: str) -> dict[str, object]:
         return build.row(inspect_tensorflow(download(target, python, folder), scratch=folder), today)
 
 
-def main_inner(arguments: list[str]) -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="inspect-wheel",
-        description="Print facts read from TensorFlow wheels, as rows of builds.yaml.",
+        prog="inspect-wheel", description="Print facts read from TensorFlow wheels, as rows of builds.yaml."
     )
     parser.add_argument("targets", nargs="+", metavar="RELEASE|FILE", help="2.21.0, or a wheel file")
     parser.add_argument(
         "--python", default="3.11", help="the Python whose wheel is read (default: %(default)s)"
     )
     parser.add_argument("--write", action="store_true", help="also put the rows into data/builds.yaml")
-    options = parser.parse_args(arguments)
-    for target in options.targets:
-        cells = inspect(target, options.python)
-        print(build.render(cells), end="", flush=True)
-        if options.write:
-            build.write(build.BUILDS, [cells])
-
-
-def main() -> int:
+    options = parser.parse_args()
     try:
-        main_inner(sys.argv[1:])
+        for target in options.targets:
+            cells = inspect(target, options.python)
+            print(build.render(cells), end="", flush=True)
+            if options.write:
+                build.write(build.BUILDS, [cells])
     except ValidatorError as error:
         print(f"error: {error}", file=sys.stderr)
         if error.hint:

@@ -18,7 +18,6 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from email.message import Message
 from email.parser import HeaderParser
 from pathlib import Path
@@ -62,7 +61,6 @@ class WheelFile:
 
     @property
     def size(self) -> int:
-        """Bytes of the file."""
         return self.path.stat().st_size
 
     def sha256(self) -> str:
@@ -189,10 +187,7 @@ def opened_sonames(elf: ElfFile) -> tuple[str, ...]:
 
 
 def calls_dlopen(elf: ElfFile) -> bool:
-    """Return True if the loader's call of dlopen is in this library.
-
-    Only the search path of the library that calls it counts (ld.so(8)).
-    """
+    """Return True if this library calls dlopen, so that only its search path counts (ld.so(8))."""
     return elf.symbol(_DLOPEN) is not None
 
 
@@ -213,7 +208,7 @@ def compiled_cudnn(elf: ElfFile) -> str | None:
 
 
 def _dotted(numbers: Iterable[int]) -> str:
-    return ".".join(str(number) for number in numbers)
+    return ".".join(map(str, numbers))
 
 
 def _stack_texts(code: bytes) -> list[str]:
@@ -233,13 +228,9 @@ def _stack_texts(code: bytes) -> list[str]:
         for number, byte in enumerate(value):
             # The first value counts: a fallback without a version may follow in the same place.
             memory.setdefault(start + number, byte)
-    return [text.decode("ascii") for text in re.findall(rb"[!-~]+", _laid_out(memory))]
-
-
-def _laid_out(memory: dict[int, int]) -> bytes:
-    if not memory:
-        return b""
-    return bytes(memory.get(address, 0) for address in range(min(memory), max(memory) + 1))
+    addresses = range(min(memory), max(memory) + 1) if memory else ()
+    laid_out = bytes(memory.get(address, 0) for address in addresses)
+    return [text.decode("ascii") for text in re.findall(rb"[!-~]+", laid_out)]
 
 
 def _viewed_text(elf: ElfFile, address: int, code: bytes) -> str | None:
@@ -272,87 +263,25 @@ _PIP_FOLDERS = {
 #: The libraries that `DsoLoader::TryDlopenCUDALibraries()` opens. If one is missing, TensorFlow registers no
 #: GPU ("Cannot dlopen some GPU libraries. ... Skipping registering GPU devices"). They are the same in 2.12
 #: to 2.22, except for cuRAND, which was dropped in 2.14.
-_REQUIRED = frozenset(
-    (
-        "libcublas",
-        "libcublasLt",
-        "libcudart",
-        "libcudnn",
-        "libcufft",
-        "libcurand",
-        "libcusolver",
-        "libcusparse",
-    )
+_REQUIRED = (
+    *("libcublas", "libcublasLt", "libcudart", "libcudnn", "libcufft"),
+    *("libcurand", "libcusolver", "libcusparse"),
 )
 
 
-@dataclass(frozen=True)
-class Kernels:
-    """Translation units (fatbins) whose device code covers the same GPUs.
+def inspect_tensorflow(path: Path, *, scratch: Path | None = None) -> dict[str, Any]:
+    """Return the facts of a TensorFlow wheel as plain data, in the order in which they are written.
 
-    sass: targets with machine code.
-    ptx: target -> PTX ISA version of its text.
-    fatbins: their number.
-    nccl: True if they are NCCL's, which is linked into TensorFlow up to 2.20.
+    requires: the requirements on Python, numpy and keras. and_cuda: those of that extra, sorted. build: what
+    `tf.sysconfig.get_build_info()` returns, and `cudnn_headers`, the cuDNN compiled against, or None if it
+    can't be read. opens: sonames of NVIDIA's libraries that are opened at run time. pip_libraries: see
+    `_pip_libraries`. kernels: see `count_kernels`. relocatable_fatbins: code that is linked into others.
+
+    scratch: as for `WheelFile.libraries`. Raises InspectionError if the file is not one, or is damaged.
     """
-
-    sass: tuple[Target, ...]
-    ptx: tuple[tuple[Target, str], ...]
-    fatbins: int
-    nccl: bool = False
-
-
-@dataclass(frozen=True)
-class PipLibraries:
-    """The folders where TensorFlow finds the CUDA libraries installed by pip, without LD_LIBRARY_PATH.
-
-    opener: the library that calls dlopen; only its search path counts.
-    folders: `nvidia/<folder>/lib` on that search path.
-    missing_required: sonames whose folder is not on it, and without which no GPU is registered.
-    missing_optional: sonames whose folder is not on it, opened on demand (profiler, collectives).
-    """
-
-    opener: str
-    folders: tuple[str, ...]
-    missing_required: tuple[str, ...]
-    missing_optional: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class TensorFlowBuild:
-    """The facts read from one TensorFlow wheel.
-
-    build_info: the dictionary that `tf.sysconfig.get_build_info()` returns.
-    cudnn_headers: the cuDNN version compiled against, or None if it can't be read.
-    and_cuda: requirements of the extra `and-cuda`, sorted; empty if there is no such extra.
-    requires: the requirements on numpy and keras, by name.
-    opens: sonames of NVIDIA's libraries that are opened at run time, sorted.
-    kernels: most frequent first.
-    llvm_ptx: the newest PTX ISA version that XLA's LLVM can write (`8.7`), or None if no LLVM was found.
-    relocatable: fatbins of code that is linked into others (NCCL, if it is built in).
-    """
-
-    version: str
-    wheel: str
-    size: int
-    sha256: str
-    requires_python: str
-    requires: Mapping[str, tuple[str, ...]]
-    and_cuda: tuple[str, ...]
-    build_info: Mapping[str, Any]
-    cudnn_headers: str | None
-    opens: tuple[str, ...]
-    pip_libraries: PipLibraries | None
-    kernels: tuple[Kernels, ...]
-    llvm_ptx: str | None
-    relocatable: int
-
-
-def inspect_tensorflow(path: Path, *, scratch: Path | None = None) -> TensorFlowBuild:
-    """Read a TensorFlow wheel. Raises InspectionError if the file is not one, or is damaged."""
     with WheelFile(path) as wheel:
         metadata = wheel.metadata()
-        build_info = read_build_info(wheel.read(_BUILD_INFO), f"{path}: {_BUILD_INFO}")
+        info = read_build_info(wheel.read(_BUILD_INFO), f"{path}: {_BUILD_INFO}")
         found: list[Fatbin] = []
         opens: set[str] = set()
         headers: set[str] = set()
@@ -367,26 +296,34 @@ def inspect_tensorflow(path: Path, *, scratch: Path | None = None) -> TensorFlow
                 openers[member] = pip_folders(library, member)
         try:
             requirements = [Requirement(text) for text in metadata.get_all("Requires-Dist", [])]
-            requires = {name: _plain(requirements, name) for name in ("keras", "keras-nightly", "numpy")}
-            and_cuda = _extra(requirements, "and-cuda")
+            plain = {name: _plain(requirements, name) for name in ("keras", "keras-nightly", "numpy")}
         except ValueError as error:
             raise InspectionError(f"{path}: a requirement can't be read: {str(error)[:200]}") from None
-        return TensorFlowBuild(
-            version=str(metadata["Version"]),
-            wheel=path.name,
-            size=wheel.size,
-            sha256=wheel.sha256(),
-            requires_python=str(metadata["Requires-Python"]),
-            requires=requires,
-            and_cuda=and_cuda,
-            build_info=build_info,
-            cudnn_headers=headers.pop() if len(headers) == 1 else None,
-            opens=tuple(sorted(opens)),
-            pip_libraries=_pip_libraries(openers, opens),
-            kernels=count_kernels(found),
-            llvm_ptx=".".join(map(str, divmod(max(llvm), 10))) if llvm else None,
-            relocatable=sum(fatbin.relocatable for fatbin in found),
-        )
+        return {
+            "tensorflow": str(metadata["Version"]),
+            "wheel": {"file": path.name, "size": wheel.size, "sha256": wheel.sha256()},
+            "requires": {"python": str(metadata["Requires-Python"])}
+            | {name: specifiers for name, specifiers in plain.items() if specifiers},
+            "and_cuda": sorted(
+                f"{one.name}{one.specifier}"
+                for one in requirements
+                if one.marker is not None and 'extra == "and-cuda"' in str(one.marker)
+            ),
+            "build": {
+                "cuda": info.get("cuda_version"),
+                "cudnn": info.get("cudnn_version"),
+                "cudnn_headers": headers.pop() if len(headers) == 1 else None,
+                "compute_capabilities": info.get("cuda_compute_capabilities", []),
+                "tensorrt": info.get("is_tensorrt_build"),
+                "cuda_build": info.get("is_cuda_build"),
+                "compiler": info.get("cpu_compiler"),
+            },
+            "opens": sorted(opens),
+            **({"pip_libraries": _pip_libraries(openers, opens)} if openers else {}),
+            "kernels": count_kernels(found),
+            **({"llvm_ptx": ".".join(map(str, divmod(max(llvm), 10)))} if llvm else {}),
+            "relocatable_fatbins": sum(fatbin.relocatable for fatbin in found),
+        }
 
 
 def ptx_features(library: ElfFile) -> set[int]:
@@ -416,10 +353,7 @@ def read_build_info(source: str, where: str) -> dict[str, Any]:
 
 
 def pip_folders(library: ElfFile, member: str) -> tuple[str, ...]:
-    """Return the folders `nvidia/<folder>/lib` of site-packages that a library searches, sorted.
-
-    member: the library's path in the wheel, which is also its path in site-packages.
-    """
+    """Return the sorted `nvidia/<folder>/lib` that a library searches. member: its path in site-packages."""
     folder = posixpath.dirname(member)
     reached = {
         posixpath.normpath(re.sub(r"^\$(ORIGIN|\{ORIGIN\})", folder, entry)) for entry in library.search_path
@@ -428,10 +362,12 @@ def pip_folders(library: ElfFile, member: str) -> tuple[str, ...]:
     return tuple(sorted(match[1] for match in matches if match))
 
 
-def count_kernels(found: Iterable[Fatbin]) -> tuple[Kernels, ...]:
-    """Group fatbins by the GPUs that they cover, most frequent first.
+def count_kernels(found: Iterable[Fatbin]) -> list[dict[str, Any]]:
+    """Group fatbins (translation units) by the GPUs that their device code covers, most frequent first.
 
-    Fatbins without kernels are not counted, nor is relocatable code, which is also in a linked fatbin.
+    fatbins: their number. sass: targets with machine code. ptx: target -> PTX ISA version of its text.
+    library: `nccl` if they are NCCL's, which is linked into TensorFlow up to 2.20. Fatbins without kernels
+    are not counted, nor is relocatable code, which is also in a linked fatbin.
     """
     groups = Counter(
         (fatbin.sass, tuple((target, f"{isa[0]}.{isa[1]}") for target, isa in fatbin.ptx), fatbin.nccl)
@@ -439,48 +375,50 @@ def count_kernels(found: Iterable[Fatbin]) -> tuple[Kernels, ...]:
         if fatbin.has_kernels and not fatbin.relocatable
     )
     ordered = sorted(groups.items(), key=lambda group: (-group[1], group[0]))
-    return tuple(Kernels(sass, ptx, count, nccl) for (sass, ptx, nccl), count in ordered)
+    return [
+        {
+            "fatbins": count,
+            "sass": [_number(target) for target in sass],
+            "ptx": {_number(target): isa for target, isa in ptx},
+        }
+        | ({"library": "nccl"} if nccl else {})
+        for (sass, ptx, nccl), count in ordered
+    ]
 
 
-def _pip_libraries(openers: Mapping[str, tuple[str, ...]], opens: Iterable[str]) -> PipLibraries | None:
-    if not openers:
-        return None
+def _number(target: Target) -> int | str:
+    return target.number if target.suffix else int(target.number)
+
+
+def _pip_libraries(openers: Mapping[str, tuple[str, ...]], opens: Iterable[str]) -> dict[str, Any]:
+    """Return where TensorFlow finds the CUDA libraries installed by pip, without LD_LIBRARY_PATH.
+
+    opener: the library that calls dlopen; only its search path counts. folders: `nvidia/<folder>/lib` on that
+    search path. missing_required: sonames whose folder is not on it, and without which no GPU is registered.
+    missing_optional: the same for those opened on demand (profiler, collectives).
+    """
     # 2.12 has the loader in both of its large libraries; neither searches pip's folders.
     member = max(openers, key=lambda name: (name.endswith("libtensorflow_framework.so.2"), name))
-    missing = [
-        soname
-        for soname in sorted(opens)
-        if _stem(soname) in _PIP_FOLDERS and _PIP_FOLDERS[_stem(soname)] not in openers[member]
-    ]
-    return PipLibraries(
-        opener=posixpath.basename(member),
-        folders=openers[member],
-        missing_required=tuple(soname for soname in missing if _stem(soname) in _REQUIRED),
-        missing_optional=tuple(soname for soname in missing if _stem(soname) not in _REQUIRED),
-    )
+    missing: dict[bool, list[str]] = {True: [], False: []}
+    for soname in sorted(opens):
+        stem = soname.partition(".so")[0]
+        if stem in _PIP_FOLDERS and _PIP_FOLDERS[stem] not in openers[member]:
+            missing[stem in _REQUIRED].append(soname)
+    return {
+        "opener": posixpath.basename(member),
+        "folders": list(openers[member]),
+        "missing_required": missing[True],
+        "missing_optional": missing[False],
+    }
 
 
-def _stem(soname: str) -> str:
-    return soname.partition(".so")[0]
-
-
-def _plain(requirements: Iterable[Requirement], name: str) -> tuple[str, ...]:
+def _plain(requirements: Iterable[Requirement], name: str) -> list[str]:
     """Return the specifiers (with their markers) for a distribution that are required without any extra."""
-    return tuple(
+    return [
         f"{requirement.specifier}; {requirement.marker}" if requirement.marker else str(requirement.specifier)
         for requirement in requirements
         if requirement.name == name and "extra" not in str(requirement.marker)
-    )
-
-
-def _extra(requirements: Iterable[Requirement], extra: str) -> tuple[str, ...]:
-    return tuple(
-        sorted(
-            f"{requirement.name}{requirement.specifier}"
-            for requirement in requirements
-            if requirement.marker is not None and f'extra == "{extra}"' in str(requirement.marker)
-        )
-    )
+    ]
 
 
 # Write rows of `data/builds.yaml`: one block for each release, one line for each group of facts.
@@ -495,52 +433,9 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 STATUS = "verified-local"
 
 
-def row(build: TensorFlowBuild, date: datetime.date) -> dict[str, Any]:
-    """Return the row of a build, as plain data in the order in which it is written."""
-    info = build.build_info
-    cells: dict[str, Any] = {
-        "tensorflow": build.version,
-        "wheel": {"file": build.wheel, "size": build.size, "sha256": build.sha256},
-        "requires": {"python": build.requires_python}
-        | {name: list(specifiers) for name, specifiers in build.requires.items() if specifiers},
-        "and_cuda": list(build.and_cuda),
-        "build": {
-            "cuda": info.get("cuda_version"),
-            "cudnn": info.get("cudnn_version"),
-            "cudnn_headers": build.cudnn_headers,
-            "compute_capabilities": info.get("cuda_compute_capabilities", []),
-            "tensorrt": info.get("is_tensorrt_build"),
-            "cuda_build": info.get("is_cuda_build"),
-            "compiler": info.get("cpu_compiler"),
-        },
-        "opens": list(build.opens),
-    }
-    if build.pip_libraries is not None:
-        cells["pip_libraries"] = {
-            "opener": build.pip_libraries.opener,
-            "folders": list(build.pip_libraries.folders),
-            "missing_required": list(build.pip_libraries.missing_required),
-            "missing_optional": list(build.pip_libraries.missing_optional),
-        }
-    cells["kernels"] = [
-        {
-            "fatbins": group.fatbins,
-            "sass": [_number(target) for target in group.sass],
-            "ptx": {_number(target): isa for target, isa in group.ptx},
-        }
-        | ({"library": "nccl"} if group.nccl else {})
-        for group in build.kernels
-    ]
-    if build.llvm_ptx is not None:
-        cells["llvm_ptx"] = build.llvm_ptx
-    cells["relocatable_fatbins"] = build.relocatable
-    cells["status"] = STATUS
-    cells["date"] = date.isoformat()
-    return cells
-
-
-def _number(target: Target) -> int | str:
-    return target.number if target.suffix else int(target.number)
+def row(build: dict[str, Any], date: datetime.date) -> dict[str, Any]:
+    """Return the row of a build: what `inspect_tensorflow` read, and when."""
+    return {**build, "status": STATUS, "date": date.isoformat()}
 
 
 def render(cells: dict[str, Any]) -> str:
@@ -556,10 +451,7 @@ def render(cells: dict[str, Any]) -> str:
 
 
 def merge(text: str, rows: Iterable[dict[str, Any]], without: Collection[str] = ()) -> str:
-    """Return the text of builds.yaml with these rows added, in place of those of the same releases, sorted.
-
-    without: releases whose rows are removed. The comment at the top of the file is kept.
-    """
+    """Return builds.yaml with these rows instead of those of their releases and of `without`, sorted."""
     head, _, _ = text.partition("\nbuilds:")
     present = (yaml.load(text, Loader=_LOADER) or {}).get("builds") or []
     kept = [cells for cells in present if cells["tensorflow"] not in without]

@@ -12,7 +12,6 @@ import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import IntEnum
 
 from ...errors import InputError
 from ...versions import ComputeCapability
@@ -29,6 +28,13 @@ _DT_NEEDED, _DT_SONAME, _DT_RPATH, _DT_RUNPATH = 1, 14, 15, 29
 _SYMBOL_SIZE = 24
 
 
+class InspectionError(InputError):
+    """A file that is not what its name says, or is cut short or damaged."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, hint="download the wheel again and compare its SHA-256 with the index")
+
+
 @dataclass(frozen=True)
 class Section:
     """One section header. offset and size are in bytes in the file, 0 for what is not in it."""
@@ -39,10 +45,6 @@ class Section:
     offset: int
     size: int
     link: int
-
-    def holds(self, offset: int) -> bool:
-        """Return True if a file offset is inside the section."""
-        return self.offset <= offset < self.offset + self.size
 
 
 @dataclass(frozen=True)
@@ -62,10 +64,9 @@ def is_elf(buffer: Buffer) -> bool:
 class ElfFile:
     """A shared library. Raises InspectionError if the file contradicts itself.
 
-    name: the file's name in errors.
-    needed: DT_NEEDED, in the order of the file.
-    search_path: the entries of DT_RUNPATH, or of DT_RPATH where there is no DT_RUNPATH (the loader
-        ignores DT_RPATH then), in order and without repetitions.
+    name: the file's name in errors. needed: DT_NEEDED, in the order of the file. search_path: the entries of
+    DT_RUNPATH, or of DT_RPATH where there is no DT_RUNPATH (the loader ignores DT_RPATH then), in order and
+    without repetitions.
     """
 
     def __init__(self, buffer: Buffer, name: str) -> None:
@@ -142,7 +143,8 @@ class ElfFile:
 
     def section_at(self, offset: int) -> str | None:
         """Return the name of the section with a file offset."""
-        return next((section.name for section in self.sections if section.holds(offset)), None)
+        found = (one.name for one in self.sections if one.offset <= offset < one.offset + one.size)
+        return next(found, None)
 
     def offset_of(self, address: int) -> int:
         """Return the file offset of a virtual address. Raises InspectionError if nothing is loaded there."""
@@ -161,39 +163,33 @@ class ElfFile:
         return self.buffer[offset : offset + symbol.size]
 
     def names_with(self, prefix: bytes, suffix: bytes) -> tuple[str, ...]:
-        """Return the names in the symbol string tables with a prefix and a suffix, sorted.
-
-        Looking for text in the string table is far faster than decoding a million symbols.
-        """
+        """Return the sorted names with a prefix and a suffix; far faster than decoding a million symbols."""
         found = set()
-        for table in self._symbol_tables():
-            strings = self._linked(table)
-            end = strings.offset + strings.size
-            position = self.buffer.find(prefix, strings.offset, end)
-            while position >= 0:
-                stop = self.buffer.find(b"\0", position, end)
-                name = self.buffer[position : stop if stop >= 0 else end]
-                if name.endswith(suffix):
-                    found.add(name.decode("ascii", "replace"))
-                position = self.buffer.find(prefix, position + 1, end)
+        for _, position, end in self._names(prefix):
+            stop = self.buffer.find(b"\0", position, end)
+            name = self.buffer[position : stop if stop >= 0 else end]
+            if name.endswith(suffix):
+                found.add(name.decode("ascii", "replace"))
         return tuple(sorted(found))
 
     def symbol(self, name: str) -> Symbol | None:
         """Return the definition of a symbol, exported or (if the file is not stripped) local; else None."""
-        wanted = name.encode()
-        for table in self._symbol_tables():
-            strings = self._linked(table)
-            end = strings.offset + strings.size
-            position = self.buffer.find(wanted + b"\0", strings.offset, end)
-            while position >= 0:
-                found = self._defined(table, position - strings.offset, name)
-                if found:
-                    return found
-                position = self.buffer.find(wanted + b"\0", position + 1, end)
+        for table, position, _ in self._names(name.encode() + b"\0"):
+            found = self._defined(table, position - self._linked(table).offset, name)
+            if found:
+                return found
         return None
 
-    def _symbol_tables(self) -> Iterator[Section]:
-        return (section for section in self.sections if section.type in (_SHT_DYNSYM, _SHT_SYMTAB))
+    def _names(self, text: bytes) -> Iterator[tuple[Section, int, int]]:
+        """Yield where a text is in the names of symbols: the table, the offset, and where the names end."""
+        for table in self.sections:
+            if table.type in (_SHT_DYNSYM, _SHT_SYMTAB):
+                strings = self._linked(table)
+                end = strings.offset + strings.size
+                position = self.buffer.find(text, strings.offset, end)
+                while position >= 0:
+                    yield table, position, end
+                    position = self.buffer.find(text, position + 1, end)
 
     def _defined(self, table: Section, name_offset: int, name: str) -> Symbol | None:
         key, end = struct.pack("<I", name_offset), table.offset + table.size
@@ -205,18 +201,6 @@ class ElfFile:
                     return Symbol(name, address, size)
             position = self.buffer.find(key, position + 1, end)
         return None
-
-
-# The error of this package.
-
-
-class InspectionError(InputError):
-    """A file that is not what its name says, or is cut short or damaged."""
-
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
-        super().__init__(
-            message, hint=hint or "download the wheel again and compare its SHA-256 with the index"
-        )
 
 
 # Device code inside a host library: which GPUs have machine code (SASS), which PTX, in which ISA version.
@@ -251,19 +235,13 @@ _CUBIN_HEAD = 1 << 16
 _SHORT_PTX = 4096
 
 
-class Kind(IntEnum):
-    """The kind of an image. Other kinds (link-time IR) exist and are ignored."""
-
-    PTX = 1
-    ELF = 2
+#: The kinds of images that are read. Others (link-time IR) exist and are ignored.
+PTX, ELF = 1, 2
 
 
 @dataclass(frozen=True)
 class Image:
-    """The code of one translation unit for one architecture.
-
-    ptx_isa: (major, minor) of a PTX image, None for machine code.
-    """
+    """The code of one unit for one architecture. ptx_isa: (major, minor); None for machine code."""
 
     kind: int
     target: Target
@@ -273,11 +251,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Fatbin:
-    """The images of one translation unit.
-
-    offset: in bytes, in the file. nccl: True if it is the machine code of NCCL, which is linked into
-    TensorFlow up to 2.20 and has no PTX.
-    """
+    """The images of one unit. offset: bytes in the file. nccl: machine code of NCCL, in wheels up to 2.20."""
 
     offset: int
     images: tuple[Image, ...]
@@ -287,7 +261,7 @@ class Fatbin:
     @functools.cached_property
     def sass(self) -> tuple[Target, ...]:
         """The targets with machine code, ascending."""
-        return tuple(sorted({image.target for image in self.images if image.kind == Kind.ELF}))
+        return tuple(sorted({image.target for image in self.images if image.kind == ELF}))
 
     @functools.cached_property
     def ptx(self) -> tuple[tuple[Target, tuple[int, int]], ...]:
@@ -337,8 +311,9 @@ def _images(elf: ElfFile, position: int, end: int) -> Iterator[Image]:
                 f"{elf.name}: damaged: the image at byte {position} claims to have {payload_size} bytes,"
                 f" but {end - position} are left"
             )
-        target = _target(architecture, flags)
-        if kind == Kind.PTX:
+        suffix = SPECIFIC if flags & _FLAG_SPECIFIC else FAMILY if flags & _FLAG_FAMILY else ""
+        target = Target(ComputeCapability(*divmod(architecture, 10)), suffix)
+        if kind == PTX:
             payload = elf.buffer[start : start + (compressed_size or payload_size)]
             text = prefix(payload, flags, _SHORT_PTX, f"{elf.name}: the PTX at byte {position}")
             yield _ptx_image(target, (major, minor), text, uncompressed_size or payload_size)
@@ -349,7 +324,7 @@ def _images(elf: ElfFile, position: int, end: int) -> Iterator[Image]:
 
 def _is_nccl(elf: ElfFile, position: int, images: tuple[Image, ...]) -> bool:
     """Return True if a fatbin has only machine code, and its first image names kernels of NCCL."""
-    if not images or any(image.kind != Kind.ELF for image in images):
+    if not images or any(image.kind != ELF for image in images):
         return False
     fields = _IMAGE.unpack_from(elf.buffer, position)
     start, size, flags = position + fields[2], fields[4] or fields[3], fields[11]
@@ -357,27 +332,19 @@ def _is_nccl(elf: ElfFile, position: int, images: tuple[Image, ...]) -> bool:
     return _NCCL in (prefix(elf.buffer[start : start + size], flags, _CUBIN_HEAD, where) or b"")
 
 
-def _target(architecture: int, flags: int) -> Target:
-    suffix = SPECIFIC if flags & _FLAG_SPECIFIC else FAMILY if flags & _FLAG_FAMILY else ""
-    return Target(ComputeCapability(*divmod(architecture, 10)), suffix)
-
-
 def _ptx_image(target: Target, code_version: tuple[int, int], text: bytes | None, size: int) -> Image:
     if text is None:
-        return Image(Kind.PTX, target, code_version)
+        return Image(PTX, target, code_version)
     match = re.search(rb"^\s*\.version\s+(\d+)\.(\d+)", text, re.MULTILINE)
     isa = (int(match[1]), int(match[2])) if match else code_version
     # The text decides: the compiler of the generated kernels writes .target sm_90a but not the flag.
     named = re.search(rb"^\s*\.target\s+(sm_\d{2,}[af]?)\b", text, re.MULTILINE)
     written = Target.parse(named[1].decode()) if named else target
-    return Image(Kind.PTX, written, isa, has_kernels=size > _SHORT_PTX or b".entry" in text)
+    return Image(PTX, written, isa, has_kernels=size > _SHORT_PTX or b".entry" in text)
 
 
 def prefix(payload: bytes, flags: int, limit: int, where: str) -> bytes | None:
-    """Return at least the first `limit` bytes of an image, or None if it is compressed with zstd.
-
-    zstd came with CUDA 12.8. For such an image, use what its header says.
-    """
+    """Return at least the first `limit` bytes of an image; None for zstd (CUDA 12.8), which is not read."""
     if flags & _FLAG_ZSTD:
         return None
     if not flags & _FLAG_LZ4:

@@ -58,16 +58,15 @@ def comments(texts: Iterable[str], mark: str = "#", indent: str = "") -> list[st
     """Return the lines of comments. Nothing in a text can end its comment."""
     lines = []
     for text in texts:
-        shown = " ".join("".join(map(_visible, text)).split())
+        visible = (
+            "?" if unicodedata.category(one) in ("Cc", "Cf", "Cs", "Zl", "Zp") and one not in "\n\t" else one
+            for one in text
+        )
+        shown = " ".join("".join(visible).split())
         width = max(40, _WIDTH - len(indent) - len(mark))
         wrapped = textwrap.wrap(shown, width, break_long_words=False, break_on_hyphens=False)
         lines += [f"{indent}{mark} {line}" for line in wrapped]
     return lines
-
-
-def _visible(character: str) -> str:
-    hidden = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") and character not in "\n\t"
-    return "?" if hidden else character
 
 
 def assignment(name: str, value: str) -> str:
@@ -77,42 +76,31 @@ def assignment(name: str, value: str) -> str:
 
 def to_yaml(document: Mapping[str, Any]) -> str:
     """Return a mapping as YAML. Every text is in double quotes, which have an escape for each character."""
-    return "".join(f"{line}\n" for line in _mapping(document, ""))
+    return "".join(f"{line}\n" for line in _yaml(document, ""))
 
 
-def _mapping(mapping: Mapping[str, Any], indent: str) -> list[str]:
-    lines = []
-    for key, given in mapping.items():
-        value, notes = _unpack(given, "#", indent)
-        lines += notes
-        nested = _nested(value, indent + _STEP)
-        lines += [f"{indent}{key}:", *nested] if nested else [f"{indent}{key}: {_scalar(value)}"]
-    return lines
-
-
-def _nested(value: Any, indent: str) -> list[str]:
+def _yaml(value: Any, indent: str) -> list[str]:
     """Return the lines of a mapping or list that is not empty; nothing for other values."""
+    pairs: Iterable[tuple[str | None, Any]] = ()
     if isinstance(value, Mapping):
-        return _mapping(value, indent)
-    return _list(value, indent) if isinstance(value, list) else []
-
-
-def _list(items: Sequence[Any], indent: str) -> list[str]:
+        pairs = value.items()
+    elif isinstance(value, list):
+        pairs = [(None, item) for item in value]
     lines = []
-    for given in items:
-        value, notes = _unpack(given, "#", indent)
+    for key, given in pairs:
+        inner, notes = _unpack(given, "#", indent)
         lines += notes
-        nested = _nested(value, indent + _STEP)
-        if nested and isinstance(value, Mapping):
+        before = f"{indent}-" if key is None else f"{indent}{key}:"
+        nested = _yaml(inner, indent + _STEP)
+        if not nested:
+            lines.append(f"{before} {_scalar(inner)}")
+        elif key is None and isinstance(inner, Mapping):
             # A comment on the first key would come between the dash and the key.
             first = next(at for at, line in enumerate(nested) if not line.lstrip().startswith("#"))
             lines += [line[len(_STEP) :] for line in nested[:first]]
-            nested = [f"{indent}- {nested[first].lstrip()}", *nested[first + 1 :]]
-            lines += nested
-        elif nested:
-            lines += [f"{indent}-", *nested]
+            lines += [f"{before} {nested[first].lstrip()}", *nested[first + 1 :]]
         else:
-            lines.append(f"{indent}- {_scalar(value)}")
+            lines += [before, *nested]
     return lines
 
 
@@ -186,7 +174,8 @@ def docker_command(start: Start) -> list[str]:
 
 def podman_command(start: Start) -> list[str]:
     """Return the words of `podman run`."""
-    return _command("podman", start, podman_flags(start), _podman_image(start))
+    image = start.image.in_transport if start.image.place is Place.LAYOUT else start.image.reference
+    return _command("podman", start, podman_flags(start), image)
 
 
 def write_docker(start: Start) -> str:
@@ -224,21 +213,16 @@ def podman_flags(start: Start) -> list[Flag]:
         # Podman's --gpus came with 5.0, and makes the same request.
         found.append(Flag(("--device", "nvidia.com/gpu=all"), "all GPUs, as CDI devices"))
     if start.host is not None or start.directory is not None:
-        found.append(
-            Flag(
-                ("--security-opt", "label=disable"),
-                "with SELinux, lets the container use the GPUs and your files without new labels",
-            )
-        )
+        why = "with SELinux, lets the container use the GPUs and your files without new labels"
+        found.append(Flag(("--security-opt", "label=disable"), why))
     # A user may not raise the limit, and the container would not start.
     found += _memory(start, may_pin=not rootless)
     if start.directory is not None:
         found += _mount(start.directory)
         if rootless:
             found.append(Flag(("--userns", "keep-id"), "your user has the same number in the container"))
-        found.append(
-            Flag(("--user", f"{start.user.uid}:{start.user.gid}"), "files that it writes there belong to you")
-        )
+        user = f"{start.user.uid}:{start.user.gid}"
+        found.append(Flag(("--user", user), "files that it writes there belong to you"))
     if start.image.plain_http:
         found.append(Flag(("--tls-verify=false",), "the registry answers without TLS"))
     return [*found, *_variables(start)]
@@ -280,10 +264,6 @@ def _variables(start: Start) -> list[Flag]:
     return [Flag(("--env", f"{name}={value}"), why[name]) for name, value in start.variables(home).items()]
 
 
-def _podman_image(start: Start) -> str:
-    return start.image.in_transport if start.image.place is Place.LAYOUT else start.image.reference
-
-
 def _command(program: str, start: Start, flags: Sequence[Flag], image: str) -> list[str]:
     words = [word for flag in flags for word in flag.words]
     return [program, "run", *words, image, *start.command]
@@ -312,7 +292,6 @@ def bind(directory: Path, target: str) -> str:
 
 # Write a shell script for Apptainer (https://apptainer.org/docs/user/latest/).
 
-
 _SHEBANG = "#!/bin/sh"
 #: A variable with this prefix is set in the container without it, also with --cleanenv.
 _PREFIX = "APPTAINERENV_"
@@ -337,9 +316,8 @@ def body(start: Start) -> list[str]:
     told.append("--cleanenv: no variables of the host, such as PYTHONPATH, change what is in the image.")
     if start.directory is not None:
         words += ["--mount", bind(start.directory, "destination"), "--pwd", WORKSPACE]
-        told.append(
-            f"--mount, --pwd: this directory is {WORKSPACE} in the container, and the command starts there."
-        )
+        where = f"this directory is {WORKSPACE} in the container, and the command starts there"
+        told.append(f"--mount, --pwd: {where}.")
     if start.image.place is Place.LAYOUT:
         told.append("oci: Apptainer converts the image in this directory, and caches the result.")
     if start.image.plain_http:
@@ -358,9 +336,7 @@ def body(start: Start) -> list[str]:
     return [*notes, *exports, *comments(told), f"exec {line}"]
 
 
-# Write a batch script for Slurm, which runs the image with Apptainer
-# (https://slurm.schedmd.com/sbatch.html).
-
+# Write a batch script for Slurm, which runs the image with Apptainer (https://slurm.schedmd.com/sbatch.html).
 
 _PROCESSORS = 4
 
@@ -391,18 +367,16 @@ def write_slurm(start: Start) -> str:
 
 def _requests(start: Start) -> list[str]:
     lines = ["#SBATCH --job-name=tensorflow", "#SBATCH --nodes=1", "#SBATCH --ntasks=1"]
-    lines += comments(
-        [f"Slurm gives 1 processor by default. The input pipeline of tf.data uses {_PROCESSORS}."]
-    )
+    why = f"Slurm gives 1 processor by default. The input pipeline of tf.data uses {_PROCESSORS}."
+    lines += comments([why])
     lines.append(f"#SBATCH --cpus-per-task={_PROCESSORS}")
     if start.host is not None:
         capabilities = ", ".join(map(str, start.host.capabilities))
-        lines += comments(
-            [
-                f"GPUs of compute capability {capabilities} with driver branch {start.host.driver.branch}:"
-                " add the partition or the constraint of such nodes, as your site names them."
-            ]
+        why = (
+            f"GPUs of compute capability {capabilities} with driver branch {start.host.driver.branch}:"
+            " add the partition or the constraint of such nodes, as your site names them."
         )
+        lines += comments([why])
         lines.append(f"#SBATCH --gres=gpu:{start.gpu_count}")
     lines += comments(["The longest time that the job may take. Slurm starts short jobs earlier."])
     lines.append("#SBATCH --time=01:00:00")

@@ -66,32 +66,30 @@ def _service(start: Start) -> dict[str, Any]:
             "user": Noted(start.user.in_docker, "Files that it writes there belong to you."),
         }
     if variables := start.variables("/tmp" if start.directory is not None else None):
-        found["environment"] = _noted({name: _text(value) for name, value in variables.items()}, start)
+        whys = _whys(start)
+        found["environment"] = {
+            name: Noted(_text(value), whys[name]) if name in whys else _text(value)
+            for name, value in variables.items()
+        }
     if start.devices is not None:
         found["deploy"] = {"resources": {"reservations": {"devices": [_GPUS[start.devices]]}}}
     return found
 
 
-def _noted(variables: dict[str, str], start: Start) -> dict[str, Any]:
-    """Return the variables, with comments on those that nobody asked for."""
-    whys = {
-        "HOME": "In the image, your user may have no home directory.",
-        "CUDA_CACHE_PATH": sentence(CACHE_WHY),
-    }
-    return {
-        name: Noted(value, whys[name]) if name in whys.keys() - start.environment.keys() else value
-        for name, value in variables.items()
-    }
+def _whys(start: Start) -> dict[str, str]:
+    """Return why variables are set that nobody asked for."""
+    home = "In the image, your user may have no home directory."
+    whys = {"HOME": home, "CUDA_CACHE_PATH": sentence(CACHE_WHY)}
+    return {name: why for name, why in whys.items() if name not in start.environment}
 
 
 def _text(value: str) -> str:
-    """Return a text in which Compose replaces no variable (compose-spec, Interpolation)."""
+    """Return a text in which Compose and Kubernetes replace no variable, as both document it."""
     return value.replace("$", "$$")
 
 
 # Write a devcontainer.json, which VS Code and others open
 # (https://containers.dev/implementors/json_reference).
-
 
 #: Where such a file is found.
 USUAL = ".devcontainer/devcontainer.json"
@@ -122,12 +120,8 @@ def write_devcontainer(start: Start) -> str:
 def _document(start: Start) -> dict[str, Any]:
     found: dict[str, Any] = {"name": start.image.name, "image": _image(start.image)}
     if start.image.checks_host:
-        found |= {
-            "remoteUser": Noted(
-                USER_NAME, "The image knows this user by number. The next line needs the name."
-            ),
-            "containerUser": USER_NAME,
-        }
+        why = "The image knows this user by number. The next line needs the name."
+        found |= {"remoteUser": Noted(USER_NAME, why), "containerUser": USER_NAME}
     found["updateRemoteUserUID"] = Noted(
         True, "On Linux, this user gets your number, so that files that it writes belong to you."
     )
@@ -146,17 +140,12 @@ def _document(start: Start) -> dict[str, Any]:
         )
     if start.port is not None:
         found["forwardPorts"] = Noted([start.port], "JupyterLab, if you start it: `jupyter lab`.")
-    found["customizations"] = {
-        "vscode": {
-            "extensions": ["ms-python.python"],
-            "settings": {"python.defaultInterpreterPath": _PYTHON},
-        }
-    }
+    settings = {"python.defaultInterpreterPath": _PYTHON}
+    found["customizations"] = {"vscode": {"extensions": ["ms-python.python"], "settings": settings}}
     return found
 
 
 def _image(image: Image) -> Any:
-    """Return the name of the image. Raises InputError if it is in the local engine without a tag."""
     if image.place is not Place.ENGINE:
         return image.reference
     if not image.tag:
@@ -185,7 +174,6 @@ def _gpus(start: Start) -> dict[str, Any]:
 
 # Write the objects for Kubernetes: a Job for a command, or a Pod for a terminal or JupyterLab.
 
-
 #: A GPU as Kubernetes counts it, and the taint that the GPU operator sets.
 GPU_RESOURCE = "nvidia.com/gpu"
 #: Labels of GPU Feature Discovery: the driver's branch, and the two numbers of the compute capability.
@@ -208,43 +196,23 @@ def write_kubernetes(start: Start) -> str:
         )
     else:
         how.append(f"Its terminal: kubectl attach -it {_NAME}")
-    documents = [_claim()] if start.directory is not None else []
-    documents.append(_job(start) if start.command else _pod(start))
+    documents = []
+    if start.directory is not None:
+        size = {"requests": {"storage": _SIZE}}
+        claim = {"accessModes": ["ReadWriteOnce"], "resources": size}
+        documents.append(_object("v1", "PersistentVolumeClaim", _CLAIM, claim))
+    pod = {"restartPolicy": "Never", **_spec(start)}
+    if start.command:
+        once = Noted(0, "A command that fails is not started again.")
+        documents.append(_object("batch/v1", "Job", _NAME, {"backoffLimit": once, "template": {"spec": pod}}))
+    else:
+        documents.append(_object("v1", "Pod", _NAME, pod))
     top = "".join(f"{line}\n" for line in comments(header(start.image, *how)))
     return top + "---\n".join(map(to_yaml, documents))
 
 
-def _claim() -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": _CLAIM},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": _SIZE}},
-        },
-    }
-
-
-def _job(start: Start) -> dict[str, Any]:
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": _NAME},
-        "spec": {
-            "backoffLimit": Noted(0, "A command that fails is not started again."),
-            "template": {"spec": {"restartPolicy": "Never", **_spec(start)}},
-        },
-    }
-
-
-def _pod(start: Start) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": _NAME},
-        "spec": {"restartPolicy": "Never", **_spec(start)},
-    }
+def _object(version: str, kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
 def _spec(start: Start) -> dict[str, Any]:
@@ -253,8 +221,13 @@ def _spec(start: Start) -> dict[str, Any]:
         "securityContext": _security(start),
     }
     if start.host is not None:
+        labels = {DRIVER_LABEL: str(start.host.driver.branch)}
+        if len(start.host.capabilities) == 1:
+            [capability] = start.host.capabilities
+            numbers = (str(capability.major), str(capability.minor))
+            labels |= dict(zip(CAPABILITY_LABELS, numbers, strict=True))
         found["nodeSelector"] = Noted(
-            _labels(start),
+            labels,
             "Nodes like this host, by the labels of GPU Feature Discovery. If the cluster does not run"
             " it, use the labels that the cluster has.",
         )
@@ -273,43 +246,26 @@ def _security(start: Start) -> Noted:
     group = Noted(
         start.user.gid if own else USER, f"{WORKSPACE} belongs to this group, which can write there."
     )
+    profile = {"type": "RuntimeDefault"}
     return Noted(
-        {
-            "runAsNonRoot": True,
-            **own,
-            "fsGroup": group,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        {"runAsNonRoot": True, **own, "fsGroup": group, "seccompProfile": profile},
         "Your own number, so that files in the volume belong to you."
         if own
         else "The image's own user, because a pod should not run as root.",
     )
 
 
-def _labels(start: Start) -> dict[str, str]:
-    assert start.host is not None
-    labels = {DRIVER_LABEL: str(start.host.driver.branch)}
-    if len(start.host.capabilities) == 1:
-        [capability] = start.host.capabilities
-        labels |= dict(zip(CAPABILITY_LABELS, (str(capability.major), str(capability.minor)), strict=True))
-    return labels
-
-
 def _container(start: Start) -> dict[str, Any]:
-    caches = cache_variables(WORKSPACE)
-    variables = {"HOME": "/tmp", **caches, **start.environment}
-    whys = {
-        "HOME": "In the image, your user may have no home directory.",
-        next(iter(caches)): sentence(CACHE_WHY),
-    }
+    variables = {"HOME": "/tmp", **cache_variables(WORKSPACE), **start.environment}
+    whys = _whys(start)
     entries: list[Any] = []
     for name, value in variables.items():
-        entry = {"name": name, "value": _kubernetes_text(value)}
-        entries.append(Noted(entry, whys[name]) if name in whys.keys() - start.environment.keys() else entry)
+        entry = {"name": name, "value": _text(value)}
+        entries.append(Noted(entry, whys[name]) if name in whys else entry)
     found: dict[str, Any] = {"name": _NAME, "image": start.image.reference}
     if start.command:
         found["args"] = Noted(
-            [_kubernetes_text(word) for word in start.command],
+            [_text(word) for word in start.command],
             "`command` would replace the image's entry point, which checks the driver and the GPUs.",
         )
     elif start.port is not None:
@@ -344,8 +300,3 @@ def _volumes(start: Start) -> list[Any]:
         memory = {"medium": "Memory", "sizeLimit": f"{SHARED_MEMORY_GIB}Gi"}
         volumes.append(Noted({"name": "shared-memory", "emptyDir": memory}, sentence(SHARED_MEMORY_WHY)))
     return volumes
-
-
-def _kubernetes_text(value: str) -> str:
-    """Return a text in which Kubernetes replaces no variable (its documentation of args and env: `$$`)."""
-    return value.replace("$", "$$")

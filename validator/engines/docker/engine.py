@@ -15,7 +15,7 @@ from docker.errors import DockerException, ImageNotFound
 from docker.models.images import Image
 
 from ...assemble import image_names
-from ...assemble.image import ImageMaker
+from ...assemble.image import Assembler
 from ...assemble.progress import Progress
 from ...errors import BuildError
 from ...model.lock import Lock
@@ -42,7 +42,7 @@ class DockerEngine:
     def __init__(
         self,
         endpoint: Endpoint,
-        maker: ImageMaker | None = None,
+        maker: Assembler | None = None,
         host: Callable[[], Outside | Unread] = read_host,
     ) -> None:
         """maker: assembles images (None: this engine only runs images that exist).
@@ -164,7 +164,7 @@ class DockerEngine:
             return derivation_of(self._client, image)
 
     @property
-    def _images(self) -> ImageMaker:
+    def _images(self) -> Assembler:
         if self._maker is None:
             raise AssertionError("this engine only runs images that exist")
         return self._maker

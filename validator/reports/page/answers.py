@@ -1,8 +1,8 @@
 """Make the files with which the page answers questions in the browser.
 
 The browser runs this project's own Python (`validator/answers/`) with Pyodide, which is CPython compiled to
-WebAssembly. There are two files: `runtime` has Pyodide and changes only with its version, `rules` has this
-project's code and facts.
+WebAssembly. There are two files: `runtime` has Pyodide and changes only with its version, `rules` has the
+memory of a Python that has imported this project's code and facts, which would take a browser seconds.
 
 Each file is a script that gives its parts to the page, compressed and in base64. A page that was opened from
 disk can load scripts, but it can't fetch other files. For the same reason the page needs no permission to
@@ -17,9 +17,8 @@ import io
 import json
 import re
 import tarfile
-import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ import markupsafe
 
 from ...compat.drivers import branches
 from ...compat.gpus import gpu_names
+from ...compat.offers import image_of
 from ...compat.releases import older_releases, releases
 from ...errors import InputError
 from ...versions import Version
@@ -42,47 +42,12 @@ _DIGITS = 32
 _TEMPLATES = Path(__file__).parent.parent / "templates"
 #: The largest package of Pyodide that is read. The pinned one has 6.5 MB.
 _LARGEST = 64 << 20
-#: Modules of the standard library and of Pyodide that the answers do not use.
-_UNUSED = (
-    "_pyio.py", "_pydatetime.py", "_pyrepl/", "_sysconfigdata", "_strptime.py", "argparse.py", "asyncio/",
-    "bdb.py", "bz2.py", "calendar.py", "cmd.py", "code.py", "compression/", "concurrent/", "config-3",
-    "configparser.py", "cProfile.py", "csv.py", "ctypes/", "dbm/", "doctest.py", "email/", "ensurepip/",
-    "filecmp.py", "fractions.py", "ftplib.py", "gzip.py", "http/", "imaplib.py", "logging/", "lzma.py",
-    "mailbox.py", "mimetypes.py", "multiprocessing/", "netrc.py", "optparse.py", "pdb.py", "pickletools.py",
-    "plistlib.py", "poplib.py", "profile.py", "pstats.py", "pydoc.py", "pydoc_data/", "pyodide/_nodesock",
-    "pyodide/_package_loader.py", "pyodide/console.py", "pyodide/http/", "pyodide/webloop.py", "smtplib.py",
-    "socket.py", "socketserver.py", "sqlite3/", "ssl.py", "statistics.py", "subprocess.py", "sysconfig/",
-    "tarfile.py", "timeit.py", "tomllib/", "trace.py", "tracemalloc.py", "turtle.py", "unittest/", "uuid.py",
-    "venv/", "wsgiref/", "xml/", "xmlrpc/", "zipapp.py", "zipfile/", "zoneinfo/",
-)  # fmt: skip
 #: Replacements in Pyodide's module, with how often each text is there. A page from disk can't start a module
-#: as a worker. Pyodide's package loader is left out, since it takes long to import.
+#: as a worker.
 _CHANGES = (
     ("import.meta.url", '"https://answers.invalid/"', 3),
     ("export default _createPyodideModule;", "", 1),
-    ('API.package_loader=o("pyodide._package_loader"),', "", 1),
-    (
-        "API.sitepackages=API.package_loader.SITE_PACKAGES.__str__(),"
-        "API.dsodir=API.package_loader.DSO_DIR.__str__(),"
-        "API.defaultLdLibraryPath=[API.dsodir,API.sitepackages],"
-        'API.os.environ.__setitem__("LD_LIBRARY_PATH",API.defaultLdLibraryPath.join(":")),',
-        "",
-        1,
-    ),
-    (",API.package_loader.init_loaded_packages()", "", 1),
 )
-#: The start of an event loop in `pyodide/__init__.py`. The answers await nothing, and asyncio imports a third
-#: of all that Pyodide would import.
-_EVENT_LOOP = (
-    "from .webloop import _initialize_event_loop\n\n_initialize_event_loop()\ndel _initialize_event_loop\n"
-)
-#: Pyodide takes this function when it starts, and calls it only for what awaits something.
-_ASYNCIO = """\
-def get_event_loop():
-    raise RuntimeError("the answers have no event loop")
-"""
-#: Encodings other than those that the standard library needs to start.
-_ENCODING = re.compile(r"encodings/(?!__init__|aliases|ascii|latin_1|utf_8|utf_16|utf_32|idna|cp437)")
 #: What the answers consist of, relative to `validator/`.
 _RULES = (
     "__init__.py", "errors.py", "versions.py", "version_numbers.py", "conditions.py", "problems.py",
@@ -147,6 +112,9 @@ def context(answers: Answers, registry: str | None, measurements: Measurements) 
         "table": answers.table,
         "registry": registry,
         "images": digests if registry else {},
+        # No GPU on which nothing was measured is offered an image with additions, or without CUDA.
+        "pullable": bool(registry)
+        and any(getattr(image_of(one), "identifier", "") == one for one in digests),
         "verdicts": verdicts,
     }
     return {
@@ -166,11 +134,12 @@ def pinned() -> Pyodide:
     return Pyodide(document["version"], document["integrity"])
 
 
-def make_answers(package: Path, mark: str, table: str | None) -> Answers:
+def make_answers(package: Path, mark: str, table: str | None, run: Callable[[bytes], bytes]) -> Answers:
     """Return the files that answer questions.
 
     package: what `npm pack` wrote for the pinned version of Pyodide. mark: a text for the beginning of each
-    file. table: what `read_table` returns. Raises InputError if the package is another file.
+    file. table: what `read_table` returns. run: runs a program of Node.js and returns what it writes. Raises
+    InputError if the package is another file.
     """
     pin = pinned()
     try:
@@ -189,23 +158,23 @@ def make_answers(package: Path, mark: str, table: str | None) -> Answers:
             for member in archive
             if (part := archive.extractfile(member)) is not None
         }
-    # None of Pyodide's packages are used.
-    lock = {"info": json.loads(members["pyodide-lock.json"])["info"], "packages": {}}
+    pyodide = _encoded({
+        "pyodide.asm.wasm": members["pyodide.asm.wasm"],
+        "pyodide.js": _script(members["pyodide.asm.mjs"].decode(), members["pyodide.mjs"].decode()).encode(),
+        # The list of Pyodide's packages without the packages, none of which are used.
+        "pyodide-lock.json": json.dumps(json.loads(members["pyodide-lock.json"]) | {"packages": {}}).encode(),
+    })  # fmt: skip
+    library = {"python_stdlib.zip": members["python_stdlib.zip"]}
+    parts = pyodide | _encoded(library | {"rules.json": json.dumps(rule_files()).encode()})
+    snapshot = run((_TEMPLATES / "snapshot.js").read_bytes() + f"begin({json.dumps(parts)});\n".encode())
     runtime = _file(
         f"{mark}: Pyodide {pin.version}, MPL-2.0, https://github.com/pyodide/pyodide;"
         " CPython, PSF-2.0, https://www.python.org",
-        {
-            "pyodide.asm.wasm": members["pyodide.asm.wasm"],
-            "pyodide.js": _script(members["pyodide.asm.mjs"].decode(), members["pyodide.mjs"].decode()),
-            "python_stdlib.zip": _standard_library(members["python_stdlib.zip"]),
-            "pyodide-lock.json": json.dumps(lock),
-        },
+        pyodide,
     )
-    rules = _file(
-        mark,
-        {"worker.js": (_TEMPLATES / "worker.js").read_text("utf-8"), "rules.json": json.dumps(rule_files())},
-    )
-    files = [runtime, rules, *([_file(mark, {"table.json": table})] if table else [])]
+    worker = _encoded({"worker.js": (_TEMPLATES / "worker.js").read_bytes()})
+    rules = _file(mark, worker | {"snapshot": base64.b64encode(snapshot).decode()})
+    files = [runtime, rules, *([_file(mark, _encoded({"table.json": table.encode()}))] if table else [])]
     return Answers(runtime[0], rules[0], dict(files), files[2][0] if table else None)
 
 
@@ -257,31 +226,12 @@ def _replaced(text: str, old: str, new: str, count: int) -> str:
     return text.replace(old, new)
 
 
-def _standard_library(content: bytes) -> bytes:
-    """Return the archive of the standard library and Pyodide's modules, reduced to what the answers use."""
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        modules = {
-            name: archive.read(name)
-            for name in archive.namelist()
-            if not name.endswith("/") and not name.startswith(_UNUSED) and not _ENCODING.match(name)
-        }
-    first = "pyodide/__init__.py"
-    modules[first] = _replaced(modules[first].decode(), _EVENT_LOOP, "", 1).encode()
-    modules["asyncio/__init__.py"] = _ASYNCIO.encode()
-    made = io.BytesIO()
-    # It is not compressed, since the file around it is compressed as a whole.
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as archive:
-        for name, module in modules.items():
-            archive.writestr(zipfile.ZipInfo(name), module)
-    return made.getvalue()
+def _encoded(parts: Mapping[str, bytes]) -> dict[str, str]:
+    return {name: base64.b64encode(zlib.compress(part, 9)).decode() for name, part in parts.items()}
 
 
-def _file(head: str, parts: Mapping[str, str | bytes]) -> tuple[str, bytes]:
+def _file(head: str, parts: Mapping[str, str]) -> tuple[str, bytes]:
     """Return a file's path and content. The name is a digest, so that caches never mix versions."""
-    encoded = {
-        name: base64.b64encode(zlib.compress(part.encode() if isinstance(part, str) else part, 9)).decode()
-        for name, part in parts.items()
-    }
-    text = json.dumps(encoded, separators=(",", ":"))
+    text = json.dumps(parts, separators=(",", ":"))
     name = hashlib.sha256(text.encode()).hexdigest()[:20]
     return f"answers/{name}.js", f'// {head}\nanswersPart("{name}",{text});\n'.encode()

@@ -18,7 +18,7 @@ from ...model.codec import NEVER, encode
 from ...model.diagnosis import WAYS, Diagnosis
 from ...model.record import Certificate, Layer, Record
 from ...model.report import CheckOutcome, Ratio, Spread, XlaSpeedup
-from ...records.finish_time import credible_time, finish_time
+from ...records.history import credible_time, finish_time
 from ..printable import printable
 
 

@@ -98,9 +98,10 @@
   async function tabled({ kind, gpu, driver, system, machine, python: version }) {
     if (kind !== "works" || !answersData.table || ![gpu, driver].every((text) => /^[ -~]*$/.test(text))) return undefined;
     const found = await usual();
-    const pullable = Object.keys(answersData.images).length && machine === "x86_64" && ["linux", "wsl2"].includes(system);
+    const pullable = answersData.pullable && machine === "x86_64" && ["linux", "wsl2"].includes(system);
     const known = gpuOf(found, gpu.trim()), installed = driverOf(found, driver.trim(), ["windows", "wsl2"].includes(system) ? "windows" : "linux");
-    if (pullable || !known || !installed || measured.has(known[1])) return undefined;
+    // An answer says which driver branches have ended.
+    if (new Date().toISOString().slice(0, 7) > found.until || pullable || !known || !installed || measured.has(known[1])) return undefined;
     const [name, label, group] = known;
     const places = [[found.systems, `${system} ${machine}`], [found.groups, group], [found.drivers, installed.row], [found.pythons, version]];
     const root = places.reduce((sum, [all, one]) => (all.includes(one) ? sum * all.length + all.indexOf(one) : NaN), 0);
@@ -173,9 +174,8 @@
     }
   }
 
-  // forLogs: also load what reads logs, so that the first answer about one is as fast as the next.
-  function python(forLogs) {
-    starting ??= launched(forLogs).catch((error) => {
+  function python() {
+    starting ??= launched().catch((error) => {
       running?.stop();
       starting = undefined;
       tell(UNTOUCHED);
@@ -184,14 +184,13 @@
     return starting;
   }
 
-  async function launched(forLogs) {
+  async function launched() {
     if (lacks.length) throw unable(`it lacks ${lacks.join(" and ")}`);
     tell(LOADING);
     const { rest } = await parts();
     running = new Python();
     const made = running;
     await made.send({ parts: await rest }, 2 * LIMIT_S);
-    if (forLogs) await made.send({ question: { kind: "why", name: "nothing" }, first: new Uint8Array([48]), last: new Uint8Array(), total: 1 }, LIMIT_S);
     made.ready = true;
     tell("Python is loaded.");
     return made;
@@ -523,7 +522,7 @@
   connect("why", whyQuestion, showWhy);
   tell(UNTOUCHED);
   // Whoever chooses the field is about to ask, so load Python early. An error is shown only when the question is asked.
-  const begin = () => { python(true).catch(() => {}); };
+  const begin = () => { python().catch(() => {}); };
   byId("why").closest(".ask").addEventListener("focusin", begin);
   const card = byId("why").closest(".ask"), field = byId("why").elements.text, input = byId("why-input");
   byId("why-choose").addEventListener("click", () => input.click());

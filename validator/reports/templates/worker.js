@@ -1,10 +1,10 @@
 // Runs this project's Python in a worker. Pyodide's code stands above this; the page sends all other parts.
 // The worker may not connect to anything, so that what Pyodide would load is taken from these parts.
 {
-  const HOME = "https://answers.invalid/", PLACE = "/rules/";
+  const HOME = "https://answers.invalid/";
   let ask, limits;
 
-  async function start({ "pyodide.asm.wasm": compiled, "rules.json": rules, ...parts }) {
+  async function start({ "pyodide.asm.wasm": compiled, snapshot, ...parts }) {
     globalThis.fetch = async (address) => {
       const name = String(address).slice(HOME.length);
       return name.endsWith(".wasm") ? compiled : new Response(parts[name]);
@@ -13,13 +13,7 @@
       const module = await loaded;
       return { module, instance: await WebAssembly.instantiate(module, imports) };
     };
-    const python = await globalThis.loadPyodide({ indexURL: HOME, createPyodideModule: _createPyodideModule });
-    for (const [path, text] of Object.entries(JSON.parse(new TextDecoder().decode(rules)))) {
-      const file = PLACE + path;
-      python.FS.mkdirTree(file.slice(0, file.lastIndexOf("/")));
-      python.FS.writeFile(file, text);
-    }
-    python.runPython(`import sys; sys.path.insert(0, "${PLACE}")`);
+    const python = await globalThis.loadPyodide({ indexURL: HOME, createPyodideModule: _createPyodideModule, _loadSnapshot: snapshot });
     const found = python.pyimport("validator.answers.browser");
     ask = (question, first, last, total) =>
       JSON.parse(found.ask(JSON.stringify(question), python.toPy(first), python.toPy(last), total));
