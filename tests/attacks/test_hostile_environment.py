@@ -21,7 +21,7 @@ from uv import find_uv_bin
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.docker.engine import DockerEngine
 from validator.engines.protocol import ProbeRequest
-from validator.engines.without_docker import VenvEngine
+from validator.engines.venv import VenvEngine
 from validator.errors import InputError, MissingError
 from validator.locks import lock_files
 from validator.model.lock import Lock

@@ -15,7 +15,7 @@ import pytest
 from validator.cli import building
 from validator.delivery.choose import Gpu, Host
 from validator.engines.protocol import Built
-from validator.engines.without_docker import library_path
+from validator.engines.venv import library_path
 from validator.errors import MissingError
 from validator.model.record import Verdict
 from validator.model.spec import NO_GPU, ImageSpec, Variant

@@ -142,6 +142,18 @@ def test_the_script_answers_what_the_reading_needs(tmp_path: Path) -> None:
     }
 
 
+def test_a_device_of_wsl_that_may_not_be_looked_at_is_none(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(path: Path) -> bool:
+        raise PermissionError(path)
+
+    monkeypatch.setattr(Path, "is_char_device", refused)
+    monkeypatch.setattr(ask_nvml, "answer", lambda nvml, kernel, wsl: {"wsl": wsl})
+    assert ask_nvml.main() == 0
+    assert json.loads(capsys.readouterr().out) == {"wsl": False}
+
+
 @pytest.mark.slow
 def test_this_machine_is_read_or_there_is_a_reason() -> None:
     found = read_host()

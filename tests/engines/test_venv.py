@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from validator.engines import without_docker
+from validator.engines import venv
 from validator.engines.probe_archive import probe_archive, run_probe
 from validator.engines.protocol import ProbeRequest
-from validator.engines.without_docker import VenvEngine, library_path, remove_leftovers
+from validator.engines.venv import VenvEngine, library_path, remove_leftovers
 from validator.errors import InputError, MissingError, ValidatorError
 from validator.locks.resolve import resolve
 from validator.model.lock import Lock, Wheel
@@ -111,7 +111,7 @@ def test_leftovers_of_dead_processes_are_removed_and_work_in_progress_stays(tmp_
     dead, living = tmp_path / ".partial-dead", tmp_path / ".partial-living"
     for directory in (dead, living):
         (directory / "environment").mkdir(parents=True)
-    with without_docker._locked(living / "in-use"):
+    with venv._locked(living / "in-use"):
         remove_leftovers(tmp_path)
         assert not dead.exists()
         assert (living / "environment").exists()

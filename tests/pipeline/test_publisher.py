@@ -24,7 +24,7 @@ from validator.certify.trust import Signatory
 from validator.certify.trust_file import Party, TrustFile
 from validator.cli.progress import totals
 from validator.engines.protocol import Built, ImageEngine
-from validator.engines.without_docker import VenvEngine
+from validator.engines.venv import VenvEngine
 from validator.errors import MissingError, ValidatorError
 from validator.locks.lock_files import LockDirectory
 from validator.model.lock import Lock

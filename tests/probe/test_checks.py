@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from validator.probe import tensorflow_devices
-from validator.probe.check import Check, Context, Result
+from validator.probe.check import FULL, Check, Context, Result
+from validator.probe.check import check as make_check
 from validator.probe.checks import compute, data, devices, layers, libraries, packages, xla_programs
 from validator.probe.child import EXCEPTION, SIGNAL, Answer, Failure
 from validator.probe.collectors import loader
@@ -25,6 +26,16 @@ def changed(facts: dict[str, Any], **host: Any) -> Context:
             target = target["driver_libraries"][parent]
         target[name] = value
     return Context(facts)
+
+
+def test_a_full_check_is_not_required_and_can_not_be() -> None:
+    def question(context: Context) -> Result:
+        raise AssertionError("not reached")
+
+    assert make_check("Is it?", "host", 1.0)(question).required
+    assert not make_check("Is it?", "host", 1.0, depth=FULL)(question).required
+    with pytest.raises(ValueError, match="can't be full: Is it"):
+        make_check("Is it?", "host", 1.0, required=True, depth=FULL)
 
 
 def test_driver_passes_if_all_parts_agree(gpu_facts: dict[str, Any]) -> None:

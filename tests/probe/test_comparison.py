@@ -12,6 +12,7 @@ import pytest
 
 from validator.probe import comparison, stages
 from validator.probe.check import ERROR, FAIL, PASS, Check, Context, Result
+from validator.probe.checks import compute
 from validator.probe.comparison import FLOAT32, FULL_FLOAT32, TF32, tolerance
 from validator.problems import problem, statement
 
@@ -135,6 +136,16 @@ def test_the_result_is_told_before_full_float32_is_tried() -> None:
             "limit": {"code": CODE, "gpu": "NVIDIA H200"},
         }
     ]
+
+
+def test_without_a_result_nothing_was_compared() -> None:
+    evidence = {"tolerance": 1e-2, "results": [], "gpu_peak_bytes": 4096}
+    with pytest.raises(ValueError):
+        compute.judge_gpu_compute(evidence)
+    with pytest.raises(ValueError):
+        comparison.worst_of_all([])
+    with pytest.raises(ValueError):
+        comparison.worst_of_all([{"error": None, "results": []}])
 
 
 #: What was measured on an H200 (the report in tests/corpus) and on a CPU, as the largest of each kind.

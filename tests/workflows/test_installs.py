@@ -148,7 +148,7 @@ def test_python_code_installs_only_by_hash() -> None:
                     lists.append(f"{path.relative_to(ROOT)}:{node.lineno}")
                     assert "--require-hashes" in words, lists[-1]
     assert {name.partition(":")[0] for name in lists} == {
-        "validator/engines/without_docker.py",
+        "validator/engines/venv.py",
         "validator/fleet/slurm_job.py",
     }
 

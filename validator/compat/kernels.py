@@ -383,7 +383,7 @@ def search_path(version: str, from_wheels: bool, reached: bool | None) -> Reason
     """Decide if the wheel's own search path reaches NVIDIA's wheels; None if the path was not read.
 
     from_wheels: True if CUDA comes from NVIDIA's wheels. reached: True if something tells the loader about
-    their folders, as images and the venv engine do (assemble/loader_cache.py, engines/without_docker.py). The
+    their folders, as images and the venv engine do (assemble/loader_cache.py, engines/venv.py). The
     reason is then only an advisory, for people who install the wheel by itself. None if that is not known.
     """
     known = build(version)

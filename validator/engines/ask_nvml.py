@@ -56,7 +56,9 @@ def main() -> int:
         # pynvml opens the library by its name, which finds a library that is already loaded.
         with suppress(OSError):
             ctypes.CDLL(place)
-    is_wsl = Path(_DXG).is_char_device() and "microsoft" in platform.release().lower()
+    is_wsl = False
+    with suppress(OSError):
+        is_wsl = Path(_DXG).is_char_device() and "microsoft" in platform.release().lower()
     try:
         found = answer(pynvml, Path(_KERNEL), is_wsl)
     except pynvml.NVMLError as error:

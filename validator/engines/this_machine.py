@@ -110,7 +110,8 @@ def look(limit_s: float = LIMIT_S, meanwhile: Callable[[], object] = lambda: Non
     podman = _Part(lambda: _podman(left()))
     docker = _Part(_docker)
     meanwhile()
-    outside, silent = driver.answer(deadline, Unread.NVML_SILENT), False
+    outside = driver.answer(deadline, Unread.NVML_SILENT)
+    silent = False
     kernel = kernel_reading()
     if not isinstance(outside, Outside) and kernel is not None:
         outside, silent = kernel, time.monotonic() > deadline - _SPARE_S

@@ -20,7 +20,7 @@ from ..engines.docker.base_container import BaseContainer, EngineImages
 from ..engines.docker.endpoint import Endpoint, connect
 from ..engines.docker.engine import DockerEngine
 from ..engines.protocol import Engine
-from ..engines.without_docker import LayoutEngine, VenvEngine
+from ..engines.venv import LayoutEngine, VenvEngine
 from ..errors import BuildError, MissingError
 from ..locks.lock_files import LockDirectory, previous
 from ..model.lock import Lock, Wheel

@@ -35,6 +35,15 @@ class Result:
     problems: list[dict[str, Any]] = field(default_factory=list)
     evidence: dict[str, Any] = field(default_factory=dict)
 
+    def fields(self) -> dict[str, Any]:
+        """Return it as a report and the messages of a worker hold it."""
+        return {
+            "outcome": self.outcome,
+            "statement": self.statement,
+            "problems": self.problems,
+            "evidence": self.evidence,
+        }
+
     @property
     def sentence(self) -> str:
         """Return one line for people."""
@@ -102,17 +111,20 @@ def check(
     stage: str,
     limit_s: float,
     requires: tuple[str, ...] = (),
-    required: bool = True,
+    required: bool | None = None,
     depth: str = QUICK,
 ) -> Callable[[Callable[[Context], Result]], Check]:
     """Make a check of the function below, whose name is the check's id; the fields are those of `Check`.
 
-    A `full` check is never required.
+    required: None is True for a `quick` check. Raises ValueError for True with a `full` one.
     """
+    if required and depth == FULL:
+        raise ValueError(f"a check that certification requires can't be {FULL}: {title}")
+    if required is None:
+        required = depth == QUICK
 
     def make(run: Callable[[Context], Result]) -> Check:
-        needed = required and depth == QUICK
-        return Check(run.__name__, title, stage, run, limit_s, requires, needed, depth)
+        return Check(run.__name__, title, stage, run, limit_s, requires, required, depth)
 
     return make
 

@@ -54,6 +54,8 @@ TIMED_OUT, SIGNAL, STATUS, EXCEPTION, STOPPED = "timeout", "signal", "status", "
 #: Bytes kept of what a child printed, and lines of it that go into the evidence.
 OUTPUT_LIMIT = 65536
 LAST_LINES = 30
+#: Characters kept of such a line, and of an exception's message.
+_WIDTH = 600
 #: Seconds that a hanging process has to report where it hangs (faulthandler, on SIGABRT) before it is killed.
 LAST_WORDS_S = 2.0
 #: Seconds between two calls of the function that attends to a child.
@@ -307,8 +309,8 @@ def anonymous_file() -> int:
 
 
 def tail(text: str, lines: int = 1) -> str:
-    """Return the last `lines` lines that are not empty, each cut at 600 characters."""
-    kept: list[str] = [line.rstrip()[:600] for line in text.splitlines() if line.strip()]
+    """Return the last `lines` lines that are not empty, each cut at `_WIDTH` characters."""
+    kept: list[str] = [line.rstrip()[:_WIDTH] for line in text.splitlines() if line.strip()]
     return "\n".join(kept[-lines:])
 
 
@@ -389,18 +391,20 @@ def main(descriptor: int, parent: int, module: str, name: str, arguments: str) -
         tensorflow = sys.modules.get("tensorflow")
         # A failed import of TensorFlow is TensorFlow's fault, wherever it was raised.
         at_fault = tensorflow is None or from_tensorflow(error, tensorflow)
-        raised = f"{type(error).__name__}: {telling_line(error)[:600]}"
+        raised = f"{type(error).__name__}: {telling_line(error)[:_WIDTH]}"
         send(descriptor, _RAISED, raised=raised, in_tensorflow=at_fault)
     leave()
 
 
 def prepare(descriptor: int) -> None:
-    """Keep the pipe from this process's own children, and report on SIGABRT where it hangs.
-
-    Have the kernel kill this process when the one that started it ends, however it ends (prctl(2)).
-    """
+    """Keep the pipe from this process's own children, and report on SIGABRT where it hangs."""
     os.set_inheritable(descriptor, False)
     faulthandler.enable(all_threads=False)
+    die_with_parent()
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the one that started it ends, however it ends (prctl(2))."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 

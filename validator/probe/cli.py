@@ -71,9 +71,8 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--lock", metavar="FILE", help="file with pins (name==version) to compare with the installed packages"
     )
-    several: dict[str, Any] = {"metavar": "CHECK", "action": "append", "default": []}
-    add("--only", help="run only this check; repeatable", **several)
-    add("--skip", help="leave this check out; repeatable", **several)
+    add("--only", metavar="CHECK", action="append", default=[], help="run only this check; repeatable")
+    add("--skip", metavar="CHECK", action="append", default=[], help="leave this check out; repeatable")
     depths = "quick: what a verdict needs (default); full: also every measurement"
     add("--depth", choices=(QUICK, FULL), default=QUICK, help=depths)
     challenge = "repeat this text in the report, so that it can't be one from an earlier run"
@@ -195,7 +194,7 @@ def describe(check: Check) -> dict[str, Any]:
 def reported(check: Check, stage: Stage) -> dict[str, Any]:
     """Return a check with its result, as a report holds it."""
     entry = stage.results[check.id]
-    return {**describe(check), **vars(entry.result), "duration_s": round(entry.duration_s, 3)}
+    return {**describe(check), **entry.result.fields(), "duration_s": round(entry.duration_s, 3)}
 
 
 def shareable(value: Any, home: str) -> Any:

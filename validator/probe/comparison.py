@@ -96,7 +96,7 @@ def also_in_float32(context: Context, code: str, result: Result, again: Callable
     if result.outcome != PASS or precision(tf) != TF32:
         return result
     gpu = str(tf.config.experimental.get_device_details(gpus(tf)[0]).get("device_name"))
-    context.tell(child.SETTLED, **vars(result), limit={"code": code, "gpu": gpu})
+    context.tell(child.SETTLED, **result.fields(), limit={"code": code, "gpu": gpu})
     error, out_of_memory = None, False
     evidence: dict[str, Any] = {}
     with full_float32(tf):
@@ -186,5 +186,10 @@ def wrong_results(
 
 
 def worst(results: Sequence[dict[str, Any]]) -> float:
-    """Return the largest difference; 0 without results."""
-    return max((float(entry["difference"]) for entry in results), default=0.0)
+    """Return the largest difference. Raises ValueError without results: nothing was compared."""
+    return max(float(entry["difference"]) for entry in results)
+
+
+def worst_of_all(entries: Sequence[dict[str, Any]]) -> float:
+    """Return the largest difference of several programs; infinity if one of them has an error, no results."""
+    return max(math.inf if entry["error"] is not None else worst(entry["results"]) for entry in entries)

@@ -241,8 +241,9 @@ class Stage:
         self._drain(LAST_WORDS_S)
         self._close(LAST_WORDS_S)
         self._blame(TIMEOUT, late, {"limit_s": limit})
-        for check in self.remaining if own_limit_s is not None else ():
-            self._record(check, Result(TIMEOUT, statement("not_begun")))
+        if own_limit_s is not None:
+            for check in self.remaining:
+                self._record(check, Result(TIMEOUT, statement("not_begun")))
 
     def _blame(self, outcome: str, ended: dict[str, Any], evidence: dict[str, Any]) -> None:
         """Record the worker's end for the check that it was running, or had to run next."""
@@ -341,11 +342,12 @@ def run(stages: Sequence[Stage], collect: Callable[[], dict[str, Any]], limit_s:
                     if key.data.process:
                         key.data.read(key.fd)
             now = time.monotonic()
-            for stage in (stage for stage in stages if stage.process):
-                if now >= min(end, stage.deadline):
+            for stage in stages:
+                if stage.process and now >= min(end, stage.deadline):
                     stage.overdue(own_limit_s=limit_s if now >= end else None)
-            for stage in (stage for stage in stages if not stage.process and stage.remaining):
-                stage.start()
+            for stage in stages:
+                if not stage.process and stage.remaining:
+                    stage.start()
     finally:
         for stage in stages:
             stage.kill()
@@ -367,7 +369,7 @@ def main(descriptor: int, stage: str, registry: str) -> None:
         start = time.monotonic()
         with child.section(f"check {identifier}"):
             result = answer(checks[identifier], context)
-        tell(child.END, check=identifier, **vars(result), duration_s=time.monotonic() - start)
+        tell(child.END, check=identifier, **result.fields(), duration_s=time.monotonic() - start)
     tell(child.DONE)
     child.leave()
 

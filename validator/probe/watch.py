@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import child
-from .child import interpreter
+from .child import die_with_parent, interpreter
 from .collectors.host import is_split, open_nvml, text
 
 _BEGUN, _ENDED = "watch_begun", "watch_ended"
@@ -83,7 +83,8 @@ class Watch:
 
 def main(descriptor: int, root: int) -> None:
     """Watch until standard input ends. root: the probe's process, whose children don't count as others."""
-    child.prepare(descriptor)
+    os.set_inheritable(descriptor, False)
+    die_with_parent()
     health = Health(root)
     before = health.snapshot()
     child.send(descriptor, _BEGUN, begun=True, error=health.error, xid_sources=health.xid_sources)
@@ -221,7 +222,10 @@ class Health:
         return [name for name, heard in sources.items() if heard]
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """Return, for each GPU, the state that is compared before and after the run."""
+        """Return, for each GPU, the state that is compared before and after the run.
+
+        clocks: whether they can be read.
+        """
         return [self._state(gpu) for gpu in self.gpus]
 
     def read(self) -> None:

@@ -356,7 +356,7 @@ def without_gpu_uuids(text: str) -> str:
     return text
 
 
-#: Patterns and their replacements, in the order in which they are applied.
+#: As in `IDENTIFIERS`; most patterns are not compiled yet.
 _FORMS: tuple[tuple[str | re.Pattern[str], Replacement], ...] = (
     *CREDENTIALS,
     (_WORDS, _random_value),
@@ -404,4 +404,7 @@ _FORMS: tuple[tuple[str | re.Pattern[str], Replacement], ...] = (
     (_IN_ADDRESS, _host_in_address),
     (_FQDN, lambda match: "<host>" if _is_host(match[0]) else match[0]),
 )
-IDENTIFIERS = tuple((re.compile(pattern), instead) for pattern, instead in _FORMS)
+#: Patterns and their replacements, in the order in which they are applied.
+IDENTIFIERS: tuple[tuple[re.Pattern[str], Replacement], ...] = tuple(
+    (re.compile(pattern), instead) for pattern, instead in _FORMS
+)

@@ -15,6 +15,13 @@ from typing import IO
 from ..errors import InputError, MissingError
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+#: The messages that tools print if the disk is full.
+_NO_SPACE_TEXT = (
+    "No space left on device",
+    "no space left on device",
+    "Disk quota exceeded",
+    "database or disk is full",
+)
 #: The directories of links to open files: only the system can make links there.
 _STREAMS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
 #: Bytes of a file that people write by hand: a lock, a list of requirements, a trust file, a notebook.
@@ -188,9 +195,7 @@ def full_disk(path: Path | str) -> MissingError:
 
 def says_full_disk(text: str) -> bool:
     """Return True if a tool's output says that the disk is full."""
-    no_space = ("No space left on device", "no space left on device")
-    phrases = (*no_space, "Disk quota exceeded", "database or disk is full")
-    return any(phrase in text for phrase in phrases)
+    return any(phrase in text for phrase in _NO_SPACE_TEXT)
 
 
 #: Records and reports, next to the matrix. Ignored by git.

@@ -126,7 +126,8 @@ def run(
             stdout = b""
             _pass_on(child, on_output, timeout_s, silence_s)
     except subprocess.TimeoutExpired:
-        timed_out, stdout = True, b""
+        timed_out = True
+        stdout = b""
         end_group(child, grace_s)
         if on_output is None:
             try:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ..passing import CPU, judged, program, result
+from ..passing import CPU, evidence, judged, program, result
 
 REFUSED = (
     "InternalError: Autotuner could not find any supported configs for HLO: %cudnn-conv-bias-activation.7"
@@ -100,6 +100,23 @@ def test_the_failed_autotuning_of_tensorflow_2_21_is_named() -> None:
 def test_no_batch_at_all() -> None:
     found = judged("data_feed", batches={"count": 4, "read": 0, "right": 0}, devices=[], losses=[])
     assert [problem["code"] for problem in found.problems] == ["batches_wrong"]
+
+
+@pytest.mark.parametrize(
+    ("check", "runs", "code"),
+    [
+        ("attention", "runs", "attention_not_computed"),
+        ("embedding", "runs", "embedding_not_computed"),
+        ("xla_convolution", "programs", "convolution_not_compiled"),
+    ],
+)
+def test_runs_that_all_have_an_error_fail(check: str, runs: str, code: str) -> None:
+    entries = evidence(check)[runs]
+    for entry in entries:
+        entry.update(error="InternalError: refused", hlo=None, results=[])
+    found = judged(check, **{runs: entries})
+    assert found.outcome == "fail"
+    assert [problem["code"] for problem in found.problems] == [code] * len(entries)
 
 
 def test_a_convolution_may_be_a_fusion_that_cudnn_runs() -> None:

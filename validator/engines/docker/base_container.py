@@ -43,6 +43,19 @@ def digest(base: str, packages: Sequence[str]) -> str:
     return hashlib.sha256(b"\0".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
 
+def _secrets(sources: bootstrap.AptSources, directory: Path) -> dict[str, Path]:
+    """Write the secrets that `install-packages` reads, for this user only. Return id -> file."""
+    settings = ['Acquire::Retries "2";', 'Dpkg::Use-Pty "0";']
+    for name, value in sources.environment.items():
+        settings.append(f'Acquire::{name.removesuffix("_proxy")}::Proxy "{value}";')
+    contents = {"sources": "\n".join(sources.lines("SUITE")), "apt": "\n".join(settings)}
+    written = {name: directory / name for name in contents}
+    for name, path in written.items():
+        path.touch(mode=0o600)
+        path.write_text(f"{contents[name]}\n", encoding="utf-8")
+    return written
+
+
 def _failure(log: str, base: str, packages: Sequence[str]) -> ValidatorError:
     what = f"system packages can't be installed in {base}"
     if says_full_disk(log):
@@ -124,16 +137,8 @@ class EngineImages:
                 images.get(name)
                 return name
         progress(f"installing {', '.join(packages)} in {base}")
-        sources = bootstrap.apt_sources()
-        settings = ['Acquire::Retries "2";', 'Dpkg::Use-Pty "0";']
-        for variable, value in sources.environment.items():
-            settings.append(f'Acquire::{variable.removesuffix("_proxy")}::Proxy "{value}";')
-        # The secrets that `install-packages` reads, in files for this user only.
-        contents = {"sources": "\n".join(sources.lines("SUITE")), "apt": "\n".join(settings)}
         with temporary_directory("system-packages") as work:
-            for key, content in contents.items():
-                (work / key).touch(mode=0o600)
-                (work / key).write_text(f"{content}\n", encoding="utf-8")
+            written = _secrets(bootstrap.apt_sources(), work)
             if self._endpoint.is_podman:
                 # It writes everything to stdout, and gives the image a name that the API doesn't know.
                 builder = ["sh", "-c", 'exec "$@" >&2', "sh", self._endpoint.program, "build"]
@@ -152,7 +157,7 @@ class EngineImages:
                 *builder, "--network", "host", *(["--no-cache"] if renew else []),
                 "--build-arg", f"BASE={base}", "--build-arg", f"SYSTEM_PACKAGES={' '.join(packages)}",
                 "--build-arg", "SOURCE_DATE_EPOCH=0", "--tag", tag,
-                *(f"--secret=id={key},src={work / key}" for key in contents),
+                *(f"--secret=id={key},src={path}" for key, path in written.items()),
                 images_directory() / _RECIPE,
             ]  # fmt: skip
             result = processes.run(command, on_line=progress, timeout_s=_TIMEOUT_S)

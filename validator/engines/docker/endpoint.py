@@ -240,7 +240,8 @@ def _check_server(version: str, info: Mapping[str, Any], hint: str = _INSTALL) -
 
 def _check_socket(host: str, hint: str) -> None:
     """Raise MissingError if a local socket can't be used. The SDK's own error would not say why."""
-    path, group = host.removeprefix("unix://"), "docker"
+    path = host.removeprefix("unix://")
+    group = "docker"
     if path == host:
         return
     with socket.socket(socket.AF_UNIX) as connection:

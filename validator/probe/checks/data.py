@@ -154,7 +154,10 @@ def save_load(context: Context) -> Result:
 
 
 def _saved(tf: Any, name: str, model: Any, images: Any, expected: Any) -> dict[str, Any]:
-    """Save and load the model; return `{format, offered, error, result}`. offered: the release has it."""
+    """Save and load the model; return `{format, offered, error, result}`.
+
+    offered: whether the release has it.
+    """
     seen: dict[str, Any] = {"format": name, "offered": True, "error": None, "result": None}
     release = leading_numbers(tf.__version__)[:2]
     if SINCE[name] is not None and release < SINCE[name]:
@@ -314,11 +317,12 @@ def _measure(tf: Any, kind: str, size: Size, path: str) -> tuple[list[Feed], dic
     for examples in BATCHES[kind]:
         try:
             pair = _feeds(tf, kind, size, path, examples)
-            # Before anything is timed, trace the step and fill the pipeline's buffers.
-            for feed in (*pair, *pair):
-                loss = step(*feed.take())
-                float(loss)
-            device = loss.device
+            for feed in pair:
+                # Before anything is timed, trace the step and fill the pipeline's buffers.
+                for _ in range(2):
+                    loss = step(*feed.take())
+                    float(loss)
+                device = loss.device
         except tf.errors.ResourceExhaustedError as error:
             skipped[str(examples)] = str(error).splitlines()[0][:200]
             break
@@ -379,7 +383,8 @@ def filled_from(batches: list[dict[str, Any]]) -> int | None:
 
 
 def judge_input_pipeline(evidence: dict[str, Any]) -> Result:
-    told, problems = {name: evidence["records"][name] for name in ("count", "read", "right")}, []
+    told = {name: evidence["records"][name] for name in ("count", "read", "right")}
+    problems = []
     if len(set(told.values())) > 1:
         problems.append(problem("records_wrong", **told))
     problems += training.ran_elsewhere(evidence["device"], evidence["device_type"])

@@ -52,8 +52,8 @@ def visible_devices(value: str, facts: Facts) -> Problems:
         yield problem("visible_devices_hides_all_gpus", severity, entry=entries[0] or None)
     elif invalid is not None:
         hidden = entries[invalid + 1 :]
-        rank = severity if hidden else ADVISORY
-        yield problem("visible_devices_hides_gpus", rank, entry=entries[invalid], hidden=hidden)
+        severity_here = severity if hidden else ADVISORY
+        yield problem("visible_devices_hides_gpus", severity_here, entry=entries[invalid], hidden=hidden)
 
 
 def container_devices(value: str, facts: Facts) -> Problems:
@@ -83,7 +83,10 @@ def requirement_disabled(value: str, facts: Facts) -> Problems:
 
 
 def ptx_jit_forced(value: str, facts: Facts) -> Problems:
-    """Find GPUs without PTX: a wheel has it only for its newest capability, which older GPUs can't run."""
+    """Find GPUs without PTX: a wheel has it only for its newest compute capability.
+
+    Older GPUs can't run that.
+    """
     if value == "1":
         stranded = _gpus(facts, lambda found: not found.has_ptx)
         yield problem("ptx_jit_forced", FAULT if stranded else ADVISORY, gpus=stranded)

@@ -126,8 +126,7 @@ def judge_attention(evidence: dict[str, Any]) -> Result:
         problems += comparison.wrong_results(
             entry["results"], kind, entry["tolerance"], "float32", f"{type_}, {mode}"
         )
-
-    worst = max(comparison.worst(entry["results"]) for entry in evidence["runs"])
+    worst = comparison.worst_of_all(evidence["runs"])
     passed = statement("attention_agrees", device_type=kind, types=evidence["types"], difference=worst)
     return judged(problems, passed, evidence)
 
@@ -230,8 +229,7 @@ def judge_embedding(evidence: dict[str, Any]) -> Result:
         if mode == COMPILED and not entry["hlo"]["instructions"]:
             problems.append(problem("no_compiled_module"))
         problems += comparison.wrong_results(results, kind, EMBEDDING_TOLERANCE, "cpu", mode)
-
-    worst = max(comparison.worst(entry["results"]) for entry in evidence["runs"])
+    worst = comparison.worst_of_all(evidence["runs"])
     counts = {"lookups": evidence["lookups"], "rows": evidence["rows"]}
     passed = statement("embedding_agrees", device_type=kind, **counts, difference=worst)
     return judged(problems, passed, evidence)
@@ -401,13 +399,7 @@ def tensor_cores(found: list[dict[str, Any]], kind: str) -> dict[str, bool | Non
 def _train_policies(tf: Any) -> Iterator[dict[str, Any]]:
     """Train under each policy: first for the losses, then for the time."""
     kind = device_type(tf)
-    *smaller, size = SIZES[kind]
-    for candidate in smaller:
-        model, data = _model(tf, candidate, FLOAT32), _examples(tf, candidate)[2]
-        _turn(model, data)
-        if _turn(model, data) >= _LEAST_S:
-            size = candidate
-            break
+    size = _fitting(tf, SIZES[kind])
     yield {
         "device_type": kind,
         "keras": describe(tf),
@@ -451,6 +443,16 @@ def _train_policies(tf: Any) -> Iterator[dict[str, Any]]:
             tensor_core_kernels=on_tensor_cores if names else None,
         )
     yield {"policies": list(seen.values())}
+
+
+def _fitting(tf: Any, sizes: tuple[Size, ...]) -> Size:
+    """Try the sizes in a function of its own, so that the models of the trials are freed."""
+    for size in sizes[:-1]:
+        model, data = _model(tf, size, FLOAT32), _examples(tf, size)[2]
+        _turn(model, data)
+        if _turn(model, data) >= _LEAST_S:
+            return size
+    return sizes[-1]
 
 
 def _examples(tf: Any, size: Size) -> tuple[Any, Any, Any]:

@@ -249,7 +249,8 @@ def _behind(group: Group, stage: str) -> Problems:
     least = min(stages.values(), key=STAGES.index)
     if set(stages.values()) == {least}:
         return []
-    addresses, behind = group.settings.addresses, [rank for rank in sorted(stages) if stages[rank] == least]
+    addresses = group.settings.addresses
+    behind = [rank for rank in sorted(stages) if stages[rank] == least]
     return [
         problem("worker_hangs", rank=rank, address=addresses[rank], stage=least, seconds=_TRAIN_S)
         for rank in behind

@@ -49,7 +49,8 @@ def python_stack(context: Context) -> Result:
     names = {entry["name"] for entry in required}
     problems = [
         *_unmet(facts, required),
-        *_mixed(facts, names),
+        *_installed_twice(facts, names),
+        *_legacy_keras(facts),
         *_shadowed(facts),
         *_from_user_site(facts, names),
     ]
@@ -123,9 +124,9 @@ def _unmet(facts: Facts, required: list[dict[str, Any]]) -> Iterator[dict[str, A
                 yield problem(rule["code"], package=name, installed=installed)
 
 
-def _mixed(facts: Facts, names: set[str]) -> Iterator[dict[str, Any]]:
-    """Yield packages from several distributions, names with two versions (after an update that left the old
-    one, or in two directories), and a tf_keras that does not belong to TensorFlow's release."""
+def _installed_twice(facts: Facts, names: set[str]) -> Iterator[dict[str, Any]]:
+    """Yield packages from several distributions, and names with two versions: after an update that left the
+    old one, or in two directories."""
     packages, tensorflow = facts["environment"]["packages"], facts["tensorflow"]
     for package, distributions in table("stack")["same_package"].items():
         found = [{"name": name, "version": packages[name]} for name in distributions if name in packages]
@@ -135,10 +136,14 @@ def _mixed(facts: Facts, names: set[str]) -> Iterator[dict[str, Any]]:
     for name, versions in packages.items():
         if name in names | own and ", " in versions:
             yield problem("several_versions", package=name, versions=versions.split(", "))
+
+
+def _legacy_keras(facts: Facts) -> Iterator[dict[str, Any]]:
+    """Yield a problem if tf_keras was chosen, and is missing or of another release than TensorFlow."""
     if facts["environment"]["variables"].get("TF_USE_LEGACY_KERAS") not in _LEGACY:
         return
-    installed = packages.get("tf-keras")
-    version = tensorflow["version"] if tensorflow else None
+    installed = facts["environment"]["packages"].get("tf-keras")
+    version = facts["tensorflow"]["version"] if facts["tensorflow"] else None
     if installed is None:
         yield problem("legacy_keras_missing", package="tf-keras")
     elif version and leading_numbers(installed)[:2] != leading_numbers(version)[:2]:
@@ -207,14 +212,16 @@ def tpu_interference(context: Context) -> Result:
     tensorflow, environment = context.facts["tensorflow"], context.facts["environment"]
     if tensorflow is None:
         return skipped(statement("tensorflow_not_installed", check=None))
-    known, set_here, installed = table("accelerators"), environment["variables"], environment["packages"]
-    variables = {name: set_here[name] for name in known["variables"] if name in set_here}
+    known = table("accelerators")
+    installed = environment["packages"]
+    variables = environment["variables"]
+    chosen = {name: variables[name] for name in known["variables"] if name in variables}
     rows = [row for row in known["packages"] if row["name"] in installed]
     packages = {row["name"]: installed[row["name"]] for row in rows}
     # TensorFlow loads the libraries of PluggableDevices from there when it is imported.
     directory = Path(tensorflow["directory"]).parent / "tensorflow-plugins"
     plugins = sorted(file.name for file in directory.glob("*") if re.search(r"\.so(\.\d+)*$", file.name))
-    problems = [problem("tpu_variable", subject=name) for name in variables]
+    problems = [problem("tpu_variable", subject=name) for name in chosen]
     for row in rows:
         # Replacing CUDA's devices is a fault only where a GPU is.
         severity = FAULT if row["severity"] == FAULT and gpu_count(context.facts) > 0 else ADVISORY
@@ -223,7 +230,7 @@ def tpu_interference(context: Context) -> Result:
     if plugins:
         problems.append(problem("device_plugin_files", subject=plugins[0], files=plugins))
     passed = statement("nothing_replaces_cuda" if problems else "no_other_accelerator")
-    evidence = {"variables": variables, "packages": packages, "plugins": plugins}
+    evidence = {"variables": chosen, "packages": packages, "plugins": plugins}
     return judged(problems, passed, evidence)
 
 

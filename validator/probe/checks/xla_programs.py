@@ -122,7 +122,7 @@ def judge_xla_convolution(evidence: dict[str, Any]) -> Result:
         "convolution_compiled",
         device_type=kind,
         types=evidence["types"],
-        difference=max(comparison.worst(entry["results"]) for entry in programs),
+        difference=comparison.worst_of_all(programs),
         targets=sorted({target for module in compiled for target in module["targets"]}),
     )
     return judged(problems, passed, evidence)

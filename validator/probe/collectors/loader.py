@@ -113,13 +113,11 @@ def open_cudnn(tensorflow_directory: str) -> Answer:
 
 
 #: Exported by cuDNN 8 and 9; each compares a sub-library's version with the main library's.
-_VERSION_CHECKS = tuple(
-    f"cudnn{part}VersionCheck"
-    for part in (
-        *("Graph", "Ops", "Cnn", "Adv"),
-        *("OpsInfer", "OpsTrain", "CnnInfer", "CnnTrain", "AdvInfer", "AdvTrain"),
-    )
-)
+_PARTS = (
+    "Graph", "Ops", "Cnn", "Adv",
+    "OpsInfer", "OpsTrain", "CnnInfer", "CnnTrain", "AdvInfer", "AdvTrain",
+)  # fmt: skip
+_VERSION_CHECKS = tuple(f"cudnn{part}VersionCheck" for part in _PARTS)
 
 
 def _open_cudnn(directory: str) -> Iterator[dict[str, Any]]:

@@ -1,7 +1,7 @@
-"""The engines for machines without Docker: one makes images but runs none, the other virtual environments.
+"""The venv engine for machines without Docker, and the layout engine, which makes images but runs none.
 
-An environment is not an image. uv makes it from the same lock. It is stored in the cache directory under its
-lock's digest, either complete or not at all, and may be deleted at any time.
+A virtual environment is not an image. uv makes it from the same lock. It is stored in the cache directory
+under its lock's digest, either complete or not at all, and may be deleted at any time.
 """
 
 from __future__ import annotations
