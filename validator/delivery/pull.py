@@ -67,7 +67,7 @@ def select_best(
     for image in choose.tagged_images(registry, tensorflow, python, additions):
         if limited is not None and image.kind != limited.image.kind:
             break
-        # No certificate makes these fit. If CUDA or cuDNN float, only it says which versions they are.
+        # No certificate makes these fit. Where CUDA or cuDNN float, only a certificate has their versions.
         if image.cuda is None or (
             not image.floats and choose.forecast(image, (), host).outcome is Outcome.FAILS
         ):
