@@ -16,7 +16,7 @@ from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK, Input
 from ..reports.printable import counted, json_text, printable
 from ..system.files import write_atomically
 from .options import (
-    NEW_FILE,
+    ANY_FILE,
     cell_options,
     flag,
     format_option,
@@ -51,7 +51,7 @@ LOCAL = "local"
 fleet_file_option = click.option(
     "--fleet",
     "fleet_path",
-    type=NEW_FILE,
+    type=ANY_FILE,
     metavar="FILE",
     help="The names of this site's nodes, partitions and queues.  [default: fleet.yaml next to the matrix]",
 )

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-#: Types of options: any path, a file that is there, one that is written, and the same for directories.
+#: Types of options: any path; a file that is there; a path that is not a directory; one that is not a file.
 PATH = click.Path(path_type=Path)
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-NEW_FILE = click.Path(dir_okay=False, path_type=Path)
+ANY_FILE = click.Path(dir_okay=False, path_type=Path)
 DIRECTORY = click.Path(file_okay=False, path_type=Path)
 #: The matrix that is used without --matrix, if it exists.
 OWN_MATRIX = Path("matrix.yaml")

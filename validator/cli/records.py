@@ -36,9 +36,9 @@ from ..resources import is_installed, manual
 from ..system.files import read_file, write_atomically
 from ..versions import is_numbers
 from .options import (
+    ANY_FILE,
     DIRECTORY,
     FILE,
-    NEW_FILE,
     PATH,
     flag,
     format_option,
@@ -244,13 +244,13 @@ def _causes_as_json(causes: tuple[Cause, ...]) -> CausesField:
 @click.option(
     "--summary",
     "summary_path",
-    type=NEW_FILE,
+    type=ANY_FILE,
     help="Append Markdown to this file: cells without a record, and what was refused.",
 )
 @click.option(
     "--refused",
     "refused_path",
-    type=NEW_FILE,
+    type=ANY_FILE,
     help="Write what was refused to this file, for `regressions --refused`.",
 )
 @record_options
@@ -325,7 +325,7 @@ def _planned(path: Path) -> tuple[str, ...]:
 @click.option(
     "--output",
     required=True,
-    type=NEW_FILE,
+    type=ANY_FILE,
     help="The file to write, as JSON Lines; `records import` reads it.",
 )
 @verbose_option

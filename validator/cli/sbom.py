@@ -14,7 +14,7 @@ from ..errors import EXIT_OK, InputError, MissingError, ValidatorError
 from ..registry.names import identifier_of, is_digest
 from ..system.files import read_text
 from .options import (
-    NEW_FILE,
+    ANY_FILE,
     builder_options,
     flag,
     matrix_option,
@@ -201,7 +201,7 @@ def _of_lock(name: str, matrix_path: Path, base: str) -> dict[str, Any]:
 @trust_file_option
 @plain_http_option
 @verbose_option
-@click.option("--output", type=NEW_FILE, metavar="FILE", help="Write the list to a file.  [default: stdout]")
+@click.option("--output", type=ANY_FILE, metavar="FILE", help="Write the list to a file.  [default: stdout]")
 @flag(
     "--attach",
     help="Make the list of an image that was pushed without it from its lock, sign it and attach it.",
