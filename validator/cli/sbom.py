@@ -234,9 +234,12 @@ def sbom_command(
     """
     if (identity is None) != (issuer is None):
         raise click.UsageError("--identity and --issuer belong together")
+    if attach:
+        reject_options(("output",), "has no effect with --attach")
+    else:
+        reject_options(("builder_key", "identity", "issuer"), "has no effect without --attach")
     place = in_a_registry(name)
     if not attach:
-        reject_options(("builder_key", "identity", "issuer"), "has no effect without --attach")
         from ..sbom.document import render
 
         if place is not None:
@@ -247,7 +250,6 @@ def sbom_command(
             document = _of_lock(name, matrix_path, base)
         write_or_print(render(document), output, say=False)
         return EXIT_OK
-    reject_options(("output",), "has no effect with --attach")
     if place is None:
         raise click.UsageError(
             "--attach needs an image in a registry: REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:…"
