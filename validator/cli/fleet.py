@@ -164,7 +164,11 @@ def inventory_command(
         from ..reports.terminal import rows_table, show
 
         header = ("host class", "nodes", "usable", "GPUs each", "cells", "")
-        show(rows_table(header, [[str(value) for value in entry.values()] for entry in entries]))
+        rows = [
+            (each["host_class"], each["nodes"], each["usable"], each["gpus"], each["cells"], each["detail"])
+            for each in entries
+        ]
+        show(rows_table(header, [[str(value) for value in row] for row in rows]))
     covered = sum(number for name, number in cells.items() if name in found and found[name].nodes)
     print_status(f"{covered} of {sum(cells.values())} cells have a node.")
     return EXIT_OK if covered or not cells else EXIT_MISSING
