@@ -6,8 +6,6 @@ The details of a measured cell are a separate file, which the page loads when th
 from __future__ import annotations
 
 import hashlib
-import json
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +17,7 @@ from ...model.diagnosis import WAYS, Diagnosis
 from ...model.record import Certificate, Layer, Record
 from ...model.report import CheckOutcome, Ratio, Spread, XlaSpeedup
 from ...records.history import credible_time, finish_time
-from ..printable import printable
+from ..printable import script_json
 
 
 @dataclass(frozen=True)
@@ -290,26 +288,3 @@ def detail_file(content: dict[str, Any], mark: str) -> tuple[str, str]:
     text = script_json(content)
     name = hashlib.sha256(text.encode("ascii")).hexdigest()[:20]
     return name, f"// {mark}\ncellDetail({script_json(name)}, {script_json(text)});\n"
-
-
-#: Characters that could end a script.
-_ESCAPES = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
-
-
-def clean(value: Any) -> Any:
-    """Make every text in a value printable, and turn numbers that JSON can't express into text."""
-    if isinstance(value, str):
-        return printable(value)
-    if isinstance(value, dict):
-        return {printable(str(key)): clean(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [clean(entry) for entry in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value
-
-
-def script_json(value: Any) -> str:
-    """Return a value as ASCII JSON in which `<`, `>` and `&` are escaped."""
-    text = json.dumps(clean(value), separators=(",", ":"), allow_nan=False)
-    return text.translate(_ESCAPES)

@@ -30,7 +30,7 @@ from ...redaction.redact import Redaction
 from ...versions import major_minor
 from ..changes import full_sentence
 from ..overview import Row, markdown, nothing_measured
-from ..printable import printable
+from ..printable import printable, script_json
 from .answers import Answers, context
 from .chart import charts
 from .layout import (
@@ -52,7 +52,6 @@ from .measurements import (
     factor,
     milliseconds,
     readable,
-    script_json,
     storage,
 )
 
