@@ -427,7 +427,7 @@ class Survey:
     section: str
     keys: Mapping[str, tuple[str, str]]
     kinds: Sequence[NodeKind]
-    ask: Callable[[NodeKind], Seen | None] = lambda _: None
+    ask: Callable[[NodeKind], Seen | None]
 
 
 def propose(survey: Survey) -> str:
