@@ -520,7 +520,10 @@ def _read_nvml() -> tuple[dict[str, Any], list[str]]:
 
 
 def _run_to(output: Path, runner: Runner, job: Job) -> int:
-    """Wait for the end of the container. Raises Failed, also if another task failed."""
+    """Run the container, write its output to a file, and return its exit status.
+
+    Raises Failed, also if another task failed or task 0 has ended.
+    """
     errors = job.work / "errors"
     with open(output, "wb") as stdout, open(errors, "wb") as stderr:
         child = subprocess.Popen(
