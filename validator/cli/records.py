@@ -53,7 +53,7 @@ from .options import (
 from .program import SuggestingGroup
 
 if TYPE_CHECKING:
-    from ..records.jsonl import Refused
+    from ..records.jsonl import RefusedArtifact
 
 
 @click.group("records", cls=SuggestingGroup)
@@ -288,12 +288,12 @@ def merge_command(
         write_atomically(refused_path, json.dumps(codec.encode(merged.refused), indent=1).encode() + b"\n")
 
 
-def read_refused(path: Path) -> tuple[Refused, ...]:
+def read_refused(path: Path) -> tuple[RefusedArtifact, ...]:
     """Read what `merge --refused` wrote. Raises InputError for anything else."""
-    from ..records.jsonl import Refused
+    from ..records.jsonl import RefusedArtifact
 
     try:
-        return codec.convert(codec.parse(read_input(path)), tuple[Refused, ...])
+        return codec.convert(codec.parse(read_input(path)), tuple[RefusedArtifact, ...])
     except DocumentError as error:
         raise InputError(f"{path}: {error}", hint="write it with `records merge --refused`") from None
 
