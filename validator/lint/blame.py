@@ -90,7 +90,7 @@ def fix(code: Rule, version: str, python: Stated | None, *, from_image: bool) ->
         return f"Add this after the installation: {_TELL_THE_LOADER}"
     if code == "mixed_frameworks":
         return "Install each framework in an environment of its own."
-    # The messages of the others say what to do: which versions fit, or which releases exist.
+    # The messages of the others say which versions fit, or which releases exist.
     return ""
 
 
