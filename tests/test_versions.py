@@ -269,7 +269,6 @@ ROOT = Path(validator.__file__).parent
 READERS = {"versions.py", "version_numbers.py"}
 #: What other modules split at dots: names of modules, tables, fields and hosts, and IP addresses.
 NOT_VERSIONS = {
-    ("probe/child.py", "__name__"),
     ("lint/pins.py", "match['table']"),
     ("diagnosis/read_report.py", "row['field']"),
     ("redaction/identifiers.py", "name.lower()"),

@@ -262,7 +262,7 @@ def test_the_steps_of_the_workflow_run_the_day_it_is_written(
     assert f"tensorflow-gpu-matrix@{commit}, because this version of the tool is not released." in told
     bin_ = tmp_path / "bin"
     bin_.mkdir()
-    for name, text in (("pipx", PIPX), ("docker", DOCKER)):
+    for name, text in (("pipx", PIPX), ("docker", DOCKER), ("podman", "#!/bin/sh\nexit 125\n")):
         (bin_ / name).write_text(text.replace("{python}", sys.executable))
         (bin_ / name).chmod(0o755)
     content = yaml.safe_load((place / WORKFLOW).read_text())

@@ -110,7 +110,7 @@ def read_job(data: bytes, _: Path) -> None:
 def read_slurm(data: bytes, _: Path) -> None:
     """Read what Slurm's programs print: queue, nodes with their GPUs, and nvidia-smi on a node."""
     text = data.decode("utf-8", "replace")
-    with patch.object(slurm_client, "_run", lambda _: text):
+    with patch.object(slurm_client, "run", lambda _: text):
         each(
             slurm_client.queue,
             lambda: slurm.kinds_of(slurm_client.nodes()),

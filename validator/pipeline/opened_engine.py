@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -64,11 +64,10 @@ class OpenedEngine:
     description: str
 
 
-_CONNECT: Mapping[EngineChoice, Callable[[], Endpoint]] = {
-    EngineChoice.AUTO: podman.connect_any,
-    EngineChoice.DOCKER: connect,
-    EngineChoice.PODMAN: podman.connect,
-}
+def _connect(choice: EngineChoice) -> Endpoint:
+    if choice is EngineChoice.AUTO:
+        return podman.connect_any()
+    return podman.connect() if choice is EngineChoice.PODMAN else connect()
 
 
 def open_engine(
@@ -87,7 +86,7 @@ def open_engine(
     if choice is EngineChoice.VENV:
         return _environments(sources, "")
     try:
-        endpoint = _CONNECT[choice]()
+        endpoint = _connect(choice)
     except MissingError as error:
         if not measures and (needs_images or settings.layout):
             maker = assembler(sources, settings)
