@@ -105,7 +105,9 @@ def pull(endpoint: Endpoint, reference: str, base: str) -> float:
     with new_layers(endpoint, reference, base):
         os.sync()
         begin = time.perf_counter()
-        subprocess.run([endpoint.program, "pull", "--quiet", reference], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [endpoint.program, "pull", "--quiet", reference], check=True, stdout=subprocess.DEVNULL
+        )
         return time.perf_counter() - begin
 
 

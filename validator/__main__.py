@@ -110,7 +110,10 @@ def _hold_streams() -> None:
 
 
 def _refuse_bare_python() -> None:
-    """Raise MissingError if this Python is too old or lacks the dependencies, as those of training do."""
+    """Raise MissingError if this Python is too old or lacks the dependencies.
+
+    The Python that trains models usually lacks them, and nothing must be installed into it.
+    """
     if sys.version_info < _PYTHON:
         found = ".".join(map(str, sys.version_info[:2]))
         reason = f"is Python {found}, but Python {'.'.join(map(str, _PYTHON))} or newer is needed"

@@ -224,7 +224,7 @@ def release_comparer(wanted: str) -> Comparer:
     return compare
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1024)
 def release_range(text: str) -> Range:
     """Read a range of releases, as rows of facts and requirements have it. Raises ValueError."""
     return Range.parse(text, release_comparer)

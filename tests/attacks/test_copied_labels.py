@@ -6,13 +6,10 @@ verdict and the certificate are about: only an image that a registered builder m
 
 from __future__ import annotations
 
-from typing import cast
-
 import pytest
 
 from validator.assemble import image_names
 from validator.assemble.destinations import RegistryDestination
-from validator.assemble.image import Assembler
 from validator.assemble.wheel_layers import recipe_digest
 from validator.certify.acceptance import NotCertifiable
 from validator.certify.promote import Rules, promote
@@ -69,7 +66,7 @@ def theirs(repository: Repository) -> str:
 @pytest.fixture
 def publisher(registry: Registry) -> Publisher:
     destination = RegistryDestination(registry.repository, tag=None)
-    return Publisher(cast(Assembler, Maker()), lambda spec: destination, registry, parties())
+    return Publisher(Maker(), lambda spec: destination, registry, parties())
 
 
 def test_it_is_put_where_pull_from_looks(publisher: Publisher, theirs: str) -> None:

@@ -19,16 +19,16 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.service
-@pytest.mark.parametrize("section", [RUNNERS, BUILDERS])
-def test_a_key_is_made_once_and_only_its_owner_can_read_it(state: Path, section: str) -> None:
+@pytest.mark.parametrize(("section", "name"), [(RUNNERS, "runner"), (BUILDERS, "builder")])
+def test_a_key_is_made_once_and_only_its_owner_can_read_it(state: Path, section: str, name: str) -> None:
     assert own_signer(section) is None
     made = make_own_key(section)
     assert own_signer(section) == made
-    file = state / f"{section[:-1]}.key"
+    file = state / f"{name}.key"
     assert made.key == str(file)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(state.stat().st_mode) == 0o700
-    assert public_key_of(made) == (state / f"{section[:-1]}.pub").read_text()
+    assert public_key_of(made) == (state / f"{name}.pub").read_text()
     assert not Signatory(key=public_key_of(made)).throw_away
     with pytest.raises(InputError, match="never overwritten"):
         make_own_key(section)
@@ -47,15 +47,21 @@ def test_a_key_for_tests_is_marked() -> None:
     assert Signatory(key=public_key_of(made)).throw_away
 
 
-@pytest.mark.parametrize("section", [RUNNERS, BUILDERS])
-def test_a_key_that_others_can_read_is_refused(state: Path, section: str) -> None:
+@pytest.mark.parametrize(("section", "name"), [(RUNNERS, "runner"), (BUILDERS, "builder")])
+def test_a_key_that_others_can_read_is_refused(state: Path, section: str, name: str) -> None:
     state.mkdir(parents=True)
-    (state / f"{section[:-1]}.key").write_text("a key")
-    (state / f"{section[:-1]}.key").chmod(0o640)
+    (state / f"{name}.key").write_text("a key")
+    (state / f"{name}.key").chmod(0o640)
     with pytest.raises(InputError, match=r"other users of this machine can use this key \(mode 0640\)"):
         own_signer(section)
-    (state / f"{section[:-1]}.key").chmod(0o600)
+    (state / f"{name}.key").chmod(0o600)
     assert own_signer(section) is not None
+
+
+def test_there_are_keys_only_for_the_two_sections_of_the_file(state: Path) -> None:
+    for use in (own_signer, make_own_key):
+        with pytest.raises(KeyError):
+            use("builder")
 
 
 def test_without_cosign_no_key_is_made(state: Path) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
-from typing import cast
+from dataclasses import replace
 
 import pytest
 
 from validator.assemble.base_finder import contents
 from validator.assemble.configuration import ARTIFACT
 from validator.assemble.destinations import Destination, RegistryDestination
-from validator.assemble.image import Assembled, Assembler
+from validator.assemble.image import Assembled
 from validator.assemble.progress import Progress
 from validator.certify import provenance
 from validator.certify.signatures import Signer
@@ -40,11 +39,12 @@ TYPES = {
 }
 
 
-@dataclass
 class Maker(FakeMaker):
     """Pushes a small image."""
 
-    repository: Repository = field(default_factory=lambda: Repository("localhost", "x"))
+    def __init__(self, repository: Repository, status: bytes) -> None:
+        super().__init__(status)
+        self.repository = repository
 
     def make(self, spec: ImageSpec, lock: Lock, destination: Destination, progress: Progress) -> Assembled:
         self.makes.append(spec.identifier)
@@ -55,10 +55,9 @@ def test_a_push_leaves_provenance_a_list_and_what_the_image_needs(
     repository: Repository, registry: Registry, signer: Signer, trust: Trust
 ) -> None:
     status = b"Package: bash\nStatus: install ok installed\nArchitecture: amd64\nVersion: 5.2.15-2+b13\n"
-    maker = Maker(status=status, repository=repository)
+    maker = Maker(repository, status)
     destination = RegistryDestination(repository, tag=None)
-    made_by = cast(Assembler, maker)
-    publisher = Publisher(made_by, lambda spec: destination, registry, trusting(trust), signer=signer)
+    publisher = Publisher(maker, lambda spec: destination, registry, trusting(trust), signer=signer)
     pushed = publisher.push(SPEC, OURS, lambda _: None)
     listed = document_of_lock(OURS, contents(maker.made_from()))
     assert "5.2.15-2+b13" in str(listed)

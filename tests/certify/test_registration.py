@@ -167,6 +167,16 @@ def test_a_revoked_machine_does_not_register_itself_again(path: Path, state: Pat
     assert len(read_trust_file(path).runners) == 1
 
 
+@pytest.mark.parametrize(("section", "models"), [(RUNNERS, ()), (BUILDERS, ("h100",))])
+def test_only_a_runner_is_registered_for_gpu_models(
+    path: Path, section: str, models: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with pytest.raises(ValueError, match="a runner signs for GPU models, and a builder for none"):
+        register(path, section, models)
+    assert not path.exists()
+
+
 def test_without_cosign_the_work_goes_on_unsigned(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from validator.errors import InputError, MissingError
 from validator.model.diagnosis import Diagnosis
 from validator.model.measurement import Unread
 from validator.model.report import read_report
+from validator.reports.diagnosis import Changes
 
 from ..pipeline.fakes import H100, report
 from ..support import said
@@ -165,6 +166,31 @@ def test_a_report_with_surrogates_is_read(tmp_path: Path, capsys: pytest.Capture
     for form in ("text", "json", "markdown"):
         assert cli.run(["doctor", "--report", str(path), "--format", form]) in (0, 1)
         assert capsys.readouterr().out.encode()
+
+
+def test_check_says_as_json_what_a_derived_image_changed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes = Changes(
+        "tf2.21.0-cpu-py312", "sha256:lock", None, ("RUN pip install pandas",), True,
+        {"pandas": "2.3"}, {"pip": "26"}, {"numpy": ("2.0", "2.1")}, {"tensorflow-cpu": ["a.py"]},
+    )  # fmt: skip
+    probed = Probed(read_report(report(H100)), Unread.NO_GPU_OFFERED, changes=changes)
+    monkeypatch.setattr(doctor, "probe", lambda *_: probed)
+    assert cli.run(["check", "--image", "derived", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document.pop("derived") == {
+        "image": "tf2.21.0-cpu-py312",
+        "lock_digest": "sha256:lock",
+        "base": None,
+        "commands": ["RUN pip install pandas"],
+        "compared": True,
+        "added": {"pandas": "2.3"},
+        "removed": {"pip": "26"},
+        "upgraded": {"numpy": ["2.0", "2.1"]},
+        "files": {"tensorflow-cpu": ["a.py"]},
+    }
+    assert document == json.loads(report(H100))
 
 
 @pytest.mark.slow

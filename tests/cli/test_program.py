@@ -94,6 +94,11 @@ def test_a_program_that_imports_this_one_is_not_taken_for_it(start: Start) -> No
     assert as_started("validator plan") == "validator plan"
 
 
+def test_an_embedding_program_may_have_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", [])
+    assert as_started("validator plan") == "validator plan"
+
+
 @pytest.mark.service
 def test_the_hint_of_an_error_is_a_command_that_runs() -> None:
     done = subprocess.run(

@@ -8,14 +8,16 @@ import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
 from validator import cli
 from validator.errors import InputError, ValidatorError
 from validator.model.record import Record, Verdict, contents_of
+from validator.records import comparison
 from validator.records.store import Store
+from validator.system.files import open_file
 
 from ..corpus.reader import REPORTS
 from ..postgresql import Server
@@ -271,6 +273,22 @@ def test_points_that_cannot_be_compared_are_rejected(directory: Path, point: str
         with pytest.raises(ValidatorError, match=message):
             run("compare", *points)
     assert sorted(path.name for path in directory.iterdir()) == ["a.jsonl", "empty"]
+
+
+def test_a_url_with_a_password_is_never_opened_as_a_file(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (directory / "a.jsonl").write_bytes(lines(record(1)))
+    opened: list[Path] = []
+
+    def noted(path: Path, largest: int) -> IO[bytes]:
+        opened.append(path)
+        return open_file(path, largest)
+
+    monkeypatch.setattr(comparison, "open_file", noted)
+    with pytest.raises(InputError, match="nosuchdatabase is not a supported kind of database"):
+        run("compare", "a.jsonl", "nosuchdatabase://someone:secret@host.example/records")
+    assert opened == [Path("a.jsonl")]
 
 
 @pytest.mark.parametrize("since", ["tomorrow", "2999-01-01", ""])

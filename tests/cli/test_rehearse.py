@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from validator.certify.signatures import Signer
 from validator.certify.trust_file import NAME
 from validator.cli import rehearse
-from validator.cli.build_matrix import Request, build_matrix_command
+from validator.cli.build_matrix import _NOT_REHEARSED, Request, build_matrix_command
 from validator.delivery.rehearsal import Step
 from validator.errors import EXIT_INPUT, MissingError
 from validator.model.record import Origin, Verdict
@@ -61,7 +61,14 @@ def test_without_it_there_is_nothing_to_keep() -> None:
     assert "--keep has no effect without --rehearse" in result.output
 
 
-@pytest.mark.parametrize("name", ["VALIDATOR_STORE", "VALIDATOR_TRUST", "VALIDATOR_BUILDER_KEY"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        parameter.envvar
+        for parameter in build_matrix_command.params
+        if parameter.envvar and parameter.name in _NOT_REHEARSED
+    ],
+)
 def test_what_the_environment_says_is_not_used(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "/nowhere")
     seen: list[Request] = []

@@ -76,3 +76,19 @@ def test_what_is_not_there_is_an_error(name: str, code: int, message: str) -> No
     trust = ROOT / "trust.yaml"
     done = run("sbom", name, "--base", "unlisted", "--trust", trust)
     assert (done.returncode, message in done.stderr) == (code, True), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--attach", "--output", "list.json"], "--output has no effect with --attach"),
+        (["--builder-key", "our.key"], "--builder-key has no effect without --attach"),
+    ],
+)
+def test_wrong_options_are_reported_before_the_name_is_looked_up(
+    options: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up = Mock()
+    monkeypatch.setattr("validator.cli.sbom.in_a_registry", looked_up)
+    done = run("sbom", NAME, *options)
+    assert (done.returncode, message in done.stderr, looked_up.called) == (2, True, False), done.stderr

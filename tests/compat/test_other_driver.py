@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import pytest
 
 from validator.compat import drivers
+from validator.compat.machine import judge_host
 from validator.compat.offers import offers, other_driver, outcome
 from validator.model.prediction import EAGER, Host, Outcome
+from validator.model.spec import NO_GPU
 from validator.versions import DriverRelease, Version
 
 
@@ -51,3 +54,14 @@ def test_it_allows_a_newer_release_and_no_older_branch_allows_that(
 def test_nothing_is_known_without_a_driver_or_for_a_gpu_that_is_not_known() -> None:
     assert other_driver(Host(gpu="h100", system="linux"), None) is None
     assert other_driver(machine("thing 9000", "999"), None) is None
+
+
+@pytest.mark.parametrize("cuda", ["twelve", "x.2", ""])
+def test_a_cuda_version_that_cannot_be_read_is_no_driver(cuda: str) -> None:
+    known = Host(gpu="h100", driver_cuda="11.4", system="linux", machine="x86_64")
+    assert judge_host(known).driver is not None
+    assert other_driver(replace(known, driver_cuda=cuda), None) is None
+
+
+def test_a_machine_without_a_gpu_needs_no_other_driver() -> None:
+    assert other_driver(machine(NO_GPU, "418.56"), None) is None

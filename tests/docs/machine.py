@@ -158,9 +158,13 @@ def resolved(spec: ImageSpec, asked: Sequence[str], *_: object, **__: object) ->
     return Lock(spec.identifier, spec.python, "x86_64-manylinux_2_28", tuple(asked), wheels, notes)
 
 
+#: The names of the keys of a machine, by the section of `trust.yaml` that they are for.
+_KEYS = {"runners": "runner", "builders": "builder"}
+
+
 def make_own_key(section: str) -> KeyOwner:
     """Make a key of this machine, which certifies nothing but fixtures and signs in this process."""
-    prefix = make_machine_directory() / section.removesuffix("s")
+    prefix = make_machine_directory() / _KEYS[section]
     public = make_key(prefix.with_suffix(".key"))
     prefix.with_suffix(".pub").write_text(f"{THROW_AWAY}\n{public}", encoding="ascii")
     found = own_signer(section)
@@ -170,7 +174,7 @@ def make_own_key(section: str) -> KeyOwner:
 
 def own_signer(section: str) -> KeyOwner | None:
     """Return a key of this machine, if it was made."""
-    path = machine_directory() / f"{section.removesuffix('s')}.key"
+    path = machine_directory() / f"{_KEYS[section]}.key"
     return KeyOwner(key=str(path), password="", plain=path) if path.exists() else None
 
 
@@ -231,7 +235,7 @@ def emulated(
     """
     engine = engine or Engine()
     with pytest.MonkeyPatch.context() as patch:
-        place = OpenedEngine(engine, Maker(), engine.describe())  # type: ignore[arg-type]
+        place = OpenedEngine(engine, Maker(), engine.describe())
         for name in ("validator.cli.building", "validator.cli.rehearse"):
             patch.setattr(f"{name}.open_engine", lambda *_, **__: place)
         for name in ("validator.delivery.pull", "validator.cli.rehearse"):

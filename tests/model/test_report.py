@@ -193,6 +193,33 @@ def test_codes_and_evidence_are_typed(changes: dict[str, Any], message: str) -> 
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"workers": "2"}, "workers: expected `int | null`, got `str`"),
+        ({"ranks": {"rank": 1}}, "ranks: expected `array`, got `object`"),
+        ({"ranks": [{"rank": "1"}]}, "ranks[0].rank: expected `int | null`, got `str`"),
+        ({"step": [1]}, "step: expected `object | null`, got `array`"),
+        ({"seconds": {"join": "soon"}}, "expected `float | null`, got `str`"),
+    ],
+)
+def test_the_evidence_of_several_workers_is_typed(changes: dict[str, Any], message: str) -> None:
+    right = {
+        "device_type": "GPU",
+        "workers": 2,
+        "rank": 0,
+        "ranks": [{"rank": 1, "address": "node2:1", "stage": "end", "newer": [1]}],
+        "communication": "NCCL",
+        "step": {"replicas": 2, "losses": [1.0, 0.5]},
+        "seconds": {"join": 0.5, "train": None},
+    }
+    check = {"id": "multi_worker", "outcome": "pass", "evidence": right}
+    assert report_of(document(checks=[check])).checks[0].evidence.raw == right
+    with pytest.raises(ReportError) as caught:
+        report_of(document(checks=[check | {"evidence": right | changes}]))
+    assert message in str(caught.value)
+
+
 def test_fields_of_a_newer_probe_are_kept() -> None:
     made = with_codes(evidence={"device_type": "GPU", "newer": [1]}, newer=1) | {"newer": {"of": "it"}}
     report = report_of(made)

@@ -571,7 +571,9 @@ def cpu_document(gpus: list[dict[str, str]] | None = None, **outcomes: str) -> d
 def test_the_checks_of_the_gpu_are_those_that_need_cuda_a_gpu_or_its_driver() -> None:
     of_the_gpu = {check.id for check in CHECKS if {"cuda-build", "gpu"} & set(check.requires)} | {"driver"}
     assert of_the_gpu & set(REQUIRED_CHECKS) == OF_THE_GPU
-    assert {*REQUIRED_ON_CPU} >= {"python_stack", "lock_match", *COMPUTING_CHECKS}
+    # A new required check is required on the CPU too, unless it is listed as one of the GPU.
+    assert {*REQUIRED_ON_CPU} == {"environment", "python_stack", "lock_match", *COMPUTING_CHECKS}
+    assert set(REQUIRED_CHECKS) == OF_THE_GPU | {*REQUIRED_ON_CPU}
 
 
 @pytest.mark.parametrize("gpus", [[], None], ids=["no GPU", "on a machine with a GPU"])

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -94,17 +94,17 @@ class FakeDestination:
         return found
 
 
-@dataclasses.dataclass
-class FakeMaker:
+class FakeMaker(Assembler):
     """Makes images whose manifest is one letter. `makes` lists them. status: dpkg's list in their base."""
 
-    manifest: str = "a"
-    followed: str = digest("1")
-    base: str = f"registry:python:3.11@{digest('9')}"
-    status: bytes | None = None
-    error: ValidatorError | None = None
-    makes: list[str] = dataclasses.field(default_factory=list)
-    warned: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    def __init__(self, status: bytes | None = None) -> None:
+        self.manifest = "a"
+        self.followed = digest("1")
+        self.base = f"registry:python:3.11@{digest('9')}"
+        self.status = status
+        self.error: ValidatorError | None = None
+        self.makes: list[str] = []
+        self.warned: list[tuple[str, str]] = []
 
     def provides(self, python: str) -> str | None:
         return None
@@ -176,7 +176,7 @@ class Bench:
     def settings(self, use: RegistryUse, retag: bool = False, **options: Any) -> Run:
         into = FakeDestination(self.registry)
         publisher = Publisher(
-            cast(Assembler, self.maker), lambda _: into, self.registry, TRUST, self.engine, self.signer,
+            self.maker, lambda _: into, self.registry, TRUST, self.engine, self.signer,
             retag, self.rehearsal,
         )  # fmt: skip
         return Run(

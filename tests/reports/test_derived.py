@@ -1,8 +1,6 @@
-"""The changes of a derived image, in words and values."""
+"""The changes of a derived image, in words."""
 
 from __future__ import annotations
-
-from dataclasses import asdict
 
 from validator.model.lock import Lock, Wheel
 from validator.reports.diagnosis import Changes, derived_text, packages_changed
@@ -43,7 +41,6 @@ def test_the_text_says_what_changed_and_what_a_certificate_is_about() -> None:
         "  files of tensorflow-cpu changed: a.py, b.py, c.py and 1 more\n"
         "A certificate of tf2.21.0-cpu-py312 is about that image's digest. It says nothing about this image."
     )
-    assert asdict(changes)["upgraded"] == {"numpy": ("2.0", "2.1")}
 
 
 def test_what_was_not_compared_is_said() -> None:

@@ -10,10 +10,14 @@ from pathlib import Path
 import pytest
 
 from validator import cli
-from validator.compat import releases
+from validator.compat import facts, policies, releases
+from validator.compat.kernels import targets_gpu
 from validator.errors import InputError, MissingError
+from validator.model.prediction import Outcome
+from validator.model.spec import Choice
 from validator.supply import own_wheels
 from validator.supply.own_wheels import inspected, known_as_release, name_of
+from validator.versions import ComputeCapability, release_range
 
 from ..compat import wheel_files as made
 
@@ -146,6 +150,37 @@ def test_a_build_that_does_not_name_its_cuda(wheel: Callable[..., Path], extra: 
     release = known_as_release(wheel(info=WITHOUT_VERSIONS, metadata=METADATA + extra), say)
     assert (release.cuda, release.cudnn, release.pythons) == (cuda, "9.10", ("3.12",))
     assert release.extra_style == "range"
+
+
+def test_a_wheel_for_cuda_13_gets_the_cudnn_of_cuda_13(
+    wheel: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = made.BUILD_INFO.replace(b"12.5", b"13.0")
+    extra = (
+        b'Requires-Dist: nvidia-cudnn-cu13<10.0,>=9.12.0; extra == "and-cuda"\n'
+        b'Requires-Dist: nvidia-cuda-runtime<14.0,>=13.0; extra == "and-cuda"\n'
+    )
+    metadata = METADATA.replace(
+        b'Requires-Dist: nvidia-cudnn-cu12<10.0,>=9.3.0.75; extra == "and-cuda"\n', extra
+    )
+    release = known_as_release(wheel(info=info, metadata=metadata), say)
+    assert (release.cuda, release.suffix) == ("13.0", "cu13")
+    assert release.wheels["nvidia-cudnn-cu13"] == "<10.0,>=9.12.0"
+    # The same version may have other builds for another CUDA.
+    known = {"cu11": ("9.3.0.71",), "cu12": ("9.3.0.75", "9.12.0.46"), "cu13": ("9.12.0.40", "9.12.0.44")}
+    monkeypatch.setattr(policies, "cudnn_releases", lambda suffix: known[suffix])
+    assert policies.cudnn_version(release, Choice("9.12", "9.12")) == "9.12.0.44"
+    assert policies.cudnn_version(release, Choice("9.3", "9.3")) == "9.3.0.75"
+
+
+def test_an_old_ptxas_is_blamed_with_the_fact_about_xla(wheel: Callable[..., Path]) -> None:
+    """The wheel itself says nothing about it."""
+    release = known_as_release(wheel(), say)
+    reason = targets_gpu(release.version, ComputeCapability(9, 0), "11.7.99")
+    assert reason is not None and reason.outcome is Outcome.FAILS
+    assert "ptxas 11.7.99 assembles PTX up to ISA 7.7" in reason.text
+    [row] = [one for one in facts.rows("xla", "ptx") if release_range(one["releases"]).contains("2.21.0")]
+    assert reason.fact == row["id"]
 
 
 def test_a_repacked_release_is_known_as_one(

@@ -17,7 +17,7 @@ import pytest
 from validator.model.codec import encode
 from validator.model.record import Record, Verdict
 from validator.records import jsonl
-from validator.records.jsonl import Refused
+from validator.records.jsonl import RefusedArtifact
 
 from ..loop import tiers
 from ..records.values import proven
@@ -427,7 +427,7 @@ def cell(verdict: Verdict, days: int, **values: Any) -> Record:
     return proven(made) if verdict is Verdict.WORKS_ON_CPU else made
 
 
-def told(workspace: Workspace, *records: Record, refused: Sequence[Refused] = ()) -> State:
+def told(workspace: Workspace, *records: Record, refused: Sequence[RefusedArtifact] = ()) -> State:
     workspace.records("records.jsonl", *records)
     (workspace.directory / "night/refused.json").write_text(json.dumps(encode(refused)))
     done = workspace.run("issue")
@@ -462,7 +462,10 @@ def test_one_issue_is_opened_kept_up_to_date_and_closed(workspace: Workspace) ->
 
 def test_refused_artifacts_are_counted_in_the_issue(workspace: Workspace) -> None:
     good, bad = cell(Verdict.WORKS_ON_CPU, 3), cell(Verdict.FAILED, 2)
-    refused = [Refused("records-a", "a:1: it was altered"), Refused("x`@team\n## y", "::error::<b>")]
+    refused = [
+        RefusedArtifact("records-a", "a:1: it was altered"),
+        RefusedArtifact("x`@team\n## y", "::error::<b>"),
+    ]
     [issue] = told(workspace, good, refused=refused).issues
     assert issue["state"] == "open" and issue["body"].startswith("No cell is worse than before.")
     assert "2 artifacts were refused tonight" in issue["body"]

@@ -360,7 +360,10 @@ def _read(registry: Registry, digest: str) -> Mapping[str, object]:
 
 
 def read_config(registry: Registry, manifest: Manifest, what: str) -> tuple[dict[str, Any], list[str]]:
-    """Return an image's configuration and diff_ids. what: begins each message. Raises InputError."""
+    """Return the configuration of an image, and the diff_ids of its layers.
+
+    what: the image, which begins each message. Raises InputError if it is not an image of one platform.
+    """
     if manifest.config is None or manifest.layers is None or manifest.config.size > LARGEST_CONFIG:
         raise InputError(f"{what} is not an image of one platform")
     config, diff_ids = _checked(registry.blob(manifest.config.digest, LARGEST_CONFIG), what)

@@ -138,7 +138,7 @@ class FileSystem(msgspec.Struct):
 
 
 def read_file_system(layers: Iterable[Callable[[], Iterator[bytes]]]) -> FileSystem:
-    """Return the files of a base. layers: lowest first; each returns the parts of its archive."""
+    """Return the files of a base. layers: lowest first, uncompressed tar. Raises InputError for others."""
     nodes: dict[str, Node] = {}
     for open_layer in layers:
         try:

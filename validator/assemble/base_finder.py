@@ -181,7 +181,7 @@ def _locked(lock: DebianLock) -> Iterator[SystemPackage]:
 
 
 def installed_packages(base: Base) -> tuple[SystemPackage, ...] | None:
-    """Return the sorted packages in a base's database of dpkg, or None. Raises InputError."""
+    """Return a base's packages, or None without a database of dpkg. Raises InputError if it is damaged."""
     files = base.files.files.items()
     databases = [one.content for path, one in files if path == _STATUS or path.startswith(_STATUS_FILES)]
     if not databases:
@@ -195,7 +195,7 @@ def installed_packages(base: Base) -> tuple[SystemPackage, ...] | None:
 
 
 def read_status(content: bytes, base: str) -> Iterator[SystemPackage]:
-    """Yield the packages whose files dpkg has unpacked. base: for messages. Raises InputError."""
+    """Yield the packages that dpkg has unpacked. base: for messages. Raises InputError for a wrong entry."""
     text = content.decode("utf-8", "replace").strip()
     # A base that has removed its packages may have an empty file.
     for number, stanza in enumerate(re.split(r"\n\s*\n", text) if text else (), 1):
@@ -304,7 +304,7 @@ class Bases:
         return None
 
     def base(self, spec: ImageSpec, progress: Progress) -> Base:
-        """Return the base of a spec, with its system packages. Raises MissingError or InputError."""
+        """Return a spec's base with system packages. Raises MissingError or InputError if none will do."""
         packages = _system_packages(spec)
         found = self._plain_or_bootstrapped(spec, progress)
         if not packages or found.origin.startswith(BasePolicy.BOOTSTRAP.value):

@@ -195,7 +195,7 @@ _TIMEOUT_S = 1800
 
 
 def fetch(lock: DebianLock, sources: AptSources, directory: Path) -> None:
-    """Download a lock's packages from the mirror or snapshot.debian.org, checked. Raises MissingError."""
+    """Download all packages of a lock. Raises MissingError for one that differs, or that nobody has."""
     snapshots = {archive: f"{SNAPSHOT}/{archive}/{lock.snapshot}" for archive in ARCHIVES}
     for name, places in (("the mirror", sources.mirrors), ("snapshot.debian.org", snapshots)):
         missing = [package for package in lock.packages if not (directory / package.file).exists()]

@@ -58,6 +58,7 @@ class _Lock:
 
 
 def _compiled(path: str, source: bytes) -> bytes | None:
+    """Return the content of the .pyc file, or None if the file is not valid Python."""
     try:
         code = compile(source, path, "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -84,6 +85,16 @@ def _batch() -> list[tuple[int, bytes, bytes]]:
     return found
 
 
+def _compile_all(files: list[tuple[int, bytes, bytes]]) -> bytes:
+    """Return the output for these files."""
+    parts: list[bytes] = []
+    for number, path, source in files:
+        result = _compiled(os.fsdecode(path), source)
+        if result is not None:
+            parts += [_RESULT_HEAD.pack(number, len(result)), result]
+    return b"".join(parts)
+
+
 def _work(reading: _Lock, writing: _Lock) -> int:
     while True:
         with reading:
@@ -94,13 +105,9 @@ def _work(reading: _Lock, writing: _Lock) -> int:
         if child == 0:
             status = 1
             try:
-                output: list[bytes] = []
-                for number, path, source in files:
-                    result = _compiled(os.fsdecode(path), source)
-                    if result is not None:
-                        output += [_RESULT_HEAD.pack(number, len(result)), result]
+                output = _compile_all(files)
                 with writing:
-                    _write(b"".join(output))
+                    _write(output)
                 status = 0
             except BaseException:
                 traceback.print_exc()

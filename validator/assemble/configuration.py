@@ -33,9 +33,10 @@ from .layers import Entry, InMemory, LayerSource
 
 @dataclass(frozen=True)
 class HostRequirements:
-    """The requirements of a gpu image on its host. cuda: what the driver must support. driver: its release.
+    """The requirements of a gpu image on its host. cuda: the minimum version that the driver must support.
 
-    sass, ptx: the targets of at least some kernels in TensorFlow's wheel: 9.0, 9.0a. Empty if it is unknown.
+    driver: the minimum release. sass, ptx: the targets for which at least some kernels in TensorFlow's wheel
+    have machine code, and PTX: 9.0, 9.0a. Empty if the wheel is unknown.
     """
 
     cuda: CudaVersion
@@ -181,7 +182,10 @@ _INHERITED = ("Env", "Labels", "ExposedPorts", "Volumes", "StopSignal", "Shell")
 
 
 def labels(spec: ImageSpec, lock: Lock, base: Base, recipe: str) -> dict[str, str]:
-    """Return the OCI labels and this project's own, which don't depend on the time or the builder."""
+    """Return the OCI labels and this project's own. None of them depends on the time or the builder.
+
+    recipe: the digest of everything else that decides what is in the image.
+    """
     parts = [f"TensorFlow {spec.tensorflow}"]
     if spec.cuda and spec.cudnn:
         parts.append(f"CUDA {spec.cuda.version}, cuDNN {spec.cudnn.version}")

@@ -62,7 +62,8 @@ def destinations(
 ) -> Callable[[ImageSpec], RegistryDestination]:
     """Return a function that gives each image's destination in a repository, without a tag.
 
-    If the base of an image is in the same registry, its layers are mounted from there, and from `mount_from`.
+    base_repository: returns the repository of an image's base. If that is in the same registry, the layers of
+    the base are mounted from it. mount_from: more repositories of the same registry.
     """
 
     @cache
@@ -193,6 +194,7 @@ class OciLayout:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
+        """Keep other processes out while the directory or its index is changed."""
         handle = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
@@ -202,7 +204,7 @@ class OciLayout:
 
 
 def read_config(directory: Path, tag: str) -> tuple[str, ImageConfig]:
-    """Return an image's manifest digest and its configuration in a layout. Raises InputError."""
+    """Return an image's digest and configuration. Raises InputError without a valid layout or the tag."""
     path = directory / "index.json"
     try:
         index = parse(path.read_bytes(), Manifest, str(path))

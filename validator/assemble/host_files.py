@@ -69,7 +69,8 @@ class LoaderCache:
     ) -> LoaderCache:
         """Return the cache with more entries, in the order in which ldconfig lists them.
 
-        comes_before: returns True for an entry whose directory ldconfig reads before the added ones.
+        comes_before: returns True for an entry of this cache that stays before an added one with the same
+        name, because ldconfig reads its directory earlier.
         """
         ranked = [(0 if comes_before(entry) else 2, entry) for entry in self.entries]
         ranked += [(1, entry) for entry in added]
@@ -91,15 +92,12 @@ def parse(data: bytes) -> LoaderCache:
         if flags & _ENDIANNESS not in (0, _LITTLE):
             raise InputError("/etc/ld.so.cache of the base is for big-endian machines")
         generator, directories = _parse_extension(data, extension)
-        entries = []
-        for number in range(count):
-            kind, name, path, osversion, hwcap = _ENTRY.unpack_from(data, _HEADER.size + number * _ENTRY.size)
-            hwcaps = directories[hwcap & _INDEX] if hwcap & _IN_HWCAPS else None
-            names = _text(data, name), _text(data, path)
-            entries.append(CacheEntry(*names, kind, osversion, hwcap, hwcaps))
+        entries = tuple(
+            _parse_entry(data, _HEADER.size + number * _ENTRY.size, directories) for number in range(count)
+        )
     except (struct.error, ValueError, IndexError) as error:
         raise InputError(f"/etc/ld.so.cache of the base is damaged: {error}") from error
-    return LoaderCache(tuple(entries), generator)
+    return LoaderCache(entries, generator)
 
 
 def render(cache: LoaderCache) -> bytes:
@@ -135,6 +133,12 @@ def render(cache: LoaderCache) -> bytes:
         table += _SECTION.pack(tag, 0, end + len(content), len(data))
         content += data
     return head + bytes(rows + strings) + table + content
+
+
+def _parse_entry(data: bytes, offset: int, directories: tuple[str, ...]) -> CacheEntry:
+    flags, name, path, osversion, hwcap = _ENTRY.unpack_from(data, offset)
+    hwcaps = directories[hwcap & _INDEX] if hwcap & _IN_HWCAPS else None
+    return CacheEntry(_text(data, name), _text(data, path), flags, osversion, hwcap, hwcaps)
 
 
 def _parse_extension(data: bytes, offset: int) -> tuple[str | None, tuple[str, ...]]:
@@ -178,7 +182,10 @@ def _compare(one: CacheEntry, other: CacheEntry) -> int:
 
 
 def compare_names(one: str, other: str) -> int:
-    """Compare the names of libraries, with numbers by their value (`_dl_cache_libcmp`)."""
+    """Compare the names of libraries, with numbers by their value (`_dl_cache_libcmp`).
+
+    Return a negative number if `one` comes first, a positive one if `other` does, and 0 if they are the same.
+    """
     a, b = (re.findall(rb"\d+|\D", name.encode()) for name in (one, other))
     for x, y in zip(a, b, strict=False):
         if x.isdigit() != y.isdigit():

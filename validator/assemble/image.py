@@ -153,6 +153,7 @@ class _Work:
         return ImageLayer(f"base {name}", blob, is_new)
 
     def known_size(self, layer: BaseLayer | LayerSource) -> int:
+        """Return the size of the layer's blob in bytes, or 0 if nobody made it yet."""
         if isinstance(layer, BaseLayer) and layer.blob is not None:
             return layer.blob.size
         row = self._table.row(self._key(layer))
@@ -355,7 +356,8 @@ def rebuild(
 ) -> tuple[Compared, ...]:
     """Make every layer of a plan again, without the layer table, and compare it with the image's.
 
-    What is equal counts as computed by this machine. Raises ValidatorError for a wrong or missing wheel.
+    Layers and a configuration that are equal count from now on as computed by this machine. Raises
+    ValidatorError for a wheel that does not match its lock, and MissingError if one can't be downloaded.
     """
     compared = list(_compare_layers(image, plan, table, progress))
     # The names of the layers, which follow no rules, are not compared.

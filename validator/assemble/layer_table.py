@@ -140,8 +140,9 @@ class LayerTable:
         found = self._one("SELECT row FROM layers WHERE key = ?", key)
         if found is not None:
             try:
-                key, name, *blob = msgspec.structs.astuple(msgspec.json.decode(found, type=_Stored))
-                return Row(key, name, Encoded(*blob), made_here=True)
+                row = msgspec.json.decode(found, type=_Stored)
+                made = Encoded(row.digest, row.size, row.diff_id, row.media_type, row.annotations)
+                return Row(row.key, row.name, made, made_here=True)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 self._write("DELETE FROM layers WHERE key = ?", key)
         return self._shared[key][0] if key in self._shared else None

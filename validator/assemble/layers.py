@@ -90,7 +90,8 @@ class Content(Protocol):
 class Entry:
     """One path of a layer: a regular file (`content`), a symbolic link (`link`), or a directory (neither).
 
-    path: without a leading or trailing `/`; empty for the root. The time of modification is always 0.
+    path: relative to the root of the image, with `/` and without a leading or trailing one; empty for that
+    root. mode: permissions, such as 0o644. The time of modification is always 0.
     """
 
     path: str
@@ -146,8 +147,8 @@ class LayerSource:
     """A layer that can be made. entries: makes the entries, each time that the layer is encoded.
 
     made_from: what decides every byte before encoding, in order: digests of wheels and of recipes. size:
-    about how many bytes it will have, or 0. read_from: a wheel to read, if any wheel with the same file would
-    do.
+    about how many bytes it will have, for progress, or 0 if that is unknown. read_from: the SHA-256 of a
+    wheel to read the entries from, if any wheel with the same file would do.
     """
 
     name: str
@@ -219,6 +220,7 @@ def padding(size: int) -> bytes:
 def in_order(entries: Iterable[Entry]) -> Iterator[Entry]:
     """Return the entries. Raises ValueError where one is not sorted or lacks its parent directory."""
     last: str | None = None
+    # The root of the image may be missing.
     directories = {""}
     for entry in entries:
         if last is not None and entry.path <= last:

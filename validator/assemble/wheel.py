@@ -59,7 +59,8 @@ class Item(NamedTuple):
     """One file or directory of the archive, as its directory describes it.
 
     name: with `/`; a directory's ends with one. mode: permissions and type as on Unix, 0 if unknown.
-    offset: of the local header. start: the offset of the compressed data.
+    offset: of the local header. start: the offset of the compressed data; 0 until `_located` has compared the
+    local header.
     """
 
     name: str
@@ -440,6 +441,7 @@ class InstallableWheel:
     """An open wheel whose hash is that of the lock. Several threads may read it at once.
 
     members: its files by path, in the order of the archive. info: the name of the `.dist-info` directory.
+    Use it as a context manager, or call `close`.
     """
 
     def __init__(self, path: Path, wheel: Wheel) -> None:

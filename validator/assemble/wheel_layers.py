@@ -495,7 +495,8 @@ class _WheelLayers:
                     if isinstance(entry.content, Watched):
                         for _ in entry.content.chunks():
                             pass
-            return msgspec.to_builtins(found[0])  # type: ignore[no-any-return]
+            document: dict[str, object] = msgspec.to_builtins(found[0])
+            return document
 
         return msgspec.convert(self._table.facts(_facts_key(wheel), read), WheelFacts)
 

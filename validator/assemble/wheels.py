@@ -192,8 +192,7 @@ class Wheelhouse:
             file = _locked(partial, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if file is None:
                 time.sleep(_PAUSE_S)
-        # Closing it gives up the lock.
-        with open(file, "rb"):
+        try:
             if path.exists():
                 partial.unlink(missing_ok=True)
                 return False
@@ -201,6 +200,9 @@ class Wheelhouse:
             self._make_room((found.size or 0) - os.fstat(file).st_size)
             self._index.download(found, path, received)
             return True
+        finally:
+            # This gives up the lock.
+            os.close(file)
 
     def _make_room(self, size: int) -> None:
         """Evict wheels until this size fits below the limit and on the disk, or all others are in use."""
@@ -216,8 +218,10 @@ class Wheelhouse:
                 return
             file = _locked(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if file is not None:
-                with open(file, "rb"):
+                try:
                     path.unlink(missing_ok=True)
+                finally:
+                    os.close(file)
                 total -= status.st_size
 
 

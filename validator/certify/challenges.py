@@ -137,7 +137,7 @@ class Ledger:
         return Challenge(value, row[0], issued) if issued is not None else None
 
     def use(self, value: str, record: str) -> str | None:
-        """Use a challenge, as those of a workflow. Raises MissingError."""
+        """Use a challenge for a record, once, like `IssuedChallenges.use`. Raises MissingError."""
         with self._open() as database:
             database.execute(
                 "UPDATE challenges SET record = ? WHERE value = ? AND record IS NULL", (record, value)

@@ -407,6 +407,7 @@ def sbom_of(registry: Registry, digest: str, trust: TrustFile) -> dict[str, Any]
     Raises MissingError when the registry can't be reached or cosign can't verify anything.
     """
     reasons: dict[str, None] = {}
+    # All of them first: if cosign fails for one, no other is returned.
     for found in tuple(_sboms(registry, digest, trust, now_utc())):
         if not isinstance(found, Refusal):
             return found

@@ -32,6 +32,7 @@ TERM = timedelta(days=365)
 _HEADER = f"# Who may sign measurements and images. `certify` reads this file; see {manual('trust.md')}\n"
 #: The sections of the file, and of the keys of a machine: for what it measures, and for what it builds.
 RUNNERS, BUILDERS = "runners", "builders"
+_ROLES = {RUNNERS: "runner", BUILDERS: "builder"}
 
 
 def own_signer(section: str) -> Signer | None:
@@ -39,7 +40,7 @@ def own_signer(section: str) -> Signer | None:
 
     Raises InputError if others can read the key.
     """
-    path = machine_directory() / f"{section.removesuffix('s')}.key"
+    path = machine_directory() / f"{_ROLES[section]}.key"
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -60,7 +61,7 @@ def make_own_key(section: str, *, throw_away: bool = False) -> Signer:
 
     Raises InputError if there is one already, and MissingError if cosign or the directory is missing.
     """
-    prefix = make_machine_directory() / section.removesuffix("s")
+    prefix = make_machine_directory() / _ROLES[section]
     private, _ = make_key_pair(prefix, "", throw_away=throw_away)
     return Signer(key=str(private), password="")
 
@@ -87,9 +88,10 @@ def register(trust_path: Path, section: str, models: Sequence[str] = ()) -> Regi
     models: the slugs of the GPU models of a runner (`h100`): it may sign for them, with every driver. Raises
     InputError if the file can't be read or changed.
     """
+    if bool(models) != (section == RUNNERS):
+        raise ValueError("a runner signs for GPU models, and a builder for none")
     host_classes = tuple(f"*-{model}" for model in models)
-    role, done = ("runner", "measured") if section == RUNNERS else ("builder", "built")
-    failed = f"What is {done} here can't be certified"
+    failed = f"What is {'measured' if section == RUNNERS else 'built'} here can't be certified"
     signer = own_signer(section)
     try:
         signer = signer or make_own_key(section)
@@ -103,7 +105,7 @@ def register(trust_path: Path, section: str, models: Sequence[str] = ()) -> Regi
     add(trust_path, section, party)
     globs = f" for {', '.join(host_classes)}" if host_classes else ""
     return Registration(
-        signer, f"Registered this machine in {trust_path} as the {role} {party.name}{globs} until"
+        signer, f"Registered this machine in {trust_path} as the {_ROLES[section]} {party.name}{globs} until"
         f" {party.until:%Y-%m-%d}",
     )  # fmt: skip
 

@@ -80,7 +80,10 @@ class Party:
 
 @dataclass(frozen=True)
 class TrustFile:
-    """The trusted signers. release: the only one of certificates; None: whoever runs `certify`."""
+    """The trusted signers. release: the only signer of certificates; None: whoever runs `certify`.
+
+    refuse_limits: codes of limits. A certificate with one of them does not count.
+    """
 
     release: Signatory | None = None
     builders: tuple[Party, ...] = ()

@@ -139,7 +139,7 @@ def build_matrix_command(**options: Any) -> int:
     if asked.rehearse:
         from .rehearse import rehearse
 
-        # Environment variables can set these.
+        # `check` only rejects options on the command line, and environment variables can set these three.
         return rehearse(replace(asked, store_url=None, trust_path=None, builder_key=None))
     # Only after the check, which needs none of the many modules of a build.
     from .building import perform

@@ -56,8 +56,8 @@ class Prepared:
     """Everything that a run needs, except for the store and what watches it.
 
     profile: the one that has the images, None for the default. repository: where images are pushed to or
-    pulled from. challenges: for cells or image specs. hosts: of the plan. publisher, runner, fleet: None if
-    nothing is published, signed or submitted.
+    pulled from. challenges: for cells or image specs. hosts: the host classes of the plan. publisher, runner,
+    fleet: None if nothing is published, signed or submitted.
     """
 
     sources: PackageSources
@@ -142,8 +142,9 @@ def prepare(asked: Request) -> Prepared:
     )  # fmt: skip
     runner = _runner(asked, place, hosts, trust_path, challenged=challenges is not None)
     return Prepared(
-        sources, place, plan, profile, locks, hosts, options, repository, challenges, publisher, runner, fleet
-    )
+        sources=sources, place=place, plan=plan, profile=profile, locks=locks, hosts=hosts, options=options,
+        repository=repository, challenges=challenges, publisher=publisher, runner=runner, fleet=fleet,
+    )  # fmt: skip
 
 
 def _publisher(
@@ -318,8 +319,8 @@ def say_next_steps(
     print_status("Images:")
     for result, name in found[:_SHOWN]:
         # Not every engine finds a local image by this digest, so it is not a part of the name.
-        local = result.published is None and (digest := _local_digest(result))
-        print_status(f"  {name} ({digest})" if local else f"  {name}")
+        digest = None if result.published is not None else _local_digest(result)
+        print_status(f"  {name} ({digest})" if digest is not None else f"  {name}")
     if len(found) > _SHOWN:
         print_status(f"  and {len(found) - _SHOWN} more")
     if layout is not None:

@@ -137,7 +137,7 @@ def certify_command(
             records = found = [store.get(identifier) for identifier in identifiers]
         else:
             found = list(store.latest().values() if tonight is None else _answers(store, tonight))
-            # Those of an image: the certified ones, and the failures on a GPU.
+            # Only records about an image count: the certified ones, and failures on a GPU.
             certified = [record for record in found if record.verdict is Verdict.CERTIFIED]
             for record in certified:
                 if record.image_digest is None:

@@ -245,16 +245,18 @@ def assumed_cudnn(asked: Question, image: ImageSpec, software: Software) -> str:
     floats = image.cudnn is not None and image.cudnn.floats
     if given or not floats or not asked.pip_chooses(tensorflow):
         return ""
-    wanted, version = requirement(tensorflow), software.versions.get(_CUDNN) or software.cudnn
+    wanted, host = requirement(tensorflow), host_for(asked)
+    version = software.versions.get(_CUDNN) or software.cudnn
 
-    def outcome(older: str) -> Outcome:
-        packages = tuple({**software.versions, _CUDNN: older}.items())
-        return judge(replace(software, cudnn=older, packages=packages), host_for(asked), asked.mode).outcome
+    def outcome(cudnn: str) -> Outcome:
+        packages = tuple({**software.versions, _CUDNN: cudnn}.items())
+        return judge(replace(software, cudnn=cudnn, packages=packages), host, asked.mode).outcome
 
+    # The newest cuDNN that the extra allows and that makes a failing combination work.
     other = None
-    if judge(software, host_for(asked), asked.mode).outcome is Outcome.FAILS:
-        older = reversed(allowed_cudnn(tensorflow))
-        other = next((cudnn for cudnn in older if outcome(cudnn) is Outcome.WORKS), None)
+    if judge(software, host, asked.mode).outcome is Outcome.FAILS:
+        newest_first = reversed(allowed_cudnn(tensorflow))
+        other = next((cudnn for cudnn in newest_first if outcome(cudnn) is Outcome.WORKS), None)
     then = f"It works with cuDNN {other}:" if other else "To get exactly that one:"
     return (
         f"This is for cuDNN {version}, which pip chooses for {wanted} from the\nreleases that were known on"

@@ -42,8 +42,8 @@ from ..reports.junit import junit
 from ..reports.printable import json_text, printable
 from ..system.files import open_file, read_file, write_atomically
 from .options import (
+    ANY_FILE,
     FILE,
-    NEW_FILE,
     challenge_option,
     default_matrix,
     depth_option,
@@ -66,13 +66,16 @@ _LIMIT_S = 600.0
 #: How many bytes at each end of a text are searched for names, in addition to the lines that are shown. This
 #: takes a second or two.
 _NAMES_LIMIT = 1 << 20
-_FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
+_FILE_OR_STDIN = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
 
 @click.command("doctor", cls=Command)
-@click.argument("log_path", metavar="[LOG]", type=_FILE, required=False)
+@click.argument("log_path", metavar="[LOG]", type=_FILE_OR_STDIN, required=False)
 @click.option(
-    "--report", "report_path", type=_FILE, help="Read a report of the probe from this file, or - for stdin."
+    "--report",
+    "report_path",
+    type=_FILE_OR_STDIN,
+    help="Read a report of the probe from this file, or - for stdin.",
 )
 @click.option("--image", metavar="NAME", help="Run the probe in this Docker image.")
 @click.option(
@@ -81,7 +84,7 @@ _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
     help="Run the probe with this Python, the one you train with.  [default: that of the active environment]",
 )
 @depth_option
-@click.option("--save-report", type=NEW_FILE, help="Save the probe's report in this file.")
+@click.option("--save-report", type=ANY_FILE, help="Save the probe's report in this file.")
 @format_option("text", "json", "markdown", short=("json", "markdown"))
 @verbose_option
 def doctor_command(
@@ -247,7 +250,7 @@ _RUN_PARAMETERS = ("image", "python", "lock_path", "depth", "only", "skip", "cha
 @flag("--list", "list_", help="List the checks without running any.")
 @click.option(
     "--save-probe",
-    type=NEW_FILE,
+    type=ANY_FILE,
     help="Only write the probe to this file, so that you can run it on any machine.",
 )
 @format_option("text", "json", "junit")

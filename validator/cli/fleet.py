@@ -16,7 +16,7 @@ from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK, Input
 from ..reports.printable import counted, json_text, printable
 from ..system.files import write_atomically
 from .options import (
-    NEW_FILE,
+    ANY_FILE,
     cell_options,
     flag,
     format_option,
@@ -51,7 +51,7 @@ LOCAL = "local"
 fleet_file_option = click.option(
     "--fleet",
     "fleet_path",
-    type=NEW_FILE,
+    type=ANY_FILE,
     metavar="FILE",
     help="The names of this site's nodes, partitions and queues.  [default: fleet.yaml next to the matrix]",
 )
@@ -164,7 +164,11 @@ def inventory_command(
         from ..reports.terminal import rows_table, show
 
         header = ("host class", "nodes", "usable", "GPUs each", "cells", "")
-        show(rows_table(header, [[str(value) for value in entry.values()] for entry in entries]))
+        rows = [
+            (each["host_class"], each["nodes"], each["usable"], each["gpus"], each["cells"], each["detail"])
+            for each in entries
+        ]
+        show(rows_table(header, [[str(value) for value in row] for row in rows]))
     covered = sum(number for name, number in cells.items() if name in found and found[name].nodes)
     print_status(f"{covered} of {sum(cells.values())} cells have a node.")
     return EXIT_OK if covered or not cells else EXIT_MISSING

@@ -21,7 +21,7 @@ from ..registry.client import Registry
 from ..registry.names import Repository, identifier_of
 from ..reports.printable import json_text
 from .options import (
-    NEW_FILE,
+    ANY_FILE,
     certificate_options,
     flag,
     format_option,
@@ -327,7 +327,7 @@ _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernet
 )
 @click.option(
     "--output",
-    type=NEW_FILE,
+    type=ANY_FILE,
     metavar="FILE",
     help="Write to this file; a dev container needs .devcontainer/devcontainer.json.  [default: stdout]",
 )

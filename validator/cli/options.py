@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-#: Types of options: any path, a file that is there, one that is written, and the same for directories.
+#: Types of options: any path; a file that is there; a path that is not a directory; one that is not a file.
 PATH = click.Path(path_type=Path)
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-NEW_FILE = click.Path(dir_okay=False, path_type=Path)
+ANY_FILE = click.Path(dir_okay=False, path_type=Path)
 DIRECTORY = click.Path(file_okay=False, path_type=Path)
 #: The matrix that is used without --matrix, if it exists.
 OWN_MATRIX = Path("matrix.yaml")
@@ -277,7 +277,7 @@ trust_file_option = click.option(
 
 
 def registry_option(*, required: bool = False) -> Callable[[F], F]:
-    """Add `--registry`. A group whose subcommands need none can't require it."""
+    """Add `--registry`. required: False for a command group that has subcommands without a registry."""
     return click.option(
         "--registry",
         "repository",
@@ -382,24 +382,7 @@ def certificate_options(*, need_registry: bool = True) -> Callable[[F], F]:
             **options: Any,
         ) -> Any:
             given = {name: options.pop(name) for name in ("trust_path", "plain_http")}
-            trust = None
-            # To compare layers with wheels, nobody needs to be trusted.
-            if not (
-                options.get("rebuild") or (options.get("uncertified") and not (key or identity or issuer))
-            ):
-                path = trust_path_for(options.get("matrix_path") or Path(), given["trust_path"])
-                refused: tuple[str, ...] = ()
-                # The file next to the matrix need not exist.
-                if given["trust_path"] is not None or path.exists():
-                    from ..certify.trust_file import read_trust_file
-
-                    refused = read_trust_file(path).refuse_limits
-                # An identity on the command line overrides the key in the environment.
-                source = click.get_current_context().get_parameter_source("key")
-                if identity and source is not click.core.ParameterSource.COMMANDLINE:
-                    key = None
-                trust = Trust(key, identity, issuer, trusted_root, fixtures, refused)
-                trust.check()
+            trust = _trust_of(key, identity, issuer, trusted_root, fixtures, given["trust_path"], options)
             registry = open_registry(repository, given["plain_http"]) if repository else None
             options |= {name: given[name] for name in wanted}
             return function(*arguments, registry=registry, trust=trust, **options)
@@ -408,6 +391,39 @@ def certificate_options(*, need_registry: bool = True) -> Callable[[F], F]:
         return add(cast(F, command))
 
     return decorate
+
+
+def _trust_of(
+    key: Path | None,
+    identity: str | None,
+    issuer: str | None,
+    trusted_root: Path | None,
+    fixtures: bool,
+    trust_path: Path | None,
+    options: Mapping[str, Any],
+) -> Trust | None:
+    """Return whom to trust, or None if nobody needs to be trusted. options: the command's other options.
+
+    Raises InputError if no signer is named, or if a key or the trust file can't be used.
+    """
+    # To compare layers with wheels, nobody needs to be trusted.
+    nobody = options.get("rebuild") or (options.get("uncertified") and not (key or identity or issuer))
+    if nobody:
+        return None
+    path = trust_path_for(options.get("matrix_path") or Path(), trust_path)
+    refused: tuple[str, ...] = ()
+    # The file next to the matrix need not exist.
+    if trust_path is not None or path.exists():
+        from ..certify.trust_file import read_trust_file
+
+        refused = read_trust_file(path).refuse_limits
+    # An identity on the command line overrides the key in the environment.
+    source = click.get_current_context().get_parameter_source("key")
+    if identity and source is not click.core.ParameterSource.COMMANDLINE:
+        key = None
+    trust = Trust(key, identity, issuer, trusted_root, fixtures, refused)
+    trust.check()
+    return trust
 
 
 # Say what the facts mean for a command: that they are out of date, and why they recommend versions.

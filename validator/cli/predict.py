@@ -234,12 +234,13 @@ def predict_command(
         )
         reject_options(_ABOUT_ONE_RELEASE, "has no effect without --tensorflow")
     host = Host(driver, None, gpu, compute_capability, system, machine, kernel_modules, compat)
-    others = tuple(dict(map(read_package, packages)).items())
+    installed = tuple(dict(map(read_package, packages)).items())
     software = Software(
-        tensorflow, python, cuda, cudnn, wheel=wheel, variant=variant, extra=extra, packages=others
-    )
+        tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, wheel=wheel, variant=variant,
+        extra=extra, packages=installed,
+    )  # fmt: skip
     if contents is not None:
-        software = replace(contents, packages=others)
+        software = replace(contents, packages=installed)
     asked = Question(with_driver_of(host) if tensorflow else host, software, policy, mode)
     if asked.on_cpu and (asked.says_more or mode or from_host):
         raise click.UsageError(

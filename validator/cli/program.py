@@ -87,10 +87,11 @@ def program(directory: Path | None = None) -> str:
 
 def as_started(text: str) -> str:
     """Return a text in which the commands of this program start it the way it was started."""
+    if "validator " not in text or not sys.argv:
+        return text
     started = Path(sys.argv[0])
     # Other programs may import this one, as its tests do.
-    is_program = started.name == "validator" or started.parts[-2:] == ("validator", "__main__.py")
-    if "validator " not in text or not is_program:
+    if started.name != "validator" and started.parts[-2:] != ("validator", "__main__.py"):
         return text
     command = program()
     return _COMMAND.sub(lambda _: command, text)

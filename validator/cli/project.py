@@ -25,8 +25,8 @@ from ..system import processes
 from ..system.files import read_file, write_atomically
 from ..system.package_sources import host_sources
 from .options import (
+    ANY_FILE,
     DIRECTORY,
-    NEW_FILE,
     OWN_MATRIX,
     cell_options,
     flag,
@@ -217,7 +217,7 @@ def _say_what_is_next(
     " (PEP 751), or requirements with hashes.",
 )
 @click.option(
-    "--output", type=NEW_FILE, metavar="FILE", help="With --format: write to a file.  [default: stdout]"
+    "--output", type=ANY_FILE, metavar="FILE", help="With --format: write to a file.  [default: stdout]"
 )
 @verbose_option
 def lock_command(

@@ -36,9 +36,9 @@ from ..resources import is_installed, manual
 from ..system.files import read_file, write_atomically
 from ..versions import is_numbers
 from .options import (
+    ANY_FILE,
     DIRECTORY,
     FILE,
-    NEW_FILE,
     PATH,
     flag,
     format_option,
@@ -53,7 +53,7 @@ from .options import (
 from .program import SuggestingGroup
 
 if TYPE_CHECKING:
-    from ..records.jsonl import Refused
+    from ..records.jsonl import RefusedArtifact
 
 
 @click.group("records", cls=SuggestingGroup)
@@ -197,7 +197,7 @@ def bisect_command(cell: str, matrix_path: Path, store_url: str | None, format_:
 
 
 def diagnosis_of(record: Record) -> Diagnosis | None:
-    """Return the diagnosis of a record's report. Returns None if it has none that can be read."""
+    """Return the diagnosis of a record's report, or None if it has none that can be read."""
     from ..diagnosis import diagnose_report
 
     try:
@@ -244,13 +244,13 @@ def _causes_as_json(causes: tuple[Cause, ...]) -> CausesField:
 @click.option(
     "--summary",
     "summary_path",
-    type=NEW_FILE,
+    type=ANY_FILE,
     help="Append Markdown to this file: cells without a record, and what was refused.",
 )
 @click.option(
     "--refused",
     "refused_path",
-    type=NEW_FILE,
+    type=ANY_FILE,
     help="Write what was refused to this file, for `regressions --refused`.",
 )
 @record_options
@@ -288,12 +288,12 @@ def merge_command(
         write_atomically(refused_path, json.dumps(codec.encode(merged.refused), indent=1).encode() + b"\n")
 
 
-def read_refused(path: Path) -> tuple[Refused, ...]:
+def read_refused(path: Path) -> tuple[RefusedArtifact, ...]:
     """Read what `merge --refused` wrote. Raises InputError for anything else."""
-    from ..records.jsonl import Refused
+    from ..records.jsonl import RefusedArtifact
 
     try:
-        return codec.convert(codec.parse(read_input(path)), tuple[Refused, ...])
+        return codec.convert(codec.parse(read_input(path)), tuple[RefusedArtifact, ...])
     except DocumentError as error:
         raise InputError(f"{path}: {error}", hint="write it with `records merge --refused`") from None
 
@@ -308,15 +308,16 @@ class _Planned(msgspec.Struct):
 
 def _planned(path: Path) -> tuple[str, ...]:
     """Return the cells that `plan --format github` printed."""
+    hint = "write what `validator plan --format github` prints to this file"
     try:
         lines = read_file(path, LARGEST).splitlines()
         matrices = [codec.convert(codec.parse(line), _Planned) for line in lines]
-        if not matrices:
-            raise DocumentError("the file is empty")
-    except (OSError, DocumentError) as error:
-        problem = f"can't be read: {error.strerror}" if isinstance(error, OSError) else str(error)
-        hint = "write what `validator plan --format github` prints to this file"
-        raise InputError(f"{path}: {problem}", hint=hint) from None
+    except OSError as error:
+        raise InputError(f"{path}: can't be read: {error.strerror}", hint=hint) from error
+    except DocumentError as error:
+        raise InputError(f"{path}: {error}", hint=hint) from None
+    if not matrices:
+        raise InputError(f"{path}: the file is empty", hint=hint)
     return tuple(cell.id for matrix in matrices for cell in matrix.include)
 
 
@@ -325,7 +326,7 @@ def _planned(path: Path) -> tuple[str, ...]:
 @click.option(
     "--output",
     required=True,
-    type=NEW_FILE,
+    type=ANY_FILE,
     help="The file to write, as JSON Lines; `records import` reads it.",
 )
 @verbose_option
@@ -589,11 +590,13 @@ def _redacted(value: Any, redaction: Callable[[str], str], known: Collection[str
         return value if value in known else redaction(value)
     if isinstance(value, (list, tuple)):
         return [_redacted(entry, redaction, known) for entry in value]
-    if not isinstance(value, dict):
-        return value
-    digests = {
-        name: entry
-        for name, entry in value.items()
-        if name == "sha256" and isinstance(entry, str) and re.fullmatch("[0-9a-f]{64}", entry)
-    }
-    return {name: digests.get(name) or _redacted(value[name], redaction, known) for name in value}
+    if isinstance(value, dict):
+        return {
+            name: entry if name == "sha256" and _is_digest(entry) else _redacted(entry, redaction, known)
+            for name, entry in value.items()
+        }
+    return value
+
+
+def _is_digest(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None

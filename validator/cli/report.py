@@ -126,7 +126,10 @@ def write_page(
     pyodide: Path | None,
     live: str | None = None,
 ) -> Changes:
-    """Write the page, or update an existing one. pyodide: of `pyodide_of`. registry, live: see `Sources`."""
+    """Write the page, or update an existing one.
+
+    store: must stay open until the page is written. pyodide: of `pyodide_of`. registry, live: see `Sources`.
+    """
     from ..matrix.load import DEFAULT_PROFILE
     from ..reports.page.answers import make_answers, read_table
     from ..reports.page.site import ENTRY, FOLDERS, MARK, Sources, site

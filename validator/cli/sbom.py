@@ -14,7 +14,7 @@ from ..errors import EXIT_OK, InputError, MissingError, ValidatorError
 from ..registry.names import identifier_of, is_digest
 from ..system.files import read_text
 from .options import (
-    NEW_FILE,
+    ANY_FILE,
     builder_options,
     flag,
     matrix_option,
@@ -201,7 +201,7 @@ def _of_lock(name: str, matrix_path: Path, base: str) -> dict[str, Any]:
 @trust_file_option
 @plain_http_option
 @verbose_option
-@click.option("--output", type=NEW_FILE, metavar="FILE", help="Write the list to a file.  [default: stdout]")
+@click.option("--output", type=ANY_FILE, metavar="FILE", help="Write the list to a file.  [default: stdout]")
 @flag(
     "--attach",
     help="Make the list of an image that was pushed without it from its lock, sign it and attach it.",
@@ -234,9 +234,12 @@ def sbom_command(
     """
     if (identity is None) != (issuer is None):
         raise click.UsageError("--identity and --issuer belong together")
+    if attach:
+        reject_options(("output",), "has no effect with --attach")
+    else:
+        reject_options(("builder_key", "identity", "issuer"), "has no effect without --attach")
     place = in_a_registry(name)
     if not attach:
-        reject_options(("builder_key", "identity", "issuer"), "has no effect without --attach")
         from ..sbom.document import render
 
         if place is not None:
@@ -247,7 +250,6 @@ def sbom_command(
             document = _of_lock(name, matrix_path, base)
         write_or_print(render(document), output, say=False)
         return EXIT_OK
-    reject_options(("output",), "has no effect with --attach")
     if place is None:
         raise click.UsageError(
             "--attach needs an image in a registry: REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:…"

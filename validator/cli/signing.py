@@ -114,8 +114,7 @@ def runner_of(engine: Engine, trust_path: Path, *, asked: bool) -> Runner | None
             " from this machine's key."
         )
         return None
-    models = tuple(dict.fromkeys(model_of(gpu.name) for gpu in outside.gpus))
-    signer = _signer_of(models, trust_path, asked, "")
+    signer = _signer_of((model_of(gpu.name) for gpu in outside.gpus), trust_path, asked=asked)
     return _runner(signer, labels_trusted=False) if signer is not None else None
 
 
@@ -124,21 +123,24 @@ def fleet_runner_of(host_classes: Iterable[str], trust_path: Path, *, asked: boo
 
     host_classes: those that will be measured. asked: see `runner_of`.
     """
-    models = tuple(sorted({name.partition("-")[2] for name in host_classes if name != NO_GPU}))
+    models = sorted({name.partition("-")[2] for name in host_classes if name != NO_GPU})
     if not models:
         return None
-    signer = _signer_of(models, trust_path, asked, " It stands for the cluster.")
+    signer = _signer_of(models, trust_path, asked=asked, remark=" It stands for the cluster.")
     if signer is None:
         return None
     return _runner(signer, labels_trusted=trusts_labels(trust_path, signer))
 
 
-def _signer_of(models: tuple[str, ...], trust_path: Path, asked: bool, also: str) -> Signer | None:
-    """Return this machine's key; print what is missing, or that it was registered for these GPU models."""
+def _signer_of(models: Iterable[str], trust_path: Path, *, asked: bool, remark: str = "") -> Signer | None:
+    """Return this machine's key, or print what is missing.
+
+    Unless `asked`, register this machine for these GPU models in the trust file, and print that and `remark`.
+    """
     if not asked:
-        registration = register(trust_path, RUNNERS, models)
+        registration = register(trust_path, RUNNERS, tuple(dict.fromkeys(models)))
         if registration.said:
-            print_status(f"{registration.said}.{also}")
+            print_status(f"{registration.said}.{remark}")
         return registration.signer
     signer = own_signer(RUNNERS)
     if signer is None:

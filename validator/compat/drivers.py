@@ -35,7 +35,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class Floor:
-    """The oldest driver that runs a CUDA toolkit. It may not compile all of its PTX."""
+    """The oldest driver for a toolkit, from CUDA 11 on for its major version. It may not compile all PTX."""
 
     driver: DriverRelease
     fact: Fact
@@ -81,7 +81,7 @@ def branch_for(cuda: CudaVersion) -> Branch | None:
 
 
 @functools.cache
-def minor_version(cuda_major: int, windows: bool = False) -> Floor | None:
+def minor_version(cuda_major: int, *, windows: bool = False) -> Floor | None:
     """Return the oldest driver for every toolkit of a CUDA major version; None if the tables lack it."""
     for row in facts.rows("drivers", "minor_version"):
         if row["cuda_major"] == cuda_major:

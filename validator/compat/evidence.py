@@ -50,7 +50,10 @@ _PATH_SET = "NVIDIA's libraries on the loader's search path"
 
 @dataclass(frozen=True)
 class Tried:
-    """Evidence for software, and the machine that it is about: None for any GPU and an unknown driver."""
+    """Evidence for software, and the machine that it is about.
+
+    capability and model (the GPU's short name): None for any. driver: as installed; None if not known.
+    """
 
     evidence: Attempt
     capability: ComputeCapability | None
@@ -75,19 +78,19 @@ class Versions:
 
 
 def on_software(
-    release: str, software: Software, versions: Versions, system: str | None, machine: str | None
+    tried_version: str, software: Software, versions: Versions, system: str | None, machine: str | None
 ) -> tuple[Tried, ...]:
-    """Return what was tried with a piece of software on any machine, the best first. release: its version."""
+    """Return what was tried on any machine, best first. tried_version: may differ from `versions.release`."""
     measured, reported = _by_release()
     return (
         *(
             one
-            for row in measured.get(release, ())
+            for row in measured.get(tried_version, ())
             for one in _measured(row, software, versions, system, machine)
         ),
         *(
             one
-            for row in reported.get(release, ())
+            for row in reported.get(tried_version, ())
             for one in _reported(row, software, versions, system, machine)
         ),
     )
@@ -136,8 +139,8 @@ def weigh(
         told = [_reason(evidence, outcome, None, rules.outcome)]
     else:
         told = [
-            _reason(evidence, outcome, mode, rules.eager if mode == EAGER else rules.xla)
-            for mode, (evidence, outcome) in by_evidence.items()
+            _reason(evidence, outcome, name, rules.eager if name == EAGER else rules.xla)
+            for name, (evidence, outcome) in by_evidence.items()
         ]
     for reason in rules.reasons:
         told += _after_evidence(reason, outcomes, asked)

@@ -48,7 +48,10 @@ _SPELLING = {
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU model. slug: its name in identifiers (`rtx-4090`). kind: `data-center`, `professional`, …"""
+    """A GPU model. slug: its name in identifiers (`rtx-4090`).
+
+    kind: `data-center`, `professional`, `consumer`, `embedded`; it decides if cuda-compat supports the GPU.
+    """
 
     name: str
     slug: str

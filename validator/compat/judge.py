@@ -195,7 +195,7 @@ _UNINSPECTED_TEXT = (
 
 
 def judge(software: Software, host: Host, mode: str | None = None) -> Prediction:
-    """Predict whether TensorFlow can use the GPU, in both modes or in one, from the facts that are known.
+    """Predict from the known facts if TensorFlow can use the GPU. mode: only `eager` or `xla`; None: both.
 
     A value that no table has (a release, driver or GPU that does not exist) counts as not known. Where the
     source of TensorFlow, the system or the architecture is not known, it is judged as the wheel from PyPI on
@@ -274,11 +274,10 @@ def _on_gpu(software: JudgedSoftware, host: Machine) -> Iterator[Reason]:
         # Windows drivers have other numbers, and `runs_toolkit` has already compared them.
         driver = None if host.user.lifted_to or host.on_windows else host.linux
         yield kernels.fits_cuda(cudnn, toolkit, driver)
-    compiled = (
-        kernels.xla_compiler(software.nvcc, host.user_cuda) if software.nvcc and host.user_cuda else None
-    )
-    if compiled is not None:
-        yield compiled
+    if software.nvcc is not None and host.user_cuda is not None:
+        compiled = kernels.xla_compiler(software.nvcc, host.user_cuda)
+        if compiled is not None:
+            yield compiled
 
 
 # The driver makes no difference here.

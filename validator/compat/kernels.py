@@ -89,11 +89,11 @@ def fit(known: Kernels, cuda: CudaVersion, capability: ComputeCapability, user_b
         if branch is not None and user_branch >= branch.number:
             return bound.works(f"{what}; R{user_branch} compiles all PTX of CUDA {cuda}{note}")
         return bound.unknown(f"{what}; it is not known whether R{user_branch} compiles that of CUDA {cuda}")
-    newest = max(read)
-    row = next((row for row in facts.rows("drivers", "ptx") if isa(row["isa"]) == newest), None)
+    needed = max(read)
+    row = next((row for row in facts.rows("drivers", "ptx") if isa(row["isa"]) == needed), None)
     if row is None:
         return known.fact.unknown(
-            f"{what}, and it is not known which driver compiles PTX ISA {_text(newest)}"
+            f"{what}, and it is not known which driver compiles PTX ISA {_text(needed)}"
         )
     rests_on = facts.fact(row).with_(known.fact).derived()
     text = f"{what}, in PTX ISA {row['isa']}, which drivers from R{row['branch']} on compile"
@@ -184,7 +184,7 @@ def targets_gpu(release: str, capability: ComputeCapability, ptxas: str | None) 
     assembled = next((isa(one["isa"]) for one in table if cuda in one["cuda"]), None)
     if assembled is not None and assembled < first:
         said = f"ptxas {ptxas} assembles PTX up to ISA {_text(assembled)}, and {text}; use a newer CUDA"
-        return known.fails(said, code, mode=XLA)
+        return facts.fact(row).fails(said, code, mode=XLA)
     return None
 
 
@@ -234,8 +234,8 @@ def support(version: str) -> Support | None:
 
 
 def _not_covered(version: str) -> Reason:
-    newest = facts.fact(facts.rows("cudnn", "cudnn")[-1])
-    return newest.unknown(f"no known support matrix covers cuDNN {version}")
+    last = facts.fact(facts.rows("cudnn", "cudnn")[-1])
+    return last.unknown(f"no known support matrix covers cuDNN {version}")
 
 
 @functools.lru_cache(maxsize=8192)

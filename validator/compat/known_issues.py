@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..conditions import Condition, ConditionError, Language, Value, fact_kind
@@ -194,7 +194,7 @@ _ANY = "any"
 _CUDNN_WHEEL = re.compile(r"nvidia-cudnn-cu\d+")
 
 
-def with_cudnn() -> Iterable[str]:
+def with_cudnn() -> Collection[str]:
     """Return the packages that require a cuDNN, each once."""
     return dict.fromkeys(row["package"] for row in facts.rows("frameworks", "cudnn"))
 

@@ -202,7 +202,7 @@ def runs_toolkit(machine: Machine, toolkit: CudaVersion) -> Reason | None:
 def _gpu(
     name: str | None, capability: str | None
 ) -> tuple[ComputeCapability | None, str | None, str | None, tuple[Reason, ...]]:
-    """Return a GPU's capability, short name, kind (from a capability if all have one), and what is wrong."""
+    """Return a GPU's capability, short name, kind (by capability if all with it share it), what is wrong."""
     given = ComputeCapability.or_none(capability)
     if name is not None:
         try:

@@ -56,7 +56,10 @@ class MeasurementError(ValueError):
 
 
 class ByDefault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a program printed in TensorFlow's defaults where a check of an older probe failed in float32."""
+    """What a program did in TensorFlow's defaults where a check of an older probe failed in full float32.
+
+    check: the id of that check. program: what the program computes. output: what it printed.
+    """
 
     check: str
     program: str

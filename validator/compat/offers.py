@@ -80,7 +80,7 @@ class Installation:
 
     @property
     def afterwards(self) -> tuple[str, ...]:
-        """What a command of its own replaces: packages with a known fault, which the extra pins."""
+        """What a command of its own installs, in place of faulty versions that the release's extra pins."""
         named = {reason.fact for reason in self.prediction.reasons if reason.advisory}
         return tuple(
             f"{name}-{self.release.suffix}{versions}"
@@ -134,7 +134,10 @@ def first_usable(
     predict: Callable[[ImageSpec], Sequence[Prediction]],
     accepted: Container[Outcome | None] = (Outcome.WORKS,),
 ) -> ImageSpec | None:
-    """Return the first image that is accepted on all machines, else the first for eager only, or None."""
+    """Return the first image that works on all machines, else the first whose eager operations do, or None.
+
+    predict: returns the predictions of an image, one for each machine. accepted: the outcomes that count.
+    """
     eager = None
     for image in images:
         predictions = predict(image)
@@ -341,7 +344,10 @@ def image_of(identifier: str) -> ImageSpec | None:
 
 
 def offers(host: Host, python: str | None, images: Mapping[str, ImageSpec]) -> Iterator[Offer]:
-    """Yield what each stable release offers, newest first. images: to consider besides the usual ones."""
+    """Yield what each stable release offers, the newest first. python: the machine's, or None.
+
+    images: by identifier, those to consider besides the usual ones, such as those that can be pulled.
+    """
     stable = [release for release in releases() if not release.prerelease]
     for release in reversed((*older_releases(), *stable)):
         yield offer(host, python, release, images)
@@ -414,8 +420,9 @@ class OtherDriver:
 def other_driver(host: Host, python: str | None) -> OtherDriver | None:
     """Return the driver that allows a newer release; None if there is none, or if the machine's is not known.
 
-    A release can be used if eager operations work in an image of this project or with pip, or if nothing
-    speaks against it and only facts about the machine are missing.
+    It is not known for a CUDA version that can't be read, and None is returned for a machine without a GPU. A
+    release can be used if eager operations work in an image of this project or with pip, or if nothing speaks
+    against it and only facts about the machine are missing.
     """
     machine = judge_host(host)
     own, capability = machine.driver, machine.capability

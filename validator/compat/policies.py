@@ -59,7 +59,7 @@ PIP = "pip"
 
 
 def requirements(spec: ImageSpec) -> tuple[str, ...]:
-    """Return the requirements to resolve: TensorFlow and its pins, pip, additions. Raises PolicyError."""
+    """Return TensorFlow first, then its pins by name, pip, additions. Raises as `tensorflow_requirements`."""
     return (*tensorflow_requirements(spec), PIP, *(spec.additions.required if spec.additions else ()))
 
 
@@ -102,13 +102,16 @@ def cuda_wheels(release: Release, choice: Choice) -> dict[str, str]:
 
 
 def cudnn_version(release: Release, choice: Choice) -> str:
-    """Return a choice's cuDNN wheel (`9.3.0.75`): the newest if it floats, else its version if unknown."""
+    """Return the cuDNN wheel version of a choice (`9.3.0.75`); for a floating one the newest that is known.
+
+    If no wheel is known (cuDNN 8.1), return the choice's own version.
+    """
     if _is_pinned(release, choice):
         pin = release.wheels.get(_cudnn_wheel(release))
         return _lower(pin) if pin else release.cudnn
     pin = choice.version if choice.policy == LATEST else choice.policy
     # The release's own suffix comes last, because the last match is taken.
-    suffixes = sorted(("cu11", "cu12"), key=lambda suffix: suffix == release.suffix)
+    suffixes = (*(one for one in ("cu11", "cu12") if one != release.suffix), release.suffix)
     found = [one for suffix in suffixes for one in cudnn_releases(suffix) if is_release_of(one, pin)]
     return found[-1] if found else pin
 

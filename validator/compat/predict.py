@@ -130,7 +130,10 @@ _TAG = re.compile(
 
 
 def software_in(reference: str) -> Software | None:
-    """Return an official image's software; None for others. Raises InputError without CUDA or facts."""
+    """Return the software of an official TensorFlow image; None for the name of any other image.
+
+    Raises InputError for an official image without CUDA, and for a tag whose contents the facts don't have.
+    """
     match = _REFERENCE.fullmatch(reference)
     if match is None:
         return None
@@ -258,7 +261,7 @@ class ImageSupport:
 
 
 def image_support(image: ImageSpec, mode: str | None = None) -> ImageSupport:
-    """Return the machines that an image of the variant `gpu` supports, in a mode. Raises UnknownRelease."""
+    """Return what a `gpu` image supports. mode: only `eager` or `xla`; None: both. Raises UnknownRelease."""
     assert image.cuda is not None and image.cudnn is not None
     found = find_release(image.tensorflow)
     floor = drivers.minor_version(CudaVersion.parse(image.cuda.version).major)

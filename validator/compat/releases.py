@@ -226,7 +226,7 @@ class Release:
 
     @property
     def suffix(self) -> str:
-        """The suffix of the names of its NVIDIA wheels: `cu11` or `cu12`."""
+        """The suffix of the names of its NVIDIA wheels: `cu11` or `cu12`; own wheels may have `cu13`."""
         return f"cu{major(self.cuda)}"
 
     @property
@@ -531,7 +531,7 @@ def _stable(python: str | None) -> Iterator[Release]:
 @functools.lru_cache(maxsize=1024)
 def oldest_driver(cuda: CudaVersion, windows: bool) -> drivers.Floor | None:
     """Return the oldest driver that runs a toolkit, on Linux or on Windows; None if it is not known."""
-    every = drivers.minor_version(cuda.major, windows)
+    every = drivers.minor_version(cuda.major, windows=windows)
     if every is not None:
         return every
     for row in facts.rows("older", "drivers"):
@@ -548,7 +548,7 @@ def driver_with(cuda: CudaVersion, windows: bool = False) -> DriverRelease | Non
     """
     branch = drivers.branch_for(cuda)
     if branch is not None:
-        known, every = DriverRelease(branch.number), drivers.minor_version(cuda.major, windows)
+        known, every = DriverRelease(branch.number), drivers.minor_version(cuda.major, windows=windows)
         return max(known, every.driver) if windows and every is not None else known
     floor = oldest_driver(cuda, windows)
     return floor.driver if floor is not None and drivers.minor_version(cuda.major) is None else None

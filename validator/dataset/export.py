@@ -59,7 +59,10 @@ _TYPES = {Kind.TEXT: "string", Kind.CHOICE: "string", Kind.TIME: "datetime", Kin
 
 @dataclass(frozen=True)
 class Written:
-    """A table of an export. digest: see `Exported`. resources: its files, as datapackage.json has them."""
+    """A table of an export. digest: see `Exported`.
+
+    resources: its files, as datapackage.json has them, except that `hash` is only the SHA-256.
+    """
 
     table: Table
     rows: int
@@ -107,7 +110,7 @@ def export(
         files[NAME] = json_text(_describe(done, profile, selectors, redact, sorted(files)))
         sums = {path: hashlib.sha256(content).hexdigest() for path, content in files.items()}
         for written in tables:
-            sums |= {each["path"]: each["hash"].removeprefix("sha256:") for each in written.resources}
+            sums |= {resource["path"]: resource["hash"] for resource in written.resources}
         files[SUMS] = "".join(f"{digest}  {path}\n" for path, digest in sorted(sums.items())).encode()
         (place / DIRECTORY).mkdir()
         for path, content in files.items():
@@ -225,7 +228,7 @@ def _resource(place: Path, table: Table, format_: str) -> dict[str, Any]:
         "format": format_,
         "mediatype": FORMATS[format_],
         "bytes": size,
-        "hash": f"sha256:{digest.hexdigest()}",
+        "hash": digest.hexdigest(),
     }
     if format_ == CSV:
         schema = _table_schema(table)
@@ -274,7 +277,7 @@ def _describe(
         "description": "Facts with their sources, predictions with their reasons, records of measurements,"
         " and a catalogue of messages with their causes and fixes. README.md describes all of it.",
         "version": __version__,
-        "homepage": f"https://github.com/{_PROJECT}/{_PROJECT}",
+        "homepage": "https://github.com/tensorflow-gpu-matrix/tensorflow-gpu-matrix",
         "licenses": [{"name": "Apache-2.0", "path": "LICENSE", "title": "Apache License 2.0"}],
         "keywords": ["cuda", "cudnn", "gpu", "tensorflow"],
         _EXPORT: {
@@ -290,7 +293,11 @@ def _describe(
             },
             "files": others,
         },
-        "resources": [resource for written in done.tables for resource in written.resources],
+        "resources": [
+            {**resource, "hash": f"sha256:{resource['hash']}"}
+            for written in done.tables
+            for resource in written.resources
+        ],
     }
 
 

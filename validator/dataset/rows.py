@@ -91,8 +91,11 @@ class Predictions:
     def reasons(self) -> Iterator[Any]:
         """Yield each reason of the cells that were read once, sorted by id."""
         for reason, identifier in sorted(self._reasons.items(), key=lambda entry: entry[1]):
-            columns = ["outcome", "text", "fact", "source", "status", "advisory", "rule", "mode"]
-            yield TABLES["reasons"].row(identifier, **{name: getattr(reason, name) for name in columns})
+            yield TABLES["reasons"].row(
+                id=identifier, outcome=reason.outcome, text=reason.text, fact=reason.fact,
+                source=reason.source, status=reason.status, advisory=reason.advisory, rule=reason.rule,
+                mode=reason.mode,
+            )  # fmt: skip
 
     def _identifier(self, reason: Reason) -> str:
         known = self._reasons.get(reason)
@@ -252,7 +255,7 @@ def message_rows() -> Iterator[Any]:
     """
     wanted: dict[str, list[tuple[str, Comparison]]] = {}
     for entry in causes():
-        for comparison in _comparisons(entry):
+        for comparison in _comparisons(sign.when for sign in entry.signs):
             wanted.setdefault(comparison.kind, []).append((entry.code, comparison))
     for message in catalogue().messages:
         codes = [
@@ -285,7 +288,7 @@ def cause_rows() -> Iterator[Any]:
             means=entry.means,
             signs=row["signs"],
             ruled_out_by=row.get("ruled_out_by", []),
-            kinds=tuple(sorted({comparison.kind for comparison in _comparisons(entry)})),
+            kinds=tuple(sorted({each.kind for each in _comparisons(sign.when for sign in entry.signs)})),
             explains=entry.explains,
             sources=entry.sources,
         )
@@ -315,14 +318,12 @@ def _entries() -> Iterator[tuple[CauseEntry, Mapping[str, Any]]]:
     yield from zip(causes(), messages.section("causes"), strict=True)
 
 
-def _comparisons(entry: CauseEntry) -> Iterator[Comparison]:
-    """Yield the comparisons in the signs of a cause, without those that must not hold."""
-    conditions: list[Condition] = [sign.when for sign in reversed(entry.signs)]
-    while conditions:
-        condition = conditions.pop()
+def _comparisons(conditions: Iterable[Condition]) -> Iterator[Comparison]:
+    """Yield the comparisons in conditions, without those that must not hold."""
+    for condition in conditions:
         if isinstance(condition, Comparison):
             yield condition
         elif isinstance(condition, Named):
-            conditions.append(condition.condition)
+            yield from _comparisons([condition.condition])
         elif isinstance(condition, AllOf | AnyOf):
-            conditions += reversed(condition.conditions)
+            yield from _comparisons(condition.conditions)

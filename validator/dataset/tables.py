@@ -1,7 +1,7 @@
 """The tables of an export, made from `tables.yaml`: a class for the rows of each table, and its columns.
 
 Everything else is made from them: the JSON Schemas, the types of the columns in Parquet, the Table Schemas in
-`datapackage.json`, and the site's reference.
+`datapackage.json`, and the site's reference. The rows are written here too: as JSON, CSV or Parquet.
 """
 
 from __future__ import annotations
@@ -259,6 +259,7 @@ def _plain(choice: Any) -> str:
 
 
 WRITERS = {JSON: json_writer, CSV: csv_writer, PARQUET: parquet_writer}
+_NO_PYARROW = "Parquet needs the library pyarrow, which is not installed"
 
 
 def writable_formats(wanted: tuple[str, ...], tell: Callable[[str], object]) -> tuple[str, ...]:
@@ -267,13 +268,18 @@ def writable_formats(wanted: tuple[str, ...], tell: Callable[[str], object]) -> 
     tell: called with what the others need. Raises MissingError if a wanted format needs a library that is not
     installed.
     """
-    if find_spec("pyarrow") is not None or (wanted and PARQUET not in wanted):
-        return wanted or tuple(FORMATS)
-    others = tuple(name for name in FORMATS if name != PARQUET)
-    problem = "Parquet needs the library pyarrow, which is not installed"
-    install = install_hint("parquet")
-    if wanted:
-        hint = f"install it with `{install}`, or choose other formats with --format {','.join(others)}"
-        raise MissingError(problem, hint=hint)
-    tell(f"No Parquet is written: {problem}. `{install}` installs it.")
-    return others
+    if not wanted:
+        return _all_here(tell)
+    if PARQUET in wanted and find_spec("pyarrow") is None:
+        others = ",".join(name for name in FORMATS if name != PARQUET)
+        install = install_hint("parquet")
+        hint = f"install it with `{install}`, or choose other formats with --format {others}"
+        raise MissingError(_NO_PYARROW, hint=hint)
+    return wanted
+
+
+def _all_here(tell: Callable[[str], object]) -> tuple[str, ...]:
+    if find_spec("pyarrow") is not None:
+        return tuple(FORMATS)
+    tell(f"No Parquet is written: {_NO_PYARROW}. `{install_hint('parquet')}` installs it.")
+    return tuple(name for name in FORMATS if name != PARQUET)

@@ -195,8 +195,8 @@ def covering(candidate: Candidate, host: Host) -> tuple[Certificate, ...]:
 def failed_here(candidate: Candidate, host: Host) -> Failure | None:
     """Return the failure that makes an image unfit for a host, or None.
 
-    It was on the same driver branch and GPU model. A GPU of an unknown model counts by its compute
-    capability.
+    It happened with the same driver branch and the same model of GPU. If the model of a GPU is unknown, its
+    compute capability is compared instead.
     """
     for failure in candidate.failures:
         if failure.host_class in host.identifiers:
@@ -307,7 +307,11 @@ _AT_ONCE = 4
 
 @dataclass(frozen=True)
 class Terms:
-    """The conditions that a certificate must meet. max_age: the oldest measurement. now: None for today."""
+    """The conditions that a certificate must meet.
+
+    trust: whose certificates count. max_age: the oldest measurement to accept. accept_expired: accept
+    expired certificates. now: None for the current time.
+    """
 
     trust: Trust
     max_age: timedelta | None = None
@@ -320,7 +324,8 @@ def tagged_images(
 ) -> list[TaggedImage]:
     """Return the images of a registry with this TensorFlow and Python, best first.
 
-    additions: None for images without any. Raises MissingError without images, InputError if it has others.
+    additions: the name of what was added to them; None for images to which nothing was added.
+    Raises MissingError if the registry has no images, InputError if it only has others.
     """
     tags = registry.tags()
     found = [image for tag in tags if (image := TaggedImage.of_tag(tag))]
@@ -364,7 +369,11 @@ def without_certificates(registry: Registry) -> str:
 
 
 def inspect_tag(registry: Registry, image: TaggedImage, terms: Terms) -> Candidate:
-    """Resolve a tag and verify its certificates. `problems` has what is wrong. Raises MissingError."""
+    """Resolve a tag and verify the certificates of its image.
+
+    Raises MissingError if the registry can't be reached. Whatever is wrong with the image itself, or with
+    what is attached to it, is listed in `Candidate.problems`.
+    """
     try:
         digest = registry.digest_of(image.tag)
         if digest is None:
@@ -526,14 +535,19 @@ def this_host() -> Host:
 
 def _without_driver(error: pynvml.NVMLError) -> MissingError:
     """Explain why NVML did not start. Return codes: NVML API reference, nvmlReturn_t."""
-    what, hint = f"the NVIDIA driver on this machine does not answer: {error}", _ASK
     if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
-        what = "this machine has no NVIDIA driver: libnvidia-ml.so.1, which is part of it, was not found"
-        return NoDriver(what, hint=hint)
+        return NoDriver(
+            "this machine has no NVIDIA driver: libnvidia-ml.so.1, which is part of it, was not found",
+            hint=_ASK,
+        )
     if error.value == pynvml.NVML_ERROR_DRIVER_NOT_LOADED:
-        what = "the NVIDIA driver is installed, but its kernel module is not loaded"
-        hint = f"run `sudo modprobe nvidia` or restart the machine, or {_ASK}"
-    elif error.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
-        what = "the NVIDIA driver was updated, but the kernel still runs the older module"
-        hint = f"restart the machine, or {_ASK}"
-    return MissingError(what, hint=hint)
+        return MissingError(
+            "the NVIDIA driver is installed, but its kernel module is not loaded",
+            hint=f"run `sudo modprobe nvidia` or restart the machine, or {_ASK}",
+        )
+    if error.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
+        return MissingError(
+            "the NVIDIA driver was updated, but the kernel still runs the older module",
+            hint=f"restart the machine, or {_ASK}",
+        )
+    return MissingError(f"the NVIDIA driver on this machine does not answer: {error}", hint=_ASK)

@@ -54,8 +54,11 @@ def select_best(
 ) -> SelectedImage:
     """Return the best image that is certified for the host, as `recommend` orders them.
 
-    additions: None for images without any. tell: called with the reason why each better one is rejected.
-    Raises NotCertified, InputError without this TensorFlow and Python, MissingError without the registry.
+    additions: the name of what was added to it; None for images to which nothing was added.
+    tell: called with the reason why each better one is rejected.
+
+    Raises NotCertified if there is none, InputError if none has this TensorFlow and Python, MissingError if
+    the registry can't be reached.
     """
     unfit = 0
     limited: Candidate | None = None
@@ -64,10 +67,10 @@ def select_best(
     for image in choose.tagged_images(registry, tensorflow, python, additions):
         if limited is not None and image.kind != limited.image.kind:
             break
-        # If CUDA or cuDNN float, only a certificate says which versions they are.
-        fails = not image.floats and choose.forecast(image, (), host).outcome is Outcome.FAILS
-        if image.cuda is None or fails:
-            # Whatever certificate it has.
+        # No certificate makes these fit. Where CUDA or cuDNN float, only a certificate has their versions.
+        if image.cuda is None or (
+            not image.floats and choose.forecast(image, (), host).outcome is Outcome.FAILS
+        ):
             unfit += 1
             certified = certified or image.cuda is not None
             continue
@@ -139,8 +142,9 @@ def select(
         selected = select_named(registry, host, terms, image, tell)
     else:
         selected = select_best(registry, host, terms, tensorflow, python, tell, additions)
-    for one in selected.certificates:
-        tell(f"{selected.image}: measured on {choose.measured_on(one)}, signed by {one.signer}")
+    for certificate in selected.certificates:
+        measured = choose.measured_on(certificate)
+        tell(f"{selected.image}: measured on {measured}, signed by {certificate.signer}")
     for limit in choose.limits_of(selected.certificates):
         tell(limit.line)
     return selected

@@ -194,7 +194,8 @@ def rehearsal_statement(record: Record, repository: str, issued: str) -> bytes:
 def attach_rehearsal(registry: Registry, record: Record, signer: Signer, issued: str) -> str:
     """Sign the statement of a rehearsal's record, and attach it to the image. Return its digest.
 
-    Raises ValidatorError without a throw-away key or for another record, MissingError for other failures.
+    Raises ValidatorError for a key that is not marked as a throw-away key, and for a record that no rehearsal
+    made; MissingError when the registry or cosign fails.
     """
     if not signer.throw_away:
         raise ValidatorError(f"a {REHEARSAL} signs only with a throw-away key")
@@ -204,7 +205,7 @@ def attach_rehearsal(registry: Registry, record: Record, signer: Signer, issued:
 
 
 def rehearsed(registry: Registry, digest: str, trust: Trust) -> tuple[str, ...]:
-    """Return the ids of the records that this key signed in rehearsals of an image. Raises MissingError."""
+    """Return the ids of the records that this key signed. Raises MissingError without registry or cosign."""
     found = []
     for candidate in attached.candidates(registry, digest, REHEARSAL_PREDICATE):
         try:

@@ -229,7 +229,11 @@ def _tagged(
 
 
 def _most_promising(candidates: Sequence[Candidate], host: Host, place: str, tell: Tell) -> Candidate:
-    """Return the first image that is predicted to work, or that may work. Raises NotCertified."""
+    """Return the first image that is predicted to work, or else the first that may work.
+
+    place: where they are. Raises NotCertified without images, or if all of them are predicted to fail or
+    have failed.
+    """
     order = [Outcome.WORKS, Outcome.UNKNOWN]
     forecasts = [(one, choose.forecast(one.image, one.certificates, host)) for one in candidates]
     fit = [

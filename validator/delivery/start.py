@@ -92,10 +92,11 @@ class User:
 
 @dataclass(frozen=True)
 class Start:
-    """The needs of a container. host: None if it uses no GPUs. devices: how a Docker Engine gives them.
+    """The needs of a container. host: None if it uses no GPUs.
 
-    directory: the one to mount as WORKSPACE. environment: the variables that the user asks for. command:
-    words in place of the image's own command. terminal: `-it`, `-i` or empty, as the command needs.
+    devices: how a Docker Engine gives them, not AUTO. directory: the one to mount as WORKSPACE, or None.
+    environment: the variables that the user asks for. command: words in place of the image's own command.
+    terminal: `-it`, `-i` or empty, as the command needs.
     """
 
     image: Image
@@ -132,7 +133,7 @@ class Start:
         return None if self.command else self.image.port
 
     def variables(self, home: str | None = None) -> dict[str, str]:
-        """Return the variables of the container. home: for a user whom the image does not know."""
+        """Return the variables; the user's own come last. home: for a user whom the image does not know."""
         own = {"HOME": home} if home else {}
         caches = cache_variables(WORKSPACE) if self.directory is not None else {}
         return {**own, **caches, **self.environment}

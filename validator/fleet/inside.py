@@ -11,8 +11,9 @@ A unit of several tasks runs this script once on each of its nodes, with the num
 addresses of all in that order (`HOST:PORT,HOST:PORT`), which the probe's check `multi_worker` uses. Task 0
 measures. The others run only that check, and the names of their frames end with their number.
 
-The exit status is 0 if a report was written and 1 if not. After SIGTERM nothing is framed: whoever ended the
-probe did not let it finish. The script uses only the standard library of Python 3.9.
+The exit status is 0 if a report was written and 1 if not, whatever the checks found. After SIGTERM nothing
+is framed: whoever ended the probe did not let it finish. The script uses only the standard library of Python
+3.9, and nothing of this project.
 """
 
 from __future__ import annotations

@@ -245,7 +245,10 @@ _DISK = ("ephemeral", "disk", "no space left")
 
 
 def state_of(job: Json, pods: Sequence[Json], now: datetime.datetime) -> State:
-    """Return the state of a unit. pods: of the Job, also deleted ones. now: the API server's clock."""
+    """Return the state of a unit.
+
+    pods: those of the Job, also those that are being deleted. now: by the API server's clock; UTC.
+    """
     failed = conditions_of(job).get("Failed")
     if failed and failed[0] == "DeadlineExceeded":
         return State(Phase.LOST, failed[1], fault=Fault.DEADLINE)
@@ -258,7 +261,7 @@ def state_of(job: Json, pods: Sequence[Json], now: datetime.datetime) -> State:
         return State(Phase.ENDED, failed[1] if failed else "")
     living = [pod for pod in pods if not _is_deleted(pod)]
     for pod in pods:
-        # It is being deleted, but its node does not finish it.
+        # A pod is lost if the API says so, or if its node does not finish deleting it.
         gone_by = parse_timestamp(pod["metadata"].get("deletionTimestamp") or "")
         waited_s = (now - gone_by).total_seconds() if gone_by and node_of(pod) else 0.0
         is_lost = pod["status"].get("phase") == "Unknown" or pod["status"].get("reason") == "NodeLost"

@@ -182,8 +182,8 @@ class Fleet(Protocol):
 
         A unit that the scheduler already has under its name is adopted: its handle is returned, and nothing
         is submitted again. After a crash or FleetDown, the submitter calls this again with exactly the same
-        units in the same order, so an array can be named after it. requests: the run of the probe, by the
-        unit's name.
+        units in the same order, since it stores the list first; so an array can be named after it. requests:
+        the run of the probe, by the unit's name.
         """
 
     def poll(self, handles: Sequence[Handle]) -> Mapping[Handle, State]:

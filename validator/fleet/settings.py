@@ -395,8 +395,9 @@ class Seen:
 class NodeKind:
     """Nodes that look the same to their scheduler. sample: the name of one.
 
-    driver: its release or branch. gpu: its model as in host classes. Both are "" if the scheduler does not
-    know them. has_gpu: True if it has any. place: the keys of a host class by which jobs get such a node.
+    driver: its release or branch. gpu: its model as in host classes. Each is "" if the scheduler does not
+    know it or there is no GPU. has_gpu: True if it has any. place: the keys of a host class by which jobs
+    get such a node.
     """
 
     nodes: int
@@ -427,7 +428,7 @@ class Survey:
     section: str
     keys: Mapping[str, tuple[str, str]]
     kinds: Sequence[NodeKind]
-    ask: Callable[[NodeKind], Seen | None] = lambda _: None
+    ask: Callable[[NodeKind], Seen | None]
 
 
 def propose(survey: Survey) -> str:

@@ -476,7 +476,11 @@ def survey(settings: FleetSettings) -> Survey:
 
 
 def ask(kind: NodeKind, command: Sequence[str] = ASK) -> Seen | None:
-    """Ask one node of a kind for its driver and GPU, by a short job. None if it did not say."""
+    """Ask one node of a kind for its driver and GPU, by a short job.
+
+    Return None if the job failed, no node was free in time, or the answer was something else. Raises
+    FleetDown.
+    """
     options = [f"--{name}={value}" for name, value in kind.place.items()]
     limits = [f"--time={_MINUTES}", f"--immediate={_WAIT_S}"]
     try:
@@ -496,10 +500,10 @@ def seen_in(answer: str) -> Seen | None:
 
 
 def kinds_of(nodes: Iterable[Node]) -> list[NodeKind]:
-    """Return the kinds of nodes: those with the same features, GPUs and partitions; all without a GPU are
-    one.
+    """Return the kinds of nodes: those with the same features, GPUs and partitions are one.
 
-    If nodes have GPUs of two models, each model is a kind of its own, chosen by its GRES type.
+    Nodes without a GPU are one kind. If nodes have GPUs of two models, each model is a kind of its own,
+    chosen by its GRES type.
     """
     partitions: dict[str, list[Node]] = {}
     for node in nodes:

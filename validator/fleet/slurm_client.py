@@ -37,7 +37,10 @@ class Refusal(Exception):
 
 @dataclass(frozen=True)
 class QueueEntry:
-    """One task of an array in the queue. id: `12_3`, which a later job may reuse. name: of the array."""
+    """One task of an array in the queue. id: `12_3`, which a later job may reuse.
+
+    index: of the task. state: `PENDING`, `RUNNING`, ... name: of the array.
+    """
 
     id: str
     index: int
@@ -49,7 +52,10 @@ class QueueEntry:
 
 @dataclass(frozen=True)
 class Node:
-    """A node in one partition. gpus: by type, "" for none. state: of `sinfo`: `idle`, `down*`, ..."""
+    """One node in one partition. default: of the cluster. gpus: number by type, "" where it has no type.
+
+    state: as `sinfo` prints it, such as `idle`, `drained` or `down*`.
+    """
 
     name: str
     partition: str

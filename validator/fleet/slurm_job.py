@@ -208,8 +208,13 @@ class Runner:
             raise Failed("deadline", f"the pull of {self.reference} took too long") from None
         if done.returncode:
             text = done.stdout.decode("utf-8", "replace")
-            code = "image_missing" if says(text, _ABSENT) else "pull_failed"
-            raise Failed("disk_full" if says(text, _FULL) else code, last_line(text))
+            if says(text, _FULL):
+                code = "disk_full"
+            elif says(text, _ABSENT):
+                code = "image_missing"
+            else:
+                code = "pull_failed"
+            raise Failed(code, last_line(text))
 
 
 class Docker(Runner):
@@ -425,9 +430,12 @@ def main(directory: Path, array: str) -> int:
         with _scratch(unit) as work:
             suffix, content = ".frames", run(Job(directory, unit, request, work, tasks))
     except (Failed, OSError) as error:
-        code, detail = "disk_full" if says(str(error), _FULL) else "not_started", str(error)
         if isinstance(error, Failed):
             code, detail = error.code, error.detail
+        elif says(str(error), _FULL):
+            code, detail = "disk_full", str(error)
+        else:
+            code, detail = "not_started", str(error)
         print(f"{code}: {detail}")
         fault = {"fault": code, "detail": detail[:500], "node": node_name()}
         suffix, content = ".fault", json.dumps(fault).encode()
@@ -512,7 +520,10 @@ def _read_nvml() -> tuple[dict[str, Any], list[str]]:
 
 
 def _run_to(output: Path, runner: Runner, job: Job) -> int:
-    """Wait for the end of the container. Raises Failed, also if another task failed."""
+    """Run the container, write its output to a file, and return its exit status.
+
+    Raises Failed, also if another task failed or task 0 has ended.
+    """
     errors = job.work / "errors"
     with open(output, "wb") as stdout, open(errors, "wb") as stderr:
         child = subprocess.Popen(

@@ -164,7 +164,8 @@ class Submitter:
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
     poll_s: float = POLL_S
-    #: All units by name, and those that have not ended, which are few at the end of a long run.
+    #: All attempts by name, which are counted after each step, and those that have not ended, which a step
+    #: looks at: they are few at the end of a long run.
     _tries: dict[str, Tried] = field(default_factory=dict)
     _live: dict[str, Tried] = field(default_factory=dict)
     _due: dict[str, float] = field(default_factory=dict)

@@ -147,7 +147,7 @@ class PackageIndex:
         return tuple(sorted(kept, key=lambda file: (file.version, file.filename)))
 
     def locked(self, wheel: Wheel) -> IndexFile:
-        """Return the file of a wheel in a lock, also if it was yanked. Raises MissingError."""
+        """Return a locked wheel's file, also a yanked one. Raises MissingError if it is gone or differs."""
         file = (self._files(wheel.name) or {}).get(wheel.filename)
         again = "resolve the lock again with `validator lock --upgrade`"
         if file is None:

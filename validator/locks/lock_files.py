@@ -189,7 +189,7 @@ class LockDirectory:
         return read(self.shipped, identifier) if found is None and self.shipped is not None else found
 
     def write(self, lock: Lock) -> Path:
-        """Write the lock as `write` does."""
+        """Write the lock, completely or not at all, and return its path."""
         return write(self.own, lock)
 
 

@@ -260,7 +260,10 @@ def target_tags(python: str, glibc: tuple[int, int] = GLIBC) -> dict[Tag, int]:
 
 
 def pick(package: dict[str, Any], tags: dict[Tag, int], spec: ImageSpec) -> tuple[Wheel, str]:
-    """Return the wheel of a `pylock.toml` package for the target, and its address. Raises InputError."""
+    """Return the wheel of a `pylock.toml` package that the target installs, and its address.
+
+    Raises InputError if no wheel fits, MissingError if the index gives no hash.
+    """
     ranked = []
     for entry in package.get("wheels", []):
         filename = entry.get("name") or entry["url"].rsplit("/", 1)[-1].split("#", 1)[0].split("?", 1)[0]

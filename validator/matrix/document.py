@@ -32,7 +32,6 @@ from msgspec.inspect import (
 from yaml import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.composer import Composer
 
-from ..errors import InputError
 from ..model.codec import NEVER, parse_timestamp
 from ..system.files import read_file
 from .problems import MatrixError, Problem, join_words, quote
@@ -62,13 +61,13 @@ _Read = TypeVar("_Read")
 
 @dataclass
 class Document:
-    """A file's root node, and its problems and warnings. closed: paths whose further problems don't count."""
+    """The root node of a matrix file, and the problems and warnings found in the file so far."""
 
     file: str
     root: Node
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
-    closed: frozenset[str] = frozenset()
+    _closed: frozenset[str] = frozenset()
 
     def report(self, path: Path, message: str, *, at_key: bool = False) -> None:
         """Note a problem at the value of a path, or at its key.
@@ -78,7 +77,7 @@ class Document:
         MAX_PROBLEMS.
         """
         node, known = _locate(self.root, path, key=at_key)
-        if show(known) in self.closed:
+        if show(known) in self._closed:
             return
         self.problems.append(_problem(node, known, message))
         if len(self.problems) >= MAX_PROBLEMS:
@@ -91,7 +90,7 @@ class Document:
         for index, value in enumerate(values):
             try:
                 yield index, read(value)
-            except (ValueError, InputError) as error:
+            except ValueError as error:
                 self.report((*path, index), str(error))
 
     def warn(self, path: Path, message: str) -> None:
@@ -103,6 +102,10 @@ class Document:
     def directory(self) -> FilePath:
         """The directory of the file, to which the paths in it are relative."""
         return FilePath(self.file).parent
+
+    def close_reported(self) -> None:
+        """Ignore further problems at values that have one: a value of the wrong type has no meaning."""
+        self._closed = frozenset(problem.path for problem in self.problems)
 
     def line(self, path: Path) -> int:
         """Return the line where the value of a path begins, counted from 1."""
@@ -362,8 +365,7 @@ def check_shape(document: Document, kind: type[_File]) -> _File:
     struct = _type_of(kind)
     assert isinstance(struct, StructType)
     content: _File = _read_struct(document.root, struct, (), document)
-    # A value of the wrong type has no meaning, so further problems at it are ignored.
-    document.closed = frozenset(problem.path for problem in document.problems)
+    document.close_reported()
     return content
 
 

@@ -20,7 +20,7 @@ from ..compat.facts import PolicyError, UnknownGpu
 from ..conditions import Comparison, Condition, NoneOf, Value, Wanted
 from ..errors import InputError
 from ..model.prediction import WORDS, Prediction
-from ..model.spec import NO_GPU, POLICIES, HostClass, ImageSpec, Variant
+from ..model.spec import NO_GPU, POLICIES, Choice, HostClass, ImageSpec, Variant
 from ..versions import Version, leading_numbers
 from .document import Document, Path, check_shape, parse_document, read_document
 from .images import PYTHON, resolve_hosts, resolve_images
@@ -189,7 +189,7 @@ def sort_hosts(hosts: Iterable[HostClass]) -> tuple[HostClass, ...]:
 # in any order.
 
 
-class SelectorError(InputError):
+class SelectorError(InputError, ValueError):
     """A selector that can't be read. The message quotes it."""
 
 
@@ -351,6 +351,16 @@ def _policies_giving(tensorflow: str, cuda: str, cudnn: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _policies(image: ImageSpec) -> tuple[str, ...]:
+    if image.cuda is None or image.cudnn is None:
+        return ()
+    return _policies_giving(image.tensorflow, image.cuda.label, image.cudnn.label)
+
+
+def _version(choice: Choice | None) -> tuple[str, ...]:
+    return () if choice is None else (choice.version,)
+
+
 _image = functools.partial(Axis, Scope.IMAGE)
 _host = functools.partial(Axis, Scope.HOST)
 _two_parts = functools.partial(versions.numbers_comparer, max_parts=2)
@@ -361,18 +371,9 @@ AXES: dict[str, Axis] = {
     "tensorflow": _image(lambda image: (image.tensorflow,), _tensorflow, versions.release_comparer),
     "python": _image(lambda image: (image.python,), _same(_two_parts), _two_parts),
     "variant": _image(lambda image: (image.variant.value,), _word(*(member.value for member in Variant))),
-    "policy": _image(
-        lambda image: (
-            _policies_giving(image.tensorflow, image.cuda.label, image.cudnn.label)
-            if image.cuda and image.cudnn
-            else ()
-        ),
-        _word(*POLICIES),
-    ),
-    "cuda": _image(lambda image: (image.cuda.version,) if image.cuda else (), _same(_two_parts), _two_parts),
-    "cudnn": _image(
-        lambda image: (image.cudnn.version,) if image.cudnn else (), _same(_two_parts), _two_parts
-    ),
+    "policy": _image(_policies, _word(*POLICIES)),
+    "cuda": _image(lambda image: _version(image.cuda), _same(_two_parts), _two_parts),
+    "cudnn": _image(lambda image: _version(image.cudnn), _same(_two_parts), _two_parts),
     "base": _image(lambda image: (image.base or "default",), _glob),
     "host": _host(lambda host: (host.identifier,), _glob),
     "driver": _host(

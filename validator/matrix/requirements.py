@@ -57,7 +57,10 @@ class Collected:
 
 
 def read_requirements_txt(path: Path, root: Path) -> Collected:
-    """Read a requirements file and what it includes, below `root`. Raises ValueError with file and line."""
+    """Read a requirements file and those that it includes. root: the directory of the matrix file.
+
+    Raises ValueError, with file and line, for what can't be read or can't be honoured in a lock.
+    """
     found = Collected()
     _read(path, root, found, {path.resolve()}, constrain=False)
     return found
@@ -273,7 +276,7 @@ _MEMORY = 1 << 30
 
 
 def read_pylock(path: Path, root: Path) -> Collected:
-    """Read a pylock.toml as exact pins with hashes. Raises ValueError with file and line."""
+    """Read a pylock.toml as exact pins with hashes. Raises ValueError with its line, also without wheels."""
     return _parse(_text(path, root), path.name)
 
 

@@ -152,7 +152,7 @@ def convert(document: object, kind: type[T], where: str = "") -> T:
 
 
 def convert_what_fits(document: Mapping[str, Any], kind: type[S]) -> S:
-    """Turn old, unchecked JSON into a struct; leave out values of other types."""
+    """Turn old, unchecked JSON into a struct; leave out values of other types. All fields need defaults."""
     try:
         return msgspec.convert(document, kind)
     except (msgspec.ValidationError, UnicodeEncodeError):

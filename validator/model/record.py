@@ -1,4 +1,4 @@
-"""A verdict with everything that explains it. Written once, never changed."""
+"""A verdict with all that explains it, never changed. docs/fields.py prints the texts in `Annotated`."""
 
 from __future__ import annotations
 

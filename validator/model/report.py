@@ -1,6 +1,6 @@
 """The report of one run of the probe. The probe writes it as JSON; the host side reads it here.
 
-docs/reference/report.md lists the fields with the descriptions that are here. A check holds codes with typed
+docs/fields.py prints the texts in `Annotated` (docs/reference/report.md). A check holds codes with typed
 fields, no sentences.
 """
 
@@ -252,9 +252,32 @@ class XlaSpeedup(Evidence, frozen=True):
     ratios: dict[str, Ratio] = {}
 
 
+class OtherWorker(msgspec.Struct, frozen=True):
+    rank: int | None = None
+    address: str | None = None
+    tensorflow: str | None = None
+    devices: str | None = None
+    stage: str | None = None
+    lost: str | None = None
+
+
+class MultiWorker(Evidence, frozen=True):
+    """`multi_worker`: several machines that train together. ranks: the other workers."""
+
+    check: ClassVar[str] = "multi_worker"
+
+    device_type: str | None = None
+    workers: int | None = None
+    rank: int | None = None
+    ranks: tuple[OtherWorker, ...] = ()
+    communication: str | None = None
+    step: dict[str, Any] | None = None
+    seconds: dict[str, float | None] | None = None
+
+
 #: The class of a check's evidence, by the check's id; `Evidence` for every other check.
 BY_CHECK: dict[str, type[Evidence]] = {
-    **{kind.check: kind for kind in (CudaLibraries, CudnnLoad, XlaSpeedup)},
+    **{kind.check: kind for kind in (CudaLibraries, CudnnLoad, MultiWorker, XlaSpeedup)},
     **dict.fromkeys(COMPUTING_CHECKS, Computed),
 }
 
@@ -515,7 +538,7 @@ def _finding(entry: object, where: str) -> Finding:
 
 
 def versions_of(report: Report) -> dict[str, str]:
-    """Return the versions of `python`, `tensorflow`, `cuda` and `cudnn` that the probe found, if it did."""
+    """Return the versions that the probe found (`cuda`: the runtime library's), never those requested."""
     libraries = report.evidence(CudaLibraries).libraries or ()
     cudnn = report.evidence(CudnnLoad).library
     found = {

@@ -55,11 +55,14 @@ REQUIRED_CHECKS = (
     "gpu_visible", "gpu_compute", "xla_train_step", "silent_cpu", "xla_convolution", "keras_jit",
     "attention", "embedding", "cudnn_rnn", "data_feed", "save_load", "gpu_health",
 )  # fmt: skip
-#: What must pass on the CPU in an image without CUDA.
-REQUIRED_ON_CPU = ("environment", "python_stack", "lock_match", *COMPUTING_CHECKS)
 #: The checks of CUDA, the driver and GPUs, which mean nothing for an image without CUDA. A test compares them
 #: with what the probe's checks require.
-OF_THE_GPU = frozenset(REQUIRED_CHECKS).difference(REQUIRED_ON_CPU)
+OF_THE_GPU = frozenset({
+    "driver", "gpu_device_nodes", "cuda_libraries", "cudnn_load", "library_conflicts", "compute_capability",
+    "tensorflow_build", "xla_toolchain", "gpu_visible", "gpu_compute", "silent_cpu", "gpu_health",
+})  # fmt: skip
+#: What must pass on the CPU in an image without CUDA: all others, also those that are new.
+REQUIRED_ON_CPU = tuple(name for name in REQUIRED_CHECKS if name not in OF_THE_GPU)
 #: What they find is the machine's or the container's fault, and may have made other checks fail.
 _OF_THE_MACHINE = frozenset({"environment", "gpu_device_nodes"})
 #: It compares the wheels with a lock, and does not ask whether they work.
@@ -231,7 +234,10 @@ def _judge_checks(report: Report, required: tuple[str, ...], has_cuda: bool) -> 
 
 
 def as_judged(record: Record) -> Record:
-    """Return a record whose verdict its own report gives, as far as its probe had checks; else as claimed."""
+    """Return a record whose verdict its own report can give; otherwise, the verdict is only claimed.
+
+    A report of an older probe has fewer checks, so only those that it has are judged.
+    """
     if record.verdict not in (Verdict.CERTIFIED, Verdict.WORKS_ON_CPU):
         return record
     try:

@@ -379,8 +379,8 @@ class Probing:
 def may_be_signed(run: Run, target: Target) -> bool:
     """Return True if this run can sign what it measures there.
 
-    Code in an environment on this machine could reach the key, so only containers count, with a GPU that the
-    host saw.
+    Code in an environment on this machine could reach the key, so only containers count. If no GPU could be
+    read on the host, there is nothing that this machine could vouch for.
     """
     outside = target.outside
     return (

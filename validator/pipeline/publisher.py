@@ -102,8 +102,8 @@ class Publisher:
 
         What it was made from is signed and attached to it. Raises BuildError if the image can't be made,
         TagTaken if the tag names another image, and MissingError for faults of the network or the registry.
-        None of them changes what the tag names. MissingError also says that the image could not be signed;
-        the same command then signs it.
+        None of them changes what the tag names. If the image was pushed and could not be signed, MissingError
+        is raised too; the same command signs it when it is run again.
         """
         tag = self.tag(spec)
         into = _Tagged(self.destination(spec), self.registry, tag, self.retag)

@@ -137,12 +137,12 @@ def open_snapshot(
     returns a record of a file as it counts here. Raises InputError for anything else.
     """
     path = Path(text)
-    try:
-        with open_file(path, sys.maxsize) as stream:
-            is_sqlite = stream.read(len(_SQLITE)) == _SQLITE
-    except OSError:
-        is_sqlite = False
-    if "://" in text or is_sqlite:
+    # A URL may have a password in it, so it is never opened as a file.
+    is_store = "://" in text
+    if not is_store:
+        with contextlib.suppress(OSError), open_file(path, sys.maxsize) as stream:
+            is_store = stream.read(len(_SQLITE)) == _SQLITE
+    if is_store:
         store = stack.enter_context(Store(text, read_only=True))
         return Snapshot(store.newest(now), store.fetch)
     if path.exists():

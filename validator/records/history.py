@@ -66,7 +66,7 @@ def wrong_time(record: Record, now: datetime) -> str | None:
 
 @dataclass(frozen=True)
 class Entry:
-    """A record without its report. finished: see `finish_time`. keyed: measured here, not imported."""
+    """A record without its report. finished: ISO 8601, see `finish_time`. keyed: it was measured here."""
 
     id: str
     cell: str

@@ -135,7 +135,7 @@ def _record(line: bytes, where: str, now: datetime | None) -> Record:
 #: Bytes of one artifact, unpacked.
 LARGEST_ARTIFACT = 64 << 20
 #: Records of one artifact.
-MOST_RECORDS = 10_000
+MOST_RECORDS_OF_ARTIFACT = 10_000
 #: Files of records in one artifact; a job writes one.
 _MOST_FILES = 100
 
@@ -144,7 +144,7 @@ _OF_CELL, _OF_BUILD = "records-", "records-build-"
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedArtifact:
     """An artifact that was not merged. Both texts may come from the machine that sent it."""
 
     artifact: str
@@ -158,7 +158,7 @@ class Merged:
     artifacts: int
     cells: frozenset[str]
     added: int
-    refused: tuple[Refused, ...]
+    refused: tuple[RefusedArtifact, ...]
 
 
 def merge(
@@ -171,22 +171,22 @@ def merge(
     """Merge the artifacts in a directory into a store, each completely or not at all.
 
     believe: returns a record as it counts here, see `certify.acceptance.believed`. planned: the planned
-    cells; an artifact `records-CELL` of one may have only its records. Raises MissingError when the store
-    can't be written.
+    cells; each job measures one of them, so the artifact `records-CELL` may have only records of this cell.
+    Raises MissingError when the store can't be written.
     """
     accepted, added = 0, 0
     cells: set[str] = set()
-    refused: list[Refused] = []
+    refused: list[RefusedArtifact] = []
     for path in sorted(directory.iterdir()):
         try:
             records = [believe(record) for record in _read_artifact(path, now, planned)]
         except MissingError:
             raise
         except InputError as error:
-            refused.append(Refused(path.name, str(error)))
+            refused.append(RefusedArtifact(path.name, str(error)))
         except Exception as error:
             # Whatever one machine sends, the records of the others must still be merged.
-            refused.append(Refused(path.name, f"it can't be read ({type(error).__name__})"))
+            refused.append(RefusedArtifact(path.name, f"it can't be read ({type(error).__name__})"))
         else:
             added += store.add_all(records)
             accepted += 1
@@ -203,10 +203,10 @@ def _read_artifact(artifact: Path, now: datetime, planned: Collection[str]) -> I
         found += (Path(directory, name) for name in names if name.endswith((".jsonl", ".jsonl.gz")))
         if len(found) > _MOST_FILES:
             raise InputError(f"{artifact.name}: it has more than {_MOST_FILES} files with records")
-    limits = Limits(LARGEST_ARTIFACT, MOST_RECORDS)
+    limits = Limits(LARGEST_ARTIFACT, MOST_RECORDS_OF_ARTIFACT)
     for path in sorted(found):
         where = str(path.relative_to(artifact.parent))
-        with _open(path, where) as stream:
+        with _open_in_artifact(path, where) as stream:
             for record in read(stream, where, now, limits):
                 image = artifact.name.removeprefix(_OF_BUILD)
                 cell = artifact.name.removeprefix(_OF_CELL)
@@ -220,7 +220,7 @@ def _read_artifact(artifact: Path, now: datetime, planned: Collection[str]) -> I
                 yield record
 
 
-def _open(path: Path, where: str) -> BufferedReader:
+def _open_in_artifact(path: Path, where: str) -> BufferedReader:
     """Open a regular file; neither a link, which could lead anywhere, nor a pipe, which could block."""
     try:
         number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

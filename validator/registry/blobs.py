@@ -227,7 +227,10 @@ class Upload(Generic[T]):
                 self._retries.progressed()
 
     def _wait(self, failure: FailedRequest, *, started: bool) -> None:
-        """Wait before the next attempt. started: the registry lost an upload that it now denies."""
+        """Wait before the next attempt. Raises MissingError if another one can't help.
+
+        started: the upload was created; if the registry denies it, the registry lost it.
+        """
         if started and failure.status in (404, 416):
             failure = FailedRequest(INTERNAL, str(failure), failure.status)
         self._retries.wait(failure)
@@ -298,7 +301,7 @@ class Blobs:
         return cls(Session(repository, push=False))
 
     def has(self, digest: str, size: int) -> bool:
-        """Return True if the repository has a blob, or could take it over. Raises MissingError."""
+        """Return True if the repository has a blob or can take it over. Raises MissingError if that fails."""
         what = f"{self._repository.at(digest)} can't be looked up"
         answer = self.session.request("HEAD", self._path(digest), what=what, expect=(200, 404))
         if answer.status_code == 200:
@@ -357,8 +360,8 @@ class Blobs:
     def read(self, digest: str, size: int) -> Iterator[bytes]:
         """Return the content of a blob in parts, and continue where a connection was lost.
 
-        Raises AlteredError, at the end at the latest, for other content, and MissingError if the registry
-        fails.
+        Raises AlteredError, at the end at the latest, if the content does not match digest and size, and
+        MissingError if the registry does not have it, can't be reached or denies access.
         """
         what = f"{self._repository.at(digest)} can't be read"
         retries = Retries(self.session.host, what)

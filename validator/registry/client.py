@@ -196,7 +196,10 @@ class Registry:
         return None if answer is None else parse(answer.content, Manifest, f"the manifest {reference}")
 
     def config(self, digest: str) -> ImageConfig:
-        """Return the configuration of an image; for an index, that of `PLATFORM`. Raises ValidatorError."""
+        """Return the configuration of an image; for an index, that of `PLATFORM`.
+
+        Raises ValidatorError if the digest is not that of an image.
+        """
         manifest = self.manifest(digest)
         if manifest is not None and manifest.manifests is not None:
             entry = manifest.for_platform()
@@ -267,9 +270,9 @@ class Registry:
     ) -> str:
         """Attach a small file to a manifest, as an artifact that refers to it. Return the artifact's digest.
 
-        media_type: None: the artifact's. Without a referrers API, clients keep the list under a tag, and if
-        two add to it at the same time, an entry can be lost. So this checks that the entry stays, and
-        retries.
+        media_type: of the file; None: the artifact's. If the registry has no referrers API, clients keep the
+        list of attached artifacts under a tag, and if two add to it at the same time, an entry can be lost.
+        So this checks that the entry stays, and retries.
         """
         reference = self.repository.at(digest)
         what = f"the artifact can't be attached to {reference}"

@@ -122,7 +122,10 @@ def identifier_of(tag: str) -> str | None:
 
 
 def tag_named(name: str) -> str:
-    """Return the tag that a person names. Raises InputError for that of a spec: people write the spec."""
+    """Return the tag that a person names: that of an image spec, an alias, or a digest as it is.
+
+    Raises InputError for the tag of an image spec: people write the image spec itself, as everywhere.
+    """
     if (identifier := identifier_of(name)) is not None:
         raise InputError(f'"{name}" is the tag of {identifier}', hint=f"write {identifier}")
     return tag_of(name) if _IDENTIFIER.fullmatch(name) else name

@@ -290,7 +290,7 @@ class Session:
 
         what: the failed action, which begins every error. most: its limit in bytes. digest: what it must
         match. head: only its headers. Raises AlteredError if it does not match, ValidatorError if it is
-        larger, and MissingError if the registry fails or is silent.
+        larger, and MissingError if the registry can't be reached, denies access, keeps failing or is silent.
         """
         deadline = time.monotonic() + DOCUMENT_S
         found = self._document("HEAD" if head else "GET", address, accept, what, most, 0, deadline)
@@ -418,15 +418,15 @@ class Session:
             return http.joined(f"{self._base}/", address)
 
     def _authorized(
-        self, method: str, address: str, headers: Mapping[str, str], **options: Any
+        self, method: str, address: str, headers: Mapping[str, str], data: Any, **options: Any
     ) -> requests.Response:
-        """Send a request with the login. options: data, silence_s and deadline of `Http.send`."""
+        """Send a request with the login. options: silence_s and deadline of `Http.send`."""
         # A login is only for the registry. Blobs are often redirected to a server of another owner.
         ours = http.origin(address) == http.origin(self._base)
 
         def sent(value: str | None) -> requests.Response:
             login = {"Authorization": value} if value else {}
-            return self._http.send(method, address, headers={**headers, **login}, **options)
+            return self._http.send(method, address, headers={**headers, **login}, data=data, **options)
 
         value = self._authorization.header() if ours else None
         answer = sent(value)
@@ -441,7 +441,7 @@ class Session:
         if not answers:
             return answer
         answer.close()
-        if not isinstance(options["data"], bytes | None):
+        if not isinstance(data, bytes | None):
             raise FailedRequest(replace(errors.UNAUTHORIZED, temporary=True), "the token expired", 401)
         return sent(self._authorization.header())
 

@@ -12,7 +12,7 @@ from ..model.diagnosis import Cause, Diagnosis, shortened
 from ..model.record import Record
 from ..records.comparison import Change, changed_checks, changes
 from ..records.history import Decline, Difference
-from ..records.jsonl import Merged, Refused
+from ..records.jsonl import Merged, RefusedArtifact
 from ..redaction.redact import Redaction
 from .issue import fenced, markdown
 from .overview import code, table
@@ -211,14 +211,14 @@ def summary(merged: Merged, planned: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def refused_part(refused: Sequence[Refused]) -> str:
+def refused_part(refused: Sequence[RefusedArtifact]) -> str:
     """Return the part of an issue about the artifacts that were refused."""
     artifacts = "1 artifact was" if len(refused) == 1 else f"{len(refused)} artifacts were"
     first = f"{artifacts} refused tonight, so the records in it were not merged."
     return "\n".join(["## Refused", "", first, "", *_rows(refused)]) + "\n"
 
 
-def _rows(refused: Sequence[Refused]) -> Iterator[str]:
+def _rows(refused: Sequence[RefusedArtifact]) -> Iterator[str]:
     rows = [
         (code(shortened(each.artifact, _LENGTH)), code(shortened(each.reason, _LENGTH)))
         for each in refused[:_ARTIFACTS]

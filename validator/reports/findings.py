@@ -113,8 +113,8 @@ def findings_summary(findings: Sequence[Finding], files: int) -> str:
     return f"Found {counted(len(findings), 'fault')} in {counted(files, 'file')}."
 
 
-#: The functions that render findings, by format; SARIF needs to know more. GitHub shows a command next to
-#: the line.
+#: The functions that render findings, by format. `findings_sarif` is not among them: it takes more
+#: arguments. For `github`, each finding is a workflow command, which GitHub shows next to the line.
 FINDINGS: Mapping[str, Callable[[Sequence[Finding]], str]] = {
     "text": findings_text,
     "json": lambda found: json_text({"findings": [one.as_json() for one in found]}) + "\n",

@@ -9,6 +9,7 @@ and `##[error]` anywhere in it (ActionCommand.cs in https://github.com/actions/r
 from __future__ import annotations
 
 import json
+import math
 import re
 import textwrap
 from typing import Any
@@ -34,6 +35,29 @@ def json_text(document: Any) -> str:
     """Return a document as JSON on several lines, in which no runner finds a command."""
     # A line of JSON can't start with a colon, and only its strings can hold a number sign.
     return json.dumps(document, indent=2).replace("##[", "\\u0023#[")
+
+
+#: Characters that could end a script.
+_ESCAPES = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
+
+
+def clean(value: Any) -> Any:
+    """Make every text in a value printable, and turn numbers that JSON can't express into text."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {printable(str(key)): clean(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [clean(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def script_json(value: Any) -> str:
+    """Return a value as ASCII JSON in which `<`, `>` and `&` are escaped."""
+    text = json.dumps(clean(value), separators=(",", ":"), allow_nan=False)
+    return text.translate(_ESCAPES)
 
 
 def one_line(text: str) -> str:

@@ -131,8 +131,9 @@ def records_table(records: Iterable[Record]) -> Table:
 def record_text(record: Record) -> RenderableType:
     """Show a record without its raw report."""
     facts = Table.grid(padding=(0, 2))
-    described = "cell engine base image_digest lock_digest probe_version started finished"
-    for name in described.split():
+    for name in (
+        "cell", "engine", "base", "image_digest", "lock_digest", "probe_version", "started", "finished",
+    ):  # fmt: skip
         if (value := getattr(record, name)) is not None:
             facts.add_row(name, Text(str(value)))
     facts.add_row("signed", "yes" if record.measurement else "no, so it can't be certified")

@@ -122,7 +122,7 @@ _REGISTRY, _BOOTSTRAP = "registry:", "bootstrap:"
 
 
 def document_of_lock(lock: Lock, base: BaseContents) -> dict[str, Any]:
-    """Return the document of a lock on a base, with licences from the cache. Raises InputError."""
+    """Return the document of a lock on a base. Raises InputError if SOURCE_DATE_EPOCH is not a time."""
     return document(lock, base, licenses=declared_licenses(lock))
 
 

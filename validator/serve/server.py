@@ -30,8 +30,7 @@ from urllib.parse import urlsplit
 
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.codec import RUNNING, RunProgress, encode
-from ..reports.page.measurements import clean
-from ..reports.printable import printable
+from ..reports.printable import clean, printable
 from .events import Events
 
 #: Where pages listen to events.

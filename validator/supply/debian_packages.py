@@ -33,9 +33,10 @@ _SOURCE_VERSION = re.compile(r"\((\S+)\)$")
 
 
 def refreshed(root: Path, *, only_if_gone: bool = False) -> dict[str, str]:
-    """Return the new lock of each suite, by path relative to `root`. Raises MissingError without apt.
+    """Return the new lock of each suite, by path relative to `root`.
 
-    only_if_gone: leave a lock as it is if all its packages can still be downloaded.
+    only_if_gone: leave a lock as it is if all its packages can still be downloaded. Raises MissingError if
+    apt, Debian's keys or the mirror are missing.
     """
     if not bootstrap.HELPER.exists():
         raise MissingError(

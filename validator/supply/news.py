@@ -272,7 +272,7 @@ _BOUND = re.compile(r"(==|>=)\s*([0-9][\w.]*)")
 
 
 def add_release(table: Table, measured: Mapping[str, Any], pythons: Sequence[str]) -> None:
-    """Add a release with the row of builds.yaml to tensorflow.yaml. Raises MissingError."""
+    """Add a release to tensorflow.yaml. Raises MissingError if its wheel lacks what it was built for."""
     version = measured["tensorflow"]
     extra = _extra(measured["and_cuda"])
     cuda, status = _cuda(measured, extra)
@@ -301,7 +301,7 @@ def remove_release(table: Table, version: str) -> None:
 
 
 def add_cuda(table: Table, version: str, requirements: Iterable[str]) -> None:
-    """Add a CUDA release with the requirements of `cuda-toolkit` to wheels.yaml. Raises MissingError."""
+    """Add a CUDA release to wheels.yaml. Raises MissingError if `cuda-toolkit` lacks a component."""
     found: dict[str, str] = {}
     suffix = f"cu{Version(version).major}"
     for requirement in map(Requirement, requirements):

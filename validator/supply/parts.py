@@ -92,7 +92,7 @@ def pythons(root: Path) -> list[str]:
 
 
 def refreshed_bases(root: Path) -> dict[str, str]:
-    """Return the new images/bases.yaml, as the Docker Engine sees the registry. Raises MissingError."""
+    """Return the new images/bases.yaml. Raises MissingError without the Docker Engine or the registry."""
     api = reach().quick.api
     bases: dict[str, PinnedBase] = {}
     for python in pythons(root):
@@ -118,7 +118,7 @@ def base_versions(text: str) -> dict[str, str]:
 
 
 def refreshed_layers(root: Path) -> dict[str, str]:
-    """Return images/layers.json with rows for new layers. Downloads their wheels. Raises MissingError."""
+    """Return images/layers.json with new layers. Raises MissingError if a wheel can't be downloaded."""
     refuse_installed(root)
     with copied(root) as copy:
         copy.run("validator", "lock", "--profile", "nightly", "--layers")

@@ -67,27 +67,27 @@ def refreshed(root: Path, sources: PackageSources, *, upgrade: bool = True) -> d
             ]  # fmt: skip
             _run(command, root, sources)
             what = "".join(f' and of its extra "{extra}"' for extra in extras)
-            header = (
+            comment = (
                 "# The packages that scripts/environment installs: the dependencies of this project"
                 f"{what},\n# for every supported Python. Written by `scripts/refresh python`, not by hand.\n"
             )
-            found[path] = header + output.read_text(encoding="utf-8")
+            found[path] = comment + output.read_text(encoding="utf-8")
             constraints = ["--constraint", output]
         for file in sorted((root / ENVIRONMENTS).glob("*.txt")):
             old = file.read_text(encoding="utf-8")
             output = directory / file.name
             if not upgrade:
                 output.write_text(old, encoding="utf-8")
-            top = _REQUIRES.match(old)
-            if top is None:
+            header = _REQUIRES.match(old)
+            if header is None:
                 raise InputError(f"{file} does not begin with `# python: 3.x` and lines `# requires: …`")
             (directory / "requires.in").write_text("\n".join(requirements_of(old)), encoding="utf-8")
             command = [
-                *_compile(top["python"], "--python-platform", _PLATFORM), directory / "requires.in",
+                *_compile(header["python"], "--python-platform", _PLATFORM), directory / "requires.in",
                 "--output-file", output, *(["--upgrade"] if upgrade else []),
             ]  # fmt: skip
             _run(command, root, sources)
-            found[f"{ENVIRONMENTS}/{file.name}"] = top[0] + output.read_text(encoding="utf-8")
+            found[f"{ENVIRONMENTS}/{file.name}"] = header[0] + output.read_text(encoding="utf-8")
     return found
 
 

@@ -80,7 +80,7 @@ def refuse_installed(root: Path) -> None:
 
 @contextlib.contextmanager
 def copied(root: Path) -> Iterator[Copy]:
-    """Copy the checkout, and run steps in the copy. Raises MissingError if the disk is full."""
+    """Copy the checkout for steps to run in. Raises MissingError if the disk is full."""
     with temporary_directory("refresh") as directory, full_disk_named(directory):
         path = directory / "checkout"
         path.mkdir()
@@ -100,7 +100,10 @@ def copied(root: Path) -> Iterator[Copy]:
 
 
 def run_module(root: Path, *arguments: str) -> bytes:
-    """Run `python -m` with the code at `root`, and return its output. Raises MissingError or InputError."""
+    """Run `python -m` with these arguments and the code at `root`, and return its standard output.
+
+    Raises MissingError if the step can't reach something that it needs, InputError for another failure.
+    """
     environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
     result = processes.run(
         [sys.executable, "-m", *arguments], cwd=root, env=environment, timeout_s=_STEP_TIMEOUT_S
@@ -128,7 +131,7 @@ _USUAL_SIZE = 700_000_000
 
 
 def refuse_small_disk(index: PackageIndex, wheels: Iterable[IndexFile], directory: Path) -> int:
-    """Return the bytes that the largest of these wheels needs. Raises MissingError if they are not free."""
+    """Return the bytes that the largest needs, 0 without wheels. Raises MissingError if they are not free."""
     sizes = [index.size(wheel) or _USUAL_SIZE for wheel in wheels]
     wanted = int(max(sizes, default=0) * _ROOM)
     with full_disk_named(directory):
@@ -140,7 +143,10 @@ def refuse_small_disk(index: PackageIndex, wheels: Iterable[IndexFile], director
 def inspected_row(
     index: PackageIndex, release: NewRelease, directory: Path, today: datetime.date, say: Say
 ) -> dict[str, Any]:
-    """Return a release's row of builds.yaml. Raises MissingError or InspectionError."""
+    """Return a release's row of builds.yaml. directory: where the wheel and the row are kept.
+
+    Raises MissingError if the wheel can't be downloaded, and InspectionError if it is not a TensorFlow wheel.
+    """
     wheel = release.wheel
     kept = directory / f"{wheel.filename}-{version_of_inspection()}.yaml"
     if kept.is_file():
@@ -273,8 +279,10 @@ def _asked(index: PackageIndex, asked: Asked, today: datetime.date) -> News:
 
 
 def _described(found: News) -> list[str]:
-    news_of = found.as_seen().items()
-    return [f"{kind} {', '.join(versions)}: new on the package index" for kind, versions in news_of]
+    return [
+        f"{kind} {', '.join(versions)}: new on the package index"
+        for kind, versions in found.as_seen().items()
+    ]
 
 
 def _lock(copy: Copy, found: News, say: Say) -> list[str]:

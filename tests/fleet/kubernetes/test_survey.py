@@ -16,7 +16,7 @@ TEAM = {"key": "team", "value": "ml", "effect": "NoSchedule"}
 
 
 def proposed(*nodes: Node) -> str:
-    return propose(Survey("kubernetes", {}, kinds_of(nodes)))
+    return propose(Survey("kubernetes", {}, kinds_of(nodes), lambda _: None))
 
 
 def test_a_host_class_is_proposed_for_each_kind_of_node() -> None:

@@ -16,7 +16,7 @@ from validator.fleet.protocol import Phase, State
 from validator.fleet.settings import SlurmPlace, SlurmSection
 from validator.fleet.slurm import SlurmFleet
 from validator.fleet.slurm_job import Failed, Tasks
-from validator.model.report import CheckOutcome, read_report
+from validator.model.report import CheckOutcome, MultiWorker, read_report
 
 from .cluster import Cluster, until
 from .conftest import Site
@@ -38,9 +38,9 @@ def test_two_nodes_train_together(site: Site, cluster: Cluster) -> None:
     assert answer.node == "node1" and answer.report is not None
     check = read_report(answer.report.decode()).check("multi_worker")
     assert check is not None and check.outcome is CheckOutcome.PASS, check and check.sentence
-    seen = check.evidence.raw
-    assert (seen["workers"], seen["rank"]) == (2, 0)
-    assert [(other["rank"], other["stage"]) for other in seen["ranks"]] == [(1, "end")]
+    assert isinstance(check.evidence, MultiWorker)
+    assert (check.evidence.workers, check.evidence.rank) == (2, 0)
+    assert [(other.rank, other.stage) for other in check.evidence.ranks] == [(1, "end")]
 
     def of_two() -> list[dict[str, str]]:
         return [run for run in cluster.finished() if run["NodeList"] == "node[1-2]"]

@@ -12,8 +12,8 @@ from playwright.sync_api import Locator, Page, expect
 
 from validator.model.prediction import Outcome, PlannedCell, Reason, decide
 from validator.model.spec import Cell
-from validator.reports.page.measurements import clean
 from validator.reports.page.site import ENTRY
+from validator.reports.printable import clean
 
 from ...reports.page.test_site import HOSTILE, HOSTILE_NAME
 from ...reports.page.values import H100, IMAGES, T4, sources

@@ -14,8 +14,8 @@ import pytest
 from validator.model.prediction import Outcome
 from validator.model.record import Layer, Record, Verdict
 from validator.reports.overview import markdown
-from validator.reports.page.measurements import clean, script_json
 from validator.reports.page.site import ENTRY, MARK, site
+from validator.reports.printable import clean, script_json
 
 from ...certify.fixtures import LIMIT, limited_check
 from ...support import said

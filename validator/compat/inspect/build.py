@@ -187,7 +187,7 @@ def opened_sonames(elf: ElfFile) -> tuple[str, ...]:
 
 
 def calls_dlopen(elf: ElfFile) -> bool:
-    """Return True if this library calls dlopen, so that only its search path counts (ld.so(8))."""
+    """Return True if this library calls dlopen. Only the search path of the caller counts (ld.so(8))."""
     return elf.symbol(_DLOPEN) is not None
 
 
@@ -263,10 +263,10 @@ _PIP_FOLDERS = {
 #: The libraries that `DsoLoader::TryDlopenCUDALibraries()` opens. If one is missing, TensorFlow registers no
 #: GPU ("Cannot dlopen some GPU libraries. ... Skipping registering GPU devices"). They are the same in 2.12
 #: to 2.22, except for cuRAND, which was dropped in 2.14.
-_REQUIRED = (
-    *("libcublas", "libcublasLt", "libcudart", "libcudnn", "libcufft"),
-    *("libcurand", "libcusolver", "libcusparse"),
-)
+_REQUIRED = frozenset({
+    "libcublas", "libcublasLt", "libcudart", "libcudnn", "libcufft", "libcurand", "libcusolver",
+    "libcusparse",
+})  # fmt: skip
 
 
 def inspect_tensorflow(path: Path, *, scratch: Path | None = None) -> dict[str, Any]:

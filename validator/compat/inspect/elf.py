@@ -236,7 +236,7 @@ _SHORT_PTX = 4096
 
 
 #: The kinds of images that are read. Others (link-time IR) exist and are ignored.
-PTX, ELF = 1, 2
+_KIND_PTX, _KIND_ELF = 1, 2
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,7 @@ class Fatbin:
     @functools.cached_property
     def sass(self) -> tuple[Target, ...]:
         """The targets with machine code, ascending."""
-        return tuple(sorted({image.target for image in self.images if image.kind == ELF}))
+        return tuple(sorted({image.target for image in self.images if image.kind == _KIND_ELF}))
 
     @functools.cached_property
     def ptx(self) -> tuple[tuple[Target, tuple[int, int]], ...]:
@@ -313,7 +313,7 @@ def _images(elf: ElfFile, position: int, end: int) -> Iterator[Image]:
             )
         suffix = SPECIFIC if flags & _FLAG_SPECIFIC else FAMILY if flags & _FLAG_FAMILY else ""
         target = Target(ComputeCapability(*divmod(architecture, 10)), suffix)
-        if kind == PTX:
+        if kind == _KIND_PTX:
             payload = elf.buffer[start : start + (compressed_size or payload_size)]
             text = prefix(payload, flags, _SHORT_PTX, f"{elf.name}: the PTX at byte {position}")
             yield _ptx_image(target, (major, minor), text, uncompressed_size or payload_size)
@@ -324,7 +324,7 @@ def _images(elf: ElfFile, position: int, end: int) -> Iterator[Image]:
 
 def _is_nccl(elf: ElfFile, position: int, images: tuple[Image, ...]) -> bool:
     """Return True if a fatbin has only machine code, and its first image names kernels of NCCL."""
-    if not images or any(image.kind != ELF for image in images):
+    if not images or any(image.kind != _KIND_ELF for image in images):
         return False
     fields = _IMAGE.unpack_from(elf.buffer, position)
     start, size, flags = position + fields[2], fields[4] or fields[3], fields[11]
@@ -334,13 +334,13 @@ def _is_nccl(elf: ElfFile, position: int, images: tuple[Image, ...]) -> bool:
 
 def _ptx_image(target: Target, code_version: tuple[int, int], text: bytes | None, size: int) -> Image:
     if text is None:
-        return Image(PTX, target, code_version)
+        return Image(_KIND_PTX, target, code_version)
     match = re.search(rb"^\s*\.version\s+(\d+)\.(\d+)", text, re.MULTILINE)
     isa = (int(match[1]), int(match[2])) if match else code_version
     # The text decides: the compiler of the generated kernels writes .target sm_90a but not the flag.
     named = re.search(rb"^\s*\.target\s+(sm_\d{2,}[af]?)\b", text, re.MULTILINE)
     written = Target.parse(named[1].decode()) if named else target
-    return Image(PTX, written, isa, has_kernels=size > _SHORT_PTX or b".entry" in text)
+    return Image(_KIND_PTX, written, isa, has_kernels=size > _SHORT_PTX or b".entry" in text)
 
 
 def prefix(payload: bytes, flags: int, limit: int, where: str) -> bytes | None:

@@ -84,7 +84,7 @@ def _whys(start: Start) -> dict[str, str]:
 
 
 def _text(value: str) -> str:
-    """Return a text in which Compose and Kubernetes replace no variable, as both document it."""
+    """Return a text in which Compose ("Interpolation") and Kubernetes (args, env) replace no variable."""
     return value.replace("$", "$$")
 
 

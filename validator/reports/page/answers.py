@@ -31,7 +31,8 @@ from ...compat.offers import image_of
 from ...compat.releases import older_releases, releases
 from ...errors import InputError
 from ...versions import Version
-from .measurements import Measurements, script_json
+from ..printable import script_json
+from .measurements import Measurements
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _DATA = Path(__file__).parent / "pyodide.json"

@@ -126,6 +126,7 @@ def layout(rows: Sequence[Row]) -> Layout:
     proven = {row.host for row in rows if row.record is not None}
 
     def order(item: tuple[str, Host]) -> tuple[bool, bool]:
+        """Return a sort key: measured machines first, and among them those with a GPU."""
         measured = item[0] in proven
         return not measured, measured and item[1].gpu == NONE
 

@@ -6,8 +6,6 @@ The details of a measured cell are a separate file, which the page loads when th
 from __future__ import annotations
 
 import hashlib
-import json
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +17,7 @@ from ...model.diagnosis import WAYS, Diagnosis
 from ...model.record import Certificate, Layer, Record
 from ...model.report import CheckOutcome, Ratio, Spread, XlaSpeedup
 from ...records.history import credible_time, finish_time
-from ..printable import printable
+from ..printable import script_json
 
 
 @dataclass(frozen=True)
@@ -74,9 +72,9 @@ def gather(records: Iterable[Record], now: datetime) -> Measurements:
     for record in records:
         when = credible_time(finish_time(record), now)
         past = Past(
-            record.id, record.finished, record.verdict.value, record.reason, record.engine,
-            record.facts.driver, record.image_digest, record.lock_digest, record.probe_version,
-            credible=when is not None,
+            record=record.id, finished=record.finished, verdict=record.verdict.value, reason=record.reason,
+            engine=record.engine, driver=record.facts.driver, image_digest=record.image_digest,
+            lock_digest=record.lock_digest, probe_version=record.probe_version, credible=when is not None,
         )  # fmt: skip
         history.setdefault(record.cell, []).append((when or NEVER, record.id, past))
         if when is None:
@@ -220,7 +218,10 @@ def detail(
     record: Record, history: Sequence[Past], certificates: Sequence[Certificate], diagnosis: Diagnosis | None
 ) -> dict[str, Any]:
     """Return the details of a record. history: that of its cell, oldest first."""
-    named = "id reason engine base image_digest lock_digest probe_version started finished versions"
+    named = (
+        "id", "reason", "engine", "base", "image_digest", "lock_digest", "probe_version", "started",
+        "finished", "versions",
+    )  # fmt: skip
     host = {
         "GPU": ", ".join(record.facts.gpu_names),
         "driver": record.facts.driver,
@@ -235,17 +236,11 @@ def detail(
         speed = {f"step, {mode}, on the {found.device}": milliseconds(steps[mode]) for mode in MODES}
         speed["speedup by XLA"] = factor(found.speedup.median)
     findings = encode(diagnosis) if diagnosis else {"causes": [], "unknown": []}
-    for remedy in (remedy for cause in findings["causes"] for remedy in cause["remedies"]):
-        remedy["way"] = WAYS.get(remedy["way"], remedy["way"])
-    past = [
-        {
-            **{name: getattr(each, name) for name in ("record", "finished", "verdict", "reason", "driver")},
-            "changed": list(each.changed_since(earlier)) if earlier else [],
-        }
-        for earlier, each in zip((None, *history), history, strict=False)
-    ]
+    for cause in findings["causes"]:
+        for remedy in cause["remedies"]:
+            remedy["way"] = WAYS.get(remedy["way"], remedy["way"])
     return {
-        "record": {name: getattr(record, name) for name in named.split()} | {"origin": record.origin.value},
+        "record": {name: getattr(record, name) for name in named} | {"origin": record.origin.value},
         "host": {name: value for name, value in host.items() if value},
         "layers": encode(record.layers or ()),
         "packages": dict(sorted(record.environment.packages.items())),
@@ -277,8 +272,19 @@ def detail(
             }
             for certificate in certificates
         ],
-        "history": past[::-1],
+        "history": _history(history),
     }
+
+
+def _history(history: Sequence[Past]) -> list[dict[str, Any]]:
+    """Return the history, newest first, each entry with what else changed since the one before."""
+    fields = ("record", "finished", "verdict", "reason", "driver")
+    entries = [
+        {name: getattr(past, name) for name in fields}
+        | {"changed": list(past.changed_since(earlier)) if earlier else []}
+        for earlier, past in zip((None, *history), history, strict=False)
+    ]
+    return entries[::-1]
 
 
 def detail_file(content: dict[str, Any], mark: str) -> tuple[str, str]:
@@ -290,26 +296,3 @@ def detail_file(content: dict[str, Any], mark: str) -> tuple[str, str]:
     text = script_json(content)
     name = hashlib.sha256(text.encode("ascii")).hexdigest()[:20]
     return name, f"// {mark}\ncellDetail({script_json(name)}, {script_json(text)});\n"
-
-
-#: Characters that could end a script.
-_ESCAPES = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
-
-
-def clean(value: Any) -> Any:
-    """Make every text in a value printable, and turn numbers that JSON can't express into text."""
-    if isinstance(value, str):
-        return printable(value)
-    if isinstance(value, dict):
-        return {printable(str(key)): clean(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [clean(entry) for entry in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value
-
-
-def script_json(value: Any) -> str:
-    """Return a value as ASCII JSON in which `<`, `>` and `&` are escaped."""
-    text = json.dumps(clean(value), separators=(",", ":"), allow_nan=False)
-    return text.translate(_ESCAPES)

@@ -30,7 +30,7 @@ from ...redaction.redact import Redaction
 from ...versions import major_minor
 from ..changes import full_sentence
 from ..overview import Row, markdown, nothing_measured
-from ..printable import printable
+from ..printable import printable, script_json
 from .answers import Answers, context
 from .chart import charts
 from .layout import (
@@ -52,7 +52,6 @@ from .measurements import (
     factor,
     milliseconds,
     readable,
-    script_json,
     storage,
 )
 
@@ -106,7 +105,7 @@ def site(sources: Sources) -> Iterator[tuple[str, bytes]]:
 
 def _files(sources: Sources) -> Iterator[tuple[str, str]]:
     found = layout(sources.rows)
-    changed = steps((row.cell for row in found.rows), sources.measurements.history)
+    results = steps((row.cell for row in found.rows), sources.measurements.history)
     details: dict[int, str] = {}
     for number, row in enumerate(found.rows):
         if row.record is not None:
@@ -131,13 +130,13 @@ def _files(sources: Sources) -> Iterator[tuple[str, str]]:
         yield f"badges/{badge.name}.svg", _template("badge.svg.j2").render(badge=badge, mark=MARK)
     title = f"TensorFlow on GPUs: profile {sources.profile}"
     yield "table.md", f"<!-- {MARK} -->\n\n{markdown(found.rows, title)}"
-    yield FEED, _feed(sources, found, changed)
-    yield ENTRY, _index(sources, found, _data(sources, found, details, locked), changed)
+    yield FEED, _feed(sources, found, results)
+    yield ENTRY, _index(sources, found, _data(sources, found, details, locked), results)
 
 
-def _index(sources: Sources, found: Layout, data: dict[str, Any], steps: Sequence[Step]) -> str:
-    """Return the entry. data: for its script. steps: every new result."""
-    changed = [step for step in steps if step.before is not None]
+def _index(sources: Sources, found: Layout, data: dict[str, Any], results: Sequence[Step]) -> str:
+    """Return the entry. data: for its script. results: every new result."""
+    changed = [step for step in results if step.before is not None]
     style = _text("page.css") + _text("answers.css")
     script = _script(answers=sources.answers is not None, live=sources.live is not None)
     attention = [
@@ -378,13 +377,13 @@ def steps(cells: Iterable[str], history: Mapping[str, Sequence[Past]]) -> list[S
     return sorted(found, key=lambda step: (step.when, step.after.record), reverse=True)
 
 
-def _feed(sources: Sources, found: Layout, changed: Sequence[Step]) -> str:
-    """Return the feed of the newest steps.
+def _feed(sources: Sources, found: Layout, results: Sequence[Step]) -> str:
+    """Return the feed of the newest results.
 
-    A step whose records can't be fetched is described without what changed between them.
+    A result whose records can't be fetched is described without what changed between them.
     """
     numbers = {row.cell: number for number, row in enumerate(found.rows)}
-    shown = changed[:ENTRIES]
+    shown = results[:ENTRIES]
     records = sources.fetch([identifier for step in shown if step.before for identifier in step.records])
     told = [(step, _lines(step, records)) for step in shown]
     redact = Redaction(line for _, lines in told for line in lines)
