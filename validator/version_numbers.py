@@ -87,7 +87,7 @@ class Range:
 
     @classmethod
     def parse(cls, text: str, comparer: Callable[[str], Comparer]) -> Range:
-        """Read comparisons, separated by commas. comparer: makes one of a bound. Raises ValueError."""
+        """Read comparisons, separated by commas. comparer: reads a bound. Raises ValueError."""
         comparisons = []
         for part in text.split(","):
             match = OPERATOR_CHARACTERS.match(part.strip())

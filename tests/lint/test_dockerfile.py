@@ -259,8 +259,8 @@ def test_a_release_without_the_extra_needs_another_base_image(
     text = f"FROM {base}\nENV NVIDIA_VISIBLE_DEVICES=all\nRUN pip install tensorflow==2.13.1\n"
     [finding] = found(write(tmp_path, "Dockerfile", text))
     assert "so CUDA 11.8 and cuDNN 8.6 must be on the system" in finding.message
-    such = "such as nvidia/cuda:11.8.0-cudnn8-runtime-ubuntu22.04"
-    assert finding.fix == f"Use a base image with CUDA 11.8 and cuDNN 8.6 or newer, {such}{instead}."
+    such = "or newer ones of the same major versions, such as nvidia/cuda:11.8.0-cudnn8-runtime-ubuntu22.04"
+    assert finding.fix == f"Use a base image with CUDA 11.8 and cuDNN 8.6, {such}{instead}."
 
 
 def test_a_fix_names_an_image_that_exists_and_is_new_enough(tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def test_a_fix_names_an_image_that_exists_and_is_new_enough(tmp_path: Path) -> N
     fixes = {finding.fix for finding in found(write(tmp_path, "Dockerfile", text))}
     # The image of CUDA 12.5 has cuDNN 9.2, which TensorFlow 2.18 rejects.
     assert fixes == {
-        "Use a base image with CUDA 12.5 and cuDNN 9.3.0 or newer, such as"
+        "Use a base image with CUDA 12.5 and cuDNN 9.3.0, or newer ones of the same major versions, such as"
         " nvidia/cuda:12.6.1-cudnn-runtime-ubuntu22.04."
         " tensorflow[and-cuda]==2.18.0 brings the libraries itself."
     }

@@ -360,7 +360,7 @@ def rebuild(
     ValidatorError for a wheel that does not match its lock, and MissingError if one can't be downloaded.
     """
     compared = list(_compare_layers(image, plan, table, progress))
-    # The names of the layers, which follow no rules, are not compared.
+    # The names of layers are free text, so they are not compared.
     steps = [("", diff_id) for diff_id in image.diff_ids]
     configured = settings(plan.spec, plan.lock, plan.base, plan.recipe)
     wanted = msgspec.json.decode(config_document(configured, steps, plan.created), type=dict[str, Any])

@@ -174,7 +174,7 @@ def watched(entries: Iterable[Entry], done: Callable[[WheelFacts], object]) -> l
 
 
 class Watched:
-    """A library's content that finds the name by which ldconfig lists it while it is read.
+    """A library's content that, while it is read, finds the name by which ldconfig lists the library.
 
     The name is its soname, or the file's without one. found: called each time that the content was read, with
     None if it is not a 64-bit x86 library.

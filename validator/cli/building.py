@@ -190,7 +190,7 @@ def build(asked: Request, prepared: Prepared, store: Store) -> tuple[Run, list[R
         run = Run(
             prepared.place.engine, store, prepared.sources, prepared.locks, prepared.hosts, prepared.options,
             on_event, prepared.publisher, prepared.runner,
-            # A fleet answers them after building.
+            # With a fleet, the challenges are answered after building.
             None if prepared.fleet is not None else prepared.challenges,
         )  # fmt: skip
         try:

@@ -68,5 +68,6 @@ def _lines(name: str, row: dict[str, Any], pythons: tuple[str, ...], twin: str |
         library = f" of {group['library'].upper()}" if "library" in group else ""
         lines.append(f"kernels       {group['fatbins']} units{library}: machine code {sass}; PTX {ptx}")
     lines.append(f"XLA's LLVM    writes PTX up to ISA {row.get('llvm_ptx', 'unknown')}")
-    lines.append(f"device code   {f'that of tensorflow {twin} on PyPI' if twin else 'of no release on PyPI'}")
+    same = f"the same as tensorflow {twin} on PyPI" if twin else "not that of a release on PyPI"
+    lines.append(f"device code   {same}")
     return lines

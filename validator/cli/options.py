@@ -351,7 +351,7 @@ _trust_options = together(
     ),
     flag(
         "--accept-expired",
-        help="Also accept certificates that have expired, 14 days after their measurement unless the signer"
+        help="Also accept expired certificates. They expire 14 days after the measurement, unless the signer"
         " chose otherwise.",
     ),
     trust_file_option,

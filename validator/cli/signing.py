@@ -126,7 +126,7 @@ def fleet_runner_of(host_classes: Iterable[str], trust_path: Path, *, asked: boo
     models = sorted({name.partition("-")[2] for name in host_classes if name != NO_GPU})
     if not models:
         return None
-    signer = _signer_of(models, trust_path, asked=asked, remark=" It stands for the cluster.")
+    signer = _signer_of(models, trust_path, asked=asked, remark=" Its key signs for all nodes.")
     if signer is None:
         return None
     return _runner(signer, labels_trusted=trusts_labels(trust_path, signer))

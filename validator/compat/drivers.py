@@ -98,7 +98,7 @@ def runs_toolkit(toolkit: CudaVersion, driver: DriverRelease, lifted_to: CudaVer
         if lifted_to.major >= toolkit.major:
             return facts.fact(row).works(f"{package} replaces the driver's CUDA and runs CUDA {toolkit}")
         return facts.fact(row).fails(
-            f"{package} is older than CUDA {toolkit.major}.x, which CUDA {toolkit} needs",
+            f"{package} is too old: CUDA {toolkit} needs one of CUDA {toolkit.major}.x",
             "compat_package_unsupported",
         )
     floor = minor_version(toolkit.major)

@@ -173,8 +173,8 @@ def targets_gpu(release: str, capability: ComputeCapability, ptxas: str | None) 
         writes, reaches = min(writes, own.llvm_ptx), own.llvm_ptx
     if writes < first <= reaches:
         said = (
-            f"{who} was seen to write PTX ISA {_text(writes)}, and the LLVM of this wheel reaches"
-            f" {_text(reaches)}; {text}, so it may work, which nobody has measured"
+            f"{who} was seen to write PTX ISA {_text(writes)}, and the LLVM in its wheel can write up to"
+            f" {_text(reaches)}; {text}, so it may work; nobody has measured it"
         )
         return known.unknown(said, code, mode=XLA)
     if writes < first:

@@ -190,7 +190,7 @@ def candidate_that_works(host: Host, python: str | None) -> Installation | None:
 
 
 def same_or_newest(host: Host, software: Software) -> Installation | None:
-    """Return the release in use if it works, or the newest that does of its series, or of all, or None."""
+    """Return the release in use if it works, else the newest of its series, else of all, else None."""
     own = release_of_any_age(software.tensorflow or "")
     if own in releases() and not own.prerelease:
         series = [one for one in reversed(releases()) if one.minor == own.minor and one != own]

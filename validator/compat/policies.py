@@ -235,7 +235,7 @@ def is_recommended(spec: ImageSpec) -> bool:
 
 
 def why_recommended(release: Release) -> str:
-    """Return why `recommended` takes its versions, with a fault of others, without a full stop."""
+    """Return why `recommended` takes its versions, naming a fault of the others, without a full stop."""
     why: str = _recommended(release)["why"]
     return why
 

@@ -335,7 +335,7 @@ def _best_local(
     if not fit:
         raise InputError(
             "the local Docker Engine has no such image of this project",
-            hint="`build-matrix` builds them; for images in a registry, pass --registry",
+            hint="build one with `validator build-matrix`; for images in a registry, pass --registry",
         )
     best_first = sorted(fit, key=lambda image: image.preference, reverse=True)
     with_cuda = [Candidate(image, fit[image].id) for image in best_first if image.cuda is not None]

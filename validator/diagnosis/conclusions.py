@@ -336,7 +336,7 @@ def _printed_by(observations: Observations) -> tuple[tuple[int, ...], tuple[int,
     rows = [row for row in section("places") if shown(row)]
     since = max((leading_numbers(row.get("since", "")) for row in rows), default=())
     until = min((leading_numbers(row["until"]) for row in rows), default=())
-    # Lines of several releases show none.
+    # Lines of different releases contradict each other, so they show none.
     return (since, until) if since <= until else ((), ())
 
 

@@ -37,7 +37,7 @@ CODES: Mapping[Rule, str] = {
     "mixed_frameworks": "PyTorch or JAX in the same environment, whose wheels bring a cuDNN that TensorFlow"
     " rejects, or the wheels of cuDNN for two versions of CUDA",
     "requirement_unmet": "a version of Keras or NumPy that TensorFlow's metadata rejects, so that pip"
-    " installs only one of the two",
+    " refuses to install it with TensorFlow",
     "package_removed": "a package that was replaced, such as `tensorflow-gpu`, in a version that only fails"
     " to install",
     "release_missing": "a release of the package `tensorflow` that does not exist, such as 2.16.0; a release"
@@ -90,7 +90,7 @@ def fix(code: Rule, version: str, python: Stated | None, *, from_image: bool) ->
         return f"Add this after the installation: {_TELL_THE_LOADER}"
     if code == "mixed_frameworks":
         return "Install each framework in an environment of its own."
-    # The messages of the others say what to do: which versions fit, or which releases exist.
+    # The messages of the others say which versions fit, or which releases exist.
     return ""
 
 
@@ -103,9 +103,8 @@ def _suggested(python: Stated | None) -> Release:
 
 def _base_image(cuda: str, cudnn: str) -> str:
     name = image_with(cuda, cudnn)
-    return f"Use a base image with CUDA {cuda} and cuDNN {cudnn}" + (
-        f" or newer, such as {name}" if name else ""
-    )
+    newer = f", or newer ones of the same major versions, such as {name}" if name else ""
+    return f"Use a base image with CUDA {cuda} and cuDNN {cudnn}{newer}"
 
 
 def _libraries(release: Release, from_image: bool) -> str:

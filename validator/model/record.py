@@ -148,7 +148,7 @@ _ImageDigest = Annotated[str, "The digest of the image's manifest in the registr
 _Image = Annotated[str, "The identifier of the image spec."]
 _HostClass = Annotated[str, "The host class of the machine that measured, such as `r580-h100`."]
 _RecordId = Annotated[str, "The id of the record."]
-_Measured = Annotated[str, "When the probe ended. UTC, ISO 8601, as the other times."]
+_Measured = Annotated[str, "When the probe ended. UTC, ISO 8601, like all times here."]
 _Issued = Annotated[str, "When it was signed."]
 _Signer = Annotated[
     str,

@@ -419,7 +419,7 @@ class Probe(msgspec.Struct, frozen=True):
 
 
 _PRINTED = "What the processes of this stage printed, including standard output."
-_LENGTH = "How many bytes that was."
+_LENGTH = "How many bytes were printed."
 
 
 class Logs(msgspec.Struct, frozen=True):

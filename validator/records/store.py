@@ -301,7 +301,7 @@ def _bring_up(engine: sql.Engine, location: str, *, read_only: bool = False) -> 
 
 
 def _has_tables(connection: sql.Connection, location: str) -> bool:
-    """Return True if the store has its tables. Raises what `_bring_up` raises if they are others."""
+    """Return True if the store has its tables. Raises as `_bring_up` if another program made them."""
     # One question, so that another process which creates them in between is not taken for another program.
     names = sql.inspect(connection).get_table_names()
     if _versions.name not in names:

@@ -154,7 +154,7 @@ class KnownNames:
             for length, names in lengths.items():
                 stop = start + length
                 following = lowered[stop : stop + 1]
-                # Not if a word goes on there.
+                # Skip it if the word goes on after the name.
                 if lowered[start:stop] in names and not (following.isascii() and following.isalnum()):
                     parts += [text[end:start], instead]
                     end = stop

@@ -47,7 +47,7 @@ SILENCE_S = 300.0
 _ANSWER_S = 360.0
 #: Whoever sends more slowly than this many bytes a second is not waited for.
 _SLOWEST = 16 << 10
-#: Seconds that every answer has, however small it is.
+#: Seconds that every answer may take, however small it is.
 _LEAST_S = 600.0
 #: A server that asks for a longer pause is not waited for.
 LONGEST_PAUSE_S = 120.0
@@ -201,7 +201,7 @@ def failure_of(answer: requests.Response) -> HttpFailure:
 def deadline_for(size: int) -> float:
     """Return the time of `time.monotonic` when a server that sends this many bytes must have finished.
 
-    It has `_LEAST_S`, and as long as `size` bytes take at `_SLOWEST`.
+    The server gets `_LEAST_S`, and as long as `size` bytes take at `_SLOWEST`.
     """
     return time.monotonic() + _LEAST_S + size / _SLOWEST
 

@@ -273,7 +273,7 @@ def _follow(container: Container, request: ProbeRequest, what: str, progress: Pr
         )
     if not bytes(output.stdout).strip():
         container.reload()
-        # Podman doesn't say it on every machine.
+        # Podman doesn't set OOMKilled on every machine.
         if container.attrs.get("State", {}).get("OOMKilled") or status == _KILLED:
             raise ValidatorError(
                 f"{what} ran out of memory", hint="increase the memory of the engine's machine"

@@ -113,7 +113,7 @@ def context(answers: Answers, registry: str | None, measurements: Measurements) 
         "table": answers.table,
         "registry": registry,
         "images": digests if registry else {},
-        # No GPU on which nothing was measured is offered an image with additions, or without CUDA.
+        # A GPU without measurements is offered only images with CUDA and without additions.
         "pullable": bool(registry)
         and any(getattr(image_of(one), "identifier", "") == one for one in digests),
         "verdicts": verdicts,

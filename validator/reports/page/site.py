@@ -179,7 +179,7 @@ def _data(
 
     details, wheels: the names of the files, by the number of the row and by the image.
     """
-    # What pip installs is for machines where a combination fails.
+    # What to install with pip is shown only for machines where a combination fails.
     planned = {
         row.host: row.planned.cell.host
         for row in found.rows
