@@ -46,6 +46,8 @@ ALLOWED = {
     ("compute_capability_unsupported", "capability", ">=3.5,<6.0"): "the remedies for old GPUs",
     ("compute_capability_unsupported", "capability", "==3.0"): "the remedies for old GPUs",
     ("compute_capability_unsupported", "tensorflow", "<2.16"): "releases from before Blackwell, of any kind",
+    ("gpu_out_of_memory", "capability", "<6.0"): "GPUs with little memory and without mixed precision",
+    ("old_gpu", "capability", "<6.0"): "GPUs with little memory and without mixed precision",
     ("ptxas_missing_or_unsuitable", "capability", ">=10.0"): "which wheel of nvcc a remedy names",
     ("compute_capability_unsupported", "tensorflow", ">=2.18"): "the remedies for Pascal and Volta",
     ("compute_capability_unsupported", "capability", ">=6.0,<7.5"): "the remedies for Pascal and Volta",

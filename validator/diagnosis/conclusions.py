@@ -325,7 +325,8 @@ def _printed_by(observations: Observations) -> tuple[tuple[int, ...], tuple[int,
 
     def shown(row: Mapping[str, Any]) -> bool:
         if "file" not in row:
-            return row.get("library") in libraries or any(row.get("text", "\n") in text for text in texts)
+            pattern = row.get("pattern", "(?!)")
+            return row.get("library") in libraries or any(re.search(pattern, text) for text in texts)
         return any(
             (file.startswith(row["file"]) or file.endswith(f"/{row['file']}"))
             and int(line) in row.get("lines", (int(line),))

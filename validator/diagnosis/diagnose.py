@@ -346,7 +346,7 @@ def _diagnose(observations: Observations, read: str, image: str = "", *, quotes:
     reader = Reader.of(observations, image, quotes=quotes)
     causes = causes_in_order(observations, {**facts, **_requirements(observations, facts)}, reader)
     faults = [kind for kind in (UNRECOGNIZED, FAULT, *_SYMPTOMS) if observations.has(kind)]
-    if causes or remedies.is_cpu_wanted(observations):
+    if causes or observations.has(remedies.CPU_WANTED):
         faults = [kind for kind in faults if kind == UNRECOGNIZED]
     unknown = observations.evidence(one for kind in faults for one in observations.of(kind))[:_UNKNOWN]
     kind = remedies.answer(observations, prediction, causes, faults)

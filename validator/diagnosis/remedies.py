@@ -8,14 +8,15 @@ from dataclasses import dataclass, field, replace
 
 from ..compat.offers import KEEP, PLACEHOLDERS, Filling, filling, has_extra, nothing_works
 from ..compat.releases import Release
+from ..conditions import Find
 from ..model.diagnosis import CAUSE_FOUND, GPU_USED, NO_FAULT, NO_GPU_LISTED, NOT_SHOWN, UNRECOGNIZED, Remedy
 from ..model.prediction import Outcome, Prediction
 from ..versions import leading_numbers
 from .causes import CauseEntry, RemedyEntry, chosen_finder, finder, language, law
 from .combination import read_host, read_software
-from .conclusions import likely_release, likely_releases
+from .conclusions import likely_releases
 from .messages import table
-from .observations import Observations, on_windows, release
+from .observations import Observation, Observations, on_windows, release
 from .shells import for_engine, for_notebook, for_powershell, for_release, for_uv, of_program
 
 # Decide what kind of answer was found, what to do next, and which command finds out more.
@@ -25,7 +26,7 @@ from .shells import for_engine, for_notebook, for_powershell, for_release, for_u
 ANYWHERE = "uvx --from git+https://github.com/tensorflow-gpu-matrix/tensorflow-gpu-matrix validator"
 #: The named condition that holds if the GPU was seen working, and the kind that is observed if somebody says
 #: that they want no GPU.
-_WORKS, _CPU_WANTED = "gpu_works", "cpu_wanted"
+_WORKS, CPU_WANTED = "gpu_works", "cpu_wanted"
 #: The kinds that are observed if TensorFlow lists or opens a GPU, or if somebody looks only at Windows' Task
 #: Manager; and the one that is observed if TensorFlow lists none.
 _GPU_LISTED, _NO_GPU_LISTED = ("gpu_list", "gpu_count", "task_manager"), "gpu_list_empty"
@@ -53,12 +54,7 @@ def answer(
         return GPU_USED
     listed = any(map(observations.has, _GPU_LISTED)) and not fails
     asks = observations.has("versions_asked") and not fails
-    return NO_FAULT if listed or asks or is_cpu_wanted(observations) else NOT_SHOWN
-
-
-def is_cpu_wanted(observations: Observations) -> bool:
-    """Return whether somebody says that TensorFlow is to use the CPU, so that it is no fault if it does."""
-    return observations.has(_CPU_WANTED)
+    return NO_FAULT if listed or asks or observations.has(CPU_WANTED) else NOT_SHOWN
 
 
 def next_step(answer: str, *, only_machine: bool) -> str:
@@ -91,6 +87,8 @@ def _read_image(observations: Observations) -> str:
 _INSTALLS = frozenset({"pip", "uv", "conda"})
 #: Ways of starting on machines that several people share, where the reader has no root.
 _SHARED = frozenset({"kubernetes", "slurm", "colab", "kaggle"})
+#: Ways that people name when they use them and something is wrong with what is installed.
+_NAMED = _SHARED | {"apptainer"}
 _UV = re.compile(r"\b(?:uv (?:pip|add|sync|run|venv)|poetry (?:add|install|run))\b")
 #: The kind that is observed if the build of an image fails.
 _BUILDS = "docker_build_failed"
@@ -160,13 +158,13 @@ class Reader:
                 own = table("instead")[own]
             if own == way:
                 return 0 if way in self.ways or way not in _INSTALLS else 1
-        return None if self.ways else 2
+        return None if self.ways or (way in _NAMED and available & _INSTALLS) else 2
 
 
 def _old_release(observations: Observations) -> tuple[int, ...]:
     """Return the numbers of a release before 2.1, stated or shown by the log or by code for TensorFlow 1."""
-    used, likely = release(observations), likely_release(observations)
-    numbers = leading_numbers(used[0] if used else likely.version if likely else "")
+    used, likely = release(observations), likely_releases(observations)
+    numbers = leading_numbers(used[0] if used else likely[-1].version if likely else "")
     if not used and observations.has("tensorflow_1_code"):
         return min(numbers or (1, 15), (1, 15))
     return numbers if numbers < (2, 1) else ()
@@ -227,16 +225,16 @@ def fitting_remedies(
 ) -> tuple[Remedy, ...]:
     """Return the remedies that fit the facts and the reader, in the order to try them; at least one.
 
-    What solves most cases comes first, then the reader's own way. Remedies for other ways are left out unless
-    nothing is known of the reader. What interrupts other people comes last. A reader without root is told
-    whom to ask. What the law of remedies rules out is left out (`remedies.yaml`).
+    What solves most cases comes first, then the reader's own way. Remedies for other ways are left out, and
+    if nothing is known of the reader, those for ways that people name. What interrupts other people comes
+    last. A reader without root is told whom to ask. What the law of remedies rules out is left out.
 
     values: for the placeholders; `tensorflow`, `capability` and `system` also decide what fits.
     """
     find = chosen_finder(observations, {**_assumed(observations), **values})
     fitting = [remedy for remedy in entry.remedies if remedy.when.may_hold(find)] or list(entry.remedies)
     fitting = [remedy for remedy in fitting if remedy.placeholders & _KNOWN <= values.keys()] or fitting
-    lawful, instead, at_last = _lawful(fitting, observations)
+    lawful, instead, at_last = _lawful(fitting, find)
     ranked = _ranked(_possible(lawful, entry.remedies, observations), reader)
     found = [Remedy("any", says) for says in instead]
     found += _remedies(ranked, values, reader)
@@ -248,11 +246,10 @@ def fitting_remedies(
 
 
 def _lawful(
-    remedies: Sequence[RemedyEntry], observations: Observations
+    remedies: Sequence[RemedyEntry], find: Find[Observation]
 ) -> tuple[list[RemedyEntry], list[str], list[str]]:
     """Return the remedies with the commands that the law leaves, and what to say in place of the others: in
     any case, and if nothing is left."""
-    find = finder(observations, {})
     rules = [rule for rule in law() if rule.ruled_out_by.holds(find)]
     kept, instead, at_last = [], dict[str, None](), dict[str, None]()
     for remedy in remedies:
@@ -260,7 +257,7 @@ def _lawful(
         for rule in rules:
             matching = [one for one in commands if rule.commands and re.search(rule.commands, one)]
             if remedy.way in rule.ways:
-                at_last[rule.instead] = None
+                at_last |= {rule.instead: None} if rule.instead else {}
                 break
             if matching and not (rule.alone and len(matching) < len(commands)):
                 commands = tuple(one for one in commands if rule.only and one not in matching)

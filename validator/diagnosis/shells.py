@@ -39,6 +39,8 @@ _GROWTH_1 = (
     "in the program: config = tf.ConfigProto(); config.gpu_options.allow_growth = True;"
     " tf.Session(config=config)"
 )
+_HIDE_GPUS = 'tf.config.set_visible_devices([], "GPU")'
+_HIDE_GPUS_1 = 'tf.Session(config=tf.ConfigProto(device_count={"GPU": 0}))'
 _LIST_GPUS = 'tf.config.list_physical_devices("GPU")'
 
 
@@ -47,7 +49,7 @@ def for_release(command: str, release: Sequence[int]) -> str:
     if not release or tuple(release) >= (2, 1):
         return command
     if release[0] == 1:
-        command = _GROWTH.sub(_GROWTH_1, command)
+        command = _GROWTH.sub(_GROWTH_1, command).replace(_HIDE_GPUS, _HIDE_GPUS_1)
         return command.replace(_LIST_GPUS, "tf.test.is_gpu_available()")
     return re.sub(r"tf\.config\.(?=list_physical|set_visible)", "tf.config.experimental.", command)
 
