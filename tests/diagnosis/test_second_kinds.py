@@ -209,7 +209,7 @@ LOST_KERNEL = 'failed to get PTX kernel "fusion_3" from module: CUDA_ERROR_NOT_F
         (
             "ImportError: /usr/lib/libcuda.so.1: file too short",
             "libcuda_wrong_or_not_found",
-            "empty file",
+            "empty placeholder",
             "GPU node",
             "ldconfig",
         ),

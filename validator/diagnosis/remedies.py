@@ -308,7 +308,7 @@ def _of_unknown_release(filled: Filling, likely: Sequence[Release], observations
     """
     series = list(dict.fromkeys(one.minor for one in likely))
     if len(series) == 1:
-        note = f"These lines are those of TensorFlow {series[0]}: write the version that you have."
+        note = f"TensorFlow {series[0]} prints these lines; in the command, write your exact version."
         return replace(filled, notes=(note, *filled.notes))
     package, extra, besides = "tensorflow", "[and-cuda]", ""
     if any("tensorflow-gpu" in one.text for one in observations):
