@@ -155,7 +155,8 @@ def _uses_gpu(seen: Seen) -> tuple[str, str, Cause | None]:
         if environment.python is None:
             place = "on PATH" if environment.found_by == "PATH" else f"where {environment.found_by} points"
             return "unknown", f"There is no Python {place}.", None
-        return "unknown", f"{environment.python} can't be asked: {environment.why}.", None
+        why = f"{environment.python} can't be asked: {environment.why}."
+        return "unknown", f"{why} `validator doctor --python {environment.python}` waits longer.", None
     # A check that was cut off here shows nothing.
     checks = tuple(one for one in environment.report.checks if one.outcome is not CheckOutcome.TIMEOUT)
     causes = diagnose_report(structs.replace(environment.report, checks=checks)).causes

@@ -241,7 +241,10 @@ class Engine:
     """The Docker Engine that the docker command would use. Raises MissingError if none answers."""
 
     def __init__(self) -> None:
-        self._reached = endpoint.reach("start Docker Engine 23 or newer, or name another with DOCKER_HOST")
+        self._reached = endpoint.reach(
+            "start Docker Engine 23 or newer, or name another with DOCKER_HOST; without one,"
+            " `validator build-matrix --engine venv` makes an environment, and prints how to train in it"
+        )
 
     @property
     def info(self) -> Mapping[str, Any]:

@@ -333,9 +333,10 @@ def _best_local(
         ):
             fit[image] = local
     if not fit:
+        asked = f" --profile full --select tensorflow={wanted.tensorflow}" if wanted.tensorflow else ""
         raise InputError(
             "the local Docker Engine has no such image of this project",
-            hint="build one with `validator build-matrix`; for images in a registry, pass --registry",
+            hint=f"build one with `validator build-matrix{asked}`; for images in a registry, pass --registry",
         )
     best_first = sorted(fit, key=lambda image: image.preference, reverse=True)
     with_cuda = [Candidate(image, fit[image].id) for image in best_first if image.cuda is not None]
