@@ -34,7 +34,7 @@ from ..versions import CudaVersion, leading_numbers, major, minor_in
 from . import conclusions, read_log, remedies, text
 from .causes import CERTAIN, LIKELY, POSSIBLE, STRENGTHS, CauseEntry, Sign, causes, finder, language
 from .combination import is_judged, judge, read_host, read_software
-from .messages import FAULT, SAID, UNRECOGNIZED, catalogue, printed
+from .messages import CPU_WANTED, FAULT, SAID, UNRECOGNIZED, catalogue, printed, table
 from .observations import Observation, Observations, tensorflow
 from .remedies import Reader, fitting_remedies
 
@@ -282,6 +282,8 @@ _SYMPTOMS = (
     "python_exception",
     "device_not_registered",
     "gpu_list_empty",
+    "failure_said",
+    "hang_said",
 )
 #: The facts about the environment besides the release; those in the second row are names, not versions.
 _FACTS = ("python", "keras", "cuda", "cudnn", "driver", "driver_cuda")
@@ -346,7 +348,7 @@ def _diagnose(observations: Observations, read: str, image: str = "", *, quotes:
     reader = Reader.of(observations, image, quotes=quotes)
     causes = causes_in_order(observations, {**facts, **_requirements(observations, facts)}, reader)
     faults = [kind for kind in (UNRECOGNIZED, FAULT, *_SYMPTOMS) if observations.has(kind)]
-    if causes or observations.has(remedies.CPU_WANTED):
+    if causes or observations.has(CPU_WANTED):
         faults = [kind for kind in faults if kind == UNRECOGNIZED]
     unknown = observations.evidence(one for kind in faults for one in observations.of(kind))[:_UNKNOWN]
     kind = remedies.answer(observations, prediction, causes, faults)
@@ -471,6 +473,10 @@ def _harmless(observations: Observations) -> tuple[Harmless, ...]:
     for one in observations:
         if one.harmless is not None:
             explanations.setdefault(one.kind, one.harmless)
+    if observations.has(CPU_WANTED):
+        without_gpu = table("without_gpu")
+        missed = (kind for kind in without_gpu["kinds"] if observations.has(kind))
+        explanations |= dict.fromkeys(missed, without_gpu["says"])
     return tuple(
         Harmless(kind, explanation, observations.evidence(observations.of(kind))[:_HARMLESS])
         for kind, explanation in explanations.items()
