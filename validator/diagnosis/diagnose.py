@@ -347,7 +347,10 @@ def _diagnose(observations: Observations, read: str, image: str = "", *, quotes:
     facts = _facts(observations)
     reader = Reader.of(observations, image, quotes=quotes)
     causes = causes_in_order(observations, {**facts, **_requirements(observations, facts)}, reader)
+    harmless = _harmless(observations)
     faults = [kind for kind in (UNRECOGNIZED, FAULT, *_SYMPTOMS) if observations.has(kind)]
+    if not causes and observations.has("not_working_said") and not harmless:
+        faults.append("not_working_said")
     if causes or observations.has(CPU_WANTED):
         faults = [kind for kind in faults if kind == UNRECOGNIZED]
     unknown = observations.evidence(one for kind in faults for one in observations.of(kind))[:_UNKNOWN]
@@ -358,7 +361,7 @@ def _diagnose(observations: Observations, read: str, image: str = "", *, quotes:
     return Diagnosis(
         answer=kind,
         causes=causes,
-        harmless=_harmless(observations),
+        harmless=harmless,
         unknown=unknown,
         facts=facts,
         read=read,

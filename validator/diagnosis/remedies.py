@@ -68,6 +68,9 @@ def command(observations: Observations, probed: str = "") -> str:
     probed: the image that the probe ran in; empty if the text is not a probe's report about an image.
     """
     image = probed or _read_image(observations)
+    if not image and language().parse("not_python").holds(finder(observations, {})):
+        # Node.js and .NET have no environment of Python that could be measured.
+        return f"{ANYWHERE} doctor OUTPUT.txt   # what the program printed"
     python = "(Get-Command python).Source" if on_windows(observations) else '"$(command -v python)"'
     return f"{ANYWHERE} doctor " + (f"--image {image}" if image else f"--python {python}")
 
