@@ -449,3 +449,10 @@ def test_a_program_in_node_is_not_asked_for_its_python() -> None:
 def test_a_supposition_is_no_evidence(text: str, cause: str | None) -> None:
     codes = [found.code for found in diagnose_log(text).causes]
     assert codes == ([] if cause is None else [cause])
+
+
+def test_without_a_gpu_nothing_has_to_be_measured() -> None:
+    found = diagnose_log("failed call to cuInit: UNKNOWN ERROR (303)\nIs this bad?\n- No GPU\n")
+    assert found.answer == "no_fault"
+    assert found.next_command == ""
+    assert "computes on the CPU" in found.next_step

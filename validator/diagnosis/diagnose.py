@@ -358,6 +358,8 @@ def _diagnose(observations: Observations, read: str, image: str = "", *, quotes:
     works = "" if causes else _versions_asked(observations, facts.get("tensorflow", ""))
     if not causes and not works and kind not in (GPU_USED, NO_FAULT):
         works = suitable_release(read_host(observations), read_software(observations).python)
+    only_machine = bool(works) and "tensorflow" not in facts
+    is_without_gpu = kind == NO_FAULT and observations.has("no_gpu_said")
     return Diagnosis(
         answer=kind,
         causes=causes,
@@ -367,8 +369,8 @@ def _diagnose(observations: Observations, read: str, image: str = "", *, quotes:
         read=read,
         missing=prediction.missing if kind == NOT_SHOWN else (),
         works=works,
-        next_step=remedies.next_step(kind, only_machine=bool(works) and "tensorflow" not in facts),
-        next_command=reader.doctor,
+        next_step=remedies.next_step("no_gpu" if is_without_gpu else kind, only_machine=only_machine),
+        next_command="" if is_without_gpu else reader.doctor,
     )
 
 
