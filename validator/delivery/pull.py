@@ -113,8 +113,8 @@ def select_named(registry: Registry, host: Host, terms: Terms, name: str, tell: 
     Raises NotCertified with the reason, InputError without the image, MissingError without the registry.
     """
     tag = tag_named(name)
-    digest = name if is_digest(name) else registry.digest_of(tag)
-    if digest is None or registry.manifest(digest) is None:
+    digest = registry.find(tag)
+    if digest is None:
         where = registry.repository.at(name) if is_digest(name) else registry.repository.tagged(tag)
         raise InputError(f"{where} is not in the registry", hint=registry.tags_hint())
     candidate = choose.inspect_digest(registry, _read_image(registry, tag, digest), digest, terms)

@@ -20,11 +20,12 @@ from typing import TypeVar
 import requests
 from docker.errors import DockerException
 
-from ...assemble.destinations import Destination, blob_path, differs, docker_annotations, docker_manifest
+from ...assemble.destinations import Destination, differs, docker_annotations, docker_manifest
 from ...assemble.image_names import LABEL_SPEC, PROJECT
 from ...assemble.layers import Encoded, Write
 from ...assemble.progress import Progress
 from ...errors import ValidatorError
+from ...registry.layout import blob_path
 from ...system import runs
 from ...system.files import cache_directory, full_disk_named, says_full_disk, writing
 from ...system.pools import BLOCK, Abandoned, CutError, Pipe
