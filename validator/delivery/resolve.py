@@ -11,7 +11,7 @@ from ..assemble.image_names import LABEL_SPEC, image_reference
 from ..errors import InputError, MissingError
 from ..model.prediction import Outcome
 from ..registry.client import Registry
-from ..registry.layout import in_layout
+from ..registry.layout import named_in_layout
 from ..registry.names import Repository, is_digest, is_tag, tag_named
 from . import choose
 from .choose import Candidate, Host, Standing, TaggedImage, Terms
@@ -280,13 +280,7 @@ def _described(
 
 
 def _in_layout(directory: Path, tag: str, host: FindHost) -> tuple[Image, Host | None]:
-    registry = in_layout(directory)
-    digest = registry.find(tag)
-    if digest is None:
-        raise InputError(
-            f"{directory} has no image {tag}",
-            hint=f"it has {', '.join(registry.tags()) or 'no image with a tag'}",
-        )
+    registry, digest = named_in_layout(directory, tag)
     config = registry.config(digest)
     image = identify(tag, config.labels.get(LABEL_SPEC, ""))
     known = None if image is not None and image.cuda is None else host()

@@ -206,9 +206,13 @@ class Registry:
 
     def manifest(self, digest: str) -> Manifest | None:
         """Return the manifest or index with this digest, or None if it does not exist."""
-        reference = self.repository.at(digest)
-        answer = self._manifest(digest, f"{reference} can't be read")
-        return None if answer is None else parse(answer.content, Manifest, f"the manifest {reference}")
+        answer = self.raw_manifest(digest)
+        what = f"the manifest {self.repository.at(digest)}"
+        return None if answer is None else parse(answer.content, Manifest, what)
+
+    def raw_manifest(self, digest: str) -> Document | None:
+        """Return a manifest or index as it was sent, or None if it does not exist."""
+        return self._manifest(digest, f"{self.repository.at(digest)} can't be read")
 
     def config(self, digest: str) -> ImageConfig:
         """Return the configuration of an image; for an index, that of `PLATFORM`.

@@ -93,3 +93,13 @@ def in_layout(directory: Path, attached: Path | None = None) -> Registry:
     """Return the images of a layout as a registry, whose name is the directory. See `Layout`."""
     place = Repository("", str(directory.resolve()).removeprefix("/"))
     return Registry(place, layout=Layout(directory, attached))
+
+
+def named_in_layout(directory: Path, tag: str) -> tuple[Registry, str]:
+    """Return a layout and the digest of its image with this tag. Raises InputError if there is none."""
+    registry = in_layout(directory)
+    digest = registry.find(tag)
+    if digest is None:
+        has = ", ".join(registry.tags()) or "no image with a tag"
+        raise InputError(f"{directory} has no image {tag}", hint=f"it has {has}")
+    return registry, digest
