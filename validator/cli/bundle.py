@@ -84,7 +84,7 @@ def _size(_: click.Context, __: click.Parameter, value: str) -> int:
     metavar="DIRECTORY",
     help="With receive: the new directory for what is in the bundle.  [default: DIRECTORY/received]",
 )
-@registry_option()
+@registry_option
 @plain_http_option
 @trusted_root_option
 @matrix_option

@@ -241,7 +241,7 @@ def trust_command() -> None:
     metavar="AGE",
     help="Reject measurements older than this, such as 7d or 12h.  [default: until the certificate expires]",
 )
-@registry_option()
+@registry_option
 @flag(
     "--fixtures", help="For tests: accept only certificates of made-up records, signed with a throw-away key."
 )
@@ -289,7 +289,7 @@ _TOOLS = {"policy-controller": "policy-controller", "kyverno": "Kyverno up to 1.
 
 
 @click.command("promote", cls=Command)
-@certificate_options()
+@certificate_options(bundles=False)
 @matrix_option
 @name_option
 @flag("--dry-run", help="Show what would move, and move nothing.")
