@@ -68,6 +68,8 @@ def read_manifest(content: bytes) -> Manifest:
         if raw["format"] != FORMAT:
             why = f"{MANIFEST} has format {raw['format']!r}, but this program reads format {FORMAT}"
             raise Refused(why, "use the program `measure` that is in the bundle")
+        if not isinstance(raw["images"], list):
+            raise ValueError("it has no list of images")
         volumes = tuple(_volume(one) for one in raw["volumes"])
         if len({volume.name for volume in volumes}) != len(volumes):
             raise ValueError("two volumes have the same name")
@@ -171,7 +173,7 @@ def _manifest(directory: Path, wait: bool, say: Callable[[str], None]) -> tuple[
             # The beginning of an object is not JSON, so a copy is complete or can't be read.
             json.loads(content)
             return content, read_manifest(content)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             if not wait:
                 why = (
                     error.strerror
