@@ -202,8 +202,10 @@ class _Staging:
         """Return all files in the order of the stream: the small ones first, which say what follows."""
         found = []
         for path, file in sorted(self.files.items(), key=lambda pair: (pair[0] != _PROGRAM, pair)):
-            digest = None if path.startswith(BLOBS) else sha256_of(file)
-            found.append(_Item(path, file.stat().st_size, digest, partial(read_parts, file)))
+            # An empty trust file would be in no volume, and says nothing.
+            if size := file.stat().st_size:
+                digest = None if path.startswith(BLOBS) else sha256_of(file)
+                found.append(_Item(path, size, digest, partial(read_parts, file)))
         return found + [blob for path, blob in self._blobs.items() if path not in self.files]
 
 
