@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import shutil
 import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -111,7 +110,7 @@ def bundle_command(
     Start `./measure` in a copy of the directory to measure. `bundle receive` verifies and unpacks it for
     `pull`, `run` and `verify` with --from-bundle.
 
-    If it was interrupted, start the same command again: it goes on.
+    If it was interrupted, start the same command again.
     """
     if len(words) < 2:
         raise click.UsageError("name at least one image, and then the directory to write to")
@@ -124,6 +123,7 @@ def bundle_command(
     reject_options(("wait", "into"), "has no effect without receive")
     from ..certify.challenges import read_challenges
     from ..pipeline.bundle import Request, supported_pythons, write_bundle
+    from ..system.files import cache_directory
     from ..system.package_sources import host_sources
     from ..system.runs import temporary_directory
     from .planning import hosts_of, images_of
@@ -140,11 +140,12 @@ def bundle_command(
         else {},
     )
     registry = open_registry(repository, plain_http) if repository else None
-    directory.mkdir(parents=True, exist_ok=True)
-    specs = images_of(matrix_path)
-    with temporary_directory("bundle", directory.parent) as work:
+    specs, cache = images_of(matrix_path), cache_directory()
+    cache.mkdir(parents=True, exist_ok=True)
+    # Not the directory for temporary files, which may be in memory: an image of the engine is written there.
+    with temporary_directory("bundle", cache) as work:
         images = [_image(name, registry, plain_http, specs, matrix_path, work) for name in words[:-1]]
-        digest = write_bundle(directory, images, volume_size, request, print_status)
+        digest = write_bundle(directory, images, volume_size, request, work, print_status)
     print_status(
         f"Wrote {directory}. The SHA-256 of its bundle.json, which `receive` prints on the other machine too:"
     )
@@ -231,13 +232,7 @@ def _in_engine(name: str, work: Path) -> tuple[Registry, str]:
     place = work / saved[0].stem
     place.mkdir(exist_ok=True)
     with tarfile.open(saved[0]) as archive:
-        for member in archive:
-            content = archive.extractfile(member) if member.isreg() else None
-            if content is not None and _IN_ARCHIVE.fullmatch(member.name):
-                target = place / member.name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with target.open("wb") as stream:
-                    shutil.copyfileobj(content, stream)
+        archive.extractall(place, [one for one in archive if one.isreg() and _IN_ARCHIVE.fullmatch(one.name)])
     saved[0].unlink()
     index = place / "index.json"
     if not index.exists():

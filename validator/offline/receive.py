@@ -16,16 +16,16 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 MANIFEST, FORMAT = "bundle.json", 1
 #: Where the blobs of images are. The name of each is its SHA-256.
 BLOBS = "images/blobs/sha256/"
-#: The only files and directories that a bundle has.
-_TOPS = ("measure", "images", "tool", "probe", "locks", "trust", "certificates")
+#: The only file that can be run, and with it what a bundle has.
+_PROGRAM = "measure"
+_TOPS = (_PROGRAM, "images", "tool", "probe", "locks", "trust", "certificates")
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+!-]{0,254}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _VOLUME = re.compile(r"volume-[0-9]{4,9}")
@@ -144,23 +144,25 @@ def receive(directory: Path, into: Path, wait: bool, say: Callable[[str], None])
             return manifest.raw
         if into.is_symlink() or (into.exists() and (not into.is_dir() or any(into.iterdir()))):
             raise Refused(f"{into} is not an empty directory", "name a new directory with --into")
-        with _alone(work):
+        work.mkdir(exist_ok=True)
+        lock = os.open(work, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not (work / MANIFEST).is_file() or _read(work / MANIFEST) != content:
                 _clear(work)
-                _write(work / MANIFEST, content)
+                (work / MANIFEST).write_bytes(content)
             _Receiving(directory, work, manifest, say).run(wait)
             for path in manifest.files:
-                executable = (
-                    path == "measure" or manifest.raw["files"].get(path, {}).get("executable") is True
-                )
-                (work / path).chmod(0o755 if executable else 0o644)
+                (work / path).chmod(0o755 if path == _PROGRAM else 0o644)
             (work / _Receiving.NOTES).unlink()
             os.rename(work, into)
+        finally:
+            os.close(lock)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise _full(work) from None
-        why = f"{error.filename or work} can't be used: {error.strerror}"
-        raise Refused(why, "name another directory with --into") from None
+        why = "another process uses it" if isinstance(error, BlockingIOError) else error.strerror
+        raise Refused(f"{error.filename or work}: {why}", "name another directory with --into") from None
     say(f"received in {into}; the SHA-256 of its {MANIFEST} is {hashlib.sha256(content).hexdigest()}")
     return manifest.raw
 
@@ -175,11 +177,7 @@ def _manifest(directory: Path, wait: bool, say: Callable[[str], None]) -> tuple[
             return content, read_manifest(content)
         except (OSError, ValueError, RecursionError) as error:
             if not wait:
-                why = (
-                    error.strerror
-                    if isinstance(error, OSError)
-                    else "it is damaged, or only half of it is there"
-                )
+                why = error.strerror if isinstance(error, OSError) else "it is damaged or incomplete"
                 raise Refused(f"{path} can't be read: {why}", _AGAIN) from None
         if not told:
             say(f"waiting for {path}")
@@ -293,20 +291,6 @@ class _Receiving:
         return Refused(what, _AGAIN if len(found) == 1 else _AGAIN.replace("copy it", "copy them"))
 
 
-@contextmanager
-def _alone(work: Path) -> Iterator[None]:
-    """Make a directory, and refuse a second process in it."""
-    work.mkdir(parents=True, exist_ok=True)
-    handle = os.open(work, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise Refused(f"another process receives into {work}", "wait until it ends") from None
-    finally:
-        os.close(handle)
-
-
 def _clear(directory: Path) -> None:
     for path in directory.iterdir():
         if path.is_dir() and not path.is_symlink():
@@ -330,15 +314,6 @@ def _read(path: Path) -> bytes:
     if len(content) > _LARGEST_MANIFEST:
         raise OSError(errno.EFBIG, "it is too large", str(path))
     return content
-
-
-def _write(path: Path, content: bytes) -> None:
-    partial = path.with_name(f".{path.name}")
-    with partial.open("wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    partial.replace(path)
 
 
 def _full(work: Path, amount: str = "") -> Refused:
