@@ -7,6 +7,7 @@ import csv
 import functools
 import hashlib
 import io
+import itertools
 import json
 import os
 import re
@@ -171,20 +172,28 @@ def test_it_is_killed_at_ten_moments_and_can_be_started_again(tmp_path: Path) ->
         out = tmp_path / str(number)
         assert killed(call, after, functools.partial(write, out, images)) == -signal.SIGKILL, (call, after)
         assert not (out / "bundle.json").exists(), (call, after)
-        write(out, images)
+        # Larger volumes, of which there are fewer.
+        write(out, images, 150_000)
+        names = {volume["name"] for volume in document(out)["volumes"]}
+        assert {path.name for path in out.iterdir()} == names | {"measure", "bundle.json"}
         check(out, images)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at_the_end", [False, True])
 def test_a_damaged_layer_leaves_no_bundle(at_the_end: bool, tmp_path: Path) -> None:
-    images = layout(tmp_path / "layout")
+    # Layers of a size with which a layer is the last blob: the blobs are in the order of their digests.
+    for number in itertools.count():
+        images = layout(tmp_path / f"layout-{number}", 300_000 + number)
+        blobs = {path.name: path for path in (tmp_path / f"layout-{number}" / "blobs/sha256").iterdir()}
+        blob = blobs[max(blobs)]
+        if blob.stat().st_size > 100_000:
+            break
     write(tmp_path / "whole", images)
-    volumes = document(tmp_path / "whole")["volumes"]
-    # The last blob may end where the last volume ends, too.
-    size = sum(volume["size"] for volume in volumes) if at_the_end else 100_000
-    path, _, _ = volumes[-1]["holds"][-1]
-    blob = tmp_path / "layout" / path.removeprefix("images/")
+    # It may end where the last volume ends, too.
+    size = (
+        sum(volume["size"] for volume in document(tmp_path / "whole")["volumes"]) if at_the_end else 100_000
+    )
     right = blob.read_bytes()
     blob.write_bytes(right[:-10] + bytes(10))
     with pytest.raises(ValidatorError, match="is damaged"):

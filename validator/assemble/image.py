@@ -351,27 +351,6 @@ def published_image(registry: Registry, digest: str) -> PublishedImage:
     return PublishedImage(tuple(diff_ids), manifest.config.digest, config)
 
 
-def copy_image(registry: Registry, digest: str, destination: Destination) -> str:
-    """Put an image of a registry at a destination, as it is. Raises what `published_image` raises."""
-    image, manifest, raw = (
-        published_image(registry, digest),
-        registry.manifest(digest),
-        registry.raw_manifest(digest),
-    )
-    assert manifest is not None and manifest.config is not None and raw is not None
-    for blob, diff_id in zip((manifest.config, *(manifest.layers or ())), ("", *image.diff_ids), strict=True):
-        known = Encoded(blob.digest, blob.size, diff_id, blob.media_type)
-
-        def copy(write: Write, known: Encoded = known) -> Encoded:
-            for part in registry.blobs.read(known.digest, known.size):
-                write(part)
-            return known
-
-        if not destination.has(known):
-            destination.receive(copy, known)
-    return destination.finish(raw.content, raw.media_type or manifest.media_type)
-
-
 def rebuild(
     image: PublishedImage, plan: ImagePlan, table: LayerTable, progress: Progress
 ) -> tuple[Compared, ...]:

@@ -129,15 +129,14 @@ def bundle_command(
     from .planning import hosts_of, images_of
 
     trust = trust_path_for(matrix_path, trust_path)
+    asked = read_challenges(challenges_path).by_value if challenges_path else {}
     request = Request(
         pythons or supported_pythons(),
         host_sources(),
         hosts_of(matrix_path),
         trust if trust_path is not None or trust.exists() else None,
         trusted_root,
-        {one.asked: value for value, one in read_challenges(challenges_path).by_value.items()}
-        if challenges_path
-        else {},
+        {one.asked: value for value, one in asked.items()},
     )
     registry = open_registry(repository, plain_http) if repository else None
     specs, cache = images_of(matrix_path), cache_directory()
@@ -155,18 +154,8 @@ def bundle_command(
 def _receive(directory: Path, into: Path, wait: bool) -> None:
     from ..offline.receive import Refused, receive
 
-    reject_options(
-        (
-            "volume_size",
-            "pythons",
-            "challenges_path",
-            "repository",
-            "trusted_root",
-            "matrix_path",
-            "trust_path",
-        ),
-        "has no effect with receive",
-    )
+    names = {parameter.name or "" for parameter in click.get_current_context().command.params}
+    reject_options(names - {"words", "wait", "into", "verbose"}, "has no effect with receive")
     try:
         receive(directory, into, wait, print_status)
     except Refused as error:
@@ -226,9 +215,8 @@ def _in_engine(name: str, work: Path) -> tuple[Registry, str]:
         images = EngineImages(endpoint)
         saved = images.save(image_reference(name) if ":" not in name else name, work)
     if saved is None:
-        raise InputError(
-            f"the local engine has no image {name}", hint="for one in a registry, pass --registry"
-        )
+        hint = "for one in a registry, pass --registry"
+        raise InputError(f"the local engine has no image {name}", hint=hint)
     place = work / saved[0].stem
     place.mkdir(exist_ok=True)
     with tarfile.open(saved[0]) as archive:

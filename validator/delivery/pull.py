@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import requests
 from docker.errors import DockerException, ImageNotFound
 
-from ..assemble.image import copy_image
 from ..assemble.image_names import LABEL_SPEC
 from ..certify.promote import ALIAS
 from ..engines.docker import endpoint
 from ..engines.docker.endpoint import engine_gone
 from ..engines.docker.images import list_images, pull
-from ..engines.docker.load import load
+from ..engines.docker.load import load_from_layout
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.prediction import Outcome
 from ..model.record import Certificate
@@ -304,7 +303,7 @@ class Engine:
         progress("loading from the bundle")
         reached = endpoint.connect()
         with contextlib.closing(reached.client), contextlib.closing(reached.quick):
-            load(reached, name, functools.partial(copy_image, registry, digest), progress)
+            load_from_layout(reached, name, Path(str(registry.repository)), digest, progress)
         found = self.find(name)
         if found is None or found.id not in local_ids(registry, digest):
             raise ValidatorError(f"{name} was loaded, but the engine has another image under that name")
