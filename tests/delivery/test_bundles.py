@@ -81,6 +81,17 @@ def test_certificates_are_verified_without_a_network(shelf: Shelf, tmp_path: Pat
         done = alone(shelf, "run", *arguments, "--", "true", cwd=tmp_path)
         assert done.code == code, done.err
         assert (f"oci:{received}/images:{TAG}" in done.out) is (code == EXIT_OK)
+    for tool in ("podman", "apptainer", "slurm"):
+        arguments = ("--format", tool, "--uncertified", "--fixtures", *HERE, "--image", other)
+        done = alone(shelf, "run", *arguments, "--from-bundle", received, "--", "true", cwd=tmp_path)
+        assert done.code == EXIT_OK and "NOT CERTIFIED" in done.err, done.err
+        assert f"oci:{received}/images:{OLDER}" in done.out
+    done = alone(
+        shelf, "run", "--format", "kubernetes", "--fixtures", *HERE, "--from-bundle", received, cwd=tmp_path
+    )
+    assert done.code == EXIT_INPUT and "--format kubernetes" in done.err
+    again = alone(shelf, "bundle", "receive", tmp_path / "out", "--into", tmp_path / "again", cwd=tmp_path)
+    assert again.code == EXIT_OK and (tmp_path / "again" / "bundle.json").exists(), again.err
 
 
 def test_a_bundle_does_not_vouch_for_itself(
