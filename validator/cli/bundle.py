@@ -33,7 +33,6 @@ from .options import (
     verbose_option,
 )
 from .program import Command
-from .sbom import digest_in
 
 if TYPE_CHECKING:
     from ..model.spec import ImageSpec
@@ -181,10 +180,10 @@ def _image(
         (registry, digest), tag = named_in_layout(*layout), layout[1]
     elif reference := split_reference(name):
         registry, tag = Registry(reference[0], plain_http=plain_http or None), reference[1]
-        digest = digest_in(registry, tag)
+        digest = registry.named(tag)
     elif given is not None:
         registry, tag = given, tag_named(name)
-        digest = digest_in(registry, tag)
+        digest = registry.named(tag)
     else:
         registry, digest = _in_engine(name, work)
         tag = name.rpartition(":")[2]

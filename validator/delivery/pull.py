@@ -22,7 +22,7 @@ from ..model.prediction import Outcome
 from ..model.record import Certificate
 from ..model.spec import JUPYTER_PORT
 from ..registry.client import Registry
-from ..registry.names import LATEST, is_digest, tag_named, tag_of
+from ..registry.names import LATEST, tag_named, tag_of
 from ..system import processes
 from . import choose
 from .choose import Candidate, Host, Standing, TaggedImage, Terms
@@ -116,10 +116,7 @@ def select_named(registry: Registry, host: Host, terms: Terms, name: str, tell: 
     Raises NotCertified with the reason, InputError without the image, MissingError without the registry.
     """
     tag = tag_named(name)
-    digest = registry.find(tag)
-    if digest is None:
-        where = registry.repository.at(name) if is_digest(name) else registry.repository.tagged(tag)
-        raise InputError(f"{where} is not in the registry", hint=registry.tags_hint())
+    digest = registry.named(tag)
     candidate = choose.inspect_digest(registry, _read_image(registry, tag, digest), digest, terms)
     if not choose.covering(candidate, host):
         raise NotCertified(f"rejected: {name}: {choose.why_not_covered(candidate, host)}; nothing was pulled")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta
 
-from ..errors import ValidatorError
+from ..errors import InputError, ValidatorError
 from ..model import codec
 from ..model.codec import DocumentError
 from .blobs import Blobs, Known
@@ -189,6 +189,14 @@ class Registry:
         """Return the digest of an image, by its tag or its digest; None if it is not there."""
         digest = name if is_digest(name) else self.digest_of(name)
         return None if digest is None or self.manifest(digest) is None else digest
+
+    def named(self, name: str) -> str:
+        """Return the digest of an image, as `find` does. Raises InputError if it is not there."""
+        digest = self.find(name)
+        if digest is None:
+            place = self.repository.at(name) if is_digest(name) else self.repository.tagged(name)
+            raise InputError(f"{place} is not in the registry", hint=self.tags_hint())
+        return digest
 
     def tags(self) -> list[str]:
         """Return all tags, in the registry's order; empty if the repository does not exist."""
