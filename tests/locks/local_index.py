@@ -113,7 +113,7 @@ def running() -> Iterator[LocalIndex]:
             if self.path.startswith("/simple/"):
                 self.answer(*index.page(self.path.split("/")[2]))
                 return
-            content = index.files.get(self.path.removeprefix("/files/"))
+            content = index.files.get(self.path.removeprefix("/files/").partition("?")[0])
             if content is None:
                 self.answer(404, "text/plain", b"")
                 return

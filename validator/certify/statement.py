@@ -74,6 +74,7 @@ def statement(
             {"name": "image", "annotations": {"spec": record.image, **_known(record.versions, _VERSIONS)}},
             {"name": "lock", "digest": {"sha256": record.lock_digest.removeprefix("sha256:")}},
             {"name": "probe", "annotations": {"version": measurement.probe_version}},
+            *([{"name": "wheel", "annotations": {"origin": record.wheel}}] if record.wheel else []),
             *(
                 {
                     "name": check.id,
@@ -218,6 +219,10 @@ class _Limits(msgspec.Struct, frozen=True):
     limits: tuple[Limit, ...]
 
 
+class _Wheel(msgspec.Struct, frozen=True):
+    origin: str
+
+
 class _Configuration(msgspec.Struct, frozen=True):
     """The facts about a measurement, by the name of their resource descriptor."""
 
@@ -228,6 +233,7 @@ class _Configuration(msgspec.Struct, frozen=True):
     record: _Record
     certificate: _Issue
     limits: _Limits = _Limits(())
+    wheel: _Wheel | None = None
 
 
 class _FailedConfiguration(msgspec.Struct, frozen=True):
@@ -319,6 +325,7 @@ def _certificate(predicate: _Predicate, digest: str, signer: str) -> Certificate
         fixture=found.certificate.fixture,
         checks=tuple(checks),
         limits=found.limits.limits,
+        wheel=found.wheel.origin if found.wheel else None,
     )
 
 
