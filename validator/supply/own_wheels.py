@@ -39,13 +39,13 @@ Say = Callable[[str], None]
 
 
 def wheel_at(path: Path) -> Wheel:
-    """Return a wheel on this machine, named by its path. Raises InputError and MissingError."""
+    """Return a wheel on this machine, as pip takes it. Raises InputError and MissingError."""
     pythons_of(path)
     if not path.is_file():
         raise MissingError(f"{path}: no such file")
     name, version, _ = wheel_name(path.name)
     digest, size = sha256_of(path), path.stat().st_size
-    return Wheel(name, str(version), digest, path.name, size, str(path), str(path))
+    return Wheel(name, str(version), digest, path.name, size, path.resolve().as_uri(), str(path))
 
 
 def inspected(wheel: Wheel, say: Say, file: Callable[[], Path] | None = None) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def inspected(wheel: Wheel, say: Say, file: Callable[[], Path] | None = None) ->
                 row = build.row(inspect_tensorflow(path, scratch=directory), datetime.date.today())
         except InspectionError as error:
             # A wheel in the cache has a name that tells nobody anything.
-            raise InputError(str(error).replace(str(path), wheel.path or wheel.filename)) from None
+            raise InputError(str(error).replace(str(path), wheel.filename) if file else str(error)) from None
         write_atomically(kept, json.dumps(row).encode())
     found: dict[str, Any] = json.loads(kept.read_bytes())
     # The same file may have had another name.
