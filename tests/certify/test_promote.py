@@ -40,7 +40,7 @@ def certified(stock: Stock, registry: Registry, signer: Signer, trust: Trust) ->
         named = tensorflow.replace("+", "-")
         if build_of(image):
             tensorflow = tensorflow.partition("+")[0]
-            measured |= {"wheel": f"wheels/ours.whl#sha256={build_of(image)}{'0' * 56}"}
+            measured |= {"tensorflow_wheel": f"wheels/ours.whl#sha256={build_of(image)}{'0' * 56}"}
         if additions or build_of(image):
             measured |= {"image": image, "cell": f"{image}@r580-h100"}
 

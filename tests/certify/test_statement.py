@@ -52,27 +52,31 @@ ORIGIN = f"https://host.test/tensorflow-2.21.0-cp312-cp312-linux_x86_64.whl#sha2
 
 
 def test_a_certificate_says_where_a_wheel_that_no_table_lists_comes_from() -> None:
-    text = payload(image=OWN, cell=f"{OWN}@r580-h100", wheel=ORIGIN)
+    text = payload(image=OWN, cell=f"{OWN}@r580-h100", tensorflow_wheel=ORIGIN)
     assert {"name": "wheel", "annotations": {"origin": ORIGIN}} in json.loads(text)["predicate"][
         "configuration"
     ]
-    assert (certificate_of(text).image, certificate_of(text).wheel) == (OWN, ORIGIN)
-    assert certificate_of(payload()).wheel is None and b"wheel" not in payload()
+    assert (certificate_of(text).image, certificate_of(text).tensorflow_wheel) == (OWN, ORIGIN)
+    assert certificate_of(payload()).tensorflow_wheel is None and b"wheel" not in payload()
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
         {"image": OWN, "cell": f"{OWN}@r580-h100"},
-        {"image": OWN, "cell": f"{OWN}@r580-h100", "wheel": ORIGIN.replace("b3f1c2d4", "00000000")},
-        {"wheel": ORIGIN},
+        {
+            "image": OWN,
+            "cell": f"{OWN}@r580-h100",
+            "tensorflow_wheel": ORIGIN.replace("b3f1c2d4", "00000000"),
+        },
+        {"tensorflow_wheel": ORIGIN},
     ],
 )
 def test_a_wheel_must_be_the_one_that_the_image_is_named_after(wrong: dict[str, Any]) -> None:
     made = record(DIGEST, **wrong)
     with pytest.raises(NotCertifiable, match=r"TensorFlow 2\.21\.0 was in the image"):
         checked_report(made, outside_of(made.host), MEASURED_AT + timedelta(hours=1))
-    with pytest.raises(MeasurementError, match="wheel: "):
+    with pytest.raises(MeasurementError, match="tensorflow_wheel: "):
         statement_of(measurement_of_record(made, None))
 
 

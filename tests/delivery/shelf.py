@@ -80,7 +80,7 @@ class Shelf:
                 found=with_limits(found, *limits) if limits else None,
                 tensorflow=tensorflow, python=version, driver=driver, gpu=gpu,
                 finished=format_timestamp(at - age),
-                wheel=origin_in(tag), image=identifier_of(tag),
+                tensorflow_wheel=origin_in(tag), image=identifier_of(tag),
                 cell=f"{identifier_of(tag)}@r{driver.partition('.')[0]}-{gpu}",
             )  # fmt: skip
             certify_measured(self.registry, made, signer, trust, now=at)

@@ -82,7 +82,7 @@ def test_an_image_of_a_wheel_is_selected_only_when_it_is_named(shelf: Shelf) -> 
         assert (selected.digest, selected.image.identifier, told) == (ours, named, [])
     assert select_named(shelf.registry, ON_H100, shelf.terms, named, told.append).digest == ours
     [certificate] = inspect_tag(shelf.registry, selected.image, shelf.terms).certificates
-    assert certificate.wheel == f"wheels/ours.whl#sha256=b3f1c2d4{'0' * 56}"
+    assert certificate.tensorflow_wheel == f"wheels/ours.whl#sha256=b3f1c2d4{'0' * 56}"
 
 
 def test_an_alias_for_additions_must_point_at_such_an_image(shelf: Shelf) -> None:

@@ -258,7 +258,7 @@ def _difference(record: Record, measurement: Measurement) -> str | None:
         "host class": record.host_class == measurement.host_class,
         "cell": record.cell == measurement.cell,
         "lock": record.lock_digest == measurement.lock_digest,
-        "wheel": record.wheel == measurement.wheel,
+        "wheel of TensorFlow": record.tensorflow_wheel == measurement.tensorflow_wheel,
         "probe": record.probe_version == measurement.probe_version,
         "report": (report_digest(report) if report is not None else None) == measurement.report_digest,
         # There is no report if the image broke the probe; the runner has then signed that there is no report.
@@ -392,7 +392,10 @@ def _objection_in_report(
         return f"it and its own report differ ({', '.join(differs)})"
     if certifies and (missing := [name for name in _VERSIONS if not record.versions.get(name)]):
         return f"the probe found no version of {', '.join(missing)}"
-    version, digest = record.versions.get("tensorflow", ""), (record.wheel or "").rpartition("#sha256=")[2]
+    version, digest = (
+        record.versions.get("tensorflow", ""),
+        (record.tensorflow_wheel or "").rpartition("#sha256=")[2],
+    )
     named = build_name(version, digest) if digest else version
     if certifies and not record.image.startswith(f"tf{named}-"):
         return f"TensorFlow {record.versions['tensorflow']} was in the image"

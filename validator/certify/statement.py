@@ -74,7 +74,11 @@ def statement(
             {"name": "image", "annotations": {"spec": record.image, **_known(record.versions, _VERSIONS)}},
             {"name": "lock", "digest": {"sha256": record.lock_digest.removeprefix("sha256:")}},
             {"name": "probe", "annotations": {"version": measurement.probe_version}},
-            *([{"name": "wheel", "annotations": {"origin": record.wheel}}] if record.wheel else []),
+            *(
+                [{"name": "wheel", "annotations": {"origin": record.tensorflow_wheel}}]
+                if record.tensorflow_wheel
+                else []
+            ),
             *(
                 {
                     "name": check.id,
@@ -325,7 +329,7 @@ def _certificate(predicate: _Predicate, digest: str, signer: str) -> Certificate
         fixture=found.certificate.fixture,
         checks=tuple(checks),
         limits=found.limits.limits,
-        wheel=found.wheel.origin if found.wheel else None,
+        tensorflow_wheel=found.wheel.origin if found.wheel else None,
     )
 
 

@@ -121,7 +121,8 @@ class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     report_digest: see `report_digest`; None where the probe wrote no report. challenge: what the certifier
     asked the probe to repeat, 64 hexadecimal digits; None if there was no challenge. started, finished: by
     the runner's clock; UTC, ISO 8601. depth: of the probe, `quick` or `full`. fixture: made by a test; proves
-    nothing. checks: the user's own that were packed into the probe, sorted by id. wheel: see `Record`.
+    nothing. checks: the user's own that were packed into the probe, sorted by id.
+    tensorflow_wheel: see `Record`.
     """
 
     image_digest: str
@@ -138,7 +139,7 @@ class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     depth: str
     fixture: bool
     checks: tuple[OwnCheck, ...] = ()
-    wheel: str | None = None
+    tensorflow_wheel: str | None = None
 
 
 def is_challenge(text: str) -> bool:
@@ -163,8 +164,8 @@ def _written(measurement: Measurement) -> bytes:
     if not measurement.checks:
         # Statements that are older than this field, or than the next ones, stay as they were signed.
         del predicate["checks"]
-    if measurement.wheel is None:
-        del predicate["wheel"]
+    if measurement.tensorflow_wheel is None:
+        del predicate["tensorflow_wheel"]
     if measurement.outside.source is Source.HOST:
         del predicate["outside"]["source"]
     subject = {"name": predicate["image"], "digest": {"sha256": digest.removeprefix("sha256:")}}
@@ -237,11 +238,13 @@ def _check(measurement: Measurement) -> None:
         if not _DIGEST.fullmatch(f"sha256:{check.sha256}"):
             raise MeasurementError(f"checks: {check.sha256[:80]!r} is not a SHA-256 digest")
     if (build := build_of(measurement.image)) is not None:
-        digest = (measurement.wheel or "").rpartition("#sha256=")[2]
+        digest = (measurement.tensorflow_wheel or "").rpartition("#sha256=")[2]
         if not _DIGEST.fullmatch(f"sha256:{digest}") or not digest.startswith(build[-8:]):
-            raise MeasurementError(f"wheel: it is not the one that {measurement.image[:80]} is named after")
-    elif measurement.wheel is not None:
-        raise MeasurementError("wheel: the image is one of a release")
+            raise MeasurementError(
+                f"tensorflow_wheel: it is not the one that {measurement.image[:80]} is named after"
+            )
+    elif measurement.tensorflow_wheel is not None:
+        raise MeasurementError("tensorflow_wheel: the image is one of a release")
     started, finished = (parse_timestamp(text) for text in (measurement.started, measurement.finished))
     for name, moment in (("started", started), ("finished", finished)):
         if moment is None:

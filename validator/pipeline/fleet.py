@@ -154,7 +154,7 @@ class _Image:
             image_digest=unit.image_digest,
             challenge=challenge,
             origin=run.options.origin,
-            wheel=self.lock.own_origin,
+            tensorflow_wheel=self.lock.own_origin,
         )
         request = probe_request(unit.depth, render(self.lock).encode(), challenge=challenge, own=self.own)
         asked = msgspec.json.encode(StoredCell(question, StoredHost.of(cell.host)))

@@ -80,7 +80,7 @@ def test_the_whole_way(place: Path, endpoint: Endpoint, capsys: pytest.CaptureFi
         said = capsys.readouterr()
         [result] = json.loads(said.out)
         record = result["record"]
-        assert (record["image"], record["wheel"]) == (identifier, origin), said.err
+        assert (record["image"], record["tensorflow_wheel"]) == (identifier, origin), said.err
         assert record["versions"]["tensorflow"] == "2.21.0"
         assert record["verdict"] == "failed"
         labels = endpoint.client.images.get(image_reference(identifier)).labels
