@@ -75,6 +75,7 @@ def test_a_wheel_is_inspected_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     [first] = loaded(tmp_path, f"./{NAME}")
     monkeypatch.setattr(own_wheels, "inspect_tensorflow", lambda *_, **__: pytest.fail("read again"))
     assert loaded(tmp_path, f"./{NAME}") == [first]
+    assert requirements(first)[0].startswith(f"tensorflow @ {NAME}#")
     # The same file elsewhere is the same image, with another place in its lock.
     made.wheel(tmp_path / "other")
     [moved] = loaded(tmp_path, f"./other/{NAME}")

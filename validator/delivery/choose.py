@@ -114,13 +114,8 @@ class TaggedImage:
         return *self.kind, version_or_oldest(self.cuda), version_or_oldest(self.cudnn), self.tag
 
     def is_of(self, tensorflow: str | None, python: str | None) -> bool:
-        """Return True if it has this TensorFlow (`2.20`, `2.20.0`, or exactly `2.20.0+b3f1c2d4`) and Python.
-
-        None means any.
-        """
-        fits = tensorflow in (None, self.tensorflow)
-        if tensorflow is not None and "+" not in tensorflow:
-            fits = is_release_of(self.tensorflow, tensorflow)
+        """Return True if it has this TensorFlow (`2.20`, `2.20.0`) and Python (`3.12`). None means any."""
+        fits = tensorflow is None or is_release_of(self.tensorflow, tensorflow)
         return fits and python in (None, self.python)
 
 
