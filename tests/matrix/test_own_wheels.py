@@ -129,6 +129,16 @@ def test_a_wrong_place_is_named_with_its_line_and_without_secrets(
     assert "hunter2" not in said and "s3cret" not in said
 
 
+def test_an_address_that_is_there_twice_is_named_without_secrets(tmp_path: Path, index: LocalIndex) -> None:
+    index.add(NAME, content=made.content())
+    place = f"127.0.0.1:{index.port}/files/{NAME}"
+    address = f"http://u:hunter2@{place}#sha256={index.sha256(NAME)}"
+    said = failure(tmp_path, f'["{address}", "{address}"]')
+    assert "is already in this list" in said and "hunter2" not in said
+    said = failure(tmp_path, f'["{address}", "{address.replace("u:hunter2@", "")}"]')
+    assert "which is already in this list" in said and "hunter2" not in said
+
+
 def test_what_is_in_a_wheel_decides(tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(b"no archive")
     assert "not a wheel, or cut short" in failure(tmp_path, f"./{NAME}")

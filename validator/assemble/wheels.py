@@ -83,8 +83,8 @@ class Wheelhouse:
         with the number of bytes of each part that is downloaded. Raises MissingError if the index does not
         have it, the network keeps failing or the disk is full.
         """
-        if wheel.is_local and wheel.path is not None:
-            file = Path(wheel.address) if wheel.address else (self._local or Path()) / wheel.path
+        if wheel.is_local:
+            file = Path(wheel.address or (self._local or Path()) / (wheel.path or ""))
             hint = "put the same file there again, or write a new lock with `validator lock`"
             if not file.is_file():
                 raise MissingError(f"{file}: the wheel that the lock names is not there", hint=hint)

@@ -392,11 +392,9 @@ def _objection_in_report(
         return f"it and its own report differ ({', '.join(differs)})"
     if certifies and (missing := [name for name in _VERSIONS if not record.versions.get(name)]):
         return f"the probe found no version of {', '.join(missing)}"
-    version, digest = (
-        record.versions.get("tensorflow", ""),
-        (record.tensorflow_wheel or "").rpartition("#sha256=")[2],
-    )
-    named = build_name(version, digest) if digest else version
+    named = record.versions.get("tensorflow", "")
+    if record.tensorflow_wheel is not None:
+        named = build_name(named, record.tensorflow_wheel.rpartition("#sha256=")[2])
     if certifies and not record.image.startswith(f"tf{named}-"):
         return f"TensorFlow {record.versions['tensorflow']} was in the image"
     finished = parse_timestamp(record.finished)

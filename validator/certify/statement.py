@@ -67,6 +67,7 @@ def statement(
     passed, skipped = checks.pop(CheckOutcome.PASS), checks.pop(CheckOutcome.SKIP)
     failed = [check for names in checks.values() for check in names]
     host = report.host if report is not None else measurement.outside
+    origin = record.tensorflow_wheel
     result = "FAILED" if record.verdict is Verdict.FAILED else "WARNED" if failed else "PASSED"
     predicate = {
         "result": result,
@@ -74,11 +75,7 @@ def statement(
             {"name": "image", "annotations": {"spec": record.image, **_known(record.versions, _VERSIONS)}},
             {"name": "lock", "digest": {"sha256": record.lock_digest.removeprefix("sha256:")}},
             {"name": "probe", "annotations": {"version": measurement.probe_version}},
-            *(
-                [{"name": "wheel", "annotations": {"origin": record.tensorflow_wheel}}]
-                if record.tensorflow_wheel
-                else []
-            ),
+            *([{"name": "wheel", "annotations": {"origin": origin}}] if origin else ()),
             *(
                 {
                     "name": check.id,

@@ -186,8 +186,8 @@ _BASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
 OwnReleases = Callable[[Wheel | OnIndex, Sequence[str]], Sequence[Release]]
 _NIGHTLY = "nightly"
 _OF_NIGHTLY = re.compile(r"\d+\.\d+\.\d+\.dev\d+")
-_ADDRESS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://|file:")
-_SHA256 = re.compile(r"sha256=(?P<sha256>[0-9a-f]{64})")
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|file:")
+_SHA256 = re.compile(r"sha256=([0-9a-f]{64})")
 
 
 def refuse_own(asked: Wheel | OnIndex, pythons: Sequence[str]) -> Sequence[Release]:
@@ -225,13 +225,13 @@ def _own_asked(value: str, entry: ImageEntry, document: Document) -> Wheel | OnI
 
 def _wheel_at(value: str) -> Wheel:
     address, _, fragment = value.partition("#")
-    shown = without_secrets(_http_address(address))
-    filename = unquote(shown.rpartition("/")[2])
+    place = without_secrets(_http_address(address))
+    filename = unquote(place.rpartition("/")[2])
     name, version = project_in(filename)
     found = _SHA256.fullmatch(fragment)
     if found is None:
         raise ValueError("has no SHA-256; write #sha256= and 64 hexadecimal digits after the address")
-    return Wheel(name, version, found["sha256"], filename, None, shown, address)
+    return Wheel(name, version, found[1], filename, None, place, address)
 
 
 def _http_address(text: str) -> str:
@@ -250,7 +250,7 @@ def _releases(entry: ImageEntry, path: Path, document: Document, own: OwnRelease
         try:
             asked = _own_asked(value, entry, document)
         except ValueError as error:
-            document.report((*path, index), f"{quote(_shown(value))} {error}")
+            document.report((*path, index), f"{quote(shown(value))} {error}")
             continue
         try:
             named = _releases_named(value) if asked is None else own(asked, entry.python)
@@ -265,15 +265,14 @@ def _releases(entry: ImageEntry, path: Path, document: Document, own: OwnRelease
             continue
         again = [release.version for release in named if release.version in found]
         if again and value not in values[:index]:
-            document.report(
-                (*path, index), f"{quote(_shown(value))} gives {again[0]}, which is already in this list"
-            )
+            message = f"{quote(shown(value))} gives {again[0]}, which is already in this list"
+            document.report((*path, index), message)
         found |= {release.version: release for release in named}
     return tuple(found.values())
 
 
-def _shown(value: str) -> str:
-    """Return a value of the tensorflow axis without what may be secret in an address."""
+def shown(value: str) -> str:
+    """Return a value of the file without what may be secret in an address."""
     try:
         return without_secrets(value) if _ADDRESS.match(value) else value
     except ValueError:

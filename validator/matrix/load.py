@@ -23,7 +23,7 @@ from ..model.prediction import WORDS, Prediction
 from ..model.spec import NO_GPU, POLICIES, Choice, HostClass, ImageSpec, Variant
 from ..versions import Version, leading_numbers
 from .document import Document, Path, check_shape, parse_document, read_document
-from .images import PYTHON, OwnReleases, refuse_own, resolve_hosts, resolve_images
+from .images import PYTHON, OwnReleases, refuse_own, resolve_hosts, resolve_images, shown
 from .problems import Problem, join_words, quote, unknown_name
 from .schema import ExcludeEntry, MatrixFile, ProfileEntry
 
@@ -106,7 +106,7 @@ def _report_repeats(entry: msgspec.Struct, path: Path, document: Document) -> No
         if isinstance(values, list):
             for index, text in enumerate(values):
                 if text in values[:index]:
-                    document.report((*path, name, index), f"{quote(text)} is already in this list")
+                    document.report((*path, name, index), f"{quote(shown(text))} is already in this list")
 
 
 def _check_together(images: tuple[ImageSpec, ...], hosts: tuple[HostClass, ...], document: Document) -> None:
