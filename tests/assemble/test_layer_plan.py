@@ -98,7 +98,5 @@ def test_the_wheel_that_an_image_is_named_after_is_its_tensorflow() -> None:
     nightly, other = wheel("tf-nightly"), wheel("numpy")
     found = Lock(f"tf2.23.0.dev20261127+{nightly.sha256[:8]}-cpu-py312", "3.12", "x", (), (nightly, other))
     assert wheels_of(wheel_layers(found, Variant.GPU), Group.TENSORFLOW) == (nightly,)
-    with pytest.raises(
-        BuildError, match=r"not tf-nightly==1\.0 and tensorflow==1\.0"
-    ):
+    with pytest.raises(BuildError, match=r"not tf-nightly==1\.0 and tensorflow==1\.0"):
         wheel_layers(replace(found, wheels=(*found.wheels, wheel("tensorflow"))), Variant.GPU)
