@@ -29,7 +29,7 @@ ALLOWED = {
     },
     "fleet": {"model", "versions", "compat", "matrix", "engines", "system", "errors", "resources"},
     "supply": {
-        "_vendor", "versions", "compat", "locks", "assemble", "engines",
+        "_vendor", "model", "versions", "compat", "locks", "assemble", "engines",
         "system", "errors", "resources",
     },
     "probe": {"problems", "version_numbers", "_vendor"},

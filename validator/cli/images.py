@@ -64,7 +64,8 @@ name_option = click.option(
     "--name",
     "additions",
     metavar="NAME",
-    help="Only images with these additions, such as jupyter.  [default: only images without additions]",
+    help="Only images with these additions, such as jupyter, or with this wheel of TensorFlow that no table"
+    " lists, such as b3f1c2d4.  [default: only images without either]",
 )
 #: `tensorflow`, `python` and `additions`, which restrict the images.
 version_options = together(

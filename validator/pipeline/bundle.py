@@ -197,6 +197,7 @@ def _add_image(
             probe_version=probe_version(own), depth="quick", key="", engine="",
             added=spec.additions is not None, own=names_of(own), image_digest=image.digest,
             base=registry.config(image.digest).labels.get(LABEL_BASE), challenge=challenge,
+            tensorflow_wheel=lock.own_origin,
         )  # fmt: skip
     asked = probe_request("quick", text, challenge=challenge, own=own)
     probe = f"probe/{image.tag if own else 'probe'}.pyz"
