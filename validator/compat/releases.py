@@ -540,6 +540,21 @@ def oldest_driver(cuda: CudaVersion, windows: bool) -> drivers.Floor | None:
     return None
 
 
+def newest_of_year(year: str) -> str:
+    """Return the newest release, as `2.11`, at the end of a year; empty for years that are not known."""
+    return next((row["tensorflow"] for row in facts.rows("older", "years") if row["year"] == year), "")
+
+
+def newest_for_driver(driver: str, windows: bool) -> Release | None:
+    """Return the newest release whose CUDA a driver runs; None if its version can't be read."""
+    own = DriverRelease.or_none(driver)
+    for one in _stable(None) if own else ():
+        floor = oldest_driver(CudaVersion.parse(one.cuda), windows)
+        if own and floor and floor.driver <= own:
+            return one
+    return None
+
+
 @functools.cache
 def driver_with(cuda: CudaVersion, windows: bool = False) -> DriverRelease | None:
     """Return the oldest driver for which nvidia-smi shows a CUDA version; None if the tables don't have it.

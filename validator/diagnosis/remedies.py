@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..compat.offers import KEEP, PLACEHOLDERS, Filling, filling, has_extra, nothing_works
-from ..compat.releases import Release
+from ..compat.releases import Release, newest_of_year, newest_with
 from ..conditions import Find
 from ..model.diagnosis import CAUSE_FOUND, GPU_USED, NO_FAULT, NO_GPU_LISTED, NOT_SHOWN, UNRECOGNIZED, Remedy
 from ..model.prediction import Outcome, Prediction
@@ -30,6 +30,8 @@ _WORKS, CPU_WANTED = "gpu_works", "cpu_wanted"
 #: The kinds that are observed if TensorFlow lists or opens a GPU, or if somebody looks only at Windows' Task
 #: Manager; and the one that is observed if TensorFlow lists none.
 _GPU_LISTED, _NO_GPU_LISTED = ("gpu_list", "gpu_count", "task_manager"), "gpu_list_empty"
+#: The named condition that holds if a language other than Python loads TensorFlow.
+_NOT_PYTHON = "not_python"
 #: Names of images that mean nothing to a shell.
 _IMAGE = re.compile(r"[\w.-]+(?:[/:@][\w.-]+)*")
 #: Conditions under which the image is not run with Docker, which is what `doctor --image` uses.
@@ -66,8 +68,10 @@ def next_step(answer: str, *, only_machine: bool) -> str:
 def command(observations: Observations, probed: str = "") -> str:
     """Return the command that measures the environment which the text is about, as far as it is known.
 
-    probed: the image that the probe ran in; empty if the text is not a probe's report about an image.
+    It is empty if that is no environment of Python's. probed: the image that the probe ran in; empty if the text is not a probe's report about an image.
     """
+    if language().parse(_NOT_PYTHON).holds(finder(observations, {})):
+        return ""
     image = probed or _read_image(observations)
     python = "(Get-Command python).Source" if on_windows(observations) else '"$(command -v python)"'
     return f"{ANYWHERE} doctor " + (f"--image {image}" if image else f"--python {python}")
@@ -92,6 +96,8 @@ _NAMED = _SHARED | {"apptainer"}
 _UV = re.compile(r"\b(?:uv (?:pip|add|sync|run|venv)|poetry (?:add|install|run))\b")
 #: The kind that is observed if the build of an image fails.
 _BUILDS = "docker_build_failed"
+#: The year at the beginning of a line that TensorFlow printed.
+_DATED = re.compile(r"^\W*(20\d\d)-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] ")
 #: A line of a Python program that sets a variable of the environment.
 _PROGRAM_SETS = re.compile(r"\benviron(?:\[[^\]]+\]\s*=|\.setdefault\()|\bputenv\(")
 
@@ -158,13 +164,20 @@ class Reader:
                 own = table("instead")[own]
             if own == way:
                 return 0 if way in self.ways or way not in _INSTALLS else 1
-        return None if self.ways or (way in _NAMED and available & _INSTALLS) else 2
+        return None if self.ways or (way in _NAMED and available & {"host", *_INSTALLS}) else 2
+
+
+def _newest_likely(observations: Observations) -> str:
+    """Return the newest release that fits the log, or else the newest of its year; empty without a log."""
+    likely = likely_releases(observations)
+    years = [match[1] for one in observations if (match := _DATED.search(one.text))]
+    return likely[-1].version if likely else newest_of_year(max(years, default=""))
 
 
 def _old_release(observations: Observations) -> tuple[int, ...]:
     """Return the numbers of a release before 2.1, stated or shown by the log or by code for TensorFlow 1."""
-    used, likely = release(observations), likely_releases(observations)
-    numbers = leading_numbers(used[0] if used else likely[-1].version if likely else "")
+    used = release(observations)
+    numbers = leading_numbers(used[0] if used else _newest_likely(observations))
     if not used and observations.has("tensorflow_1_code"):
         return min(numbers or (1, 15), (1, 15))
     return numbers if numbers < (2, 1) else ()
@@ -196,7 +209,7 @@ def _ways(observations: Observations) -> frozenset[str]:
 #: Values without which a remedy says nothing.
 _KNOWN = frozenset(
     {"cuda_needed", "cudnn_needed", "pin_for_cudnn", "builds", "releases_for_cuda", "drivers"}
-    | {"driver_needed", "gpu_package", "cuda_for_gpu", "wheel_python", "own_requirement", "program"}
+    | {"driver_needed", "release_for_driver", "gpu_package", "cuda_for_gpu", "wheel_python", "own_requirement", "program"}
 )
 REBOOT = "reboot"
 #: What remedies interrupt for others, with the sentence that says so.
@@ -232,7 +245,7 @@ def fitting_remedies(
     values: for the placeholders; `tensorflow`, `capability` and `system` also decide what fits.
     """
     find = chosen_finder(observations, {**_assumed(observations), **values})
-    fitting = [remedy for remedy in entry.remedies if remedy.when.may_hold(find)] or list(entry.remedies)
+    fitting = [remedy for remedy in entry.remedies if remedy.fits(find)] or list(entry.remedies)
     fitting = [remedy for remedy in fitting if remedy.placeholders & _KNOWN <= values.keys()] or fitting
     lawful, instead, at_last = _lawful(fitting, find)
     ranked = _ranked(_possible(lawful, entry.remedies, observations), reader)
@@ -316,7 +329,9 @@ def _of_unknown_release(filled: Filling, likely: Sequence[Release], observations
     elif likely and not has_extra(likely[-1]):
         extra = ""
     elif not likely or not has_extra(likely[0]):
-        besides = " The extra and-cuda came with 2.14: leave it out for an older release."
+        besides = (
+            " The extra and-cuda came with 2.14: for an older release, install its CUDA and cuDNN instead."
+        )
     shown = f", {series[0]} to {series[-1]} by these lines" if series else ""
     note = f"TENSORFLOW is your release{shown}; `python -m pip show {package}` names it.{besides}"
     return Filling({**filled.values, KEEP: f"{package}{extra}==TENSORFLOW"}, (note,))
@@ -430,11 +445,15 @@ def _written(command: str, way: str, reader: Reader) -> str | None:
 def _assumed(observations: Observations) -> Mapping[str, str]:
     """Return the facts to assume when remedies are chosen and these facts are not known.
 
-    A Python that newer releases have no wheel for shows that the release is old, and so do the log's lines.
+    A Python that newer releases have no wheel for shows that the release is old, and so do the log's lines
+    and a CUDA from before 11.
     """
-    python = leading_numbers(read_software(observations).python or "")
-    likely = likely_releases(observations)
-    old = likely[-1].version if likely else _OLDEST if python and python < _OLD_PYTHON else ""
+    software = read_software(observations)
+    python, cuda = leading_numbers(software.python or ""), leading_numbers(software.cuda or "")
+    built = newest_with(software.cuda or "") if cuda and cuda < (11,) else None
+    old = _newest_likely(observations) or (built.version if built else "")
+    if not old and python and python < _OLD_PYTHON:
+        old = _OLDEST
     return {"system": _SYSTEM, **({"tensorflow": old} if old else {})}
 
 
