@@ -505,7 +505,10 @@ def libraries_by_release(
     usable = [one for one in usable if one in among] or usable
     if cuda:
         parts = _named_parts(cuda)
-        usable = [one for one in usable if leading_numbers(one.cuda)[:parts] == leading_numbers(cuda)[:parts]]
+        there = leading_numbers(cuda)[:2]
+        usable = [one for one in usable if leading_numbers(one.cuda)[:parts] == there[:parts]]
+        # 11.1 has another libcusolver than 11.0 (the fact opens-cusolver-10).
+        usable = [one for one in usable if one.cuda != "11.0" or there <= (11, 0)]
 
     def needs(one: Release) -> str:
         floor = oldest_driver(CudaVersion.parse(one.cuda), windows) if driver else None

@@ -33,7 +33,7 @@ FACTS = {
     "system": "name",
 }
 #: The facts for which one value is chosen or concluded from all observations.
-_CHOSEN = ("tensorflow", "capability", "system")
+_CHOSEN = ("tensorflow", "capability", "system", "driver")
 
 
 def finder(observations: Observations, values: Mapping[str, str]) -> Find[Observation]:

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 _EVIDENCE = 12
 #: The named condition that holds where the text shows that TensorFlow does not use the GPU.
 _SYMPTOM = "gpu_fails"
+#: The named condition that holds if a language other than Python loads TensorFlow, so that no probe can run.
+_NOT_PYTHON = "not_python"
 #: How many causes are named at most if only a person's words show them.
 _MOST = 3
 #: How many remedies of a cause are given at most. They are sorted, so the best ones stay.
@@ -357,6 +359,7 @@ def _diagnose(observations: Observations, read: str, image: str = "", *, quotes:
     works = "" if causes else _versions_asked(observations, facts.get("tensorflow", ""))
     if not causes and not works and kind not in (GPU_USED, NO_FAULT):
         works = suitable_release(read_host(observations), read_software(observations).python)
+    in_python = not language().parse(_NOT_PYTHON).holds(finder(observations, facts))
     return Diagnosis(
         answer=kind,
         causes=causes,
@@ -367,7 +370,7 @@ def _diagnose(observations: Observations, read: str, image: str = "", *, quotes:
         missing=prediction.missing if kind == NOT_SHOWN else (),
         works=works,
         next_step=remedies.next_step(kind, only_machine=bool(works) and "tensorflow" not in facts),
-        next_command=reader.doctor,
+        next_command=reader.doctor if in_python else "",
     )
 
 
@@ -408,7 +411,8 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
     build = release_of_any_age(release) or conclusions.likely_release(observations)
     # Older releases print cuDNN's version as 7003.
     compiled = observations.value("cudnn_version_mismatch", "compiled") or ""
-    cudnn = compiled if "." in compiled else build.cudnn if build else ""
+    built_with = compiled if "." in compiled else conclusions.cudnn_version(compiled)
+    cudnn = built_with or (build.cudnn if build else "")
     gpu_capability = conclusions.gpu_of_ptxas(observations) or ""
     system = read_host(observations).system or ""
     on_windows = system in (WINDOWS, WSL2)

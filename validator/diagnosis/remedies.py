@@ -30,8 +30,6 @@ _WORKS, CPU_WANTED = "gpu_works", "cpu_wanted"
 #: The kinds that are observed if TensorFlow lists or opens a GPU, or if somebody looks only at Windows' Task
 #: Manager; and the one that is observed if TensorFlow lists none.
 _GPU_LISTED, _NO_GPU_LISTED = ("gpu_list", "gpu_count", "task_manager"), "gpu_list_empty"
-#: The named condition that holds if a language other than Python loads TensorFlow.
-_NOT_PYTHON = "not_python"
 #: Names of images that mean nothing to a shell.
 _IMAGE = re.compile(r"[\w.-]+(?:[/:@][\w.-]+)*")
 #: Conditions under which the image is not run with Docker, which is what `doctor --image` uses.
@@ -68,10 +66,8 @@ def next_step(answer: str, *, only_machine: bool) -> str:
 def command(observations: Observations, probed: str = "") -> str:
     """Return the command that measures the environment which the text is about, as far as it is known.
 
-    It is empty if that is no environment of Python's. probed: the image that the probe ran in; empty if the text is not a probe's report about an image.
+    probed: the image that the probe ran in; empty if the text is not a probe's report about an image.
     """
-    if language().parse(_NOT_PYTHON).holds(finder(observations, {})):
-        return ""
     image = probed or _read_image(observations)
     python = "(Get-Command python).Source" if on_windows(observations) else '"$(command -v python)"'
     return f"{ANYWHERE} doctor " + (f"--image {image}" if image else f"--python {python}")
@@ -209,7 +205,8 @@ def _ways(observations: Observations) -> frozenset[str]:
 #: Values without which a remedy says nothing.
 _KNOWN = frozenset(
     {"cuda_needed", "cudnn_needed", "pin_for_cudnn", "builds", "releases_for_cuda", "drivers"}
-    | {"driver_needed", "release_for_driver", "gpu_package", "cuda_for_gpu", "wheel_python", "own_requirement", "program"}
+    | {"driver_needed", "release_for_driver", "gpu_package", "cuda_for_gpu", "wheel_python", "program"}
+    | {"own_requirement"}
 )
 REBOOT = "reboot"
 #: What remedies interrupt for others, with the sentence that says so.
@@ -324,7 +321,10 @@ def _of_unknown_release(filled: Filling, likely: Sequence[Release], observations
         note = f"TensorFlow {series[0]} prints these lines; in the command, write your exact version."
         return replace(filled, notes=(note, *filled.notes))
     package, extra, besides = "tensorflow", "[and-cuda]", ""
-    if any("tensorflow-gpu" in one.text for one in observations):
+    if on_windows(observations) is not None:
+        # NVIDIA's wheels, for which the extra asks, exist only for Linux.
+        extra = ""
+    elif any("tensorflow-gpu" in one.text for one in observations):
         package, extra = "tensorflow-gpu", ""
     elif likely and not has_extra(likely[-1]):
         extra = ""
