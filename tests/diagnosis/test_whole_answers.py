@@ -116,6 +116,8 @@ def wrong(text: str, cause: Cause) -> Iterator[str]:
     remedies = cause.remedies
     if not 1 <= len(remedies) <= 4 or remedies[0].says.startswith("Or "):
         yield f"{len(remedies)} remedies, of which the first is {remedies[0].says if remedies else 'missing'}"
+    # A condition is said once, in the first remedy that it is about.
+    stated = " ".join(line for one in remedies for line in (one.says, *one.commands))
     if any("has no extra" in one.says for one in remedies) and any(map(_uses_the_extra, remedies)):
         yield "the release has the extra and has it not"
     for remedy in remedies:
@@ -135,7 +137,7 @@ def wrong(text: str, cause: Cause) -> Iterator[str]:
         for made, machine in installed(replace(remedy, commands=new), host, python):
             if why := why_wrong(made, machine):
                 yield f"{made.tensorflow}: {why}"
-            said = re.search(r"Python 3\.\d+|--python 3|python=3|py -3|FROM|RUN ", " ".join(_lines(remedy)))
+            said = re.search(r"Python 3\.\d+|--python 3|python=3|py -3|FROM|RUN ", stated)
             if python is None and made.wheel == "pypi" and remedy.way in ("pip", "any") and not said:
                 yield f"{made.tensorflow}: the Python that it needs is not said"
 
@@ -147,10 +149,6 @@ def _exists(requirement: str, python: str | None) -> bool:
         return requirement in _PROJECTS or exists(requirement)
     release = release_of_any_age(old[1])
     return release is not None and (python is None or minor_in(python) in release.pythons)
-
-
-def _lines(remedy: Remedy) -> tuple[str, ...]:
-    return (remedy.says, *remedy.commands)
 
 
 def _uses_the_extra(remedy: Remedy) -> bool:
