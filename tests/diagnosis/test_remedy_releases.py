@@ -261,8 +261,8 @@ def test_every_reader_gets_remedies(way: str) -> None:
         (["docker run --gpus all tensorflow/tensorflow:2.19.0-gpu nvidia-smi"], Case(), "cuDNN"),
         (
             ["docker run nvcr.io/nvidia/tensorflow:25.02-tf2-py3 nvidia-smi"],
-            Case(gpu="RTX 5090"),
-            "not known",
+            Case(gpu="RTX 2080 Ti", driver="470.82.01"),
+            "needs driver 525",
         ),
         (["conda install -c conda-forge tensorflow"], Case(WINDOWS), "2.10 was the last release"),
         (["uv venv --python 3.11", "uv pip install 'tensorflow[and-cuda]==2.20.0'"], Case(python="3.14"), ""),

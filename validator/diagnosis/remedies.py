@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..compat.offers import KEEP, PLACEHOLDERS, Filling, filling, has_extra, nothing_works
+from ..compat.offers import KEEP, PLACEHOLDERS, Filling, filling, has_extra, nothing_works, why_not
 from ..compat.releases import Release, newest_of_year, newest_with
 from ..conditions import Find
 from ..model.diagnosis import CAUSE_FOUND, GPU_USED, NO_FAULT, NO_GPU_LISTED, NOT_SHOWN, UNRECOGNIZED, Remedy
@@ -208,6 +208,8 @@ _KNOWN = frozenset(
     | {"driver_needed", "release_for_driver", "gpu_package", "cuda_for_gpu", "wheel_python", "program"}
     | {"own_requirement"}
 )
+#: Values that name the libraries of the reader's release.
+_LIBRARIES = frozenset({"cuda_needed", "cudnn_needed"})
 REBOOT = "reboot"
 #: What remedies interrupt for others, with the sentence that says so.
 INTERRUPTS = {
@@ -288,6 +290,9 @@ def _possible(
     """
     host, software = read_host(observations), read_software(observations)
     likely = () if software.tensorflow else likely_releases(observations)
+    if software.tensorflow and why_not(host, software.python, software.tensorflow):
+        # A release that can't use the GPU does not need its libraries.
+        fitting = [entry for entry in fitting if not entry.placeholders & _LIBRARIES] or fitting
     possible = []
     for entry in fitting:
         names = entry.placeholders & PLACEHOLDERS
