@@ -10,7 +10,7 @@ from ..compat.offers import KEEP, PLACEHOLDERS, Filling, filling, has_extra, not
 from ..compat.releases import Release, newest_of_year, newest_with
 from ..conditions import Find
 from ..model.diagnosis import CAUSE_FOUND, GPU_USED, NO_FAULT, NO_GPU_LISTED, NOT_SHOWN, UNRECOGNIZED, Remedy
-from ..model.prediction import Outcome, Prediction
+from ..model.prediction import Host, Outcome, Prediction
 from ..versions import leading_numbers
 from .causes import CauseEntry, RemedyEntry, chosen_finder, finder, language, law
 from .combination import read_host, read_software
@@ -290,18 +290,19 @@ def _possible(
     """
     host, software = read_host(observations), read_software(observations)
     likely = () if software.tensorflow else likely_releases(observations)
-    if software.tensorflow and why_not(host, software.python, software.tensorflow):
-        # A release that can't use the GPU does not need its libraries.
+    own = software.tensorflow or ""
+    if own and why_not(host, software.python, own) and not why_not(Host(), None, own):
+        # A release that can't work on this machine does not need its libraries.
         fitting = [entry for entry in fitting if not entry.placeholders & _LIBRARIES] or fitting
     possible = []
     for entry in fitting:
         names = entry.placeholders & PLACEHOLDERS
         known = host.names_gpu or entry.capability is None
         there = host if known else replace(host, capability=entry.capability)
-        own = replace(software, tensorflow=likely[-1].version) if likely and KEEP in names else software
+        kept = replace(software, tensorflow=likely[-1].version) if likely and KEEP in names else software
         # Finding a release takes time.
         way = "docker" if entry.way in _INSTALLS and observations.has(_BUILDS) else entry.way
-        filled = filling(way, names, entry.commands, there, own) if names else Filling({})
+        filled = filling(way, names, entry.commands, there, kept) if names else Filling({})
         if filled is not None and KEEP in names and not software.tensorflow:
             filled = _of_unknown_release(filled, likely, observations)
         if filled is not None:
