@@ -140,8 +140,8 @@ def _document(start: Start) -> dict[str, Any]:
     if start.image.checks_host:
         found["postStartCommand"] = Noted(
             [START, "true"],
-            "A dev container does not start the image's entry point, which checks the driver and the GPUs and"
-            " gives XLA a place to keep what it compiles. So XLA compiles everything anew at each start here.",
+            "A dev container does not start the image's entry point, which checks the driver and GPUs and"
+            " gives XLA a place to keep what it compiles. So here, XLA compiles anew at each start.",
         )
     if start.port is not None:
         found["forwardPorts"] = Noted([start.port], "JupyterLab, if you start it: `jupyter lab`.")
