@@ -128,7 +128,7 @@ def test_a_process_that_fails_is_named(
 ) -> None:
     found = list(answers(took(20.0), took(5.0)))
     found[turn] = Answer([], failure, "the last line")
-    seen, sentence, evidence = run(Processes(*found), facts, monkeypatch)
+    seen, sentence, evidence = run(Processes(found[0], found[1]), facts, monkeypatch)
     assert seen == outcome
     assert ("training with what XLA compiled in another process" in sentence) == bool(turn)
     assert evidence["last_lines"] == ["the last line"]
