@@ -133,6 +133,7 @@ def test_the_longest_unused_goes_first(
     left = sorted(str(path.relative_to(chosen.parent)) for path in chosen.parent.rglob("*.pb"))
     assert left == sorted([f"{KEY}/1.pb", f"{KEY}/2.pb", f"{older.name}/2.pb"])
     assert not oldest.exists()
+    assert older.stat().st_mtime == 9_999
     monkeypatch.setattr(cache, "LIMIT", len(entry(1000)))
     cache.prepare(place, DRIVER, [GPU])
     assert [path.name for path in chosen.parent.rglob("*.pb")] == ["2.pb"]
