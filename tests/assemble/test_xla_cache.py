@@ -30,7 +30,9 @@ def entry(size: int = 100) -> bytes:
 
 
 @pytest.fixture
-def cache() -> ModuleType:
+def cache(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    # Nothing is written next to what goes into images.
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     spec = importlib.util.spec_from_file_location("xla_cache_of_the_image", CACHE)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
