@@ -113,6 +113,11 @@ def images_of(matrix_path: Path) -> dict[str, ImageSpec]:
     return {spec.identifier: spec for spec in _load(matrix_path).images}
 
 
+def hosts_of(matrix_path: Path) -> tuple[HostClass, ...]:
+    """Return every host class of a matrix, whatever profiles it has."""
+    return _load(matrix_path, warn=False).hosts
+
+
 def _load(matrix_path: Path, *, warn: bool = True) -> Matrix:
     """Load a matrix, and print what its user should know about it."""
     # Commands that ask an engine what is available have loaded the plan before that.
