@@ -82,8 +82,8 @@ def test_certificates_are_verified_without_a_network(shelf: Shelf, tmp_path: Pat
         assert done.code == code, done.err
         assert (f"oci:{received}/images:{TAG}" in done.out) is (code == EXIT_OK)
     for tool in ("podman", "apptainer", "slurm"):
-        arguments = ("--format", tool, "--uncertified", "--fixtures", *HERE, "--image", other)
-        done = alone(shelf, "run", *arguments, "--from-bundle", received, "--", "true", cwd=tmp_path)
+        named = ("--format", tool, "--uncertified", "--fixtures", *HERE, "--image", other)
+        done = alone(shelf, "run", *named, "--from-bundle", received, "--", "true", cwd=tmp_path)
         assert done.code == EXIT_OK and "NOT CERTIFIED" in done.err, done.err
         assert f"oci:{received}/images:{OLDER}" in done.out
     done = alone(
