@@ -374,6 +374,11 @@ _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernet
     " nor --exec is given.",
 )
 @flag(
+    "--no-xla-cache",
+    help="Let XLA compile everything anew at each start. By default, it keeps what it compiles in a volume or"
+    " directory of yours, if its TensorFlow can.",
+)
+@flag(
     "--uncertified",
     help="Also accept an image that is not certified for this host, and say so. Without --registry, look in"
     " the local Docker Engine.",
@@ -398,6 +403,7 @@ def run_command(
     mount: bool,
     variables: Sequence[str],
     devices: str,
+    no_xla_cache: bool,
     uncertified: bool,
     driver: str | None,
     gpus: Sequence[str],
@@ -453,6 +459,7 @@ def run_command(
         environment,
         tuple(words),
         terminal,
+        not no_xla_cache,
     )
 
     @functools.cache

@@ -183,6 +183,7 @@ def start_image(registry: Registry, selected: SelectedImage) -> Image:
     return Image(
         selected.reference, selected.name, certified_standing(selected.certificates), certified=True,
         port=port_of(registry.config(selected.digest).ports), plain_http=registry.plain_http,
+        tensorflow=selected.image.tensorflow, digest=selected.digest,
     )  # fmt: skip
 
 

@@ -38,7 +38,7 @@ class Request:
     """The image, the host and the devices to start. uncertified: an image that is not certified will do too.
 
     registry: None for the local engine or an OCI layout. terms: None if no certificate is looked at. devices:
-    None if no Docker Engine starts the container. environment, command, terminal: see `Start`.
+    None if no Docker Engine starts the container. environment, command, terminal, xla_cache: see `Start`.
     """
 
     registry: Registry | None
@@ -50,6 +50,7 @@ class Request:
     environment: Mapping[str, str] = field(default_factory=dict)
     command: tuple[str, ...] = ()
     terminal: str = ""
+    xla_cache: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def resolve(request: Request, engine: Engine | None, host: FindHost, tell: Tell)
             )
     start = Start(
         image, known, devices, user, Path.cwd() if request.mount else None,
-        request.environment, request.command, request.terminal,
+        request.environment, request.command, request.terminal, request.xla_cache,
     )  # fmt: skip
     return Resolved(start, selected)
 
@@ -275,7 +276,7 @@ def _described(
     return Image(
         registry.repository.at(candidate.digest), name, standing, certified=bool(certificates),
         checks_host=candidate.image.cuda is not None, port=port_of(registry.config(candidate.digest).ports),
-        plain_http=registry.plain_http,
+        plain_http=registry.plain_http, tensorflow=candidate.image.tensorflow, digest=candidate.digest,
     )  # fmt: skip
 
 
@@ -288,7 +289,7 @@ def _in_layout(directory: Path, tag: str, host: FindHost) -> tuple[Image, Host |
     found = Image(
         reference, f"{_LAYOUT}{reference}", (_IN_LAYOUT, *_about(image, digest, known)), certified=False,
         checks_host=image is not None and image.cuda is not None, port=port_of(config.ports),
-        place=Place.LAYOUT,
+        place=Place.LAYOUT, tensorflow=image.tensorflow if image else "", digest=digest,
     )  # fmt: skip
     return found, known
 
@@ -310,7 +311,7 @@ def _local(engine: Engine, wanted: Wanted, host: FindHost, tell: Tell) -> tuple[
     local = Image(
         found.id, found.name, (_LOCAL, *_about(image, found.id, known)), certified=False,
         checks_host=image is not None and image.cuda is not None, port=port_of(found.ports),
-        place=Place.ENGINE, tag=found.tag,
+        place=Place.ENGINE, tag=found.tag, tensorflow=image.tensorflow if image else "", digest=found.id,
     )  # fmt: skip
     return local, known
 
