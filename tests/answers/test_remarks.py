@@ -98,6 +98,25 @@ def test_a_remark_says_what_another_driver_allows(machine: dict[str, str], says:
     assert says in " ".join(works(**machine)["remarks"])
 
 
+@pytest.mark.parametrize(
+    ("machine", "allowed"),
+    [
+        ({"gpu": "h100", "driver": "535"}, "2.20.0"),
+        # 2.20.0 works with the driver itself.
+        ({"gpu": "a100", "driver": "535"}, None),
+        # R550 has ended, a GeForce may not use the package, and only Linux has it.
+        ({"gpu": "h100", "driver": "550"}, None),
+        ({"gpu": "rtx 5090", "driver": "535"}, None),
+        ({"gpu": "h100", "driver": "535", "system": "wsl2"}, None),
+    ],
+)
+def test_a_remark_says_what_a_newer_libcuda_allows(machine: dict[str, str], allowed: str | None) -> None:
+    said = [remark for remark in works(**machine)["remarks"] if "cuda-compat" in remark]
+    assert [f"TensorFlow {allowed} should work with pip" in remark for remark in said] == [True] * bool(
+        allowed
+    )
+
+
 def test_what_another_driver_allows_is_what_works_with_it() -> None:
     before = works(gpu="gtx 1080", driver="418.56")
     [said] = [remark for remark in before["remarks"] if remark.startswith("With driver")]

@@ -73,8 +73,7 @@ COMMANDS = {
 @pytest.mark.slow
 def test_no_file_blocks_a_command_or_fills_the_memory(strange: Path, command: tuple[str, ...]) -> None:
     done = ended(*(word.replace("{}", str(strange)) for word in command))
-    # `/proc/kmsg` may have nothing to read, so no record either.
-    assert done.returncode in ((0, 1, 2, 3) if {"import", "compare"} & {*command} else (1, 2, 3))
+    assert done.returncode in (1, 2, 3) or (done.returncode == 0 and _is_kernel_log(strange))
     assert "Traceback" not in done.stderr
 
 
@@ -87,8 +86,13 @@ def test_no_file_of_a_project_blocks_lint(strange: Path, tmp_path: Path, name: s
     path = tmp_path / "project" / name
     path.symlink_to(strange)
     done = ended("lint", path)
-    assert done.returncode == 2
+    assert done.returncode == 2 or (done.returncode in (0, 1) and _is_kernel_log(strange))
     assert "Traceback" not in done.stderr
+
+
+def _is_kernel_log(strange: Path) -> bool:
+    """Return True for the kernel's log, which is text like any other while there is something in it."""
+    return strange.is_symlink() and strange.readlink() == Path("/proc/kmsg")
 
 
 def test_a_pipe_that_the_shell_made_is_read(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..compat import evidence, gpus
+from ..compat.drivers import compat_packages
 from ..compat.facts import UnknownGpu
 from ..compat.machine import Driver, Gpu, judge_host, parse_driver, parse_gpu
 from ..compat.offers import OtherDriver, candidate_that_works, cautions, offers, other_driver
@@ -224,6 +225,7 @@ def remarks(
         yield from _why_not_with_xla(found, ways)
     if other is not None:
         yield _with_driver(other, host, ask)
+        yield from _with_compat(ways, host, ask)
     yield from _candidate(ways, host, python)
     yield from _known_faults(ways)
 
@@ -295,6 +297,24 @@ def _with_driver(other: OtherDriver, host: Host, ask: Ask) -> str:
     if other.is_older:
         return f"With driver {last}{windows}: {says}"
     return f"With driver {name} or newer{windows}{f', up to {last}' if other.last_branch else ''}: {says}"
+
+
+def _with_compat(ways: Sequence[Way], host: Host, ask: Ask) -> Iterator[str]:
+    """Yield what works with this driver and NVIDIA's package of a newer libcuda, if the GPU may use one."""
+    driver = judge_host(host).driver
+    if driver is None or host.system not in (None, LINUX):
+        return
+    now = _remarks_newest(ways, "pip", Outcome.WORKS.value)
+    for compat in compat_packages(driver.branch):
+        there = _remarks_newest(ask(replace(host, compat=compat)), "pip", Outcome.WORKS.value)
+        if there is not None and (now is None or there > now):
+            package = f"cuda-compat-{compat.replace('.', '-')}"
+            yield (
+                f"If the driver has to stay, install NVIDIA's package {package} and put its directory,"
+                f" /usr/local/cuda-{compat}/compat, on LD_LIBRARY_PATH: TensorFlow {there} should work"
+                " with pip."
+            )
+            return
 
 
 def _candidate(ways: Sequence[Way], host: Host, python: str | None) -> Iterator[str]:

@@ -15,20 +15,18 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 import click
 
-from ..certify.trust import Trust
 from ..errors import InputError
 from ..model.codec import LARGEST, now_utc, parse_time
 from ..model.spec import ImageSpec
-from ..registry.client import Registry
-from ..registry.names import Repository
 from ..reports.printable import printable
 from ..resources import shipped_matrix
 from ..system.files import read_file, write_atomically
 from .program import as_started
 
 if TYPE_CHECKING:
+    from ..certify.trust import Trust
     from ..records.store import Store
-
+    from ..registry.client import Registry
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: Types of options: any path; a file that is there; a path that is not a directory; one that is not a file.
@@ -261,6 +259,10 @@ def trust_path_for(matrix_path: Path, trust_path: Path | None) -> Path:
 
 def open_registry(repository: str, plain_http: bool) -> Registry:
     """Return the registry of a repository. Raises InputError if the text is not the name of one."""
+    # Most commands never talk to a registry, and start sooner without its client.
+    from ..registry.client import Registry
+    from ..registry.names import Repository
+
     return Registry(Repository.parse(repository), plain_http=plain_http or None)
 
 
@@ -410,6 +412,8 @@ def _trust_of(
     nobody = options.get("rebuild") or (options.get("uncertified") and not (key or identity or issuer))
     if nobody:
         return None
+    from ..certify.trust import Trust
+
     path = trust_path_for(options.get("matrix_path") or Path(), trust_path)
     refused: tuple[str, ...] = ()
     # The file next to the matrix need not exist.

@@ -239,6 +239,17 @@ class UserDriver:
     reasons: tuple[Reason, ...]
 
 
+def compat_packages(branch: int) -> list[str]:
+    """Return the newest cuda-compat package of each CUDA major that supports a driver branch: `12.9`."""
+    known = [
+        row["compat"]
+        for row in facts.rows("forward", "packages")
+        if row["bases"].get(str(branch)) == "compatible"
+    ]
+    newest = {CudaVersion.parse(compat).major: compat for compat in sorted(known, key=CudaVersion.parse)}
+    return list(newest.values())
+
+
 @functools.lru_cache(maxsize=8192)
 def user_driver(driver: DriverRelease, compat: str | None, kind: str | None) -> UserDriver:
     """Return the user-mode driver of a driver with a cuda-compat package.
