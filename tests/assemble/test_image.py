@@ -140,8 +140,9 @@ def test_the_layers_of_an_image(shelf: Shelf, table: LayerTable, tmp_path: Path)
     ]
     found = contents(tmp_path / "image", image)
     assert set(found[0]) == {
-        "opt", "opt/tensorflow-gpu-matrix",
+        "opt", "opt/tensorflow-gpu-matrix", "opt/tensorflow-gpu-matrix/cache.py",
         "opt/tensorflow-gpu-matrix/start", "opt/tensorflow-gpu-matrix/tables",
+        "var", "var/cache", "var/cache/tensorflow-gpu-matrix",
     }  # fmt: skip
     large = f"{SITE}/tensorflow/libtensorflow_cc.so.2"
     assert large in found[4] and large not in found[5] and f"{SITE}/tensorflow/__init__.py" in found[5]

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..assemble.destinations import read_config
 from ..assemble.image_names import LABEL_SPEC, image_reference
 from ..errors import InputError, MissingError
 from ..model.prediction import Outcome
 from ..registry.client import Registry
+from ..registry.layout import named_in_layout
 from ..registry.names import Repository, is_digest, is_tag, tag_named
 from . import choose
 from .choose import Candidate, Host, Standing, TaggedImage, Terms
@@ -38,7 +38,7 @@ class Request:
     """The image, the host and the devices to start. uncertified: an image that is not certified will do too.
 
     registry: None for the local engine or an OCI layout. terms: None if no certificate is looked at. devices:
-    None if no Docker Engine starts the container. environment, command, terminal: see `Start`.
+    None if no Docker Engine starts the container. environment, command, terminal, xla_cache: see `Start`.
     """
 
     registry: Registry | None
@@ -50,6 +50,7 @@ class Request:
     environment: Mapping[str, str] = field(default_factory=dict)
     command: tuple[str, ...] = ()
     terminal: str = ""
+    xla_cache: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def resolve(request: Request, engine: Engine | None, host: FindHost, tell: Tell)
             )
     start = Start(
         image, known, devices, user, Path.cwd() if request.mount else None,
-        request.environment, request.command, request.terminal,
+        request.environment, request.command, request.terminal, request.xla_cache,
     )  # fmt: skip
     return Resolved(start, selected)
 
@@ -178,8 +179,8 @@ def _find(request: Request, engine: Engine | None, host: FindHost, tell: Tell) -
     if wanted.image is None:
         return _best(registry, wanted, host, terms, tell)
     tag = tag_named(wanted.image)
-    digest = wanted.image if is_digest(wanted.image) else registry.digest_of(tag)
-    if digest is None or registry.manifest(digest) is None:
+    digest = registry.find(tag)
+    if digest is None:
         raise InputError(f"{registry.repository} has no image {wanted.image}", hint=registry.tags_hint())
     config = registry.config(digest)
     image = identify(tag, config.labels.get(LABEL_SPEC, ""))
@@ -275,19 +276,20 @@ def _described(
     return Image(
         registry.repository.at(candidate.digest), name, standing, certified=bool(certificates),
         checks_host=candidate.image.cuda is not None, port=port_of(registry.config(candidate.digest).ports),
-        plain_http=registry.plain_http,
+        plain_http=registry.plain_http, tensorflow=candidate.image.tensorflow, digest=candidate.digest,
     )  # fmt: skip
 
 
 def _in_layout(directory: Path, tag: str, host: FindHost) -> tuple[Image, Host | None]:
-    digest, config = read_config(directory, tag)
+    registry, digest = named_in_layout(directory, tag)
+    config = registry.config(digest)
     image = identify(tag, config.labels.get(LABEL_SPEC, ""))
     known = None if image is not None and image.cuda is None else host()
     reference = f"{directory}:{tag}"
     found = Image(
         reference, f"{_LAYOUT}{reference}", (_IN_LAYOUT, *_about(image, digest, known)), certified=False,
         checks_host=image is not None and image.cuda is not None, port=port_of(config.ports),
-        place=Place.LAYOUT,
+        place=Place.LAYOUT, tensorflow=image.tensorflow if image else "", digest=digest,
     )  # fmt: skip
     return found, known
 
@@ -309,7 +311,7 @@ def _local(engine: Engine, wanted: Wanted, host: FindHost, tell: Tell) -> tuple[
     local = Image(
         found.id, found.name, (_LOCAL.format(engine.name), *_about(image, found.id, known)), certified=False,
         checks_host=image is not None and image.cuda is not None, port=port_of(found.ports),
-        place=Place.ENGINE, tag=found.tag,
+        place=Place.ENGINE, tag=found.tag, tensorflow=image.tensorflow if image else "", digest=found.id,
     )  # fmt: skip
     return local, known
 

@@ -19,7 +19,7 @@ from ..compat.releases import Release, release_of_any_age
 from ..model.prediction import Outcome
 from ..versions import ComputeCapability, leading_numbers, minor_in, whole_number
 from .combination import read_software
-from .messages import CUDA_ERROR, CUINIT, section, table
+from .messages import CPU_WANTED, CUDA_ERROR, CUINIT, section, table
 from .observations import (
     DISTRIBUTIONS,
     Certainty,
@@ -209,6 +209,13 @@ def systems(observations: Observations) -> None:
             return
 
 
+def no_gpu_needed(observations: Observations) -> None:
+    """Add that the CPU will do: a person says that there is no GPU, and nothing fails."""
+    said = observations.first("no_gpu_said")
+    if said is not None and not any(map(observations.has, table("failures"))):
+        observations.conclude(CPU_WANTED, {}, said)
+
+
 def compat_library(observations: Observations) -> None:
     """Add a directory of cuda-compat on the loader's path."""
     for variable in observations.of("variable"):
@@ -320,7 +327,9 @@ def _named(cuda: str) -> tuple[int, ...]:
 def _printed_by(observations: Observations) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the first and the last release that print all the lines, as far as `places` tells."""
     texts = {one.text for one in observations}
-    places = {match.groups() for text in texts for match in _PLACE.finditer(text)}
+    # Logs of Windows have backslashes in paths.
+    paths = (text.replace("\\", "/") for text in texts)
+    places = {match.groups() for path in paths for match in _PLACE.finditer(path)}
     libraries = {one.values.get("library") for one in observations.of("cuda_library_not_loaded")}
 
     def shown(row: Mapping[str, Any]) -> bool:
@@ -466,8 +475,15 @@ def tensorflow_packages(observations: Observations) -> None:
         build = one.values.get("build", "")
         if name in DISTRIBUTIONS:
             installed.setdefault(name, one)
-        # The name of a conda build says by itself whether it has CUDA.
-        if name == "tensorflow" and not build and trait_holds("gpu-in-own-package", tensorflow=version):
+        # The name of a conda build says by itself whether it has CUDA. "tensorflow 1.14" alone on a line is
+        # how people write which release they use; a list of packages has the whole version.
+        listed = "=" in one.text or len(leading_numbers(version)) > 2
+        if (
+            name == "tensorflow"
+            and not build
+            and listed
+            and trait_holds("gpu-in-own-package", tensorflow=version)
+        ):
             observations.conclude("build_without_cuda", {"build": f"tensorflow {version}"}, one)
         if name in ("tensorflow", "tensorflow-base") and _CPU_BUILD.match(build):
             observations.conclude("build_without_cuda", {"build": build}, one)
@@ -594,6 +610,7 @@ RULES = (
     compat_library,
     no_reason_given,
     systems,
+    no_gpu_needed,
     toolkit_of_another_version,
     cuda_of_another_major,
     cudnn_newer_than_built,

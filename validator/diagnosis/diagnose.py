@@ -22,7 +22,9 @@ from ..compat.offers import (
 from ..compat.releases import (
     libraries_by_release,
     newest_for_cudnn,
+    newest_for_driver,
     newest_with,
+    older_releases,
     oldest_driver,
     release_of_any_age,
 )
@@ -34,7 +36,7 @@ from ..versions import CudaVersion, leading_numbers, major, minor_in
 from . import conclusions, read_log, remedies, text
 from .causes import CERTAIN, LIKELY, POSSIBLE, STRENGTHS, CauseEntry, Sign, causes, finder, language
 from .combination import is_judged, judge, read_host, read_software
-from .messages import FAULT, SAID, UNRECOGNIZED, catalogue, printed
+from .messages import CPU_WANTED, FAULT, SAID, UNRECOGNIZED, catalogue, printed, table
 from .observations import Observation, Observations, tensorflow
 from .remedies import Reader, fitting_remedies
 
@@ -51,6 +53,8 @@ _EVIDENCE = 12
 _SYMPTOM = "gpu_fails"
 #: How many causes are named at most if only a person's words show them.
 _MOST = 3
+#: How many remedies of a cause are given at most. They are sorted, so the best ones stay.
+_REMEDIES = 4
 #: A value such as a version or the name of a library, in which a text can't hide a sentence.
 _WORD = re.compile(r"[\w.+-]{1,32}")
 
@@ -239,7 +243,7 @@ def _cause(
         title=title,
         means=entry.means,
         evidence=observations.evidence(shown.evidence)[:_EVIDENCE],
-        remedies=fitting_remedies(entry, values, observations, reader),
+        remedies=fitting_remedies(entry, values, observations, reader)[:_REMEDIES],
         sources=tuple(dict.fromkeys((*entry.sources, *(reason.source for reason in reasons)))),
         explains=explains,
         reasons=reasons,
@@ -282,6 +286,8 @@ _SYMPTOMS = (
     "python_exception",
     "device_not_registered",
     "gpu_list_empty",
+    "failure_said",
+    "hang_said",
 )
 #: The facts about the environment besides the release; those in the second row are names, not versions.
 _FACTS = ("python", "keras", "cuda", "cudnn", "driver", "driver_cuda")
@@ -345,25 +351,30 @@ def _diagnose(observations: Observations, read: str, image: str = "", *, quotes:
     facts = _facts(observations)
     reader = Reader.of(observations, image, quotes=quotes)
     causes = causes_in_order(observations, {**facts, **_requirements(observations, facts)}, reader)
+    harmless = _harmless(observations)
     faults = [kind for kind in (UNRECOGNIZED, FAULT, *_SYMPTOMS) if observations.has(kind)]
-    if causes or observations.has(remedies.CPU_WANTED):
+    if not causes and observations.has("not_working_said") and not harmless:
+        faults.append("not_working_said")
+    if causes or observations.has(CPU_WANTED):
         faults = [kind for kind in faults if kind == UNRECOGNIZED]
     unknown = observations.evidence(one for kind in faults for one in observations.of(kind))[:_UNKNOWN]
     kind = remedies.answer(observations, prediction, causes, faults)
     works = "" if causes else _versions_asked(observations, facts.get("tensorflow", ""))
     if not causes and not works and kind not in (GPU_USED, NO_FAULT):
         works = suitable_release(read_host(observations), read_software(observations).python)
+    only_machine = bool(works) and "tensorflow" not in facts
+    is_without_gpu = kind == NO_FAULT and observations.has("no_gpu_said")
     return Diagnosis(
         answer=kind,
         causes=causes,
-        harmless=_harmless(observations),
+        harmless=harmless,
         unknown=unknown,
         facts=facts,
         read=read,
         missing=prediction.missing if kind == NOT_SHOWN else (),
         works=works,
-        next_step=remedies.next_step(kind, only_machine=bool(works) and "tensorflow" not in facts),
-        next_command=reader.doctor,
+        next_step=remedies.next_step("no_gpu" if is_without_gpu else kind, only_machine=only_machine),
+        next_command=reader.doctor if not is_without_gpu else "",
     )
 
 
@@ -404,7 +415,8 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
     build = release_of_any_age(release) or conclusions.likely_release(observations)
     # Older releases print cuDNN's version as 7003.
     compiled = observations.value("cudnn_version_mismatch", "compiled") or ""
-    cudnn = compiled if "." in compiled else build.cudnn if build else ""
+    built_with = compiled if "." in compiled else conclusions.cudnn_version(compiled)
+    cudnn = built_with or (build.cudnn if build else "")
     gpu_capability = conclusions.gpu_of_ptxas(observations) or ""
     system = read_host(observations).system or ""
     on_windows = system in (WINDOWS, WSL2)
@@ -415,6 +427,8 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
     cuda = CudaVersion.or_none(max(built, opened, key=lambda one: leading_numbers(one)[:1]) or None)
     floor = oldest_driver(cuda, on_windows) if cuda else None
     python = minor_in(software.python)
+    by_driver = newest_for_driver(facts.get("driver", ""), on_windows)
+    old = by_driver if by_driver in older_releases() else None
     wheel = observations.first("pip_wheel_not_supported")
     loaded = observations.value("cudnn_version_mismatch", "runtime")
     fitting = newest_for_cudnn(conclusions.cudnn_version(loaded), python) if loaded else None
@@ -432,6 +446,7 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
         "driver_needed": str(floor.driver) if floor else "",
         "gpu_package": f"{used.package}{version}" if used and used.package != "tensorflow" else "",
         "pin_for_cudnn": f"{fitting.package}~={fitting.minor}.0" if fitting else "",
+        "release_for_driver": f"{old.minor} (CUDA {old.cuda}, cuDNN {old.cudnn})" if old else "",
         "driver_branch": major(facts.get("driver", "")),
         "cuda_for_gpu": first_toolkit_for(gpu_capability),
         "program": observations.value("program_pins_release", "program") or "",
@@ -471,6 +486,10 @@ def _harmless(observations: Observations) -> tuple[Harmless, ...]:
     for one in observations:
         if one.harmless is not None:
             explanations.setdefault(one.kind, one.harmless)
+    if observations.has(CPU_WANTED):
+        without_gpu = table("without_gpu")
+        missed = (kind for kind in without_gpu["kinds"] if observations.has(kind))
+        explanations |= dict.fromkeys(missed, without_gpu["says"])
     return tuple(
         Harmless(kind, explanation, observations.evidence(observations.of(kind))[:_HARMLESS])
         for kind, explanation in explanations.items()
