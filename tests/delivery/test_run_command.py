@@ -141,24 +141,6 @@ def test_run_pulls_and_runs(
     assert shelf.registry.repository.tagged(TAG) in stored()
 
 
-def test_run_starts_podman(shelf: Shelf, tmp_path: Path) -> None:
-    """A program in its place prints its arguments. `formats/test_real_engines.py` asks the real one."""
-    digest = shelf.push_certified(H100)
-    program = tmp_path / "podman"
-    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\nexit 7\n', encoding="utf-8")
-    program.chmod(0o755)
-    done = run(
-        shelf, "run", "--format", "podman", "--exec", "--no-xla-cache", "--fixtures", *HERE,
-        "--", "two words", "$HOME",
-        PATH=f"{tmp_path}:{os.environ['PATH']}",
-    )  # fmt: skip
-    assert done.code == 7, done.err
-    assert done.out.splitlines() == [
-        "run", "--rm", "-i", "--device", "nvidia.com/gpu=all", "--security-opt", "label=disable",
-        "--shm-size", "1g", "--tls-verify=false", shelf.registry.repository.at(digest), "two words", "$HOME",
-    ]  # fmt: skip
-
-
 def test_run_does_not_start_a_rejected_image(
     shelf: Shelf,
     program: Path,

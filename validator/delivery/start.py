@@ -45,7 +45,7 @@ class Devices(str, Enum):
 
 
 class Place(Enum):
-    """Where an image is: in a registry, in the local Docker Engine, or in an OCI layout, a directory."""
+    """Where an image is: in a registry, in the local engine, or in an OCI layout, a directory."""
 
     REGISTRY = "registry"
     ENGINE = "engine"
