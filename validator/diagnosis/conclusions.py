@@ -141,6 +141,9 @@ def _gpu_capabilities(observations: Observations) -> Iterator[tuple[Observation,
 
 def gpu_newer_than_cuda(observations: Observations) -> None:
     """Add a GPU that is newer than the CUDA of an old release, such as an RTX 3090 with TensorFlow 1.15."""
+    if observations.with_value("own_build", "of", "nvidia") is not None:
+        # NVIDIA's builds of 1.15 have a newer CUDA than the release of that number.
+        return
     used, likely = release(observations), likely_release(observations)
     old = (
         one for one in observations.of("cuda") if (leading_numbers(one.values["version"]) or (11,)) < (11,)
@@ -154,6 +157,19 @@ def gpu_newer_than_cuda(observations: Observations) -> None:
             values = {"built_with": build.cuda, "newer": value, **({"tensorflow": used[0]} if used else {})}
             bases = [one for one in (used[1] if used else None, stated) if one is not None]
             observations.conclude("gpu_newer_than_cuda", values, gpu, *bases)
+            return
+
+
+def capability_below_stated(observations: Observations) -> None:
+    """Add a GPU that is below the compute capability that the build needs according to the text."""
+    said = observations.first("minimum_capability_said")
+    if said is None:
+        return
+    minimum = said.values.get("minimum") or said.values["least"]
+    for known, value in _gpu_capabilities(observations):
+        if leading_numbers(value) < leading_numbers(minimum):
+            values = {"cc": value, "minimum": minimum}
+            observations.conclude("capability_below_stated", values, known, said)
             return
 
 
@@ -604,6 +620,7 @@ RULES = (
     empty_list,
     visible_devices,
     gpu_newer_than_cuda,
+    capability_below_stated,
     driver_parts,
     driver_in_logs,
     cuda_of_the_machine,
