@@ -32,7 +32,7 @@ def strange(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         os.mkfifo(path)
     elif request.param == "sparse":
         path.touch()
-        os.truncate(path, 3 << 30)
+        os.truncate(path, 9 << 27)
     elif request.param == "directory":
         path.mkdir()
     else:
