@@ -32,8 +32,8 @@ WEEKLY = (
     Row(
         "tests/probe/test_real_gate.py::test_each_fault_is_found_by_all_of_its_checks",
         "Four combinations of a release and a precision take six minutes with every fault and every check "
-        "that finds it. `.ci/run` has 2.21.0 with TensorFloat-32, where only the two slowest checks see "
-        "fewer faults, and 2.15.1 with float32, where one check looks at each fault.",
+        "that finds it. `.ci/run` has 2.21.0 with TensorFloat-32, where each result of each check is seen "
+        "once, and 2.15.1 with float32, where one check looks at each fault.",
     ),
     Row(
         "tests/probe/test_real_gate.py::test_they_pass_and_say_that_it_was_the_cpu",
@@ -109,8 +109,8 @@ WEEKLY = (
         "tests/distribution/test_empty_directory.py"
         "::test_an_image_without_cuda_is_built_and_proven_without_an_engine",
         "Installs a real TensorFlow and probes it. `tests/integration/test_resume.py` builds such "
-        "environments with tiny wheels, `tests/integration/docker/test_main_job.py` records a real release as "
-        "working on the CPU, and the tests next to it use the installed tool.",
+        "environments with tiny wheels, `tests/integration/docker/test_main_job.py` records that a real "
+        "release works on the CPU, and the tests next to it use the installed tool.",
     ),
     Row(
         "tests/distribution/test_images.py::test_without_an_engine",
