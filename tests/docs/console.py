@@ -32,7 +32,7 @@ OWN_PROGRAMS: Mapping[str, tuple[str, ...]] = {
 }
 _LIMIT_S = 300.0
 #: What is started instead of these programs: it hands a call over, and prints what it is told.
-_SHIM = f"""\
+SHIM = f"""\
 #!{sys.executable} -SE
 import json, os, socket, sys
 name, words = os.path.basename(sys.argv[0]), sys.argv[1:]
@@ -104,30 +104,30 @@ class Console:
             ready, _, _ = select.select(sources, [], [], _LIMIT_S)
             assert ready, f"no end of {(self.place / 'script').read_text()}"
             if self._listening in ready:
-                self._serve()
+                answer_call(self._listening, self._answer)
             else:
                 said = os.read(self._ended, 16)
                 assert said, "the shell has ended"
                 return int(said)
 
-    def _serve(self) -> None:
-        connection, _ = self._listening.accept()
-        with connection, connection.makefile() as stream:
-            asked: dict[str, Any] = json.load(stream)
-            call = Call(
-                tuple(asked["words"]), Path(asked["cwd"]), asked["environment"], asked["stdin"]
-            )  # fmt: skip
-            answer = self._answer(call)
-            connection.sendall(
-                json.dumps(
-                    {
-                        "stdout": answer.done.stdout,
-                        "stderr": answer.done.stderr,
-                        "returncode": answer.done.returncode,
-                        "instead": answer.instead,
-                    }
-                ).encode()
-            )
+
+def answer_call(listening: socket.socket, answer: Callable[[Call], Answer]) -> None:
+    """Answer the call that waits at the socket."""
+    connection, _ = listening.accept()
+    with connection, connection.makefile() as stream:
+        asked: dict[str, Any] = json.load(stream)
+        call = Call(tuple(asked["words"]), Path(asked["cwd"]), asked["environment"], asked["stdin"])
+        given = answer(call)
+        connection.sendall(
+            json.dumps(
+                {
+                    "stdout": given.done.stdout,
+                    "stderr": given.done.stderr,
+                    "returncode": given.done.returncode,
+                    "instead": given.instead,
+                }
+            ).encode()
+        )
 
 
 @contextlib.contextmanager
@@ -148,7 +148,7 @@ def console(
         programs = place / "bin"
         programs.mkdir()
         shim = place / "shim"
-        _write_program(shim, _SHIM)
+        _write_program(shim, SHIM)
         for program in (*PYTHONS, *OWN_PROGRAMS):
             (programs / program).symlink_to(shim)
         for program, script in stand_ins.items():

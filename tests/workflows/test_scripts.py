@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import select
 import shutil
+import socket
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -19,6 +23,8 @@ from validator.model.record import Record, Verdict
 from validator.records import jsonl
 from validator.records.jsonl import RefusedArtifact
 
+from ..commands import ROOT, run
+from ..docs.console import SHIM, Answer, Call, answer_call
 from ..loop import tiers
 from ..records.values import proven
 from ..reports.test_regressions import decline
@@ -30,7 +36,10 @@ LABEL = "nightly-regression"
 
 
 class Workspace:
-    """A copy of the working tree as on a runner, and a GitHub. The copy is shared, except for its `night`."""
+    """A copy of the working tree as on a runner, and a GitHub. The copy is shared, except for its `night`.
+
+    This process answers the calls of `validator`, so that no call has to start a Python.
+    """
 
     def __init__(self, copy: Path, directory: Path) -> None:
         self.directory = copy
@@ -47,13 +56,36 @@ class Workspace:
             "GITHUB_RUN_ID": "7", "GITHUB_RUN_ATTEMPT": "1", "GITHUB_REF_NAME": "main",
             "GITHUB_STEP_SUMMARY": str(self.summary),
         }  # fmt: skip
-        done = subprocess.run(
-            [f"scripts/nightly/{script}"],
-            cwd=self.directory, env=outside() | given | environment, timeout=60,
-            capture_output=True, text=True,
-        )  # fmt: skip
+        done = self._answering([f"scripts/nightly/{script}"], outside() | given | environment)
         self.state = State.read(self.state.path)
         return done
+
+    def _answering(self, words: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        """Run a program and answer its calls until it ends."""
+        # The path of a socket has to be short.
+        with (
+            tempfile.TemporaryDirectory(prefix="calls-") as name,
+            socket.socket(socket.AF_UNIX) as listening,
+            open(f"{name}/out", "w+") as out,
+            open(f"{name}/err", "w+") as err,
+        ):
+            listening.bind(f"{name}/socket")
+            listening.listen()
+            with subprocess.Popen(
+                words, cwd=self.directory, env=environment | {"CONSOLE": f"{name}/socket"},
+                stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+            ) as process:  # fmt: skip
+                ended = os.pidfd_open(process.pid)
+                try:
+                    while ended not in (ready := select.select([listening, ended], [], [], 60)[0]):
+                        assert ready, f"{words} does not end"
+                        answer_call(listening, _answer)
+                finally:
+                    process.kill()
+                    os.close(ended)
+            return subprocess.CompletedProcess(
+                words, process.returncode, Path(out.name).read_text(), Path(err.name).read_text()
+            )
 
     def planned(self, *cells: str) -> None:
         """Put these cells where the plan of the night is."""
@@ -69,11 +101,25 @@ class Workspace:
         path.write_text(text.getvalue())
 
 
+def _answer(call: Call) -> Answer:
+    return Answer(run(*call.words, cwd=call.cwd, environment=call.environment, stdin=call.stdin))
+
+
 @pytest.fixture(scope="module")
 @tiers.service
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a copy of the working tree in whose environment `validator` calls this process."""
     directory = tmp_path_factory.mktemp("workspace")
     check_out(directory)
+    programs = directory / ".venv" / "bin"
+    originals = list(programs.iterdir())
+    programs.unlink()
+    programs.mkdir()
+    for original in originals:
+        (programs / original.name).symlink_to(ROOT / ".venv" / "bin" / original.name)
+    (programs / "validator").unlink()
+    (programs / "validator").write_text(SHIM)
+    (programs / "validator").chmod(0o755)
     return directory
 
 
