@@ -16,12 +16,12 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..commands import ROOT, Done
+from ..commands import ROOT, Done, run
 
 #: Programs that call this tool, as pages name them, and the words that come before those of the call.
 PYTHONS = ("python", "python3")
@@ -128,6 +128,36 @@ def answer_call(listening: socket.socket, answer: Callable[[Call], Answer]) -> N
                 }
             ).encode()
         )
+
+
+def run_answering(words: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> Done:
+    """Run a program that finds `SHIM` in place of this tool, and answer its calls until it ends."""
+    # The path of a socket has to be short.
+    with (
+        tempfile.TemporaryDirectory(prefix="calls-") as name,
+        socket.socket(socket.AF_UNIX) as listening,
+        open(f"{name}/out", "w+") as out,
+        open(f"{name}/err", "w+") as err,
+    ):
+        listening.bind(f"{name}/socket")
+        listening.listen()
+        with subprocess.Popen(
+            words, cwd=cwd, env={**environment, "CONSOLE": f"{name}/socket"},
+            stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+        ) as process:  # fmt: skip
+            ended = os.pidfd_open(process.pid)
+            try:
+                while ended not in (ready := select.select([listening, ended], [], [], _LIMIT_S)[0]):
+                    assert ready, f"{words} does not end"
+                    answer_call(listening, _run_here)
+            finally:
+                process.kill()
+                os.close(ended)
+        return Done(words, process.returncode, Path(out.name).read_text(), Path(err.name).read_text())
+
+
+def _run_here(call: Call) -> Answer:
+    return Answer(run(*call.words, cwd=call.cwd, environment=call.environment, stdin=call.stdin))
 
 
 @contextlib.contextmanager

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
-import select
 import shutil
-import socket
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -23,8 +19,8 @@ from validator.model.record import Record, Verdict
 from validator.records import jsonl
 from validator.records.jsonl import RefusedArtifact
 
-from ..commands import ROOT, run
-from ..docs.console import SHIM, Answer, Call, answer_call
+from ..commands import ROOT
+from ..docs.console import SHIM, run_answering
 from ..loop import tiers
 from ..records.values import proven
 from ..reports.test_regressions import decline
@@ -56,36 +52,9 @@ class Workspace:
             "GITHUB_RUN_ID": "7", "GITHUB_RUN_ATTEMPT": "1", "GITHUB_REF_NAME": "main",
             "GITHUB_STEP_SUMMARY": str(self.summary),
         }  # fmt: skip
-        done = self._answering([f"scripts/nightly/{script}"], outside() | given | environment)
+        done = run_answering([f"scripts/nightly/{script}"], self.directory, outside() | given | environment)
         self.state = State.read(self.state.path)
         return done
-
-    def _answering(self, words: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-        """Run a program and answer its calls until it ends."""
-        # The path of a socket has to be short.
-        with (
-            tempfile.TemporaryDirectory(prefix="calls-") as name,
-            socket.socket(socket.AF_UNIX) as listening,
-            open(f"{name}/out", "w+") as out,
-            open(f"{name}/err", "w+") as err,
-        ):
-            listening.bind(f"{name}/socket")
-            listening.listen()
-            with subprocess.Popen(
-                words, cwd=self.directory, env=environment | {"CONSOLE": f"{name}/socket"},
-                stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-            ) as process:  # fmt: skip
-                ended = os.pidfd_open(process.pid)
-                try:
-                    while ended not in (ready := select.select([listening, ended], [], [], 60)[0]):
-                        assert ready, f"{words} does not end"
-                        answer_call(listening, _answer)
-                finally:
-                    process.kill()
-                    os.close(ended)
-            return subprocess.CompletedProcess(
-                words, process.returncode, Path(out.name).read_text(), Path(err.name).read_text()
-            )
 
     def planned(self, *cells: str) -> None:
         """Put these cells where the plan of the night is."""
@@ -99,10 +68,6 @@ class Workspace:
         text = io.StringIO()
         jsonl.write(records, text)
         path.write_text(text.getvalue())
-
-
-def _answer(call: Call) -> Answer:
-    return Answer(run(*call.words, cwd=call.cwd, environment=call.environment, stdin=call.stdin))
 
 
 @pytest.fixture(scope="module")
