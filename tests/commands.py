@@ -76,10 +76,11 @@ def run_forked(*arguments: object, memory: int, stdin: int | None = None, cwd: P
                 traceback.print_exc()
             finally:
                 os._exit(code)
-        code = _ended(child, 120)
-        assert code is not None, f"{' '.join(words)[:200]} does not end"
-        written = [(stream.seek(0), stream.read())[1].decode() for stream in (out, err)]
-    return Done(words, code, *written)
+        status = _ended(child, 120)
+        assert status is not None, f"{' '.join(words)[:200]} does not end"
+        out.seek(0)
+        err.seek(0)
+        return Done(words, status, out.read().decode(), err.read().decode())
 
 
 def _fork_runs(words: list[str], streams: tuple[int, int, int], memory: int, cwd: Path) -> int:

@@ -146,8 +146,9 @@ def run_answering(words: Sequence[str], cwd: Path, environment: Mapping[str, str
             stdin=subprocess.DEVNULL, stdout=out, stderr=err,
         ) as process:  # fmt: skip
             ended = os.pidfd_open(process.pid)
+            sources: list[socket.socket | int] = [listening, ended]
             try:
-                while ended not in (ready := select.select([listening, ended], [], [], _LIMIT_S)[0]):
+                while ended not in (ready := select.select(sources, [], [], _LIMIT_S)[0]):
                     assert ready, f"{words} does not end"
                     answer_call(listening, _run_here)
             finally:
