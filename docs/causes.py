@@ -26,7 +26,7 @@ _LINES, _SHORT, _WIDTH = 4, 160, 400
 #: The words for a way of installing that are not those of its sentence.
 _WAYS = {"any": "any", "host": "host"}
 #: The ways whose remedies the page has for each cause, and how many. A cause with few is shown with all.
-_COMMON, _MOST, _FEW = ("any", "host", "pip", "docker"), 3, 2
+_COMMON, _MOST, _FEW = ("any", "host", "pip", "docker"), 2, 2
 _HEAD = """\
 # Causes
 
@@ -34,7 +34,7 @@ These are the causes that `validator doctor` can name, in the order of the causa
 cause has to be fixed first, and a later one may be its consequence. Each section has a line that shows the
 cause, and what to do. *any* is for every installation, *host* is for the administrator of the machine, and
 the other words name how TensorFlow was installed or started. A cause with many remedies has only the first
-three for pip, Docker and the machine here; `doctor` prints those for your own case and way, such as conda,
+two for pip, Docker and the machine here; `doctor` prints those for your own case and way, such as conda,
 Colab, WSL2, Slurm or Kubernetes. A remedy marked with ⚠ also stops the work of other people. A word in
 capitals in a command, such as `CUDA_NEEDED`, stands for a value that was observed, or that you fill in.
 

@@ -11,7 +11,7 @@ from typing import Any
 from docs.fields import fields
 
 #: Fields that a document lacks where nothing is known (docs/reference/json.md says so).
-_MAY_BE_MISSING = {"layers", "measurement"}
+_MAY_BE_MISSING = {"layers", "tensorflow_wheel", "measurement"}
 
 
 def misfits(found: object, kind: Any, place: str = "it") -> Iterator[str]:

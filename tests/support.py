@@ -7,9 +7,10 @@ import contextlib
 import multiprocessing
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,3 +75,28 @@ def small_disk(size: str) -> Iterator[Path]:
         if done.returncode:
             pytest.skip(f"a small file system can't be mounted here: {done.stderr.decode().strip()}")
         yield place
+
+
+def killed(call: str, after: int, work: Callable[[], object]) -> int | None:
+    """Do some work in a child that is killed at a call of `os`, and return its exit code.
+
+    call: a name in `os`, such as `fsync`. after: the calls before that one.
+    """
+
+    def run() -> None:
+        real, left = getattr(os, call), after
+
+        def counted(*arguments: Any, **named: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*arguments, **named)
+
+        setattr(os, call, counted)
+        work()
+
+    child = multiprocessing.get_context("fork").Process(target=run)
+    child.start()
+    child.join(60)
+    return child.exitcode

@@ -29,7 +29,7 @@ ALLOWED = {
     },
     "fleet": {"model", "versions", "compat", "matrix", "engines", "system", "errors", "resources"},
     "supply": {
-        "_vendor", "versions", "compat", "locks", "assemble", "engines",
+        "_vendor", "model", "versions", "compat", "locks", "assemble", "engines",
         "system", "errors", "resources",
     },
     "probe": {"problems", "version_numbers", "_vendor"},
@@ -43,7 +43,7 @@ ALLOWED = {
     "lint": {"_vendor", "model", "versions", "compat", "matrix", "diagnosis", "system", "errors"},
     "pipeline": {
         "model", "versions", "compat", "matrix", "locks", "assemble", "engines", "fleet", "records",
-        "registry", "certify", "sbom", "system", "errors", "resources", "__init__",
+        "registry", "certify", "sbom", "offline", "system", "errors", "resources", "_vendor", "__init__",
     },
     "delivery": {
         "model", "versions", "compat", "assemble", "engines", "registry", "certify",
@@ -54,6 +54,7 @@ ALLOWED = {
         "model", "conditions", "compat", "diagnosis", "redaction", "reports", "system", "errors", "resources",
         "__init__",
     },
+    "offline": set(),
     "redaction": set(),
     "reports": {"model", "versions", "compat", "records", "redaction", "errors"},
     "answers": {"model", "versions", "compat", "diagnosis", "reports", "errors"},
@@ -61,8 +62,8 @@ ALLOWED = {
     "cli": {
         "model", "versions", "compat", "matrix", "locks", "registry", "assemble", "engines", "records",
         "fleet", "certify", "delivery", "pipeline", "diagnosis", "lint", "reports", "dataset",
-        "redaction", "sbom", "admission", "answers", "serve", "supply", "system", "errors",
-        "resources", "__init__",
+        "redaction", "sbom", "admission", "answers", "serve", "supply", "offline",
+        "system", "errors", "resources", "__init__",
     },
 }  # fmt: skip
 #: tensorflow lives in images and environments; the host side never imports it.

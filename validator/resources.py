@@ -17,6 +17,8 @@ from . import __version__
 _PACKAGE = Path(__file__).resolve().parent
 #: Where `setup.py` puts the copies; a checkout does not have it.
 _SHIPPED = _PACKAGE / "shipped"
+#: What is copied there, as setup.py has it.
+SHIPPED = ("CITATION.cff", "LICENSE", "images", "matrix.yaml", "measurements")
 _CONTENT = "https://raw.githubusercontent.com/tensorflow-gpu-matrix/tensorflow-gpu-matrix"
 _NAME = "tensorflow-gpu-matrix"
 _REPOSITORY = f"https://github.com/{_NAME}/{_NAME}"

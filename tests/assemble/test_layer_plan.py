@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -90,3 +92,11 @@ def test_a_cpu_image_has_no_layer_for_nvidia() -> None:
 def test_a_lock_must_have_one_tensorflow(names: tuple[str, ...]) -> None:
     with pytest.raises(BuildError, match="one wheel of TensorFlow"):
         wheel_layers(lock(*map(wheel, names)), Variant.GPU)
+
+
+def test_the_wheel_that_an_image_is_named_after_is_its_tensorflow() -> None:
+    nightly, other = wheel("tf-nightly"), wheel("numpy")
+    found = Lock(f"tf2.23.0.dev20261127+{nightly.sha256[:8]}-cpu-py312", "3.12", "x", (), (nightly, other))
+    assert wheels_of(wheel_layers(found, Variant.GPU), Group.TENSORFLOW) == (nightly,)
+    with pytest.raises(BuildError, match=r"not tf-nightly==1\.0 and tensorflow==1\.0"):
+        wheel_layers(replace(found, wheels=(*found.wheels, wheel("tensorflow"))), Variant.GPU)

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from validator.assemble.destinations import OciLayout, read_config
+from validator.assemble.destinations import OciLayout
 from validator.assemble.layers import Encoded, Write
 from validator.errors import InputError, MissingError, ValidatorError
+from validator.registry.layout import in_layout
 
 from ..support import small_disk
 from .synthetic import Image, Layer, digest, image
@@ -130,17 +131,16 @@ def test_the_configuration_of_an_image_is_read(tmp_path: Path) -> None:
     made = Image((Layer(1),), (("a", "b"),))
     made.send(OciLayout(tmp_path, "v1"))
     image(2).send(OciLayout(tmp_path, "v2"))
-    found, config = read_config(tmp_path, "v1")
-    assert (found, dict(config.labels)) == (digest(made.manifest), {"a": "b"})
-    with pytest.raises(InputError, match="has no image v3") as caught:
-        read_config(tmp_path, "v3")
-    assert caught.value.hint == "it has v1, v2"
+    registry = in_layout(tmp_path)
+    found = registry.find("v1")
+    assert found == digest(made.manifest) and dict(registry.config(found).labels) == {"a": "b"}
+    assert registry.find("v3") is None and registry.tags() == ["v1", "v2"]
 
 
 @pytest.mark.parametrize(
     ("damage", "error"),
     [
-        (lambda path: path.unlink(), "can't be read: No such file"),
+        (lambda path: path.unlink(), "can't be read: (No such file|it is not in the registry)"),
         (lambda path: path.write_bytes(b"{}"), "is damaged: its content has another digest"),
     ],
 )
@@ -151,8 +151,9 @@ def test_a_damaged_image_is_an_error(
     made = image(1)
     made.send(OciLayout(tmp_path, "v1"))
     damage(tmp_path / "blobs/sha256" / digest(getattr(made, which)).removeprefix("sha256:"))
-    with pytest.raises(InputError, match=error):
-        read_config(tmp_path, "v1")
+    registry = in_layout(tmp_path)
+    with pytest.raises(ValidatorError, match=error):
+        registry.config(str(registry.find("v1")))
 
 
 def test_an_index_that_names_a_file_outside_is_an_error(tmp_path: Path) -> None:
@@ -162,7 +163,7 @@ def test_an_index_that_names_a_file_outside_is_an_error(tmp_path: Path) -> None:
     index["manifests"][0]["digest"] = "sha256:../../../etc/passwd"
     path.write_text(json.dumps(index), encoding="utf-8")
     with pytest.raises(InputError, match=r"index\.json is not valid"):
-        read_config(tmp_path, "v1")
+        in_layout(tmp_path)
 
 
 @pytest.mark.service

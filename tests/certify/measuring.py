@@ -103,6 +103,7 @@ def measurement_of_record(record: Record, challenge: str | None) -> Measurement:
         finished=record.finished,
         depth="quick",
         fixture=bool(report and report.get("fixture", False)),
+        tensorflow_wheel=record.tensorflow_wheel,
     )
 
 

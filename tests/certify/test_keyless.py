@@ -148,11 +148,11 @@ def test_a_key_does_not_count_for_an_identity_nor_an_identity_for_a_key(
         verify(sigstore.sign(STATEMENT), keys[1])
 
 
-def test_the_public_roots_are_never_used_silently(
+def test_thepublic_roots_are_never_used_silently(
     sigstore: Sigstore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Without a network there is no answer, whatever cosign finds in its cache or its environment."""
-    signatures._public_roots.cache_clear()
+    signatures.public_roots.cache_clear()
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("HOME", str(tmp_path))
     for name, value in sigstore.environment(tmp_path).items():
@@ -161,7 +161,7 @@ def test_the_public_roots_are_never_used_silently(
         verify(sigstore.sign(STATEMENT), Trust(identity=IDENTITY, issuer=ISSUER))
 
 
-def test_public_roots_are_downloaded_once_with_a_new_cache(
+def testpublic_roots_are_downloaded_once_with_a_new_cache(
     sigstore: Sigstore, trust: Trust, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A stand-in for cosign writes the roots of the test, and what it was started with."""
@@ -177,13 +177,13 @@ def test_public_roots_are_downloaded_once_with_a_new_cache(
     monkeypatch.setenv("PATH", f"{stand_in.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("TUF_MIRROR", "file:///elsewhere")
     monkeypatch.setenv("SIGSTORE_ROOT_FILE", "/elsewhere")
-    signatures._public_roots.cache_clear()
+    signatures.public_roots.cache_clear()
     try:
         for _ in range(2):
             public = Trust(identity=IDENTITY, issuer=ISSUER)
             assert verify(sigstore.sign(STATEMENT), public) == STATEMENT
     finally:
-        signatures._public_roots.cache_clear()
+        signatures.public_roots.cache_clear()
     (started,) = (tmp_path / "started").read_text().splitlines()
     cache, *others = started.split("|")
     assert others == ["", ""]

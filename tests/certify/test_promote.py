@@ -17,6 +17,7 @@ from validator.certify.trust import Trust
 from validator.errors import MissingError, ValidatorError
 from validator.model.codec import format_timestamp
 from validator.model.record import Record, Verdict
+from validator.model.spec import build_of
 from validator.registry.client import Registry
 from validator.registry.names import Repository
 
@@ -36,11 +37,15 @@ def certified(stock: Stock, registry: Registry, signer: Signer, trust: Trust) ->
     def make(tensorflow: str, python: str = "3.12", additions: str = "", **measured: Any) -> str:
         image = f"tf{tensorflow}-cuda12.5-cudnn9.3-py{python.replace('.', '')}{additions}"
         what = ("promote", image, *sorted(measured.items()))
-        if additions:
+        named = tensorflow.replace("+", "-")
+        if build_of(image):
+            tensorflow = tensorflow.partition("+")[0]
+            measured |= {"tensorflow_wheel": f"wheels/ours.whl#sha256={build_of(image)}{'0' * 56}"}
+        if additions or build_of(image):
             measured |= {"image": image, "cell": f"{image}@r580-h100"}
 
         def fill(place: Repository) -> str:
-            digest = pushed(Registry(place), tensorflow, python + additions)
+            digest = pushed(Registry(place), named, python + additions)
             made = record(digest, tensorflow=tensorflow, python=python, **measured)
             certify_measured(Registry(place), made, signer, trust)
             return digest
@@ -111,6 +116,17 @@ def test_images_with_additions_get_aliases_of_their_own_and_only_when_they_are_n
     named = dict.fromkeys(("latest_ours", "2.21_ours", "2.21-driver580_ours"), ours)
     assert aliases(server, registry).items() >= named.items()
     assert aliases(server, registry)["latest"] == plain
+    assert not any(move.moves or move.why for move in promote(registry, Rules(trust, parties())))
+
+
+def test_images_of_a_wheel_get_aliases_of_their_own_and_only_when_they_are_named(
+    server: RunningRegistry, registry: Registry, trust: Trust, certified: Certified
+) -> None:
+    ours = certified("2.21.0+b3f1c2d4")
+    assert promote(registry, Rules(trust, parties())) == []
+    promote(registry, Rules(trust, parties()), additions="b3f1c2d4")
+    named = dict.fromkeys(("latest_b3f1c2d4", "2.21_b3f1c2d4", "2.21-driver580_b3f1c2d4"), ours)
+    assert aliases(server, registry) == named
     assert not any(move.moves or move.why for move in promote(registry, Rules(trust, parties())))
 
 

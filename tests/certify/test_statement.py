@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from validator.certify.acceptance import checked_report
+from validator.certify.acceptance import NotCertifiable, checked_report
 from validator.certify.statement import PREDICATE, NoCertificate, read_statement, statement
 from validator.model.codec import DocumentError, encode, format_timestamp
+from validator.model.measurement import MeasurementError, statement_of
 from validator.model.prediction import LONGEST_ERROR, Limit
 from validator.model.record import Certificate, Failure, GpuFacts, OwnCheck, Verdict, read_verification
 from validator.model.verdict import PROBE_VERSION, REQUIRED_CHECKS
@@ -44,6 +45,39 @@ def failed_payload() -> bytes:
     found = copy.deepcopy(report())
     next(check for check in found["checks"] if check["id"] == "gpu_compute")["outcome"] = "fail"
     return payload(found, verdict=Verdict.FAILED)
+
+
+OWN = "tf2.21.0+b3f1c2d4-cuda12.5-cudnn9.3-py312"
+ORIGIN = f"https://host.test/tensorflow-2.21.0-cp312-cp312-linux_x86_64.whl#sha256=b3f1c2d4{'0' * 56}"
+
+
+def test_a_certificate_says_where_a_wheel_that_no_table_lists_comes_from() -> None:
+    text = payload(image=OWN, cell=f"{OWN}@r580-h100", tensorflow_wheel=ORIGIN)
+    assert {"name": "wheel", "annotations": {"origin": ORIGIN}} in json.loads(text)["predicate"][
+        "configuration"
+    ]
+    assert (certificate_of(text).image, certificate_of(text).tensorflow_wheel) == (OWN, ORIGIN)
+    assert certificate_of(payload()).tensorflow_wheel is None and b"wheel" not in payload()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"image": OWN, "cell": f"{OWN}@r580-h100"},
+        {
+            "image": OWN,
+            "cell": f"{OWN}@r580-h100",
+            "tensorflow_wheel": ORIGIN.replace("b3f1c2d4", "00000000"),
+        },
+        {"tensorflow_wheel": ORIGIN},
+    ],
+)
+def test_a_wheel_must_be_the_one_that_the_image_is_named_after(wrong: dict[str, Any]) -> None:
+    made = record(DIGEST, **wrong)
+    with pytest.raises(NotCertifiable, match=r"TensorFlow 2\.21\.0 was in the image"):
+        checked_report(made, outside_of(made.host), MEASURED_AT + timedelta(hours=1))
+    with pytest.raises(MeasurementError, match="tensorflow_wheel: "):
+        statement_of(measurement_of_record(made, None))
 
 
 def test_a_statement_is_a_test_result_of_in_toto() -> None:

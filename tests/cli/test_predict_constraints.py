@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
 
 from validator import cli
 from validator.cli import predict as command
+from validator.compat import releases
 from validator.compat.releases import release
 
 from ..locks.local_index import LocalIndex
+from ..supply import own_wheel_files as made
 
 CUDNNS = ("9.1.0.70", "9.10.2.21", "9.28.0.42")
 
@@ -64,6 +67,26 @@ def test_the_extra_and_a_framework_share_the_cudnn_that_the_framework_pins(
     assert found["nvidia-cudnn-cu12"] == "9.10.2.21"
     assert (found["tensorflow"], found["torch"]) == ("2.21.0", "2.8.0")
     assert release("2.21.0").wheels.keys() <= found.keys()
+
+
+def test_the_wheel_of_a_file_is_the_one_that_is_resolved(
+    packages: LocalIndex, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VALIDATOR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(releases, "_OWN", {})
+    path = made.wheel(tmp_path / "wheels")
+    for name, version in made.NVIDIA.items():
+        packages.add_requiring(f"nvidia-{name}-cu12", version)
+    code, out, err = run(capsys, "--wheel", str(path), "--package", "torch==2.8.0")
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert (code, "No known fault rules this set out" in err) == (0, True)
+    assert f"'tensorflow[and-cuda] @ {path.as_uri()}#sha256={sha256}' 'torch==2.8.0'\n" in out
+    found = pins(out)
+    # This wheel needs three of NVIDIA's wheels, and the release needs more.
+    assert {name for name in found if name.startswith("nvidia")} == {
+        f"nvidia-{name}-cu12" for name in made.NVIDIA
+    }
+    assert found["nvidia-cudnn-cu12"] == "9.10.2.21"
 
 
 def test_if_only_the_extra_excludes_a_framework_there_is_a_set_without_it(

@@ -15,6 +15,7 @@ from validator.delivery.choose import Terms
 from validator.model.codec import format_timestamp, now_utc
 from validator.model.prediction import Limit
 from validator.model.record import Verdict
+from validator.model.spec import build_of
 from validator.registry.client import Registry
 from validator.registry.names import Repository, identifier_of
 
@@ -26,6 +27,12 @@ from .values import TAG
 
 H100 = ("580.65.06", "h100")
 A100 = ("535.183.01", "a100")
+
+
+def origin_in(tag: str) -> str | None:
+    """Return where the wheel of TensorFlow in an image comes from, if no table lists it."""
+    build = build_of(identifier_of(tag) or "")
+    return f"wheels/ours.whl#sha256={build[-8:].ljust(64, '0')}" if build else None
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,8 @@ class Shelf:
                 found=with_limits(found, *limits) if limits else None,
                 tensorflow=tensorflow, python=version, driver=driver, gpu=gpu,
                 finished=format_timestamp(at - age),
-                image=identifier_of(tag), cell=f"{identifier_of(tag)}@r{driver.partition('.')[0]}-{gpu}",
+                tensorflow_wheel=origin_in(tag), image=identifier_of(tag),
+                cell=f"{identifier_of(tag)}@r{driver.partition('.')[0]}-{gpu}",
             )  # fmt: skip
             certify_measured(self.registry, made, signer, trust, now=at)
 

@@ -178,6 +178,18 @@ def test_an_image_without_cuda_is_unfit() -> None:
         ("2.21.0-cpu-py3.13", ("2.21.0", "3.13", None, None, None)),
         ("2.14.1-cuda11.8-cudnn8.7-py3.10-ubuntu-22.04", ("2.14.1", "3.10", "11.8", "8.7", "ubuntu-22.04")),
         ("2.14.1-cpu-py3.10-ubuntu-22.04", ("2.14.1", "3.10", None, None, "ubuntu-22.04")),
+        (
+            "2.21.0-b3f1c2d4-cuda12.5-cudnn9.3-py3.12-ubuntu-22.04_ours",
+            ("2.21.0+b3f1c2d4", "3.12", "12.5", "9.3", "ubuntu-22.04"),
+        ),
+        (
+            "2.23.0.dev20261127-00000000-cuda12.9-cudnnlatest-py3.13",
+            ("2.23.0.dev20261127+00000000", "3.13", "12.9", "latest", None),
+        ),
+        (
+            "2.21.0-cu128.b3f1c2d4-cuda12.5-cudnn9.3-py3.9",
+            ("2.21.0+cu128.b3f1c2d4", "3.9", "12.5", "9.3", None),
+        ),
     ],
 )
 def test_a_tag_is_parsed(tag: str, parts: tuple[str | None, ...]) -> None:
@@ -208,6 +220,12 @@ def test_an_image_matches_the_tensorflow_and_python_asked_for(
     asked: tuple[str | None, str | None], matches: bool
 ) -> None:
     assert tagged_image().is_of(*asked) is matches
+
+
+def test_a_wheel_that_no_table_lists_is_asked_for_exactly() -> None:
+    ours, plain = tagged_image("2.21.0-b3f1c2d4-cuda12.5-cudnn9.3-py3.12"), tagged_image()
+    assert [one.is_of("2.21.0+b3f1c2d4", None) for one in (ours, plain)] == [True, False]
+    assert not ours.is_of("2.21.0+00000000", None)
 
 
 def test_better_images_come_first() -> None:

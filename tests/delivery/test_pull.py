@@ -11,7 +11,7 @@ import pytest
 from validator.certify.signatures import Signer
 from validator.certify.statement import PREDICATE
 from validator.certify.trust import Trust
-from validator.delivery.choose import Host, Standing, Terms, recommend, tagged_images
+from validator.delivery.choose import Host, Standing, Terms, inspect_tag, recommend, tagged_images
 from validator.delivery.pull import NotCertified, SelectedImage, local_ids, select_best, select_named
 from validator.errors import InputError, MissingError
 from validator.model.codec import now_utc
@@ -68,6 +68,21 @@ def test_an_image_with_additions_is_selected_only_when_it_is_named(shelf: Shelf)
     with pytest.raises(InputError, match="has no image with the additions other"):
         select(shelf, additions="other")
     assert select_named(shelf.registry, ON_H100, shelf.terms, f"{NAMED}_ours", told.append).digest == ours
+
+
+def test_an_image_of_a_wheel_is_selected_only_when_it_is_named(shelf: Shelf) -> None:
+    tag, named = "2.21.0-b3f1c2d4-cuda12.5-cudnn9.3-py3.12", "tf2.21.0+b3f1c2d4-cuda12.5-cudnn9.3-py312"
+    ours = shelf.push_certified(H100, tag=tag)
+    with pytest.raises(InputError, match="has no image without additions"):
+        select(shelf)
+    older = shelf.push_certified(H100, tag=OLDER)
+    assert select(shelf)[0].digest == older
+    by_version = select(shelf, tensorflow="2.21.0+b3f1c2d4")
+    for selected, told in (by_version, select(shelf, additions="b3f1c2d4")):
+        assert (selected.digest, selected.image.identifier, told) == (ours, named, [])
+    assert select_named(shelf.registry, ON_H100, shelf.terms, named, told.append).digest == ours
+    [certificate] = inspect_tag(shelf.registry, selected.image, shelf.terms).certificates
+    assert certificate.tensorflow_wheel == f"wheels/ours.whl#sha256=b3f1c2d4{'0' * 56}"
 
 
 def test_an_alias_for_additions_must_point_at_such_an_image(shelf: Shelf) -> None:

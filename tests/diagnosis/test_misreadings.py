@@ -403,3 +403,56 @@ def test_versions_and_gpus_are_read_where_people_write_them(line: str, field: st
 def test_a_form_may_name_only_the_major_version(line: str, version: str | None) -> None:
     """A driver's CUDA is no toolkit. Before 11, the minor version decides which libraries fit."""
     assert seen(f"Hello\n{line}\n").value("cuda", "version") == version
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("a notebook in Collaboratory", "hosted_notebook"),
+        ("I run it in singularity", "apptainer"),
+        ("I am running it in docker", "container"),
+        ("on Ubuntu22.04", "os"),
+        ("on Windows10", "os"),
+        ("Python: 3.10", "python"),
+        ("with python3.8", "python"),
+        ("nvidia-driver-535", "driver"),
+        ("V100", "gpu"),
+        ("a laptop with an MX150", "gpu"),
+    ],
+)
+def test_the_environment_is_read_from_prose(line: str, kind: str) -> None:
+    assert seen(f"Hello\n{line}\nThanks\n").has(kind)
+
+
+def test_the_instructions_of_a_dockerfile_are_not_joined() -> None:
+    found = seen("FROM tensorflow/tensorflow:2.18.0-gpu\nRUN pip install keras==2.3.1\nCMD python train.py\n")
+    assert {one.values["name"] for one in found.of("image")} == {"tensorflow/tensorflow:2.18.0-gpu"}
+
+
+def test_a_program_in_node_is_not_asked_for_its_python() -> None:
+    found = diagnose_log(
+        "yarn add @tensorflow/tfjs-node-gpu\nlibcudnn.so.8: cannot open shared object file\n"
+    )
+    assert "--python" not in found.next_command
+    assert found.next_command.split("   #")[0].endswith("doctor OUTPUT.txt")
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("Hello\nIs it because my driver is too old?\n", None),
+        ("Hello\nThe driver is too old.\n", "driver_too_old"),
+        # A title is what the text is about, also as a question.
+        ("Is my driver too old?\nHello\n", "driver_too_old"),
+    ],
+)
+def test_a_supposition_is_no_evidence(text: str, cause: str | None) -> None:
+    codes = [found.code for found in diagnose_log(text).causes]
+    assert codes == ([] if cause is None else [cause])
+
+
+def test_without_a_gpu_nothing_has_to_be_measured() -> None:
+    found = diagnose_log("failed call to cuInit: UNKNOWN ERROR (303)\nIs this bad?\n- No GPU\n")
+    assert found.answer == "no_fault"
+    assert found.next_command == ""
+    assert "computes on the CPU" in found.next_step

@@ -33,7 +33,8 @@ def _calls(command: str) -> list[list[str]]:
         return []
 
 
-#: Programs whose options are not checked, besides those of remedies. tests/certify runs cosign's lines.
+#: Programs whose options are not checked, besides those of remedies. tests/certify runs cosign's lines, and
+#: tests/pipeline the program of a bundle.
 OTHERS = {
     "base64",
     "claude",
@@ -43,6 +44,7 @@ OTHERS = {
     "gh",
     "grype",
     "jq",
+    "measure",
     "nfd",
     "osv-scanner",
     "paste",

@@ -84,6 +84,15 @@ def test_a_pin_that_the_index_no_longer_has_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.engine
+@pytest.mark.parametrize("path", ["wheels/six-1.16.0-py2.py3-none-any.whl", "https://host.test/six.whl"])
+def test_a_wheel_that_is_not_on_the_index_is_refused(path: str, tmp_path: Path) -> None:
+    own = lock_of(Wheel("six", "1.16.0", "0" * 64, "six-1.16.0-py2.py3-none-any.whl", 1, path))
+    with pytest.raises(MissingError, match="has only wheels of the package index, and six-1"):
+        VenvEngine(host_sources(), tmp_path).build(SPEC, own, quiet)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.engine
 def test_an_index_that_does_not_respond_is_missing_and_not_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.fleet.making import unit
 from validator.fleet.protocol import ATTEMPTS, Unit, array_name
+from validator.model.lock import Lock
 from validator.model.spec import HostClass, ImageSpec, Variant
 from validator.pipeline.fleet import _Image
 from validator.pipeline.publisher import PublishedImage
@@ -104,6 +105,8 @@ def test_units_run_on_as_many_nodes_as_the_fleet_says(
 ) -> None:
     host = HostClass.without_gpu()
     published = PublishedImage("tag", f"registry.test/ours@{digest(1)}", digest(1), sent=True)
-    image = _Image(ImageSpec("2.21.0", "3.12", Variant.CPU), published, digest(2), b"", (), "2.2.0+0")
+    spec = ImageSpec("2.21.0", "3.12", Variant.CPU)
+    lock = Lock(spec.identifier, "3.12", "x86_64-manylinux_2_28", (), ())
+    image = _Image(spec, published, lock, (), "2.2.0+0")
     unit = image.unit(host, depth, FakeFleet(tmp_path, (), workers=workers))
     assert (unit.tasks, unit.depth, unit.host_class) == (tasks, depth, host.identifier)

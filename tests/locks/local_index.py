@@ -26,6 +26,7 @@ class LocalIndex:
     answers: what a page answers instead: status, content type and body. cuts: the bytes after which the
     next downloads end, one after the other. ranges: False for a server that can't continue a download.
     stall: the bytes after which the next download stands still. asked: path and range of every request.
+    logins: of every request, None without one.
     """
 
     port: int
@@ -39,6 +40,7 @@ class LocalIndex:
     ranges: bool = True
     over: threading.Event = field(default_factory=threading.Event)
     asked: list[tuple[str, str | None]] = field(default_factory=list)
+    logins: list[str | None] = field(default_factory=list)
 
     @property
     def sources(self) -> PackageSources:
@@ -110,10 +112,11 @@ def running() -> Iterator[LocalIndex]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             index.asked.append((self.path, self.headers.get("Range")))
+            index.logins.append(self.headers.get("Authorization"))
             if self.path.startswith("/simple/"):
                 self.answer(*index.page(self.path.split("/")[2]))
                 return
-            content = index.files.get(self.path.removeprefix("/files/"))
+            content = index.files.get(self.path.removeprefix("/files/").partition("?")[0])
             if content is None:
                 self.answer(404, "text/plain", b"")
                 return

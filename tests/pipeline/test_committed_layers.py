@@ -13,6 +13,7 @@ from validator.assemble.layers import MEDIA_TYPE, RECIPE
 from validator.assemble.wheel_layers import _LARGE, made_from, wheel_layers
 from validator.cli.planning import load_plan
 from validator.locks.lock_files import DIRECTORY, LockDirectory
+from validator.matrix.load import load_matrix
 from validator.pipeline.sharing_layers import Image, locked_images, without_row
 from validator.resources import images_directory, shipped_matrix
 
@@ -26,7 +27,9 @@ def rows() -> tuple[SharedRow, ...]:
 
 @pytest.fixture(scope="module")
 def images() -> list[Image]:
-    return locked_images(shipped_matrix(), LockDirectory(shipped_matrix().parent / DIRECTORY))
+    return locked_images(
+        load_matrix(shipped_matrix()).images, LockDirectory(shipped_matrix().parent / DIRECTORY)
+    )
 
 
 def test_each_row_is_of_the_encoding_of_this_code(rows: tuple[SharedRow, ...]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -162,7 +163,8 @@ def test_the_check_of_a_change(
     lock_files.write(tmp_path / lock_files.DIRECTORY, image.lock)
     monkeypatch.setattr(sharing_layers, "images_directory", lambda: tmp_path / "images")
     monkeypatch.setattr(sharing_layers, "shipped_matrix", lambda: tmp_path / "matrix.yaml")
-    monkeypatch.setattr(sharing_layers, "locked_images", lambda matrix, locks: [image])
+    monkeypatch.setattr(sharing_layers, "load_matrix", lambda path: SimpleNamespace(images=(image.spec,)))
+    monkeypatch.setattr(sharing_layers, "locked_images", lambda specs, locks: [image])
     monkeypatch.setattr(LayerMaker, "problems", problems)
     assert sharing_layers.main([str(tmp_path / "old.json")]) == 0
     assert asked == [rows[0]]

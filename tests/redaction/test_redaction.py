@@ -206,6 +206,8 @@ DIGEST = f"sha256:{'3f' * 32}"
         "tf2.21.0-cuda12.5-cudnn9.3-py312@r535-h100-compat12.9: fails",
         "(tf2.21.0-cpu-py39@no-gpu)",
         "tf2.21.0-cuda12.5-cudnn9.3-py312_ours@r535-h100",
+        "tf2.21.0+b3f1c2d4-cuda12.5-cudnn9.3-py312@r535-h100",
+        "tf2.23.0.dev20261127+b3f1c2d4-cuda12.9-cudnn9.28-py312@no-gpu",
         f"docker pull tensorflow-gpu-matrix@{DIGEST}",
         f"ghcr.io/team/tensorflow@{DIGEST} and tf@{DIGEST}",
         f"tf@{DIGEST[:19]} was pulled",

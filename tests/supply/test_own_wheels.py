@@ -16,7 +16,7 @@ from validator.errors import InputError, MissingError
 from validator.model.prediction import Outcome
 from validator.model.spec import Choice
 from validator.supply import own_wheels
-from validator.supply.own_wheels import inspected, known_as_release, name_of
+from validator.supply.own_wheels import inspected, known_as_release, name_of, wheel_at
 from validator.versions import ComputeCapability, release_range
 
 from ..compat import wheel_files as made
@@ -112,8 +112,8 @@ def test_a_wheel_is_judged_by_what_is_in_it(
 
 
 def test_two_wheels_of_one_version_have_two_names(wheel: Callable[..., Path]) -> None:
-    first = known_as_release(wheel(), say)
-    second = known_as_release(wheel(llvm=b"\0ptx85\0"), say)
+    first = known_as_release(wheel_at(wheel()), say)
+    second = known_as_release(wheel_at(wheel(llvm=b"\0ptx85\0")), say)
     assert first.version != second.version
     assert all(one.version.startswith("2.21.0+") and len(one.version) == 15 for one in (first, second))
     assert releases.release(first.version) == first != releases.release("2.21.0")
@@ -121,22 +121,22 @@ def test_two_wheels_of_one_version_have_two_names(wheel: Callable[..., Path]) ->
 
 def test_no_range_and_no_newest_takes_a_wheel_of_ones_own(wheel: Callable[..., Path]) -> None:
     before = releases.releases(), releases.newest(), releases.known_versions()
-    own = known_as_release(wheel(metadata=METADATA.replace(b"2.21.0", b"2.98.0") + EXTRA), say)
+    own = known_as_release(wheel_at(wheel(metadata=METADATA.replace(b"2.21.0", b"2.98.0") + EXTRA)), say)
     assert own.version.startswith("2.98.0+")
     assert (releases.releases(), releases.newest(), releases.known_versions()) == before
 
 
 def test_a_local_version_keeps_its_name(wheel: Callable[..., Path]) -> None:
-    row = inspected(wheel(metadata=METADATA.replace(b"2.21.0", b"2.21.0+cu128") + EXTRA), say)
+    row = inspected(wheel_at(wheel(metadata=METADATA.replace(b"2.21.0", b"2.21.0+cu128") + EXTRA)), say)
     assert name_of(row).startswith("2.21.0+cu128.")
 
 
 def test_a_wheel_is_read_once(wheel: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     path = wheel()
-    first = inspected(path, say)
+    first = inspected(wheel_at(path), say)
     monkeypatch.setattr(own_wheels, "inspect_tensorflow", lambda *_, **__: pytest.fail("read again"))
     renamed = path.rename(path.with_name(NAME.replace("linux", "manylinux_2_27")))
-    again = inspected(renamed, say)
+    again = inspected(wheel_at(renamed), say)
     assert again["wheel"]["file"] == renamed.name
     assert again | {"wheel": None} == first | {"wheel": None}
 
@@ -147,7 +147,7 @@ def test_a_wheel_is_read_once(wheel: Callable[..., Path], monkeypatch: pytest.Mo
 )
 def test_a_build_that_does_not_name_its_cuda(wheel: Callable[..., Path], extra: bytes, cuda: str) -> None:
     """So it is from 2.22 on: the extra says it, or else the library that is opened."""
-    release = known_as_release(wheel(info=WITHOUT_VERSIONS, metadata=METADATA + extra), say)
+    release = known_as_release(wheel_at(wheel(info=WITHOUT_VERSIONS, metadata=METADATA + extra)), say)
     assert (release.cuda, release.cudnn, release.pythons) == (cuda, "9.10", ("3.12",))
     assert release.extra_style == "range"
 
@@ -163,7 +163,7 @@ def test_a_wheel_for_cuda_13_gets_the_cudnn_of_cuda_13(
     metadata = METADATA.replace(
         b'Requires-Dist: nvidia-cudnn-cu12<10.0,>=9.3.0.75; extra == "and-cuda"\n', extra
     )
-    release = known_as_release(wheel(info=info, metadata=metadata), say)
+    release = known_as_release(wheel_at(wheel(info=info, metadata=metadata)), say)
     assert (release.cuda, release.suffix) == ("13.0", "cu13")
     assert release.wheels["nvidia-cudnn-cu13"] == "<10.0,>=9.12.0"
     # The same version may have other builds for another CUDA.
@@ -175,7 +175,7 @@ def test_a_wheel_for_cuda_13_gets_the_cudnn_of_cuda_13(
 
 def test_an_old_ptxas_is_blamed_with_the_fact_about_xla(wheel: Callable[..., Path]) -> None:
     """The wheel itself says nothing about it."""
-    release = known_as_release(wheel(), say)
+    release = known_as_release(wheel_at(wheel()), say)
     reason = targets_gpu(release.version, ComputeCapability(9, 0), "11.7.99")
     assert reason is not None and reason.outcome is Outcome.FAILS
     assert "ptxas 11.7.99 assembles PTX up to ISA 7.7" in reason.text
@@ -189,7 +189,7 @@ def test_a_repacked_release_is_known_as_one(
     """What is known of the release then counts, and not how far its LLVM reaches."""
     # Not the bytes of another test: what is known of a name is kept as long as the process runs.
     path = wheel(llvm=b"\0ptx86\0ptx87\0")
-    row = inspected(path, say)
+    row = inspected(wheel_at(path), say)
     monkeypatch.setattr(releases, "_opened", lambda: {"2.21.0": {**row, "status": "verified-local"}})
     found = predicted(path, capsys, *BLACKWELL)["prediction"]
     assert isinstance(found, dict)
@@ -221,7 +221,7 @@ def test_a_wheel_without_cuda(wheel: Callable[..., Path], capsys: pytest.Capture
     assert cli.run(["inspect", str(path)]) == 1
     assert "It was built without CUDA, so it never uses a GPU." in capsys.readouterr().out
     with pytest.raises(InputError, match="was built without CUDA"):
-        known_as_release(path, say)
+        known_as_release(wheel_at(path), say)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_a_wheel_without_cuda(wheel: Callable[..., Path], capsys: pytest.Capture
 )
 def test_another_file_is_named_at_once(wheel: Callable[..., Path], name: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        inspected(wheel(name=name), say)
+        inspected(wheel_at(wheel(name=name)), say)
 
 
 def test_a_file_that_is_none(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
         if make is not None:
             make(path)
         with pytest.raises(MissingError, match=r"no such file"):
-            inspected(path, say)
+            inspected(wheel_at(path), say)
 
 
 @pytest.mark.parametrize("option", ["--tensorflow=2.21.0", "--image=tensorflow/tensorflow:2.17.0-gpu"])

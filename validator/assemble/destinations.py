@@ -9,15 +9,14 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import msgspec
 
 from ..errors import InputError, ValidatorError
 from ..model.spec import ImageSpec
-from ..registry import client
 from ..registry.blobs import Blobs, Known
-from ..registry.client import Descriptor, ImageConfig, Manifest, parse
+from ..registry.layout import NAME, blob_path
 from ..registry.names import Repository, identifier_of
 from ..system.files import write_atomically, writing
 from ..system.runs import temporary_directory
@@ -107,13 +106,10 @@ class RegistryDestination:
 
 _VERSION = "1.0.0"
 _INDEX = "application/vnd.oci.image.index.v1+json"
-_NAME = "org.opencontainers.image.ref.name"
 _DOCKER_NAME = "io.containerd.image.name"
 #: What containerd's names have before Docker's names of local images.
 _LOCAL = "docker.io/library/"
 _PLATFORM = {"architecture": "amd64", "os": "linux"}
-_WRITE_AGAIN = "write the image again, to an empty directory: `build-matrix --no-validate --oci DIRECTORY`"
-_Document = TypeVar("_Document", Manifest, ImageConfig)
 
 
 class OciLayout:
@@ -162,7 +158,7 @@ class OciLayout:
             "size": len(manifest),
             "platform": _PLATFORM,
             "annotations": docker_annotations(image_reference(identifier_of(self._tag) or self._tag))
-            | {_NAME: self._tag},
+            | {NAME: self._tag},
         }
         path = self._directory / "index.json"
         with self._alone():
@@ -203,56 +199,13 @@ class OciLayout:
             os.close(handle)
 
 
-def read_config(directory: Path, tag: str) -> tuple[str, ImageConfig]:
-    """Return an image's digest and configuration. Raises InputError without a valid layout or the tag."""
-    path = directory / "index.json"
-    try:
-        index = parse(path.read_bytes(), Manifest, str(path))
-    except OSError as error:
-        raise InputError(
-            f"{directory} can't be read as an OCI layout: {path.name}: {error.strerror}",
-            hint="`build-matrix --no-validate --oci DIRECTORY` writes one",
-        ) from None
-    except ValidatorError as error:
-        raise InputError(str(error), hint=_WRITE_AGAIN) from None
-    tags = {(entry.annotations or {}).get(_NAME, ""): entry for entry in index.manifests or ()}
-    if tag not in tags:
-        raise InputError(
-            f"{directory} has no image {tag}",
-            hint=f"it has {', '.join(sorted(filter(None, tags))) or 'no image with a tag'}",
-        )
-    entry = tags[tag]
-    manifest = _document(directory, entry, client.LARGEST_MANIFEST, Manifest)
-    if manifest.manifests is not None:
-        chosen = manifest.for_platform()
-        manifest = _document(directory, chosen, client.LARGEST_MANIFEST, Manifest) if chosen else manifest
-    if manifest.config is None:
-        platform = "/".join(client.PLATFORM)
-        raise InputError(f"{tag} in {directory} is not an image for {platform}", hint=_WRITE_AGAIN)
-    return entry.digest, _document(directory, manifest.config, client.LARGEST_CONFIG, ImageConfig)
-
-
-def _document(directory: Path, described: Descriptor, most: int, kind: type[_Document]) -> _Document:
-    path = directory / "blobs" / "sha256" / described.digest.removeprefix("sha256:")
-    try:
-        with path.open("rb") as stream:
-            data = stream.read(most + 1)
-        if f"sha256:{hashlib.sha256(data).hexdigest()}" != described.digest:
-            raise ValidatorError(f"{path} is damaged: its content has another digest")
-        return parse(data, kind, str(path))
-    except OSError as error:
-        raise InputError(f"{path} can't be read: {error.strerror}", hint=_WRITE_AGAIN) from None
-    except ValidatorError as error:
-        raise InputError(str(error), hint=_WRITE_AGAIN) from None
-
-
 class _Index(msgspec.Struct):
     manifests: list[dict[str, Any]] = []
 
 
 def docker_annotations(name: str) -> dict[str, str]:
     """Return the annotations in `index.json` by which a Docker Engine names an image. name: with a tag."""
-    return {_DOCKER_NAME: _LOCAL + name, _NAME: name.partition(":")[2]}
+    return {_DOCKER_NAME: _LOCAL + name, NAME: name.partition(":")[2]}
 
 
 def docker_manifest(name: str, manifest: bytes) -> dict[str, Any]:
@@ -262,10 +215,5 @@ def docker_manifest(name: str, manifest: bytes) -> dict[str, Any]:
     return {"Config": paths[0], "RepoTags": [name], "Layers": paths[1:]}
 
 
-def blob_path(digest: str) -> str:
-    """Return the path of a blob in a layout."""
-    return f"blobs/{digest.replace(':', '/')}"
-
-
 def _tag(entry: dict[str, Any]) -> object:
-    return (entry.get("annotations") or {}).get(_NAME)
+    return (entry.get("annotations") or {}).get(NAME)

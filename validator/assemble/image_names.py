@@ -28,7 +28,8 @@ _LONGEST_TAG = 128
 
 def image_reference(identifier: str) -> str:
     """Return the image name of an image spec. If the tag is too long, a digest replaces its end."""
-    tag = identifier
+    # A tag can't have the + before the name of a wheel that no table lists.
+    tag = identifier.replace("+", "-")
     if len(tag) > _LONGEST_TAG:
         tag = f"{tag[: _LONGEST_TAG - 13]}-{hashlib.sha256(tag.encode()).hexdigest()[:12]}"
     return f"{PROJECT}:{tag}"

@@ -78,7 +78,8 @@ def wheel_layers(lock: Lock, variant: Variant) -> tuple[WheelLayer, ...]:
     """
     groups: dict[Group, list[Wheel]] = {group: [] for group in Group}
     for wheel in lock.wheels:
-        groups[group_of(wheel.name)].append(wheel)
+        group = Group.TENSORFLOW if wheel == lock.own_tensorflow else group_of(wheel.name)
+        groups[group].append(wheel)
     if variant is Variant.CPU and not lock.additions and (stray := groups[Group.NVIDIA]):
         names = ", ".join(map(str, stray))
         raise BuildError(f"{lock.identifier}: its lock is for a gpu image, because it contains {names}")

@@ -83,9 +83,8 @@ class Wheelhouse:
         with the number of bytes of each part that is downloaded. Raises MissingError if the index does not
         have it, the network keeps failing or the disk is full.
         """
-        if wheel.path is not None:
-            # It is not from the index.
-            file = (self._local or Path()) / wheel.path
+        if wheel.is_local:
+            file = Path(wheel.address or (self._local or Path()) / (wheel.path or ""))
             hint = "put the same file there again, or write a new lock with `validator lock`"
             if not file.is_file():
                 raise MissingError(f"{file}: the wheel that the lock names is not there", hint=hint)
@@ -110,12 +109,12 @@ class Wheelhouse:
         If it is here, its hash is computed only once, while its directory is read. Raises what `path` and
         `open_wheel` raise.
         """
-        opened = self._open_unverified(wheel) if wheel.path is None else None
+        opened = None if wheel.is_local else self._open_unverified(wheel)
         return opened or open_wheel(self.path(wheel), wheel)
 
     def missing(self, wheels: Iterable[Wheel]) -> list[Wheel]:
         """Return the wheels that would have to be downloaded."""
-        return [wheel for wheel in wheels if wheel.path is None and not self._path(wheel).exists()]
+        return [wheel for wheel in wheels if not wheel.is_local and not self._path(wheel).exists()]
 
     def fetch(self, wheels: Iterable[Wheel], report: Callable[[str], object]) -> None:
         """Make sure that all wheels are here, several at once. Raises what `path` raises."""

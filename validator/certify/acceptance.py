@@ -28,7 +28,7 @@ from ..model.measurement import (
 )
 from ..model.record import REHEARSAL, Origin, OwnCheck, Record, Verdict, also_required
 from ..model.report import Report, ReportError, versions_of
-from ..model.spec import NO_GPU, cell_identifier, variant_of
+from ..model.spec import NO_GPU, build_name, cell_identifier, variant_of
 from ..model.verdict import as_judged, claimed, judge
 from ..registry.client import Registry
 from ..registry.names import additions_of, is_digest, tag_of
@@ -258,6 +258,7 @@ def _difference(record: Record, measurement: Measurement) -> str | None:
         "host class": record.host_class == measurement.host_class,
         "cell": record.cell == measurement.cell,
         "lock": record.lock_digest == measurement.lock_digest,
+        "wheel of TensorFlow": record.tensorflow_wheel == measurement.tensorflow_wheel,
         "probe": record.probe_version == measurement.probe_version,
         "report": (report_digest(report) if report is not None else None) == measurement.report_digest,
         # There is no report if the image broke the probe; the runner has then signed that there is no report.
@@ -391,7 +392,10 @@ def _objection_in_report(
         return f"it and its own report differ ({', '.join(differs)})"
     if certifies and (missing := [name for name in _VERSIONS if not record.versions.get(name)]):
         return f"the probe found no version of {', '.join(missing)}"
-    if certifies and not record.image.startswith(f"tf{record.versions['tensorflow']}-"):
+    named = record.versions.get("tensorflow", "")
+    if record.tensorflow_wheel is not None:
+        named = build_name(named, record.tensorflow_wheel.rpartition("#sha256=")[2])
+    if certifies and not record.image.startswith(f"tf{named}-"):
         return f"TensorFlow {record.versions['tensorflow']} was in the image"
     finished = parse_timestamp(record.finished)
     if finished is None:

@@ -20,7 +20,7 @@ from ..errors import ValidatorError
 from ..model.codec import NEVER, parse_timestamp
 from ..model.record import Certificate, Failure
 from ..registry.client import ConcurrentChangeError, Registry
-from ..registry.names import LATEST, additions_of, driver_alias, identifier_of, release_alias
+from ..registry.names import LATEST, driver_alias, identifier_of, name_of, release_alias
 from ..versions import Version, leading_numbers, version_or_oldest
 from .provenance import Refusal, provenance_of
 from .trust import Trust
@@ -53,13 +53,14 @@ def promote(
 ) -> list[Move]:
     """Move every alias to where it belongs, and return the decision on each; `was` is what this run found.
 
-    additions: move the aliases of images with the additions of this name; None: of images without additions.
+    additions: move the aliases of images with this name, that of their additions or of a wheel that no table
+    lists; None: of images without either.
     on_move: called for each move as soon as it is done. Raises ValidatorError when others keep moving the
     aliases, and MissingError when the registry can't be reached; the moves done by then are right.
     """
     first: dict[str, Move] = {}
     for _ in range(_ROUNDS):
-        tags = [tag for tag in registry.tags() if additions_of(tag) == additions]
+        tags = [tag for tag in registry.tags() if name_of(tag) == additions]
         # Aliases first: one that moves while the images are read is seen as moved in the next round.
         digests = {tag: registry.digest_of(tag) for tag in tags if ALIAS.fullmatch(tag)}
         current = {tag: digest for tag, digest in digests.items() if digest}
@@ -113,7 +114,7 @@ def _standing(
         else:
             made = origin.inputs.image, origin.inputs.lock_digest
             good = tuple(one for one in good if (one.image, one.lock_digest) == made)
-    fitting = tuple(one for one in good if additions_of(one.image) == additions)
+    fitting = tuple(one for one in good if name_of(one.image) == additions)
     if good and not fitting:
         against = f"it is {good[0].image}"
     return ImageStanding(fitting, found.failures, against)
@@ -211,7 +212,7 @@ def preference(certificate: Certificate, *, limited: bool) -> tuple[object, ...]
 
 def _aliases(certificate: Certificate) -> tuple[str, ...]:
     branch = certificate.driver_release.branch
-    release, additions = certificate.tensorflow, additions_of(certificate.image)
+    release, additions = certificate.tensorflow, name_of(certificate.image)
     aliases = (LATEST, release_alias(release), driver_alias(release, branch))
     return tuple(f"{alias}_{additions}" if additions else alias for alias in aliases)
 

@@ -96,7 +96,7 @@ def verify(bundle: Bundle, digest: str, predicate_type: str, signatory: Signator
                 raise InputError(f"{signatory.trusted_root}: can't be read: {error.strerror}") from error
             if given is None:
                 with _download:
-                    given = _public_roots()
+                    given = public_roots()
             roots.write_bytes(given)
             arguments += ["--certificate-identity", str(signatory.identity)]
             arguments += ["--certificate-oidc-issuer", str(signatory.issuer)]
@@ -117,7 +117,7 @@ _download = threading.Lock()
 
 
 @lru_cache(maxsize=1)
-def _public_roots() -> bytes:
+def public_roots() -> bytes:
     """Download the public Sigstore's roots, which cosign verifies with the root that it was built with."""
     with _scratch() as directory:
         file = directory / "public"

@@ -67,6 +67,7 @@ def statement(
     passed, skipped = checks.pop(CheckOutcome.PASS), checks.pop(CheckOutcome.SKIP)
     failed = [check for names in checks.values() for check in names]
     host = report.host if report is not None else measurement.outside
+    origin = record.tensorflow_wheel
     result = "FAILED" if record.verdict is Verdict.FAILED else "WARNED" if failed else "PASSED"
     predicate = {
         "result": result,
@@ -74,6 +75,7 @@ def statement(
             {"name": "image", "annotations": {"spec": record.image, **_known(record.versions, _VERSIONS)}},
             {"name": "lock", "digest": {"sha256": record.lock_digest.removeprefix("sha256:")}},
             {"name": "probe", "annotations": {"version": measurement.probe_version}},
+            *([{"name": "wheel", "annotations": {"origin": origin}}] if origin else ()),
             *(
                 {
                     "name": check.id,
@@ -218,6 +220,10 @@ class _Limits(msgspec.Struct, frozen=True):
     limits: tuple[Limit, ...]
 
 
+class _Wheel(msgspec.Struct, frozen=True):
+    origin: str
+
+
 class _Configuration(msgspec.Struct, frozen=True):
     """The facts about a measurement, by the name of their resource descriptor."""
 
@@ -228,6 +234,7 @@ class _Configuration(msgspec.Struct, frozen=True):
     record: _Record
     certificate: _Issue
     limits: _Limits = _Limits(())
+    wheel: _Wheel | None = None
 
 
 class _FailedConfiguration(msgspec.Struct, frozen=True):
@@ -319,6 +326,7 @@ def _certificate(predicate: _Predicate, digest: str, signer: str) -> Certificate
         fixture=found.certificate.fixture,
         checks=tuple(checks),
         limits=found.limits.limits,
+        tensorflow_wheel=found.wheel.origin if found.wheel else None,
     )
 
 

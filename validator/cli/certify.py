@@ -58,7 +58,7 @@ _PASSWORD = "COSIGN_PASSWORD"
     "--record", "identifiers", multiple=True, metavar="ID", help="Only certify this record; repeatable."
 )
 @record_options
-@registry_option()
+@registry_option
 @plain_http_option
 @trust_file_option
 @click.option(

@@ -6,7 +6,8 @@ import contextlib
 import functools
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
@@ -63,7 +64,8 @@ name_option = click.option(
     "--name",
     "additions",
     metavar="NAME",
-    help="Only images with these additions, such as jupyter.  [default: only images without additions]",
+    help="Only images with these additions, such as jupyter, or with this wheel of TensorFlow that no table"
+    " lists, such as b3f1c2d4.  [default: only images without either]",
 )
 #: `tensorflow`, `python` and `additions`, which restrict the images.
 version_options = together(
@@ -120,16 +122,32 @@ def pull_selected(engine: Engine, registry: Registry, selected: SelectedImage) -
     """Pull the selected image and print the progress to stderr."""
     from ..delivery.pull import local_ids
 
+    engine.pull(selected, local_ids(registry, selected.digest), _progress(str(selected.image)))
+    print_status(f"Pulled {selected.reference} and tagged it {selected.name}.")
+
+
+def _load(engine: Engine, registry: Registry, reference: str, name: str) -> str:
+    """Load an image of a bundle, and return its id in the engine. reference, name: as in SelectedImage."""
+    from ..assemble.image_names import image_reference
+
+    digest, tag = reference.rpartition("@")[2], name.rpartition(":")[2]
+    tagged = image_reference(identifier_of(tag) or tag)
+    loaded = engine.load(registry, digest, tagged, _progress(tagged))
+    print_status(f"Loaded {digest} from the bundle and tagged it {tagged}.")
+    return loaded.id
+
+
+def _progress(image: str) -> Callable[[str], None]:
+    """Return a function that prints how far the work on an image is, each text once."""
     last = ""
 
     def progress(text: str) -> None:
         nonlocal last
         if text != last:
-            print_status(f"{selected.image}: {text}")
+            print_status(f"{image}: {text}")
         last = text
 
-    engine.pull(selected, local_ids(registry, selected.digest), progress)
-    print_status(f"Pulled {selected.reference} and tagged it {selected.name}.")
+    return progress
 
 
 #: The length of a digest as docker shortens it, with the algorithm.
@@ -289,6 +307,7 @@ def pull_command(
     additions: str | None,
     image: str | None,
     registry: Registry,
+    bundle: Path | None,
     trust: Trust,
     max_age: timedelta | None,
     accept_expired: bool,
@@ -296,7 +315,7 @@ def pull_command(
     """Pull the best image that is certified for this host, or the image given with --image.
 
     First verifies the signature, digest, time and host of the certificate; an image that fails is not pulled.
-    Prints the image's reference by digest.
+    Prints the image's reference by digest, or with --from-bundle its id in the engine.
     """
     from ..delivery.choose import Terms
     from ..delivery.pull import select
@@ -306,10 +325,14 @@ def pull_command(
         refuse_versions_of_named_image(image, tensorflow, python, additions)
         terms = Terms(trust, max_age, accept_expired)
         selected = select(registry, host, terms, image, tensorflow, python, additions, print_status)
-        pull_selected(engine, registry, selected)
+        if bundle is not None:
+            pulled = _load(engine, registry, selected.reference, selected.name)
+        else:
+            pulled = selected.reference
+            pull_selected(engine, registry, selected)
         if own := sorted({name for one in selected.certificates for name in one.own_passed}):
             print_status(f"Its certificate includes checks of its owner: {', '.join(own)}")
-    click.echo(selected.reference)
+    click.echo(pulled)
 
 
 _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernetes", "podman")
@@ -384,6 +407,7 @@ def run_command(
     image: str | None,
     registry: Registry | None,
     plain_http: bool,
+    bundle: Path | None,
     trust: Trust | None,
     max_age: timedelta | None,
     accept_expired: bool,
@@ -396,6 +420,7 @@ def run_command(
     """
     from ..delivery.choose import NoDriver, Terms
     from ..delivery.formats import FORMATS
+    from ..delivery.pull import in_bundle
     from ..delivery.resolve import Request, Wanted, resolve, split_layout, split_reference
     from ..delivery.start import Devices, Place, parse_variables
 
@@ -404,14 +429,16 @@ def run_command(
     environment = parse_variables(variables)
     refuse_versions_of_named_image(image, tensorflow, python, additions)
     place = Place.REGISTRY
-    if image and split_layout(image):
+    if bundle is not None:
+        place = Place.ENGINE if Place.ENGINE in tool.places else Place.LAYOUT
+    elif image and split_layout(image):
         registry, place = None, Place.LAYOUT
     elif image and (reference := split_reference(image)):
         registry = Registry(reference[0], plain_http=plain_http or None)
         image = identifier_of(reference[1]) or reference[1]
     elif registry is None:
         place = Place.ENGINE
-    _check_place(place, uncertified, format_, tool)
+    _check_place(place, uncertified or bundle is not None, format_, tool)
     # Without a command the image starts Python, which needs a terminal.
     terminal = "" if words else "-it"
     if execute:
@@ -445,12 +472,19 @@ def run_command(
     engine = connect_engine(driver, gpus) if docker or place is Place.ENGINE else None
     try:
         resolved = resolve(request, engine, host, print_status)
-        if execute and engine is not None and registry is not None and resolved.selected is not None:
-            pull_selected(engine, registry, resolved.selected)
+        start = resolved.start
+        if execute and engine is not None and registry is not None:
+            if bundle is not None:
+                _load(engine, registry, start.image.reference, start.image.name)
+            elif resolved.selected is not None:
+                pull_selected(engine, registry, resolved.selected)
+        if bundle is not None and registry is not None:
+            start = replace(
+                start, image=in_bundle(registry, start.image, engine if tool.uses_docker else None)
+            )
     finally:
         if engine is not None:
             engine.close()
-    start = resolved.start
     if start.port is not None:
         print_status(
             f"JupyterLab answers at http://127.0.0.1:{start.port}/lab; it prints the token when it starts"

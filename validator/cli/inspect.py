@@ -27,13 +27,14 @@ def inspect_command(file: Path, format_: str) -> int:
     from ..compat.releases import add_wheel, published_twin
     from ..model.spec import RECOMMENDED, ImageSpec, Variant
     from ..reports.printable import json_text
-    from ..supply.own_wheels import inspected, name_of, pythons_of
+    from ..supply.own_wheels import inspected, name_of, pythons_of, wheel_at
 
-    row = inspected(file, print_status)
+    wheel = wheel_at(file)
+    row = inspected(wheel, print_status)
     twin, pythons = published_twin(row), pythons_of(file)
     support = None
     if row["build"]["cuda_build"]:
-        release = add_wheel(row, name_of(row), pythons)
+        release = add_wheel(row, name_of(row), pythons, wheel)
         chosen = choose(release, RECOMMENDED, RECOMMENDED)
         support = image_support(ImageSpec(release.version, pythons[-1], Variant.GPU, *chosen))
     if format_ == "json":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import inspect
 import logging
 import os
@@ -278,19 +279,14 @@ trust_file_option = click.option(
 )
 
 
-def registry_option(*, required: bool = False) -> Callable[[F], F]:
-    """Add `--registry`. required: False for a command group that has subcommands without a registry."""
-    return click.option(
-        "--registry",
-        "repository",
-        metavar="REGISTRY/NAME",
-        envvar="VALIDATOR_REGISTRY",
-        show_envvar=True,
-        required=required,
-        help="The repository of the images, such as ghcr.io/team/tensorflow.",
-    )
-
-
+registry_option = click.option(
+    "--registry",
+    "repository",
+    metavar="REGISTRY/NAME",
+    envvar="VALIDATOR_REGISTRY",
+    show_envvar=True,
+    help="The repository of the images, such as ghcr.io/team/tensorflow.",
+)
 trusted_root_option = click.option(
     "--trusted-root",
     type=FILE,
@@ -360,17 +356,36 @@ _trust_options = together(
 )
 
 
-def certificate_options(*, need_registry: bool = True) -> Callable[[F], F]:
-    """Add the options of every command that reads certificates.
+_bundle_option = click.option(
+    "--from-bundle",
+    "bundle",
+    type=DIRECTORY,
+    metavar="DIRECTORY",
+    help="Use the images and certificates of a bundle that `bundle receive` unpacked, without a network.",
+)
 
-    The command receives the resulting `registry`, `trust`, `max_age` and `accept_expired`, and `trust_path`
-    and `plain_http` if it has arguments of these names. Wrong options are reported before anything else is
-    done. Nobody has to be trusted with the option `rebuild`, nor with the option `uncertified` unless a
-    signer is named: then `trust` is None. Without --registry, `registry` is None.
+
+def open_bundle(directory: Path) -> Registry:
+    """Return the images and certificates of a received bundle. Raises InputError if it is none."""
+    from ..registry.layout import in_layout
+
+    if not (directory / "bundle.json").is_file():
+        hint = "unpack a bundle with `validator bundle receive DIRECTORY`, and name what it prints"
+        raise InputError(f"{directory} is not a received bundle: it has no bundle.json", hint=hint)
+    return in_layout(directory / "images", directory / "certificates")
+
+
+def certificate_options(*, need_registry: bool = True, bundles: bool = True) -> Callable[[F], F]:
+    """Add the options of every command that reads certificates. bundles: also those of a bundle.
+
+    The command receives the resulting `registry`, `trust`, `max_age` and `accept_expired`, and `trust_path`,
+    `plain_http` and `bundle` if it has arguments of these names. Wrong options are reported before anything
+    else is done. Nobody has to be trusted with the option `rebuild`, nor with the option `uncertified` unless
+    a signer is named: then `trust` is None. Without --registry and --from-bundle, `registry` is None.
     """
 
     def decorate(function: F) -> F:
-        wanted = {"trust_path", "plain_http"} & inspect.signature(function).parameters.keys()
+        wanted = {"trust_path", "plain_http", "bundle"} & inspect.signature(function).parameters.keys()
 
         @functools.wraps(function)
         def command(
@@ -383,16 +398,44 @@ def certificate_options(*, need_registry: bool = True) -> Callable[[F], F]:
             fixtures: bool,
             **options: Any,
         ) -> Any:
-            given = {name: options.pop(name) for name in ("trust_path", "plain_http")}
+            given = {name: options.pop(name, None) for name in ("trust_path", "plain_http", "bundle")}
+            if need_registry and not (repository or given["bundle"]):
+                raise click.MissingParameter(param_hint="'--registry'", param_type="option")
             trust = _trust_of(key, identity, issuer, trusted_root, fixtures, given["trust_path"], options)
-            registry = open_registry(repository, given["plain_http"]) if repository else None
+            if given["bundle"] is not None:
+                registry: Registry | None = open_bundle(given["bundle"])
+                _check_own_trust(given["bundle"], trust, given["trust_path"])
+            else:
+                registry = open_registry(repository, given["plain_http"]) if repository else None
             options |= {name: given[name] for name in wanted}
             return function(*arguments, registry=registry, trust=trust, **options)
 
-        add = together(registry_option(required=need_registry), plain_http_option, _trust_options)
-        return add(cast(F, command))
+        more = (_bundle_option,) if bundles else ()
+        add = together(registry_option, *more, plain_http_option, _trust_options)
+        return cast(F, add(command))
 
     return decorate
+
+
+def _check_own_trust(bundle: Path, trust: Trust | None, trust_path: Path | None) -> None:
+    """Warn about trust that comes from the bundle. Raises InputError if Sigstore's roots are not given."""
+    if trust is None:
+        return
+    if trust.key is None and trust.trusted_root is None:
+        raise InputError(
+            "an identity's signature is verified with Sigstore's roots, which can't be downloaded without a"
+            " network",
+            hint="name a file that you trust: --trusted-root FILE; the bundle may have one,"
+            f" {bundle / 'trust' / 'trusted_root.json'}, which proves nothing unless you compared it with"
+            " another copy",
+        )
+    for file in (trust.key, trust.trusted_root, trust_path):
+        if isinstance(file, Path) and file.resolve().is_relative_to(bundle.resolve()):
+            digest = hashlib.sha256(read_input(file)).hexdigest()
+            print_status(
+                f"WARNING: {file} is from the bundle itself, so whoever wrote the bundle decides what it"
+                f" proves. Compare it with a copy that you got another way: SHA-256 {digest}"
+            )
 
 
 def _trust_of(

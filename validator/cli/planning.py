@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ from ..errors import InputError, MissingError
 from ..locks.lock_files import DIRECTORY, LockDirectory
 from ..matrix.load import DEFAULT_PROFILE, Matrix, load_matrix, parse_selectors
 from ..matrix.plan import Available, Plan, Wheels, expand, plan, predictions
-from ..model.lock import Lock
+from ..model.lock import Lock, OnIndex, Wheel
 from ..model.prediction import PlannedCell
 from ..model.spec import HostClass, ImageSpec
 from ..registry.names import tag_of
@@ -18,6 +18,7 @@ from ..resources import shipped_matrix
 from .options import print_status, working_directory
 
 if TYPE_CHECKING:
+    from ..compat.releases import Release
     from ..engines.protocol import Engine
     from ..matrix.machine import Chosen
     from ..model.record import Record
@@ -113,16 +114,29 @@ def images_of(matrix_path: Path) -> dict[str, ImageSpec]:
     return {spec.identifier: spec for spec in _load(matrix_path).images}
 
 
+def hosts_of(matrix_path: Path) -> tuple[HostClass, ...]:
+    """Return every host class of a matrix, whatever profiles it has."""
+    return _load(matrix_path, warn=False).hosts
+
+
 def _load(matrix_path: Path, *, warn: bool = True) -> Matrix:
     """Load a matrix, and print what its user should know about it."""
     # Commands that ask an engine what is available have loaded the plan before that.
     if matrix_path == shipped_matrix() and warn:
         print_status("Using the matrix that comes with this tool. `init` writes one of your own.")
-    matrix = load_matrix(matrix_path)
+    matrix = load_matrix(matrix_path, _own_releases)
     if warn:
         for warning in matrix.warnings:
             print_status(f"Warning: {matrix.file}:{warning.line}:{warning.column}: {warning}")
     return matrix
+
+
+def _own_releases(asked: Wheel | OnIndex, pythons: Sequence[str]) -> list[Release]:
+    """Return the TensorFlow of a matrix that no table lists, inspected."""
+    from ..supply.own_wheels import releases_of
+    from ..system.package_sources import host_sources
+
+    return releases_of(asked, pythons, host_sources(), print_status)
 
 
 def _wheels(matrix_path: Path) -> Wheels:

@@ -199,8 +199,10 @@ def predict_command(
     --format constraints, with --tensorflow or --requirements: print one set of CUDA's libraries for
     TensorFlow and the project's PyTorch or JAX, for `pip install -c`. The exit code is 1 if there is none.
     """
+    if wheel is not None and wheel.endswith(".whl"):
+        reject_options(_IN_A_WHEEL, "can't be combined with a file for --wheel")
     if format_ == "constraints":
-        return print_constraints(tensorflow, files, packages, python)
+        return print_constraints(tensorflow, files, packages, python, wheel)
     if files or hosts:
         _refuse_all_but(("files", "hosts", "format_", "as_json"), "--requirements and --host")
         if not (files and hosts):
@@ -211,10 +213,7 @@ def predict_command(
         raise click.UsageError(f"--format {format_} is only for --requirements")
     contents = None
     if wheel is not None and wheel.endswith(".whl"):
-        reject_options(_IN_A_WHEEL, "can't be combined with a file for --wheel")
-        from ..supply.own_wheels import known_as_release
-
-        tensorflow, wheel = known_as_release(Path(wheel), print_status).version, None
+        tensorflow, wheel = _release_in(wheel).version, None
     elif wheel is not None and wheel not in WHEELS:
         raise click.UsageError(
             f"--wheel: {wheel} is none of {', '.join(WHEELS)}, and not the name of a wheel"
@@ -264,6 +263,12 @@ def predict_command(
     if not (asked.on_cpu or asked.names_host or asked.says_more):
         return _show_support(image_of(asked), mode, format_)
     return _show_one(asked, nearest, format_, is_given=contents is not None)
+
+
+def _release_in(file: str) -> Release:
+    from ..supply.own_wheels import known_as_release, wheel_at
+
+    return known_as_release(wheel_at(Path(file)), print_status)
 
 
 def predict_one(
@@ -451,14 +456,21 @@ def predict_project(paths: Sequence[Path], hosts: Sequence[str], format_: str) -
 
 
 def print_constraints(
-    tensorflow: str | None, files: Sequence[Path], packages: Sequence[str], python: str | None
+    tensorflow: str | None,
+    files: Sequence[Path],
+    packages: Sequence[str],
+    python: str | None,
+    wheel: str | None,
 ) -> int:
     """Print one set of CUDA's libraries for TensorFlow and other frameworks, or say why there is none."""
     from ..lint.blame import allowed_software
     from ..lint.readers import read
     from ..locks.resolve import SHARED, OneSet, one_set
 
-    _refuse_all_but(("tensorflow", "files", "packages", "python", "format_"), "--format constraints")
+    kept: tuple[str, ...] = ("tensorflow", "files", "packages", "python", "format_")
+    if wheel is not None and wheel.endswith(".whl"):
+        kept, tensorflow = (*kept, "wheel"), _release_in(wheel).version
+    _refuse_all_but(kept, "--format constraints")
     lines = [f"{name}=={version}" for name, version in map(read_package, packages)]
     found = [] if tensorflow is None else [tensorflow]
     for path in files:

@@ -52,6 +52,7 @@ GROUPS = {
         "report": "the matrix, text or page",
         "data": "write tables for programs",
         "sbom": "what is in an image",
+        "bundle": "take images off line",
         "refresh": "bring facts up to date",
         "fleet": "schedulers and their runs",
     },
@@ -136,19 +137,19 @@ def main_help() -> str:
 
 #: The groups of options, each with its parameters. A command with few options has one group.
 _SECTIONS = {
-    "Which software": """tensorflow reference image python policy cuda cudnn variant wheel extra packages
-        additions mode files lock_path report_path""",
+    "Which software": """tensorflow reference image python policy pythons cuda cudnn variant wheel extra
+        packages additions mode files lock_path report_path""",
     "Which machine": """driver gpu gpus compute_capability compat system machine kernel_modules from_host
         hosts on fleet_path""",
     "Which cells": "matrix_path profile selectors identifiers store_url",
     "How it is built": "engine_name base layout jobs keep_going no_validate rehearse keep rebuild",
     "How it is measured": "depth challenge challenges_path only skip own_checks",
     "How it is started": "execute mount variables devices uncertified host port",
-    "Registry, keys and trust": """repository registry plain_http push retag mount_from pull_from attach key
-        signing_key builder_key identity issuer trusted_root fixtures max_age accept_expired trust_path
-        tlog_upload valid_for certificate_files""",
-    "Output": """output directory answers list_ save_report save_probe dry_run force as_json
-        as_markdown format_ verbose""",
+    "Registry, keys and trust": """repository registry bundle plain_http push retag mount_from pull_from
+        attach key signing_key builder_key identity issuer trusted_root fixtures max_age accept_expired
+        trust_path tlog_upload valid_for certificate_files""",
+    "Output": """output into volume_size wait directory answers list_ save_report save_probe dry_run force
+        as_json as_markdown format_ verbose""",
 }
 #: The most options that are shown as one group.
 _FEW = 9
@@ -172,6 +173,7 @@ EXAMPLES = {
     "certify revoke": "certify revoke gpu-1 --at 2026-12-01T06:30",
     "verify": "verify --registry ghcr.io/team/tensorflow --key team.pub",
     "promote": "promote --registry ghcr.io/team/tensorflow --key team.pub --dry-run",
+    "bundle": "bundle --registry ghcr.io/team/tensorflow tf2.21.0-cuda12.9-cudnn9.28-py312 bundle",
     "pull": "pull --registry ghcr.io/team/tensorflow --key team.pub",
     "recommend": "recommend --registry ghcr.io/team/tensorflow --key team.pub",
     "trust export": "trust export --format jq --driver 580 --gpu h100",

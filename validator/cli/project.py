@@ -279,12 +279,12 @@ def _export(
     else:
         # A lock has no addresses, because these differ from network to network.
         index = PackageIndex(host_sources())
-        remote = [wheel for wheel in lock.wheels if wheel.path is None]
+        remote = [wheel for wheel in lock.wheels if not wheel.is_local]
         places = {file.filename: file.url for file in map_in_threads(index.locked, remote, at_once=8)}
         start = output.parent if output else Path()
         for wheel in lock.wheels:
-            if wheel.path is not None:
-                places[wheel.filename] = os.path.relpath(directory / wheel.path, start)
+            if wheel.is_local:
+                places[wheel.filename] = os.path.relpath(directory / (wheel.path or ""), start)
         text = lock_files.pylock_text(lock, places)
     write_or_print(text, output)
     return EXIT_OK
@@ -338,10 +338,10 @@ def _share(matrix_path: Path, locked: Iterable[tuple[ImageSpec, Lock]]) -> None:
     from ..assemble.layer_table import LayerTable
     from ..assemble.wheels import Wheelhouse
     from ..pipeline.sharing_layers import Image, LayerMaker, locked_images, share, without_row
-    from .planning import locks_of
+    from .planning import images_of, locks_of
 
     locks = locks_of(matrix_path)
-    path, images = locks.own.parent / FILE, locked_images(matrix_path, locks)
+    path, images = locks.own.parent / FILE, locked_images(images_of(matrix_path).values(), locks)
     house = Wheelhouse(host_sources(), local=matrix_path.parent)
     maker = LayerMaker(house, LayerTable(), print_status if sys.stderr.isatty() else lambda _: None)
     # First the rows that no image can use any more.

@@ -11,7 +11,7 @@ import click
 
 from ..assemble.image_names import LABEL_BASE, LABEL_LOCK, LABEL_SPEC
 from ..errors import EXIT_OK, InputError, MissingError, ValidatorError
-from ..registry.names import identifier_of, is_digest
+from ..registry.names import identifier_of
 from ..system.files import read_text
 from .options import (
     ANY_FILE,
@@ -46,21 +46,6 @@ def in_a_registry(name: str) -> tuple[str, str] | None:
     if colon and "/" in repository and "/" not in tag:
         return repository, tag
     return None
-
-
-def digest_in(registry: Registry, reference: str) -> str:
-    """Return the digest of an image that is in the registry. reference: a tag or a digest."""
-    if is_digest(reference):
-        if registry.manifest(reference) is None:
-            raise InputError(f"{registry.repository.at(reference)} is not in the registry")
-        return reference
-    digest = registry.digest_of(reference)
-    if digest is None:
-        raise InputError(
-            f"{registry.repository.tagged(reference)} is not in the registry",
-            hint=registry.tags_hint(),
-        )
-    return digest
 
 
 def locked_image(registry: Registry, name: str, digest: str, matrix_path: Path) -> tuple[ImageSpec, Lock]:
@@ -119,7 +104,7 @@ def _signed(name: str, place: tuple[str, str], plain_http: bool, trust_path: Pat
 
     trust = read_trust_file(trust_path)
     registry = open_registry(place[0], plain_http)
-    signed = sbom_of(registry, digest_in(registry, place[1]), trust)
+    signed = sbom_of(registry, registry.named(place[1]), trust)
     if isinstance(signed, Refusal):
         raise ValidatorError(
             f"{name}: {signed.why}",
@@ -264,7 +249,7 @@ def sbom_command(
     from .signing import trusted_builder_of
 
     registry = open_registry(place[0], plain_http)
-    digest = digest_in(registry, place[1])
+    digest = registry.named(place[1])
     spec, lock = locked_image(registry, place[1], digest, matrix_path)
     path = trust_path_for(matrix_path, trust_path)
     signer = trusted_builder_of(path, builder_key, identity, issuer)

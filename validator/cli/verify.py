@@ -32,7 +32,7 @@ from .options import (
     working_directory,
 )
 from .program import Command, SuggestingGroup
-from .sbom import digest_in, locked_image
+from .sbom import locked_image
 
 if TYPE_CHECKING:
     from ..assemble.image import Compared
@@ -75,7 +75,7 @@ def verify_command(
         if not images:
             raise click.UsageError("--rebuild needs the names or digests of images")
         return _rebuild(images, registry, matrix_path, format_)
-    digests = {name: digest_in(registry, tag_named(name)) for name in images}
+    digests = {name: registry.named(tag_named(name)) for name in images}
     if not images:
         # Every image of this project, by its image spec.
         tags = {name: tag for tag in registry.tags() if (name := identifier_of(tag))}
@@ -103,7 +103,7 @@ def _rebuild(images: Sequence[str], registry: Registry, matrix_path: Path, forma
     found: dict[str, tuple[Compared, ...]] = {}
     for name in images:
         tag = tag_named(name)
-        digest = digest_in(registry, tag)
+        digest = registry.named(tag)
         spec, lock = locked_image(registry, tag, digest, matrix_path)
         found[name] = rebuild_image(registry, digest, spec, lock, sources, print_status, local)
     if format_ == "json":
@@ -241,7 +241,7 @@ def trust_command() -> None:
     metavar="AGE",
     help="Reject measurements older than this, such as 7d or 12h.  [default: until the certificate expires]",
 )
-@registry_option()
+@registry_option
 @flag(
     "--fixtures", help="For tests: accept only certificates of made-up records, signed with a throw-away key."
 )
@@ -289,7 +289,7 @@ _TOOLS = {"policy-controller": "policy-controller", "kyverno": "Kyverno up to 1.
 
 
 @click.command("promote", cls=Command)
-@certificate_options()
+@certificate_options(bundles=False)
 @matrix_option
 @name_option
 @flag("--dry-run", help="Show what would move, and move nothing.")

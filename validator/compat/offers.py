@@ -281,9 +281,8 @@ def installed(release: Release, *, library_path: bool) -> Software:
 
 def requirement(release: Release) -> str:
     """Return the requirement with CUDA's libraries for pip; for a minor version, of its newest release."""
-    extra = "[and-cuda]" if has_extra(release) else ""
-    version = release.version if release.version.count(".") > 1 else f"{release.version}.*"
-    return f"{release.package}{extra}=={version}"
+    whole = policies.requirement_of(release, "[and-cuda]" if has_extra(release) else "")
+    return whole if release.version.count(".") > 1 else f"{whole}.*"
 
 
 def has_extra(release: Release) -> bool:

@@ -74,20 +74,29 @@ def tensorflow_requirements(spec: ImageSpec) -> tuple[str, ...]:
         return (f"tensorflow-cpu=={spec.tensorflow}",)
     release = find_release(spec.tensorflow)
     if not release.wheels:
-        raise PolicyError(
-            CUDA,
-            f"tensorflow {release.version} was built with CUDA {release.cuda}, for which there are no wheels",
-        )
+        why = f"was built with CUDA {release.cuda}, for which there are no wheels"
+        if release.origin:
+            why = "has no extra and-cuda in its metadata, which would name NVIDIA's wheels for it"
+        raise PolicyError(CUDA, f"tensorflow {release.version} {why}")
     pins: dict[str, str] = {}
     if not spec.cuda.floats:
         pins |= cuda_wheels(release, spec.cuda)
     if not spec.cudnn.floats:
         pins[_cudnn_wheel(release)] = cudnn_version(release, spec.cudnn)
     if spec.cuda.floats or spec.cudnn.floats:
-        return (f"tensorflow[and-cuda]=={release.version}", *_pinned(pins))
+        return (requirement_of(release, "[and-cuda]"), *_pinned(pins))
     axes = {*cuda_wheels(release, Choice(AS_BUILT, release.cuda)), *pins}
     pins |= {name: _lower(pin) for name, pin in release.wheels.items() if name not in axes}
-    return (f"tensorflow=={release.version}", *sorted((*_pinned(pins), *constraints(release.version))))
+    published = release.version.partition("+")[0]
+    return (requirement_of(release), *sorted((*_pinned(pins), *constraints(published))))
+
+
+def requirement_of(release: Release, extra: str = "") -> str:
+    """Return the requirement of a release: of its version, or of the file if no index has it."""
+    own = release.origin
+    if own is not None and own.path is not None:
+        return f"{own.name}{extra} @ {own.origin}"
+    return f"{release.package}{extra}=={own.version if own else release.version}"
 
 
 def cuda_wheels(release: Release, choice: Choice) -> dict[str, str]:

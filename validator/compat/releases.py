@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from ..model.lock import Wheel
 from ..versions import (
     ComputeCapability,
     CudaVersion,
@@ -203,7 +204,7 @@ class Release:
     `none`, the wheels with the versions of the tested build; empty if there are none. extra_style: `exact`,
     `range`, or `none` (the release has no extra). package: the name of the package with CUDA on PyPI.
     lowest_gpu: the lowest compute capability that it is documented for, where no wheel was opened. fact: what
-    the above is based on.
+    the above is based on. origin: the wheel, if no table lists it.
     """
 
     version: str
@@ -215,6 +216,7 @@ class Release:
     extra: Mapping[str, str] = field(default_factory=dict, hash=False)
     package: str = "tensorflow"
     lowest_gpu: str | None = None
+    origin: Wheel | None = None
 
     @property
     def minor(self) -> str:
@@ -328,6 +330,11 @@ def newest_patch(minor: str) -> Release:
 _OWN: dict[str, tuple[Release, Build]] = {}
 
 
+def origin_of(version: str) -> Wheel | None:
+    """Return the wheel of a release that no table lists, or None."""
+    return _OWN[version][0].origin if version in _OWN else None
+
+
 def is_inspected(release: Release | None) -> bool:
     """Return True if the facts know what is in the wheel of a release, or that wheel was inspected here."""
     return release is not None and (release.version in _OWN or release in releases())
@@ -340,42 +347,46 @@ def published_twin(row: facts.Row) -> str | None:
     return next((one["tensorflow"] for one in twins), None)
 
 
-def add_wheel(row: facts.Row, name: str, pythons: tuple[str, ...]) -> Release:
+def add_wheel(row: facts.Row, name: str, pythons: tuple[str, ...], origin: Wheel) -> Release:
     """Make an inspected wheel known as a release with this name, and return it.
 
     row: as in builds.yaml, of a wheel that was built with CUDA. pythons: those that it can be installed for.
     Where nothing in the wheel names the CUDA that it was built with, it is the oldest that the extra allows,
     or the first of the major version whose libraries it opens.
     """
-    found = {
+    extra = {
         parts[1].lower(): parts[2]
         for text in row["and_cuda"]
         if (parts := re.match(r"([\w.-]+)(.*)", text)) and parts[2]
     }
-    style = "exact" if all(pin.startswith("==") for pin in found.values()) else "range"
+    style = "exact" if all(pin.startswith("==") for pin in extra.values()) else "range"
     built = _build({**row, "status": facts.DERIVED}, row["tensorflow"])
     if published_twin(row) is None and "llvm_ptx" in row:
         built = replace(built, llvm_ptx=isa(row["llvm_ptx"]))
     cuda = row["build"]["cuda"]
     if not cuda:
         # From 2.22 on, no file in the wheel names it.
-        wanted = next((pin for name, pin in found.items() if name.startswith("nvidia-cuda-runtime")), "")
+        wanted = next((pin for name, pin in extra.items() if name.startswith("nvidia-cuda-runtime")), "")
         lowest = re.search(r"(?:>=|==)([\d.]+)", wanted)
         opened = next((soname for soname in row["opens"] if soname.startswith("libcudart.so.")), "")
         cuda = lowest[1] if lowest else f"{opened.removeprefix('libcudart.so.') or '12'}.0"
     fact = replace(built.fact, id=f"wheel-{name}")
     built = replace(built, fact=fact)
-    release = Release(
+    found = Release(
         version=name,
         pythons=pythons,
         cuda=major_minor(cuda),
         cudnn=major_minor(row["build"]["cudnn_headers"] or f"{row['build']['cudnn'] or 9}.0"),
-        extra_style=style if found else "none",
+        extra_style=style if extra else "none",
         fact=fact,
-        extra=found,
+        extra=extra,
+        package=origin.name,
+        origin=origin,
     )
-    _OWN[name] = release, built
-    return release
+    _OWN[name] = found, built
+    # The same wheel may have been read from another place.
+    release.cache_clear()
+    return found
 
 
 # TensorFlow releases that are too old for images, and the drivers that their CUDA toolkits need.

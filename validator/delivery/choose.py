@@ -36,7 +36,7 @@ from ..model.prediction import Limit, Outcome
 from ..model.record import REHEARSAL, Certificate, Failure
 from ..model.spec import AS_BUILT, LATEST, Cell, HostClass, ImageSpec, Variant, host_identifier
 from ..registry.client import Registry
-from ..registry.names import identifier_of
+from ..registry.names import identifier_of, name_of
 from ..system.pools import map_in_threads
 from ..versions import ComputeCapability, DriverRelease, is_release_of, version_or_oldest
 
@@ -72,17 +72,19 @@ class TaggedImage:
     @classmethod
     def of_tag(cls, tag: str) -> TaggedImage | None:
         """Parse a tag. Returns None for an alias and for a tag that this project did not set."""
-        if identifier_of(tag) is None:
+        identifier = identifier_of(tag)
+        if identifier is None:
             return None
-        described, _, additions = tag.partition("_")
-        tensorflow, *rest = described.split("-")
+        described, _, additions = identifier.partition("_")
+        tensorflow, *rest = described.removeprefix("tf").split("-")
         cuda = cudnn = None
         if rest[0] == "cpu":
             rest = rest[1:]
         else:
             cuda, cudnn, rest = rest[0].removeprefix("cuda"), rest[1].removeprefix("cudnn"), rest[2:]
         base = "-".join(rest[1:]) or None
-        return cls(tag, tensorflow, rest[0].removeprefix("py"), cuda, cudnn, base, additions or None)
+        python = f"{rest[0][2]}.{rest[0][3:]}"
+        return cls(tag, tensorflow, python, cuda, cudnn, base, additions or None)
 
     @property
     def identifier(self) -> str:
@@ -338,9 +340,15 @@ def tagged_images(
             " without --registry starts one from the local Docker Engine. If there should be images, check"
             " the name, and whether you are logged in",
         )
-    alike = [image for image in found if image.additions == additions]
+    # A wheel that no table lists is named with its version or with --name.
+    alike = [
+        image
+        for image in found
+        if name_of(image.tag) == additions
+        or (image.tensorflow == tensorflow and image.additions == additions)
+    ]
     if not alike:
-        names = sorted({image.additions for image in found if image.additions})
+        names = sorted({name for image in found if (name := name_of(image.tag))})
         which = f"with the additions {additions}" if additions else "without additions"
         raise InputError(
             f"{registry.repository} has no image {which}",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import requests
@@ -14,16 +16,17 @@ from ..certify.promote import ALIAS
 from ..engines.docker import endpoint
 from ..engines.docker.endpoint import engine_gone
 from ..engines.docker.images import list_images, pull
+from ..engines.docker.load import load_from_layout
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.prediction import Outcome
 from ..model.record import Certificate
 from ..model.spec import JUPYTER_PORT
 from ..registry.client import Registry
-from ..registry.names import LATEST, is_digest, tag_named, tag_of
+from ..registry.names import LATEST, tag_named, tag_of
 from ..system import processes
 from . import choose
 from .choose import Candidate, Host, Standing, TaggedImage, Terms
-from .start import Image
+from .start import Image, Place
 
 Tell = Callable[[str], None]
 
@@ -113,10 +116,7 @@ def select_named(registry: Registry, host: Host, terms: Terms, name: str, tell: 
     Raises NotCertified with the reason, InputError without the image, MissingError without the registry.
     """
     tag = tag_named(name)
-    digest = name if is_digest(name) else registry.digest_of(tag)
-    if digest is None or registry.manifest(digest) is None:
-        where = registry.repository.at(name) if is_digest(name) else registry.repository.tagged(tag)
-        raise InputError(f"{where} is not in the registry", hint=registry.tags_hint())
+    digest = registry.named(tag)
     candidate = choose.inspect_digest(registry, _read_image(registry, tag, digest), digest, terms)
     if not choose.covering(candidate, host):
         raise NotCertified(f"rejected: {name}: {choose.why_not_covered(candidate, host)}; nothing was pulled")
@@ -157,6 +157,25 @@ def local_ids(registry: Registry, digest: str) -> frozenset[str]:
         return frozenset({digest})
     entries = [manifest.config, *(manifest.manifests or ())]
     return frozenset({digest, *(entry.digest for entry in entries if entry)})
+
+
+def in_bundle(registry: Registry, image: Image, engine: Engine | None) -> Image:
+    """Return an image of a bundle as a tool finds it without a registry.
+
+    engine: the one that has to have it; None for a tool that reads the bundle's OCI layout. Raises InputError
+    if the engine does not have it.
+    """
+    digest = image.reference.rpartition("@")[2]
+    if engine is None:
+        tag = next(tag for tag in registry.tags() if registry.digest_of(tag) == digest)
+        return replace(image, reference=registry.repository.tagged(tag), place=Place.LAYOUT)
+    found = next(filter(None, map(engine.find, sorted(local_ids(registry, digest)))), None)
+    if found is None:
+        raise InputError(
+            f"the local Docker Engine does not have {image.name}",
+            hint="`pull --from-bundle` loads it, and so does `run --exec`",
+        )
+    return replace(image, reference=found.id, tag=found.tag, place=Place.ENGINE)
 
 
 def start_image(registry: Registry, selected: SelectedImage) -> Image:
@@ -275,6 +294,17 @@ class Engine:
             raise MissingError(f"{selected.reference} was pulled, but is no longer in the engine") from error
         except (DockerException, requests.RequestException) as error:
             raise engine_gone(selected.reference) from error
+
+    def load(self, registry: Registry, digest: str, name: str, progress: Callable[[str], None]) -> LocalImage:
+        """Give the engine an image of a bundle under a name. Raises MissingError and ValidatorError."""
+        progress("loading from the bundle")
+        reached = endpoint.connect()
+        with contextlib.closing(reached.client), contextlib.closing(reached.quick):
+            load_from_layout(reached, name, Path(str(registry.repository)), digest, progress)
+        found = self.find(name)
+        if found is None or found.id not in local_ids(registry, digest):
+            raise ValidatorError(f"{name} was loaded, but the engine has another image under that name")
+        return found
 
     def find(self, name: str) -> LocalImage | None:
         """Return the image of this name or id, or None. Raises MissingError if the engine is gone."""

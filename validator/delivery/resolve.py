@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..assemble.destinations import read_config
 from ..assemble.image_names import LABEL_SPEC, image_reference
 from ..errors import InputError, MissingError
 from ..model.prediction import Outcome
 from ..registry.client import Registry
+from ..registry.layout import named_in_layout
 from ..registry.names import Repository, is_digest, is_tag, tag_named
 from . import choose
 from .choose import Candidate, Host, Standing, TaggedImage, Terms
@@ -178,8 +178,8 @@ def _find(request: Request, engine: Engine | None, host: FindHost, tell: Tell) -
     if wanted.image is None:
         return _best(registry, wanted, host, terms, tell)
     tag = tag_named(wanted.image)
-    digest = wanted.image if is_digest(wanted.image) else registry.digest_of(tag)
-    if digest is None or registry.manifest(digest) is None:
+    digest = registry.find(tag)
+    if digest is None:
         raise InputError(f"{registry.repository} has no image {wanted.image}", hint=registry.tags_hint())
     config = registry.config(digest)
     image = identify(tag, config.labels.get(LABEL_SPEC, ""))
@@ -280,7 +280,8 @@ def _described(
 
 
 def _in_layout(directory: Path, tag: str, host: FindHost) -> tuple[Image, Host | None]:
-    digest, config = read_config(directory, tag)
+    registry, digest = named_in_layout(directory, tag)
+    config = registry.config(digest)
     image = identify(tag, config.labels.get(LABEL_SPEC, ""))
     known = None if image is not None and image.cuda is None else host()
     reference = f"{directory}:{tag}"

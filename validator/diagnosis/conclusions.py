@@ -19,7 +19,7 @@ from ..compat.releases import Release, release_of_any_age
 from ..model.prediction import Outcome
 from ..versions import ComputeCapability, leading_numbers, minor_in, whole_number
 from .combination import read_software
-from .messages import CUDA_ERROR, CUINIT, section, table
+from .messages import CPU_WANTED, CUDA_ERROR, CUINIT, section, table
 from .observations import (
     DISTRIBUTIONS,
     Certainty,
@@ -207,6 +207,13 @@ def systems(observations: Observations) -> None:
         if machine.values.get("name", "").lower() in ("aarch64", "arm64"):
             observations.conclude("linux_on_arm", {}, machine)
             return
+
+
+def no_gpu_needed(observations: Observations) -> None:
+    """Add that the CPU will do: a person says that there is no GPU, and nothing fails."""
+    said = observations.first("no_gpu_said")
+    if said is not None and not any(map(observations.has, table("failures"))):
+        observations.conclude(CPU_WANTED, {}, said)
 
 
 def compat_library(observations: Observations) -> None:
@@ -466,8 +473,15 @@ def tensorflow_packages(observations: Observations) -> None:
         build = one.values.get("build", "")
         if name in DISTRIBUTIONS:
             installed.setdefault(name, one)
-        # The name of a conda build says by itself whether it has CUDA.
-        if name == "tensorflow" and not build and trait_holds("gpu-in-own-package", tensorflow=version):
+        # The name of a conda build says by itself whether it has CUDA. "tensorflow 1.14" alone on a line is
+        # how people write which release they use; a list of packages has the whole version.
+        listed = "=" in one.text or len(leading_numbers(version)) > 2
+        if (
+            name == "tensorflow"
+            and not build
+            and listed
+            and trait_holds("gpu-in-own-package", tensorflow=version)
+        ):
             observations.conclude("build_without_cuda", {"build": f"tensorflow {version}"}, one)
         if name in ("tensorflow", "tensorflow-base") and _CPU_BUILD.match(build):
             observations.conclude("build_without_cuda", {"build": build}, one)
@@ -594,6 +608,7 @@ RULES = (
     compat_library,
     no_reason_given,
     systems,
+    no_gpu_needed,
     toolkit_of_another_version,
     cuda_of_another_major,
     cudnn_newer_than_built,

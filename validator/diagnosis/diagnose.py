@@ -34,7 +34,7 @@ from ..versions import CudaVersion, leading_numbers, major, minor_in
 from . import conclusions, read_log, remedies, text
 from .causes import CERTAIN, LIKELY, POSSIBLE, STRENGTHS, CauseEntry, Sign, causes, finder, language
 from .combination import is_judged, judge, read_host, read_software
-from .messages import FAULT, SAID, UNRECOGNIZED, catalogue, printed
+from .messages import CPU_WANTED, FAULT, SAID, UNRECOGNIZED, catalogue, printed, table
 from .observations import Observation, Observations, tensorflow
 from .remedies import Reader, fitting_remedies
 
@@ -282,6 +282,8 @@ _SYMPTOMS = (
     "python_exception",
     "device_not_registered",
     "gpu_list_empty",
+    "failure_said",
+    "hang_said",
 )
 #: The facts about the environment besides the release; those in the second row are names, not versions.
 _FACTS = ("python", "keras", "cuda", "cudnn", "driver", "driver_cuda")
@@ -345,25 +347,30 @@ def _diagnose(observations: Observations, read: str, image: str = "", *, quotes:
     facts = _facts(observations)
     reader = Reader.of(observations, image, quotes=quotes)
     causes = causes_in_order(observations, {**facts, **_requirements(observations, facts)}, reader)
+    harmless = _harmless(observations)
     faults = [kind for kind in (UNRECOGNIZED, FAULT, *_SYMPTOMS) if observations.has(kind)]
-    if causes or observations.has(remedies.CPU_WANTED):
+    if not causes and observations.has("not_working_said") and not harmless:
+        faults.append("not_working_said")
+    if causes or observations.has(CPU_WANTED):
         faults = [kind for kind in faults if kind == UNRECOGNIZED]
     unknown = observations.evidence(one for kind in faults for one in observations.of(kind))[:_UNKNOWN]
     kind = remedies.answer(observations, prediction, causes, faults)
     works = "" if causes else _versions_asked(observations, facts.get("tensorflow", ""))
     if not causes and not works and kind not in (GPU_USED, NO_FAULT):
         works = suitable_release(read_host(observations), read_software(observations).python)
+    only_machine = bool(works) and "tensorflow" not in facts
+    is_without_gpu = kind == NO_FAULT and observations.has("no_gpu_said")
     return Diagnosis(
         answer=kind,
         causes=causes,
-        harmless=_harmless(observations),
+        harmless=harmless,
         unknown=unknown,
         facts=facts,
         read=read,
         missing=prediction.missing if kind == NOT_SHOWN else (),
         works=works,
-        next_step=remedies.next_step(kind, only_machine=bool(works) and "tensorflow" not in facts),
-        next_command=reader.doctor,
+        next_step=remedies.next_step("no_gpu" if is_without_gpu else kind, only_machine=only_machine),
+        next_command="" if is_without_gpu else reader.doctor,
     )
 
 
@@ -471,6 +478,10 @@ def _harmless(observations: Observations) -> tuple[Harmless, ...]:
     for one in observations:
         if one.harmless is not None:
             explanations.setdefault(one.kind, one.harmless)
+    if observations.has(CPU_WANTED):
+        without_gpu = table("without_gpu")
+        missed = (kind for kind in without_gpu["kinds"] if observations.has(kind))
+        explanations |= dict.fromkeys(missed, without_gpu["says"])
     return tuple(
         Harmless(kind, explanation, observations.evidence(observations.of(kind))[:_HARMLESS])
         for kind, explanation in explanations.items()

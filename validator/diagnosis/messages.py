@@ -79,9 +79,13 @@ UNRECOGNIZED = "unrecognized"
 FAULT = "fault"
 #: The kind of a line in which people say in their own words what is wrong. `of` is the code of the cause.
 SAID = "said"
+#: Kinds of words that count only if a person says them, not in a line that a program printed.
+WORDS = (SAID, "failure_said", "not_working_said", "hang_said")
 #: The kind of a line with a command. `commands.py` says what it shows.
 COMMAND = "command"
 _FAULTS = (UNRECOGNIZED, FAULT)
+#: The kind that is observed if somebody says that they want or have no GPU.
+CPU_WANTED = "cpu_wanted"
 #: The kind of a line that names an error of CUDA.
 _ERROR = "cuda_error"
 
@@ -134,14 +138,15 @@ class Catalogue:
 
         If the line also reports a fault, that comes last: as `unrecognized` if the line shows nothing else,
         as `fault` if it does, and not at all if what it shows is harmless. A CUDA error in a harmless line
-        does not count, and neither does a version of CUDA that it advises.
+        does not count, and neither do a version of CUDA that it advises and words that fit a cause.
         """
         matching = [self.messages[position] for position in self._finder.matching(line)]
         if any(message.harmless for message in matching):
             matching = [
                 message
                 for message in matching
-                if message.kind != _ERROR and (message.kind, message.certainty) != ("cuda", Certainty.STATED)
+                if message.kind not in (_ERROR, *WORDS)
+                and (message.kind, message.certainty) != ("cuda", Certainty.STATED)
             ]
         told = [message for message in matching if message.kind not in _FAULTS]
         if len(told) == len(matching):

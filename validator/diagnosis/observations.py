@@ -244,6 +244,7 @@ _BEFORE = re.compile(
     r"|\btried (?:downgrad|to downgrad|other|older|different|several|many)\w*"
     r"|\b(?:the )?same (?:\w+ ){0,4}(?:with|on|in|for|under|as)\b"
     r"|\b(?:instead of|rather than|as opposed to|unlike|compared (?:to|with)|other than|not only)\b"
+    r"|\b(?:look|search|ask)(?:s|ed|ing)? for\b"
     r"|\b(?:requires?|required|needs?|needed|expects?|wants?|supports?|supported|recommends?|recommended)\b"
     r"|\b(?:compatible with|introduced in|fixed in|removed in|dropped in|deprecated in|available in)\b"
     r"|\b(?:at least|minimum|older than|newer than|later than|earlier than|prior to|lower than|higher than)\b"

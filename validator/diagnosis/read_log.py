@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from ..model.diagnosis import shortened
 from . import commands
-from .messages import COMMAND, FAULT, SAID, UNRECOGNIZED, Catalogue, Message, completed
+from .messages import COMMAND, FAULT, SAID, UNRECOGNIZED, WORDS, Catalogue, Message, completed
 from .observations import (
     KEPT,
     WIDTH,
@@ -44,6 +44,12 @@ _PROGRAM = re.compile(
 )
 #: A line of a traceback that names a file. The next line is code, which shows no symptom.
 _FRAME = re.compile(r'\s*File "[^"]*", line \d+')
+#: A question in which somebody supposes a cause.
+_SUPPOSITION = re.compile(
+    r"\b(?:(?:is|was) (?:it|this|that|there|the|my)|(?:could|might|may|can) (?:it|this|that) be|maybe|perhaps"
+    r"|(?:do|does|should|must) (?:i|we|it))\b(?:[^?.!\n]|\.\d){0,120}\?",
+    re.IGNORECASE,
+)
 #: The beginning of a line that a program logged.
 _LOGGED = re.compile(r"\s*(?:\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d|[IWEF]\d{4} |[IWEF] tensorflow/)")
 
@@ -215,8 +221,12 @@ class _Reader:
 
     def _observations(self, text: str, number: int) -> Sequence[Observation]:
         messages = self._catalogue.matches(text)
-        if any(message.kind == SAID for message in messages) and _PROGRAM.search(text):
-            messages = [message for message in messages if message.kind != SAID]
+        if any(message.kind in WORDS for message in messages) and _PROGRAM.search(text):
+            messages = [message for message in messages if message.kind not in WORDS]
+        if number != 1 and any(message.kind == SAID for message in messages):
+            # A question whether something is the cause is no evidence for it, except in a title.
+            stated = self._catalogue.matches(_SUPPOSITION.sub(" ", text)) if "?" in text else messages
+            messages = [message for message in messages if message.kind != SAID or message in stated]
         if not messages:
             return ()
         where, shown = self._place(number), shortened(text.strip(), WIDTH)

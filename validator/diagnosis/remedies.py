@@ -15,7 +15,7 @@ from ..versions import leading_numbers
 from .causes import CauseEntry, RemedyEntry, chosen_finder, finder, language, law
 from .combination import read_host, read_software
 from .conclusions import likely_releases
-from .messages import table
+from .messages import CPU_WANTED, table
 from .observations import Observation, Observations, on_windows, release
 from .shells import for_engine, for_notebook, for_powershell, for_release, for_uv, of_program
 
@@ -24,9 +24,8 @@ from .shells import for_engine, for_notebook, for_powershell, for_release, for_u
 
 #: How to start the program where it is neither checked out nor installed.
 ANYWHERE = "uvx --from git+https://github.com/tensorflow-gpu-matrix/tensorflow-gpu-matrix validator"
-#: The named condition that holds if the GPU was seen working, and the kind that is observed if somebody says
-#: that they want no GPU.
-_WORKS, CPU_WANTED = "gpu_works", "cpu_wanted"
+#: The named condition that holds if the GPU was seen working.
+_WORKS = "gpu_works"
 #: The kinds that are observed if TensorFlow lists or opens a GPU, or if somebody looks only at Windows' Task
 #: Manager; and the one that is observed if TensorFlow lists none.
 _GPU_LISTED, _NO_GPU_LISTED = ("gpu_list", "gpu_count", "task_manager"), "gpu_list_empty"
@@ -69,6 +68,9 @@ def command(observations: Observations, probed: str = "") -> str:
     probed: the image that the probe ran in; empty if the text is not a probe's report about an image.
     """
     image = probed or _read_image(observations)
+    if not image and language().parse("not_python").holds(finder(observations, {})):
+        # Node.js and .NET have no environment of Python that could be measured.
+        return f"{ANYWHERE} doctor OUTPUT.txt   # what the program printed"
     python = "(Get-Command python).Source" if on_windows(observations) else '"$(command -v python)"'
     return f"{ANYWHERE} doctor " + (f"--image {image}" if image else f"--python {python}")
 

@@ -56,7 +56,8 @@ _SOURCE_LINE = re.compile(r"\.cc:\d+\](?=.*  )")
 #: The beginning of a new line of a log, which does not continue the line before.
 _NEW_LINE = re.compile(
     r"\s*(?:\d{4}-\d\d-\d\d[ T]|[IWEF]\d{4} |\d\d:\d\d:\d\d|\[|[$#>+|]|Traceback|File \"|WARNING|ERROR|INFO|"
-    r"\*\* |- |\* |[\w.]+(?:Error|Exception|Warning)\b)"
+    r"\*\* |- |\* |[\w.]+(?:Error|Exception|Warning)\b|"
+    r"(?:FROM|RUN|ENV|ARG|CMD|COPY|ADD|ENTRYPOINT|WORKDIR|USER) )"
 )
 #: Unicode's separators (category Z), which count as blanks.
 _BLANKS = "\u0020\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"

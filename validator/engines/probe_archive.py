@@ -137,7 +137,8 @@ _PATTERNS = (
     "_vendor/packaging/LICENSE*",
 )
 _VERSION_FILE = "validator/probe/VERSION"
-_INTERPRETER = b"#!/usr/bin/env python3\n"
+#: The first line of a zipapp.
+INTERPRETER = b"#!/usr/bin/env python3\n"
 #: Valid even in old Pythons that somebody may start it with by mistake, so that it can say what is wrong.
 _MAIN = b"""\
 import sys
@@ -173,13 +174,18 @@ def probe_archive(own: tuple[PackedCheck, ...] = ()) -> bytes:
 
     own: checks of the user's own, to run after the others.
     """
-    buffer = io.BytesIO(_INTERPRETER)
+    version = probe_version(own).encode() + b"\n"
+    files = {**_sources(), **members(own), "__main__.py": _MAIN, _VERSION_FILE: version}
+    return zip_archive(files, INTERPRETER)
+
+
+def zip_archive(files: Mapping[str, bytes], before: bytes = b"") -> bytes:
+    """Return an archive of these files, the same on every machine. before: bytes to begin with."""
+    buffer = io.BytesIO(before)
     buffer.seek(0, io.SEEK_END)
     # Stored, not deflated: the output of deflate depends on the version of zlib.
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        version = probe_version(own).encode() + b"\n"
-        packed = {**_sources(), **members(own), "__main__.py": _MAIN, _VERSION_FILE: version}
-        for name, content in sorted(packed.items()):
+        for name, content in sorted(files.items()):
             member = zipfile.ZipInfo(name, _DATE)
             member.create_system = 3
             member.external_attr = 0o100644 << 16

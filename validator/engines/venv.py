@@ -126,6 +126,11 @@ class VenvEngine:
             )
         if (found := self.existing(spec, lock)) is not None:
             return found
+        if own := [wheel.filename for wheel in lock.wheels if wheel.path is not None]:
+            raise MissingError(
+                f"{spec}: an environment has only wheels of the package index, and {own[0]} is not there",
+                hint="use `--engine docker`, whose images have every wheel of their lock",
+            )
         with self._partial(spec) as partial:
             progress("creating the environment")
             self._uv(spec, "venv", "--relocatable", "--no-project", "--python", python, partial)

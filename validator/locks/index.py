@@ -148,6 +148,8 @@ class PackageIndex:
 
     def locked(self, wheel: Wheel) -> IndexFile:
         """Return a locked wheel's file, also a yanked one. Raises MissingError if it is gone or differs."""
+        if wheel.path is not None:
+            return self._elsewhere(wheel, wheel.address or wheel.path)
         file = (self._files(wheel.name) or {}).get(wheel.filename)
         again = "resolve the lock again with `validator lock --upgrade`"
         if file is None:
@@ -163,6 +165,17 @@ class PackageIndex:
                 hint=f"find out who replaced it, then {again}",
             )
         return replace(file, sha256=wheel.sha256, size=wheel.size or file.size)
+
+    def _elsewhere(self, wheel: Wheel, place: str) -> IndexFile:
+        """Return the file of a wheel that has an address of its own."""
+        try:
+            address, login = http.without_login(place)
+            url = http.joined("", address)
+        except (ValueError, HttpFailure) as error:
+            raise MissingError(f"{wheel.filename}: its address can't be used: {error}") from None
+        if login is not None:
+            self._logins[http.origin(url)] = login
+        return IndexFile(wheel.filename, Version(wheel.version), url, wheel.sha256, wheel.size, yanked=False)
 
     def size(self, file: IndexFile) -> int | None:
         """Return the bytes of a file, asking its server if the index does not say; None if nobody does."""
@@ -188,7 +201,7 @@ class PackageIndex:
         partial = path.with_name(f"{path.name}.partial")
         received(partial.stat().st_size if partial.exists() else 0)
         with full_disk_named(path):
-            self._tried(file.filename, lambda: self._receive(file, partial, received))
+            self._tried(file.filename, lambda: self._receive(file, partial, received), "its server")
         found = sha256_of(partial)
         if file.sha256 is not None and found != file.sha256:
             size = partial.stat().st_size
@@ -196,7 +209,8 @@ class PackageIndex:
             raise MissingError(
                 f"{file.filename}: the download ({size:,} bytes) was removed: its SHA-256 is {found[:12]}…,"
                 f" but it must be {file.sha256[:12]}…",
-                hint="run the same command again, which downloads it from the beginning",
+                hint="run the same command again, which downloads it from the beginning; if the SHA-256 stays"
+                " the same, the file is another one than the one that was pinned",
             )
         partial.replace(path)
 
@@ -215,8 +229,8 @@ class PackageIndex:
                 return
             if answer.status_code in (404, 410):
                 raise MissingError(
-                    f"{file.filename}: the package index lists this file, but its server no longer has it",
-                    hint="try again later, or tell the index's operator",
+                    f"{file.filename}: its server does not have this file",
+                    hint="check its address; if the package index lists it, tell the index's operator",
                 )
             if answer.status_code not in (200, 206):
                 raise http.failure_of(answer)
@@ -280,7 +294,7 @@ class PackageIndex:
             address = following
         raise HttpFailure(Kind.ADDRESS, f"it redirects more than {http.MOST_REDIRECTIONS} times")
 
-    def _tried(self, what: str, attempt: Callable[[], T]) -> T:
+    def _tried(self, what: str, attempt: Callable[[], T], place: str = "the package index") -> T:
         for pause in (*_PAUSES, None):
             try:
                 return attempt()
@@ -289,9 +303,7 @@ class PackageIndex:
                     raise _nonsense(what, str(failure)) from None
                 if pause is None or not failure.is_temporary:
                     reason = self._sources.redact(" ".join(f"{failure}".split()))[:200]
-                    raise MissingError(
-                        f"{what}: the package index can't be reached: {reason}", hint=_HINT
-                    ) from None
+                    raise MissingError(f"{what}: {place} can't be reached: {reason}", hint=_HINT) from None
                 http.wait(max(pause, failure.pause_s))
         raise AssertionError("the last attempt returns or raises")
 

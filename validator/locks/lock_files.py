@@ -9,7 +9,7 @@
 absl-py==2.5.1 --hash=sha256:…  # absl_py-2.5.1-py3-none-any.whl 135758
 ours==1.0 --hash=sha256:…  # ours-1.0-py3-none-any.whl 4711 wheels/ours-1.0-py3-none-any.whl
 
-The last field is the path of a wheel that does not come from the index.
+The last field is the path or the address of a wheel that does not come from the index.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def requirements_text(lock: Lock, directory: Path) -> str:
         f"# Only for Python {lock.python} on Linux with x86_64. Install it with --require-hashes.",
     ]
     for wheel in lock.wheels:
-        local = None if wheel.path is None else (directory / wheel.path).resolve().as_uri()
-        lines.append(f"{f'{wheel.name} @ {local}' if local else wheel} --hash=sha256:{wheel.sha256}")
+        place = (directory / (wheel.path or "")).resolve().as_uri() if wheel.is_local else wheel.path
+        lines.append(f"{f'{wheel.name} @ {place}' if place else wheel} --hash=sha256:{wheel.sha256}")
     return "\n".join(lines) + "\n"
 
 
@@ -96,7 +96,7 @@ def pylock_text(lock: Lock, places: Mapping[str, str] | None = None) -> str:
     for wheel in lock.wheels:
         lines += ["", "[[packages]]", f"name = {text(wheel.name)}", f"version = {text(wheel.version)}"]
         if places is not None:
-            place = "url" if wheel.path is None else "path"
+            place = "path" if wheel.is_local else "url"
             lines += [
                 "[[packages.wheels]]",
                 f"name = {text(wheel.filename)}",

@@ -22,9 +22,9 @@ from .._vendor.packaging.tags import Tag, compatible_tags, cpython_tags
 from .._vendor.packaging.utils import canonicalize_name
 from ..compat.inspect import InvalidWheelName, wheel_name
 from ..compat.offers import has_extra, requirement
-from ..compat.policies import choose
+from ..compat.policies import choose, requirement_of
 from ..compat.predict import of_image
-from ..compat.releases import Release
+from ..compat.releases import Release, origin_of
 from ..errors import BuildError, InputError, MissingError, ValidatorError
 from ..model.lock import Lock, Wheel
 from ..model.prediction import Outcome
@@ -162,14 +162,17 @@ def resolve(
     *,
     keep: Lock | None = None,
     what: str = "",
+    own: Path | None = None,
 ) -> Lock:
     """Resolve a spec with the package index. what: the name of what is resolved in errors, if not the spec.
 
-    keep: a lock whose versions are kept where the requirements allow it. Raises InputError if the
-    requirements can't be met together, MissingError if the index can't be reached.
+    keep: a lock whose versions are kept where the requirements allow it. own: the file of its TensorFlow, if
+    that is not from the index. Raises InputError if the requirements can't be met together, MissingError if
+    the index can't be reached.
     """
     asked = tuple(requirements)
     added = spec.additions or Additions()
+    origin = origin_of(spec.tensorflow)
     # The addresses of local wheels on this machine.
     addresses = {
         wheel.requirement: f"{wheel.name} @ {(added.directory / wheel.path).resolve().as_uri()}"
@@ -190,6 +193,13 @@ def resolve(
             "--python", sys.executable,
             "--constraints", constraints, "--output-file", output,
         ]  # fmt: skip
+        if own is not None and origin is not None:
+            # uv reads what a wheel is from the name of its file.
+            named = work / origin.filename
+            named.symlink_to(own.resolve())
+            addresses |= {
+                line: line.replace(origin.origin, named.as_uri()) for line in asked if origin.origin in line
+            }
         given = "\n".join(addresses.get(line, line) for line in asked).encode()
         environment = {**os.environ, **sources.uv_environment()}
         result = processes.run(command, env=environment, input=given, on_line=on_line, timeout_s=_TIMEOUT_S)
@@ -198,9 +208,11 @@ def resolve(
             failed = f"{what or spec}: can't be resolved"
             raise explain(said, failed, timed_out=result.timed_out, pinned=pinned)
         document = toml.loads(output.read_text(encoding="utf-8"))
-    local = {wheel.name: wheel for wheel in added.wheels}
-    accepted = dict(added.requirements.hashes) if added.requirements else {}
     tags = target_tags(spec.python)
+    local = {wheel.name: _local(wheel, tags, spec) for wheel in added.wheels}
+    if origin is not None and own is not None:
+        local[origin.name] = replace(origin, size=own.stat().st_size)
+    accepted = dict(added.requirements.hashes) if added.requirements else {}
     packages = [_accepted(package, accepted, spec) for package in document.get("packages", [])]
     chosen = [pick(package, tags, spec) for package in packages if package["name"] not in local]
     unknown = [url for _, url in chosen if url not in _known_sizes]
@@ -209,8 +221,13 @@ def resolve(
     _known_sizes.update(zip(unknown, asking, strict=True))
     wheels = [
         *(replace(wheel, size=_known_sizes[url] or wheel.size) for wheel, url in chosen),
-        *(_local(wheel, tags, spec) for wheel in local.values()),
+        *local.values(),
     ]
+    if origin is not None and origin.sha256 not in (wheel.sha256 for wheel in wheels):
+        raise InputError(
+            f"{spec}: the package index has another {origin.filename} now than when it was inspected",
+            hint="run the command again; if that does not help, write the wheel's path in the matrix",
+        )
     wheels.sort(key=lambda wheel: wheel.name)
     today = datetime.now(timezone.utc).date()
     return Lock(spec.identifier, spec.python, PLATFORM, asked, tuple(wheels), added.notes, today)
@@ -327,14 +344,16 @@ def one_set(
     if not release.wheels:
         return (f"tensorflow {release.version} needs CUDA {release.cuda}, for which there are no wheels",)
     # Without the extra, known faults decide which versions TensorFlow accepts.
-    alone = (f"{release.package}=={release.version}", *release.wheels)
+    alone = (requirement_of(release), *release.wheels)
     ways = [((requirement(release),), LATEST)] if has_extra(release) else []
     why: list[str] = []
     for ours, policy in (*ways, (alone, AS_BUILT)):
         spec = ImageSpec(release.version, python, Variant.GPU, *choose(release, policy, policy))
         install = tuple(dict.fromkeys((*ours, *others)))
         try:
-            lock = resolve(spec, install, sources, what=f"{ours[0]} and {', '.join(others)}")
+            own = Path(release.origin.address) if release.origin and release.origin.address else None
+            what = f"{release.package} {release.version} and {', '.join(others)}"
+            lock = resolve(spec, install, sources, what=what, own=own)
         except InputError as error:
             why.append(str(error))
             continue

@@ -5,15 +5,18 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
+from urllib.parse import unquote
 
 from .. import versions
 from ..compat import gpus, policies, releases
 from ..compat.drivers import parse_release
 from ..compat.facts import PolicyError
 from ..compat.releases import Release
+from ..errors import InputError, MissingError
+from ..model.lock import OnIndex, Wheel
 from ..model.spec import (
     AS_BUILT,
     LATEST,
@@ -32,11 +35,13 @@ from ..model.spec import (
     is_name,
 )
 from ..redaction.identifiers import CREDENTIALS
+from ..system.http import HttpFailure, joined, without_login, without_secrets
 from ..versions import ComputeCapability, CudaVersion
 from .document import Document, Path
 from .problems import join_words, quote, unknown_name
 from .requirements import (
     file_hash,
+    project_in,
     read_package,
     read_project,
     read_pylock,
@@ -80,13 +85,16 @@ def _chosen(tensorflow: str, cuda: str, cudnn: str) -> tuple[Choice, Choice]:
     return policies.choose(releases.release(tensorflow), cuda, cudnn)
 
 
-def resolve_images(entries: Iterable[ImageEntry], document: Document) -> list[ImageSpec]:
-    """Return the images that the entries ask for, each identifier once. Problems go to `document`."""
+def resolve_images(entries: Iterable[ImageEntry], document: Document, own: OwnReleases) -> list[ImageSpec]:
+    """Return the images that the entries ask for, each identifier once. Problems go to `document`.
+
+    own: returns the releases that no table lists, inspected, for the Pythons of an entry.
+    """
     requests: dict[_Request, int] = {}
     for number, entry in enumerate(entries):
         path: Path = ("images", number)
         repeated: dict[int, list[_Request]] = {}
-        for request in _requests(entry, path, document, MAX_IMAGES - len(requests)):
+        for request in _requests(entry, path, document, MAX_IMAGES - len(requests), own):
             first = requests.setdefault(request, number)
             if first != number:
                 repeated.setdefault(first, []).append(request)
@@ -100,10 +108,15 @@ def resolve_images(entries: Iterable[ImageEntry], document: Document) -> list[Im
     return _unique(requests, document)
 
 
-def _requests(entry: ImageEntry, path: Path, document: Document, most: int) -> Iterator[_Request]:
+def _requests(
+    entry: ImageEntry, path: Path, document: Document, most: int, own: OwnReleases
+) -> Iterator[_Request]:
     """Yield every combination of the axes of an entry, which are looked up in the facts; at most `most`."""
-    found = _releases(entry.tensorflow, (*path, "tensorflow"), document)
+    found = _releases(entry, path, document, own)
     variants = _variants(entry.variant, (*path, "variant"), document)
+    if Variant.CPU in variants and any(release.origin for release in found):
+        message = "an image of a wheel or of a nightly always has CUDA; leave cpu out of this entry"
+        document.report((*path, "variant"), message)
     pythons = _pythons(entry.python, found, (*path, "python"), document)
     pairs = _pairs(entry, found, variants, path, document)
     bases = _bases(entry.base, (*path, "base"), document)
@@ -169,19 +182,101 @@ _MINOR = re.compile(r"[0-9]+\.[0-9]+")
 _BASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
 
 
-def _releases(values: list[str], path: Path, document: Document) -> tuple[Release, ...]:
+#: Returns the inspected releases of a wheel, or of what an index has, for the Pythons of an image entry.
+OwnReleases = Callable[[Wheel | OnIndex, Sequence[str]], Sequence[Release]]
+_NIGHTLY = "nightly"
+_OF_NIGHTLY = re.compile(r"\d+\.\d+\.\d+\.dev\d+")
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|file:")
+_SHA256 = re.compile(r"sha256=([0-9a-f]{64})")
+
+
+def refuse_own(asked: Wheel | OnIndex, pythons: Sequence[str]) -> Sequence[Release]:
+    """Raise InputError: this part of the tool has nothing that could inspect a wheel."""
+    raise InputError("a wheel or a nightly can't be used here")
+
+
+def _own_asked(value: str, entry: ImageEntry, document: Document) -> Wheel | OnIndex | None:
+    """Return the wheel that a value of the tensorflow axis names, or what to ask an index for, or None.
+
+    Raises ValueError for a wrong value, without what may be secret in it.
+    """
+    if _ADDRESS.match(value):
+        return _wheel_at(value)
+    if value.lower().endswith(".whl") or value.startswith((".", "/", "~")):
+        found = read_package(value, document.directory, document.directory)
+        if not isinstance(found, LocalWheel):
+            raise ValueError("is not the path of a wheel")
+        place = document.directory / found.path
+        return Wheel(
+            found.name, found.version, found.sha256, place.name, found.size, found.path, str(place.absolute())
+        )
+    if entry.index:
+        address = _http_address(entry.index)
+        if value == _NIGHTLY:
+            return OnIndex(None, address)
+        try:
+            return OnIndex(str(versions.Version(value)), address)
+        except ValueError:
+            raise ValueError("is not the version of a TensorFlow on this index, such as 2.21.0") from None
+    if value == _NIGHTLY or _OF_NIGHTLY.fullmatch(value):
+        return OnIndex(None if value == _NIGHTLY else value)
+    return None
+
+
+def _wheel_at(value: str) -> Wheel:
+    address, _, fragment = value.partition("#")
+    place = without_secrets(_http_address(address))
+    filename = unquote(place.rpartition("/")[2])
+    name, version = project_in(filename)
+    found = _SHA256.fullmatch(fragment)
+    if found is None:
+        raise ValueError("has no SHA-256; write #sha256= and 64 hexadecimal digits after the address")
+    return Wheel(name, version, found[1], filename, None, place, address)
+
+
+def _http_address(text: str) -> str:
+    """Return an address as it is. Raises ValueError if it is none of HTTP."""
+    try:
+        joined("", without_login(text)[0])
+    except (HttpFailure, ValueError):
+        raise ValueError("is not an address that begins with https://") from None
+    return text
+
+
+def _releases(entry: ImageEntry, path: Path, document: Document, own: OwnReleases) -> tuple[Release, ...]:
+    values, path = entry.tensorflow, (*path, "tensorflow")
     found: dict[str, Release] = {}
     for index, value in enumerate(values):
         try:
-            named = _releases_named(value)
+            asked = _own_asked(value, entry, document)
+        except ValueError as error:
+            document.report((*path, index), f"{quote(shown(value))} {error}")
+            continue
+        try:
+            named = _releases_named(value) if asked is None else own(asked, entry.python)
+        except MissingError as error:
+            where = f"{document.file}:{document.line((*path, index))}"
+            raise MissingError(f"{where}: {error}", hint=error.hint) from error
         except ValueError as error:
             document.report((*path, index), str(error))
             continue
+        except InputError as error:
+            document.report((*path, index), f"{error}; {error.hint}" if error.hint else str(error))
+            continue
         again = [release.version for release in named if release.version in found]
         if again and value not in values[:index]:
-            document.report((*path, index), f"{quote(value)} gives {again[0]}, which is already in this list")
+            message = f"{quote(shown(value))} gives {again[0]}, which is already in this list"
+            document.report((*path, index), message)
         found |= {release.version: release for release in named}
     return tuple(found.values())
+
+
+def shown(value: str) -> str:
+    """Return a value of the file without what may be secret in an address."""
+    try:
+        return without_secrets(value) if _ADDRESS.match(value) else value
+    except ValueError:
+        return "the address"
 
 
 def _releases_named(value: str) -> list[Release]:
@@ -223,6 +318,9 @@ def _pythons(
             )
         else:
             without = [release for release in found if value not in release.pythons]
+            if any(release.origin and value in release.pythons for release in found):
+                # A wheel is for one Python, and the next one in the list for another.
+                without = [release for release in without if not release.origin]
             if without:
                 names = join_words([release.version for release in without])
                 message = f"TensorFlow {names} have no wheel for Python {value}"
@@ -232,8 +330,16 @@ def _pythons(
                         f" it has {join_words(without[0].pythons)}"
                     )
                 document.report((*path, index), message)
-            for pythons in good.values():
-                pythons[value] = None
+            for release in found:
+                if release.origin is None or value in release.pythons:
+                    good[release.version][value] = None
+    for release in found:
+        if release.origin and not good[release.version] and not document.problems:
+            document.report(
+                path,
+                f"{release.origin.filename} is for Python {join_words(release.pythons)}, which is not in"
+                " this list; add it, or remove the wheel",
+            )
     return {version: list(pythons) for version, pythons in good.items()}
 
 

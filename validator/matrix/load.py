@@ -23,7 +23,7 @@ from ..model.prediction import WORDS, Prediction
 from ..model.spec import NO_GPU, POLICIES, Choice, HostClass, ImageSpec, Variant
 from ..versions import Version, leading_numbers
 from .document import Document, Path, check_shape, parse_document, read_document
-from .images import PYTHON, resolve_hosts, resolve_images
+from .images import PYTHON, OwnReleases, refuse_own, resolve_hosts, resolve_images, shown
 from .problems import Problem, join_words, quote, unknown_name
 from .schema import ExcludeEntry, MatrixFile, ProfileEntry
 
@@ -73,22 +73,25 @@ class Matrix:
     warnings: tuple[Problem, ...] = ()
 
 
-def load_matrix(path: str | FilePath) -> Matrix:
-    """Load a matrix file. Raises MatrixError with every problem and its position."""
-    return _matrix(read_document(FilePath(path)))
+def load_matrix(path: str | FilePath, own: OwnReleases = refuse_own) -> Matrix:
+    """Load a matrix file. own: inspects wheels of TensorFlow that no table lists.
+
+    Raises MatrixError with every problem and its position, and MissingError if a wheel can't be downloaded.
+    """
+    return _matrix(read_document(FilePath(path)), own)
 
 
-def parse_matrix(content: bytes, file: str = "matrix.yaml") -> Matrix:
-    """Load the content of a matrix file. file: its name for messages. Raises MatrixError."""
-    return _matrix(parse_document(content, file))
+def parse_matrix(content: bytes, file: str = "matrix.yaml", own: OwnReleases = refuse_own) -> Matrix:
+    """Load the content of a matrix file. file: its name for messages. Raises as `load_matrix`."""
+    return _matrix(parse_document(content, file), own)
 
 
-def _matrix(document: Document) -> Matrix:
+def _matrix(document: Document, own: OwnReleases) -> Matrix:
     file = check_shape(document, MatrixFile)
     for section in ("images", "hosts", "exclude"):
         for number, entry in enumerate(getattr(file, section)):
             _report_repeats(entry, (section, number), document)
-    images = sort_images(resolve_images(file.images, document))
+    images = sort_images(resolve_images(file.images, document, own))
     hosts = sort_hosts(resolve_hosts(file.hosts, document))
     _check_together(images, hosts, document)
     profiles = {name: _profile(name, entry, document) for name, entry in file.profiles.items()}
@@ -103,7 +106,7 @@ def _report_repeats(entry: msgspec.Struct, path: Path, document: Document) -> No
         if isinstance(values, list):
             for index, text in enumerate(values):
                 if text in values[:index]:
-                    document.report((*path, name, index), f"{quote(text)} is already in this list")
+                    document.report((*path, name, index), f"{quote(shown(text))} is already in this list")
 
 
 def _check_together(images: tuple[ImageSpec, ...], hosts: tuple[HostClass, ...], document: Document) -> None:
@@ -325,7 +328,7 @@ def _tensorflow(wanted: str) -> Wanted:
 @functools.cache
 def is_newest_patch(version: str) -> bool:
     """Return True for a TensorFlow release that is the newest patch release of its minor version."""
-    if versions.Version(version).is_prerelease:
+    if versions.Version(version).is_prerelease or releases.origin_of(version):
         return False
     return releases.newest_patch(versions.major_minor(version)).version == version
 

@@ -222,8 +222,15 @@ def _wheel(text: str, directory: Path, root: Path) -> LocalWheel:
     if not text.lower().endswith(".whl"):
         what = "is a source distribution" if text.lower().endswith(_ARCHIVES) else "is not a wheel"
         raise ValueError(_from_source(what, text))
+    name, version = project_in(path.name)
+    sha256, size = file_hash(path, root, MAX_WHEEL)
+    return LocalWheel(relative_to(path, root), name, version, sha256, size)
+
+
+def project_in(filename: str) -> tuple[str, str]:
+    """Return the project and the version of a wheel. Raises ValueError if no image can install it."""
     try:
-        name, version, tags = wheel_name(path.name)
+        name, version, tags = wheel_name(filename)
     except InvalidWheelName as error:
         raise ValueError(f"is not the name of a wheel: {error}") from None
     platforms = sorted({tag.platform for tag in tags})
@@ -231,8 +238,7 @@ def _wheel(text: str, directory: Path, root: Path) -> LocalWheel:
         raise ValueError(
             f"is for {', '.join(platforms)}, but images are for Linux on x86_64 with glibc; build it for that"
         )
-    sha256, size = file_hash(path, root, MAX_WHEEL)
-    return LocalWheel(relative_to(path, root), name, str(version), sha256, size)
+    return name, str(version)
 
 
 def relative_to(path: Path, root: Path) -> str:

@@ -55,9 +55,17 @@ class ImageEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         Meta(
             description='A release (`"2.21.0"`), every patch of a minor version (`"2.21"`), a range over the'
             ' known releases (`">=2.14,<2.20"`, never a prerelease), `newest`, or `candidate`: the newest'
-            " candidate of each release that is not out yet, and nothing if there is none."
+            " candidate of each release that is not out yet, and nothing if there is none. Or another wheel:"
+            ' a path, an address with `#sha256=…`, `nightly`, or its version (`"2.23.0.dev20261127"`).'
         ),
     ]
+    index: Annotated[
+        Text,
+        Meta(
+            description="The address of a package index for `tensorflow`, which then takes exact versions"
+            ' (`"2.21.0+ours"`) or `nightly`.'
+        ),
+    ] = ""
     python: Annotated[
         Axis, Meta(description='Versions (`"3.12"`), or `all`: every Python that the release has wheels for.')
     ]

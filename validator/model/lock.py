@@ -6,6 +6,8 @@ import hashlib
 from dataclasses import dataclass, field
 from datetime import date
 
+from .spec import build_of
+
 
 @dataclass(frozen=True)
 class Wheel:
@@ -13,7 +15,9 @@ class Wheel:
 
     name: normalized by PyPA's rules (lower case, dashes). sha256: hex digest of the file. filename: of the
     wheel, which has its tags. size: bytes to download, or None if the index does not say. path: of a wheel on
-    this machine, relative to the directory of the matrix file; None for the index's.
+    this machine, relative to the directory of the matrix file, or the address of one elsewhere, without what
+    may be secret in it; None for the index's. address: where it is from here, with all secrets: it is never
+    written anywhere.
     """
 
     name: str
@@ -22,9 +26,35 @@ class Wheel:
     filename: str
     size: int | None = None
     path: str | None = None
+    address: str | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def is_local(self) -> bool:
+        """True if it is a file next to the matrix file."""
+        return self.path is not None and "://" not in self.path
+
+    @property
+    def origin(self) -> str:
+        """Where it comes from, with its hash: `wheels/ours-1.0-py3-none-any.whl#sha256=…`."""
+        return f"{self.path or self.filename}#sha256={self.sha256}"
 
     def __str__(self) -> str:
         return f"{self.name}=={self.version}"
+
+
+@dataclass(frozen=True)
+class OnIndex:
+    """A TensorFlow that a package index has to be asked for.
+
+    version: None for the newest. index: its address; None for the index of this machine.
+    """
+
+    version: str | None
+    index: str | None = field(default=None, repr=False)
+
+    @property
+    def project(self) -> str:
+        return "tf-nightly" if self.version is None or ".dev" in self.version else "tensorflow"
 
 
 @dataclass(frozen=True)
@@ -56,6 +86,17 @@ class Lock:
     def size(self) -> int:
         """Bytes to download for all wheels whose size is known."""
         return sum(wheel.size or 0 for wheel in self.wheels)
+
+    @property
+    def own_tensorflow(self) -> Wheel | None:
+        """The wheel of TensorFlow that the identifier names by its hash, or None."""
+        build = build_of(self.identifier)
+        return next((one for one in self.wheels if build and one.sha256.startswith(build[-8:])), None)
+
+    @property
+    def own_origin(self) -> str | None:
+        """Where that wheel comes from, as records and certificates say it."""
+        return self.own_tensorflow.origin if self.own_tensorflow else None
 
     def version(self, name: str) -> str | None:
         """Return the pinned version of a distribution, or None if it is not in the lock."""

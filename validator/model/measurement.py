@@ -18,7 +18,7 @@ import msgspec
 from . import codec
 from .codec import DocumentError, parse_timestamp
 from .record import OwnCheck, is_own
-from .spec import cell_identifier
+from .spec import build_of, cell_identifier
 
 PREDICATE = "https://tensorflow-gpu-matrix.github.io/measurement/v1"
 STATEMENT_V1 = "https://in-toto.io/Statement/v1"
@@ -122,6 +122,7 @@ class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     asked the probe to repeat, 64 hexadecimal digits; None if there was no challenge. started, finished: by
     the runner's clock; UTC, ISO 8601. depth: of the probe, `quick` or `full`. fixture: made by a test; proves
     nothing. checks: the user's own that were packed into the probe, sorted by id.
+    tensorflow_wheel: see `Record`.
     """
 
     image_digest: str
@@ -138,6 +139,7 @@ class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     depth: str
     fixture: bool
     checks: tuple[OwnCheck, ...] = ()
+    tensorflow_wheel: str | None = None
 
 
 def is_challenge(text: str) -> bool:
@@ -160,8 +162,10 @@ def _written(measurement: Measurement) -> bytes:
     predicate = codec.encode(measurement)
     digest = predicate.pop("image_digest")
     if not measurement.checks:
-        # Statements that are older than this field, or than the next one, stay as they were signed.
+        # Statements that are older than this field, or than the next ones, stay as they were signed.
         del predicate["checks"]
+    if measurement.tensorflow_wheel is None:
+        del predicate["tensorflow_wheel"]
     if measurement.outside.source is Source.HOST:
         del predicate["outside"]["source"]
     subject = {"name": predicate["image"], "digest": {"sha256": digest.removeprefix("sha256:")}}
@@ -233,6 +237,14 @@ def _check(measurement: Measurement) -> None:
             raise MeasurementError(f"checks: {check.id[:80]!r} is not the id of a check of the user's own")
         if not _DIGEST.fullmatch(f"sha256:{check.sha256}"):
             raise MeasurementError(f"checks: {check.sha256[:80]!r} is not a SHA-256 digest")
+    if (build := build_of(measurement.image)) is not None:
+        digest = (measurement.tensorflow_wheel or "").rpartition("#sha256=")[2]
+        if not _DIGEST.fullmatch(f"sha256:{digest}") or not digest.startswith(build[-8:]):
+            raise MeasurementError(
+                f"tensorflow_wheel: it is not the one that {measurement.image[:80]} is named after"
+            )
+    elif measurement.tensorflow_wheel is not None:
+        raise MeasurementError("tensorflow_wheel: the image is one of a release")
     started, finished = (parse_timestamp(text) for text in (measurement.started, measurement.finished))
     for name, moment in (("started", started), ("finished", finished)):
         if moment is None:

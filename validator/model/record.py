@@ -190,6 +190,7 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "What failed only in full float32, with TensorFloat-32 off: the `code`, the `gpu` and the `error` of"
         " each.",
     ] = ()
+    tensorflow_wheel: Annotated[str | None, "As in the record; null for a release."] = None
 
     @property
     def own_passed(self) -> tuple[str, ...]:
@@ -333,6 +334,11 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         " unpacked). The field is missing if the layers are not known: if there was no image, and in records"
         " of version 0.1.",
     ] = None
+    tensorflow_wheel: Annotated[
+        str | None,
+        "Where the wheel of TensorFlow comes from, if no table lists it: its path, its address or its file"
+        " name, with `#sha256=`. The field is missing for a release.",
+    ] = None
     measurement: Annotated[
         str | None,
         "The runner's [signed statement](../trust.md) about this measurement: a Sigstore bundle as JSON"
@@ -392,7 +398,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.layers is not None:
             content["layers"] = [codec.encode(layer) for layer in self.layers]
         # Records that are older than these fields keep their ids.
-        for name in ("layers", "measurement"):
+        for name in ("layers", "tensorflow_wheel", "measurement"):
             if content[name] is None:
                 del content[name]
         return content

@@ -225,6 +225,21 @@ class ImageSpec:
         return self.identifier
 
 
+#: TensorFlow from a wheel that no table lists: its version, then eight digits of the wheel's SHA-256.
+_BUILD = re.compile(r"tf[^-+]+\+(?P<build>(?:[a-z0-9.]+\.)?[0-9a-f]{8})-")
+
+
+def build_name(version: str, sha256: str) -> str:
+    """Return the name of TensorFlow in a wheel that no table lists: `2.21.0+b3f1c2d4`."""
+    return f"{version}{'.' if '+' in version else '+'}{sha256[:8]}"
+
+
+def build_of(identifier: str) -> str | None:
+    """Return `b3f1c2d4` for `tf2.21.0+b3f1c2d4-…`, and None for an image of a release."""
+    found = _BUILD.match(identifier)
+    return found["build"] if found else None
+
+
 def variant_of(identifier: str) -> Variant:
     """Return whether an image spec with this identifier has CUDA (`gpu`, which stands for `jupyter` too)."""
     return Variant.CPU if re.match(r"tf[^-]+-cpu-py\d", identifier) else Variant.GPU

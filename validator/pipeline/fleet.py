@@ -18,6 +18,7 @@ from ..fleet.run_store import Tried, Work
 from ..fleet.submitter import Settled, WrongAnswer
 from ..locks.lock_files import render
 from ..model import codec
+from ..model.lock import Lock
 from ..model.measurement import Outside, Source, Unread
 from ..model.record import Record, Verdict, read_record
 from ..model.report import Report, ReportError, read_report
@@ -112,8 +113,7 @@ class _Image:
 
     spec: ImageSpec
     published: PublishedImage
-    lock_digest: str
-    lock_text: bytes
+    lock: Lock
     own: tuple[PackedCheck, ...]
     version: str
 
@@ -122,14 +122,14 @@ class _Image:
         lock = run.locks.read(spec.identifier)
         assert lock is not None, "an image in the registry was made from a lock"
         own = own_checks(spec)
-        return cls(spec, published, lock.digest, render(lock).encode(), own, probe_version(own))
+        return cls(spec, published, lock, own, probe_version(own))
 
     def unit(self, host: HostClass, depth: str, fleet: Fleet) -> Unit:
         return Unit(
             image=self.spec.identifier,
             reference=self.published.reference,
             image_digest=self.published.digest,
-            lock_digest=self.lock_digest,
+            lock_digest=self.lock.digest,
             probe_version=self.version,
             depth=depth,
             host_class=host.identifier,
@@ -144,7 +144,7 @@ class _Image:
         question = Question(
             image=unit.image,
             variant=self.spec.variant,
-            lock_digest=self.lock_digest,
+            lock_digest=self.lock.digest,
             probe_version=self.version,
             depth=unit.depth,
             key=fleet_key(unit, fleet),
@@ -154,8 +154,9 @@ class _Image:
             image_digest=unit.image_digest,
             challenge=challenge,
             origin=run.options.origin,
+            tensorflow_wheel=self.lock.own_origin,
         )
-        request = probe_request(unit.depth, self.lock_text, challenge=challenge, own=self.own)
+        request = probe_request(unit.depth, render(self.lock).encode(), challenge=challenge, own=self.own)
         asked = msgspec.json.encode(StoredCell(question, StoredHost.of(cell.host)))
         after = entries[-1].id if entries else ""
         return Work(msgspec.structs.replace(unit, after=after), request, asked)

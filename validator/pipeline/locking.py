@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..assemble.progress import Progress
+from ..assemble.wheels import Wheelhouse
 from ..compat.policies import requirements
+from ..compat.releases import origin_of
 from ..errors import InputError
 from ..locks.lock_files import LockDirectory, mismatches
 from ..locks.resolve import resolve
@@ -58,17 +61,29 @@ def ensure_lock(
     lock = locks.read(spec.identifier)
     reasons = stale(locks, spec)
     if lock is not None and not reasons and not upgrade:
-        return Locked(lock, written=False, why="kept")
+        return Locked(_with_address(lock), written=False, why="kept")
     why = "upgraded" if lock is not None and not reasons else "; ".join(reasons)
     progress(f"resolving ({why})")
-    resolved = resolve(
-        spec,
-        requirements(spec),
-        sources,
-        lambda line: progress(sources.redact(line)),
-        keep=None if upgrade else lock,
-    )
+    own = origin_of(spec.tensorflow)
+    with contextlib.closing(Wheelhouse(sources)) as house:
+        resolved = resolve(
+            spec,
+            requirements(spec),
+            sources,
+            lambda line: progress(sources.redact(line)),
+            keep=None if upgrade else lock,
+            own=house.path(own) if own is not None and own.path is not None else None,
+        )
     if lock is not None and lock == resolved:
-        return Locked(lock, written=False, why="nothing newer")
+        return Locked(_with_address(lock), written=False, why="nothing newer")
     locks.write(resolved)
     return Locked(resolved, written=True, why=why)
+
+
+def _with_address(lock: Lock) -> Lock:
+    """Return a lock that knows the whole address of its TensorFlow, which no file has."""
+    own, origin = lock.own_tensorflow, origin_of(lock.identifier.partition("-")[0].removeprefix("tf"))
+    if own is None or origin is None:
+        return lock
+    known = replace(own, address=origin.address)
+    return replace(lock, wheels=tuple(known if wheel == own else wheel for wheel in lock.wheels))

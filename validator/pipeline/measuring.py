@@ -51,7 +51,7 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     image: the image spec's identifier. added: the image has additions. own: the user's own checks, sorted by
     id. image_digest, base, layers: see `Built`. challenge: that the report has to repeat, or None.
-    key: see `measurement_key`. engine: see `Record`.
+    key: see `measurement_key`. engine, tensorflow_wheel: see `Record`.
     """
 
     image: str
@@ -68,6 +68,7 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     layers: tuple[Layer, ...] | None = None
     challenge: str | None = None
     origin: Origin = Origin.HERE
+    tensorflow_wheel: str | None = None
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,7 @@ def record_of(question: Question, ran: ProbeRun, runner: Runner | None, say: Cal
         base=question.base,
         versions=versions_of(report) if report else {},
         layers=question.layers,
+        tensorflow_wheel=question.tensorflow_wheel,
         **(contents_of(report) if report else {"host": dict(ran.host())}),
     )
     if runner is None or isinstance(ran.outside, Unread):
@@ -167,6 +169,7 @@ def _signed(record: Record, question: Question, ran: ProbeRun, report: Report | 
         depth=question.depth,
         fixture=report is not None and report.fixture,
         checks=question.own,
+        tensorflow_wheel=question.tensorflow_wheel,
     )
     return runner.sign(statement_of(measurement))
 
@@ -461,6 +464,7 @@ def measure(probing: Probing, built: Built, lock: Lock, run: Run, started: str, 
         layers=built.layers,
         challenge=challenge,
         origin=run.options.origin,
+        tensorflow_wheel=lock.own_origin,
     )
     ran = ProbeRun(
         report=report,

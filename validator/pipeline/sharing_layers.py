@@ -102,9 +102,9 @@ class LayerMaker:
         return made
 
 
-def locked_images(matrix: Path, locks: LockDirectory) -> list[Image]:
+def locked_images(specs: Iterable[ImageSpec], locks: LockDirectory) -> list[Image]:
     """Return all images of a matrix that have a lock. Raises InputError if a lock is invalid."""
-    found = [(spec, locks.read(spec.identifier)) for spec in load_matrix(matrix).images]
+    found = [(spec, locks.read(spec.identifier)) for spec in specs]
     return [Image(spec, lock) for spec, lock in found if lock is not None]
 
 
@@ -146,7 +146,7 @@ def main(arguments: list[str]) -> int:
     maker = LayerMaker(
         Wheelhouse(host_sources()), LayerTable(), lambda line: print(line, file=sys.stderr, flush=True)
     )
-    found = list(maker.problems(added, locked_images(shipped_matrix(), locks)))
+    found = list(maker.problems(added, locked_images(load_matrix(shipped_matrix()).images, locks)))
     for problem in found:
         print(problem, file=sys.stderr)
     print(f"{len(added) - len(found)} of {len(added)} new rows are right")

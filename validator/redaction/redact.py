@@ -314,7 +314,7 @@ ROWS = tuple(
 )
 #: What has the form of a user at a host: a cell of this project, and the digest of an image.
 _NOBODY = (
-    r"(?!tf\d[\w.]{1,16}-(?:cpu|cuda[\w.]{1,8}-cudnn[\w.]{1,8})-py3\d{1,2}[\w.-]{0,64}"
+    r"(?!tf\d[\w.]{1,24}(?:\+[a-z\d.]{8,40})?-(?:cpu|cuda[\w.]{1,8}-cudnn[\w.]{1,8})-py3\d{1,2}[\w.-]{0,64}"
     r"@(?:no-gpu|r\d{3}[\d.]{0,10}-[a-z\d][a-z\d.-]{0,40})(?![\w.-]*[\w-])|[\w.-]{1,128}@sha256:[0-9a-f])"
 )
 PROMPT = re.compile(

@@ -12,17 +12,20 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
 
-from ..errors import ValidatorError
+from ..errors import InputError, ValidatorError
 from ..model import codec
 from ..model.codec import DocumentError
 from .blobs import Blobs, Known
 from .names import Repository, identifier_of, is_digest, is_tag
 from .session import Document, Session
+
+if TYPE_CHECKING:
+    from .layout import Layout
 
 # Parse what a registry sends as JSON: manifests, indexes, configurations of images, lists of tags.
 #
@@ -154,11 +157,18 @@ class Registry:
     failing, and AlteredError if content does not match its digest.
     """
 
-    def __init__(self, repository: Repository, *, plain_http: bool | None = None) -> None:
-        """plain_http: use HTTP without TLS; None: only for a registry on this machine."""
+    def __init__(
+        self, repository: Repository, *, plain_http: bool | None = None, layout: Layout | None = None
+    ) -> None:
+        """plain_http: use HTTP without TLS; None: only for a registry on this machine.
+
+        layout: read from these files instead of a registry.
+        """
         self.repository = repository
         self.plain_http = repository.is_loopback if plain_http is None else plain_http
-        self.blobs = Blobs(Session(repository, push=False, plain_http=self.plain_http))
+        self.blobs: Blobs | Layout = layout or Blobs(
+            Session(repository, push=False, plain_http=self.plain_http)
+        )
         self._writing = Blobs(Session(repository, push=True, plain_http=self.plain_http))
 
     def digest_of(self, tag: str) -> str | None:
@@ -173,6 +183,19 @@ class Registry:
         digest = answer.digest or _digest(answer.content)
         if not is_digest(digest):
             raise ValidatorError(f"{reference} can't be looked up: {digest[:80]!r} is not a SHA-256 digest")
+        return digest
+
+    def find(self, name: str) -> str | None:
+        """Return the digest of an image, by its tag or its digest; None if it is not there."""
+        digest = name if is_digest(name) else self.digest_of(name)
+        return None if digest is None or self.manifest(digest) is None else digest
+
+    def named(self, name: str) -> str:
+        """Return the digest of an image, as `find` does. Raises InputError if it is not there."""
+        digest = self.find(name)
+        if digest is None:
+            place = self.repository.at(name) if is_digest(name) else self.repository.tagged(name)
+            raise InputError(f"{place} is not in the registry", hint=self.tags_hint())
         return digest
 
     def tags(self) -> list[str]:
@@ -191,9 +214,13 @@ class Registry:
 
     def manifest(self, digest: str) -> Manifest | None:
         """Return the manifest or index with this digest, or None if it does not exist."""
-        reference = self.repository.at(digest)
-        answer = self._manifest(digest, f"{reference} can't be read")
-        return None if answer is None else parse(answer.content, Manifest, f"the manifest {reference}")
+        answer = self.raw_manifest(digest)
+        what = f"the manifest {self.repository.at(digest)}"
+        return None if answer is None else parse(answer.content, Manifest, what)
+
+    def raw_manifest(self, digest: str) -> Document | None:
+        """Return a manifest or index as it was sent, or None if it does not exist."""
+        return self._manifest(digest, f"{self.repository.at(digest)} can't be read")
 
     def config(self, digest: str) -> ImageConfig:
         """Return the configuration of an image; for an index, that of `PLATFORM`.

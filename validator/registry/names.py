@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from ..errors import InputError
-from ..model.spec import ImageSpec
+from ..model.spec import ImageSpec, build_of
 from ..versions import major_minor
 
 # The grammar of repository names and tags in the OCI distribution specification.
@@ -87,14 +87,15 @@ def is_digest(text: str) -> bool:
     return _DIGEST.fullmatch(text) is not None
 
 
-_IMAGE_TAG = re.compile(
-    r"(?P<tensorflow>\d+\.\d+\.\d+(?:rc\d+)?)-(?P<libraries>cpu|cuda[\w.]+-cudnn[\w.]+)"
-    r"-py(?P<major>\d)\.(?P<minor>\d+)(?:-(?P<base>[a-z0-9.-]+))?(?:_(?P<added>[a-z0-9.-]+))?"
+_REST = (
+    r"-(?P<libraries>cpu|cuda[\w.]+-cudnn[\w.]+)-py(?P<major>\d)MINOR(?P<minor>\d+)"
+    r"(?:-(?P<base>[a-z0-9.-]+))?(?:_(?P<added>[a-z0-9.-]+))?"
 )
-_IDENTIFIER = re.compile(
-    r"tf(?P<tensorflow>\d+\.\d+\.\d+(?:rc\d+)?)-(?P<libraries>cpu|cuda[\w.]+-cudnn[\w.]+)"
-    r"-py(?P<major>\d)(?P<minor>\d+)(?:-(?P<base>[a-z0-9.-]+))?(?:_(?P<added>[a-z0-9.-]+))?"
-)
+#: A tag can't have the + before the name of a wheel that no table lists.
+_BUILD = r"(?:\.dev\d+|\.post\d+)?SIGN(?P<build>(?:[a-z0-9.]+\.)?[0-9a-f]{8})"
+_VERSION = rf"(?P<tensorflow>\d+\.\d+\.\d+(?:rc\d+)?(?:{_BUILD})?)"
+_IMAGE_TAG = re.compile(_VERSION.replace("SIGN", "-") + _REST.replace("MINOR", r"\."))
+_IDENTIFIER = re.compile("tf" + _VERSION.replace("SIGN", r"\+") + _REST.replace("MINOR", ""))
 
 #: The alias of the newest image.
 LATEST = "latest"
@@ -110,7 +111,8 @@ def tag_of(identifier: str) -> str:
     found = _IDENTIFIER.fullmatch(identifier)
     if found is None:
         raise ValueError(f"{identifier!r} is not the identifier of an image spec")
-    return f"{found['tensorflow']}-{found['libraries']}-py{found['major']}.{found['minor']}{_end(found)}"
+    version = found["tensorflow"].replace("+", "-")
+    return f"{version}-{found['libraries']}-py{found['major']}.{found['minor']}{_end(found)}"
 
 
 def identifier_of(tag: str) -> str | None:
@@ -118,7 +120,8 @@ def identifier_of(tag: str) -> str | None:
     found = _IMAGE_TAG.fullmatch(tag)
     if found is None:
         return None
-    return f"tf{found['tensorflow']}-{found['libraries']}-py{found['major']}{found['minor']}{_end(found)}"
+    version = found["tensorflow"].replace("-", "+")
+    return f"tf{version}-{found['libraries']}-py{found['major']}{found['minor']}{_end(found)}"
 
 
 def tag_named(name: str) -> str:
@@ -134,6 +137,15 @@ def tag_named(name: str) -> str:
 def additions_of(identifier: str) -> str | None:
     """Return the name of the additions (or their eight digits) in an image's identifier or tag, or None."""
     return identifier.partition("_")[2] or None
+
+
+def name_of(text: str) -> str | None:
+    """Return what an image is asked for by, by its identifier or a tag of it, or None for a usual one.
+
+    That is the name of its wheel of TensorFlow, if no table lists it, and the name of its additions.
+    """
+    build, additions = build_of(identifier_of(text) or text), additions_of(text)
+    return "-".join(filter(None, (build, additions))) or None
 
 
 def _end(found: re.Match[str]) -> str:

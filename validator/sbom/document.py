@@ -212,6 +212,8 @@ def _of_wheel(wheel: Wheel, license_: str | None) -> Component:
     elif license_ is not None:
         licenses = [LicenseExpression(license_, acknowledgement=declared)]
     properties = [Property(name=f"{PROJECT}:file", value=wheel.filename)]
+    if wheel.path is not None:
+        properties.append(Property(name=f"{PROJECT}:origin", value=wheel.path))
     return _package(purl, wheel.sha256, properties=properties, licenses=licenses)
 
 

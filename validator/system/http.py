@@ -285,6 +285,11 @@ def without_login(address: str) -> tuple[str, str | None]:
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])), basic(login)
 
 
+def without_secrets(address: str) -> str:
+    """Return an address without login, query and fragment. Raises ValueError for what is not an address."""
+    return urlunsplit(urlsplit(without_login(address)[0])._replace(query="", fragment=""))
+
+
 def basic(login: str) -> str:
     """Return the value of the header `Authorization` for `user:password`."""
     return "Basic " + base64.b64encode(login.encode()).decode("ascii")

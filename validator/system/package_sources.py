@@ -38,7 +38,7 @@ class PackageSources:
     index_url: str | None = field(default=None, repr=False)
     extra_index_urls: tuple[str, ...] = field(default=(), repr=False)
     ca_bundle: Path | None = None
-    proxies: Mapping[str, str] = field(default_factory=dict, repr=False)
+    proxies: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
 
     def uv_environment(self) -> dict[str, str]:
         """Return the environment variables that make uv use exactly these sources."""

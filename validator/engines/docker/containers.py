@@ -126,7 +126,7 @@ def new_name() -> str:
 
 
 def _find_image_hint(image: str) -> str:
-    if re.fullmatch(r"tf\d+\.\d+[\w.-]*", image):
+    if re.fullmatch(r"tf\d+\.\d+[\w.+-]*", image):
         return f"the local image of this specification is {image_names.image_reference(image)}"
     repository, _, tag = image.partition(":")
     if repository == image_names.PROJECT:

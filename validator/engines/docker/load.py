@@ -20,11 +20,13 @@ from typing import TypeVar
 import requests
 from docker.errors import DockerException
 
-from ...assemble.destinations import Destination, blob_path, differs, docker_annotations, docker_manifest
+from ...assemble.base import read_config
+from ...assemble.destinations import Destination, differs, docker_annotations, docker_manifest
 from ...assemble.image_names import LABEL_SPEC, PROJECT
 from ...assemble.layers import Encoded, Write
 from ...assemble.progress import Progress
-from ...errors import ValidatorError
+from ...errors import InputError, ValidatorError
+from ...registry.layout import Layout, blob_path, in_layout
 from ...system import runs
 from ...system.files import cache_directory, full_disk_named, says_full_disk, writing
 from ...system.pools import BLOCK, Abandoned, CutError, Pipe
@@ -68,6 +70,37 @@ def load(
             pass
     with _Loading(endpoint, reference, frozenset(), progress) as loading:
         return send(loading)
+
+
+def load_from_layout(
+    endpoint: Endpoint, reference: str, directory: Path, digest: str, progress: Progress = lambda _: None
+) -> None:
+    """Give the engine an image of an OCI layout under a name. digest: of its manifest.
+
+    Raises InputError for a blob that is missing or damaged, and what `load` raises.
+    """
+    layout = Layout(directory)
+    registry = in_layout(directory)
+    manifest = registry.manifest(digest)
+    if manifest is None:
+        raise InputError(f"{directory} has no image {digest}", hint="receive the bundle again")
+    _, diff_ids = read_config(registry, manifest, f"{directory}: {digest}")
+
+    def send(destination: Destination) -> str:
+        for blob, diff_id in zip((manifest.config, *(manifest.layers or ())), ("", *diff_ids), strict=True):
+            assert blob is not None
+            known = Encoded(blob.digest, blob.size, diff_id, blob.media_type)
+
+            def copy(write: Write, known: Encoded = known) -> Encoded:
+                for part in layout.read(known.digest, known.size):
+                    write(part)
+                return known
+
+            if not destination.has(known):
+                destination.receive(copy, known)
+        return destination.finish(b"".join(layout.read(digest)), manifest.media_type)
+
+    load(endpoint, reference, send, progress)
 
 
 class _Loading:

@@ -348,8 +348,11 @@ def tensorflow_build(context: Context) -> Result:
     }
 
     def plain(version: str) -> str:
-        """Return the version without dashes and `.post1`, which differ between the wheel and the library."""
-        return re.sub(r"\.post\d+$", "", version.replace("-", ""))
+        """Return the version without what differs between the wheel and the library.
+
+        That is `-rc1` and `rc1`, `-dev20261127` and `.dev20261127`, `.post1`, and a local version.
+        """
+        return re.sub(r"(\.post\d+)?(\+.*)?$|-|\.(?=dev)", "", version)
 
     problems = []
     if installed_version is not None and plain(installed_version) != plain(version):

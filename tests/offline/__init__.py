@@ -1,0 +1,1 @@
+"""Tests of what runs on the machine without a network."""

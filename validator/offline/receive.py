@@ -1,0 +1,324 @@
+"""Receive a bundle: verify its volumes as they arrive, and unpack them into a directory.
+
+`bundle.json` names every file with its size and SHA-256, and says which parts of files each volume has.
+Nothing in it is used before it was checked here. What is unpacked stands next to the directory until all of
+it is there and verified, so half a bundle never looks like a whole one.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+MANIFEST, FORMAT = "bundle.json", 1
+#: Where the blobs of images are. The name of each is its SHA-256.
+BLOBS = "images/blobs/sha256/"
+#: The only file that can be run, and with it what a bundle has.
+_PROGRAM = "measure"
+_TOPS = (_PROGRAM, "images", "tool", "probe", "locks", "trust", "certificates")
+_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+!-]{0,254}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_VOLUME = re.compile(r"volume-[0-9]{4,9}")
+_LARGEST_MANIFEST, _LARGEST = 64 << 20, 1 << 50
+_BLOCK = 1 << 20
+_POLL_S = 0.2
+_AGAIN = "copy it again, and run the same command again: what was received stays"
+_DISTRUST = "the bundle is damaged or was changed: don't use it, and write it again with `validator bundle`"
+
+
+class Refused(Exception):
+    """A bundle can't be received. hint: what to do."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class Volume(NamedTuple):
+    """pieces: the parts of files in it, in order: path, place in the file, size."""
+
+    name: str
+    size: int
+    sha256: str
+    pieces: tuple[tuple[str, int, int], ...]
+
+
+class Manifest(NamedTuple):
+    """A checked `bundle.json`. raw: as it was parsed. files: the SHA-256 of each file, by its path."""
+
+    raw: dict[str, Any]
+    files: dict[str, str]
+    volumes: tuple[Volume, ...]
+
+
+def read_manifest(content: bytes) -> Manifest:
+    """Parse and check `bundle.json`. Raises Refused for anything that no bundle of this tool has."""
+    try:
+        raw = json.loads(content)
+        if raw["format"] != FORMAT:
+            why = f"{MANIFEST} has format {raw['format']!r}, but this program reads format {FORMAT}"
+            raise Refused(why, "use the program `measure` that is in the bundle")
+        if not isinstance(raw["images"], list):
+            raise ValueError("it has no list of images")
+        volumes = tuple(_volume(one) for one in raw["volumes"])
+        if len({volume.name for volume in volumes}) != len(volumes):
+            raise ValueError("two volumes have the same name")
+        sizes = _sizes(volumes)
+        listed = {path: (_count(one["size"]), _digest(one["sha256"])) for path, one in raw["files"].items()}
+        for path in sizes:
+            if path.startswith(BLOBS):
+                listed[path] = (sizes[path], _digest(path[len(BLOBS) :]))
+        for path, (size, _) in listed.items():
+            _check_path(path, listed)
+            if sizes.pop(path, None) != size:
+                raise ValueError(f"{path!r} does not have the size of its parts")
+        if sizes:
+            raise ValueError(f"{min(sizes)!r} is in a volume, but not in the list of files")
+        return Manifest(raw, {path: digest for path, (_, digest) in listed.items()}, volumes)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        why = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise Refused(f"{MANIFEST} is not valid: {why[:300]}", _DISTRUST) from None
+
+
+def _volume(one: dict[str, Any]) -> Volume:
+    if not isinstance(one["name"], str) or not _VOLUME.fullmatch(one["name"]):
+        raise ValueError(f"{one['name']!r} is not the name of a volume")
+    pieces = tuple((str(path), _count(start), _count(size)) for path, start, size in one["holds"])
+    found = Volume(one["name"], _count(one["size"]), _digest(one["sha256"]), pieces)
+    if sum(size for _, _, size in pieces) != found.size:
+        raise ValueError(f"{found.name} does not have the size of its parts")
+    return found
+
+
+def _count(value: object) -> int:
+    if type(value) is not int or not 0 <= value <= _LARGEST:
+        raise ValueError(f"{value!r} is not a number of bytes")
+    return value
+
+
+def _digest(value: object) -> str:
+    if not isinstance(value, str) or not _SHA256.fullmatch(value):
+        raise ValueError(f"{value!r} is not a SHA-256")
+    return value
+
+
+def _sizes(volumes: tuple[Volume, ...]) -> dict[str, int]:
+    """Return the size of each file. Raises ValueError if its parts overlap or leave gaps."""
+    found: dict[str, int] = {}
+    for path, start, size in sorted(piece for volume in volumes for piece in volume.pieces):
+        if start != found.get(path, 0):
+            raise ValueError(f"the parts of {path!r} overlap or have gaps")
+        found[path] = start + size
+    return found
+
+
+def _check_path(path: str, listed: dict[str, Any]) -> None:
+    parts = path.split("/")
+    if parts[0] not in _TOPS or not all(_PART.fullmatch(part) for part in parts):
+        raise ValueError(f"{path!r} is not the path of a file in a bundle")
+    if any("/".join(parts[:depth]) in listed for depth in range(1, len(parts))):
+        raise ValueError(f"{path!r} is inside another file")
+
+
+def receive(directory: Path, into: Path, wait: bool, say: Callable[[str], None]) -> dict[str, Any]:
+    """Unpack the bundle in `directory` into the new directory `into`, and return its `bundle.json`.
+
+    wait: wait for volumes that are missing or still copied. say: gets a line for each step. What was unpacked
+    before is not unpacked again. Raises Refused; what was received is kept.
+    """
+    content, manifest = _manifest(directory, wait, say)
+    work = into.with_name(f"{into.name}.partial")
+    try:
+        if (into / MANIFEST).is_file() and _read(into / MANIFEST) == content:
+            say(f"{into} has this bundle already")
+            return manifest.raw
+        if into.is_symlink() or (into.exists() and (not into.is_dir() or any(into.iterdir()))):
+            raise Refused(f"{into} is not an empty directory", "name a new directory with --into")
+        work.mkdir(exist_ok=True)
+        lock = os.open(work, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not (work / MANIFEST).is_file() or _read(work / MANIFEST) != content:
+                _clear(work)
+                (work / MANIFEST).write_bytes(content)
+            _Receiving(directory, work, manifest, say).run(wait)
+            for path in manifest.files:
+                (work / path).chmod(0o755 if path == _PROGRAM else 0o644)
+            (work / _Receiving.NOTES).unlink()
+            os.rename(work, into)
+        finally:
+            os.close(lock)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _full(work) from None
+        why = "another process uses it" if isinstance(error, BlockingIOError) else error.strerror
+        raise Refused(f"{error.filename or work}: {why}", "name another directory with --into") from None
+    say(f"received in {into}; the SHA-256 of its {MANIFEST} is {hashlib.sha256(content).hexdigest()}")
+    return manifest.raw
+
+
+def _manifest(directory: Path, wait: bool, say: Callable[[str], None]) -> tuple[bytes, Manifest]:
+    path, told = directory / MANIFEST, False
+    while True:
+        try:
+            content = _read(path)
+            # The beginning of an object is not JSON, so a copy is complete or can't be read.
+            json.loads(content)
+            return content, read_manifest(content)
+        except (OSError, ValueError, RecursionError) as error:
+            if not wait:
+                why = error.strerror if isinstance(error, OSError) else "it is damaged or incomplete"
+                raise Refused(f"{path} can't be read: {why}", _AGAIN) from None
+        if not told:
+            say(f"waiting for {path}")
+        told = True
+        time.sleep(_POLL_S)
+
+
+class _Receiving:
+    """The unpacking of one bundle into a directory that only this process writes to."""
+
+    #: The names of the volumes that were received, one a line.
+    NOTES = ".received"
+
+    def __init__(self, directory: Path, work: Path, manifest: Manifest, say: Callable[[str], None]) -> None:
+        self._directory, self._work, self._manifest, self._say = directory, work, manifest, say
+        notes = work / self.NOTES
+        # The last line may have been cut off when the process was killed.
+        noted = notes.read_text("utf-8").split("\n") if notes.exists() else []
+        self._left = [volume for volume in manifest.volumes if volume.name not in noted]
+        self._verified: set[str] = set()
+        #: Size and time of the files of volumes that were damaged, by name.
+        self._damaged: dict[str, tuple[int, int]] = {}
+
+    def run(self, wait: bool) -> None:
+        needed = sum(volume.size for volume in self._manifest.volumes)
+        needed -= sum(path.stat().st_blocks * 512 for path in self._work.rglob("*") if path.is_file())
+        free = shutil.disk_usage(self._work).free
+        if needed > free:
+            raise _full(self._work, f": {needed - free:,} bytes more are needed")
+        self._verify_files()
+        told = None
+        while self._left:
+            before = len(self._left)
+            for volume in tuple(self._left):
+                self._take(volume)
+            if self._left and not wait:
+                raise self._missing()
+            if len(self._left) == before:
+                if told != self._left[0]:
+                    self._say(f"waiting for {self._left[0].name}")
+                told = self._left[0]
+                time.sleep(_POLL_S)
+
+    def _take(self, volume: Volume) -> None:
+        """Verify and unpack a volume, if it is there and as it should be."""
+        try:
+            stream = _open(self._directory / volume.name)
+        except FileNotFoundError:
+            return
+        with stream:
+            found = os.fstat(stream.fileno())
+            state = (found.st_size, found.st_mtime_ns)
+            if found.st_size != volume.size or self._damaged.get(volume.name) == state:
+                return
+            if not self._unpack(volume, stream):
+                self._damaged[volume.name] = state
+                self._say(f"{volume.name} is damaged, or still copied: its SHA-256 is wrong")
+                return
+        with (self._work / self.NOTES).open("a", encoding="utf-8") as notes:
+            notes.write(f"\n{volume.name}\n")
+            notes.flush()
+            os.fsync(notes.fileno())
+        self._left.remove(volume)
+        count = len(self._manifest.volumes)
+        self._say(f"{volume.name} received, {count - len(self._left)} of {count}")
+        self._verify_files()
+
+    def _unpack(self, volume: Volume, stream: BinaryIO) -> bool:
+        """Write the parts of a volume. Return False if its SHA-256 is wrong: then they don't count."""
+        digest = hashlib.sha256()
+        for name, start, size in volume.pieces:
+            path = self._work / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+            with open(handle, "wb") as target:
+                target.seek(start)
+                # The file may have been cut off since; then the digest differs.
+                while size and (block := stream.read(min(_BLOCK, size))):
+                    digest.update(block)
+                    target.write(block)
+                    size -= len(block)
+                target.flush()
+                os.fsync(handle)
+        return digest.hexdigest() == volume.sha256
+
+    def _verify_files(self) -> None:
+        """Verify each file whose volumes are all there. Raises Refused if one has another digest."""
+        waiting = {name for volume in self._left for name, _, _ in volume.pieces}
+        for path in self._manifest.files.keys() - waiting - self._verified:
+            digest = hashlib.sha256()
+            with (self._work / path).open("rb") as stream:
+                while block := stream.read(_BLOCK):
+                    digest.update(block)
+            if digest.hexdigest() != self._manifest.files[path]:
+                _clear(self._work)
+                raise Refused(f"{path} does not have the SHA-256 that {MANIFEST} says", _DISTRUST)
+            self._verified.add(path)
+
+    def _missing(self) -> Refused:
+        found = []
+        for volume in self._left:
+            path = self._directory / volume.name
+            size = path.stat().st_size if path.exists() else None
+            why = (
+                "is damaged: its SHA-256 is wrong"
+                if size == volume.size
+                else f"has {size} of {volume.size} bytes"
+            )
+            found.append(f"{volume.name} {'is missing' if size is None else why}")
+        what = f"{len(found)} of {len(self._manifest.volumes)} volumes can't be received: {'; '.join(found)}"
+        return Refused(what, _AGAIN if len(found) == 1 else _AGAIN.replace("copy it", "copy them"))
+
+
+def _clear(directory: Path) -> None:
+    for path in directory.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _open(path: Path) -> BinaryIO:
+    """Open a regular file. A link or a pipe, which somebody may have put there, is an error."""
+    stream = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        stream.close()
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return stream
+
+
+def _read(path: Path) -> bytes:
+    with _open(path) as stream:
+        content = stream.read(_LARGEST_MANIFEST + 1)
+    if len(content) > _LARGEST_MANIFEST:
+        raise OSError(errno.EFBIG, "it is too large", str(path))
+    return content
+
+
+def _full(work: Path, amount: str = "") -> Refused:
+    return Refused(
+        f"no space left on the disk that holds {work}{amount}",
+        "free some space, or name a directory on another disk with --into, and run the same command again:"
+        " what was received stays",
+    )

@@ -1,0 +1,359 @@
+"""Write a bundle: what a machine without a network needs to measure images, or to use certified ones.
+
+Its content is one stream of files, which is cut into volumes. Layers go from their registry into the volumes
+without a copy in between. `bundle.json` is written last, so what was interrupted never looks like a bundle,
+and the next run writes it again.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pynvml
+
+from .. import __version__
+from .._vendor.packaging.utils import canonicalize_name
+from ..assemble.base import read_file as read_parts
+from ..assemble.destinations import OciLayout
+from ..assemble.image_names import LABEL_BASE
+from ..assemble.wheels import Wheelhouse
+from ..certify import signatures
+from ..certify.attached import BUNDLE, BundleError, Candidate
+from ..certify.trust_file import read_trust_file
+from ..engines.probe_archive import INTERPRETER, probe_request, probe_version, zip_archive
+from ..errors import InputError
+from ..locks.index import sha256_of
+from ..locks.lock_files import render
+from ..locks.resolve import resolve
+from ..model.codec import encode, format_timestamp, now_utc
+from ..model.lock import Lock, Wheel
+from ..model.spec import HostClass, ImageSpec, Variant
+from ..offline.receive import BLOBS, FORMAT, MANIFEST
+from ..registry.client import INDEX_TYPE, Registry
+from ..resources import SHIPPED, root_directory
+from ..system.files import full_disk, read_file, write_atomically, writing
+from ..system.package_sources import PackageSources
+from .fleet import StoredHost
+from .measuring import Question, names_of, own_checks
+
+Say = Callable[[str], None]
+_PROGRAM = "measure"
+_NAME = "tensorflow-gpu-matrix"
+_PACKAGE = Path(__file__).parents[1]
+_PYTHON = re.compile(r"Programming Language :: Python :: (3\.\d+)")
+_OURS = re.compile(rf"(volume-\d+|{_PROGRAM})(\.part)?")
+_MAIN = b"""\
+import sys
+
+if sys.version_info < (3, 9):
+    sys.exit("measure: needs Python 3.9 or newer, this is %d.%d" % sys.version_info[:2])
+from validator.offline.main import main
+
+sys.exit(main(sys.argv[1:]))
+"""
+#: What `measure` has of this tool, besides `validator/offline/`.
+_CARRIED = ("fleet/slurm_job.py", "fleet/inside.py", "engines/ask_nvml.py")
+
+
+@dataclass(frozen=True)
+class BundledImage:
+    """An image to bundle. source: its name, for people. spec, lock: None for an image of somebody else."""
+
+    registry: Registry
+    digest: str
+    tag: str
+    source: str
+    spec: ImageSpec | None
+    lock: Lock | None
+
+
+@dataclass(frozen=True)
+class Request:
+    """The content of a bundle besides its images.
+
+    pythons: those that get the tool's wheels. trust, roots: files, or None. challenges: by cell or image
+    spec.
+    """
+
+    pythons: Sequence[str]
+    sources: PackageSources
+    hosts: Sequence[HostClass] = ()
+    trust: Path | None = None
+    roots: Path | None = None
+    challenges: Mapping[str, str] = field(default_factory=dict)
+
+
+def supported_pythons() -> tuple[str, ...]:
+    """Return the Pythons that this tool says it supports."""
+    classifiers = metadata.metadata(_NAME).get_all("Classifier") or ()
+    return tuple(match[1] for line in classifiers if (match := _PYTHON.fullmatch(line)))
+
+
+def write_bundle(
+    directory: Path, images: Sequence[BundledImage], volume_size: int, request: Request, work: Path, say: Say
+) -> str:
+    """Write a bundle to a new directory. Return the SHA-256 of its `bundle.json`.
+
+    work: a directory for temporary files. Volumes that an interrupted run left are written again. Raises
+    InputError if the directory has something else, ValidatorError for an image that is damaged, and
+    MissingError if the index or a registry can't be reached, or the disk is full.
+    """
+    if (directory / MANIFEST).exists():
+        raise InputError(f"{directory} has a bundle already", hint="name a new directory, or remove that one")
+    found = sorted(path.name for path in directory.glob("*"))
+    if others := [name for name in found if not _OURS.fullmatch(name)]:
+        raise InputError(f"{directory} has other files: {others[0]}", hint="name a new or an empty directory")
+    with writing(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        for name in found:
+            (directory / name).unlink()
+        files, house = _Files(), Wheelhouse(request.sources)
+        try:
+            described = [_add_image(files, image, request.challenges, work) for image in images]
+            _add_trust(files, images, request)
+            _add_tool(files, house, request, say)
+            volumes = _write_volumes(directory, files, volume_size, say)
+        finally:
+            house.close()
+        program = directory / _PROGRAM
+        write_atomically(program, b"".join(files.readers[_PROGRAM]()))
+        program.chmod(0o755)
+        document = {
+            "format": FORMAT,
+            "tool": __version__,
+            "created": format_timestamp(now_utc()).replace("+00:00", "Z"),
+            "images": described,
+            "hosts": [encode(StoredHost.of(host)) for host in request.hosts],
+            "files": files.listed,
+            "volumes": volumes,
+        }
+        content = json.dumps(document, indent=1).encode()
+        write_atomically(directory / MANIFEST, content)
+    return hashlib.sha256(content).hexdigest()
+
+
+class _Files:
+    """The files of a bundle by their paths. listed: as in `bundle.json`, without blobs."""
+
+    def __init__(self) -> None:
+        self.readers: dict[str, Callable[[], Iterator[bytes]]] = {}
+        self.sizes: dict[str, int] = {}
+        self.listed: dict[str, dict[str, object]] = {}
+
+    def add(self, path: str, content: bytes) -> None:
+        # An empty trust file would be in no volume.
+        if content:
+            self._add(path, len(content), hashlib.sha256(content).hexdigest(), lambda: iter((content,)))
+
+    def add_file(self, path: str, file: Path) -> None:
+        self._add(path, file.stat().st_size, sha256_of(file), partial(read_parts, file))
+
+    def add_blob(self, registry: Registry, digest: str, size: int) -> None:
+        name = digest.removeprefix("sha256:")
+        self._add(BLOBS + name, size, name, partial(registry.blobs.read, digest, size))
+
+    def _add(self, path: str, size: int, sha256: str, read: Callable[[], Iterator[bytes]]) -> None:
+        self.readers[path], self.sizes[path] = read, size
+        if not path.startswith(BLOBS):
+            self.listed[path] = {"size": size, "sha256": sha256, "executable": path == _PROGRAM}
+
+
+def _add_image(
+    files: _Files, image: BundledImage, challenges: Mapping[str, str], work: Path
+) -> dict[str, Any]:
+    """Add an image, what is attached to it and its probe. Return its entry in `bundle.json`."""
+    registry, spec, lock = image.registry, image.spec, image.lock
+    manifest, raw = registry.manifest(image.digest), registry.raw_manifest(image.digest)
+    if manifest is None or raw is None or manifest.config is None:
+        raise InputError(f"{image.source} is not an image for linux/amd64")
+    for blob in (manifest.config, *(manifest.layers or ())):
+        files.add_blob(registry, blob.digest, blob.size)
+    layout = work / "images"
+    OciLayout(layout, image.tag).finish(raw.content, raw.media_type or manifest.media_type)
+    for path in layout.rglob("*"):
+        if path.is_file():
+            files.add(f"images/{path.relative_to(layout)}", path.read_bytes())
+    _add_attached(files, registry, image.digest)
+    own = own_checks(spec) if spec is not None else ()
+    text, question, challenge = None, None, None
+    if spec is not None and lock is not None:
+        text, challenge = render(lock).encode(), _challenge(spec.identifier, challenges)
+        files.add(f"locks/{image.tag}.txt", text)
+        question = Question(
+            image=spec.identifier, variant=spec.variant, lock_digest=lock.digest,
+            probe_version=probe_version(own), depth="quick", key="", engine="",
+            added=spec.additions is not None, own=names_of(own), image_digest=image.digest,
+            base=registry.config(image.digest).labels.get(LABEL_BASE), challenge=challenge,
+            tensorflow_wheel=lock.own_origin,
+        )  # fmt: skip
+    asked = probe_request("quick", text, challenge=challenge, own=own)
+    probe = f"probe/{image.tag if own else 'probe'}.pyz"
+    files.add(probe, asked.archive)
+    return {
+        "tag": image.tag, "digest": image.digest, "image": question.image if question else "",
+        "source": image.source, "lock": f"locks/{image.tag}.txt" if text else None, "probe": probe,
+        "arguments": asked.arguments, "timeout_s": asked.timeout_s, "challenge": challenge,
+        "question": encode(question),
+    }  # fmt: skip
+
+
+def _challenge(identifier: str, challenges: Mapping[str, str]) -> str | None:
+    """Return the challenge of an image: a bundle is measured on one machine, so there can be only one."""
+    found = [text for asked, text in challenges.items() if asked.partition("@")[0] == identifier]
+    if len(found) > 1:
+        raise InputError(
+            f"the challenges have {len(found)} cells of {identifier}, and a bundle is for one machine",
+            hint="make them for its host class: `certify challenges --select gpu=…`",
+        )
+    return found[0] if found else None
+
+
+def _add_attached(files: _Files, registry: Registry, digest: str) -> None:
+    """Add the signed statements about an image, and the list of them."""
+    listed = []
+    for entry in registry.attached(digest, BUNDLE):
+        manifest, raw = registry.manifest(entry.digest), registry.raw_manifest(entry.digest)
+        if manifest is None or raw is None:
+            continue
+        files.add(BLOBS + entry.digest.removeprefix("sha256:"), raw.content)
+        for blob in (manifest.config, *(manifest.layers or ())):
+            if blob is not None:
+                files.add_blob(registry, blob.digest, blob.size)
+        listed.append(
+            {
+                "mediaType": manifest.media_type, "digest": entry.digest, "size": len(raw.content),
+                "artifactType": entry.artifact_type, "annotations": dict(entry.annotations),
+            }
+        )  # fmt: skip
+    index = {"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": listed}
+    files.add(f"certificates/{digest.replace(':', '-')}.json", json.dumps(index).encode())
+
+
+def _add_trust(files: _Files, images: Sequence[BundledImage], request: Request) -> None:
+    """Add whom this machine trusts. Whoever receives the bundle decides whether that counts."""
+    if request.trust is not None:
+        release = read_trust_file(request.trust).release
+        files.add("trust/trust.yaml", read_file(request.trust))
+        if release is not None and isinstance(release.key, str):
+            files.add("trust/release.pub", release.key.encode())
+    if request.roots is not None:
+        files.add("trust/trusted_root.json", read_file(request.roots))
+    elif any(_by_identity(image) for image in images):
+        files.add("trust/trusted_root.json", signatures.public_roots())
+
+
+def _by_identity(image: BundledImage) -> bool:
+    """Return True if an identity signed something about the image, which needs Sigstore's roots."""
+    for entry in image.registry.attached(image.digest, BUNDLE):
+        try:
+            if not Candidate(image.registry, entry.digest).read().by_key:
+                return True
+        except BundleError:
+            # Whoever verifies it says what is wrong with it.
+            continue
+    return False
+
+
+def _add_tool(files: _Files, house: Wheelhouse, request: Request, say: Say) -> None:
+    """Add `measure`, this tool as a wheel, and the wheels that it needs for each Python."""
+    name, wheel = own_wheel()
+    files.add(f"tool/{name}", wheel)
+    requires = [line for line in metadata.requires(_NAME) or () if "extra ==" not in line]
+    versions = {canonicalize_name(one.metadata["Name"]): one.version for one in metadata.distributions()}
+    here = tuple(Wheel(name, version, "", "") for name, version in versions.items())
+    for python in request.pythons:
+        what = f"this tool for Python {python}"
+        say(f"wheels of {what}")
+        # What is installed here is preferred, but not every Python can have it.
+        wanted = Lock(_NAME, python, "", (), here)
+        spec = ImageSpec("0", python, Variant.CPU)
+        lock = resolve(spec, requires, request.sources, keep=wanted, what=what)
+        house.fetch(lock.wheels, say)
+        for found in lock.wheels:
+            files.add_file(f"tool/{found.filename}", house.path(found))
+    carried = {
+        f"validator/{path.relative_to(_PACKAGE)}": path.read_bytes()
+        for path in (*(_PACKAGE / "offline").glob("*.py"), *(_PACKAGE / name for name in _CARRIED))
+    }
+    empty = {f"validator/{name}__init__.py": b"" for name in ("", "fleet/", "engines/")}
+    carried |= {"pynvml.py": Path(str(pynvml.__file__)).read_bytes(), "__main__.py": _MAIN}
+    files.add(_PROGRAM, zip_archive({**empty, **carried}, INTERPRETER))
+
+
+def own_wheel() -> tuple[str, bytes]:
+    """Return the name and the content of a wheel of this tool, as it is installed here or in a checkout."""
+    distribution, root = metadata.distribution(_NAME), root_directory()
+    shipped = [path for name in SHIPPED for path in (root / name, *(root / name).rglob("*"))]
+    own = [path for path in _PACKAGE.rglob("*") if not {"__pycache__", "shipped"} & {*path.parts}]
+    places = {f"validator/shipped/{path.relative_to(root)}": path for path in shipped}
+    places |= {f"validator/{path.relative_to(_PACKAGE)}": path for path in own}
+    files = {name: path.read_bytes() for name, path in places.items() if path.is_file()}
+    stem = f"{_NAME.replace('-', '_')}-{distribution.version}"
+    about = f"{stem}.dist-info"
+    for name in ("METADATA", "entry_points.txt"):
+        files[f"{about}/{name}"] = (distribution.read_text(name) or "").encode()
+    wheel = "Wheel-Version: 1.0\nGenerator: validator\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    files[f"{about}/WHEEL"] = wheel.encode()
+    record = io.StringIO()
+    rows = csv.writer(record, lineterminator="\n")
+    for name, content in sorted(files.items()):
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        rows.writerow((name, f"sha256={digest}", len(content)))
+    rows.writerow((f"{about}/RECORD", "", ""))
+    files[f"{about}/RECORD"] = record.getvalue().encode()
+    return f"{stem}-py3-none-any.whl", zip_archive(files)
+
+
+def _write_volumes(directory: Path, files: _Files, most: int, say: Say) -> list[dict[str, Any]]:
+    """Write all files into volumes of at most `most` bytes. Return their entries in `bundle.json`."""
+    total = sum(files.sizes.values())
+    if total > shutil.disk_usage(directory).free:
+        raise full_disk(f"{directory}, and the bundle has {total:,} bytes")
+    pieces, count = _pieces(files, most), -(-total // most)
+    volumes: list[dict[str, Any]] = []
+    for number in range(1, count + 1):
+        name, size, digest = f"volume-{number:04}", 0, hashlib.sha256()
+        holds: list[list[Any]] = []
+        with (directory / f"{name}.part").open("wb") as stream:
+            while size < most and (piece := next(pieces, None)):
+                path, start, content = piece
+                if not holds or holds[-1][0] != path:
+                    holds.append([path, start, 0])
+                holds[-1][2] += len(content)
+                size += stream.write(content)
+                digest.update(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        (directory / f"{name}.part").replace(directory / name)
+        volumes.append({"name": name, "size": size, "sha256": digest.hexdigest(), "holds": holds})
+        say(f"{name} of {count}")
+    # The last layer is verified when it was read to its end.
+    next(pieces, None)
+    return volumes
+
+
+def _pieces(files: _Files, most: int) -> Iterator[tuple[str, int, memoryview]]:
+    """Yield the content of all files, cut where a volume ends: path, place in the file, bytes."""
+    total = 0
+    # The program comes first, and large layers come last.
+    for path in sorted(files.sizes, key=lambda path: (path != _PROGRAM, path.startswith(BLOBS), path)):
+        at = 0
+        for part in files.readers[path]():
+            left = memoryview(part)
+            while left:
+                taken = left[: most - total % most]
+                yield path, at, taken
+                left, at, total = left[len(taken) :], at + len(taken), total + len(taken)
