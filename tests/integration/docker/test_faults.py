@@ -119,7 +119,7 @@ def test_a_full_disk_is_named(
     with private_engine(root, data) as own:
         endpoint = endpoint_of(own, monkeypatch)
         # Less than a megabyte packed, more than the free space unpacked.
-        large = TinyWheel.make("tensorflow-cpu", "2.92.0", {"tensorflow/zeros": bytes(320 * 2**20)})
+        large = TinyWheel.make("tensorflow-cpu", "2.92.0", {"tensorflow/zeros": bytes(500 * 2**20)})
         own_index.add(large)
         spec = dataclasses.replace(CPU, tensorflow="2.92.0")
         engine = DockerEngine(endpoint, maker_at(cache, own_index.url, endpoint))
