@@ -35,6 +35,8 @@ _IMAGE = Image(
         " branch 580 and GPUs of compute capability 9.0, until 2026-12-04.",
     ),
     certified=True,
+    tensorflow="2.21.0",
+    digest=f"sha256:{'0123456789abcdef' * 4}",
 )
 
 
@@ -50,6 +52,7 @@ def example(format_: str) -> str:
             Path("/home/me/job"),
             {"TF_CPP_MIN_LOG_LEVEL": "1"},
             command,
+            xla_cache=True,
         )
     )
 

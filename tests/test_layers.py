@@ -54,7 +54,7 @@ ALLOWED = {
         "model", "conditions", "compat", "diagnosis", "redaction", "reports", "system", "errors", "resources",
         "__init__",
     },
-    "offline": set(),
+    "offline": {"fleet"},
     "redaction": set(),
     "reports": {"model", "versions", "compat", "records", "redaction", "errors"},
     "answers": {"model", "versions", "compat", "diagnosis", "reports", "errors"},

@@ -8,7 +8,7 @@ import json
 import random
 import tarfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,14 @@ def test_a_layer_holds_exactly_the_entries(tmp_path: Path) -> None:
 def test_the_same_entries_give_the_same_bytes(tmp_path: Path) -> None:
     some = layer_of(tmp_path)
     assert encoded(some) == encoded(some)
+
+
+def test_an_archive_whose_blob_is_known_is_not_hashed(tmp_path: Path) -> None:
+    some, blob = layer_of(tmp_path), io.BytesIO()
+    first, made = encoded(some)
+    again = layers.encode(some, blob.write, "sha256:believed")
+    assert blob.getvalue() == made
+    assert again == replace(first, diff_id="sha256:believed")
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from validator.versions import CudaVersion, DriverRelease
 pytestmark = pytest.mark.service
 
 START = images_directory() / "entrypoint" / "start"
+CACHE = images_directory() / "entrypoint" / "cache.py"
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 
 
@@ -46,6 +47,7 @@ class Host:
         self.script = root / "start"
         self.script.write_text(text.replace("\nroot=\n", f"\nroot='{root}'\n"), encoding="utf-8")
         self.write("opt/tensorflow-gpu-matrix/tables", tables())
+        self.write("opt/tensorflow-gpu-matrix/cache.py", CACHE.read_text(encoding="utf-8"))
 
     def write(self, path: str, content: str = "") -> None:
         file = self.root / path

@@ -22,7 +22,7 @@ from validator.assemble.destinations import OciLayout
 from validator.assemble.host_files import parse
 from validator.assemble.image import Assembled, Finding, PublishedImage, assemble, rebuild, uncomputed
 from validator.assemble.install import Environment
-from validator.assemble.layer_table import LayerTable
+from validator.assemble.layer_table import LayerTable, SharedRow, write_rows
 from validator.assemble.layers import Encoded, Write, layer_key
 from validator.assemble.wheel_layers import ImagePlan, plan_image, recipe_digest
 from validator.errors import BuildError, InputError, ValidatorError
@@ -140,8 +140,9 @@ def test_the_layers_of_an_image(shelf: Shelf, table: LayerTable, tmp_path: Path)
     ]
     found = contents(tmp_path / "image", image)
     assert set(found[0]) == {
-        "opt", "opt/tensorflow-gpu-matrix",
+        "opt", "opt/tensorflow-gpu-matrix", "opt/tensorflow-gpu-matrix/cache.py",
         "opt/tensorflow-gpu-matrix/start", "opt/tensorflow-gpu-matrix/tables",
+        "var", "var/cache", "var/cache/tensorflow-gpu-matrix",
     }  # fmt: skip
     large = f"{SITE}/tensorflow/libtensorflow_cc.so.2"
     assert large in found[4] and large not in found[5] and f"{SITE}/tensorflow/__init__.py" in found[5]
@@ -279,6 +280,28 @@ def test_a_wrong_row_is_named_and_nothing_is_published(
     assert not (tmp_path / "other" / "index.json").exists()
     assert table.row(row.key) is None
     assert put(made, table, tmp_path / "other").digest == image.digest
+
+
+def test_only_a_row_of_this_machine_saves_hashing_the_archive(
+    shelf: Shelf, table: LayerTable, tmp_path: Path
+) -> None:
+    made = planned(shelf, table)
+    image = put(made, table, tmp_path / "image")
+    (source,) = [source for source in made.layers if source.name == "tensorflow 1.0"]
+    row = table.row(layer_key(layers.RECIPE, source.made_from))
+    assert row is not None
+    wrong = replace(row.encoded, diff_id="sha256:" + "0" * 64)
+    write_rows(tmp_path / "layers.json", [SharedRow.of(source, wrong)])
+    other = LayerTable(tmp_path / "another machine", shared=[tmp_path / "layers.json"])
+    with pytest.raises(ValidatorError, match=r"layers\.json says that the layer 'tensorflow 1\.0'"):
+        put(made, other, tmp_path / "other")
+    assert not other.has_content(wrong.diff_id)
+    # What this machine computed is not computed again.
+    table.add(row.key, row.name, wrong)
+    again = put(made, table, tmp_path / "again")
+    assert [placed.encoded for placed in again.layers[:-1]] == [
+        wrong if placed.encoded == row.encoded else placed.encoded for placed in image.layers[:-1]
+    ]
 
 
 def test_a_wheel_that_is_not_the_locks_is_rejected(shelf: Shelf, table: LayerTable, tmp_path: Path) -> None:

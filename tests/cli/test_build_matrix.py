@@ -133,7 +133,7 @@ profiles: {quick: {description: All.}}
 def test_an_image_over_its_budget_is_not_published(
     server: RunningRegistry, index: LocalIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def absent() -> Endpoint:
+    def absent(_: object) -> Endpoint:
         raise MissingError("no engine is needed for this")
 
     monkeypatch.setattr("validator.engines.docker.podman.connect_any", absent)

@@ -36,11 +36,15 @@ class Engine:
     """A local engine. offered: what `docker info` says of GPUs."""
 
     is_local = True
+    is_podman = False
     offered: ClassVar[dict[str, Any]] = {}
 
     @property
     def info(self) -> dict[str, Any]:
         return self.offered
+
+    def __init__(self, kind: str) -> None:
+        self.is_podman = kind == "podman"
 
     def close(self) -> None:
         pass
@@ -64,8 +68,10 @@ def measured(spec: ImageSpec, host: str = NO_GPU, verdict: Verdict = Verdict.UNP
     return Result(spec, Status.MEASURED, made, built=True)
 
 
-def said(capsys: pytest.CaptureFixture[str], *results: Result, repository: str | None = None) -> list[str]:
-    building.say_next_steps(results, repository, "quick")
+def said(
+    capsys: pytest.CaptureFixture[str], *results: Result, repository: str | None = None, engine: str = "auto"
+) -> list[str]:
+    building.say_next_steps(results, repository, "quick", engine=engine)
     return capsys.readouterr().err.splitlines()
 
 
@@ -107,11 +113,9 @@ def test_an_image_of_podman_is_started_with_podman(
 ) -> None:
     here = Host(DriverRelease.parse("580.95.05"), (Gpu(ComputeCapability(9, 0)),))
     machine.setattr("validator.delivery.choose.this_host", lambda: here)
-    made = record(
-        image=SPEC.identifier, host_class="r580-h100", verdict=Verdict.CERTIFIED, image_digest=DIGEST,
-        engine="podman",
-    )  # fmt: skip
-    lines = said(capsys, Result(SPEC, Status.MEASURED, made, built=True))
+    machine.setattr(Engine, "offered", {"DiscoveredDevices": [{"ID": "nvidia.com/gpu=all"}]})
+    # Also an image that nobody measured.
+    lines = said(capsys, Result(SPEC, Status.BUILT, digest=DIGEST), engine="podman")
     assert lines[2] == "Start it here, with this directory as the working directory:"
     words = shlex.split(lines[3])
     assert words[:2] == ["podman", "run"] and words[-1] == f"tensorflow-gpu-matrix:{SPEC.identifier}"
@@ -142,7 +146,7 @@ def test_an_image_in_an_oci_layout_is_loaded_first(capsys: pytest.CaptureFixture
 def test_without_an_engine_the_line_is_for_another_machine(
     capsys: pytest.CaptureFixture[str], machine: pytest.MonkeyPatch
 ) -> None:
-    def missing() -> Engine:
+    def missing(_: str) -> Engine:
         raise MissingError("no Docker Engine found")
 
     machine.setattr("validator.delivery.pull.Engine", missing)

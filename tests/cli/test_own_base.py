@@ -20,6 +20,7 @@ from validator.assemble.base import BaseLayer
 from validator.assemble.destinations import RegistryDestination
 from validator.assemble.image import put_base
 from validator.assemble.layer_table import LayerTable
+from validator.assemble.wheels import Wheelhouse
 from validator.cli import build_matrix
 from validator.cli import verify as verify_module
 from validator.cli.certify import _uncomputed as uncomputed_parts
@@ -27,6 +28,7 @@ from validator.cli.planning import load_plan, locks_of
 from validator.compat.policies import requirements
 from validator.errors import EXIT_FAILED, EXIT_OK, MissingError
 from validator.locks import lock_files
+from validator.model.lock import Wheel
 from validator.model.spec import ImageSpec
 from validator.registry.blobs import Blobs
 from validator.registry.client import Registry
@@ -194,11 +196,22 @@ def test_layers_of_a_named_repository_are_not_sent(
     assert not [layer for layer in found if layer in sent(proxy)]
 
 
-def test_a_repository_of_another_registry_can_not_be_mounted(machine: Machine) -> None:
+def test_layers_of_another_registry_need_no_wheels(
+    machine: Machine, server: RunningRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine.describe(machine.base(FILES))
-    said = rf"--mount-from registry\.example/team/tf is not in the registry of --push \({machine.address}\)"
-    with pytest.raises(click.UsageError, match=said):
-        machine.push("--mount-from", "registry.example/team/tf")
+    machine.push()
+    # The same storage behind another address, so for the tool another registry.
+    assert server.address != machine.address
+    needed: list[Wheel] = []
+    monkeypatch.setattr(Wheelhouse, "fetch", lambda _, wheels, *__: needed.extend(wheels))
+    machine.run(
+        build_matrix.build_matrix_command, "--push", f"{server.address}/copied/place", "--no-validate",
+        "--mount-from", machine.repository,
+    )  # fmt: skip
+    tag = image_tag(machine.spec)
+    assert layers_of(server, "copied/place", tag) == layers_of(server, NAME, tag)
+    assert needed == []
 
 
 # --- a base that changed ------------------------------------------------------------------------------

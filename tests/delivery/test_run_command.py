@@ -11,6 +11,7 @@ from pathlib import Path
 import docker
 import pytest
 
+from validator.assemble.configuration import XLA_CACHE
 from validator.engines.docker.endpoint import Reached
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK
 
@@ -63,6 +64,10 @@ def test_run_prints_the_line_and_the_reason_for_each_flag(shelf: Shelf) -> None:
     assert done.code == EXIT_OK, done.err
     assert shlex.split(done.out, comments=True) == [
         "docker", "run", "--rm", "--gpus", "all", "--shm-size", "1g", "--ulimit", "memlock=-1",
+        "--env", f"VALIDATOR_XLA_CACHE={XLA_CACHE}/2.21.0-{digest[7:23]}",
+        "--env", "VALIDATOR_XLA_CACHE_FLAGS=--tf_xla_persistent_cache_directory"
+        " --xla_gpu_per_fusion_autotune_cache_dir",
+        "--mount", f"type=volume,source=tensorflow-gpu-matrix-{os.getuid()},target={XLA_CACHE}",
         f"{shelf.registry.repository}@{digest}", "python", "-c", "print('a b')",
     ]  # fmt: skip
     for flag in ("--rm", "--gpus all", "--shm-size 1g", "--ulimit memlock=-1"):
@@ -134,23 +139,6 @@ def test_run_pulls_and_runs(
     assert words == ["--epochs", "two words", "$HOME"]
     assert (directory / "left").stat().st_uid == os.getuid()
     assert shelf.registry.repository.tagged(TAG) in stored()
-
-
-def test_run_starts_podman(shelf: Shelf, tmp_path: Path) -> None:
-    """A program in its place prints its arguments. `formats/test_real_engines.py` asks the real one."""
-    digest = shelf.push_certified(H100)
-    program = tmp_path / "podman"
-    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\nexit 7\n', encoding="utf-8")
-    program.chmod(0o755)
-    done = run(
-        shelf, "run", "--format", "podman", "--exec", "--fixtures", *HERE, "--", "two words", "$HOME",
-        PATH=f"{tmp_path}:{os.environ['PATH']}",
-    )  # fmt: skip
-    assert done.code == 7, done.err
-    assert done.out.splitlines() == [
-        "run", "--rm", "-i", "--device", "nvidia.com/gpu=all", "--security-opt", "label=disable",
-        "--shm-size", "1g", "--tls-verify=false", shelf.registry.repository.at(digest), "two words", "$HOME",
-    ]  # fmt: skip
 
 
 def test_run_does_not_start_a_rejected_image(

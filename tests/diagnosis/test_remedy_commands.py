@@ -35,7 +35,16 @@ RELEASED = {
     "nvidia-cudnn-cu11": ("8.6.0.163",),
     "nvidia-cuda-nvcc-cu11": ("11.8.89",),
     "nvidia-cuda-nvcc-cu12": ("12.5.82", "12.6.85", "12.9.86"),
-    "nvidia-cudnn-cu12": ("9.3.0.75", "9.10.2.21", "9.24.0.43", "9.28.0.42"),
+    "nvidia-cudnn-cu12": (
+        "8.8.0.121",
+        "8.9.4.25",
+        "8.9.6.50",
+        "8.9.7.29",
+        "9.3.0.75",
+        "9.10.2.21",
+        "9.24.0.43",
+        "9.28.0.42",
+    ),
 }
 
 
@@ -93,7 +102,7 @@ def test_every_program_is_known() -> None:
     assert unknown == set()
 
 
-def test_every_option_exists() -> None:
+def test_every_optionexists() -> None:
     wrong = set()
     for where, call in calls():
         known = options.of(call.program, call.subcommand)
@@ -129,15 +138,15 @@ def _parsed(name: str, arguments: list[str]) -> None:
     found.make_context(name, arguments, parent=group)
 
 
-def test_every_version_that_is_asked_for_exists() -> None:
+def test_every_version_that_is_asked_forexists() -> None:
     wrong = set()
     for where, call in calls():
         if call.name in ("pip install", "uv pip install"):
-            wrong |= {f"{where}: {one}" for one in call.rest if not _exists(one)}
+            wrong |= {f"{where}: {one}" for one in call.rest if not exists(one)}
     assert wrong == set()
 
 
-def _exists(requirement: str) -> bool:
+def exists(requirement: str) -> bool:
     match = re.fullmatch(r"([\w.-]+?)(?:\[[\w,-]+\])?((?:[=<>~!]=?.*)?)", requirement)
     assert match is not None, requirement
     name, wanted = match[1].replace("_", "-").lower(), match[2]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from validator.compat import gpus, judge, offers, policies
+from validator.compat.predict import software_in
 from validator.compat.releases import release as release_of
 from validator.compat.releases import releases
 from validator.diagnosis.causes import CauseEntry, RemedyEntry, causes
@@ -122,8 +123,8 @@ def installed(remedy: Remedy, host: Host, own: str | None) -> Iterator[tuple[Sof
                 requirement = next(
                     (word for word in words if re.match(r"(tensorflow|tf-nightly)(?!-)", word)), ""
                 )
-                # The reader writes their own release there.
-                if requirement and alone and not requirement.endswith("==TENSORFLOW"):
+                # The reader writes their own release there. `~=` asks for one that fits the cuDNN.
+                if requirement and alone and not re.search("==TENSORFLOW$|~=", requirement):
                     made = _from_pypi(requirement, python, library_path)
                     yield _with_bounds(made, remedy.commands), on_x86(machine)
             # The channel `defaults` is for processors without AVX.
@@ -133,9 +134,9 @@ def installed(remedy: Remedy, host: Host, own: str | None) -> Iterator[tuple[Sof
                 and any(w.startswith("tensorflow") for w in words)
             ):
                 yield Software("2.18.0", wheel=CONDA_FORGE), Host(system=machine.system)
-        image = re.search(r"\bnvcr\.io/nvidia/tensorflow:|\btensorflow/tensorflow:", command)
+        image = re.search(r"\b(?:nvcr\.io/nvidia/tensorflow|tensorflow/tensorflow):[\w.-]+", command)
         if image and not (machine.machine in (AARCH64, JETSON) and image[0].startswith("nvcr.io")):
-            raise AssertionError(f"an image that may not work for this reader: {command}")
+            yield software_in(image[0]) or Software(), on_x86(machine)
 
 
 def _with_bounds(made: Software, commands: Sequence[str]) -> Software:
@@ -257,8 +258,12 @@ def test_every_reader_gets_remedies(way: str) -> None:
         (["python -m pip install 'tensorflow<2.11'"], Case(python="3.13"), "there is no tensorflow<2.11"),
         (["python -m pip install tensorflow==2.18.0"], Case(), "without CUDA's libraries"),
         (["python -m pip install 'tf-nightly[and-cuda]'"], Case(), "nightly"),
-        (["docker run --gpus all tensorflow/tensorflow:2.19.0-gpu nvidia-smi"], Case(), "an image"),
-        (["docker run nvcr.io/nvidia/tensorflow:25.02-tf2-py3 nvidia-smi"], Case(gpu="RTX 5090"), "an image"),
+        (["docker run --gpus all tensorflow/tensorflow:2.19.0-gpu nvidia-smi"], Case(), "cuDNN"),
+        (
+            ["docker run nvcr.io/nvidia/tensorflow:25.02-tf2-py3 nvidia-smi"],
+            Case(gpu="RTX 2080 Ti", driver="470.82.01"),
+            "needs driver 525",
+        ),
         (["conda install -c conda-forge tensorflow"], Case(WINDOWS), "2.10 was the last release"),
         (["uv venv --python 3.11", "uv pip install 'tensorflow[and-cuda]==2.20.0'"], Case(python="3.14"), ""),
     ],

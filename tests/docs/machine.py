@@ -123,7 +123,10 @@ class Docker:
     local: Mapping[str, str] = {}
     pulled: list[str]
 
-    def __init__(self) -> None:
+    is_podman = False
+    name = "Docker Engine"
+
+    def __init__(self, kind: str = "auto") -> None:
         self.pulled = []
 
     def pull(self, selected: SelectedImage, ids: frozenset[str], progress: Callable[[str], None]) -> None:

@@ -28,8 +28,8 @@ CHECKS = {check for fault in FAULTS.values() for check in fault.found_by}
 ON_CPU = sorted(CHECKS - {"gpu_compute", "silent_cpu", "auto_clustering"})
 #: Those that compare the gradients of a training.
 TRAINING = ("silent_cpu", "xla_train_step", "auto_clustering", "keras_jit")
-#: Measures for minutes; `tests/probe/test_real_measurements.py` runs it.
-LONG = {"xla_speedup"}
+#: Measure for long; `tests/probe/test_real_measurements.py` and `checks/test_xla_cache.py` run them.
+LONG = {"xla_speedup", "xla_cache"}
 #: Which checks a run asks, by fault: all that find it, or the first one.
 Asked = Mapping[str, Sequence[str]]
 ALL: Asked = {"none": sorted(CHECKS), **{name: list(fault.found_by) for name, fault in FAULTS.items()}}

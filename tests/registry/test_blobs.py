@@ -128,6 +128,38 @@ def test_a_registry_that_refuses_to_mount_gets_the_layers(
     assert proxy.sent() == sum(map(len, fresh.blobs.values())) + len(fresh.manifest)
 
 
+def test_layers_of_another_registry_are_copied(
+    repository: Repository, through: Repository, proxy: Proxy, fresh: Image
+) -> None:
+    fresh.send(RegistryDestination(repository, "v1"))
+    # The same storage behind another address, but a repository that has nothing.
+    other = Repository(through.host, f"{through.path}-copied")
+    near = Repository(repository.host, "absent")
+    into = RegistryDestination(other, "v1", mount_from=[near, repository])
+    assert all(into.has(layer.encoded) for layer in fresh.layers)
+    assert sent(proxy) == Counter(layer.encoded.digest for layer in fresh.layers)
+    assert not RegistryDestination(other, "v1", mount_from=[near]).has(image(next(_seeds)).layers[0].encoded)
+
+
+def test_a_layer_that_another_registry_altered_is_made_instead(
+    repository: Repository,
+    through: Repository,
+    proxy: Proxy,
+    fresh: Image,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fresh.send(RegistryDestination(repository, "v1"))
+    known = fresh.layers[0]
+    first, other_byte = known.blob[:64], bytes([known.blob[0] ^ 1]) + known.blob[1:64]
+    proxy.faults = [Fault("GET", known.encoded.digest, status=None, replace=(first, other_byte))]
+    copied = Repository(repository.host, f"{repository.path}-copied")
+    into = RegistryDestination(copied, "v1", mount_from=[through])
+    assert not into.has(known.encoded)
+    assert proxy.faults[0].happened and "does not match its digest" in caplog.text
+    assert into.has(fresh.layers[1].encoded)
+    assert not RegistryDestination(copied, "v1").has(known.encoded)
+
+
 def test_an_image_can_be_read_by_its_blobs(repository: Repository, fresh: Image) -> None:
     fresh.send(RegistryDestination(repository, "v1"))
     reader = Blobs.to_read(repository)

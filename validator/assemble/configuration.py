@@ -94,22 +94,27 @@ def tables() -> str:
 _DIRECTORY = "opt/tensorflow-gpu-matrix"
 #: The path of the program in the image.
 START = f"/{_DIRECTORY}/start"
+#: The directory in the image for a volume in which XLA keeps what it compiles.
+XLA_CACHE = "/var/cache/tensorflow-gpu-matrix"
 
 
 def entry_point() -> LayerSource:
     """Return the layer. It is the same in all images with CUDA."""
-    start = (resources.images_directory() / "entrypoint" / "start").read_bytes()
-    facts = tables().encode()
+    ours = resources.images_directory() / "entrypoint"
+    start, cache, facts = (ours / "start").read_bytes(), (ours / "cache.py").read_bytes(), tables().encode()
 
     def entries() -> Iterable[Entry]:
         files = [
             Entry(f"{_DIRECTORY}/start", 0o755, InMemory(start)),
+            Entry(f"{_DIRECTORY}/cache.py", 0o644, InMemory(cache)),
             Entry(f"{_DIRECTORY}/tables", 0o644, InMemory(facts)),
+            # A new volume gets the mode of the directory that it is mounted over. In it, each user has one.
+            Entry(XLA_CACHE[1:], 0o1777),
         ]
         return merged([("entry point", files)])
 
-    digests = [hashlib.sha256(content).hexdigest() for content in (start, facts)]
-    return LayerSource("entry point", ("entry point 1", *digests), entries)
+    digests = [hashlib.sha256(content).hexdigest() for content in (start, cache, facts)]
+    return LayerSource("entry point", ("entry point 2", *digests), entries)
 
 
 # The layer for JupyterLab: `%gpu_doctor`, a first notebook, and the settings that open it.

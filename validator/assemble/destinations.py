@@ -32,7 +32,7 @@ class Destination(Protocol):
     """
 
     def has(self, blob: Encoded) -> bool:
-        """Return True if the blob is there. A registry also tries to mount it from another repository."""
+        """Return True if the blob is there. A registry also tries to take it from another repository."""
 
     def receive(self, encode: Callable[[Write], Encoded], known: Encoded | None) -> Encoded:
         """Store the blob that `encode` writes. known: its digest and size, where they are known in advance.
@@ -62,7 +62,8 @@ def destinations(
     """Return a function that gives each image's destination in a repository, without a tag.
 
     base_repository: returns the repository of an image's base. If that is in the same registry, the layers of
-    the base are mounted from it. mount_from: more repositories of the same registry.
+    the base are mounted from it. mount_from: more repositories; from those of other registries, layers are
+    copied.
     """
 
     @cache

@@ -164,8 +164,12 @@ class _Work:
         return row is not None and self._has(row.encoded)
 
     def layer(self, source: LayerSource) -> ImageLayer:
+        row = self._table.row(self._key(source))
+        # The diff_id in a shared row is only what somebody else says.
+        diff_id = row.encoded.diff_id if row is not None and row.made_here else None
+
         def make(write: Write) -> Encoded:
-            return encoding.encode(source.entries(), write)
+            return encoding.encode(source.entries(), write, diff_id)
 
         return self._made(source.name, self._key(source), make, source.size)
 

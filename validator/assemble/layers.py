@@ -302,9 +302,13 @@ _NAMES = ("io.github.containers.zstd-chunked.manifest-", "io.containers.zstd-chu
 _ENCODING_TIME = "1970-01-01T00:00:00Z"
 
 
-def encode(entries: Iterable[Entry], write: Write) -> Encoded:
-    """Write a layer. Entries are sorted by path; each parent directory comes before its content."""
-    archive, blob = hashlib.sha256(), _Blob(write)
+def encode(entries: Iterable[Entry], write: Write, diff_id: str | None = None) -> Encoded:
+    """Write a layer. Entries are sorted by path; each parent directory comes before its content.
+
+    diff_id: the one that the blob had when it was made before. The archive is then not hashed again: the
+    caller compares the digest of the blob.
+    """
+    archive, blob = hashlib.sha256() if diff_id is None else None, _Blob(write)
     table: list[bytes] = []
     compressor = zstandard.ZstdCompressor(
         compression_params=zstandard.ZstdCompressionParameters(compression_level=LEVEL, window_log=_WINDOW)
@@ -314,7 +318,8 @@ def encode(entries: Iterable[Entry], write: Write) -> Encoded:
 
     def finish_frame() -> None:
         if waiting:
-            archive.update(waiting)
+            if archive is not None:
+                archive.update(waiting)
             blob.add(compressor.compress(bytes(waiting)))
             waiting.clear()
 
@@ -343,7 +348,8 @@ def encode(entries: Iterable[Entry], write: Write) -> Encoded:
     finish_frame()
     annotations = _append_table(b'{"version":1,"entries":[%b]}' % b",".join(table), compressor, blob)
     blob.flush()
-    return Encoded(blob.digest, blob.size, f"sha256:{archive.hexdigest()}", MEDIA_TYPE, annotations)
+    found = f"sha256:{archive.hexdigest()}" if archive is not None else str(diff_id)
+    return Encoded(blob.digest, blob.size, found, MEDIA_TYPE, annotations)
 
 
 def hashed(chunks: Iterable[bytes], *hashing: Any) -> Iterator[bytes]:

@@ -77,8 +77,9 @@ from .program import Command
     "--mount-from",
     multiple=True,
     metavar="REGISTRY/NAME",
-    help="With --push: reuse layers that this other repository of the same registry has, instead of"
-    " sending them. May be repeated. The repository of the base is always looked at.",
+    help="With --push: reuse layers that this other repository has, instead of making them: mounted if it is"
+    " in the same registry, otherwise copied. May be repeated. The repository of the base is always looked"
+    " at.",
 )
 @builder_options("--push", "what the images were made from")
 @trust_file_option
@@ -223,17 +224,8 @@ class Request:
 
     @property
     def other_repositories(self) -> list[Repository]:
-        """The repositories to mount from. Raises InputError for a wrong name, and UsageError for one of
-        another registry.
-        """
-        others = [Repository.parse(name) for name in self.mount_from]
-        for other in others:
-            if self.repository is not None and other.host != self.repository.host:
-                raise click.UsageError(
-                    f"--mount-from {other} is not in the registry of --push ({self.repository.host}): a"
-                    " registry only takes over layers from its own repositories"
-                )
-        return others
+        """The repositories to take layers from. Raises InputError for a wrong name."""
+        return [Repository.parse(name) for name in self.mount_from]
 
 
 #: A rehearsal has its own store, keys and trust file, and does every step.

@@ -207,7 +207,9 @@ def report(asked: Request, prepared: Prepared, results: list[Result]) -> int:
         show(results_table(results))
         click.echo(totals(results))
     if prepared.place.maker is not None:
-        say_next_steps(results, asked.push or asked.pull_from, prepared.profile, asked.layout)
+        holder = prepared.place.engine
+        kind = holder.name if isinstance(holder, ImageEngine) else "auto"
+        say_next_steps(results, asked.push or asked.pull_from, prepared.profile, asked.layout, kind)
     else:
         engine, locks = prepared.place.engine, prepared.locks
         say_environments(
@@ -307,11 +309,16 @@ def say_estimate(found: Estimate) -> None:
 
 
 def say_next_steps(
-    results: Sequence[Result], repository: str | None, profile: str | None, layout: Path | None = None
+    results: Sequence[Result],
+    repository: str | None,
+    profile: str | None,
+    layout: Path | None = None,
+    engine: str = "auto",
 ) -> None:
     """Print the images of a run, how one of them is started here, and how they are measured on a GPU.
 
-    layout: the OCI layout that the images were written to.
+    layout: the OCI layout that the images were written to. engine: `docker`, `podman`, or `auto` if neither
+    has them.
     """
     found = [(result, name) for result in results if (name := name_of(result, layout)) is not None]
     if not found:
@@ -328,8 +335,7 @@ def say_next_steps(
         print_status(f"  tar -C {shlex.quote(str(layout))} -c . | docker load")
         return
     result, name = found[0]
-    in_podman = result.record is not None and result.record.engine == "podman"
-    where, line = _podman_line(name, result.spec) if in_podman else _run_line(name, result.spec)
+    where, line = _run_line(name, result.spec, engine)
     print_status(where)
     print_status(f"  {shlex.join(line)}")
     # A machine with a GPU pulls what was pushed, or builds it.
@@ -396,32 +402,17 @@ def _local_digest(result: Result) -> str | None:
     return result.digest or (result.record.image_digest if result.record else None)
 
 
-def _podman_line(name: str, spec: ImageSpec) -> tuple[str, list[str]]:
-    """Return where an image of Podman can be started, and the command."""
+def _run_line(name: str, spec: ImageSpec, kind: str) -> tuple[str, list[str]]:
+    """Return where an image can be started, and the command. kind: the engine that has it."""
     from ..delivery.choose import this_host
-    from ..delivery.formats.commands import podman_command
-    from ..delivery.start import Devices, Image, Start, User
-
-    host, devices = None, None
-    with contextlib.suppress(MissingError):
-        if spec.variant.has_cuda:
-            host, devices = this_host(), Devices.CDI
-    image, user = Image(name, name, (), certified=False, port=spec.port), User(os.getuid(), os.getgid())
-    start = Start(image, host, devices, user, Path.cwd(), terminal="-it")
-    return "Start it here, with this directory as the working directory:", podman_command(start)
-
-
-def _run_line(name: str, spec: ImageSpec) -> tuple[str, list[str]]:
-    """Return where an image can be started, and the command."""
-    from ..delivery.choose import this_host
-    from ..delivery.formats.commands import docker_command
+    from ..delivery.formats.commands import docker_command, podman_command
     from ..delivery.pull import Engine
     from ..delivery.start import Image, Start, User, devices_of, user_of
 
     image = Image(name, name, (), certified=False, port=spec.port)
     user, host, devices, directory = User(os.getuid(), os.getgid()), None, None, None
     try:
-        engine = Engine()
+        engine = Engine(kind)
     except MissingError:
         start = Start(image, host, devices, user, terminal="-it")
         return "Start it on a machine with a Docker Engine:", docker_command(start)
@@ -435,7 +426,8 @@ def _run_line(name: str, spec: ImageSpec) -> tuple[str, list[str]]:
         engine.close()
     where = ", with this directory as the working directory" if directory else ""
     start = Start(image, host, devices, user, directory, terminal="-it")
-    return f"Start it here{where}:", docker_command(start)
+    command = podman_command(start) if engine.is_podman else docker_command(start)
+    return f"Start it here{where}:", command
 
 
 def _gb(size: int) -> str:

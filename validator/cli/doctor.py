@@ -401,6 +401,7 @@ def _in_image(
     request: makes the request from the lock. pins: the lock that was asked for. The last values are the
     variant that the image's label names, what the image was derived from, and its changed files.
     """
+    from ..engines.docker.endpoint import connect
     from ..engines.docker.engine import DockerEngine
     from ..engines.docker.podman import connect_any
     from ..locks.lock_files import render
@@ -410,7 +411,7 @@ def _in_image(
         raise InputError(
             f'--image: "{image}" is not the name of an image', hint="give a name or ID as for `docker run`"
         )
-    with contextlib.closing(DockerEngine(connect_any())) as engine:
+    with contextlib.closing(DockerEngine(connect_any(connect))) as engine:
         spec, digest = engine.made_from(image)
         origin = engine.derivation(image)
         if pins is None and origin is None and spec:

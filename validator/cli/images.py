@@ -101,14 +101,14 @@ def refuse_versions_of_named_image(image: str | None, *versions: str | None) -> 
         raise click.UsageError("--image already names one image: leave out --tensorflow, --python and --name")
 
 
-def connect_engine(driver: str | None, gpus: Sequence[str]) -> Engine:
-    """Connect to the engine.
+def connect_engine(driver: str | None, gpus: Sequence[str], kind: str = "auto") -> Engine:
+    """Connect to the engine. kind: see `Engine`.
 
     Raises MissingError if there is none, or if it runs on another machine that the options don't describe.
     """
     from ..delivery.pull import Engine
 
-    engine = Engine()
+    engine = Engine(kind)
     if not engine.is_local and not (driver and gpus):
         engine.close()
         raise MissingError(
@@ -344,9 +344,8 @@ _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernet
     "--format",
     "format_",
     type=click.Choice(_FORMATS),
-    default="docker",
-    show_default=True,
-    help="The format to write: a docker or podman command line, or a file for one of the other tools.",
+    help="The format to write: a docker or podman command line, or a file for one of the other tools."
+    "  [default: docker, or podman where only Podman answers]",
 )
 @click.option(
     "--output",
@@ -374,9 +373,14 @@ _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernet
     " nor --exec is given.",
 )
 @flag(
+    "--no-xla-cache",
+    help="Let XLA compile everything anew at each start. By default, it keeps what it compiles in a volume or"
+    " directory of yours, if its TensorFlow can.",
+)
+@flag(
     "--uncertified",
     help="Also accept an image that is not certified for this host, and say so. Without --registry, look in"
-    " the local Docker Engine.",
+    " the local engine.",
 )
 @host_options
 @version_options
@@ -384,20 +388,21 @@ _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernet
     "--image",
     metavar="TAG|DIGEST|REFERENCE",
     help="Use this image: a tag or digest in --registry, or HOST/NAME:TAG. With --uncertified also the name"
-    " of one in the local Docker Engine, or oci:DIRECTORY:TAG for one in an OCI layout.  [default: the best"
+    " of one in the local engine, or oci:DIRECTORY:TAG for one in an OCI layout.  [default: the best"
     " one that is certified for the host]",
 )
 @certificate_options(need_registry=False)
 @verbose_option
 def run_command(
     words: Sequence[str],
-    format_: str,
+    format_: str | None,
     output: Path | None,
     force: bool,
     execute: bool,
     mount: bool,
     variables: Sequence[str],
     devices: str,
+    no_xla_cache: bool,
     uncertified: bool,
     driver: str | None,
     gpus: Sequence[str],
@@ -424,6 +429,8 @@ def run_command(
     from ..delivery.resolve import Request, Wanted, resolve, split_layout, split_reference
     from ..delivery.start import Devices, Place, parse_variables
 
+    kind = format_ or ("auto" if devices == "auto" else "docker")
+    format_ = format_ or "docker"
     tool = FORMATS[format_]
     _check_options(format_, tool, output, force, execute, devices)
     environment = parse_variables(variables)
@@ -453,6 +460,7 @@ def run_command(
         environment,
         tuple(words),
         terminal,
+        not no_xla_cache,
     )
 
     @functools.cache
@@ -468,8 +476,13 @@ def run_command(
     if not uncertified:
         host()
     # To write for another machine, no engine is needed.
-    docker = tool.uses_docker and (execute or mount or request.devices is Devices.AUTO)
-    engine = connect_engine(driver, gpus) if docker or place is Place.ENGINE else None
+    here = execute or place is Place.ENGINE
+    if here or (tool.uses_docker and (mount or request.devices is Devices.AUTO)):
+        engine = connect_engine(driver, gpus, kind)
+    else:
+        engine = None
+    if kind == "auto" and engine is not None and engine.is_podman:
+        tool, request = FORMATS["podman"], replace(request, devices=None)
     try:
         resolved = resolve(request, engine, host, print_status)
         start = resolved.start
@@ -515,7 +528,7 @@ def _check_place(place: Place, uncertified: bool, format_: str, tool: Format) ->
     if place is not Place.REGISTRY and not uncertified:
         raise click.UsageError(
             "Missing option '--registry': certified images are in a registry. To start an image that is not"
-            " certified, from the local Docker Engine or an OCI layout, use --uncertified; `build-matrix`"
+            " certified, from the local engine or an OCI layout, use --uncertified; `build-matrix`"
             " builds images."
         )
     if place in tool.places:

@@ -459,13 +459,14 @@ def import_command(
 ) -> None:
     """Import records from JSON Lines FILES (- for stdin), plain or gzipped. Importing twice changes nothing.
 
-    From a directory, every file whose name ends in .jsonl or .jsonl.gz is imported. If anything is wrong in
-    any file, nothing is imported. Wrong are a line that is not a record, an altered record, and a finish time
-    that is not a timestamp or lies in the future. A record that says `certified` without the signature of a
-    runner in trust.yaml becomes `unproven`.
+    FILES may also be what `./measure` of a bundle wrote. From a directory, every file whose name ends in
+    .jsonl or .jsonl.gz is imported. If anything is wrong in any file, nothing is imported. Wrong are a line
+    that is not a record, an altered record, and a finish time that is not a timestamp or lies in the future.
+    A record that says `certified` without the signature of a runner in trust.yaml becomes `unproven`.
     """
     if not files and not reports:
         raise click.UsageError("nothing to import: give a file of JSON Lines, or a report with --report")
+    from ..pipeline.delivered import read_line
     from ..pipeline.measuring import record_of_report
     from ..records.store import Store, rows_of
 
@@ -476,7 +477,7 @@ def import_command(
     def records() -> Iterator[Record]:
         nonlocal read
         for path in (path for name in files for path in jsonl.files_of(name)):
-            for record in jsonl.read_file(path, now, limits):
+            for record in jsonl.read_file(path, now, limits, read_line):
                 read += 1
                 yield believe(record)
         for path in reports:

@@ -159,7 +159,7 @@ def _measure(asked: Request, registry: Registry, directory: Path, builder: Signe
     settings = ImageSettings(
         BasePolicy(asked.base), locks=locks_of(asked.matrix_path).own, local=asked.matrix_path.parent
     )  # fmt: skip
-    place = open_engine(EngineChoice.DOCKER, sources, settings, needs_images=True, measures=True)
+    place = open_engine(EngineChoice.AUTO, sources, settings, needs_images=True, measures=True)
     assert place.maker is not None and isinstance(place.engine, ImageEngine)
     _say(f"engine: {place.description}")
     plan = load_plan(asked.matrix_path, asked.profile, asked.selectors, available_on(place.engine))

@@ -65,7 +65,7 @@ def locked_image(registry: Registry, name: str, digest: str, matrix_path: Path) 
 
 
 def _labels_in_engine(name: str) -> Mapping[str, str] | None:
-    """Return the labels of an image of the local Docker Engine, or None if the name is not one of them.
+    """Return the labels of an image of the local engine, or None if the name is not one of them.
 
     Raises InputError for an image that was derived from one of this project.
     """
@@ -73,11 +73,12 @@ def _labels_in_engine(name: str) -> Mapping[str, str] | None:
 
     from ..engines.docker.endpoint import reach
     from ..engines.docker.images import derivation_of
+    from ..engines.docker.podman import connect_any
 
     if Path(name).exists() or ":" not in name:
         return None
     try:
-        client = reach().quick
+        client = connect_any(reach).quick
     except MissingError:
         return None
     with contextlib.closing(client):
@@ -209,7 +210,7 @@ def sbom_command(
     Name an image in a registry (REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:…) to get the list that its builder
     signed and attached; the builder must be in the trust file. Name a lock, by its image spec or its file, to
     make the list from it: the wheels with their hashes, and the packages of the base. Name an image of this
-    project in the local Docker Engine to make it from the lock and the base that its labels name.
+    project in the local engine to make it from the lock and the base that its labels name.
 
     The licences are those that the wheels in the cache declare. The same lock, base and wheels always give
     the same bytes with the same version of this tool. The date is that of the lock, or SOURCE_DATE_EPOCH.

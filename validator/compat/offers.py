@@ -528,7 +528,8 @@ def filling(
         PYTHON: chosen.python,
     }
     other = _of_another_release(host, software, chosen) if keeps else ()
-    other = (*other, *_conditions(chosen, host))
+    any_python = software.python is None and PYTHON not in names and way not in _IN_IMAGES
+    other = (*other, *_conditions(chosen, host, any_python))
     installs = any("pip install" in command for command in commands)
     # conda's own packages of CUDA.
     has_cuda = any("cudatoolkit=" in command for command in commands)
@@ -591,8 +592,11 @@ def releases_by_driver(host: Host, software: Software) -> str:
 
 
 @functools.lru_cache(maxsize=256)
-def _conditions(chosen: Installation, host: Host) -> tuple[str, ...]:
-    """Return under which conditions a release works, as far as they depend on facts that are not known."""
+def _conditions(chosen: Installation, host: Host, any_python: bool) -> tuple[str, ...]:
+    """Return under which conditions a release works, as far as they depend on facts that are not known.
+
+    any_python: neither the reader's Python nor one for a new environment is known.
+    """
     release, needs = chosen.release, []
 
     def works(machine: Host) -> bool:
@@ -607,7 +611,9 @@ def _conditions(chosen: Installation, host: Host) -> tuple[str, ...]:
         known = sorted({gpu.compute_capability for gpu in gpus.gpus()})
         usable = [one for one in known if works(replace(host, gpu=None, capability=str(one)))]
         needs += [f"a GPU of compute capability {usable[0]} to {usable[-1]}"] if usable else []
-    return (f"TensorFlow {release.version} needs {' and '.join(needs)}.",) if needs else ()
+    needs += [f"Python {release.pythons[0]} to {release.pythons[-1]}"] if any_python else []
+    listed = f"{', '.join(needs[:-1])} and {needs[-1]}" if needs[1:] else "".join(needs)
+    return (f"TensorFlow {release.version} needs {listed}.",) if needs else ()
 
 
 def _of_another_release(host: Host, software: Software, chosen: Installation) -> tuple[str, ...]:

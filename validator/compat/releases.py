@@ -516,7 +516,10 @@ def libraries_by_release(
     usable = [one for one in usable if one in among] or usable
     if cuda:
         parts = _named_parts(cuda)
-        usable = [one for one in usable if leading_numbers(one.cuda)[:parts] == leading_numbers(cuda)[:parts]]
+        there = leading_numbers(cuda)[:2]
+        usable = [one for one in usable if leading_numbers(one.cuda)[:parts] == there[:parts]]
+        # 11.1 has another libcusolver than 11.0 (the fact opens-cusolver-10).
+        usable = [one for one in usable if one.cuda != "11.0" or there <= (11, 0)]
 
     def needs(one: Release) -> str:
         floor = oldest_driver(CudaVersion.parse(one.cuda), windows) if driver else None
@@ -548,6 +551,21 @@ def oldest_driver(cuda: CudaVersion, windows: bool) -> drivers.Floor | None:
     for row in facts.rows("older", "drivers"):
         if row["cuda"] == str(cuda):
             return drivers.Floor(DriverRelease.parse(row["windows" if windows else "linux"]), facts.fact(row))
+    return None
+
+
+def newest_of_year(year: str) -> str:
+    """Return the newest release, as `2.11`, at the end of a year; empty for years that are not known."""
+    return next((row["tensorflow"] for row in facts.rows("older", "years") if row["year"] == year), "")
+
+
+def newest_for_driver(driver: str, windows: bool) -> Release | None:
+    """Return the newest release whose CUDA a driver runs; None if its version can't be read."""
+    own = DriverRelease.or_none(driver)
+    for one in _stable(None) if own else ():
+        floor = oldest_driver(CudaVersion.parse(one.cuda), windows)
+        if own and floor and floor.driver <= own:
+            return one
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,8 +14,8 @@ from docker.errors import DockerException, ImageNotFound
 
 from ..assemble.image_names import LABEL_SPEC
 from ..certify.promote import ALIAS
-from ..engines.docker import endpoint
-from ..engines.docker.endpoint import engine_gone
+from ..engines.docker import endpoint, podman
+from ..engines.docker.endpoint import Reached, engine_gone
 from ..engines.docker.images import list_images, pull
 from ..engines.docker.load import load_from_layout
 from ..errors import InputError, MissingError, ValidatorError
@@ -183,6 +184,7 @@ def start_image(registry: Registry, selected: SelectedImage) -> Image:
     return Image(
         selected.reference, selected.name, certified_standing(selected.certificates), certified=True,
         port=port_of(registry.config(selected.digest).ports), plain_http=registry.plain_http,
+        tensorflow=selected.image.tensorflow, digest=selected.digest,
     )  # fmt: skip
 
 
@@ -252,18 +254,44 @@ class LocalImage:
     @classmethod
     def of(cls, image: Any, name: str) -> LocalImage:
         settings = image.attrs.get("Config") or {}
-        tag = name if name in image.tags else next(iter(image.tags), "")
+        tags = _names(image)
+        tag = name if name in tags else next(iter(tags), "")
         return cls(str(image.id), name, tag, settings.get("Labels") or {}, settings.get("ExposedPorts") or {})
 
 
-class Engine:
-    """The Docker Engine that the docker command would use. Raises MissingError if none answers."""
+def _names(image: Any) -> list[str]:
+    """Return an image's names as Docker writes them; Podman puts Docker's registry before local ones."""
+    return [name.removeprefix("docker.io/library/") for name in image.tags]
 
-    def __init__(self) -> None:
-        self._reached = endpoint.reach(
-            "start Docker Engine 23 or newer, or name another with DOCKER_HOST; without one,"
-            " `validator build-matrix --engine venv` makes an environment, and prints how to train in it"
+
+class Engine:
+    """The engine that holds and starts images here. Raises MissingError if it does not answer.
+
+    kind: `docker`, for the engine that the docker command would use, `podman`, or `auto`, for the first of
+    the two that answers.
+    """
+
+    def __init__(self, kind: str = "auto") -> None:
+        docker = functools.partial(
+            endpoint.reach,
+            "start Docker Engine 23 or newer, or name another with DOCKER_HOST, or install Podman; without an"
+            " engine, `validator build-matrix --engine venv` makes an environment, and prints how to train in"
+            " it",
         )
+        self._reached: Reached
+        if kind == "podman":
+            self._reached = podman.connect()
+        else:
+            self._reached = docker() if kind == "docker" else podman.connect_any(docker)
+
+    @property
+    def is_podman(self) -> bool:
+        return self._reached.is_podman
+
+    @property
+    def name(self) -> str:
+        """`Docker Engine` or `Podman`."""
+        return "Podman" if self.is_podman else "Docker Engine"
 
     @property
     def info(self) -> Mapping[str, Any]:
@@ -321,11 +349,11 @@ class Engine:
             images = list_images(self._reached.quick, label)
         except (DockerException, requests.RequestException) as error:
             raise engine_gone("the list of images") from error
-        return [LocalImage.of(image, name) for image in images for name in image.tags]
+        return [LocalImage.of(image, name) for image in images for name in _names(image)]
 
     def remove(self, name: str) -> None:
         """Remove a name of an image, if the engine has it, and the image with its last name."""
-        processes.run(["docker", "image", "rm", name])
+        processes.run([self._reached.program, "image", "rm", name])
 
     def close(self) -> None:
         self._reached.quick.close()

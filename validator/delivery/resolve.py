@@ -38,7 +38,7 @@ class Request:
     """The image, the host and the devices to start. uncertified: an image that is not certified will do too.
 
     registry: None for the local engine or an OCI layout. terms: None if no certificate is looked at. devices:
-    None if no Docker Engine starts the container. environment, command, terminal: see `Start`.
+    None if no Docker Engine starts the container. environment, command, terminal, xla_cache: see `Start`.
     """
 
     registry: Registry | None
@@ -50,6 +50,7 @@ class Request:
     environment: Mapping[str, str] = field(default_factory=dict)
     command: tuple[str, ...] = ()
     terminal: str = ""
+    xla_cache: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Resolved:
 def resolve(request: Request, engine: Engine | None, host: FindHost, tell: Tell) -> Resolved:
     """Choose the image, and describe its container. tell: called with what people should know.
 
-    engine: the Docker Engine that starts the container or has the image; None to write for another machine.
+    engine: what starts the container or has the image; None to write for another machine.
     host: called if the image can use GPUs; returns None to start it on the CPU. Raises InputError for a wrong
     request, NotCertified if no image will do, and MissingError if something can't be reached.
     """
@@ -96,7 +97,7 @@ def resolve(request: Request, engine: Engine | None, host: FindHost, tell: Tell)
             )
     start = Start(
         image, known, devices, user, Path.cwd() if request.mount else None,
-        request.environment, request.command, request.terminal,
+        request.environment, request.command, request.terminal, request.xla_cache,
     )  # fmt: skip
     return Resolved(start, selected)
 
@@ -106,7 +107,7 @@ def _devices(asked: Devices | None, engine: Engine | None) -> Devices | None:
     return devices_of(engine.info) if asked is Devices.AUTO and engine is not None else asked
 
 
-# Find an image that need not be certified: in a registry, in the local Docker Engine, or in an OCI layout.
+# Find an image that need not be certified: in a registry, in the local engine, or in an OCI layout.
 # Only `run --uncertified` asks for one. An image that is certified for the host is still reported as such.
 
 #: What each prediction says about an image that nobody measured.
@@ -115,7 +116,7 @@ _PREDICTED = {
     Outcome.FAILS: "The facts predict that it FAILS on this host",
     Outcome.UNKNOWN: "The facts don't say whether it works on this host",
 }
-_LOCAL = "It is only in the local Docker Engine, and a certificate is about an image in a registry."
+_LOCAL = "It is only in the local {}, and a certificate is about an image in a registry."
 _IN_LAYOUT = "It is in an OCI layout, and a certificate is about an image in a registry."
 _NO_GPU = "No GPU was found, because this machine has no NVIDIA driver: the image starts on the CPU."
 _FOREIGN = "It is not an image of this project, so nothing is known about it."
@@ -275,7 +276,7 @@ def _described(
     return Image(
         registry.repository.at(candidate.digest), name, standing, certified=bool(certificates),
         checks_host=candidate.image.cuda is not None, port=port_of(registry.config(candidate.digest).ports),
-        plain_http=registry.plain_http,
+        plain_http=registry.plain_http, tensorflow=candidate.image.tensorflow, digest=candidate.digest,
     )  # fmt: skip
 
 
@@ -288,7 +289,7 @@ def _in_layout(directory: Path, tag: str, host: FindHost) -> tuple[Image, Host |
     found = Image(
         reference, f"{_LAYOUT}{reference}", (_IN_LAYOUT, *_about(image, digest, known)), certified=False,
         checks_host=image is not None and image.cuda is not None, port=port_of(config.ports),
-        place=Place.LAYOUT,
+        place=Place.LAYOUT, tensorflow=image.tensorflow if image else "", digest=digest,
     )  # fmt: skip
     return found, known
 
@@ -298,9 +299,9 @@ def _local(engine: Engine, wanted: Wanted, host: FindHost, tell: Tell) -> tuple[
         named = engine.find(wanted.image)
         if named is None:
             raise InputError(
-                f"the local Docker Engine has no image {wanted.image}",
-                hint="`docker images` lists them; for one in a registry, write HOST/NAME:TAG or pass"
-                " --registry",
+                f"the local {engine.name} has no image {wanted.image}",
+                hint="`docker images` or `podman images` lists them; for one in a registry, write"
+                " HOST/NAME:TAG or pass --registry",
             )
         found = named
         image = identify("", found.labels.get(LABEL_SPEC, ""))
@@ -308,9 +309,9 @@ def _local(engine: Engine, wanted: Wanted, host: FindHost, tell: Tell) -> tuple[
     else:
         image, found, known = _best_local(engine, wanted, host, tell)
     local = Image(
-        found.id, found.name, (_LOCAL, *_about(image, found.id, known)), certified=False,
+        found.id, found.name, (_LOCAL.format(engine.name), *_about(image, found.id, known)), certified=False,
         checks_host=image is not None and image.cuda is not None, port=port_of(found.ports),
-        place=Place.ENGINE, tag=found.tag,
+        place=Place.ENGINE, tag=found.tag, tensorflow=image.tensorflow if image else "", digest=found.id,
     )  # fmt: skip
     return local, known
 
@@ -336,17 +337,17 @@ def _best_local(
     if not fit:
         asked = f" --profile full --select tensorflow={wanted.tensorflow}" if wanted.tensorflow else ""
         raise InputError(
-            "the local Docker Engine has no such image of this project",
+            f"the local {engine.name} has no such image of this project",
             hint=f"build one with `validator build-matrix{asked}`; for images in a registry, pass --registry",
         )
     best_first = sorted(fit, key=lambda image: image.preference, reverse=True)
     with_cuda = [Candidate(image, fit[image].id) for image in best_first if image.cuda is not None]
     if with_cuda and (known := host()) is not None:
-        image = _most_promising(with_cuda, known, "the local Docker Engine", tell).image
+        image = _most_promising(with_cuda, known, f"the local {engine.name}", tell).image
         return image, fit[image], known
     if wanted.gpu:
         raise InputError(
-            "the local Docker Engine has only images of this project without CUDA, which can't use a GPU:"
+            f"the local {engine.name} has only images of this project without CUDA, which can't use a GPU:"
             f" {', '.join(fit[image].name for image in best_first)}",
             hint="`build-matrix` builds images with CUDA, or use --registry to name a registry that has"
             " some; to start one of these on the CPU, name it with --image",

@@ -10,8 +10,11 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from ..assemble.configuration import XLA_CACHE
+from ..compat import facts
 from ..engines.docker.containers import device_requests
 from ..errors import InputError, MissingError
+from ..versions import release_range
 from .choose import Host
 
 #: The working directory in the container, where the user's files are.
@@ -42,7 +45,7 @@ class Devices(str, Enum):
 
 
 class Place(Enum):
-    """Where an image is: in a registry, in the local Docker Engine, or in an OCI layout, a directory."""
+    """Where an image is: in a registry, in the local engine, or in an OCI layout, a directory."""
 
     REGISTRY = "registry"
     ENGINE = "engine"
@@ -57,7 +60,7 @@ class Image:
     standing: sentences that say what its certificate covers, or why it is not certified. checks_host: whether
     its entry point checks the driver and the GPUs. port: where its own command answers. place: where it is.
     tag: `NAME:TAG` in the local engine, if it is there and has one. plain_http: whether its registry answers
-    without TLS.
+    without TLS. tensorflow, digest: name the cache of XLA; the first is empty for somebody else's image.
     """
 
     reference: str
@@ -69,6 +72,8 @@ class Image:
     place: Place = Place.REGISTRY
     tag: str = ""
     plain_http: bool = False
+    tensorflow: str = ""
+    digest: str = ""
 
     @property
     def in_transport(self) -> str:
@@ -96,7 +101,8 @@ class Start:
 
     devices: how a Docker Engine gives them, not AUTO. directory: the one to mount as WORKSPACE, or None.
     environment: the variables that the user asks for. command: words in place of the image's own command.
-    terminal: `-it`, `-i` or empty, as the command needs.
+    terminal: `-it`, `-i` or empty, as the command needs. xla_cache: whether XLA keeps what it compiles, where
+    it can.
     """
 
     image: Image
@@ -107,6 +113,7 @@ class Start:
     environment: Mapping[str, str] = field(default_factory=dict)
     command: tuple[str, ...] = ()
     terminal: str = ""
+    xla_cache: bool = False
 
     def __post_init__(self) -> None:
         for name, value in self.environment.items():
@@ -132,18 +139,53 @@ class Start:
         """The port on which the image's own command answers. Another command does not."""
         return None if self.command else self.image.port
 
-    def variables(self, home: str | None = None) -> dict[str, str]:
-        """Return the variables; the user's own come last. home: for a user whom the image does not know."""
+    def variables(self, home: str | None = None, xla: str = XLA_CACHE) -> dict[str, str]:
+        """Return the variables; the user's own come last. home: for a user whom the image does not know.
+
+        xla: the directory for the code that XLA compiles.
+        """
         own = {"HOME": home} if home else {}
         caches = cache_variables(WORKSPACE) if self.directory is not None else {}
-        return {**own, **caches, **self.environment}
+        return {**own, **caches, **self.xla_variables(xla), **self.environment}
+
+    @property
+    def xla_caches(self) -> list[facts.Row]:
+        """What XLA of this TensorFlow can keep: rows of the facts. Empty if it is to keep nothing.
+
+        The entry point prepares the directory, and the facts are about the wheels of releases only.
+        """
+        release = self.image.tensorflow
+        if not (self.xla_cache and self.host and self.image.checks_host and release) or "+" in release:
+            return []
+        return [
+            row for row in facts.rows("xla", "caches") if release_range(row["releases"]).contains(release)
+        ]
+
+    @property
+    def xla_why(self) -> str:
+        """Say what XLA keeps, and from which release on."""
+        kept = " and ".join(f"{one['keeps']} (TensorFlow {one['releases']})" for one in self.xla_caches)
+        return (
+            f"XLA keeps {kept} for the next start: at most 2 GiB, apart for each user, image, GPU and driver;"
+            " --no-xla-cache leaves this out"
+        )
+
+    @property
+    def xla_volume(self) -> str:
+        """The name of the volume for it, which belongs to the user alone; empty if XLA keeps nothing."""
+        return f"{Path(XLA_CACHE).name}-{self.user.uid}" if self.xla_caches else ""
+
+    def xla_variables(self, directory: str) -> dict[str, str]:
+        """Return the variables for the entry point. directory: where XLA keeps what it compiles."""
+        if not (caches := self.xla_caches):
+            return {}
+        name = f"{self.image.tensorflow}-{self.image.digest.rpartition(':')[2][:16]}"
+        flags = " ".join(one["flag"] for one in caches)
+        return {"VALIDATOR_XLA_CACHE": f"{directory}/{name}", "VALIDATOR_XLA_CACHE_FLAGS": flags}
 
 
 def cache_variables(directory: str) -> dict[str, str]:
-    """Return the variables that put the caches into a directory that the user can write to.
-
-    XLA has no cache on disk unless its flags name one, and what it writes meanwhile is in /tmp.
-    """
+    """Return the variables that put the caches into a directory that the user can write to."""
     cache = f"{directory}/.cache"
     return {
         # CUDA C++ Programming Guide, CUDA Environment Variables. The default is ~/.nv/ComputeCache.

@@ -33,7 +33,7 @@ FACTS = {
     "system": "name",
 }
 #: The facts for which one value is chosen or concluded from all observations.
-_CHOSEN = ("tensorflow", "capability", "system")
+_CHOSEN = ("tensorflow", "capability", "system", "driver")
 
 
 def finder(observations: Observations, values: Mapping[str, str]) -> Find[Observation]:
@@ -108,18 +108,23 @@ class Sign:
 class RemedyEntry:
     """Like `model.diagnosis.Remedy`, with `{placeholders}` for observed values.
 
-    when: it fits unless this is false. interrupts: what it interrupts for others, a key of
-    `remedies.INTERRUPTS`; empty if nothing. first: it solves most cases of the cause, so it comes before the
-    reader's own way. capability: of the GPUs that it is for, assumed where the reader's is not known.
+    when: it fits unless this is false. sure: it fits only if that is true. interrupts: what it interrupts for
+    others, a key of `remedies.INTERRUPTS`; empty if nothing. first: it solves most cases of the cause, so it
+    comes before the reader's own way. capability: of the GPUs that it is for, assumed where the reader's is
+    not known.
     """
 
     way: str
     says: str
     commands: tuple[str, ...]
     when: Condition = ALWAYS
+    sure: bool = False
     interrupts: str = ""
     first: bool = False
     capability: str | None = None
+
+    def fits(self, find: Find[Observation]) -> bool:
+        return self.when.holds(find) is True if self.sure else self.when.may_hold(find)
 
     @cached_property
     def placeholders(self) -> frozenset[str]:

@@ -327,7 +327,9 @@ def _named(cuda: str) -> tuple[int, ...]:
 def _printed_by(observations: Observations) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the first and the last release that print all the lines, as far as `places` tells."""
     texts = {one.text for one in observations}
-    places = {match.groups() for text in texts for match in _PLACE.finditer(text)}
+    # Logs of Windows have backslashes in paths.
+    paths = (text.replace("\\", "/") for text in texts)
+    places = {match.groups() for path in paths for match in _PLACE.finditer(path)}
     libraries = {one.values.get("library") for one in observations.of("cuda_library_not_loaded")}
 
     def shown(row: Mapping[str, Any]) -> bool:

@@ -22,7 +22,9 @@ from ..compat.offers import (
 from ..compat.releases import (
     libraries_by_release,
     newest_for_cudnn,
+    newest_for_driver,
     newest_with,
+    older_releases,
     oldest_driver,
     release_of_any_age,
 )
@@ -51,6 +53,8 @@ _EVIDENCE = 12
 _SYMPTOM = "gpu_fails"
 #: How many causes are named at most if only a person's words show them.
 _MOST = 3
+#: How many remedies of a cause are given at most. They are sorted, so the best ones stay.
+_REMEDIES = 4
 #: A value such as a version or the name of a library, in which a text can't hide a sentence.
 _WORD = re.compile(r"[\w.+-]{1,32}")
 
@@ -239,7 +243,7 @@ def _cause(
         title=title,
         means=entry.means,
         evidence=observations.evidence(shown.evidence)[:_EVIDENCE],
-        remedies=fitting_remedies(entry, values, observations, reader),
+        remedies=fitting_remedies(entry, values, observations, reader)[:_REMEDIES],
         sources=tuple(dict.fromkeys((*entry.sources, *(reason.source for reason in reasons)))),
         explains=explains,
         reasons=reasons,
@@ -370,7 +374,7 @@ def _diagnose(observations: Observations, read: str, image: str = "", *, quotes:
         missing=prediction.missing if kind == NOT_SHOWN else (),
         works=works,
         next_step=remedies.next_step("no_gpu" if is_without_gpu else kind, only_machine=only_machine),
-        next_command="" if is_without_gpu else reader.doctor,
+        next_command=reader.doctor if not is_without_gpu else "",
     )
 
 
@@ -411,7 +415,8 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
     build = release_of_any_age(release) or conclusions.likely_release(observations)
     # Older releases print cuDNN's version as 7003.
     compiled = observations.value("cudnn_version_mismatch", "compiled") or ""
-    cudnn = compiled if "." in compiled else build.cudnn if build else ""
+    built_with = compiled if "." in compiled else conclusions.cudnn_version(compiled)
+    cudnn = built_with or (build.cudnn if build else "")
     gpu_capability = conclusions.gpu_of_ptxas(observations) or ""
     system = read_host(observations).system or ""
     on_windows = system in (WINDOWS, WSL2)
@@ -422,6 +427,8 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
     cuda = CudaVersion.or_none(max(built, opened, key=lambda one: leading_numbers(one)[:1]) or None)
     floor = oldest_driver(cuda, on_windows) if cuda else None
     python = minor_in(software.python)
+    by_driver = newest_for_driver(facts.get("driver", ""), on_windows)
+    old = by_driver if by_driver in older_releases() else None
     wheel = observations.first("pip_wheel_not_supported")
     loaded = observations.value("cudnn_version_mismatch", "runtime")
     fitting = newest_for_cudnn(conclusions.cudnn_version(loaded), python) if loaded else None
@@ -439,6 +446,7 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
         "driver_needed": str(floor.driver) if floor else "",
         "gpu_package": f"{used.package}{version}" if used and used.package != "tensorflow" else "",
         "pin_for_cudnn": f"{fitting.package}~={fitting.minor}.0" if fitting else "",
+        "release_for_driver": f"{old.minor} (CUDA {old.cuda}, cuDNN {old.cudnn})" if old else "",
         "driver_branch": major(facts.get("driver", "")),
         "cuda_for_gpu": first_toolkit_for(gpu_capability),
         "program": observations.value("program_pins_release", "program") or "",

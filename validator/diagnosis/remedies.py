@@ -6,11 +6,11 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..compat.offers import KEEP, PLACEHOLDERS, Filling, filling, has_extra, nothing_works
-from ..compat.releases import Release
+from ..compat.offers import KEEP, PLACEHOLDERS, Filling, filling, has_extra, nothing_works, why_not
+from ..compat.releases import Release, newest_of_year, newest_with
 from ..conditions import Find
 from ..model.diagnosis import CAUSE_FOUND, GPU_USED, NO_FAULT, NO_GPU_LISTED, NOT_SHOWN, UNRECOGNIZED, Remedy
-from ..model.prediction import Outcome, Prediction
+from ..model.prediction import Host, Outcome, Prediction
 from ..versions import leading_numbers
 from .causes import CauseEntry, RemedyEntry, chosen_finder, finder, language, law
 from .combination import read_host, read_software
@@ -94,6 +94,8 @@ _NAMED = _SHARED | {"apptainer"}
 _UV = re.compile(r"\b(?:uv (?:pip|add|sync|run|venv)|poetry (?:add|install|run))\b")
 #: The kind that is observed if the build of an image fails.
 _BUILDS = "docker_build_failed"
+#: The year at the beginning of a line that TensorFlow printed.
+_DATED = re.compile(r"^\W*(20\d\d)-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] ")
 #: A line of a Python program that sets a variable of the environment.
 _PROGRAM_SETS = re.compile(r"\benviron(?:\[[^\]]+\]\s*=|\.setdefault\()|\bputenv\(")
 
@@ -160,13 +162,20 @@ class Reader:
                 own = table("instead")[own]
             if own == way:
                 return 0 if way in self.ways or way not in _INSTALLS else 1
-        return None if self.ways or (way in _NAMED and available & _INSTALLS) else 2
+        return None if self.ways or (way in _NAMED and available & {"host", *_INSTALLS}) else 2
+
+
+def _newest_likely(observations: Observations) -> str:
+    """Return the newest release that fits the log, or else the newest of its year; empty without a log."""
+    likely = likely_releases(observations)
+    years = [match[1] for one in observations if (match := _DATED.search(one.text))]
+    return likely[-1].version if likely else newest_of_year(max(years, default=""))
 
 
 def _old_release(observations: Observations) -> tuple[int, ...]:
     """Return the numbers of a release before 2.1, stated or shown by the log or by code for TensorFlow 1."""
-    used, likely = release(observations), likely_releases(observations)
-    numbers = leading_numbers(used[0] if used else likely[-1].version if likely else "")
+    used = release(observations)
+    numbers = leading_numbers(used[0] if used else _newest_likely(observations))
     if not used and observations.has("tensorflow_1_code"):
         return min(numbers or (1, 15), (1, 15))
     return numbers if numbers < (2, 1) else ()
@@ -198,8 +207,11 @@ def _ways(observations: Observations) -> frozenset[str]:
 #: Values without which a remedy says nothing.
 _KNOWN = frozenset(
     {"cuda_needed", "cudnn_needed", "pin_for_cudnn", "builds", "releases_for_cuda", "drivers"}
-    | {"driver_needed", "gpu_package", "cuda_for_gpu", "wheel_python", "own_requirement", "program"}
+    | {"driver_needed", "release_for_driver", "gpu_package", "cuda_for_gpu", "wheel_python", "program"}
+    | {"own_requirement"}
 )
+#: Values that name the libraries of the reader's release.
+_LIBRARIES = frozenset({"cuda_needed", "cudnn_needed"})
 REBOOT = "reboot"
 #: What remedies interrupt for others, with the sentence that says so.
 INTERRUPTS = {
@@ -234,7 +246,7 @@ def fitting_remedies(
     values: for the placeholders; `tensorflow`, `capability` and `system` also decide what fits.
     """
     find = chosen_finder(observations, {**_assumed(observations), **values})
-    fitting = [remedy for remedy in entry.remedies if remedy.when.may_hold(find)] or list(entry.remedies)
+    fitting = [remedy for remedy in entry.remedies if remedy.fits(find)] or list(entry.remedies)
     fitting = [remedy for remedy in fitting if remedy.placeholders & _KNOWN <= values.keys()] or fitting
     lawful, instead, at_last = _lawful(fitting, find)
     ranked = _ranked(_possible(lawful, entry.remedies, observations), reader)
@@ -280,15 +292,19 @@ def _possible(
     """
     host, software = read_host(observations), read_software(observations)
     likely = () if software.tensorflow else likely_releases(observations)
+    own = software.tensorflow or ""
+    if own and why_not(host, software.python, own) and not why_not(Host(), None, own):
+        # A release that can't work on this machine does not need its libraries.
+        fitting = [entry for entry in fitting if not entry.placeholders & _LIBRARIES] or fitting
     possible = []
     for entry in fitting:
         names = entry.placeholders & PLACEHOLDERS
         known = host.names_gpu or entry.capability is None
         there = host if known else replace(host, capability=entry.capability)
-        own = replace(software, tensorflow=likely[-1].version) if likely and KEEP in names else software
+        kept = replace(software, tensorflow=likely[-1].version) if likely and KEEP in names else software
         # Finding a release takes time.
         way = "docker" if entry.way in _INSTALLS and observations.has(_BUILDS) else entry.way
-        filled = filling(way, names, entry.commands, there, own) if names else Filling({})
+        filled = filling(way, names, entry.commands, there, kept) if names else Filling({})
         if filled is not None and KEEP in names and not software.tensorflow:
             filled = _of_unknown_release(filled, likely, observations)
         if filled is not None:
@@ -313,12 +329,17 @@ def _of_unknown_release(filled: Filling, likely: Sequence[Release], observations
         note = f"TensorFlow {series[0]} prints these lines; in the command, write your exact version."
         return replace(filled, notes=(note, *filled.notes))
     package, extra, besides = "tensorflow", "[and-cuda]", ""
-    if any("tensorflow-gpu" in one.text for one in observations):
+    if on_windows(observations) is not None:
+        # NVIDIA's wheels, for which the extra asks, exist only for Linux.
+        extra = ""
+    elif any("tensorflow-gpu" in one.text for one in observations):
         package, extra = "tensorflow-gpu", ""
     elif likely and not has_extra(likely[-1]):
         extra = ""
     elif not likely or not has_extra(likely[0]):
-        besides = " The extra and-cuda came with 2.14: leave it out for an older release."
+        besides = (
+            " The extra and-cuda came with 2.14: for an older release, install its CUDA and cuDNN instead."
+        )
     shown = f", {series[0]} to {series[-1]} by these lines" if series else ""
     note = f"TENSORFLOW is your release{shown}; `python -m pip show {package}` names it.{besides}"
     return Filling({**filled.values, KEEP: f"{package}{extra}==TENSORFLOW"}, (note,))
@@ -432,11 +453,15 @@ def _written(command: str, way: str, reader: Reader) -> str | None:
 def _assumed(observations: Observations) -> Mapping[str, str]:
     """Return the facts to assume when remedies are chosen and these facts are not known.
 
-    A Python that newer releases have no wheel for shows that the release is old, and so do the log's lines.
+    A Python that newer releases have no wheel for shows that the release is old, and so do the log's lines
+    and a CUDA from before 11.
     """
-    python = leading_numbers(read_software(observations).python or "")
-    likely = likely_releases(observations)
-    old = likely[-1].version if likely else _OLDEST if python and python < _OLD_PYTHON else ""
+    software = read_software(observations)
+    python, cuda = leading_numbers(software.python or ""), leading_numbers(software.cuda or "")
+    built = newest_with(software.cuda or "") if cuda and cuda < (11,) else None
+    old = _newest_likely(observations) or (built.version if built else "")
+    if not old and python and python < _OLD_PYTHON:
+        old = _OLDEST
     return {"system": _SYSTEM, **({"tensorflow": old} if old else {})}
 
 

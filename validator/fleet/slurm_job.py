@@ -43,8 +43,8 @@ PLACE = "/tfm"
 RESERVE_S = 150.0
 #: The first of the ports at which the tasks of a unit meet, and how many there are.
 _PORTS = (20_000, 10_000)
-#: Seconds between two looks at whether the other tasks have ended.
-_LOOK_S = 2.0
+#: Seconds between two looks at the size of the output, and at whether the other tasks have ended.
+_LOOK_S = 0.5
 #: Open files and processes of a container; Podman can't give more processes than this.
 _MOST = 32768
 #: Bytes of a container's output; `inside.py` writes fewer.
@@ -146,19 +146,28 @@ class Tasks:
 class Job:
     """One run of a unit on this node."""
 
-    def __init__(self, directory: Path, unit: str, request: dict[str, Any], work: Path, tasks: Tasks) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        unit: str,
+        request: dict[str, Any],
+        work: Path,
+        tasks: Tasks,
+        tools: Path = HERE,
+    ) -> None:
         self.directory = directory
+        self.tools = tools
         self.unit = unit
         self.request = request
         self.work = work
         self.tasks = tasks
         self.payload = work / "request"
         minutes = float(request["minutes"])
-        self._deadline = time.monotonic() + minutes * 60 - min(RESERVE_S, minutes * 30)
+        self.deadline = time.monotonic() + minutes * 60 - min(RESERVE_S, minutes * 30)
 
     def left_s(self) -> float:
         """Return the seconds that are left. Raises Failed when there are none."""
-        left = self._deadline - time.monotonic()
+        left = self.deadline - time.monotonic()
         if left <= 0:
             raise Failed("deadline", f"the {self.request['minutes']} minutes of this job are over")
         return left
@@ -224,7 +233,7 @@ class Docker(Runner):
 
     def __init__(self, job: Job, gpus: Sequence[str]) -> None:
         super().__init__(job, gpus)
-        self._container = f"{job.unit}-{os.environ['SLURM_JOB_ID']}-{os.getpid()}"
+        self.container = f"{job.unit}-{os.environ.get('SLURM_JOB_ID', 'bundle')}-{os.getpid()}"
 
     def prepare(self) -> None:
         if not succeeds([self.name, "image", "inspect", self.reference]):
@@ -238,7 +247,7 @@ class Docker(Runner):
     def command(self) -> list[str]:
         # Tasks that train together have to reach each other. Others have no network.
         network = f"--network={'host' if self.job.tasks.addresses else 'none'}"
-        common = ["run", "--rm", "--name", self._container, network, "--cap-drop=all"]
+        common = ["run", "--rm", "--name", self.container, network, "--cap-drop=all"]
         safe = [
             "--security-opt=no-new-privileges",
             f"--volume={self.job.payload}:{PLACE}:ro",
@@ -255,8 +264,8 @@ class Docker(Runner):
 
     def end(self) -> None:
         # `rm --force` alone would first ask the probe to end, and wait.
-        succeeds([self.name, "kill", self._container])
-        succeeds([self.name, "rm", "--force", self._container])
+        succeeds([self.name, "kill", self.container])
+        succeeds([self.name, "rm", "--force", self.container])
 
 
 class Podman(Docker):
@@ -454,11 +463,14 @@ def main(directory: Path, array: str) -> int:
     return 0
 
 
-def run(job: Job) -> bytes:
-    """Run the probe in the image, and return the frames of the result. Raises Failed."""
+def run(job: Job, kind: type[Runner] | None = None) -> bytes:
+    """Run the probe in the image, and return the frames of the result. Raises Failed.
+
+    kind: what runs the image, instead of what the request asks for.
+    """
     job.payload.mkdir()
     # What the container will see, and nothing else.
-    shutil.copyfile(HERE / "inside.py", job.payload / "inside.py")
+    shutil.copyfile(job.tools / "inside.py", job.payload / "inside.py")
     for name, digest in job.request["files"].items():
         content = (job.directory / "objects" / digest).read_bytes()
         if hashlib.sha256(content).hexdigest() != digest:
@@ -469,11 +481,11 @@ def run(job: Job) -> bytes:
     for path in job.payload.iterdir():
         path.chmod(0o644)
     job.tasks.find()
-    outside, gpus = _read_nvml()
+    outside, gpus = _read_nvml(job.tools)
     if not job.request["gpus"]:
         # The GPUs of the node belong to other jobs.
         gpus = []
-    runner = choose_runner(job.request["container"])(job, gpus)
+    runner = (kind or choose_runner(job.request["container"]))(job, gpus)
     output = job.work / "output"
     try:
         runner.prepare()
@@ -489,7 +501,7 @@ def run(job: Job) -> bytes:
         raise Failed(code, f"{runner.name} ended with status {status}: {last_line(text)}")
     node = {
         "unit": job.unit,
-        "job": os.environ["SLURM_JOB_ID"],
+        "job": os.environ.get("SLURM_JOB_ID", ""),
         "restart": os.environ.get("SLURM_RESTART_COUNT", "0"),
         "node": node_name(),
         "engine": runner.name,
@@ -498,13 +510,13 @@ def run(job: Job) -> bytes:
         "gpus": gpus,
     }
     frames = {"node": json.dumps(node).encode(), "outside": json.dumps(outside).encode(), "output": written}
-    frame = runpy.run_path(str(HERE / "inside.py"))["frame"]
+    frame = runpy.run_path(str(job.tools / "inside.py"))["frame"]
     return b"".join(frame(name, content) for name, content in frames.items())
 
 
-def _read_nvml() -> tuple[dict[str, Any], list[str]]:
+def _read_nvml(tools: Path) -> tuple[dict[str, Any], list[str]]:
     """Return what NVML says on this node, and the UUIDs of the GPUs that Slurm gave to this job."""
-    command = [sys.executable, "-E", "-s", str(HERE / "ask_nvml.py")]
+    command = [sys.executable, "-E", "-s", str(tools / "ask_nvml.py")]
     try:
         done = subprocess.run(command, env={}, cwd="/", stdout=subprocess.PIPE, timeout=_NVML_LIMIT_S)
         found = json.loads(done.stdout) if done.returncode == 0 else {}
@@ -532,14 +544,12 @@ def _run_to(output: Path, runner: Runner, job: Job) -> int:
         )  # fmt: skip
         try:
             # The limit of `inside.py` is the probe's: beyond it, the verdict is that the probe took too long.
-            if not job.tasks.addresses:
-                return child.wait(job.left_s())
             while not job.tasks.ended():
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     return child.wait(min(_LOOK_S, job.left_s()))
+                if output.stat().st_size + errors.stat().st_size > _LARGEST_OUTPUT:
+                    raise Failed("output_cut", "the container wrote more output than a report can have")
             raise Failed("cancelled", "task 0 has ended")
-        except subprocess.TimeoutExpired:
-            raise Failed("deadline", f"the {job.request['minutes']} minutes of this job are over") from None
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)

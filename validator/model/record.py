@@ -292,8 +292,9 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: Annotated[str, "One sentence that explains the verdict."]
     engine: Annotated[
         str,
-        "`docker`, `venv`, or `none` for an imported report; for a fleet the scheduler and what ran the"
-        " image on the node, such as `slurm/podman`.",
+        "`docker`, `podman`, `venv`, or `none` for an imported report; from a bundle also `apptainer`,"
+        " `namespace` or `chroot`; for a fleet the scheduler and what ran the image on the node, such as"
+        " `slurm/podman`.",
     ]
     lock_digest: Annotated[str | None, "`sha256:` over name, version and hash of every wheel."]
     image_digest: Annotated[str | None, "The digest of the image that was probed; null if there was none."]

@@ -12,14 +12,13 @@
 4. Did a required check not pass because it was skipped or never ran? Was one reported twice? `unproven`.
 5. Is the report from another version of the probe? Its checks may have required less: `unproven`.
 6. Did a check compute on something other than the GPU? `unproven`.
-7. Was the report imported from elsewhere? It could have been edited, and no image digest belongs to it that a
-   certificate could be about: `unproven`.
-   Was it made in a rehearsal (`build-matrix --rehearse`)? `unproven`.
-8. Does the report lack the challenge that the probe was asked to repeat? Then it may be from another run:
+7. Does the report lack the challenge that the probe was asked to repeat? Then it may be from another run:
    `unproven`.
-9. Could the driver not be read on the host, outside the container? The image may have made up everything in
+8. Do the host and the report differ about the driver or the GPUs? `unproven`.
+9. Was the report imported from elsewhere? It could have been edited, as could what `./measure` says about it
+   where no runner signs: `unproven`. Was it made in a rehearsal (`build-matrix --rehearse`)? `unproven`.
+10. Could the driver not be read on the host, outside the container? The image may have made up everything in
    the report: `unproven`.
-10. Do the host and the report differ about the driver or the GPUs? `unproven`.
 11. Do only the labels of a node say what the host has, and nobody trusts those labels? `unproven`.
 
 Otherwise the cell is `certified`. No flag or field of a report can say so: the verdict follows only from what
@@ -27,7 +26,7 @@ the checks saw in TensorFlow's defaults, so a limit (what fails only in full flo
 (`broken`, for an image that did not build, needs no report and is not decided here.)
 
 An image of the variant `cpu` is never `certified`. The checks of CUDA, the driver and GPUs say nothing about
-it, so they are left out, and the others must have computed on the CPU. Questions 2, 4, 5, 7 and 8 are asked
+it, so they are left out, and the others must have computed on the CPU. Questions 2, 4, 5, 7 and 9 are asked
 about it; if none of them decides, it is `works-on-cpu`, in a rehearsal too: it gets no certificate.
 """
 
@@ -91,11 +90,11 @@ class Reason(str, Enum):
     CHECKS_REPEATED = "checks_repeated"
     OTHER_PROBE = "other_probe"
     NOT_ON_GPU = "not_on_gpu"
+    CHALLENGE_NOT_REPEATED = "challenge_not_repeated"
+    HOST_DIFFERS = "host_differs"
     IMPORTED = "imported"
     REHEARSED = "rehearsed"
-    CHALLENGE_NOT_REPEATED = "challenge_not_repeated"
     HOST_NOT_READ = "host_not_read"
-    HOST_DIFFERS = "host_differs"
     LABELS_NOT_TRUSTED = "labels_not_trusted"
     ALL_PASSED = "all_passed"
     ALL_PASSED_ON_CPU = "all_passed_on_cpu"
@@ -174,18 +173,18 @@ def judge(
     def unproven(reason: Reason, *, unread: Unread | None = None, differs: tuple[str, ...] = ()) -> Judgement:
         return Judgement(Verdict.UNPROVEN, reason, gpus=gpus, unread=unread, differs=differs)
 
-    if origin is Origin.ELSEWHERE:  # 7
-        return unproven(Reason.IMPORTED)
-    if origin is Origin.REHEARSAL and has_cuda:  # 7
-        return unproven(Reason.REHEARSED)
-    if challenge is not None and report.challenge != challenge:  # 8
+    if challenge is not None and report.challenge != challenge:  # 7
         return unproven(Reason.CHALLENGE_NOT_REPEATED)
+    if has_cuda and isinstance(outside, Outside) and (differs := differences(report.host, outside)):  # 8
+        return unproven(Reason.HOST_DIFFERS, differs=differs)
+    if origin is Origin.ELSEWHERE:  # 9
+        return unproven(Reason.IMPORTED)
+    if origin is Origin.REHEARSAL and has_cuda:  # 9
+        return unproven(Reason.REHEARSED)
     if not has_cuda:
         return Judgement(Verdict.WORKS_ON_CPU, Reason.ALL_PASSED_ON_CPU)
-    if isinstance(outside, Unread):  # 9
+    if isinstance(outside, Unread):  # 10
         return unproven(Reason.HOST_NOT_READ, unread=outside)
-    if differs := differences(report.host, outside):  # 10
-        return unproven(Reason.HOST_DIFFERS, differs=differs)
     if outside.source is not Source.HOST and not labels_trusted:  # 11
         return unproven(Reason.LABELS_NOT_TRUSTED)
     return Judgement(Verdict.CERTIFIED, Reason.ALL_PASSED, gpus=gpus)
@@ -253,6 +252,16 @@ def as_judged(record: Record) -> Record:
     if of_report and (found.verdict is record.verdict or any(found.reason is one for one in unsaid)):
         return record
     return claimed(record, found.sentence if of_report else "its checks are not those of its report")
+
+
+def unproven_failure(record: Record, way: str) -> Record:
+    """Return a record that was measured in a way that does not isolate, such as a chroot.
+
+    There, a check may fail because of the machine, such as one without /proc.
+    """
+    if record.verdict is not Verdict.FAILED:
+        return record
+    return claimed(record, f"in a {way}, a failure may be the machine's: {record.reason}")
 
 
 def claimed(record: Record, why: str) -> Record:

@@ -1,25 +1,280 @@
-"""`./measure`: receive the bundle that is next to it."""
+"""`./measure`: receive the bundle next to it, and measure its images with what this machine has.
+
+The result is one file for `validator records import` on the machine that wrote the bundle. Nothing is
+installed, and no network is used.
+"""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, NoReturn
 
+from ..fleet import slurm_job
+from ..fleet.slurm_job import Failed
 from .receive import Refused, receive
+from .root import ENDED, die_with_parent
+from .ways import WAYS, why_not
+
+#: What runs outside of this archive, as files next to each other.
+_TOOLS = (
+    "validator/fleet/inside.py",
+    "validator/engines/ask_nvml.py",
+    "validator/offline/root.py",
+    "pynvml.py",
+)
+#: Minutes in which an engine has to take an image, or its file system has to be unpacked.
+_PREPARE_MINUTES = 120.0
+_UNSIGNED = "Nobody signs, so the verdict is at most unproven, and it can't be certified."
+#: What each way can prove. `tool`: docker or podman, by the tool itself. `engine`: by its command line.
+_PROVES = {
+    "tool": "as on line: an isolated container, a host that is read from outside, and the signature of this"
+    " machine's runner key if it has one (`validator runner init`). It can be certified.",
+    "engine": f"an isolated container, and a host that is read from outside. {_UNSIGNED}",
+    "namespace": "the image's files, with processes and a network of their own, without privileges; and a"
+    f" host that is read from outside. {_UNSIGNED}",
+    "chroot": "only the image's files: it sees this machine's network and processes, so a failure may not be"
+    f" the image's fault. {_UNSIGNED}",
+}
+#: Unpacks the wheels of the tool that fit the Python that runs this.
+_UNPACK = """
+import pathlib, sys, zipfile
+if sys.version_info < (3, 10):
+    sys.exit("it is older than Python 3.10")
+probe, wheels, target = sys.argv[1:]
+sys.path.insert(0, probe)
+from validator._vendor.packaging.tags import sys_tags
+from validator._vendor.packaging.utils import parse_wheel_filename
+order = {tag: number for number, tag in enumerate(sys_tags())}
+best = {}
+for path in sorted(pathlib.Path(wheels).glob("*.whl")):
+    name, _, _, tags = parse_wheel_filename(path.name)
+    ranks = [order[tag] for tag in tags if tag in order]
+    if ranks and min(ranks) < best.get(name, (len(order),))[0]:
+        best[name] = min(ranks), path
+if not best:
+    sys.exit("the bundle has no wheels for it")
+for _, path in best.values():
+    zipfile.ZipFile(path).extractall(target)
+"""
+
+_MEASURE = """
+from validator.__main__ import main
+from validator.cli.received import measure_received
+main(measure_received)
+"""
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Run the command line and return the exit status."""
     directory = Path(sys.argv[0]).resolve().parent
-    parser = argparse.ArgumentParser(prog="measure", description=__doc__)
+    parser = argparse.ArgumentParser(prog="measure", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--receive-only", action="store_true", help="Only verify and unpack the volumes.")
     parser.add_argument("--wait", action="store_true", help="Wait for volumes that are not there yet.")
     parser.add_argument("--into", type=Path, default=directory / "received", metavar="DIRECTORY")
+    parser.add_argument("--with", dest="way", choices=sorted(WAYS), help="Measure in this way.")
+    parser.add_argument(
+        "--image", action="append", metavar="TAG", help="Only measure this image; repeatable."
+    )
+    parser.add_argument("--output", type=Path, default=directory / "measured.jsonl", metavar="FILE")
+    parser.add_argument("--explain", action="store_true", help="Say what each way can prove, and stop.")
     given = parser.parse_args(arguments)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _stopped)
     try:
-        receive(directory, given.into, given.wait, lambda text: print(text, file=sys.stderr, flush=True))
+        received = given.into
+        if (directory / "images").is_dir():
+            received = directory
+        elif not given.explain:
+            receive(directory, received, given.wait, _say)
+        if given.receive_only:
+            return 0
+        return _measure_all(directory, received.resolve(), given)
     except Refused as error:
-        print(f"error: {error}\n  hint: {error.hint}", file=sys.stderr)
-        return 1
-    return 0
+        _say(f"error: {error}\n  hint: {error.hint}")
+    except Failed as error:
+        _say(f"error: {error}")
+    except OSError as error:
+        _say(f"error: {error}")
+    except KeyboardInterrupt:
+        _say("stopped")
+        return 130
+    return 1
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _stopped(number: int, _frame: Any) -> NoReturn:
+    raise SystemExit(128 + number)
+
+
+def _measure_all(directory: Path, received: Path, given: argparse.Namespace) -> int:
+    """Measure the images that the output does not have yet. Return 0 if all were measured."""
+    place = directory if given.explain else received
+    with _work(place) as (work, tools, _):
+        reasons = {name: why_not(name, tools / "root.py") for name in WAYS}
+        usable = [name for name, reason in reasons.items() if not reason]
+        for name in WAYS:
+            _say(f"{name}: {reasons[name] or 'can be used'}")
+            if given.explain:
+                _say(f"  It proves: {_PROVES[_kind(name, None)]}")
+        if given.explain:
+            _say(f"docker or podman, where there is Python 3.10 or newer\n  It proves: {_PROVES['tool']}")
+            return 0
+    way = given.way or next(iter(usable), None)
+    if way not in usable:
+        raise Failed(
+            "not_started", f"--with {way}: {reasons[way]}" if way else "no way works on this machine"
+        )
+    bundle = json.loads((received / "bundle.json").read_text(encoding="utf-8"))
+    images = {image["tag"]: image for image in bundle["images"]}
+    for tag in given.image or ():
+        if tag not in images:
+            raise Failed("image_missing", f"--image {tag}: the bundle has {', '.join(images)}")
+    failed = False
+    for tag in given.image or images:
+        lines = given.output.read_bytes().splitlines(True) if given.output.exists() else []
+        if any(images[tag]["digest"].encode() in line for line in lines):
+            _say(f"{tag}: {given.output} has it already")
+            continue
+        try:
+            with _work(received) as (work, tools, cleaner):
+                whole = images[tag]["question"] is not None and way in ("docker", "podman")
+                python = _tool(received, images[tag], work) if whole else None
+                _say(f"{tag}: measuring with {way}. It proves: {_PROVES[_kind(way, python)]}")
+                if python:
+                    new = _by_tool(received, tag, way, python, work)
+                else:
+                    new = _by_command(received, bundle, images[tag], way, work, tools, cleaner)
+        except (Failed, OSError) as error:
+            _say(f"{tag}: not measured: {error}")
+            failed = True
+            continue
+        partial = given.output.with_name(f".{given.output.name}.partial")
+        partial.write_bytes(b"".join(lines) + new)
+        os.replace(partial, given.output)
+        _say(f"{tag}: measured. Give {given.output} to `validator records import`.")
+    return int(failed)
+
+
+def _kind(way: str, python: str | None) -> str:
+    if python:
+        return "tool"
+    return way if way in _PROVES else "engine"
+
+
+@contextlib.contextmanager
+def _work(place: Path) -> Iterator[tuple[Path, Path, Any]]:
+    """Yield a directory, the tools in it, and a function for commands that clean up.
+
+    A process of its own cleans up when this one ends, also if it is killed.
+    """
+    work = Path(tempfile.mkdtemp(prefix="measuring-", dir=place))
+    tools = work / "tools"
+    tools.mkdir()
+    with zipfile.ZipFile(sys.argv[0]) as archive:
+        for name in _TOOLS:
+            (tools / Path(name).name).write_bytes(archive.read(name))
+    cleaner = subprocess.Popen(
+        [sys.executable, "-I", "-B", str(tools / "root.py"), "clean"], stdin=subprocess.PIPE, text=True,
+        start_new_session=True, cwd="/",
+    )  # fmt: skip
+    assert cleaner.stdin is not None
+
+    def add(*command: str) -> None:
+        print(json.dumps(command), file=cleaner.stdin, flush=True)
+
+    add("remove", str(work))
+    try:
+        yield work, tools, add
+    finally:
+        add(ENDED)
+        cleaner.stdin.close()
+        cleaner.wait()
+
+
+def _tool(received: Path, image: dict[str, Any], work: Path) -> str | None:
+    """Unpack the tool for a Python of this machine and return that Python; None if there is none."""
+    names = [sys.executable, *(f"python3.{minor}" for minor in range(14, 9, -1))]
+    reason = "there is none"
+    for python in filter(None, (shutil.which(name) for name in names)):
+        target = work / "tool"
+        command = [python, "-I", "-c", _UNPACK, received / image["probe"], received / "tool", target]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=work)
+        if done.returncode == 0:
+            return python
+        reason = f"{python}: {(done.stderr.strip() or 'it ends without a message').splitlines()[0]}"
+        shutil.rmtree(target, ignore_errors=True)
+    _say(f"The tool itself needs Python 3.10 or newer: {reason}")
+    return None
+
+
+def _by_tool(received: Path, tag: str, way: str, python: str, work: Path) -> bytes:
+    """Measure as on line, and return the records as JSON Lines."""
+    output = work / "records"
+    variables = {**os.environ, "PYTHONPATH": str(work / "tool"), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [python, "-s", "-c", _MEASURE, str(received), tag, way, str(output)]
+    # It cleans up after SIGTERM, which it also gets if this process is killed.
+    child = subprocess.Popen(
+        command, env=variables, cwd=work / "tool", start_new_session=True,
+        preexec_fn=lambda: die_with_parent(signal.SIGTERM),
+    )  # fmt: skip
+    try:
+        status = child.wait()
+    except BaseException:
+        child.terminate()
+        child.wait()
+        raise
+    if status or not output.exists():
+        raise Failed("not_started", f"the tool ended with status {status}")
+    return output.read_bytes()
+
+
+def _by_command(
+    received: Path,
+    bundle: dict[str, Any],
+    image: dict[str, Any],
+    way: str,
+    work: Path,
+    tools: Path,
+    clean: Any,
+) -> bytes:
+    """Measure without the tool, and return what `records import` turns into a record, as one line."""
+    objects = {}
+    (work / "objects").mkdir()
+    for name, path in (("probe.pyz", image["probe"]), ("lock.txt", image["lock"])):
+        if path is None:
+            continue
+        content = (received / path).read_bytes()
+        objects[name] = hashlib.sha256(content).hexdigest()
+        (work / "objects" / objects[name]).write_bytes(content)
+    request = {
+        "reference": "",
+        "minutes": _PREPARE_MINUTES,
+        "timeout_s": float(image["timeout_s"]),
+        "arguments": image["arguments"],
+        "files": objects,
+        "gpus": True,
+        "images": str(received / "images"),
+        **{name: image[name] for name in ("tag", "digest")},
+    }
+    unit = f"validator-{image['digest'].partition(':')[2][:16]}"
+    job = slurm_job.Job(work, unit, request, work, slurm_job.Tasks(1, work, ""), tools)
+    if way in ("docker", "podman"):
+        clean(way, "rm", "--force", f"{unit}-bundle-{os.getpid()}")
+    result = slurm_job.run(job, WAYS[way])
+    line = {"bundle": 1, "question": image["question"], "hosts": bundle.get("hosts", []), "unit": unit}
+    return json.dumps({**line, "result": result.decode("ascii")}).encode() + b"\n"

@@ -17,7 +17,7 @@ from ..certify.provenance import Refusal, attach_sbom, provenance_of, sbom_of
 from ..certify.signatures import Signer
 from ..certify.trust_file import TrustFile
 from ..engines.docker.base_container import EngineImages
-from ..engines.docker.endpoint import Endpoint
+from ..engines.docker.endpoint import Endpoint, connect
 from ..engines.docker.podman import connect_any
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.lock import Lock
@@ -90,7 +90,7 @@ def base_contents(spec: ImageSpec, policy: BasePolicy, progress: Progress) -> Ba
     if plain and suite is not None and policy is BasePolicy.BOOTSTRAP:
         return contents_of_suite(suite)
     try:
-        local = EngineImages(connect_any())
+        local = EngineImages(connect_any(connect))
     except MissingError:
         local = None
     # Its packages are those of a lock, so a bootstrapped base need not be made to list them.
@@ -177,6 +177,6 @@ def _not_comparable(image: str, packages: Sequence[str]) -> InputError:
 
 def _engine() -> Endpoint | None:
     try:
-        return connect_any()
+        return connect_any(connect)
     except MissingError:
         return None

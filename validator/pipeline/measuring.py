@@ -435,20 +435,10 @@ def measure(probing: Probing, built: Built, lock: Lock, run: Run, started: str, 
     runner = run.runner if may_be_signed(run, target) else None
     if challenge is None and runner is not None:
         challenge = runner.challenge(str(target.cell(built.spec)))
-    # Read the host again, because the build took place between the plan and the probe.
-    outside = target.seen_in(run.engine.outside())
-    began = now()
     own = own_checks(built.spec)
     request = probe_request(
         run.options.depth, render(lock).encode(), challenge=challenge, gpus=target.uuids, own=own
     )
-    report, failure = None, ""
-    try:
-        report = run.engine.probe(built, request, progress)
-    except (MissingError, InputError):
-        raise
-    except ValidatorError as error:
-        failure = str(error)
     question = Question(
         image=built.spec.identifier,
         variant=built.spec.variant,
@@ -466,12 +456,43 @@ def measure(probing: Probing, built: Built, lock: Lock, run: Run, started: str, 
         origin=run.options.origin,
         tensorflow_wheel=lock.own_origin,
     )
+
+    def probe() -> bytes:
+        return run.engine.probe(built, request, progress)
+
+    return answer(question, probe, target, run.engine, runner, run.hosts, started, progress)
+
+
+def answer(
+    question: Question,
+    probe: Callable[[], bytes],
+    target: Target,
+    engine: Engine,
+    runner: Runner | None,
+    hosts: tuple[HostClass, ...],
+    started: str,
+    progress: Progress,
+) -> Record:
+    """Read the host, run the probe in the engine, and return the record.
+
+    probe: returns the report. runner: see `record_of`. Raises MissingError or InputError as `measure` does.
+    """
+    # Read the host again, because the image was brought here between the plan and the probe.
+    outside = target.seen_in(engine.outside())
+    began = now()
+    report, failure = None, ""
+    try:
+        report = probe()
+    except (MissingError, InputError):
+        raise
+    except ValidatorError as error:
+        failure = str(error)
     ran = ProbeRun(
         report=report,
         failure=failure,
         outside=outside,
-        host=run.engine.host_facts,
-        host_class=lambda read: target.host_class or host_class_of(read.host, run.hosts),
+        host=engine.host_facts,
+        host_class=lambda read: target.host_class or host_class_of(read.host, hosts),
         unreported=target.host_class,
         started=started,
         began=began,

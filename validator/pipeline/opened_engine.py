@@ -66,7 +66,7 @@ class OpenedEngine:
 
 def _connect(choice: EngineChoice) -> Endpoint:
     if choice is EngineChoice.AUTO:
-        return podman.connect_any()
+        return podman.connect_any(connect)
     return podman.connect() if choice is EngineChoice.PODMAN else connect()
 
 

@@ -75,18 +75,27 @@ def files_of(path: Path) -> list[Path]:
     return found
 
 
-def read_file(path: Path, now: datetime | None = None, limits: Limits | None = None) -> Iterator[Record]:
-    """Read records; `-` is standard input. Raises InputError as `read` does."""
+def read_file(
+    path: Path,
+    now: datetime | None = None,
+    limits: Limits | None = None,
+    read_line: Callable[[bytes], Record] = read_record,
+) -> Iterator[Record]:
+    """Read records; `-` is standard input. read_line: reads one. Raises InputError as `read` does."""
     try:
         with files.open_file(path, sys.maxsize) as stream:
             where = "stdin" if str(path) == "-" else str(path)
-            yield from read(cast("BufferedReader", stream), where, now, limits)
+            yield from read(cast("BufferedReader", stream), where, now, limits, read_line)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
 
 
 def read(
-    stream: BufferedReader, where: str, now: datetime | None = None, limits: Limits | None = None
+    stream: BufferedReader,
+    where: str,
+    now: datetime | None = None,
+    limits: Limits | None = None,
+    read_line: Callable[[bytes], Record] = read_record,
 ) -> Iterator[Record]:
     """Read records from a stream.
 
@@ -101,7 +110,7 @@ def read(
                 number += 1
                 limits.count(line, where)
                 if line.strip():
-                    yield _record(line, f"{where}:{number}", now)
+                    yield _record(line, f"{where}:{number}", now, read_line)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(
             f"{where}:{number + 1}: the gzip file is incomplete or damaged: {error}",
@@ -109,9 +118,9 @@ def read(
         ) from error
 
 
-def _record(line: bytes, where: str, now: datetime | None) -> Record:
+def _record(line: bytes, where: str, now: datetime | None, read_line: Callable[[bytes], Record]) -> Record:
     try:
-        record = read_record(line)
+        record = read_line(line)
     except RecordError as error:
         raise InputError(
             f"{where}: {error}",

@@ -7,6 +7,7 @@ Implements the OCI distribution specification
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ _NO_STREAM = (400, 405, 411, 413, 416, 501)
 _BINARY = {"Content-Type": "application/octet-stream"}
 
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -286,22 +288,31 @@ def _with_digest(location: str, digest: str) -> str:
 
 @dataclass(frozen=True)
 class Blobs:
-    """The blobs and manifests of a repository. mount_from: others of the registry with the same blobs."""
+    """The blobs and manifests of a repository.
+
+    mount_from: others of the registry with the same blobs. copy_from: those of other registries.
+    """
 
     session: Session
     mount_from: Sequence[Repository] = ()
+    copy_from: Sequence[Blobs] = ()
 
     @classmethod
-    def to_write(cls, repository: Repository, mount_from: Sequence[Repository] = ()) -> Blobs:
-        others = [other for other in mount_from if other.host == repository.host and other != repository]
-        return cls(Session(repository, push=True, also=others), others)
+    def to_write(cls, repository: Repository, take_from: Sequence[Repository] = ()) -> Blobs:
+        """take_from: other repositories, of this registry or others, that may have the same blobs."""
+        near = [other for other in take_from if other.host == repository.host and other != repository]
+        far = [cls.to_read(other) for other in take_from if other.host != repository.host]
+        return cls(Session(repository, push=True, also=near), near, far)
 
     @classmethod
     def to_read(cls, repository: Repository) -> Blobs:
         return cls(Session(repository, push=False))
 
     def has(self, digest: str, size: int) -> bool:
-        """Return True if the repository has a blob or can take it over. Raises MissingError if that fails."""
+        """Return True if the repository has a blob or can take it over.
+
+        Raises MissingError if a registry can't be asked.
+        """
         what = f"{self._repository.at(digest)} can't be looked up"
         answer = self.session.request("HEAD", self._path(digest), what=what, expect=(200, 404))
         if answer.status_code == 200:
@@ -312,7 +323,9 @@ class Blobs:
                     hint="tell the registry's operator",
                 )
             return True
-        return any(self._mounted(digest, other) for other in self.mount_from)
+        return any(self._mounted(digest, other) for other in self.mount_from) or any(
+            self._copied(digest, size, other) for other in self.copy_from
+        )
 
     def send(
         self, produce: Callable[[Write], T], digest_of: Callable[[T], str], known: Known | None = None
@@ -421,6 +434,22 @@ class Blobs:
             # It does not have the blob and expects it to be sent, which happens in an upload of its own.
             self.session.forget(location)
         return answer.status_code == 201
+
+    def _copied(self, digest: str, size: int, other: Blobs) -> bool:
+        """Send a blob if another registry has it. Return False if that fails: it can be made instead."""
+
+        def copy(write: Write) -> None:
+            for part in other.read(digest, size):
+                write(part)
+
+        if not other.has(digest, size):
+            return False
+        try:
+            self.send(copy, lambda _: digest, Known(digest, size))
+        except ValidatorError as error:
+            logger.warning("a layer was not taken from %s: %s", other.session.repository, error)
+            return False
+        return True
 
     def _path(self, digest: str) -> str:
         return f"/v2/{self._repository.path}/blobs/{digest}"

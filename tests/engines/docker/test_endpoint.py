@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import socket
 import threading
 from collections.abc import Iterator
@@ -99,7 +100,7 @@ def test_a_socket_without_permission_is_named(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/d.sock")
     for group, named in (("container-users", "container-users"), ("root", "docker")):
         monkeypatch.setattr(Path, "group", lambda _, group=group: group)
-        for look in (connect, Engine):
+        for look in (connect, functools.partial(Engine, "docker")):
             with pytest.raises(
                 MissingError, match=f"permission denied for .*: you are not in group {named}"
             ) as caught:

@@ -47,7 +47,7 @@ def test_both_reasons_are_named_where_there_is_no_engine(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     with pytest.raises(MissingError, match=r"none\.sock does not exist; Podman is not installed") as caught:
-        podman.connect_any()
+        podman.connect_any(endpoint.connect)
     assert caught.value.hint is not None and caught.value.hint.startswith("install Docker Engine")
 
 
@@ -55,7 +55,7 @@ def test_docker_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     found = Endpoint(quick=Mock(), context="default", version="28.5.2", info={}, client=Mock())
     monkeypatch.setattr(endpoint, "connect", lambda: found)
     monkeypatch.setattr(podman, "connect", lambda: pytest.fail("Podman was asked"))
-    assert podman.connect_any() is found
+    assert podman.connect_any(endpoint.connect) is found
 
 
 def test_only_gpus_of_readable_specifications_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,11 +25,11 @@ _LEFT_OUT = {
 
 def push_python(registry: RunningRegistry, repository: str) -> str:
     """Push the image and return its reference, `host/path@sha256:…`."""
-    push(registry.address, repository, [_entries()])
+    push(registry.address, repository, [entries()])
     return f"{registry.address}/{repository}@{registry.tags(repository)['latest']}"
 
 
-def _entries() -> list[Entry]:
+def entries() -> list[Entry]:
     program = PYTHON.resolve()
     asked = [str(program), "-c", "import sysconfig; print(sysconfig.get_path('stdlib'))"]
     library = Path(subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip())

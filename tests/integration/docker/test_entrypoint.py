@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from validator.assemble.configuration import XLA_CACHE
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.docker.engine import DockerEngine
 from validator.engines.protocol import Built
@@ -114,14 +116,31 @@ def test_the_layer_of_the_entry_point_is_the_same_in_every_image(
     image = save(endpoint.client, gpu_image.reference)
     [layer] = [layer for layer in image.layers if "opt/tensorflow-gpu-matrix/start" in files_of(layer)]
     files = files_of(layer)
-    assert set(files) == {
-        f"opt/{path}".rstrip("/")
-        for path in (
-            "",
-            "tensorflow-gpu-matrix",
-            "tensorflow-gpu-matrix/start",
-            "tensorflow-gpu-matrix/tables",
-        )
-    }
+    ours = "opt/tensorflow-gpu-matrix"
+    made = {"opt", ours, *(f"{ours}/{name}" for name in ("cache.py", "start", "tables"))}
+    assert set(files) == made | {"var", "var/cache", XLA_CACHE[1:]}
     assert {member.mtime for member in files.values()} == {0}
     assert files["opt/tensorflow-gpu-matrix/start"].mode & 0o777 == 0o755
+
+
+def test_a_new_volume_takes_the_private_directories_of_several_users(
+    endpoint: Endpoint, gpu_image: Built
+) -> None:
+    """The root file system is read-only, and no user is root. A user who comes later finds the same again."""
+    volume = f"test-{uuid.uuid4().hex}"
+    version = gpu_image.reference.rpartition(":")[2].split("-")[0].removeprefix("tf")
+    arguments = [
+        "/opt/tensorflow-gpu-matrix/cache.py", f"{XLA_CACHE}/{version}-0123", NEW, "NVIDIA H100",
+    ]  # fmt: skip
+    command = [endpoint.program, "run", "--rm", "--network=none", "--read-only"]
+    command += ["--mount", f"type=volume,source={volume},target={XLA_CACHE}"]
+    try:
+        for user in ("10001:10001", "4242:4242", "10001:10001"):
+            python = ["--user", user, "--entrypoint", "/opt/venv/bin/python", gpu_image.reference]
+            done = subprocess.run(
+                [*command, *python, "-I", "-S", *arguments], capture_output=True, text=True, check=False
+            )
+            place = f"{XLA_CACHE}/{user.partition(':')[0]}/{version}-0123-NVIDIA-H100-{NEW}"
+            assert (done.returncode, done.stdout, done.stderr) == (0, f"{place}\n", "")
+    finally:
+        subprocess.run([endpoint.program, "volume", "rm", volume], capture_output=True, check=False)

@@ -26,7 +26,7 @@ class Format:
 
 _DOCKER = frozenset({Place.REGISTRY, Place.ENGINE})
 #: Podman and Apptainer don't read images from every Docker Engine: Podman 4.3 uses version 1.22 of its API,
-#: which Docker 25 and newer refuse.
+#: which Docker 25 and newer refuse. Podman's local images are its own.
 _OTHERS = frozenset({Place.REGISTRY, Place.LAYOUT})
 
 FORMATS: dict[str, Format] = {
@@ -36,5 +36,5 @@ FORMATS: dict[str, Format] = {
     "apptainer": Format(commands.write_apptainer, _OTHERS),
     "slurm": Format(commands.write_slurm, _OTHERS),
     "kubernetes": Format(documents.write_kubernetes, frozenset({Place.REGISTRY})),
-    "podman": Format(commands.write_podman, _OTHERS, command=commands.podman_command),
+    "podman": Format(commands.write_podman, _OTHERS | {Place.ENGINE}, command=commands.podman_command),
 }

@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from ...assemble.configuration import XLA_CACHE
 from ...errors import InputError
 from ..start import (
     CACHE_WHY,
@@ -202,7 +203,7 @@ def docker_flags(start: Start) -> list[Flag]:
             *_mount(start.directory),
             Flag(("--user", start.user.in_docker), "files that it writes there belong to you"),
         ]
-    return [*found, *_variables(start)]
+    return [*found, *_variables(start), *_xla_volume(start)]
 
 
 def podman_flags(start: Start) -> list[Flag]:
@@ -225,7 +226,7 @@ def podman_flags(start: Start) -> list[Flag]:
         found.append(Flag(("--user", user), "files that it writes there belong to you"))
     if start.image.plain_http:
         found.append(Flag(("--tls-verify=false",), "the registry answers without TLS"))
-    return [*found, *_variables(start)]
+    return [*found, *_variables(start), *_xla_volume(start)]
 
 
 def _first(start: Start) -> list[Flag]:
@@ -254,9 +255,16 @@ def _mount(directory: Path) -> list[Flag]:
     ]
 
 
+def _xla_volume(start: Start) -> list[Flag]:
+    if not start.xla_volume:
+        return []
+    return [Flag(("--mount", f"type=volume,source={start.xla_volume},target={XLA_CACHE}"), start.xla_why)]
+
+
 def _variables(start: Start) -> list[Flag]:
     why = {
         "HOME": "in the image, your user may have no home directory",
+        **dict.fromkeys(start.xla_variables(XLA_CACHE), start.xla_why),
         **dict.fromkeys(("CUDA_CACHE_PATH", "KERAS_HOME", "XDG_CACHE_HOME"), CACHE_WHY),
         **dict.fromkeys(start.environment, "you set it with --env"),
     }
@@ -333,7 +341,18 @@ def body(start: Start) -> list[str]:
     exports = [f"export {assignment(_PREFIX + name, value)}" for name, value in variables.items()]
     notes = comments([sentence(CACHE_WHY)]) if start.directory is not None else []
     line = shlex.join([*words, start.image.in_transport, *start.command])
-    return [*notes, *exports, *comments(told), f"exec {line}"]
+    return [*_xla_exports(start), *notes, *exports, *comments(told), f"exec {line}"]
+
+
+def _xla_exports(start: Start) -> list[str]:
+    """Return lines that keep what XLA compiles in the user's home directory, which Apptainer mounts."""
+    if not start.xla_caches:
+        return []
+    lines = comments([sentence(start.xla_why), "It is in your home directory, which the container has too."])
+    for name, value in start.xla_variables("/.cache/tensorflow-gpu-matrix/xla").items():
+        home = '"$HOME"' if value.startswith("/") else ""
+        lines.append(f"export {_PREFIX}{name}={home}{shlex.quote(value)}")
+    return lines
 
 
 # Write a batch script for Slurm, which runs the image with Apptainer (https://slurm.schedmd.com/sbatch.html).

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ...assemble.configuration import START, USER, USER_NAME
+from ...assemble.configuration import START, USER, USER_NAME, XLA_CACHE
 from ...errors import InputError
 from ..start import (
     CACHE_WHY,
@@ -38,9 +38,10 @@ def write_compose(start: Start) -> str:
     """Return the file."""
     ports = " --service-ports" if start.port is not None else ""
     how = f"Start it with: docker compose run --rm{ports} {_SERVICE}"
-    return "".join(f"{line}\n" for line in comments(header(start.image, how))) + to_yaml(
-        {"services": {_SERVICE: _service(start)}}
-    )
+    document: dict[str, Any] = {"services": {_SERVICE: _service(start)}}
+    if start.xla_volume:
+        document["volumes"] = {"xla": {"name": start.xla_volume}}
+    return "".join(f"{line}\n" for line in comments(header(start.image, how))) + to_yaml(document)
 
 
 def _service(start: Start) -> dict[str, Any]:
@@ -65,6 +66,9 @@ def _service(start: Start) -> dict[str, Any]:
             "working_dir": WORKSPACE,
             "user": Noted(start.user.in_docker, "Files that it writes there belong to you."),
         }
+    if start.xla_volume:
+        volume = {"type": "volume", "source": "xla", "target": XLA_CACHE}
+        found["volumes"] = [*found.get("volumes", []), Noted(volume, sentence(start.xla_why))]
     if variables := start.variables("/tmp" if start.directory is not None else None):
         whys = _whys(start)
         found["environment"] = {
@@ -136,7 +140,8 @@ def _document(start: Start) -> dict[str, Any]:
     if start.image.checks_host:
         found["postStartCommand"] = Noted(
             [START, "true"],
-            "A dev container does not start the image's entry point, which checks the driver and the GPUs.",
+            "A dev container does not start the image's entry point, which checks the driver and GPUs and"
+            " gives XLA a place to keep what it compiles. So here, XLA compiles anew at each start.",
         )
     if start.port is not None:
         found["forwardPorts"] = Noted([start.port], "JupyterLab, if you start it: `jupyter lab`.")
@@ -256,8 +261,10 @@ def _security(start: Start) -> Noted:
 
 
 def _container(start: Start) -> dict[str, Any]:
-    variables = {"HOME": "/tmp", **cache_variables(WORKSPACE), **start.environment}
-    whys = _whys(start)
+    # Without a claim, everything is gone with the pod.
+    xla = start.xla_variables(f"{WORKSPACE}/.cache/xla") if start.directory is not None else {}
+    variables = {"HOME": "/tmp", **cache_variables(WORKSPACE), **xla, **start.environment}
+    whys = {**_whys(start), "VALIDATOR_XLA_CACHE": sentence(start.xla_why)}
     entries: list[Any] = []
     for name, value in variables.items():
         entry = {"name": name, "value": _text(value)}

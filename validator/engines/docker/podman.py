@@ -15,9 +15,9 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import requests
 import yaml
@@ -26,8 +26,7 @@ from docker.errors import APIError, DockerException, ImageNotFound
 from ...errors import MissingError, ValidatorError
 from ...system import processes, runs
 from ...system.files import read_text
-from . import endpoint as docker
-from .endpoint import ANSWER_WITHIN_S, BUSY_TIMEOUT_S, Client, Endpoint, root_cause
+from .endpoint import ANSWER_WITHIN_S, BUSY_TIMEOUT_S, Client, Endpoint, Reached, root_cause
 
 OLDEST = (4, 3)
 _INSTALL = "install Podman 4.3 or newer: the package podman"
@@ -37,6 +36,8 @@ _KIND = "nvidia.com/gpu"
 _QUICK_S = 60
 _ARCHITECTURES = {"amd64": "x86_64"}
 _NO_IMAGE = re.compile(r"no such image|image not known|unable to find", re.IGNORECASE)
+
+Docker = TypeVar("Docker", bound=Reached)
 
 
 def connect() -> Endpoint:
@@ -66,16 +67,22 @@ def connect() -> Endpoint:
         # GPUs come as devices of CDI, whatever runtimes are configured.
         "Runtimes": {},
     }
+    if info.get("Rootless") and str(info.get("CgroupVersion")) == "1":
+        # Podman says that it has limits, but without root it ignores them with this version of cgroups.
+        known |= {"MemoryLimit": False, "PidsLimit": False}
     return Endpoint(
         quick=quick, context="podman", version=version, info=known, client=client, program=program,
         is_podman=True,
     )  # fmt: skip
 
 
-def connect_any() -> Endpoint:
-    """Return the Docker Engine, or Podman where there is none. Raises MissingError with both reasons."""
+def connect_any(docker: Callable[[], Docker]) -> Docker | Endpoint:
+    """Return the Docker Engine, or Podman where there is none. Raises MissingError with both reasons.
+
+    docker: connects to the Docker Engine, for example `endpoint.connect`.
+    """
     try:
-        return docker.connect()
+        return docker()
     except MissingError as error:
         try:
             return connect()

@@ -9,6 +9,7 @@ arXiv:1512.03385), without its first pooling.
 from __future__ import annotations
 
 import math
+import os
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -16,8 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any, Callable
 
 from ...problems import problem, statement
-from .. import comparison, tensorflow_devices, training
+from .. import child, comparison, tensorflow_devices, training
 from ..check import FULL, TENSORFLOW, Context, Result, check, judged, skipped
+from ..collectors.xla import parse, unknown_flags
 from ..tensorflow_devices import device_type
 
 LEARNING_RATE = 0.01
@@ -347,4 +349,87 @@ def judge_xla_speedup(evidence: dict[str, Any]) -> Result:
         memory=xla["peak_bytes"],
         graph_eager=graph["step_time"],
     )
+    return judged(problems, passed, evidence)
+
+
+#: What XLA keeps on disk: the variable that takes the flag, the beginning of the variable's flags, the flag.
+CACHES = (
+    ("TF_XLA_FLAGS", "tf_xla_", "tf_xla_persistent_cache_directory"),
+    ("XLA_FLAGS", "xla_", "xla_gpu_per_fusion_autotune_cache_dir"),
+)
+_FIRST_STEP_S = 280.0
+FIRST, SECOND = "first", "second"
+
+
+@check(
+    "Does a second process find what XLA compiled in the first, and compute the same?",
+    TENSORFLOW,
+    limit_s=600,
+    requires=("gpu",),
+    depth=FULL,
+)
+def xla_cache(context: Context) -> Result:
+    """Train the model of `xla_speedup` in two fresh interpreters, the second with the cache of the first.
+
+    The entry point of an image sets these flags. Neither process may find what the driver or an earlier run
+    has kept, so the cache of CUDA is in the same directory.
+    """
+    facts = context.facts["tensorflow"]
+    evidence: dict[str, Any] = {"device_type": device_type(context.tensorflow), FIRST: None, SECOND: None}
+    with tensorflow_devices.dump() as directory:
+        environment: dict[str, str | None] = {"CUDA_CACHE_PATH": os.path.join(directory, "cuda")}
+        evidence["flags"] = []
+        for variable, prefix, name in CACHES:
+            flag = f"--{name}={directory}"
+            if not unknown_flags(parse(flag), prefix, facts["directory"]):
+                environment[variable] = f"{os.environ.get(variable, '')} {flag}".strip()
+                evidence["flags"].append(f"--{name}")
+        if not any(flag.startswith("--tf_xla_") for flag in evidence["flags"]):
+            return skipped(statement("xla_cache_unknown"), evidence)
+        for turn in (FIRST, SECOND):
+            answer = child.fresh(
+                _first_steps, evidence["device_type"], limit_s=_FIRST_STEP_S, environment=environment
+            )
+            if answer.failure is not None:
+                return child.broken_off(f"xla_cache_{turn}", answer, evidence)
+            paths = [os.path.join(directory, name) for name in os.listdir(directory)]
+            programs = [path for path in paths if path.endswith(".pb")]
+            sizes = [os.path.getsize(path) for path in paths]
+            evidence[turn] = {**answer.values[0], "programs": len(programs), "bytes": sum(sizes)}
+    return judge_xla_cache(evidence)
+
+
+def _first_steps(tf: Any, kind: str) -> Iterator[dict[str, Any]]:
+    """Train a compiled model. A convolution outside of XLA comes first, because it loads cuDNN."""
+    tensorflow_devices.gpus(tf)
+    size, examples = SIZES[kind], BATCHES[kind][-1]
+    with tf.device(f"/{kind}:0"):
+        images, labels = batch(tf, size, examples)
+        float(training_step(tf, size, EAGER)(images, labels))
+        step, losses, seconds = training_step(tf, size, XLA), [], []
+        for _ in range(COMPARED):
+            start = time.perf_counter()
+            losses.append(float(step(images, labels)))
+            seconds.append(time.perf_counter() - start)
+    precision = comparison.precision(tf)
+    yield {
+        "first_step_s": seconds[0],
+        "compile_s": max(0.0, seconds[0] - statistics.median(seconds[1:])),
+        "losses": losses,
+        "tolerance": comparison.tolerance(precision, _ROUNDINGS, examples * size.image * size.image),
+    }
+
+
+def judge_xla_cache(evidence: dict[str, Any]) -> Result:
+    first, second, problems = evidence[FIRST], evidence[SECOND], []
+    evidence["largest_difference"] = training.difference(second["losses"], first["losses"])
+    evidence["ratio"] = second["first_step_s"] / first["first_step_s"]
+    if not first["programs"]:
+        problems.append(problem("xla_cache_empty"))
+    elif second["programs"] > first["programs"]:
+        problems.append(problem("xla_cache_missed", programs=second["programs"] - first["programs"]))
+    if evidence["largest_difference"] > first["tolerance"]:
+        found = {"difference": evidence["largest_difference"], "tolerance": first["tolerance"]}
+        problems.append(problem("xla_cache_differs", **found))
+    passed = statement("xla_cache_used", ratio=evidence["ratio"], programs=first["programs"])
     return judged(problems, passed, evidence)

@@ -1,0 +1,369 @@
+"""`./measure` on a machine without a network, in every way that it has, with Python 3.9."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from validator.engines.probe_archive import probe_archive
+
+from ..loop import tiers
+from ..support import small_disk
+from .making import (
+    CHALLENGE,
+    LOCK_DIGEST,
+    SPEC,
+    TAG,
+    Layers,
+    add_tool,
+    command,
+    frames_of,
+    leftovers,
+    measure,
+    received,
+    records_of,
+)
+
+NAME = f"tensorflow-gpu-matrix:{TAG}"
+ENGINES = ("docker", "podman")
+ROOTS = ("namespace", "chroot")
+#: Tells what a probe sees. It is not a report, so no verdict can follow from it.
+SPY = """
+import json, os, sys
+def lines(path):
+    return open(path).read().splitlines() if os.path.exists(path) else []
+print(json.dumps({
+    "arguments": sys.argv[1:], "lock": open("lock.txt").read(), "uid": os.getuid(),
+    "root": sorted(os.listdir("/")), "status": [one.split() for one in lines("/proc/self/status")],
+    "interfaces": os.listdir("/sys/class/net") if os.path.isdir("/sys/class") else [],
+    "variables": dict(os.environ), "mounts": [one.split()[1] for one in lines("/proc/self/mounts")],
+}))
+"""
+#: Never ends by itself, ignores SIGTERM, and leaves a child that has left its session.
+ENDLESS = """
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    os.closerange(0, 3)
+while True:
+    time.sleep(0.1)
+"""
+
+
+@pytest.fixture
+@tiers.docker
+def place(tmp_path: Path) -> Iterator[Path]:
+    """Yield a directory for a bundle. Afterwards, nothing of a measurement may be left."""
+    if os.geteuid() != 0:
+        pytest.skip("a network namespace needs root")
+    yield tmp_path
+    assert left(tmp_path) == []
+    for engine in filter(shutil.which, ENGINES):
+        subprocess.run([engine, "rmi", "--force", NAME], capture_output=True)
+
+
+def left(place: Path) -> list[str]:
+    """Return what a measurement left behind, after some seconds in which it can go."""
+    deadline = time.monotonic() + 20
+    while (found := [*leftovers(place), *containers()]) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return found
+
+
+def containers() -> list[str]:
+    found = []
+    for engine in filter(shutil.which, ENGINES):
+        done = subprocess.run(
+            [engine, "ps", "--all", "--format", "{{.Names}}", "--filter", "name=validator-.*-bundle"],
+            capture_output=True, text=True,
+        )  # fmt: skip
+        found += done.stdout.split()
+    return found
+
+
+def usable(way: str) -> str:
+    if way in ENGINES and subprocess.run([way, "version"], capture_output=True).returncode:
+        pytest.skip(f"{way} does not answer here")
+    return way
+
+
+@pytest.mark.parametrize("way", [*ENGINES, *ROOTS])
+def test_a_probe_sees_only_its_image(way: str, place: Path) -> None:
+    received(place, SPY)
+    done = measure(place, "--with", usable(way))
+    assert done.returncode == 0, done.stderr
+    assert f"measuring with {way}" in done.stderr and "at most unproven" in done.stderr
+    frames = frames_of(place)
+    node, seen = json.loads(frames["node"]), json.loads(frames["report"])
+    digest = json.loads((place / "bundle.json").read_text())["images"][0]["digest"]
+    assert (node["engine"], node["image_digest"]) == (way, digest)
+    assert seen["arguments"] == ["--lock", "lock.txt", "--challenge", CHALLENGE]
+    assert seen["lock"] == "# a lock\n"
+    assert "root" not in seen["root"] and "work" not in seen["root"]
+    assert seen["variables"]["OF_THE_IMAGE"] == "yes" and "PWD" not in seen["variables"]
+    if way in ROOTS:
+        assert seen["uid"] == 65534
+    if way != "chroot":
+        assert [name for name in seen["interfaces"] if not name.startswith("ifb")] == ["lo"]
+    status = {words[0]: words[1:] for words in seen["status"] if words}
+    assert status["CapEff:"] == status["CapBnd:"] == ["0000000000000000"]
+    assert status["NoNewPrivs:"] == ["1"]
+    assert way == "chroot" or not any(mount.startswith(str(place)) for mount in seen["mounts"])
+
+
+def test_a_user_measures_in_a_namespace(place: Path) -> None:
+    received(place, SPY)
+    for path in (place, *place.rglob("*")):
+        os.chown(path, 1000, 1000)
+    place.chmod(0o755)
+    for above in place.parents:
+        # pytest's own directories are only for its user.
+        if above.name.startswith("pytest-"):
+            above.chmod(0o755)
+    as_user = ["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups", "--inh-caps=-all"]
+    words = [*as_user, "/usr/bin/python3", str(place / "measure"), "--with", "namespace"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd="/")
+    if "does not give namespaces" in done.stderr:
+        pytest.skip("the kernel gives users no namespaces here")
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(frames_of(place)["report"])
+    assert seen["uid"] == 65534
+    status = {words[0]: words[1:] for words in seen["status"] if words}
+    assert status["CapEff:"] == status["CapBnd:"] == ["0000000000000000"]
+
+
+@pytest.mark.parametrize("way", [*ENGINES, *ROOTS])
+def test_the_probe_of_this_project_comes_back_as_a_record(way: str, place: Path) -> None:
+    received(place, "")
+    (place / "probe/probe.pyz").write_bytes(probe_archive())
+    document = json.loads((place / "bundle.json").read_text())
+    # The check needs neither TensorFlow nor a lock.
+    document["images"][0]["arguments"] = ["--only", "environment", "--challenge", CHALLENGE]
+    (place / "bundle.json").write_text(json.dumps(document))
+    done = measure(place, "--with", usable(way))
+    assert done.returncode == 0, done.stderr
+    [record] = records_of(place, place / "records.db")
+    assert record["report"]["challenge"] == CHALLENGE
+    assert record["image_digest"] == document["images"][0]["digest"]
+    assert record["cell"] == f"{SPEC.identifier}@no-gpu"
+    assert (record["engine"], record["lock_digest"]) == (way, LOCK_DIGEST)
+    assert (record["verdict"], record["origin"]) == ("unproven", "elsewhere")
+    # What is there is not measured again, and the same file imports the same record.
+    again = measure(place, "--with", way)
+    assert f"{TAG}: {place / 'measured.jsonl'} has it already" in again.stderr
+    assert [one["id"] for one in records_of(place, place / "records.db")] == [record["id"]]
+
+
+@pytest.mark.parametrize("way", ENGINES)
+def test_the_tool_itself_measures_where_python_is_new_enough(way: str, place: Path) -> None:
+    received(place, "import sys; print('{\"fake\": true}')")
+    add_tool(place)
+    done = measure(place, "--with", usable(way), python=sys.executable)
+    assert done.returncode == 0, done.stderr
+    assert "It can be certified" in done.stderr and "Engine: " in done.stderr
+    [record] = records_of(place, place / "records.db")
+    assert (record["engine"], record["origin"], record["lock_digest"]) == (way, "here", LOCK_DIGEST)
+    assert record["image_digest"] == json.loads((place / "bundle.json").read_text())["images"][0]["digest"]
+    # What was no report is the image's fault, as on line.
+    assert record["verdict"] == "failed"
+
+
+def hostile(archive: tarfile.TarFile, outside: Path) -> None:
+    """Add what would reach the machine if it was unpacked as it says."""
+
+    def add(
+        name: str, kind: bytes = tarfile.REGTYPE, link: str = "", content: bytes = b"", mode: int = 0o644
+    ) -> None:
+        entry = tarfile.TarInfo(name)
+        entry.type, entry.linkname, entry.size, entry.mode = kind, link, len(content), mode
+        entry.devmajor, entry.devminor = 1, 3
+        archive.addfile(entry, io.BytesIO(content))
+
+    for name in ("dev", "proc", "sys", "tfm"):
+        add(name, tarfile.SYMTYPE, str(outside))
+    # Both of these links stay in the image.
+    add("usr/out", tarfile.SYMTYPE, "../../../../../../tmp")
+    add("usr/out/through-a-link", content=b"escaped")
+    add("usr/bin/shadow", tarfile.LNKTYPE, "../../../../../../usr/bin/python3")
+    add(f"../../../../../../{outside}/dots", content=b"escaped")
+    add("usr/bin/null", tarfile.CHRTYPE)
+    add("usr/bin/pipe", tarfile.FIFOTYPE)
+    add("usr/bin/su", content=b"#!/bin/sh\n", mode=0o6755)
+    add("tmp/kept", content=b"kept")
+    add("tmp/.wh..wh..opq")
+    add("usr/lib/.wh.absent")
+
+
+LOOK = """
+import json, os, stat
+def kind(path):
+    try:
+        return stat.filemode(os.lstat(path).st_mode)
+    except OSError:
+        return None
+paths = ("/dev", "/proc", "/sys", "/tfm", "/usr/bin/null", "/usr/bin/pipe", "/usr/bin/su", "/tmp/kept",
+    "/tmp/through-a-link")
+print(json.dumps({path: kind(path) for path in paths}))
+"""
+
+
+@pytest.mark.parametrize("way", ROOTS)
+def test_a_hostile_image_does_not_get_out_of_its_directory(way: str, place: Path) -> None:
+    outside = place / "outside"
+    outside.mkdir()
+    layers = Layers(place / "images").add_python().add_archive(lambda archive: hostile(archive, outside))
+    received(place, LOOK, layers)
+    done = measure(place, "--with", way)
+    assert done.returncode == 0, done.stderr
+    assert list(outside.iterdir()) == []
+    seen = json.loads(frames_of(place)["report"])
+    assert all(seen[name].startswith("d") for name in ("/dev", "/proc", "/sys", "/tfm"))
+    assert (seen["/usr/bin/null"], seen["/usr/bin/pipe"]) == (None, None)
+    assert seen["/usr/bin/su"] == "-rwxr-xr-x"
+    assert seen["/tmp/kept"] == seen["/tmp/through-a-link"] == "-rw-r--r--"
+
+
+def test_a_link_to_this_machine_leads_nowhere(place: Path) -> None:
+    outside = place / "outside"
+    outside.mkdir()
+
+    def through(archive: tarfile.TarFile) -> None:
+        link = tarfile.TarInfo("out")
+        link.type, link.linkname = tarfile.SYMTYPE, str(outside)
+        archive.addfile(link)
+        archive.addfile(tarfile.TarInfo("out/through"))
+
+    received(place, SPY, Layers(place / "images").add_python().add_archive(through))
+    done = measure(place, "--with", "namespace")
+    assert (done.returncode, list(outside.iterdir())) == (0, [])
+    # As with an engine, the link leads to a directory in the image.
+    assert str(outside).split("/")[1] in json.loads(frames_of(place)["report"])["root"]
+
+
+def test_whiteouts_hide_the_layers_below(place: Path) -> None:
+    def below(archive: tarfile.TarFile) -> None:
+        for name in ("gone/a", "gone/b", "opaque/a", "opaque/b"):
+            archive.addfile(tarfile.TarInfo(name))
+
+    def above(archive: tarfile.TarFile) -> None:
+        for name in ("opaque/new", "opaque/.wh..wh..opq", "gone/.wh.a"):
+            archive.addfile(tarfile.TarInfo(name))
+
+    look = 'import json, os; print(json.dumps([os.listdir("/gone"), os.listdir("/opaque")]))'
+    received(place, look, Layers(place / "images").add_python().add_archive(below).add_archive(above))
+    done = measure(place, "--with", "namespace")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(frames_of(place)["report"]) == [["b"], ["new"]]
+
+
+def test_a_damaged_layer_is_not_measured(place: Path) -> None:
+    received(place, SPY)
+    largest = max((place / "images/blobs/sha256").iterdir(), key=lambda path: path.stat().st_size)
+    content = bytearray(largest.read_bytes())
+    content[-1] ^= 1
+    largest.write_bytes(content)
+    done = measure(place, "--with", "namespace")
+    assert done.returncode == 1
+    assert "not measured" in done.stderr and "damaged" in done.stderr
+    assert not (place / "measured.jsonl").exists()
+
+
+@pytest.mark.parametrize("way", [*ENGINES, *ROOTS])
+def test_a_probe_that_never_ends_is_ended(way: str, place: Path) -> None:
+    received(place, ENDLESS, timeout_s=1)
+    done = measure(place, "--with", usable(way))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(frames_of(place)["ending"])["timed_out"]
+    assert left(place) == []
+
+
+@pytest.mark.parametrize("way", ROOTS)
+def test_a_python_that_writes_without_end_is_ended(way: str, place: Path) -> None:
+    def endless(archive: tarfile.TarFile) -> None:
+        program = f"#!/bin/sh\nwhile :; do echo {'y' * 4000}; done\n".encode()
+        entry = tarfile.TarInfo("usr/bin/python3")
+        entry.size, entry.mode = len(program), 0o755
+        archive.addfile(entry, io.BytesIO(program))
+
+    received(place, SPY, Layers(place / "images").add_python().add_archive(endless), timeout_s=3)
+    done = measure(place, "--with", way)
+    assert done.returncode == 1
+    assert "more output than a report can have" in done.stderr
+    assert left(place) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("way", [*ENGINES, *ROOTS])
+def test_nothing_is_left_if_it_is_killed(way: str, number: int, place: Path) -> None:
+    received(place, ENDLESS, timeout_s=120)
+    with subprocess.Popen(command(place, "--with", usable(way)), stderr=subprocess.DEVNULL) as child:
+        deadline = time.monotonic() + 60
+        while not any("inside.py" in line for line in leftovers(place)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert any("inside.py" in line for line in leftovers(place))
+        os.kill(child.pid, number)
+        assert child.wait(60) != 0
+    assert left(place) == []
+    assert not (place / "measured.jsonl").exists()
+
+
+@pytest.mark.parametrize("way", ROOTS)
+def test_a_full_disk_is_named(way: str, place: Path) -> None:
+    with small_disk("90m") as disk:
+        received(disk, SPY)
+        done = measure(disk, "--with", way)
+        assert done.returncode == 1
+        assert "No space left on device" in done.stderr
+        assert left(disk) == []
+
+
+def test_the_ways_are_explained(place: Path) -> None:
+    received(place, SPY)
+    done = measure(place, "--explain")
+    assert done.returncode == 0, done.stderr
+    for way in ("docker", "podman", "apptainer", "namespace", "chroot"):
+        assert f"{way}: " in done.stderr
+    assert done.stderr.count("It proves:") == 6
+    assert not (place / "measured.jsonl").exists()
+
+
+def test_an_image_that_the_bundle_does_not_have(place: Path) -> None:
+    received(place, SPY)
+    done = measure(place, "--image", "other")
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        1,
+        f"error: --image other: the bundle has {TAG}",
+    )
+
+
+def test_apptainer_gets_the_layout_and_the_request(place: Path) -> None:
+    """Debian has no Apptainer, so a program in its place notes how it is called and runs nothing."""
+    received(place, SPY)
+    programs = place / "programs"
+    programs.mkdir()
+    (programs / "apptainer").write_text(
+        f'#!/bin/sh\necho "$@" >>{place}/calls\n[ "$1" = build ] && : >"$2"\nexit 0\n', encoding="utf-8"
+    )
+    (programs / "apptainer").chmod(0o755)
+    path = f"{programs}:{os.environ['PATH']}"
+    done = measure(place, "--with", "apptainer", variables={"PATH": path})
+    assert done.returncode == 1 and "apptainer ended with status 0" in done.stderr
+    calls = [line.split() for line in (place / "calls").read_text().splitlines()]
+    build, run = (next(call for call in calls if call[0] == word) for word in ("build", "exec"))
+    assert build[2] == f"oci:{place}/images:{TAG}"
+    assert "--containall" in run and "--no-home" in run
+    assert run[run.index("python3") + 1] == "/tfm/inside.py"
