@@ -116,9 +116,7 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], None]] = {
     "a volume outside": change("volumes", 0, "name", to="../volume-0001"),
     "the same volume twice": change("volumes", 1, "name", to="volume-0001"),
     "an unlisted file": lambda document: document["files"].pop("locks/a.txt"),
-    "a file without parts": change(
-        "files", "locks/b.txt", to={"size": 0, "sha256": sha256(b""), "executable": False}
-    ),
+    "a file without parts": change("files", "locks/b.txt", to={"size": 0, "sha256": sha256(b"")}),
     "no list of images": change("images", to=None),
     "another format": change("format", to=2),
 }

@@ -137,7 +137,7 @@ def main_help() -> str:
 
 #: The groups of options, each with its parameters. A command with few options has one group.
 _SECTIONS = {
-    "Which software": """tensorflow reference image python policy pythons cuda cudnn variant wheel extra
+    "Which software": """tensorflow reference image python policy cuda cudnn variant wheel extra
         packages additions mode files lock_path report_path""",
     "Which machine": """driver gpu gpus compute_capability compat system machine kernel_modules from_host
         hosts on fleet_path""",

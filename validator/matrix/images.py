@@ -211,7 +211,10 @@ def _own_asked(value: str, entry: ImageEntry, document: Document) -> Wheel | OnI
             found.name, found.version, found.sha256, place.name, found.size, found.path, str(place.absolute())
         )
     if entry.index:
-        address = _http_address(entry.index)
+        try:
+            address = _http_address(entry.index)
+        except ValueError as error:
+            raise ValueError(f"is asked of an index, but `index` {error}") from None
         if value == _NIGHTLY:
             return OnIndex(None, address)
         try:
