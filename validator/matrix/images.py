@@ -255,6 +255,9 @@ def _releases(entry: ImageEntry, path: Path, document: Document, own: OwnRelease
         except ValueError as error:
             document.report((*path, index), f"{quote(shown(value))} {error}")
             continue
+        if asked is not None and document.problems:
+            # Nothing is downloaded or read for a file that is wrong.
+            continue
         try:
             named = _releases_named(value) if asked is None else own(asked, entry.python)
         except MissingError as error:
