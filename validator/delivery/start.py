@@ -139,14 +139,11 @@ class Start:
         """The port on which the image's own command answers. Another command does not."""
         return None if self.command else self.image.port
 
-    def variables(self, home: str | None = None, xla: str = XLA_CACHE) -> dict[str, str]:
-        """Return the variables; the user's own come last. home: for a user whom the image does not know.
-
-        xla: the directory for the code that XLA compiles.
-        """
+    def variables(self, home: str | None = None) -> dict[str, str]:
+        """Return the variables; the user's own come last. home: for a user whom the image does not know."""
         own = {"HOME": home} if home else {}
         caches = cache_variables(WORKSPACE) if self.directory is not None else {}
-        return {**own, **caches, **self.xla_variables(xla), **self.environment}
+        return {**own, **caches, **self.xla_variables(XLA_CACHE), **self.environment}
 
     @property
     def xla_caches(self) -> list[facts.Row]:
