@@ -46,6 +46,7 @@ _MAIN = b"import sys\nfrom validator.offline.main import main\nsys.exit(main(sys
 _CARRIED = ("fleet/slurm_job.py", "fleet/inside.py", "engines/ask_nvml.py")
 
 
+@cache
 def measure_program() -> bytes:
     """Return the zipapp `measure`."""
     paths = [*PACKAGE.glob("offline/*.py"), *(PACKAGE / name for name in _CARRIED)]
@@ -83,14 +84,19 @@ class Layers:
 
     def add_archive(self, write: Callable[[tarfile.TarFile], None]) -> Layers:
         """Add a layer with any content, as gzip."""
-        plain, packed = io.BytesIO(), io.BytesIO()
+        plain = io.BytesIO()
         with tarfile.open(fileobj=plain, mode="w") as archive:
             write(archive)
-        packed.write(gzip.compress(plain.getvalue(), 1))
-        content = packed.getvalue()
+        return self._add_gzip(gzip.compress(plain.getvalue(), 1), plain.getvalue())
+
+    def add_damaged(self) -> Layers:
+        """Add a layer that has its digest, but is not what gzip writes."""
+        return self._add_gzip(gzip.compress(b"")[:10] + bytes(range(255, 0, -1)), b"")
+
+    def _add_gzip(self, content: bytes, plain: bytes) -> Layers:
         blob = Encoded(
             f"sha256:{hashlib.sha256(content).hexdigest()}", len(content),
-            f"sha256:{hashlib.sha256(plain.getvalue()).hexdigest()}",
+            f"sha256:{hashlib.sha256(plain).hexdigest()}",
             "application/vnd.oci.image.layer.v1.tar+gzip",
         )  # fmt: skip
         self._layers.append(self._put(content, blob))
@@ -197,10 +203,8 @@ def leftovers(place: Path) -> Sequence[str]:
     ]  # fmt: skip
 
 
-def add_tool(place: Path) -> None:
-    """Put wheels of this tool, and of what it needs, into a bundle. They fit only the Python of the tests."""
-    wheels = place / "tool"
-    wheels.mkdir()
+def add_tool(wheels: Path) -> None:
+    """Write wheels of this tool, and of what it needs. They fit only the Python of the tests."""
     tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
     own, content = own_wheel()
     (wheels / own).write_bytes(content)
