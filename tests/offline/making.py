@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import metadata
@@ -90,8 +91,12 @@ class Layers:
         return self._add_gzip(gzip.compress(plain.getvalue(), 1), plain.getvalue())
 
     def add_damaged(self) -> Layers:
-        """Add a layer that has its digest, but is not what gzip writes."""
-        return self._add_gzip(gzip.compress(b"")[:10] + bytes(range(255, 0, -1)), b"")
+        """Add a layer that has its digest, but is not what gzip writes after two of its three megabytes."""
+        packed = zlib.compressobj(1, zlib.DEFLATED, 31)
+        entry = tarfile.TarInfo("large")
+        entry.size = 3 << 20
+        good = packed.compress(entry.tobuf() + bytes(2 << 20)) + packed.flush(zlib.Z_FULL_FLUSH)
+        return self._add_gzip(good + b"\xff" * 100, b"")
 
     def _add_gzip(self, content: bytes, plain: bytes) -> Layers:
         blob = Encoded(
