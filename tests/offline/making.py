@@ -39,10 +39,17 @@ CHALLENGE = "c0" * 32
 LOCK = b"# a lock\n"
 LOCK_DIGEST = "sha256:" + hashlib.sha256(LOCK).hexdigest()
 PACKAGE = Path(validator.__file__).parent
-#: The oldest Python that `./measure` supports, where this machine has it. pyenv's `python3.9` may not start.
-OLD = str(
-    next(Path.home().glob(".pyenv/versions/3.9*/bin/python3.9"), None) or find_python("3.9") or sys.executable
-)
+
+
+def python_of(version: str) -> str:
+    """Return a Python of this machine; the one of the tests if there is none of this version."""
+    # pyenv's `python3.9` may not start.
+    of_pyenv = next(Path.home().glob(f".pyenv/versions/{version}*/bin/python{version}"), None)
+    return str(of_pyenv or find_python(version) or sys.executable)
+
+
+#: The oldest Python that `./measure` supports, where this machine has it.
+OLD = python_of("3.9")
 _MAIN = b"import sys\nfrom validator.offline.main import main\nsys.exit(main(sys.argv[1:]))\n"
 _CARRIED = ("fleet/slurm_job.py", "fleet/inside.py", "engines/ask_nvml.py")
 

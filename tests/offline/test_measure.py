@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 
 from validator.engines.probe_archive import probe_archive
-from validator.engines.venv import find_python
 
 from ..loop import tiers
 from ..support import small_disk
@@ -33,6 +32,7 @@ from .making import (
     frames_of,
     leftovers,
     measure,
+    python_of,
     received,
     records_of,
 )
@@ -422,13 +422,13 @@ def test_damaged_documents_of_an_image_reach_nothing_else(place: Path) -> None:
 
 def test_unpacking_never_imports_from_the_image(place: Path) -> None:
     """A damaged layer ends the unpacking with an error, for which Python 3.13 imports `traceback`."""
-    python = find_python("3.13") or sys.executable
+    python = python_of("3.13")
     asked = [python, "-c", "import sysconfig; print(sysconfig.get_path('stdlib'))"]
     library = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip("/\n")
 
     def add(archive: tarfile.TarFile) -> None:
         for name in ("traceback", "linecache", "warnings", "pwd", "bz2"):
-            content = b"import sys\nsys.stderr.write('hostile code ran')\n"
+            content = b"import os\nos.write(2, b'hostile code ran')\nos._exit(1)\n"
             entry = tarfile.TarInfo(f"{library}/{name}.py")
             entry.size = len(content)
             archive.addfile(entry, io.BytesIO(content))
