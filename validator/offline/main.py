@@ -203,16 +203,17 @@ def _clean(cleaner: IO[str], *command: str) -> None:
 
 def _tool(received: Path, image: dict[str, Any], work: Path) -> str | None:
     """Unpack the tool for a Python of this machine and return that Python; None if there is none."""
-    names = [sys.executable, *(f"python3.{minor}" for minor in range(14, 9, -1))]
     reason = "there is none"
-    for python in filter(None, (shutil.which(name) for name in names)):
-        target = work / "tool"
-        command = [python, "-I", "-c", _UNPACK, received / image["probe"], received / "tool", target]
+    for name in (sys.executable, *(f"python3.{minor}" for minor in range(14, 9, -1))):
+        python = shutil.which(name)
+        if python is None:
+            continue
+        command = [python, "-I", "-c", _UNPACK, received / image["probe"], received / "tool", work / "tool"]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=work)
         if done.returncode == 0:
             return python
         reason = f"{python}: {(done.stderr.strip() or 'it ends without a message').splitlines()[0]}"
-        shutil.rmtree(target, ignore_errors=True)
+        shutil.rmtree(work / "tool", ignore_errors=True)
     _say(f"The tool itself needs Python 3.10 or newer: {reason}")
     return None
 
@@ -257,6 +258,9 @@ def _by_command(
         content = (received / path).read_bytes()
         objects[name] = hashlib.sha256(content).hexdigest()
         (work / "objects" / objects[name]).write_bytes(content)
+    # A user that nothing else on this machine has, among those that this root can become.
+    users = (line.split() for line in Path("/proc/self/uid_map").read_text().splitlines())
+    last = max(int(first) + int(count) for first, _, count in users)
     request = {
         "reference": image["tag"],
         "minutes": _PREPARE_MINUTES,
@@ -264,7 +268,7 @@ def _by_command(
         "arguments": image["arguments"],
         "files": objects,
         "gpus": True,
-        "user": _own_user(),
+        "user": min(0x70000000, last - 2000) + os.getpid() % 1000,
         "images": str(received / "images"),
         **{name: image[name] for name in ("tag", "digest")},
     }
@@ -283,10 +287,3 @@ def _by_command(
             _say(said.getvalue().rstrip())
     line = {"bundle": 1, "question": image["question"], "hosts": bundle.get("hosts", []), "unit": unit}
     return json.dumps({**line, "result": result.decode("ascii")}).encode() + b"\n"
-
-
-def _own_user() -> int:
-    """Return a user that nothing else on this machine has, among those that this root can become."""
-    lines = [line.split() for line in Path("/proc/self/uid_map").read_text().splitlines()]
-    last = max(int(first) + int(count) for first, _, count in lines)
-    return min(0x70000000, last - 2000) + os.getpid() % 1000

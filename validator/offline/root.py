@@ -33,7 +33,6 @@ import subprocess
 import sys
 import tarfile
 import time
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -184,14 +183,15 @@ def _unpack(archive: tarfile.TarFile) -> None:
         parent = os.path.realpath(parent)
         path = os.path.join(parent, name)
         if name.startswith(".wh."):
-            hidden = _names(parent) if name == ".wh..wh..opq" else [name[len(".wh.") :]]
+            hidden = [name[len(".wh.") :]]
+            if name == ".wh..wh..opq":
+                hidden = os.listdir(parent) if os.path.isdir(parent) else []
             for path in (os.path.join(parent, one) for one in hidden):
                 # A file of the same layer stays, whatever the order in the archive is.
                 if path not in made:
                     _remove(path)
             continue
-        known = entry.isreg() or entry.isdir() or entry.issym() or entry.islnk()
-        if path == "/" or not known:
+        if path == "/" or not (entry.isreg() or entry.isdir() or entry.issym() or entry.islnk()):
             continue
         os.makedirs(parent, 0o755, exist_ok=True)
         if not (entry.isdir() and os.path.isdir(path) and not os.path.islink(path)):
@@ -212,10 +212,6 @@ def _unpack(archive: tarfile.TarFile) -> None:
                 os.fchmod(target.fileno(), entry.mode & 0o777 | 0o600)
             # Byte code names the time of its source.
             os.utime(path, (entry.mtime, entry.mtime))
-
-
-def _names(directory: str) -> list[str]:
-    return os.listdir(directory) if os.path.isdir(directory) else []
 
 
 def _remove(path: str) -> None:
@@ -393,15 +389,7 @@ def main(arguments: Sequence[str]) -> int:
         if arguments[0] == "run":
             return run(arguments[1], request)
         make(arguments[1], request)
-    except (
-        OSError,
-        ValueError,
-        EOFError,
-        tarfile.TarError,
-        zlib.error,
-        RecursionError,
-        MemoryError,
-    ) as error:
+    except Exception as error:
         print(str(error) or type(error).__name__, file=sys.stderr)
         return 1
     return 0
