@@ -33,8 +33,8 @@ WEEKLY = (
     Row(
         "tests/probe/test_real_gate.py::test_each_fault_is_found_by_all_of_its_checks",
         "Four combinations of a release and a precision take six minutes with every fault and every check "
-        "that finds it. `.ci/run` has 2.21.0 with TensorFloat-32, where only the two slowest checks see "
-        "fewer faults, and 2.15.1 with float32, where one check looks at each fault.",
+        "that finds it. `.ci/run` has 2.21.0 with TensorFloat-32, where each result of each check is seen "
+        "once, and 2.15.1 with float32, where one check looks at each fault.",
     ),
     Row(
         "tests/probe/test_real_gate.py::test_they_pass_and_say_that_it_was_the_cpu",
@@ -45,6 +45,11 @@ WEEKLY = (
         "tests/probe/test_real_host_checks.py",
         "The same checks in each release. The newest one stays.",
         kept=("2.21.0",),
+    ),
+    Row(
+        "tests/probe/test_real_workers.py::test_a_closed_port_is_named",
+        "It starts TensorFlow in two processes that then wait for each other. `tests/probe/test_workers.py` "
+        "closes a port of two workers without TensorFlow.",
     ),
     Row(
         "tests/probe/test_real_measurements.py",
@@ -58,12 +63,8 @@ WEEKLY = (
     ),
     Row(
         "tests/emulation/test_never_certified.py::test_no_setting_of_the_stubs_is_certified",
-        "Each setting starts TensorFlow twice. Those that come furthest towards a certificate stay, and the "
-        "smallest one.",
+        "Each setting starts TensorFlow twice. Those that come furthest towards a certificate stay.",
         kept=(
-            "driver",
-            "memory works",
-            "all libraries",
             "kernels are said to run",
             "two GPUs, kernels are said to run",
             "kernels are said to run, no NVML",
@@ -104,6 +105,13 @@ WEEKLY = (
         "tests/integration/docker/test_jupyter.py::test_its_first_notebook_shows_the_gpu_and_why_not",
         "Imports TensorFlow in JupyterLab's kernel. That the image starts JupyterLab stays, and "
         "`tests/embedded/test_notebook.py` runs the notebooks.",
+    ),
+    Row(
+        "tests/distribution/test_empty_directory.py"
+        "::test_an_image_without_cuda_is_built_and_proven_without_an_engine",
+        "Installs a real TensorFlow and probes it. `tests/integration/test_resume.py` builds such "
+        "environments with tiny wheels, `tests/integration/docker/test_main_job.py` records that a real "
+        "release works on the CPU, and the tests next to it use the installed tool.",
     ),
     Row(
         "tests/distribution/test_images.py::test_without_an_engine",

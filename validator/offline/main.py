@@ -86,6 +86,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--wait", action="store_true", help="Wait for volumes that are not there yet.")
     parser.add_argument("--into", type=Path, default=directory / "received", metavar="DIRECTORY")
     parser.add_argument("--with", dest="way", choices=sorted(WAYS), help="Measure in this way.")
+    parser.add_argument("--output", type=Path, default=directory / "measured.jsonl", metavar="FILE")
+    parser.add_argument("--explain", action="store_true", help="Say what each way can prove, and stop.")
     given = parser.parse_args(arguments)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _stopped)
@@ -93,7 +95,7 @@ def main(arguments: Sequence[str]) -> int:
         received = given.into
         if (directory / "images").is_dir():
             received = directory
-        else:
+        elif not given.explain:
             receive(directory, received, given.wait, _say)
         if given.receive_only:
             return 0
@@ -120,17 +122,19 @@ def _stopped(number: int, _frame: Any) -> NoReturn:
 
 def _measure_all(directory: Path, received: Path, given: argparse.Namespace) -> int:
     """Measure the images that the output does not have yet. Return 0 if all were measured."""
-    with _work(received) as (_, tools, _):
+    with _work(directory if given.explain else received) as (_, tools, _):
         reasons = {name: why_not(name, tools / "root.py") for name in WAYS}
     for name, reason in reasons.items():
         _say(f"{name}: {reason or f'can be used. It proves: {_PROVES.get(name, _PROVES[_ENGINE])}'}")
+    if given.explain:
+        return 0
     way = given.way or next((name for name, reason in reasons.items() if not reason), None)
     if way is None or reasons[way]:
         raise Failed(
             "not_started", f"--with {way}: {reasons[way]}" if way else "no way works on this machine"
         )
     bundle = json.loads((received / "bundle.json").read_text(encoding="utf-8"))
-    output = directory / "measured.jsonl"
+    output = given.output
     failed = False
     for image in bundle["images"]:
         tag = image["tag"]
