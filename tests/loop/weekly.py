@@ -26,6 +26,7 @@ class Row:
     kept: tuple[str, ...] = ()
 
 
+_OFFLINE = "tests/offline/test_measure.py"
 _KUBERNETES = "tests/fleet/kubernetes/test_kubernetes.py"
 
 WEEKLY = (
@@ -134,6 +135,62 @@ WEEKLY = (
     Row(
         "tests/fleet/kubernetes/test_real_node.py",
         "Starts a real node with containers, which needs a privileged container in CI.",
+    ),
+    Row(
+        f"{_OFFLINE}::test_a_probe_sees_only_its_image",
+        "Each way unpacks an image again. What follows from it, the records of every way and the hostile "
+        "image, stays.",
+        kept=("namespace",),
+    ),
+    Row(
+        f"{_OFFLINE}::test_a_user_measures_in_a_namespace",
+        "The same namespace as root's, which stays.",
+    ),
+    Row(
+        f"{_OFFLINE}::test_the_tool_itself_measures_where_python_is_new_enough",
+        "Podman has the engine protocol of Docker, which stays.",
+        kept=("docker",),
+    ),
+    Row(
+        f"{_OFFLINE}::test_a_hostile_image_does_not_get_out_of_its_directory",
+        "One program unpacks images for both ways. The one that hides less stays.",
+        kept=("chroot",),
+    ),
+    Row(
+        f"{_OFFLINE}::test_a_link_to_this_machine_leads_nowhere",
+        "One more link. The hostile image, which stays, has several.",
+    ),
+    Row(
+        f"{_OFFLINE}::test_whiteouts_hide_the_layers_below",
+        "The hostile image, which stays, has whiteouts too.",
+    ),
+    Row(
+        f"{_OFFLINE}::test_a_probe_that_never_ends_is_ended",
+        "Waits for a time limit. A program that neither ends nor obeys stays, where the measurement is "
+        "killed.",
+    ),
+    Row(
+        f"{_OFFLINE}::test_a_python_that_writes_without_end_is_ended",
+        "Fills a file of a hundred megabytes.",
+    ),
+    Row(
+        f"{_OFFLINE}::test_nothing_is_left_if_it_is_killed",
+        "Three signals in four ways. The signal that can't be caught stays in each way.",
+        kept=(
+            "docker-9",
+            "podman-9",
+            "namespace-9",
+            "chroot-9",
+        ),
+    ),
+    Row(
+        f"{_OFFLINE}::test_nothing_is_left_if_the_tool_is_killed",
+        "The tool's own tests end it in the same way without a bundle.",
+    ),
+    Row(
+        f"{_OFFLINE}::test_a_full_disk_is_named",
+        "One program unpacks images for both ways.",
+        kept=("namespace",),
     ),
     Row(
         f"{_KUBERNETES}::test_a_lost_node_ends_the_attempt_and_the_next_one_runs_once",
