@@ -38,6 +38,7 @@ ALLOWED = {
     ("cpu_only_build", "cuda", "<10.1"): "the reader's toolkit, where no release is known",
     ("cuda_library_missing_or_wrong_version", "tensorflow", "<2.17"): "what hosted notebooks have at a time",
     ("libdevice_not_found", "tensorflow", "<2.4"): "which wheel of nvcc a remedy names",
+    ("tf1", "tensorflow", "<2.0"): "which of TensorFlow's two ways of setting options an answer names",
     ("keras_version_conflict", "keras", "<2.3"): "the Keras whose own code asks for TensorFlow 1",
     ("old_keras", "keras", "<2.3"): "the Keras whose own code asks for TensorFlow 1",
     ("keras_version_conflict", "tensorflow", "<2.4"): "the remedy that names the Keras of old releases",

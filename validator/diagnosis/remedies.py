@@ -15,7 +15,7 @@ from ..versions import leading_numbers
 from .causes import CauseEntry, RemedyEntry, chosen_finder, finder, language, law
 from .combination import read_host, read_software
 from .conclusions import likely_releases
-from .messages import CPU_WANTED, table
+from .messages import CPU_WANTED, PLAIN_QUESTION, table
 from .observations import Observation, Observations, on_windows, release
 from .shells import for_engine, for_notebook, for_powershell, for_release, for_uv, of_program
 
@@ -52,7 +52,7 @@ def answer(
     if not fails and language().parse(_WORKS).holds(finder(observations, {})):
         return GPU_USED
     listed = any(map(observations.has, _GPU_LISTED)) and not fails
-    asks = observations.has("versions_asked") and not fails
+    asks = observations.has(PLAIN_QUESTION) and not fails
     return NO_FAULT if listed or asks or observations.has(CPU_WANTED) else NOT_SHOWN
 
 
@@ -245,7 +245,7 @@ def fitting_remedies(
 
     values: for the placeholders; `tensorflow`, `capability` and `system` also decide what fits.
     """
-    find = chosen_finder(observations, {**_assumed(observations), **values})
+    find = chosen_finder(observations, {**assumed(observations), **values})
     fitting = [remedy for remedy in entry.remedies if remedy.fits(find)] or list(entry.remedies)
     fitting = [remedy for remedy in fitting if remedy.placeholders & _KNOWN <= values.keys()] or fitting
     lawful, instead, at_last = _lawful(fitting, find)
@@ -450,7 +450,7 @@ def _written(command: str, way: str, reader: Reader) -> str | None:
     return command
 
 
-def _assumed(observations: Observations) -> Mapping[str, str]:
+def assumed(observations: Observations) -> Mapping[str, str]:
     """Return the facts to assume when remedies are chosen and these facts are not known.
 
     A Python that newer releases have no wheel for shows that the release is old, and so do the log's lines
