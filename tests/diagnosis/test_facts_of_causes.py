@@ -37,6 +37,7 @@ ALLOWED = {
     ("package_with_cuda", "cuda", "<10.1"): "the reader's toolkit, where no release is known",
     ("cpu_only_build", "cuda", "<10.1"): "the reader's toolkit, where no release is known",
     ("cuda_library_missing_or_wrong_version", "tensorflow", "<2.17"): "what hosted notebooks have at a time",
+    ("cuda_library_missing_or_wrong_version", "python", "<3.9"): "which Python has releases with the extra",
     ("libdevice_not_found", "tensorflow", "<2.4"): "which wheel of nvcc a remedy names",
     ("tf1", "tensorflow", "<2.0"): "which of TensorFlow's two ways of setting options an answer names",
     ("keras_version_conflict", "keras", "<2.3"): "the Keras whose own code asks for TensorFlow 1",

@@ -190,9 +190,17 @@ def causes_in_order(
     }
     roots = [cause for cause in shown if cause.entry.code not in explained_by]
     most = _MOST if all(root.only_said for root in roots) else None
+    # A second guess brings no list of its own.
     return tuple(
-        _cause(root, _consequences(root.entry.code, explained_by), observations, facts, reader)
-        for root in sorted(roots, key=_order)[:most]
+        _cause(
+            root,
+            _consequences(root.entry.code, explained_by),
+            observations,
+            facts,
+            reader,
+            remedies=1 if place and root.strength == POSSIBLE else _REMEDIES,
+        )
+        for place, root in enumerate(sorted(roots, key=_order)[:most])
     )
 
 
@@ -265,6 +273,8 @@ def _cause(
     observations: Observations,
     facts: Mapping[str, str],
     reader: Reader,
+    *,
+    remedies: int,
 ) -> Cause:
     entry, reasons = shown.entry, shown.reasons
     title, values = shown.title(facts, reader)
@@ -274,7 +284,7 @@ def _cause(
         title=title,
         means=entry.means,
         evidence=observations.evidence(shown.evidence)[:_EVIDENCE],
-        remedies=fitting_remedies(entry, values, observations, reader)[:_REMEDIES],
+        remedies=fitting_remedies(entry, values, observations, reader)[:remedies],
         sources=tuple(dict.fromkeys((*entry.sources, *(reason.source for reason in reasons)))),
         explains=explains,
         reasons=reasons,
@@ -471,7 +481,7 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
     requirements = {
         "tensorflow_minor": minor_in(release) or "",
         "cuda_needed": build.cuda if build else "",
-        "cuda_major": major(build.cuda) if build else "",
+        "cuda_major": major(built),
         "cudnn_needed": cudnn,
         "cudnn_major": major(cudnn),
         "builds": "" if build else libraries_by_release(python, on_windows, among=likely),
