@@ -34,7 +34,7 @@ def overview(text: str) -> str:
 
 def pages() -> Mapping[str, str]:
     """Return the pages of all commands: name of the file -> text."""
-    group = click.Context(cli.group, info_name="validator")
+    group = click.Context(cli.group, info_name="validator", **cli.group.context_settings)
     found = {}
     for name in COMMANDS:
         command = cli.group.get_command(group, name)

@@ -52,7 +52,6 @@ def example(format_: str) -> str:
             Path("/home/me/job"),
             {"TF_CPP_MIN_LOG_LEVEL": "1"},
             command,
-            xla_cache=True,
         )
     )
 

@@ -6,9 +6,13 @@ import contextlib
 import gc
 import io
 import os
+import resource
 import signal
 import subprocess
 import sys
+import tempfile
+import time
+import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -53,6 +57,63 @@ def run_alone(*arguments: object, cwd: Path = ROOT, environment: Mapping[str, st
         [sys.executable, "-m", "validator", *map(str, arguments)],
         cwd=cwd, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
+
+
+def run_forked(*arguments: object, memory: int, stdin: int | None = None, cwd: Path = ROOT) -> Done:
+    """Run `python -m validator` in a fork of this process, which has loaded what earlier commands needed.
+
+    memory: how many bytes more than this process it may use. stdin: a file's number; empty by default.
+    """
+    words = ["validator", *map(str, arguments)]
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open(os.devnull, "rb") as nothing:
+        streams = (nothing.fileno() if stdin is None else stdin, out.fileno(), err.fileno())
+        child = os.fork()
+        if child == 0:
+            code = 70
+            try:
+                code = _fork_runs(words, streams, memory, cwd)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        status = _ended(child, 120)
+        assert status is not None, f"{' '.join(words)[:200]} does not end"
+        out.seek(0)
+        err.seek(0)
+        return Done(words, status, out.read().decode(), err.read().decode())
+
+
+def _fork_runs(words: list[str], streams: tuple[int, int, int], memory: int, cwd: Path) -> int:
+    """Run a command with these streams in this process, which was forked for it, and return its exit code."""
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    os.chdir(cwd)
+    sys.argv, sys.stdin = words, os.fdopen(0, encoding="utf-8", closefd=False)
+    sys.stdout, sys.stderr = (os.fdopen(number, "w", encoding="utf-8", closefd=False) for number in (1, 2))
+    pages = int(Path("/proc/self/statm").read_text().split()[5])
+    most = pages * resource.getpagesize() + memory
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    try:
+        main()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 70
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    return 70
+
+
+def _ended(child: int, seconds: float) -> int | None:
+    """Wait for a child and return its exit code, or kill it and return None."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.005)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return None
 
 
 @contextlib.contextmanager

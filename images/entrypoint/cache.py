@@ -42,6 +42,8 @@ def prepare(place, driver, gpus):
         raise Refused("the driver or the GPU is not known")
     os.umask(0o077)
     own = root / str(os.getuid())
+    if not re.fullmatch(r"[\w./+:@~-]+", str(own), re.ASCII):
+        raise Refused("the path has characters that end a flag, such as a space")
     host = re.sub(r"[^A-Za-z0-9.]+", "-", "-".join([*sorted(set(gpus)), driver]))
     chosen = own / f"{image}-{host}"
     for directory in (own, chosen):

@@ -124,7 +124,7 @@ class Interrupted:
             patch.setattr(layers, "encode", self.encode)
             yield
 
-    def encode(self, entries: Iterable[Entry], write: Write) -> Encoded:
+    def encode(self, entries: Iterable[Entry], write: Write, diff_id: str | None = None) -> Encoded:
         """Write the layer."""
         is_here = False
 
@@ -140,7 +140,7 @@ class Interrupted:
                 self.happened = True
                 self.happens()
 
-        return self._encode(watched_entries(), watched_write)
+        return self._encode(watched_entries(), watched_write, diff_id)
 
 
 # -- wheels ----------------------------------------------------------------------------------------------

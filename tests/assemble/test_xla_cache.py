@@ -91,6 +91,7 @@ def test_a_directory_of_somebody_else_is_not_used(
         ({"gpus": []}, "the driver or the GPU is not known"),
         ({"image": "2.18.1-0123"}, "another TensorFlow than 2.18.1"),
         ({"free": 5}, "less than 1 GiB is free"),
+        ({"image": f"my files/{IMAGE}"}, "such as a space"),
     ],
 )
 def test_nothing_is_kept_where_it_would_be_wrong(

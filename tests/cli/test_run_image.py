@@ -26,7 +26,7 @@ def test_plain_http_also_counts_for_the_registry_of_an_image(
     assert asked == [("registry.example.org:5000/team/tf", plain_http)]
 
 
-@pytest.mark.parametrize("form", ["apptainer", "slurm", "kubernetes", "podman"])
+@pytest.mark.parametrize("form", ["apptainer", "slurm", "kubernetes"])
 @pytest.mark.parametrize("image", [[], ["--image", "tensorflow-gpu-matrix:tf2.21.0-cpu-py312"]])
 def test_other_tools_do_not_start_images_of_the_local_engine(
     form: str, image: list[str], monkeypatch: pytest.MonkeyPatch
@@ -38,3 +38,11 @@ def test_other_tools_do_not_start_images_of_the_local_engine(
     assert "build-matrix --push HOST/NAME" in str(caught.value.hint)
     assert "docker push" in str(caught.value.hint)
     assert ("oci:DIRECTORY:TAG" in str(caught.value.hint)) == (form != "kubernetes")
+
+
+@pytest.mark.parametrize("command", ["run", "pull"])
+def test_without_a_signer_the_way_to_go_on_is_named(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VALIDATOR_KEY", raising=False)
+    with pytest.raises(InputError, match="no trusted signer was given") as caught:
+        cli.run([command, "--registry", "registry.example.org/team/tf"])
+    assert "`run --uncertified` starts an image that nobody signed" in str(caught.value.hint)

@@ -138,6 +138,10 @@ def test_a_directory_that_was_not_received_is_an_error(shelf: Shelf, tmp_path: P
     done = run(shelf, "verify", NAMED, "--fixtures", "--from-bundle", str(tmp_path), cwd=tmp_path)
     assert done.code == EXIT_INPUT and "is not a received bundle" in done.err
     assert "validator bundle receive DIRECTORY" in done.err
+    # Its volumes are there, but nobody has unpacked them.
+    (tmp_path / "bundle.json").write_text("{}", encoding="utf-8")
+    done = run(shelf, "verify", NAMED, "--fixtures", "--from-bundle", str(tmp_path), cwd=tmp_path)
+    assert done.code == EXIT_INPUT and "it has no images" in done.err
 
 
 def test_a_layer_that_changed_since_is_not_loaded(shelf: Shelf, tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def _trust(directory: Path, shelf: Shelf, *refused: str) -> Path:
 
 
 def test_the_list_of_places_is_complete() -> None:
-    context = click.Context(group)
+    context = click.Context(group, **group.context_settings)
     found = {
         name
         for name in COMMANDS

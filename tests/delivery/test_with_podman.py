@@ -20,6 +20,7 @@ from validator.registry.names import identifier_of
 from ..integration.podman.conftest import endpoint  # noqa: F401
 from .commands import HERE, run
 from .shelf import H100, Shelf
+from .test_bundles import packed, small_tool  # noqa: F401
 from .test_run_command import program  # noqa: F401
 from .values import TAG
 
@@ -101,6 +102,34 @@ def test_run_starts_an_image_of_podman_and_leaves_no_service(
     done = run(shelf, "run", "--uncertified", "--format", "podman", "--image", local, "--registry", "")
     assert (done.code, done.out) == (EXIT_INPUT, "")
     assert f"the local Podman has no image {local}" in done.err
+
+
+def test_podman_reads_a_bundle_itself_and_pull_loads_it(
+    podman: Endpoint,
+    shelf: Shelf,
+    program: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    digest = shelf.push_certified(H100)
+    shelf.push(CPU, program=program)
+    received = str(packed(shelf, tmp_path, *map(str, map(identifier_of, (TAG, CPU)))))
+    before = {image["Id"] for image in podman.quick.api.images()}
+    loaded = f"tensorflow-gpu-matrix:{identifier_of(CPU)}"
+    named = ("--uncertified", "--format", "podman", "--from-bundle", received)
+    try:
+        done = run(
+            shelf, "run", *named, "--image", str(identifier_of(CPU)), "--exec", "--", "again", cwd=tmp_path
+        )
+        assert (done.code, done.out.splitlines()[3:]) == (7, ["again"]), done.err
+        with pytest.raises(ImageNotFound):
+            podman.quick.images.get(loaded)
+        done = run(shelf, "pull", "--fixtures", *HERE, "--from-bundle", received, cwd=tmp_path)
+        assert done.code == EXIT_OK, done.err
+        assert podman.quick.images.get(done.out.strip()).id in local_ids(shelf.registry, digest)
+    finally:
+        for image in podman.quick.api.images():
+            if image["Id"] not in before:
+                podman.quick.images.remove(image["Id"], force=True)
 
 
 def test_sbom_reads_the_labels_of_an_image_of_podman(podman: Endpoint, shelf: Shelf) -> None:

@@ -131,7 +131,7 @@ def test_commands_of_this_tool_are_ones_that_it_accepts() -> None:
 
 
 def _parsed(name: str, arguments: list[str]) -> None:
-    group = click.Context(cli.group)
+    group = click.Context(cli.group, **cli.group.context_settings)
     found = cli.group.get_command(group, name)
     if found is None:
         raise click.UsageError(f"no command {name}")

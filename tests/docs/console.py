@@ -16,12 +16,12 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..commands import ROOT, Done
+from ..commands import ROOT, Done, run
 
 #: Programs that call this tool, as pages name them, and the words that come before those of the call.
 PYTHONS = ("python", "python3")
@@ -32,7 +32,7 @@ OWN_PROGRAMS: Mapping[str, tuple[str, ...]] = {
 }
 _LIMIT_S = 300.0
 #: What is started instead of these programs: it hands a call over, and prints what it is told.
-_SHIM = f"""\
+SHIM = f"""\
 #!{sys.executable} -SE
 import json, os, socket, sys
 name, words = os.path.basename(sys.argv[0]), sys.argv[1:]
@@ -104,30 +104,61 @@ class Console:
             ready, _, _ = select.select(sources, [], [], _LIMIT_S)
             assert ready, f"no end of {(self.place / 'script').read_text()}"
             if self._listening in ready:
-                self._serve()
+                answer_call(self._listening, self._answer)
             else:
                 said = os.read(self._ended, 16)
                 assert said, "the shell has ended"
                 return int(said)
 
-    def _serve(self) -> None:
-        connection, _ = self._listening.accept()
-        with connection, connection.makefile() as stream:
-            asked: dict[str, Any] = json.load(stream)
-            call = Call(
-                tuple(asked["words"]), Path(asked["cwd"]), asked["environment"], asked["stdin"]
-            )  # fmt: skip
-            answer = self._answer(call)
-            connection.sendall(
-                json.dumps(
-                    {
-                        "stdout": answer.done.stdout,
-                        "stderr": answer.done.stderr,
-                        "returncode": answer.done.returncode,
-                        "instead": answer.instead,
-                    }
-                ).encode()
-            )
+
+def answer_call(listening: socket.socket, answer: Callable[[Call], Answer]) -> None:
+    """Answer the call that waits at the socket."""
+    connection, _ = listening.accept()
+    with connection, connection.makefile() as stream:
+        asked: dict[str, Any] = json.load(stream)
+        call = Call(tuple(asked["words"]), Path(asked["cwd"]), asked["environment"], asked["stdin"])
+        given = answer(call)
+        connection.sendall(
+            json.dumps(
+                {
+                    "stdout": given.done.stdout,
+                    "stderr": given.done.stderr,
+                    "returncode": given.done.returncode,
+                    "instead": given.instead,
+                }
+            ).encode()
+        )
+
+
+def run_answering(words: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> Done:
+    """Run a program that finds `SHIM` in place of this tool, and answer its calls until it ends."""
+    # The path of a socket has to be short.
+    with (
+        tempfile.TemporaryDirectory(prefix="calls-") as name,
+        socket.socket(socket.AF_UNIX) as listening,
+        open(f"{name}/out", "w+") as out,
+        open(f"{name}/err", "w+") as err,
+    ):
+        listening.bind(f"{name}/socket")
+        listening.listen()
+        with subprocess.Popen(
+            words, cwd=cwd, env={**environment, "CONSOLE": f"{name}/socket"},
+            stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+        ) as process:  # fmt: skip
+            ended = os.pidfd_open(process.pid)
+            sources: list[socket.socket | int] = [listening, ended]
+            try:
+                while ended not in (ready := select.select(sources, [], [], _LIMIT_S)[0]):
+                    assert ready, f"{words} does not end"
+                    answer_call(listening, _run_here)
+            finally:
+                process.kill()
+                os.close(ended)
+        return Done(words, process.returncode, Path(out.name).read_text(), Path(err.name).read_text())
+
+
+def _run_here(call: Call) -> Answer:
+    return Answer(run(*call.words, cwd=call.cwd, environment=call.environment, stdin=call.stdin))
 
 
 @contextlib.contextmanager
@@ -148,7 +179,7 @@ def console(
         programs = place / "bin"
         programs.mkdir()
         shim = place / "shim"
-        _write_program(shim, _SHIM)
+        _write_program(shim, SHIM)
         for program in (*PYTHONS, *OWN_PROGRAMS):
             (programs / program).symlink_to(shim)
         for program, script in stand_ins.items():

@@ -133,6 +133,10 @@ class Docker:
         assert selected.digest in ids
         self.pulled.append(selected.reference)
 
+    def load(self, registry: Registry, digest: str, name: str, progress: Callable[[str], None]) -> LocalImage:
+        assert registry.manifest(digest) is not None
+        return LocalImage(Engine().digest or "", name, name, {}, ())
+
     def find(self, name: str) -> LocalImage | None:
         spec = name.partition(":")[2]
         return LocalImage(Engine().digest or "", name, name, {LABEL_SPEC: spec}, ()) if spec else None
@@ -249,6 +253,11 @@ def emulated(
         for name in ("_docker", "_podman"):
             patch.setattr(f"validator.engines.this_machine.{name}", lambda *_: None)
         patch.setattr("validator.pipeline.locking.resolve", resolved)
+        # Without the wheels that this tool needs, which the index here does not have.
+        patch.setattr(
+            "validator.pipeline.bundle.resolve",
+            lambda spec, *_, **__: Lock(spec.identifier, spec.python, "", (), ()),
+        )
         patch.setattr("validator.pipeline.contents.base_contents", lambda *_: contents(Maker().made_from()))
         patch.setattr("validator.pipeline.contents.rebuild_image", rebuilt)
         patch.setattr("validator.supply.parts.host_sources", lambda: sources)

@@ -38,6 +38,7 @@ from ..commands import Done, run
 from ..corpus.reader import REPORTS
 from ..locks.local_index import LocalIndex
 from ..records.values import lines, record
+from ..supply import own_wheel_files
 from .console import Answer, Call, Console, console
 from .machine import Cluster, emulated
 from .shown import Block
@@ -128,6 +129,8 @@ VALUES: Mapping[str, str] = {
     # Not in the past, whenever this runs.
     "2026-12-01T06:30": "2126-12-01T06:30",
     "1000:1000": f"{os.getuid()}:{os.getgid()}",
+    # Measuring needs an engine or root, and a TensorFlow; tests/offline does it.
+    "bundle/measure --output measured.jsonl": "bundle/measure --explain",
 }
 _NO_SCANNER = "it is not on this machine, and downloads its database"
 #: A scanner gets a list of packages, as its last argument.
@@ -376,6 +379,7 @@ cat "$PREPARED/report.json"
 """.encode(),
         "prepared/report.json": report,
         "prepared/no-driver.log": (ROOT / "tests/corpus/captured/2.21.0/no_driver.log").read_bytes(),
+        "wheels/tensorflow-2.21.0-cp312-cp312-linux_x86_64.whl": own_wheel_files.content(),
     }
     for name, content in contents.items():
         path = directory / name

@@ -26,14 +26,15 @@ class Row:
     kept: tuple[str, ...] = ()
 
 
+_OFFLINE = "tests/offline/test_measure.py"
 _KUBERNETES = "tests/fleet/kubernetes/test_kubernetes.py"
 
 WEEKLY = (
     Row(
         "tests/probe/test_real_gate.py::test_each_fault_is_found_by_all_of_its_checks",
         "Four combinations of a release and a precision take six minutes with every fault and every check "
-        "that finds it. `.ci/run` has 2.21.0 with TensorFloat-32, where only the two slowest checks see "
-        "fewer faults, and 2.15.1 with float32, where one check looks at each fault.",
+        "that finds it. `.ci/run` has 2.21.0 with TensorFloat-32, where each result of each check is seen "
+        "once, and 2.15.1 with float32, where one check looks at each fault.",
     ),
     Row(
         "tests/probe/test_real_gate.py::test_they_pass_and_say_that_it_was_the_cpu",
@@ -44,6 +45,11 @@ WEEKLY = (
         "tests/probe/test_real_host_checks.py",
         "The same checks in each release. The newest one stays.",
         kept=("2.21.0",),
+    ),
+    Row(
+        "tests/probe/test_real_workers.py::test_a_closed_port_is_named",
+        "It starts TensorFlow in two processes that then wait for each other. `tests/probe/test_workers.py` "
+        "closes a port of two workers without TensorFlow.",
     ),
     Row(
         "tests/probe/test_real_measurements.py",
@@ -57,12 +63,8 @@ WEEKLY = (
     ),
     Row(
         "tests/emulation/test_never_certified.py::test_no_setting_of_the_stubs_is_certified",
-        "Each setting starts TensorFlow twice. Those that come furthest towards a certificate stay, and the "
-        "smallest one.",
+        "Each setting starts TensorFlow twice. Those that come furthest towards a certificate stay.",
         kept=(
-            "driver",
-            "memory works",
-            "all libraries",
             "kernels are said to run",
             "two GPUs, kernels are said to run",
             "kernels are said to run, no NVML",
@@ -105,6 +107,13 @@ WEEKLY = (
         "`tests/embedded/test_notebook.py` runs the notebooks.",
     ),
     Row(
+        "tests/distribution/test_empty_directory.py"
+        "::test_an_image_without_cuda_is_built_and_proven_without_an_engine",
+        "Installs a real TensorFlow and probes it. `tests/integration/test_resume.py` builds such "
+        "environments with tiny wheels, `tests/integration/docker/test_main_job.py` records that a real "
+        "release works on the CPU, and the tests next to it use the installed tool.",
+    ),
+    Row(
         "tests/distribution/test_images.py::test_without_an_engine",
         "The same without bubblewrap, which only leaves out byte code.",
         kept=("True",),
@@ -126,6 +135,62 @@ WEEKLY = (
     Row(
         "tests/fleet/kubernetes/test_real_node.py",
         "Starts a real node with containers, which needs a privileged container in CI.",
+    ),
+    Row(
+        f"{_OFFLINE}::test_a_probe_sees_only_its_image",
+        "Each way unpacks an image again. What follows from it, the records of every way and the hostile "
+        "image, stays.",
+        kept=("namespace",),
+    ),
+    Row(
+        f"{_OFFLINE}::test_a_user_measures_in_a_namespace",
+        "The same namespace as root's, which stays.",
+    ),
+    Row(
+        f"{_OFFLINE}::test_the_tool_itself_measures_where_python_is_new_enough",
+        "Podman has the engine protocol of Docker, which stays.",
+        kept=("docker",),
+    ),
+    Row(
+        f"{_OFFLINE}::test_a_hostile_image_does_not_get_out_of_its_directory",
+        "One program unpacks images for both ways. The one that hides less stays.",
+        kept=("chroot",),
+    ),
+    Row(
+        f"{_OFFLINE}::test_a_link_to_this_machine_leads_nowhere",
+        "One more link. The hostile image, which stays, has several.",
+    ),
+    Row(
+        f"{_OFFLINE}::test_whiteouts_hide_the_layers_below",
+        "The hostile image, which stays, has whiteouts too.",
+    ),
+    Row(
+        f"{_OFFLINE}::test_a_probe_that_never_ends_is_ended",
+        "Waits for a time limit. A program that neither ends nor obeys stays, where the measurement is "
+        "killed.",
+    ),
+    Row(
+        f"{_OFFLINE}::test_a_python_that_writes_without_end_is_ended",
+        "Fills a file of a hundred megabytes.",
+    ),
+    Row(
+        f"{_OFFLINE}::test_nothing_is_left_if_it_is_killed",
+        "Three signals in four ways. The signal that can't be caught stays in each way.",
+        kept=(
+            "docker-9",
+            "podman-9",
+            "namespace-9",
+            "chroot-9",
+        ),
+    ),
+    Row(
+        f"{_OFFLINE}::test_nothing_is_left_if_the_tool_is_killed",
+        "The tool's own tests end it in the same way without a bundle.",
+    ),
+    Row(
+        f"{_OFFLINE}::test_a_full_disk_is_named",
+        "One program unpacks images for both ways.",
+        kept=("namespace",),
     ),
     Row(
         f"{_KUBERNETES}::test_a_lost_node_ends_the_attempt_and_the_next_one_runs_once",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,9 +11,11 @@ import pytest
 from validator.cli import planning
 from validator.compat import releases
 from validator.compat.policies import requirements
+from validator.compat.releases import Release
 from validator.errors import InputError, MissingError
-from validator.matrix.load import load_matrix
+from validator.matrix.load import load_matrix, parse_matrix
 from validator.matrix.problems import MatrixError
+from validator.model.lock import OnIndex, Wheel
 from validator.model.spec import ImageSpec
 from validator.supply import own_wheels
 from validator.system import package_sources
@@ -238,7 +240,16 @@ def test_an_index_of_ones_own(tmp_path: Path, index: LocalIndex, monkeypatch: py
     said = failure(tmp_path, '">=2.20"', f"    index: http://ours:hunter2@{place}/simple\n")
     assert "is not the version of a TensorFlow on this index" in said
     said = failure(tmp_path, '"2.21.0"', "    index: /etc/passwd\n")
-    assert "is not an address that begins with https://" in said and "hunter2" not in said
+    assert "is asked of an index, but `index` is not an address that begins with https://" in said
+
+
+def test_nobody_is_asked_for_a_file_that_is_wrong(tmp_path: Path) -> None:
+    def own(asked: Wheel | OnIndex, pythons: Sequence[str]) -> Sequence[Release]:
+        raise AssertionError("asked")
+
+    text = 'images:\n  - tensorflow: [nightly]\n    python: ["3.12"]\n    index: https://host.test/simple\n'
+    with pytest.raises(MatrixError, match="the key profiles is missing"):
+        parse_matrix(text.encode(), own=own)
 
 
 def test_a_part_of_the_tool_without_an_inspection_says_so(tmp_path: Path) -> None:

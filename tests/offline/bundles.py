@@ -38,7 +38,7 @@ def write(directory: Path, size: int = 1000, members: Mapping[str, bytes] = FILE
         (directory / name).write_bytes(content)
         volumes.append({"name": name, "size": len(content), "sha256": sha256(content), "holds": holds})
     files = {
-        path: {"size": len(content), "sha256": sha256(content), "executable": path == "measure"}
+        path: {"size": len(content), "sha256": sha256(content)}
         for path, content in members.items()
         if "/blobs/" not in path
     }

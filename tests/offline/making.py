@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import metadata
@@ -38,14 +39,22 @@ CHALLENGE = "c0" * 32
 LOCK = b"# a lock\n"
 LOCK_DIGEST = "sha256:" + hashlib.sha256(LOCK).hexdigest()
 PACKAGE = Path(validator.__file__).parent
-#: The oldest Python that `./measure` supports, where this machine has it. pyenv's `python3.9` may not start.
-OLD = str(
-    next(Path.home().glob(".pyenv/versions/3.9*/bin/python3.9"), None) or find_python("3.9") or sys.executable
-)
+
+
+def python_of(version: str) -> str:
+    """Return a Python of this machine; the one of the tests if there is none of this version."""
+    # pyenv's `python3.9` may not start.
+    of_pyenv = next(Path.home().glob(f".pyenv/versions/{version}*/bin/python{version}"), None)
+    return str(of_pyenv or find_python(version) or sys.executable)
+
+
+#: The oldest Python that `./measure` supports, where this machine has it.
+OLD = python_of("3.9")
 _MAIN = b"import sys\nfrom validator.offline.main import main\nsys.exit(main(sys.argv[1:]))\n"
 _CARRIED = ("fleet/slurm_job.py", "fleet/inside.py", "engines/ask_nvml.py")
 
 
+@cache
 def measure_program() -> bytes:
     """Return the zipapp `measure`."""
     paths = [*PACKAGE.glob("offline/*.py"), *(PACKAGE / name for name in _CARRIED)]
@@ -83,14 +92,23 @@ class Layers:
 
     def add_archive(self, write: Callable[[tarfile.TarFile], None]) -> Layers:
         """Add a layer with any content, as gzip."""
-        plain, packed = io.BytesIO(), io.BytesIO()
+        plain = io.BytesIO()
         with tarfile.open(fileobj=plain, mode="w") as archive:
             write(archive)
-        packed.write(gzip.compress(plain.getvalue(), 1))
-        content = packed.getvalue()
+        return self._add_gzip(gzip.compress(plain.getvalue(), 1), plain.getvalue())
+
+    def add_damaged(self) -> Layers:
+        """Add a layer that has its digest, but is not what gzip writes after two of its three megabytes."""
+        packed = zlib.compressobj(1, zlib.DEFLATED, 31)
+        entry = tarfile.TarInfo("large")
+        entry.size = 3 << 20
+        good = packed.compress(entry.tobuf() + bytes(2 << 20)) + packed.flush(zlib.Z_FULL_FLUSH)
+        return self._add_gzip(good + b"\xff" * 100, b"")
+
+    def _add_gzip(self, content: bytes, plain: bytes) -> Layers:
         blob = Encoded(
             f"sha256:{hashlib.sha256(content).hexdigest()}", len(content),
-            f"sha256:{hashlib.sha256(plain.getvalue()).hexdigest()}",
+            f"sha256:{hashlib.sha256(plain).hexdigest()}",
             "application/vnd.oci.image.layer.v1.tar+gzip",
         )  # fmt: skip
         self._layers.append(self._put(content, blob))
@@ -197,10 +215,8 @@ def leftovers(place: Path) -> Sequence[str]:
     ]  # fmt: skip
 
 
-def add_tool(place: Path) -> None:
-    """Put wheels of this tool, and of what it needs, into a bundle. They fit only the Python of the tests."""
-    wheels = place / "tool"
-    wheels.mkdir()
+def add_tool(wheels: Path) -> None:
+    """Write wheels of this tool, and of what it needs. They fit only the Python of the tests."""
     tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
     own, content = own_wheel()
     (wheels / own).write_bytes(content)

@@ -101,6 +101,7 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], None]] = {
     "an empty part": renamed("locks//a"),
     "a hidden file": renamed("images/.received"),
     "the manifest itself": renamed("bundle.json"),
+    "a path with a million parts": renamed("locks" + "/a" * 1_000_000),
     "a backslash": renamed("locks/a\\b"),
     "NUL": renamed("locks/a\0b"),
     "a file in a file": renamed("images/index.json/a"),
@@ -115,9 +116,7 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], None]] = {
     "a volume outside": change("volumes", 0, "name", to="../volume-0001"),
     "the same volume twice": change("volumes", 1, "name", to="volume-0001"),
     "an unlisted file": lambda document: document["files"].pop("locks/a.txt"),
-    "a file without parts": change(
-        "files", "locks/b.txt", to={"size": 0, "sha256": sha256(b""), "executable": False}
-    ),
+    "a file without parts": change("files", "locks/b.txt", to={"size": 0, "sha256": sha256(b"")}),
     "no list of images": change("images", to=None),
     "another format": change("format", to=2),
 }
@@ -211,6 +210,54 @@ def test_two_processes_do_not_receive_into_one_directory(tmp_path: Path) -> None
         receive(tmp_path, tmp_path / "received", False, quiet)
     os.close(lock)
     receive(tmp_path, tmp_path / "received", False, quiet)
+
+
+@pytest.mark.parametrize("inside", ["tool", "locks/a.txt", "images/blobs"])
+def test_links_that_came_with_the_bundle_are_not_written_through(inside: str, tmp_path: Path) -> None:
+    place, home = tmp_path / "bundle", tmp_path / "home"
+    write(place)
+    partial = place / "received.partial"
+    (partial / inside).parent.mkdir(parents=True, exist_ok=True)
+    (partial / inside).symlink_to(home)
+    shutil.copyfile(place / "bundle.json", partial / "bundle.json")
+    if "." in inside:
+        home.write_bytes(b"mine")
+    else:
+        home.mkdir()
+    receive(place, place / "received", False, quiet)
+    assert received(place / "received") == FILES
+    assert (home.read_bytes() if home.is_file() else list(home.iterdir())) in (b"mine", [])
+
+
+def test_files_that_came_with_the_bundle_are_not_taken_for_its_own(tmp_path: Path) -> None:
+    write(tmp_path)
+    partial = tmp_path / "received.partial"
+    (partial / "tool").mkdir(parents=True)
+    (partial / "tool" / "b-9-py3-none-any.whl").write_bytes(b"hostile")
+    shutil.copyfile(tmp_path / "bundle.json", partial / "bundle.json")
+    receive(tmp_path, tmp_path / "received", False, quiet)
+    assert received(tmp_path / "received") == FILES
+
+
+@pytest.mark.parametrize("path", ["tool/a-1-py3-none-any.whl", "tool/b-9-py3-none-any.whl"])
+def test_a_received_bundle_that_was_changed_is_refused(path: str, tmp_path: Path) -> None:
+    write(tmp_path)
+    receive(tmp_path, tmp_path / "received", False, quiet)
+    (tmp_path / "received" / "measuring-1").mkdir()
+    (tmp_path / "received" / "measuring-1" / "log").write_bytes(b"")
+    receive(tmp_path, tmp_path / "received", False, quiet)
+    (tmp_path / "received" / path).write_bytes(b"hostile")
+    with pytest.raises(Refused, match=f"but {path} is not as that says"):
+        receive(tmp_path, tmp_path / "received", False, quiet)
+    assert (tmp_path / "received" / path).read_bytes() == b"hostile"
+
+
+def test_a_directory_of_another_user_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path)
+    (tmp_path / "received.partial").mkdir()
+    monkeypatch.setattr(os, "geteuid", lambda: 4242)
+    with pytest.raises(Refused, match=r"received\.partial belongs to another user"):
+        receive(tmp_path, tmp_path / "received", False, quiet)
 
 
 @pytest.mark.slow

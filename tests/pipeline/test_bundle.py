@@ -18,6 +18,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ from ..assemble.synthetic import Image, Layer
 from ..locks.local_index import LocalIndex
 from ..support import killed, small_disk
 
-NOTHING = Request((), PackageSources())
+NOTHING = Request(PackageSources())
 NAMES = ("tf2.21.0-cuda12.5-cudnn9.3-py311", "tf2.21.0-cuda12.5-cudnn9.3-py312")
 
 
@@ -71,6 +72,7 @@ def layout(directory: Path, size: int = 300_000) -> list[BundledImage]:
 def small_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Don't pack the whole tool each time."""
     monkeypatch.setattr(bundle, "own_wheel", lambda: ("tool-1-py3-none-any.whl", b"a wheel" * 1000))
+    monkeypatch.setattr(bundle, "supported_pythons", tuple)
 
 
 def write(
@@ -121,7 +123,6 @@ def test_shared_layers_are_there_once_and_volumes_have_the_asked_size(tmp_path: 
     ]
     # Three layers, two configurations, two manifests.
     assert len(blobs) == len(set(blobs)) == 7
-    assert found["files"]["measure"]["executable"] is True
     assert (tmp_path / "out" / "measure").read_bytes() == stream(tmp_path / "out")[
         : found["files"]["measure"]["size"]
     ]
@@ -153,14 +154,14 @@ def test_the_program_in_it_receives_it_with_any_python(tmp_path: Path) -> None:
 def test_a_challenge_is_in_the_request_of_its_image(tmp_path: Path) -> None:
     images = layout(tmp_path / "layout")
     asked = {f"{NAMES[0]}@r580-h100": "a" * 64}
-    write(tmp_path / "out", images, request=Request((), PackageSources(), challenges=asked))
+    write(tmp_path / "out", images, request=Request(PackageSources(), challenges=asked))
     first, second = document(tmp_path / "out")["images"]
     assert first["challenge"] == first["question"]["challenge"] == "a" * 64
     assert first["arguments"][-2:] == ["--challenge", "a" * 64]
     assert second["challenge"] is None and "--challenge" not in second["arguments"]
     asked[f"{NAMES[0]}@r580-a100"] = "b" * 64
     with pytest.raises(InputError, match=f"2 cells of {NAMES[0]}"):
-        write(tmp_path / "other", images, request=Request((), PackageSources(), challenges=asked))
+        write(tmp_path / "other", images, request=Request(PackageSources(), challenges=asked))
 
 
 @pytest.mark.slow
@@ -260,6 +261,13 @@ def test_the_tools_own_wheel_is_what_is_here(tmp_path: Path) -> None:
     assert f"SHIPPED = {SHIPPED!r}".replace("'", '"') in setup.read_text("utf-8")
 
 
+def test_images_with_one_tag_are_not_bundled_together(tmp_path: Path) -> None:
+    first, second = layout(tmp_path / "layout")
+    with pytest.raises(InputError, match=f"two of the images have the tag {first.tag}"):
+        write(tmp_path / "out", [first, replace(second, tag=first.tag)])
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.engine
 def test_the_wheels_come_from_the_index_and_an_unreachable_one_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: LocalIndex
@@ -269,7 +277,8 @@ def test_the_wheels_come_from_the_index_and_an_unreachable_one_is_an_error(
     index.add_requiring("one", "1.5", "three")
     index.add_requiring("three", "3.0")
     images = layout(tmp_path / "layout")
-    write(tmp_path / "out", images, request=Request(("3.11", "3.12"), index.sources))
+    monkeypatch.setattr(bundle, "supported_pythons", lambda: ("3.11", "3.12"))
+    write(tmp_path / "out", images, request=Request(index.sources))
     wheels = {path for path in document(tmp_path / "out")["files"] if path.startswith("tool/")}
     assert wheels == {
         "tool/one-1.5-py3-none-any.whl",
@@ -279,10 +288,10 @@ def test_the_wheels_come_from_the_index_and_an_unreachable_one_is_an_error(
     nobody = PackageSources(index_url="http://127.0.0.1:9/simple")
     with pytest.raises(
         MissingError,
-        match=r"this tool for Python 3\.12: can't be resolved: the package index can't be reached",
+        match=r"this tool for Python 3\.11: can't be resolved: the package index can't be reached",
     ):
-        write(tmp_path / "other", images, request=Request(("3.12",), nobody))
+        write(tmp_path / "other", images, request=Request(nobody))
     del index.files["three-3.0-py3-none-any.whl"]
     with pytest.raises(InputError, match="three"):
-        write(tmp_path / "other", images, request=Request(("3.13",), index.sources))
+        write(tmp_path / "other", images, request=Request(index.sources))
     assert not (tmp_path / "other" / "bundle.json").exists()

@@ -30,21 +30,20 @@ ON_CPU = sorted(CHECKS - {"gpu_compute", "silent_cpu", "auto_clustering"})
 TRAINING = ("silent_cpu", "xla_train_step", "auto_clustering", "keras_jit")
 #: Measure for long; `tests/probe/test_real_measurements.py` and `checks/test_xla_cache.py` run them.
 LONG = {"xla_speedup", "xla_cache"}
-#: They take most of the time: more than three seconds each time, the others one.
-SLOW = ("keras_jit", "auto_clustering")
 #: Which checks a run asks, by fault: all that find it, or the first one.
 Asked = Mapping[str, Sequence[str]]
 ALL: Asked = {"none": sorted(CHECKS), **{name: list(fault.found_by) for name, fault in FAULTS.items()}}
 FIRST: Asked = {name: checks if name == "none" else checks[:1] for name, checks in ALL.items()}
 
 
-def once_if_slow() -> Asked:
-    """Return all checks by fault, but the slow ones only once for each result that they can have."""
+def each_result_once() -> Asked:
+    """Return the checks by fault so that each fault is found by one of them, and each result of each check is
+    seen once."""
     seen, asked = set(), dict(ALL)
     for name, fault in FAULTS.items():
-        again = {check for check in SLOW if (check, fault.found_by.get(check)) in seen}
+        new = [check for check in fault.found_by if (check, fault.found_by[check]) not in seen]
         seen |= set(fault.found_by.items())
-        asked[name] = [check for check in fault.found_by if check not in again]
+        asked[name] = new or FIRST[name]
     return asked
 
 
@@ -108,7 +107,7 @@ def test_each_fault_is_found_and_each_check_that_compares_finds_one() -> None:
         if "comparison.tolerance(" in used_by(check.run.__name__, check.run.__module__)
     }
     assert comparing == CHECKS | LONG
-    assert {check for asked in list(once_if_slow().values())[1:] for check in asked} == CHECKS
+    assert {check for asked in list(each_result_once().values())[1:] for check in asked} == CHECKS
 
 
 @pytest.mark.engine
@@ -136,7 +135,7 @@ def test_they_pass_and_say_that_it_was_the_cpu(release: str, tmp_path: Path) -> 
 @pytest.mark.engine
 @pytest.mark.parametrize(
     ("release", "precision", "asked"),
-    [("2.21.0", TF32, once_if_slow()), ("2.15.1", FLOAT32, FIRST)],
+    [("2.21.0", TF32, each_result_once()), ("2.15.1", FLOAT32, FIRST)],
     ids=["2.21.0", "2.15.1"],
 )
 def test_right_kernels_pass_and_each_fault_is_found(

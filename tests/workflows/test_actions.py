@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ..docs.console import SHIM, run_answering
 from . import expressions
 from .support import ROOT, WORKFLOWS
 
@@ -52,7 +53,10 @@ def action(name: str) -> dict[str, Any]:
 
 
 class Runner:
-    """A workspace, and the directories and files that a runner gives to a step."""
+    """A workspace, and the directories and files that a runner gives to a step.
+
+    Until `start_pythons` is called, this process answers the calls of the tool, which saves their starts.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.workspace = directory / "workspace"
@@ -64,12 +68,12 @@ class Runner:
         for made in (self.workspace, bin_directory, environment / "bin"):
             made.mkdir(parents=True)
         # What `install` makes, with the packages that are here.
-        python = environment / "bin" / "python"
-        python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+        self._python = environment / "bin" / "python"
+        self._python.write_text(SHIM)
         shutil.copy(ROOT / "requirements" / "runtime.txt", environment / ".installed")
         gh = bin_directory / "gh"
         gh.write_text(GH.format(python=sys.executable))
-        for program in (python, gh):
+        for program in (self._python, gh):
             program.chmod(0o755)
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("GITHUB_", "GH_"))}
         self.environment = kept | {
@@ -82,6 +86,10 @@ class Runner:
             "GITHUB_RUN_ATTEMPT": "1",
             "ANSWERS": str(directory / "answers.json"),
         }
+
+    def start_pythons(self) -> None:
+        """Give the tool a Python of its own, as a runner does."""
+        self._python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
 
     def run(self, name: str, **inputs: str) -> subprocess.CompletedProcess[str]:
         """Run the steps of an action until one fails. Dashes of inputs are underscores here."""
@@ -102,13 +110,10 @@ class Runner:
                 continue
             assert step["shell"] == "bash"
             values = {key: self._text(value, contexts) for key, value in step.get("env", {}).items()}
-            done = subprocess.run(
+            done = run_answering(
                 ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", step["run"]],
-                cwd=self.workspace,
-                env=self.environment | values | {"GITHUB_ACTION_PATH": str(ACTIONS / name)},
-                capture_output=True,
-                text=True,
-                timeout=120,
+                self.workspace,
+                self.environment | values | {"GITHUB_ACTION_PATH": str(ACTIONS / name)},
             )
             if done.returncode:
                 break
@@ -187,6 +192,7 @@ def test_what_is_installed_from_the_package_index_runs_the_tool(runner: Runner) 
 
 
 def test_doctor_writes_the_cause_of_a_failing_log_to_the_summary(runner: Runner) -> None:
+    runner.start_pythons()
     (runner.workspace / "train.log").write_text(FAILING)
     done = runner.run("doctor", log="train.log\n")
     assert done.returncode == 0, done.stderr
@@ -332,6 +338,7 @@ def test_a_hostile_log_is_no_markup_in_the_summary(runner: Runner) -> None:
 
 
 def test_a_module_of_the_workspace_does_not_run(runner: Runner) -> None:
+    runner.start_pythons()
     for name in ("validator", "click", "json"):
         (runner.workspace / f"{name}.py").write_text("open('owned', 'w')\n")
     (runner.workspace / "a.log").write_text(CLEAN)
@@ -340,6 +347,7 @@ def test_a_module_of_the_workspace_does_not_run(runner: Runner) -> None:
 
 
 def test_predict_fails_with_annotations_and_a_table(runner: Runner) -> None:
+    runner.start_pythons()
     (runner.workspace / "requirements.txt").write_text("tensorflow==2.18.1\nnvidia-cudnn-cu12==9.3.0.75\n")
     done = runner.run("predict", requirements="requirements.txt\n\n", hosts="t4:570\nh100:470\r\n")
     assert done.returncode == 1, done.stderr

@@ -44,10 +44,9 @@ def git(directory: Path, *arguments: str) -> str:
 @pytest.fixture(scope="module")
 @tiers.service
 def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a repository whose only commit is this working tree without the tests, most of its files."""
+    """Return a repository whose only commit is this working tree."""
     tree = tmp_path_factory.mktemp("tree")
     check_out(tree)
-    shutil.rmtree(tree / "tests")
     git(tree, "init", "--quiet", "--initial-branch=main")
     git(tree, "add", "--all")
     git(tree, "commit", "--quiet", "--message=all")

@@ -19,6 +19,8 @@ from validator.model.record import Record, Verdict
 from validator.records import jsonl
 from validator.records.jsonl import RefusedArtifact
 
+from ..commands import ROOT
+from ..docs.console import SHIM, run_answering
 from ..loop import tiers
 from ..records.values import proven
 from ..reports.test_regressions import decline
@@ -30,7 +32,10 @@ LABEL = "nightly-regression"
 
 
 class Workspace:
-    """A copy of the working tree as on a runner, and a GitHub. The copy is shared, except for its `night`."""
+    """A copy of the working tree as on a runner, and a GitHub. The copy is shared, except for its `night`.
+
+    This process answers the calls of `validator`, so that no call has to start a Python.
+    """
 
     def __init__(self, copy: Path, directory: Path) -> None:
         self.directory = copy
@@ -47,11 +52,7 @@ class Workspace:
             "GITHUB_RUN_ID": "7", "GITHUB_RUN_ATTEMPT": "1", "GITHUB_REF_NAME": "main",
             "GITHUB_STEP_SUMMARY": str(self.summary),
         }  # fmt: skip
-        done = subprocess.run(
-            [f"scripts/nightly/{script}"],
-            cwd=self.directory, env=outside() | given | environment, timeout=60,
-            capture_output=True, text=True,
-        )  # fmt: skip
+        done = run_answering([f"scripts/nightly/{script}"], self.directory, outside() | given | environment)
         self.state = State.read(self.state.path)
         return done
 
@@ -72,8 +73,18 @@ class Workspace:
 @pytest.fixture(scope="module")
 @tiers.service
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a copy of the working tree in whose environment `validator` calls this process."""
     directory = tmp_path_factory.mktemp("workspace")
     check_out(directory)
+    programs = directory / ".venv" / "bin"
+    originals = list(programs.iterdir())
+    programs.unlink()
+    programs.mkdir()
+    for original in originals:
+        (programs / original.name).symlink_to(ROOT / ".venv" / "bin" / original.name)
+    (programs / "validator").unlink()
+    (programs / "validator").write_text(SHIM)
+    (programs / "validator").chmod(0o755)
     return directory
 
 

@@ -40,7 +40,7 @@ class Signatory:
             raise InputError(
                 "no trusted signer was given",
                 hint="name the public key with --key (or VALIDATOR_KEY), or the signer with --identity and"
-                " --issuer",
+                " --issuer; `run --uncertified` starts an image that nobody signed",
             )
         if self.key is not None and (self.identity or self.issuer):
             raise InputError("give a trusted key or a trusted identity, not both")

@@ -61,14 +61,6 @@ def _size(_: click.Context, __: click.Parameter, value: str) -> int:
     help="The most bytes of a volume, such as 60M or 4G.",
 )
 @click.option(
-    "--python",
-    "pythons",
-    multiple=True,
-    metavar="VERSION",
-    help="A Python of the other machine, such as 3.12, that gets the wheels of this tool; repeatable."
-    "  [default: all that this tool supports]",
-)
-@click.option(
     "--challenges",
     "challenges_path",
     type=PATH,
@@ -91,7 +83,6 @@ def _size(_: click.Context, __: click.Parameter, value: str) -> int:
 def bundle_command(
     words: Sequence[str],
     volume_size: int,
-    pythons: Sequence[str],
     challenges_path: Path | None,
     wait: bool,
     into: Path | None,
@@ -121,7 +112,7 @@ def bundle_command(
         return
     reject_options(("wait", "into"), "has no effect without receive")
     from ..certify.challenges import read_challenges
-    from ..pipeline.bundle import Request, supported_pythons, write_bundle
+    from ..pipeline.bundle import Request, write_bundle
     from ..system.files import cache_directory
     from ..system.package_sources import host_sources
     from ..system.runs import temporary_directory
@@ -130,7 +121,6 @@ def bundle_command(
     trust = trust_path_for(matrix_path, trust_path)
     asked = read_challenges(challenges_path).by_value if challenges_path else {}
     request = Request(
-        pythons or supported_pythons(),
         host_sources(),
         hosts_of(matrix_path),
         trust if trust_path is not None or trust.exists() else None,

@@ -373,9 +373,9 @@ _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernet
     " nor --exec is given.",
 )
 @flag(
-    "--no-xla-cache",
-    help="Let XLA compile everything anew at each start. By default, it keeps what it compiles in a volume or"
-    " directory of yours, if its TensorFlow can.",
+    "--xla-cache",
+    help="Let XLA keep what it compiles for the next start, in a volume or directory of yours, if its"
+    " TensorFlow can. Nobody has tried this on a GPU yet, and a full disk then ends the program.",
 )
 @flag(
     "--uncertified",
@@ -402,7 +402,7 @@ def run_command(
     mount: bool,
     variables: Sequence[str],
     devices: str,
-    no_xla_cache: bool,
+    xla_cache: bool,
     uncertified: bool,
     driver: str | None,
     gpus: Sequence[str],
@@ -437,7 +437,7 @@ def run_command(
     refuse_versions_of_named_image(image, tensorflow, python, additions)
     place = Place.REGISTRY
     if bundle is not None:
-        place = Place.ENGINE if Place.ENGINE in tool.places else Place.LAYOUT
+        place = Place.ENGINE if tool.uses_docker else Place.LAYOUT
     elif image and split_layout(image):
         registry, place = None, Place.LAYOUT
     elif image and (reference := split_reference(image)):
@@ -460,7 +460,7 @@ def run_command(
         environment,
         tuple(words),
         terminal,
-        not no_xla_cache,
+        xla_cache,
     )
 
     @functools.cache
@@ -486,18 +486,22 @@ def run_command(
     try:
         resolved = resolve(request, engine, host, print_status)
         start = resolved.start
-        if execute and engine is not None and registry is not None:
-            if bundle is not None:
-                _load(engine, registry, start.image.reference, start.image.name)
-            elif resolved.selected is not None:
-                pull_selected(engine, registry, resolved.selected)
         if bundle is not None and registry is not None:
-            start = replace(
-                start, image=in_bundle(registry, start.image, engine if tool.uses_docker else None)
-            )
+            # Podman reads the bundle itself.
+            holder = engine if tool.uses_docker else None
+            if execute and holder is not None:
+                _load(holder, registry, start.image.reference, start.image.name)
+            start = replace(start, image=in_bundle(registry, start.image, holder))
+        elif execute and engine is not None and registry is not None and resolved.selected is not None:
+            pull_selected(engine, registry, resolved.selected)
     finally:
         if engine is not None:
             engine.close()
+    if not xla_cache and replace(start, xla_cache=True).xla_caches:
+        print_status(
+            "XLA compiles everything anew at each start. With --xla-cache, it keeps what it compiles; but"
+            " nobody has tried that on a GPU yet, and a full disk then ends the program."
+        )
     if start.port is not None:
         print_status(
             f"JupyterLab answers at http://127.0.0.1:{start.port}/lab; it prints the token when it starts"

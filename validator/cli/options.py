@@ -369,9 +369,10 @@ def open_bundle(directory: Path) -> Registry:
     """Return the images and certificates of a received bundle. Raises InputError if it is none."""
     from ..registry.layout import in_layout
 
-    if not (directory / "bundle.json").is_file():
+    missing = [name for name in ("bundle.json", "images") if not (directory / name).exists()]
+    if missing:
         hint = "unpack a bundle with `validator bundle receive DIRECTORY`, and name what it prints"
-        raise InputError(f"{directory} is not a received bundle: it has no bundle.json", hint=hint)
+        raise InputError(f"{directory} is not a received bundle: it has no {missing[0]}", hint=hint)
     return in_layout(directory / "images", directory / "certificates")
 
 

@@ -137,14 +137,14 @@ def main_help() -> str:
 
 #: The groups of options, each with its parameters. A command with few options has one group.
 _SECTIONS = {
-    "Which software": """tensorflow reference image python policy pythons cuda cudnn variant wheel extra
+    "Which software": """tensorflow reference image python policy cuda cudnn variant wheel extra
         packages additions mode files lock_path report_path""",
     "Which machine": """driver gpu gpus compute_capability compat system machine kernel_modules from_host
         hosts on fleet_path""",
     "Which cells": "matrix_path profile selectors identifiers store_url",
     "How it is built": "engine_name base layout jobs keep_going no_validate rehearse keep rebuild",
     "How it is measured": "depth challenge challenges_path only skip own_checks",
-    "How it is started": "execute mount variables devices no_xla_cache uncertified host port",
+    "How it is started": "execute mount variables devices xla_cache uncertified host port",
     "Registry, keys and trust": """repository registry bundle plain_http push retag mount_from pull_from
         attach key signing_key builder_key identity issuer trusted_root fixtures max_age accept_expired
         trust_path tlog_upload valid_for certificate_files""",

@@ -8,8 +8,8 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from ..model.lock import Wheel
 from ..versions import (
     ComputeCapability,
     CudaVersion,
@@ -22,6 +22,10 @@ from ..versions import (
 )
 from . import drivers, facts
 from .facts import Fact, UnknownRelease, nearest_clause, nearest_versions
+
+if TYPE_CHECKING:
+    # The page with the answers has these facts without the locks.
+    from ..model.lock import Wheel
 
 # The targets that device code is compiled for, as compilers name them: `sm_90`, `sm_90a`, `sm_100f`.
 #

@@ -168,12 +168,14 @@ def in_bundle(registry: Registry, image: Image, engine: Engine | None) -> Image:
     """
     digest = image.reference.rpartition("@")[2]
     if engine is None:
-        tag = next(tag for tag in registry.tags() if registry.digest_of(tag) == digest)
+        tag = next((tag for tag in registry.tags() if registry.digest_of(tag) == digest), None)
+        if tag is None:
+            raise InputError(f"{registry.repository} has no tag for {digest}", hint="write the bundle again")
         return replace(image, reference=registry.repository.tagged(tag), place=Place.LAYOUT)
     found = next(filter(None, map(engine.find, sorted(local_ids(registry, digest)))), None)
     if found is None:
         raise InputError(
-            f"the local Docker Engine does not have {image.name}",
+            f"the local {engine.name} does not have {image.name}",
             hint="`pull --from-bundle` loads it, and so does `run --exec`",
         )
     return replace(image, reference=found.id, tag=found.tag, place=Place.ENGINE)
@@ -326,7 +328,7 @@ class Engine:
     def load(self, registry: Registry, digest: str, name: str, progress: Callable[[str], None]) -> LocalImage:
         """Give the engine an image of a bundle under a name. Raises MissingError and ValidatorError."""
         progress("loading from the bundle")
-        reached = endpoint.connect()
+        reached = podman.connect() if self.is_podman else endpoint.connect()
         with contextlib.closing(reached.client), contextlib.closing(reached.quick):
             load_from_layout(reached, name, Path(str(registry.repository)), digest, progress)
         found = self.find(name)

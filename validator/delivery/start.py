@@ -101,8 +101,8 @@ class Start:
 
     devices: how a Docker Engine gives them, not AUTO. directory: the one to mount as WORKSPACE, or None.
     environment: the variables that the user asks for. command: words in place of the image's own command.
-    terminal: `-it`, `-i` or empty, as the command needs. xla_cache: whether XLA keeps what it compiles, where
-    it can.
+    terminal: `-it`, `-i` or empty, as the command needs. xla_cache: let XLA keep what it compiles, where it
+    can. An entry that can't be written or read ends the program, so nobody gets that unasked.
     """
 
     image: Image
@@ -139,14 +139,11 @@ class Start:
         """The port on which the image's own command answers. Another command does not."""
         return None if self.command else self.image.port
 
-    def variables(self, home: str | None = None, xla: str = XLA_CACHE) -> dict[str, str]:
-        """Return the variables; the user's own come last. home: for a user whom the image does not know.
-
-        xla: the directory for the code that XLA compiles.
-        """
+    def variables(self, home: str | None = None) -> dict[str, str]:
+        """Return the variables; the user's own come last. home: for a user whom the image does not know."""
         own = {"HOME": home} if home else {}
         caches = cache_variables(WORKSPACE) if self.directory is not None else {}
-        return {**own, **caches, **self.xla_variables(xla), **self.environment}
+        return {**own, **caches, **self.xla_variables(XLA_CACHE), **self.environment}
 
     @property
     def xla_caches(self) -> list[facts.Row]:
@@ -167,7 +164,7 @@ class Start:
         kept = " and ".join(f"{one['keeps']} (TensorFlow {one['releases']})" for one in self.xla_caches)
         return (
             f"XLA keeps {kept} for the next start: at most 2 GiB, apart for each user, image, GPU and driver;"
-            " --no-xla-cache leaves this out"
+            " you asked for it with --xla-cache"
         )
 
     @property

@@ -496,7 +496,7 @@ def run(job: Job, kind: type[Runner] | None = None) -> bytes:
         raise Failed("output_cut", "the container wrote more output than a report can have")
     written = output.read_bytes()
     if f"\ntfm-end ending{job.tasks.suffix}\n".encode() not in written:
-        text = (job.work / "errors").read_text("utf-8", "replace")
+        text = _end_of(job.work / "errors")
         code = "disk_full" if says(text, _FULL) else "not_started"
         raise Failed(code, f"{runner.name} ended with status {status}: {last_line(text)}")
     node = {
@@ -554,7 +554,14 @@ def _run_to(output: Path, runner: Runner, job: Job) -> int:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
             # For `fleet logs`, which reads what this job prints.
-            sys.stdout.write(errors.read_text("utf-8", "replace")[-20_000:])
+            sys.stdout.write(_end_of(errors))
+
+
+def _end_of(path: Path) -> str:
+    """Return the last lines of a file, which a program without a container can make as large as it wants."""
+    with open(path, "rb") as stream:
+        stream.seek(max(0, path.stat().st_size - 20_000))
+        return stream.read(20_000).decode("utf-8", "replace")
 
 
 @contextlib.contextmanager

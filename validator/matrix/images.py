@@ -211,7 +211,10 @@ def _own_asked(value: str, entry: ImageEntry, document: Document) -> Wheel | OnI
             found.name, found.version, found.sha256, place.name, found.size, found.path, str(place.absolute())
         )
     if entry.index:
-        address = _http_address(entry.index)
+        try:
+            address = _http_address(entry.index)
+        except ValueError as error:
+            raise ValueError(f"is asked of an index, but `index` {error}") from None
         if value == _NIGHTLY:
             return OnIndex(None, address)
         try:
@@ -251,6 +254,9 @@ def _releases(entry: ImageEntry, path: Path, document: Document, own: OwnRelease
             asked = _own_asked(value, entry, document)
         except ValueError as error:
             document.report((*path, index), f"{quote(shown(value))} {error}")
+            continue
+        if asked is not None and document.problems:
+            # Nothing is downloaded or read for a file that is wrong.
             continue
         try:
             named = _releases_named(value) if asked is None else own(asked, entry.python)

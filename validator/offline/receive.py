@@ -29,7 +29,9 @@ _TOPS = (_PROGRAM, "images", "tool", "probe", "locks", "trust", "certificates")
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+!-]{0,254}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _VOLUME = re.compile(r"volume-[0-9]{4,9}")
-_LARGEST_MANIFEST, _LARGEST = 64 << 20, 1 << 50
+_LONGEST_PATH, _LARGEST_MANIFEST, _LARGEST = 1000, 64 << 20, 1 << 50
+#: The names of the volumes that were received, one a line.
+_NOTES = ".received"
 _BLOCK = 1 << 20
 _POLL_S = 0.2
 _AGAIN = "copy it again, and run the same command again: what was received stays"
@@ -124,8 +126,9 @@ def _sizes(volumes: tuple[Volume, ...]) -> dict[str, int]:
 
 def _check_path(path: str, listed: dict[str, Any]) -> None:
     parts = path.split("/")
-    if parts[0] not in _TOPS or not all(_PART.fullmatch(part) for part in parts):
-        raise ValueError(f"{path!r} is not the path of a file in a bundle")
+    usual = len(path) <= _LONGEST_PATH and all(_PART.fullmatch(part) for part in parts)
+    if parts[0] not in _TOPS or not usual:
+        raise ValueError(f"{path[:100]!r} is not the path of a file in a bundle")
     if any("/".join(parts[:depth]) in listed for depth in range(1, len(parts))):
         raise ValueError(f"{path!r} is inside another file")
 
@@ -134,12 +137,22 @@ def receive(directory: Path, into: Path, wait: bool, say: Callable[[str], None])
     """Unpack the bundle in `directory` into the new directory `into`, and return its `bundle.json`.
 
     wait: wait for volumes that are missing or still copied. say: gets a line for each step. What was unpacked
-    before is not unpacked again. Raises Refused; what was received is kept.
+    before is not unpacked again, but verified: it may have come with the bundle. Raises Refused; what was
+    received is kept.
     """
     content, manifest = _manifest(directory, wait, say)
     work = into.with_name(f"{into.name}.partial")
     try:
         if (into / MANIFEST).is_file() and _read(into / MANIFEST) == content:
+            wrong = _foreign(into, manifest)
+            for path, digest in manifest.files.items():
+                if wrong is None and _digest_of(into / path) != digest:
+                    wrong = path
+            if wrong is not None:
+                raise Refused(
+                    f"{into} has this bundle's {MANIFEST}, but {wrong} is not as that says",
+                    "remove it, or name a new directory with --into, and receive the bundle again",
+                )
             say(f"{into} has this bundle already")
             return manifest.raw
         if into.is_symlink() or (into.exists() and (not into.is_dir() or any(into.iterdir()))):
@@ -147,14 +160,17 @@ def receive(directory: Path, into: Path, wait: bool, say: Callable[[str], None])
         work.mkdir(exist_ok=True)
         lock = os.open(work, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
+            if os.fstat(lock).st_uid != os.geteuid():
+                raise Refused(f"{work} belongs to another user", "name another directory with --into")
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not (work / MANIFEST).is_file() or _read(work / MANIFEST) != content:
+            same = (work / MANIFEST).is_file() and _read(work / MANIFEST) == content
+            if not same or _foreign(work, manifest) is not None:
                 _clear(work)
                 (work / MANIFEST).write_bytes(content)
             _Receiving(directory, work, manifest, say).run(wait)
             for path in manifest.files:
                 (work / path).chmod(0o755 if path == _PROGRAM else 0o644)
-            (work / _Receiving.NOTES).unlink()
+            (work / _NOTES).unlink()
             os.rename(work, into)
         finally:
             os.close(lock)
@@ -188,12 +204,9 @@ def _manifest(directory: Path, wait: bool, say: Callable[[str], None]) -> tuple[
 class _Receiving:
     """The unpacking of one bundle into a directory that only this process writes to."""
 
-    #: The names of the volumes that were received, one a line.
-    NOTES = ".received"
-
     def __init__(self, directory: Path, work: Path, manifest: Manifest, say: Callable[[str], None]) -> None:
         self._directory, self._work, self._manifest, self._say = directory, work, manifest, say
-        notes = work / self.NOTES
+        notes = work / _NOTES
         # The last line may have been cut off when the process was killed.
         noted = notes.read_text("utf-8").split("\n") if notes.exists() else []
         self._left = [volume for volume in manifest.volumes if volume.name not in noted]
@@ -236,7 +249,7 @@ class _Receiving:
                 self._damaged[volume.name] = state
                 self._say(f"{volume.name} is damaged, or still copied: its SHA-256 is wrong")
                 return
-        with (self._work / self.NOTES).open("a", encoding="utf-8") as notes:
+        with (self._work / _NOTES).open("a", encoding="utf-8") as notes:
             notes.write(f"\n{volume.name}\n")
             notes.flush()
             os.fsync(notes.fileno())
@@ -267,11 +280,7 @@ class _Receiving:
         """Verify each file whose volumes are all there. Raises Refused if one has another digest."""
         waiting = {name for volume in self._left for name, _, _ in volume.pieces}
         for path in self._manifest.files.keys() - waiting - self._verified:
-            digest = hashlib.sha256()
-            with (self._work / path).open("rb") as stream:
-                while block := stream.read(_BLOCK):
-                    digest.update(block)
-            if digest.hexdigest() != self._manifest.files[path]:
+            if _digest_of(self._work / path) != self._manifest.files[path]:
                 _clear(self._work)
                 raise Refused(f"{path} does not have the SHA-256 that {MANIFEST} says", _DISTRUST)
             self._verified.add(path)
@@ -289,6 +298,26 @@ class _Receiving:
             found.append(f"{volume.name} {'is missing' if size is None else why}")
         what = f"{len(found)} of {len(self._manifest.volumes)} volumes can't be received: {'; '.join(found)}"
         return Refused(what, _AGAIN if len(found) == 1 else _AGAIN.replace("copy it", "copy them"))
+
+
+def _foreign(directory: Path, manifest: Manifest) -> str | None:
+    """Return the path of something that no bundle unpacks, such as a link, or None."""
+    known = {MANIFEST, _NOTES, *manifest.files}
+    for path in directory.rglob("*"):
+        name = path.relative_to(directory).as_posix()
+        expected = path.is_dir() or (path.is_file() and name in known)
+        # `./measure` works in such directories.
+        if not name.startswith("measuring-") and (path.is_symlink() or not expected):
+            return name
+    return None
+
+
+def _digest_of(path: Path) -> str:
+    digest = hashlib.sha256()
+    with _open(path) as stream:
+        while block := stream.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _clear(directory: Path) -> None:

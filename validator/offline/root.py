@@ -4,13 +4,14 @@
     root.py run ROOT REQUEST         run a command in it
     root.py try                      see if this machine gives namespaces
     root.py start COMMAND...         run a command here that ends with whoever starts it
-    root.py clean                    read what to clean up, wait until whoever writes it ends, and do it
+    root.py end USER                 kill every process of a user that only a program of an image has
+    root.py clean                    read commands, wait until whoever writes them ends, and run them
 
 An image may be hostile. It is unpacked by a process that sees nothing but ROOT, so no link leads out of it;
 device files are left out, and files lose their setuid bits. In a `namespace`, a program gets a file system,
 process numbers and a network of its own. A `chroot`, for root where the kernel gives no namespaces, hides
-only the files. In both, the program is `nobody` without any privileges. The script needs
-only the standard library of Python 3.9.
+only the files. In both, the program runs without any privileges, and as a user that nothing else on this
+machine has. The script needs only the standard library of Python 3.9.
 """
 
 from __future__ import annotations
@@ -36,16 +37,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
-#: Whoever runs the image's programs, and owns its files as they see them.
+#: What a user other than root is in a namespace.
 NOBODY = 65534
-#: Directories that belong to whoever runs the image, with their permissions.
+#: Directories that are empty in every image, with their permissions. `/tmp` may have files.
 OWN_DIRECTORIES = {"/dev": 0o755, "/proc": 0o755, "/sys": 0o755, "/tfm": 0o755, "/tmp": 0o1777}
 #: Where the loader looks without a cache: in Debian and Ubuntu, and in other distributions.
 LIBRARY_PLACES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib")
 BASIC_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _BLOCK = 1 << 20
-#: The last thing that somebody who was not killed tells `clean`.
-ENDED = "ended"
 
 # linux/sched.h, linux/mount.h and linux/prctl.h
 _NEWNS, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = 1 << 17, 1 << 26, 1 << 27, 1 << 28, 1 << 29, 1 << 30
@@ -89,22 +88,6 @@ def _leave_namespaces(flags: int) -> None:
 # Unpack an image.
 
 
-class _Hashed(io.RawIOBase):
-    """A file whose SHA-256 is known once it was read to its end."""
-
-    def __init__(self, file: io.FileIO) -> None:
-        self._file, self.digest = file, hashlib.sha256()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, target: Any) -> int:
-        data = self._file.read(len(target))
-        self.digest.update(data)
-        target[: len(data)] = data
-        return len(data)
-
-
 class _Buffer(ctypes.Structure):
     """ZSTD_inBuffer and ZSTD_outBuffer of zstd.h, which have the same members."""
 
@@ -114,14 +97,13 @@ class _Buffer(ctypes.Structure):
 class _Zstd(io.RawIOBase):
     """Read zstd with libzstd.so.1, which more machines have than the program `zstd`: dpkg and rpm need it."""
 
-    def __init__(self, source: IO[bytes]) -> None:
-        self._library = ctypes.CDLL("libzstd.so.1")
-        self._library.ZSTD_createDStream.restype = ctypes.c_void_p
-        self._library.ZSTD_decompressStream.restype = ctypes.c_size_t
-        self._library.ZSTD_decompressStream.argtypes = (ctypes.c_void_p,) + (ctypes.POINTER(_Buffer),) * 2
-        self._library.ZSTD_isError.argtypes = (ctypes.c_size_t,)
-        self._stream = self._library.ZSTD_createDStream()
-        self._source, self._data, self._in, self._missing = source, b"", _Buffer(), 0
+    def __init__(self, source: IO[bytes], library: Any) -> None:
+        library.ZSTD_createDStream.restype = ctypes.c_void_p
+        library.ZSTD_decompressStream.restype = ctypes.c_size_t
+        library.ZSTD_decompressStream.argtypes = (ctypes.c_void_p,) + (ctypes.POINTER(_Buffer),) * 2
+        library.ZSTD_isError.argtypes = (ctypes.c_size_t,)
+        self._library, self._stream = library, library.ZSTD_createDStream()
+        self._source, self._data, self._in = source, b"", _Buffer()
 
     def readable(self) -> bool:
         return True
@@ -139,10 +121,6 @@ class _Zstd(io.RawIOBase):
             result = self._library.ZSTD_decompressStream(self._stream, out, self._in)
             if self._library.ZSTD_isError(result):
                 raise OSError("a layer is damaged: it is not zstd")
-            if self._in.size or out.position:
-                self._missing = result
-        if ended and not out.position and self._missing:
-            raise OSError("a layer is damaged: it was cut off")
         return int(out.position)
 
 
@@ -153,36 +131,38 @@ def make(root: str, request: dict[str, Any]) -> None:
     here. `libraries`: name of a library of the driver → path here. Raises OSError or TarError.
     """
     os.mkdir(root, 0o755)
-    layers = [(io.FileIO(path), digest, kind) for path, digest, kind in request["layers"]]
+    layers = [
+        (io.BufferedReader(io.FileIO(path), _BLOCK), digest, kind) for path, digest, kind in request["layers"]
+    ]
+    for file, digest, _ in layers:
+        found = hashlib.sha256()
+        while block := file.read(_BLOCK):
+            found.update(block)
+        if f"sha256:{found.hexdigest()}" != digest:
+            raise OSError(f"the layer {digest} is damaged: it has another digest")
+        file.seek(0)
     files = {there: io.FileIO(here) for there, here in request["files"].items()}
     libraries = {name: io.FileIO(here) for name, here in request["libraries"].items()}
-    # After this no other module can be imported.
+    zstd = ctypes.CDLL("libzstd.so.1") if any(kind.endswith("zstd") for _, _, kind in layers) else None
     for encoding in ("utf-8", "ascii", "latin-1"):
         "".encode(encoding)
-    if any(kind.endswith("zstd") for _, _, kind in layers):
-        ctypes.CDLL("libzstd.so.1")
+    # From here on, the files of Python's own modules would be those of the image.
+    sys.meta_path.clear()
     if os.geteuid():
         _leave_namespaces(_NEWNS)
     os.chroot(root)
     os.chdir("/")
     os.umask(0)
-    for file, digest, kind in layers:
-        hashed = _Hashed(file)
-        raw = io.BufferedReader(hashed, _BLOCK)
-        stream: Any = raw
+    for file, _, kind in layers:
+        stream: Any = file
         if kind.endswith("zstd"):
-            stream = io.BufferedReader(_Zstd(raw), _BLOCK)
+            stream = io.BufferedReader(_Zstd(file, zstd), _BLOCK)
         elif kind.endswith("gzip"):
-            stream = gzip.GzipFile(fileobj=raw)
+            stream = gzip.GzipFile(fileobj=file)
         with tarfile.open(fileobj=stream, mode="r|", bufsize=_BLOCK) as archive:
             _unpack(archive)
-        for rest in (stream, raw):
-            while rest.read(_BLOCK):
-                pass
-        if f"sha256:{hashed.digest.hexdigest()}" != digest:
-            raise OSError(f"the layer {digest} is damaged: it has another digest")
     for path, mode in OWN_DIRECTORIES.items():
-        if os.path.islink(path) or not os.path.isdir(path):
+        if path != "/tmp" or os.path.islink(path) or not os.path.isdir(path):
             _remove(path)
             os.mkdir(path)
         os.chmod(path, mode)
@@ -203,14 +183,15 @@ def _unpack(archive: tarfile.TarFile) -> None:
         parent = os.path.realpath(parent)
         path = os.path.join(parent, name)
         if name.startswith(".wh."):
-            hidden = _names(parent) if name == ".wh..wh..opq" else [name[len(".wh.") :]]
+            hidden = [name[len(".wh.") :]]
+            if name == ".wh..wh..opq":
+                hidden = os.listdir(parent) if os.path.isdir(parent) else []
             for path in (os.path.join(parent, one) for one in hidden):
                 # A file of the same layer stays, whatever the order in the archive is.
                 if path not in made:
                     _remove(path)
             continue
-        known = entry.isreg() or entry.isdir() or entry.issym() or entry.islnk()
-        if path == "/" or not known:
+        if path == "/" or not (entry.isreg() or entry.isdir() or entry.issym() or entry.islnk()):
             continue
         os.makedirs(parent, 0o755, exist_ok=True)
         if not (entry.isdir() and os.path.isdir(path) and not os.path.islink(path)):
@@ -233,10 +214,6 @@ def _unpack(archive: tarfile.TarFile) -> None:
             os.utime(path, (entry.mtime, entry.mtime))
 
 
-def _names(directory: str) -> list[str]:
-    return os.listdir(directory) if os.path.isdir(directory) else []
-
-
 def _remove(path: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISDIR(os.lstat(path).st_mode):
@@ -255,7 +232,8 @@ def _new_file(path: str) -> IO[bytes]:
 def run(root: str, request: dict[str, Any]) -> int:
     """Run a command and return its exit status.
 
-    request: `way` (`namespace` or `chroot`), `command`, `environment`, and the `devices` of this machine.
+    request: `way` (`namespace` or `chroot`), `command`, `environment`, `user`, and the `devices` of this
+    machine.
     """
     way = request["way"]
     # If this process is killed, or its parent, so is the program.
@@ -266,39 +244,59 @@ def run(root: str, request: dict[str, Any]) -> int:
     child = os.fork()
     if child:
         os.close(alive)
-        _, ended = os.waitpid(child, 0)
-        end_inside(root)
-        return os.WEXITSTATUS(ended) if os.WIFEXITED(ended) else 128 + os.WTERMSIG(ended)
+        status = _wait(child)
+        if way == "chroot":
+            end(request["user"])
+        return status
     try:
         os.close(ours)
+        die_with_parent(signal.SIGKILL)
+        os.set_blocking(alive, False)
+        with contextlib.suppress(BlockingIOError):
+            if os.read(alive, 1) == b"":
+                raise OSError("whoever started this has ended")
         if way == "namespace":
             _own_file_system(root, request["devices"])
+            # The first process of a namespace ends the others with it. It runs nothing of the image and keeps
+            # its privileges, so that no program can keep it from ending with its parent.
+            program = os.fork()
+            if program:
+                os._exit(_wait(program))
         else:
+            numbers = {path: os.stat(path).st_rdev for path in request["devices"]}
             # Where root may mount, the image gets the /proc without which TensorFlow does not start.
             with contextlib.suppress(OSError):
                 _call("a mount namespace", _libc.unshare(_NEWNS))
                 _mount("none", "/", flags=_RECURSIVE | _PRIVATE)
                 for path in ("/proc", "/sys"):
                     _mount(path, root + path, flags=_BIND | _RECURSIVE)
-            for path in request["devices"]:
-                os.makedirs(os.path.dirname(root + path), exist_ok=True)
-                os.mknod(root + path, 0o666 | stat.S_IFCHR, os.stat(path).st_rdev)
-                os.chmod(root + path, 0o666)
             os.chroot(root)
             os.chdir("/")
-        _drop_privileges()
-        # A change of the user takes this setting away.
-        die_with_parent(signal.SIGKILL)
-        os.set_blocking(alive, False)
-        with contextlib.suppress(BlockingIOError):
-            if os.read(alive, 1) == b"":
-                raise OSError("whoever started this has ended")
+            for path, number in numbers.items():
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                os.mknod(path, 0o666 | stat.S_IFCHR, number)
+                os.chmod(path, 0o666)
+        for capability in range(64):
+            _libc.prctl(_DROP_CAPABILITY, capability, 0, 0, 0)
+        if os.geteuid() == 0:
+            _become(request["user"])
+            # A change of the user takes this setting away.
+            die_with_parent(signal.SIGKILL)
+        _call("no new privileges", _libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0))
         os.chdir(os.path.dirname(request["command"][1]))
         os.execvpe(request["command"][0], request["command"], request["environment"])
-    except OSError as error:
+    except (OSError, ValueError) as error:
         print(f"the program in the image can't be started: {error}", file=sys.stderr, flush=True)
     finally:
         os._exit(127)
+
+
+def _wait(child: int) -> int:
+    """Wait for a child, and for what others leave behind before. Return its status as a shell does."""
+    while True:
+        found, ended = os.wait()
+        if found == child:
+            return os.WEXITSTATUS(ended) if os.WIFEXITED(ended) else 128 + os.WTERMSIG(ended)
 
 
 def _own_file_system(root: str, devices: Sequence[str]) -> None:
@@ -328,52 +326,45 @@ def _own_file_system(root: str, devices: Sequence[str]) -> None:
     os.chdir("/")
 
 
-def _drop_privileges() -> None:
-    """Give up every capability for good, and become NOBODY."""
-    for capability in range(64):
-        _libc.prctl(_DROP_CAPABILITY, capability, 0, 0, 0)
-    if os.geteuid() == 0:
-        os.setgroups([])
-        os.setresgid(NOBODY, NOBODY, NOBODY)
-        os.setresuid(NOBODY, NOBODY, NOBODY)
-    _call("no new privileges", _libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0))
+def _become(user: int) -> None:
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
 
 
 # Clean up, also after whoever measured was killed.
 
 
-def end_inside(root: str) -> None:
-    """Kill every process whose root directory is this one. Those in a namespace have ended with its first."""
-    for _ in range(100):
-        found = 0
-        for name in filter(str.isdecimal, os.listdir("/proc")):
-            with contextlib.suppress(OSError):
-                if os.readlink(f"/proc/{name}/root") == root:
-                    os.kill(int(name), signal.SIGKILL)
-                    found += 1
-        if not found:
-            return
-        time.sleep(0.05)
+def end(user: int) -> None:
+    """Kill every process of a user in one call, which none can outrun by starting others. This needs root."""
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    try:
+        _become(user)
+        # To root, this call would mean every process of the machine.
+        if 0 not in os.getresuid():
+            os.kill(-1, signal.SIGKILL)
+    finally:
+        os._exit(0)
 
 
 def clean(lines: IO[str]) -> None:
-    """Read commands and directories, and run or remove them, the last one first, once there are no more."""
+    """Read commands, and run them, the last one first, once nobody can write more."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     found = [json.loads(line) for line in lines]
-    # An engine may still be making the container that whoever was killed has asked for.
-    for pause in (0,) if found[-1] == [ENDED] else (0, 1, 3):
+    # Nothing is the last command of somebody who was not killed. Otherwise, an engine may still be making the
+    # container that it was asked for.
+    for pause in (0,) if found[-1] == [] else (0, 1, 3):
         time.sleep(pause)
-        for command in reversed(found):
-            if command[0] == "remove":
-                end_inside(f"{command[1]}/root")
-                shutil.rmtree(command[1], ignore_errors=True)
-            elif command[0] != ENDED:
-                with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-                    subprocess.run(
-                        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                        stderr=subprocess.DEVNULL, timeout=60,
-                    )  # fmt: skip
+        for command in filter(None, reversed(found)):
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                subprocess.run(
+                    command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                    timeout=600,
+                )  # fmt: skip
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -384,6 +375,12 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if arguments[0] == "try":
             _leave_namespaces(_NAMESPACES)
+            # Some systems give namespaces in which nothing may be mounted.
+            _mount("none", "/", flags=_RECURSIVE | _PRIVATE)
+            _mount("tmpfs", "/tmp", "tmpfs")
+            return 0
+        if arguments[0] == "end":
+            end(int(arguments[1]))
             return 0
         if arguments[0] == "start":
             die_with_parent(signal.SIGKILL)
@@ -392,8 +389,8 @@ def main(arguments: Sequence[str]) -> int:
         if arguments[0] == "run":
             return run(arguments[1], request)
         make(arguments[1], request)
-    except (OSError, ValueError, EOFError, tarfile.TarError, RecursionError) as error:
-        print(error, file=sys.stderr)
+    except Exception as error:
+        print(str(error) or type(error).__name__, file=sys.stderr)
         return 1
     return 0
 

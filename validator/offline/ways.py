@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import hashlib
 import io
 import json
 import os
+import re
 import shutil
-import stat
 import subprocess
 import sys
 import tarfile
@@ -36,6 +37,9 @@ _SPARE_S = 60.0
 
 
 def blob_of(job: slurm_job.Job, digest: str) -> Path:
+    """Return the path of a blob of the OCI layout. Raises Failed for what is no digest."""
+    if not re.fullmatch("sha256:[0-9a-f]{64}", digest):
+        raise Failed("not_started", f"the image names a part of itself {digest!r}, which is no digest")
     return Path(job.request["images"], "blobs", *digest.split(":"))
 
 
@@ -51,6 +55,11 @@ def read(job: slurm_job.Job, digest: str) -> dict[str, Any]:
 def probe_begins(job: slurm_job.Job) -> None:
     """Count the time from here, after the image has arrived."""
     job.deadline = time.monotonic() + float(job.request["timeout_s"]) + _SPARE_S
+
+
+def ends_with_this(job: slurm_job.Job, command: list[str]) -> list[str]:
+    """Return a command that ends with this process, before a client starts a container."""
+    return [sys.executable, "-I", "-B", str(job.tools / "root.py"), "start", *command]
 
 
 class _Engine(slurm_job.Docker):
@@ -69,13 +78,12 @@ class _Engine(slurm_job.Docker):
         probe_begins(self.job)
 
     def command(self) -> list[str]:
-        # An engine's client that survives its parent would go on to start a container.
-        return [sys.executable, "-I", "-B", str(self.job.tools / "root.py"), "start", *super().command()]
+        return ends_with_this(self.job, super().command())
 
     def _load(self, digest: str, manifest: dict[str, Any], name: str) -> None:
         """Send the image as an archive of its part of the layout."""
         blobs = [manifest["config"]["digest"], *(layer["digest"] for layer in manifest["layers"])]
-        paths = ["/".join(("blobs", *blob.split(":"))) for blob in blobs]
+        paths = [str(blob_of(self.job, blob).relative_to(self.job.request["images"])) for blob in blobs]
         size = blob_of(self.job, digest).stat().st_size
         names = {
             "io.containerd.image.name": f"docker.io/library/{name}",
@@ -87,27 +95,25 @@ class _Engine(slurm_job.Docker):
             "index.json": {"schemaVersion": 2, "manifests": [entry]},
             "manifest.json": [{"Config": paths[0], "RepoTags": [name], "Layers": paths[1:]}],
         }
-        command = [self.name, "load"]
         with open(self.job.work / "load", "w+b") as said:
-            loading = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=said, stderr=said)
-            assert loading.stdin is not None
-            try:
-                with loading.stdin, tarfile.open(fileobj=loading.stdin, mode="w|") as archive:
-                    for path in dict.fromkeys((f"blobs/{digest.replace(':', '/')}", *paths)):
-                        archive.add(Path(self.job.request["images"], path), path)
-                    for path, document in documents.items():
-                        content = json.dumps(document).encode()
-                        info = tarfile.TarInfo(path)
-                        info.size = len(content)
-                        archive.addfile(info, io.BytesIO(content))
-            except BrokenPipeError:
-                # Its message says why.
-                pass
-            finally:
-                status = loading.wait()
+            # If the engine ends early, its message says why.
+            with (
+                contextlib.suppress(BrokenPipeError),
+                subprocess.Popen(
+                    [self.name, "load"], stdin=subprocess.PIPE, stdout=said, stderr=said
+                ) as loading,
+                tarfile.open(fileobj=loading.stdin, mode="w|") as archive,
+            ):
+                for path in dict.fromkeys((f"blobs/{digest.replace(':', '/')}", *paths)):
+                    archive.add(Path(self.job.request["images"], path), path)
+                for path, document in documents.items():
+                    content = json.dumps(document).encode()
+                    info = tarfile.TarInfo(path)
+                    info.size = len(content)
+                    archive.addfile(info, io.BytesIO(content))
             said.seek(0)
             text = said.read().decode("utf-8", "replace")
-        if status:
+        if loading.returncode:
             code = "disk_full" if slurm_job.says(text, ("no space left on device",)) else "pull_failed"
             raise Failed(code, f"{self.name} can't load the image: {slurm_job.last_line(text)}")
 
@@ -140,6 +146,9 @@ class Apptainer(slurm_job.Apptainer):
         self.digest = request["digest"]
         probe_begins(self.job)
 
+    def command(self) -> list[str]:
+        return ends_with_this(self.job, super().command())
+
 
 class Namespace(slurm_job.Runner):
     """The image's own file system, in namespaces of its own."""
@@ -161,7 +170,8 @@ class Namespace(slurm_job.Runner):
             ],
             "files": {f"{PLACE}/{path.name}": str(path) for path in self.job.payload.iterdir()},
             "libraries": driver_libraries(),
-            "devices": [path for path in devices if os.path.exists(path) and _is_device(path)],
+            "devices": [path for path in devices if Path(path).is_char_device()],
+            "user": self.job.request["user"],
             "environment": {**variables, "HOME": "/tmp"},
             "command": ["python3", *self.job.inside(PLACE)],
         }
@@ -184,10 +194,6 @@ class Chroot(Namespace):
 
     name = "chroot"
     isolates = False
-
-
-def _is_device(path: str) -> bool:
-    return stat.S_ISCHR(os.stat(path).st_mode)
 
 
 def driver_libraries() -> dict[str, str]:

@@ -24,7 +24,6 @@ from typing import Any
 
 import pynvml
 
-from .. import __version__
 from .._vendor.packaging.utils import canonicalize_name
 from ..assemble.base import read_file as read_parts
 from ..assemble.destinations import OciLayout
@@ -38,7 +37,7 @@ from ..errors import InputError
 from ..locks.index import sha256_of
 from ..locks.lock_files import render
 from ..locks.resolve import resolve
-from ..model.codec import encode, format_timestamp, now_utc
+from ..model.codec import encode
 from ..model.lock import Lock, Wheel
 from ..model.spec import HostClass, ImageSpec, Variant
 from ..offline.receive import BLOBS, FORMAT, MANIFEST
@@ -84,11 +83,9 @@ class BundledImage:
 class Request:
     """The content of a bundle besides its images.
 
-    pythons: those that get the tool's wheels. trust, roots: files, or None. challenges: by cell or image
-    spec.
+    trust, roots: files, or None. challenges: by cell or image spec.
     """
 
-    pythons: Sequence[str]
     sources: PackageSources
     hosts: Sequence[HostClass] = ()
     trust: Path | None = None
@@ -116,6 +113,10 @@ def write_bundle(
     found = sorted(path.name for path in directory.glob("*"))
     if others := [name for name in found if not _OURS.fullmatch(name)]:
         raise InputError(f"{directory} has other files: {others[0]}", hint="name a new or an empty directory")
+    tags = [image.tag for image in images]
+    if twice := [tag for tag in tags if tags.count(tag) > 1]:
+        hint = "bundle them by themselves, or by their digests"
+        raise InputError(f"two of the images have the tag {twice[0]}", hint=hint)
     with writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
         for name in found:
@@ -133,8 +134,6 @@ def write_bundle(
         program.chmod(0o755)
         document = {
             "format": FORMAT,
-            "tool": __version__,
-            "created": format_timestamp(now_utc()).replace("+00:00", "Z"),
             "images": described,
             "hosts": [encode(StoredHost.of(host)) for host in request.hosts],
             "files": files.listed,
@@ -168,7 +167,7 @@ class _Files:
     def _add(self, path: str, size: int, sha256: str, read: Callable[[], Iterator[bytes]]) -> None:
         self.readers[path], self.sizes[path] = read, size
         if not path.startswith(BLOBS):
-            self.listed[path] = {"size": size, "sha256": sha256, "executable": path == _PROGRAM}
+            self.listed[path] = {"size": size, "sha256": sha256}
 
 
 def _add_image(
@@ -204,7 +203,7 @@ def _add_image(
     files.add(probe, asked.archive)
     return {
         "tag": image.tag, "digest": image.digest, "image": question.image if question else "",
-        "source": image.source, "lock": f"locks/{image.tag}.txt" if text else None, "probe": probe,
+        "lock": f"locks/{image.tag}.txt" if text else None, "probe": probe,
         "arguments": asked.arguments, "timeout_s": asked.timeout_s, "challenge": challenge,
         "question": encode(question),
     }  # fmt: skip
@@ -274,7 +273,7 @@ def _add_tool(files: _Files, house: Wheelhouse, request: Request, say: Say) -> N
     requires = [line for line in metadata.requires(_NAME) or () if "extra ==" not in line]
     versions = {canonicalize_name(one.metadata["Name"]): one.version for one in metadata.distributions()}
     here = tuple(Wheel(name, version, "", "") for name, version in versions.items())
-    for python in request.pythons:
+    for python in supported_pythons():
         what = f"this tool for Python {python}"
         say(f"wheels of {what}")
         # What is installed here is preferred, but not every Python can have it.

@@ -70,7 +70,6 @@ def read_line(line: bytes) -> Record:
 
 
 def _record(delivered: _Delivered, answer: Answer) -> Record:
-    """Return the record of an answer. Raises ReportError, and ValidatorError for an image without a lock."""
     hosts = tuple(host.host_class() for host in delivered.hosts)
     seen = {"engine": answer.engine, "image_digest": answer.image_digest}
     if delivered.question is None:

@@ -1,4 +1,4 @@
-"""Every format keeps what XLA compiles where TensorFlow can, in a place of the user, unless told not to."""
+"""Every format keeps what XLA compiles where TensorFlow can, in a place of the user, if told so."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from validator.assemble.configuration import XLA_CACHE
 from validator.delivery.formats import FORMATS
 from validator.delivery.start import Start, User
 
+from ..commands import HERE, run
+from ..shelf import H100, Shelf
 from .fake_apptainer import install, read_call
 from .starts import shell_words, start, with_image
 
@@ -44,7 +46,7 @@ def test_only_flags_that_the_wheel_has_are_set(release: str, flags: str | None) 
 
 @pytest.mark.parametrize("changes", [{"xla_cache": False}, {"host": None, "devices": None}])
 @pytest.mark.parametrize("format_", sorted(FORMATS))
-def test_nothing_is_kept_without_a_gpu_or_when_told_so(format_: str, changes: dict[str, Any]) -> None:
+def test_nothing_is_kept_without_a_gpu_or_unless_told_so(format_: str, changes: dict[str, Any]) -> None:
     command = () if format_ == "devcontainer" else COMMAND
     text = FORMATS[format_].write(kept(**{"command": command, **changes}))
     assert PLACE not in text
@@ -61,7 +63,7 @@ def test_an_engine_gets_a_volume_of_the_user(format_: str, directory: Path | Non
     assert f"{FLAGS}={BOTH}" in words
     told = " ".join(line.lstrip("# ") for line in text.splitlines() if line.startswith("#"))
     assert "compiled programs (TensorFlow >=2.16" in told
-    assert "--no-xla-cache leaves this out" in told
+    assert "you asked for it with --xla-cache" in told
     assert "source=tensorflow-gpu-matrix-7," in FORMATS[format_].write(kept(user=User(7, 7)))
 
 
@@ -113,3 +115,14 @@ def test_a_variable_of_the_user_stays() -> None:
     own = {"TF_XLA_FLAGS": "--tf_xla_auto_jit=2", PLACE: "/mine/2.21.0-1"}
     found = kept(environment=own).variables()
     assert {name: found[name] for name in own} == own
+
+
+def test_run_says_why_nothing_is_kept_unless_asked(shelf: Shelf, tmp_path: Path) -> None:
+    shelf.push_certified(H100)
+    words = ("--devices", "gpus", "--fixtures", *HERE, "--", "true")
+    done = run(shelf, "run", *words, cwd=tmp_path)
+    assert PLACE not in done.out
+    assert "With --xla-cache, it keeps what it compiles; but nobody has tried that on a GPU yet" in done.err
+    done = run(shelf, "run", "--xla-cache", *words, cwd=tmp_path)
+    assert f"{PLACE}=" in done.out
+    assert "--xla-cache" not in done.err

@@ -114,8 +114,11 @@ def test_an_import_that_fails_is_told_with_its_end(
 
 @pytest.mark.slow
 def test_a_package_that_hides_a_gpu_fails(site: Site, facts: dict[str, Any]) -> None:
+    site.add("good", {"good.py": ""})
     site.add("hides", {"hides.py": ""})
-    assert run(facts, "hides").sentence == "hides: imported, it leaves TensorFlow 1 of 2 GPUs"
+    result = run(facts, "good", "hides")
+    assert result.sentence == "hides: imported, it leaves TensorFlow 1 of 2 GPUs"
+    assert [entry["modules"] for entry in result.evidence["packages"]] == [["good"], ["hides"]]
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from ...assemble.image_names import LABEL_SPEC, PROJECT
 from ...assemble.layers import Encoded, Write
 from ...assemble.progress import Progress
 from ...errors import InputError, ValidatorError
-from ...registry.layout import Layout, blob_path, in_layout
+from ...registry.layout import blob_path, in_layout
 from ...system import runs
 from ...system.files import cache_directory, full_disk_named, says_full_disk, writing
 from ...system.pools import BLOCK, Abandoned, CutError, Pipe
@@ -79,10 +79,9 @@ def load_from_layout(
 
     Raises InputError for a blob that is missing or damaged, and what `load` raises.
     """
-    layout = Layout(directory)
     registry = in_layout(directory)
-    manifest = registry.manifest(digest)
-    if manifest is None:
+    manifest, raw = registry.manifest(digest), registry.raw_manifest(digest)
+    if manifest is None or raw is None:
         raise InputError(f"{directory} has no image {digest}", hint="receive the bundle again")
     _, diff_ids = read_config(registry, manifest, f"{directory}: {digest}")
 
@@ -92,13 +91,13 @@ def load_from_layout(
             known = Encoded(blob.digest, blob.size, diff_id, blob.media_type)
 
             def copy(write: Write, known: Encoded = known) -> Encoded:
-                for part in layout.read(known.digest, known.size):
+                for part in registry.blobs.read(known.digest, known.size):
                     write(part)
                 return known
 
             if not destination.has(known):
                 destination.receive(copy, known)
-        return destination.finish(b"".join(layout.read(digest)), manifest.media_type)
+        return destination.finish(raw.content, manifest.media_type)
 
     load(endpoint, reference, send, progress)
 
