@@ -473,9 +473,8 @@ def assumed(observations: Observations) -> Mapping[str, str]:
     software = read_software(observations)
     python, cuda = leading_numbers(software.python or ""), leading_numbers(software.cuda or "")
     built = newest_with(software.cuda or "") if cuda and cuda < (11,) else None
-    old = min(
-        filter(None, (_newest_likely(observations), built and built.version)), key=leading_numbers, default=""
-    )
+    known = [one for one in (_newest_likely(observations), built.version if built else "") if one]
+    old = min(known, key=leading_numbers, default="")
     if not old and python and python < _OLD_PYTHON:
         old = _OLDEST
     return {"system": _SYSTEM, **({"tensorflow": old} if old else {})}
