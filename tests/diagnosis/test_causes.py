@@ -17,7 +17,7 @@ from docs import causes as document
 from validator.compat.known_issues import by_kind
 from validator.conditions import AllOf, AnyOf, Comparison, Condition, ConditionError, Named, NoneOf
 from validator.diagnosis import causes, commands, compile, conclusions, diagnose_log
-from validator.diagnosis.causes import FACTS, STRENGTHS, CauseEntry, language, law
+from validator.diagnosis.causes import FACTS, STRENGTHS, CauseEntry, answers, language, law
 from validator.diagnosis.combination import FAILS
 from validator.diagnosis.messages import DATA, SAID, UNRECOGNIZED, catalogue
 from validator.diagnosis.read_report import field_rows, problem_rows
@@ -295,6 +295,7 @@ def test_named_conditions_are_not_kinds_and_are_used() -> None:
     assert not named & (visible() | set(FACTS))
     conditions = [condition for entry in causes() for condition in conditions_of(entry)]
     conditions += [rule.ruled_out_by for rule in law()]
+    conditions += [entry.when for entries in answers().values() for entry in entries]
     # `remedies.Reader` asks for it.
     used = {"old_docker", *(name for condition in conditions for name in written(condition))}
     for condition in map(language().parse, named & used):
@@ -345,7 +346,7 @@ def test_every_family_is_compiled() -> None:
     others = {"report", "cuda_errors"}
     assert {path.stem for path in DATA.glob("*.yaml")} == {*compile.FAMILIES, *others}
     sections = {name for family in compile.FAMILIES for name in compile.family(family)}
-    assert sections == {"conditions", "fragments", "messages", "causes", "law", "places", "tables"}
+    assert sections == {"conditions", "fragments", "messages", "causes", "law", "places", "tables", "answers"}
 
 
 @pytest.mark.parametrize("path", sorted(DATA.glob("*.yaml")), ids=lambda path: path.stem)

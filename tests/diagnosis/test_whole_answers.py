@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from validator.compat.releases import release_of_any_age
-from validator.diagnosis import diagnose_log
+from validator.diagnosis import compile, diagnose_log
 from validator.diagnosis.combination import read_host, read_software
 from validator.model.diagnosis import Cause, Remedy
 from validator.model.prediction import WINDOWS
@@ -58,6 +58,17 @@ SYMPTOMS = (
     " CUDNN_STATUS_INTERNAL_ERROR",
     "ImportError: DLL load failed: The specified module could not be found.",
     "TypeError: Descriptors cannot not be created directly.",
+    "tensorflow.python.framework.errors_impl.ResourceExhaustedError: OOM when allocating tensor with"
+    " shape[64,372,32,32] and type float on /job:localhost/replica:0/task:0/device:GPU:0 by allocator"
+    " GPU_0_bfc",
+    "E tensorflow/stream_executor/cuda/cuda_blas.cc:226] failed to create cublas handle:"
+    " CUBLAS_STATUS_NOT_INITIALIZED",
+    "W tensorflow/compiler/xla/service/gpu/llvm_gpu_backend/gpu_backend_lib.cc:521] Can't find libdevice"
+    " directory ${CUDA_DIR}/nvvm/libdevice.",
+    "W tensorflow/stream_executor/platform/default/dso_loader.cc:64] Could not load dynamic library"
+    " 'libcuda.so.1'; dlerror: libcuda.so.1: cannot open shared object file: No such file or directory",
+    "docker: Error response from daemon: could not select device driver \"\" with capabilities: [[gpu]].",
+    "The program does not use the GPU and computes on the CPU.",
     "I gpu_device.cc:1442] Ignoring visible gpu device (device: 0, name: Tesla K80, pci bus id: 0000:00:1e.0,"
     " compute capability: 3.7) with Cuda compute capability 3.7."
     " The minimum required Cuda capability is 5.2.",
@@ -82,6 +93,12 @@ PEOPLE = (
     "$ apptainer exec --nv tensorflow-latest-gpu.sif python train.py",
     "OS: Windows 10",
     "yarn add @tensorflow/tfjs-node-gpu",
+    "I use ML.NET",
+    "It runs in SageMaker",
+    "I use NixOS 24.05",
+    "It fails under Windows",
+    "with tf.Session(config=config) as sess:",
+    "Ubuntu 22.04, Python 3.12",
 )
 #: Packages of NVIDIA that remedies ask for without a version.
 _PROJECTS = {"nvidia-pyindex", "nvidia-tensorflow[horovod]", "tensorflow-cpu"}
@@ -120,6 +137,9 @@ def wrong(text: str, cause: Cause) -> Iterator[str]:
     stated = " ".join(line for one in remedies for line in (one.says, *one.commands))
     if any("has no extra" in one.says for one in remedies) and any(map(_uses_the_extra, remedies)):
         yield "the release has the extra and has it not"
+    if re.match(r"If (?:this|that) does not help|If not,", remedies[0].says if remedies else ""):
+        yield f"nothing comes before: {remedies[0].says}"
+    yield from unfollowable(text, cause)
     for remedy in remedies:
         if (
             host.system == WINDOWS
@@ -142,6 +162,43 @@ def wrong(text: str, cause: Cause) -> Iterator[str]:
                 yield f"{made.tensorflow}: the Python that it needs is not said"
 
 
+#: What a person's words rule out: a pattern of what they say, and one of the commands that it forbids.
+FORBIDDEN = (
+    (r"TensorFlow version: 1\.|tf\.Session\(", r"tf\.config\.|set_global_policy|cuda_malloc_async"),
+    (r"GTX 1080|compute capability: [3-6]\.", r"mixed_float16"),
+    (r"SageMaker", r"^(?:docker|podman|sudo nvidia-ctk|sudo apt-get install -y nvidia-container)"),
+    (r"kubectl", r"^docker run"),
+    (r"NixOS", r"\bpip install"),
+    (
+        r"(?s)^(?!.*(?:TypeError|ImportError|pip|\.py\b)).*(?:tfjs-node|ML\.NET)",
+        r"\bpip\b|^conda |\bpython3?\b",
+    ),
+    (r"docker run --gpus all", r"^docker run --rm --gpus all \S+ nvidia-smi$"),
+    (r"OS: Windows|under Windows", r"\bpython3\.|tensorflow-metal"),
+    (r"Ubuntu", r"py -3|tensorflow-metal|install_tensorflow\("),
+)
+#: Words in capital letters that stand for a value in a command, and are explained in words.
+_PLACEHOLDER = re.compile(r"\b(?:CUDA_MAJOR|CUDNN_MAJOR|TENSORFLOW|TENSORFLOW_MINOR|DRIVER_BRANCH|PID)\b")
+
+
+def unfollowable(text: str, cause: Cause) -> Iterator[str]:
+    """Yield what the person can't follow: what their words rule out, what contradicts itself, and blanks."""
+    said = " ".join(one.says for one in cause.remedies)
+    old = re.search(r"TensorFlow version: 1\.", text) is not None
+    for remedy in cause.remedies:
+        for command in remedy.commands:
+            for words, forbidden in FORBIDDEN:
+                if re.search(words, text) and re.search(forbidden, command):
+                    yield f"{words} rules out `{command}`"
+            for name in _PLACEHOLDER.findall(command):
+                if name not in said:
+                    yield f"{name} is not explained: `{command}`"
+            if old and re.search(r"tensorflow\S*==2", command) and "for TensorFlow 2" not in remedy.says:
+                yield f"a program of TensorFlow 1 gets `{command}`"
+        if "does not bring" in remedy.says and re.search(r"whose CUDA libraries pip|pip bring", remedy.says):
+            yield f"it contradicts itself: {remedy.says}"
+
+
 def _exists(requirement: str, python: str | None) -> bool:
     """Return whether pip finds a package. `~=` asks for an old release, which `predict` does not judge."""
     old = re.fullmatch(r"tensorflow(?:-gpu)?~=(\d\.\d+)\.0", requirement)
@@ -162,6 +219,22 @@ def test_every_answer_fits_the_person() -> None:
         text = f"It does not use the GPU.\n{person}\n\n{symptom}\n"
         for cause in diagnose_log(text).causes:
             found |= {f"{symptom[:150]} / {person}: {cause.code}: {why}" for why in wrong(text, cause)}
+    assert sorted(found) == []
+
+
+@pytest.mark.slow
+def test_no_answer_to_a_known_message_has_what_the_person_cannot_follow() -> None:
+    """For each message by itself, except where its line names a release, a system or a place of its own."""
+    lines = [row["examples"][0] for _, row in compile.messages()]
+    lines = [
+        line for line in lines if not re.search(r"\b2\.\d|[Mm]ac|metal|WSL|docker|kube|pip|conda|glibc", line)
+    ]
+    people = ("TensorFlow version: 1.14.0", "It runs in SageMaker", "I use NixOS 24.05", "GPU: GTX 1080")
+    found = set()
+    for line, person in subjects_to_try(tuple(itertools.product(lines, people))):
+        text = f"It does not use the GPU.\n{person}\n\n{line}\n"
+        for cause in diagnose_log(text).causes:
+            found |= {f"{line[:150]} / {person}: {cause.code}: {why}" for why in unfollowable(text, cause)}
     assert sorted(found) == []
 
 

@@ -188,12 +188,22 @@ def cause(row: Mapping[str, Any], language: Language) -> CauseEntry:
         ruled_out_by=language.any_of(row.get("ruled_out_by", ()), f"{code}.ruled_out_by"),
         explains=tuple(row.get("explains", ())),
         remedies=tuple(
-            _remedy(entry, language, f"{code}.remedies[{number}]")
+            remedy(entry, language, f"{code}.remedies[{number}]")
             for number, entry in enumerate(row["remedies"])
         ),
         sources=tuple(row["sources"]),
         last_resort=row.get("last_resort", False),
     )
+
+
+@functools.cache
+def answers() -> Mapping[str, Sequence[RemedyEntry]]:
+    """Return the answers to each question, in the order in which they are tried."""
+    found: dict[str, list[RemedyEntry]] = {}
+    for row in messages.section("answers"):
+        entry = {name: value for name, value in row.items() if name != "of"}
+        found.setdefault(row["of"], []).append(remedy(entry, language(), row["of"]))
+    return found
 
 
 def _sign(entry: Any, language: Language, where: str) -> Sign:
@@ -204,7 +214,8 @@ def _sign(entry: Any, language: Language, where: str) -> Sign:
     return Sign(when, entry.get("strength", CERTAIN), entry.get("title", ""))
 
 
-def _remedy(entry: Mapping[str, Any], language: Language, where: str) -> RemedyEntry:
+def remedy(entry: Mapping[str, Any], language: Language, where: str) -> RemedyEntry:
+    """Read a remedy, or an answer to a question. Raises ConditionError."""
     when = language.parse(entry["when"], f"{where}.when") if "when" in entry else ALWAYS
     return RemedyEntry(**{**entry, "when": when, "commands": tuple(entry.get("commands", ()))})
 

@@ -18,7 +18,7 @@ from typing import Any
 from ..compat.compile import read_yaml
 from ..compat.facts import source_line
 from ..conditions import ConditionError
-from .causes import POSSIBLE, cause, language_with
+from .causes import POSSIBLE, cause, language_with, remedy
 from .messages import DATA, PATH, SAID
 from .patterns import AllOf, AnyOf, Need
 
@@ -53,6 +53,7 @@ FAMILIES = (
     "remedies",
     "unknown",
     "said",
+    "questions",
 )
 #: The family of messages that only describe the environment.
 _FACTS = "facts"
@@ -69,6 +70,7 @@ def content() -> str:
         "messages": [_message(family, row) for family, row in messages()],
         "causes": _causes(),
         "law": list(rows("law")),
+        "answers": _answers(),
         "places": family(_FACTS)["places"],
         "report": read_yaml(DATA / "report.yaml"),
         "cuda_errors": read_yaml(DATA / "cuda_errors.yaml"),
@@ -152,6 +154,19 @@ def _causes() -> list[Row]:
     entries = [_cause(row) for row in rows("causes")]
     for row in entries:
         cause(row, language)
+    return entries
+
+
+def _answers() -> list[Row]:
+    """Return the answers to questions. Raises ConditionError for a condition that can't be read."""
+    language = language_with(conditions())
+    entries: list[Row] = [
+        {"of": code, "way": "any", **row, "says": " ".join(row["says"].split())}
+        for code, rows in family("questions")["answers"].items()
+        for row in rows
+    ]
+    for number, row in enumerate(entries):
+        remedy({name: value for name, value in row.items() if name != "of"}, language, f"answers[{number}]")
     return entries
 
 

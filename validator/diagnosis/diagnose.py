@@ -6,7 +6,7 @@ import functools
 import itertools
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -34,11 +34,33 @@ from ..model.diagnosis import UNRECOGNIZED as UNRECOGNIZED_FAULT
 from ..model.prediction import LINUX, WINDOWS, WSL2, Host
 from ..versions import CudaVersion, leading_numbers, major, minor_in
 from . import conclusions, read_log, remedies, text
-from .causes import CERTAIN, LIKELY, POSSIBLE, STRENGTHS, CauseEntry, Sign, causes, finder, language
+from .causes import (
+    CERTAIN,
+    LIKELY,
+    POSSIBLE,
+    STRENGTHS,
+    CauseEntry,
+    Sign,
+    answers,
+    causes,
+    chosen_finder,
+    finder,
+    language,
+)
 from .combination import is_judged, judge, read_host, read_software
-from .messages import CPU_WANTED, FAULT, SAID, UNRECOGNIZED, catalogue, printed, table
-from .observations import Observation, Observations, tensorflow
-from .remedies import Reader, fitting_remedies
+from .messages import (
+    ASKED,
+    CPU_WANTED,
+    FAULT,
+    PLAIN_QUESTION,
+    SAID,
+    UNRECOGNIZED,
+    catalogue,
+    printed,
+    table,
+)
+from .observations import Certainty, Observation, Observations, tensorflow
+from .remedies import Reader, assumed, filled_in, fitting_remedies
 
 if TYPE_CHECKING:
     from ..model.report import Report
@@ -66,6 +88,12 @@ class _ShownSign:
     sign: Sign
     observations: Sequence[Observation]
     strength: str
+
+    def only_in(self, lines: Set[str]) -> bool:
+        """Return whether only what a person says in these lines makes it true."""
+        return bool(self.observations) and all(
+            one.certainty is Certainty.STATED and one.where in lines for one in self.observations
+        )
 
     @property
     def judged(self) -> bool:
@@ -162,9 +190,17 @@ def causes_in_order(
     }
     roots = [cause for cause in shown if cause.entry.code not in explained_by]
     most = _MOST if all(root.only_said for root in roots) else None
+    # A second guess brings no list of its own.
     return tuple(
-        _cause(root, _consequences(root.entry.code, explained_by), observations, facts, reader)
-        for root in sorted(roots, key=_order)[:most]
+        _cause(
+            root,
+            _consequences(root.entry.code, explained_by),
+            observations,
+            facts,
+            reader,
+            remedies=1 if place and root.strength == POSSIBLE else _REMEDIES,
+        )
+        for place, root in enumerate(sorted(roots, key=_order)[:most])
     )
 
 
@@ -185,6 +221,7 @@ def _order(shown: _ShownCause) -> tuple[int, int, int, int]:
 
 def _shown_causes(find: Find[Observation]) -> Sequence[_ShownCause]:
     symptom = language().parse(_SYMPTOM).holds(find)
+    asked = {one.where for one in find(PLAIN_QUESTION) or ()}
     shown = []
     for position, entry in enumerate(causes()):
         if entry.ruled_out_by.holds(find):
@@ -195,6 +232,8 @@ def _shown_causes(find: Find[Observation]) -> Sequence[_ShownCause]:
             if result.truth:
                 strength = _strength(sign, result.evidence, symptom)
                 signs.append(_ShownSign(sign, result.evidence, strength))
+        # The words of a question describe no fault.
+        signs = [sign for sign in signs if not sign.only_in(asked)]
         # Guesses count only where there is nothing better.
         signs = [sign for sign in signs if sign.strength != POSSIBLE] or signs
         if signs:
@@ -234,6 +273,8 @@ def _cause(
     observations: Observations,
     facts: Mapping[str, str],
     reader: Reader,
+    *,
+    remedies: int,
 ) -> Cause:
     entry, reasons = shown.entry, shown.reasons
     title, values = shown.title(facts, reader)
@@ -243,7 +284,7 @@ def _cause(
         title=title,
         means=entry.means,
         evidence=observations.evidence(shown.evidence)[:_EVIDENCE],
-        remedies=fitting_remedies(entry, values, observations, reader)[:_REMEDIES],
+        remedies=fitting_remedies(entry, values, observations, reader)[:remedies],
         sources=tuple(dict.fromkeys((*entry.sources, *(reason.source for reason in reasons)))),
         explains=explains,
         reasons=reasons,
@@ -355,14 +396,15 @@ def _diagnose(observations: Observations, read: str, image: str = "", *, quotes:
     faults = [kind for kind in (UNRECOGNIZED, FAULT, *_SYMPTOMS) if observations.has(kind)]
     if not causes and observations.has("not_working_said") and not harmless:
         faults.append("not_working_said")
-    if causes or observations.has(CPU_WANTED):
+    if causes or observations.has(CPU_WANTED) or observations.has(PLAIN_QUESTION):
         faults = [kind for kind in faults if kind == UNRECOGNIZED]
     unknown = observations.evidence(one for kind in faults for one in observations.of(kind))[:_UNKNOWN]
     kind = remedies.answer(observations, prediction, causes, faults)
-    works = "" if causes else _versions_asked(observations, facts.get("tensorflow", ""))
+    works = "" if causes else _answer_to_question(observations, facts, weak=not harmless)
+    only_machine = False
     if not causes and not works and kind not in (GPU_USED, NO_FAULT):
         works = suitable_release(read_host(observations), read_software(observations).python)
-    only_machine = bool(works) and "tensorflow" not in facts
+        only_machine = bool(works) and "tensorflow" not in facts
     is_without_gpu = kind == NO_FAULT and observations.has("no_gpu_said")
     return Diagnosis(
         answer=kind,
@@ -378,19 +420,21 @@ def _diagnose(observations: Observations, read: str, image: str = "", *, quotes:
     )
 
 
-def _versions_asked(observations: Observations, release: str) -> str:
-    """Return what a release was built with, as a sentence, if somebody asks which CUDA fits it."""
-    asked = observations.first("versions_asked")
+def _answer_to_question(observations: Observations, facts: Mapping[str, str], *, weak: bool) -> str:
+    """Return the answer to the first question of the text that has one; empty if there is none.
+
+    weak: whether questions count that people with a fault ask, too.
+    """
     # A question names a release that somebody needs, so it counts as mentioned in passing.
-    named = [one.values["version"] for one in observations.mentioned("tensorflow")]
-    release = release or next(iter(named), "")
-    build = release_of_any_age(release)
-    if build is None or asked is None:
-        return ""
-    drivers = [oldest_driver(CudaVersion.parse(build.cuda), windows) for windows in (False, True)]
-    needs = [str(floor.driver) for floor in drivers if floor is not None]
-    driver = f" It needs driver {needs[0]} or newer, on Windows {needs[-1]}." if needs else ""
-    return f"TensorFlow {release} was built with CUDA {build.cuda} and cuDNN {build.cudnn}.{driver}"
+    named = [{"tensorflow": one.values["version"]} for one in observations.mentioned("tensorflow")]
+    facts = {**(named[0] if named else {}), **facts}
+    values = {**facts, **_requirements(observations, facts)}
+    find = chosen_finder(observations, {**assumed(observations), **values})
+    for asked in (*observations.of(PLAIN_QUESTION), *(observations.of(ASKED) if weak else ())):
+        for entry in answers()[asked.values["of"]]:
+            if entry.placeholders <= values.keys() and entry.when.holds(find):
+                return filled_in(entry.says, values)
+    return ""
 
 
 def _facts(observations: Observations) -> dict[str, str]:
@@ -437,7 +481,7 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
     requirements = {
         "tensorflow_minor": minor_in(release) or "",
         "cuda_needed": build.cuda if build else "",
-        "cuda_major": major(build.cuda) if build else "",
+        "cuda_major": major(built),
         "cudnn_needed": cudnn,
         "cudnn_major": major(cudnn),
         "builds": "" if build else libraries_by_release(python, on_windows, among=likely),

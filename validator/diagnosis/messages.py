@@ -79,8 +79,11 @@ UNRECOGNIZED = "unrecognized"
 FAULT = "fault"
 #: The kind of a line in which people say in their own words what is wrong. `of` is the code of the cause.
 SAID = "said"
+#: The kinds of a line with a question: one that no fault explains, and one that people with a fault ask, too.
+#: `of` is the key of the answers.
+PLAIN_QUESTION, ASKED = "plain_question", "asked"
 #: Kinds of words that count only if a person says them, not in a line that a program printed.
-WORDS = (SAID, "failure_said", "not_working_said", "hang_said")
+WORDS = (SAID, PLAIN_QUESTION, ASKED, "failure_said", "not_working_said", "hang_said")
 #: The kind of a line with a command. `commands.py` says what it shows.
 COMMAND = "command"
 _FAULTS = (UNRECOGNIZED, FAULT)

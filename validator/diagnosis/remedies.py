@@ -15,7 +15,7 @@ from ..versions import leading_numbers
 from .causes import CauseEntry, RemedyEntry, chosen_finder, finder, language, law
 from .combination import read_host, read_software
 from .conclusions import likely_releases
-from .messages import CPU_WANTED, table
+from .messages import CPU_WANTED, PLAIN_QUESTION, table
 from .observations import Observation, Observations, on_windows, release
 from .shells import for_engine, for_notebook, for_powershell, for_release, for_uv, of_program
 
@@ -52,7 +52,7 @@ def answer(
     if not fails and language().parse(_WORKS).holds(finder(observations, {})):
         return GPU_USED
     listed = any(map(observations.has, _GPU_LISTED)) and not fails
-    asks = observations.has("versions_asked") and not fails
+    asks = observations.has(PLAIN_QUESTION) and not fails
     return NO_FAULT if listed or asks or observations.has(CPU_WANTED) else NOT_SHOWN
 
 
@@ -223,8 +223,10 @@ INTERRUPTS = {
 }
 #: Stands for the reader's image in commands.
 _NO_IMAGE = re.compile(r"(?<= )IMAGE(?= |$)")
+#: A requirement of TensorFlow 2.
+_TENSORFLOW_2 = re.compile(r"\btensorflow\S*[=~]=2\.")
 #: Begins a remedy that is an alternative to those before it.
-_OR = re.compile(r"^Or (\w)")
+_OR = re.compile(r"^(?:Or|If this does not help(?: although [^,]+)?,|If not,) (\w)")
 _ASK = "Ask whoever administers the machine:"
 #: Text that has no special meaning to a shell between double quotes. Values come from pasted text.
 _PLAIN = re.compile(r"[\w./@:+,~= \\\[\]-]*")
@@ -245,8 +247,10 @@ def fitting_remedies(
 
     values: for the placeholders; `tensorflow`, `capability` and `system` also decide what fits.
     """
-    find = chosen_finder(observations, {**_assumed(observations), **values})
-    fitting = [remedy for remedy in entry.remedies if remedy.fits(find)] or list(entry.remedies)
+    find = chosen_finder(observations, {**assumed(observations), **values})
+    # What fits nobody like the reader would mislead: ask for what decides.
+    unfitting = RemedyEntry("any", **table("unfitting"))
+    fitting = [remedy for remedy in entry.remedies if remedy.fits(find)] or [unfitting]
     fitting = [remedy for remedy in fitting if remedy.placeholders & _KNOWN <= values.keys()] or fitting
     lawful, instead, at_last = _lawful(fitting, find)
     ranked = _ranked(_possible(lawful, entry.remedies, observations), reader)
@@ -355,8 +359,16 @@ def _ranked(
         rank = reader.precedence(entry.way, ways)
         first = entry.first and reader.has_root
         if rank is not None:
-            ranked.append((not first, bool(entry.interrupts) and not first, rank, entry, filled))
-    return [(entry, filled) for *_, entry, filled in sorted(ranked, key=lambda row: row[:3])]
+            late = bool(entry.interrupts) and not first
+            ranked.append((_rewrites(entry, filled, reader), not first, late, rank, entry, filled))
+    return [(entry, filled) for *_, entry, filled in sorted(ranked, key=lambda row: row[:4])]
+
+
+def _rewrites(entry: RemedyEntry, filled: Filling, reader: Reader) -> bool:
+    """Return whether a remedy installs TensorFlow 2 for a program of TensorFlow 1."""
+    return (0,) < reader.release < (2,) and any(
+        map(_TENSORFLOW_2.search, (*filled.values.values(), *entry.commands))
+    )
 
 
 def _remedies(
@@ -414,6 +426,8 @@ def _remedy(
     commands = [*filled.before, *commands[:end], *filled.after, *commands[end:]]
     says = filled_in(entry.says, {**values, **own})
     sentences = [f"{says} ({hints}.)" if hints else says, *filled.notes]
+    if _rewrites(entry, filled, reader):
+        sentences.insert(0, "If the program can be changed for TensorFlow 2 (`tf_upgrade_v2`):")
     if entry.way == "host" and not reader.has_root:
         sentences.insert(0, _ASK)
         # Show no command that interrupts other people, so that nobody runs it by mistake.
@@ -450,7 +464,7 @@ def _written(command: str, way: str, reader: Reader) -> str | None:
     return command
 
 
-def _assumed(observations: Observations) -> Mapping[str, str]:
+def assumed(observations: Observations) -> Mapping[str, str]:
     """Return the facts to assume when remedies are chosen and these facts are not known.
 
     A Python that newer releases have no wheel for shows that the release is old, and so do the log's lines
@@ -459,7 +473,8 @@ def _assumed(observations: Observations) -> Mapping[str, str]:
     software = read_software(observations)
     python, cuda = leading_numbers(software.python or ""), leading_numbers(software.cuda or "")
     built = newest_with(software.cuda or "") if cuda and cuda < (11,) else None
-    old = _newest_likely(observations) or (built.version if built else "")
+    known = [one for one in (_newest_likely(observations), built.version if built else "") if one]
+    old = min(known, key=leading_numbers, default="")
     if not old and python and python < _OLD_PYTHON:
         old = _OLDEST
     return {"system": _SYSTEM, **({"tensorflow": old} if old else {})}

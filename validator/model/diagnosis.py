@@ -160,8 +160,8 @@ class Diagnosis:
     ] = ()
     works: Annotated[
         str,
-        "Which release should work on the GPU and driver that the text shows, as sentences; empty if a cause"
-        " was found, or if the GPU or the driver is not known.",
+        "The answer to a question of the text, or which release should work on its GPU and driver, as"
+        " sentences; empty if a cause was found.",
     ] = ""
     next_step: Annotated[str, "What to run or to look at next, in one sentence."] = ""
     next_command: Annotated[str, "The command that finds out the missing facts; empty if there is none."] = ""

@@ -1,0 +1,95 @@
+"""Questions are answered: however they are put, for the reader's own release and system, after any fault."""
+
+from __future__ import annotations
+
+import pytest
+
+from validator.diagnosis import compile, diagnose_log
+from validator.diagnosis.causes import answers
+from validator.diagnosis.messages import ASKED, PLAIN_QUESTION
+from validator.model.diagnosis import NO_FAULT, NOT_SHOWN, UNRECOGNIZED
+
+QUESTIONS = [
+    (row["values"]["of"], row["kind"], words)
+    for _, row in compile.messages()
+    if row["kind"] in (PLAIN_QUESTION, ASKED)
+    for words in row["examples"]
+]
+#: What the answer to each question has to say.
+SAYS = {
+    "cpu_only": "CUDA_VISIBLE_DEVICES=-1",
+    "limit_memory": "TF_FORCE_GPU_ALLOW_GROWTH=true",
+    "renumbered": "numbers the GPUs that it sees from 0",
+    "choose_gpu": "CUDA_VISIBLE_DEVICES=1",
+    "several_gpus": "MirroredStrategy",
+    "other_maker": "use only NVIDIA GPUs",
+    "versions": "built with",
+    "cuda_needed": "only the driver has to be installed",
+    "is_it_used": "list_physical_devices",
+    "slow_start": "The first step does what the others don't",
+    "use_gpu": "by itself if its build and libraries fit",
+}
+
+
+def test_each_question_is_asked_in_ten_ways_or_more() -> None:
+    of = [one for one, *_ in QUESTIONS]
+    assert {one for one in answers() if of.count(one) < 10} == set()
+    assert set(of) == set(answers()) == set(SAYS)
+
+
+@pytest.mark.parametrize(("of", "kind", "words"), QUESTIONS)
+def test_a_question_is_answered(of: str, kind: str, words: str) -> None:
+    found = diagnose_log(f"{words}\n\nThank you for your work.\n")
+    assert found.causes == ()
+    assert SAYS[of] in found.works or (of == "versions" and "For CUDA" in found.works)
+    # A question that people with a fault ask, too, does not show that there is none.
+    assert found.answer == NO_FAULT if kind == PLAIN_QUESTION else found.answer in (NOT_SHOWN, UNRECOGNIZED)
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "never"),
+    [
+        ("TensorFlow version: 1.14.0\nHow can I limit the GPU memory?", "tf.ConfigProto", "tf.config."),
+        ("How can I limit the GPU memory? I run agent-jax.", "XLA_PYTHON_CLIENT_MEM_FRACTION", "tf.config"),
+        ("yarn add @tensorflow/tfjs-node-gpu\nCan I run it on the CPU only?", "node train.js", "os.environ"),
+        ("TensorFlow version: 1.14.0\nHow do I check that the GPU is used?", "is_gpu_available", "tf.config"),
+        ("TensorFlow version: 1.14.0\nHow can I use both GPUs?", "multi_gpu_model", "strategy.scope"),
+        ("OS: Windows 10\nDo I need to install CUDA?", "CUDA 11.2 and cuDNN 8.1", "on Linux"),
+        ("Which CUDA version do I need for TensorFlow 2.4?", "CUDA 11.0 and cuDNN 8.0", "CUDA 12"),
+        ("macOS 14, M2\nHow can I use the GPU?", "tensorflow-metal", "and-cuda"),
+    ],
+)
+def test_the_answer_fits_the_person(text: str, says: str, never: str) -> None:
+    works = diagnose_log(text).works
+    assert says in works
+    assert never not in works
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (
+            "How can I run it on the GPU?\nW tensorflow/stream_executor/platform/default/dso_loader.cc:64]"
+            " Could not load dynamic library 'libcudnn.so.8'; dlerror: libcudnn.so.8: cannot open shared"
+            " object file: No such file or directory",
+            "cuda_library_missing_or_wrong_version",
+        ),
+        (
+            "Can I limit the GPU memory?\nResourceExhaustedError: OOM when allocating tensor with shape[64,9]"
+            " and type float on /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc",
+            "gpu_out_of_memory",
+        ),
+    ],
+)
+def test_a_fault_comes_before_the_answer(text: str, cause: str) -> None:
+    found = diagnose_log(text)
+    assert found.causes[0].code == cause
+    assert found.works == ""
+
+
+def test_what_a_program_prints_is_no_question() -> None:
+    line = (
+        "2022-06-09 15:50:37.711178: I tensorflow/stream_executor/cuda/cudart_stub.cc:29] Ignore above cudart"
+        " dlerror if you do not have a GPU set up on your machine. Is it possible to use only the CPU?"
+    )
+    assert diagnose_log(line).works == ""
