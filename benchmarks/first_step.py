@@ -1,4 +1,4 @@
-"""Measure the way from nothing to the first compiled step: `python benchmarks/first_step.py [--rounds N]`.
+"""Time each stage up to the first compiled step: `python benchmarks/first_step.py [--rounds N]`.
 
 Our image of the newest TensorFlow for the CPU, against the conventional image of the same wheels in zstd (see
 conventional.py), each from a registry of its own on loopback. The parts of the way, each by itself:

@@ -247,7 +247,7 @@ def test_a_received_bundle_that_was_changed_is_refused(path: str, tmp_path: Path
     (tmp_path / "received" / "measuring-1" / "log").write_bytes(b"")
     receive(tmp_path, tmp_path / "received", False, quiet)
     (tmp_path / "received" / path).write_bytes(b"hostile")
-    with pytest.raises(Refused, match=f"but {path} is not as that says"):
+    with pytest.raises(Refused, match=f"but {path} does not match it"):
         receive(tmp_path, tmp_path / "received", False, quiet)
     assert (tmp_path / "received" / path).read_bytes() == b"hostile"
 

@@ -165,7 +165,7 @@ class _Work:
 
     def layer(self, source: LayerSource) -> ImageLayer:
         row = self._table.row(self._key(source))
-        # The diff_id in a shared row is only what somebody else says.
+        # A diff_id in a shared row is only somebody else's claim, so don't rely on it.
         diff_id = row.encoded.diff_id if row is not None and row.made_here else None
 
         def make(write: Write) -> Encoded:

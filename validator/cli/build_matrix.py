@@ -77,9 +77,9 @@ from .program import Command
     "--mount-from",
     multiple=True,
     metavar="REGISTRY/NAME",
-    help="With --push: reuse layers that this other repository has, instead of making them: mounted if it is"
-    " in the same registry, otherwise copied. May be repeated. The repository of the base is always looked"
-    " at.",
+    help="With --push: reuse layers from this other repository instead of building them. They are mounted if"
+    " it is in the same registry, and copied otherwise. May be repeated. The repository of the base is always"
+    " looked at.",
 )
 @builder_options("--push", "what the images were made from")
 @trust_file_option

@@ -381,8 +381,8 @@ def certificate_options(*, need_registry: bool = True, bundles: bool = True) -> 
 
     The command receives the resulting `registry`, `trust`, `max_age` and `accept_expired`, and `trust_path`,
     `plain_http` and `bundle` if it has arguments of these names. Wrong options are reported before anything
-    else is done. Nobody has to be trusted with the option `rebuild`, nor with the option `uncertified` unless
-    a signer is named: then `trust` is None. Without --registry and --from-bundle, `registry` is None.
+    else is done. `rebuild` needs no trusted signer, and neither does `uncertified` unless a signer is named:
+    then `trust` is None. Without --registry and --from-bundle, `registry` is None.
     """
 
     def decorate(function: F) -> F:

@@ -460,9 +460,9 @@ def import_command(
     """Import records from JSON Lines FILES (- for stdin), plain or gzipped. Importing twice changes nothing.
 
     FILES may also be what `./measure` of a bundle wrote. From a directory, every file whose name ends in
-    .jsonl or .jsonl.gz is imported. If anything is wrong in any file, nothing is imported. Wrong are a line
-    that is not a record, an altered record, and a finish time that is not a timestamp or lies in the future.
-    A record that says `certified` without the signature of a runner in trust.yaml becomes `unproven`.
+    .jsonl or .jsonl.gz is imported. If anything is wrong in any file, nothing is imported. Wrong is a line
+    that is not a record, a record that was altered, or a finish time that is not a timestamp or is in the
+    future. A record that says `certified` without the signature of a runner in trust.yaml becomes `unproven`.
     """
     if not files and not reports:
         raise click.UsageError("nothing to import: give a file of JSON Lines, or a report with --report")

@@ -102,7 +102,8 @@ class Start:
     devices: how a Docker Engine gives them, not AUTO. directory: the one to mount as WORKSPACE, or None.
     environment: the variables that the user asks for. command: words in place of the image's own command.
     terminal: `-it`, `-i` or empty, as the command needs. xla_cache: let XLA keep what it compiles, where it
-    can. An entry that can't be written or read ends the program, so nobody gets that unasked.
+    can. TensorFlow aborts the program if an entry can't be read or written, so this is off unless the user
+    asks for it.
     """
 
     image: Image
@@ -147,7 +148,7 @@ class Start:
 
     @property
     def xla_caches(self) -> list[facts.Row]:
-        """What XLA of this TensorFlow can keep: rows of the facts. Empty if it is to keep nothing.
+        """The rows of the facts about what this TensorFlow's XLA can cache; empty if nothing is to be cached.
 
         The entry point prepares the directory, and the facts are about the wheels of releases only.
         """
@@ -163,7 +164,8 @@ class Start:
         """Say what XLA keeps, and from which release on."""
         kept = " and ".join(f"{one['keeps']} (TensorFlow {one['releases']})" for one in self.xla_caches)
         return (
-            f"XLA keeps {kept} for the next start: at most 2 GiB, apart for each user, image, GPU and driver;"
+            f"XLA keeps {kept} for the next start: at most 2 GiB, in a separate directory for each user,"
+            " image, GPU and driver;"
             " you asked for it with --xla-cache"
         )
 

@@ -79,7 +79,7 @@ UNRECOGNIZED = "unrecognized"
 FAULT = "fault"
 #: The kind of a line in which people say in their own words what is wrong. `of` is the code of the cause.
 SAID = "said"
-#: The kinds of a line with a question: one that no fault explains, and one that people with a fault ask, too.
+#: The kinds of questions: those that people ask without a fault, and those that people with one ask too.
 #: `of` is the key of the answers.
 PLAIN_QUESTION, ASKED = "plain_question", "asked"
 #: Kinds of words that count only if a person says them, not in a line that a program printed.

@@ -248,7 +248,7 @@ def fitting_remedies(
     values: for the placeholders; `tensorflow`, `capability` and `system` also decide what fits.
     """
     find = chosen_finder(observations, {**assumed(observations), **values})
-    # What fits nobody like the reader would mislead: ask for what decides.
+    # Remedies that don't fit the reader's case would mislead, so ask for the facts that decide.
     unfitting = RemedyEntry("any", **table("unfitting"))
     fitting = [remedy for remedy in entry.remedies if remedy.fits(find)] or [unfitting]
     fitting = [remedy for remedy in fitting if remedy.placeholders & _KNOWN <= values.keys()] or fitting

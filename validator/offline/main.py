@@ -223,7 +223,7 @@ def _tool(received: Path, image: dict[str, Any], work: Path) -> str | None:
 
 
 def _by_tool(received: Path, tag: str, way: str, python: str, work: Path, cleaner: IO[str]) -> bytes:
-    """Measure as on line, and return the records as JSON Lines."""
+    """Measure just as on a machine with a network, and return the records as JSON Lines."""
     output = work / "records"
     variables = {**os.environ, "PYTHONPATH": str(work / "tool"), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [python, "-s", "-c", _MEASURE, str(received), tag, way, str(output)]

@@ -150,7 +150,7 @@ def receive(directory: Path, into: Path, wait: bool, say: Callable[[str], None])
                     wrong = path
             if wrong is not None:
                 raise Refused(
-                    f"{into} has this bundle's {MANIFEST}, but {wrong} is not as that says",
+                    f"{into} has this bundle's {MANIFEST}, but {wrong} does not match it",
                     "remove it, or name a new directory with --into, and receive the bundle again",
                 )
             say(f"{into} has this bundle already")

@@ -4,7 +4,7 @@
     root.py run ROOT REQUEST         run a command in it
     root.py try                      see if this machine gives namespaces
     root.py start COMMAND...         run a command here that ends with whoever starts it
-    root.py end USER                 kill every process of a user that only a program of an image has
+    root.py end USER                 kill every process of the user that was set apart for an image's program
     root.py clean                    read commands, wait until whoever writes them ends, and run them
 
 An image may be hostile. It is unpacked by a process that sees nothing but ROOT, so no link leads out of it;
@@ -292,7 +292,7 @@ def run(root: str, request: dict[str, Any]) -> int:
 
 
 def _wait(child: int) -> int:
-    """Wait for a child, and for what others leave behind before. Return its status as a shell does."""
+    """Wait for a child, and reap others that end before it. Return its status as a shell does."""
     while True:
         found, ended = os.wait()
         if found == child:
@@ -332,7 +332,7 @@ def _become(user: int) -> None:
     os.setresuid(user, user, user)
 
 
-# Clean up, also after whoever measured was killed.
+# Clean up, even if the measuring process was killed.
 
 
 def end(user: int) -> None:
@@ -355,8 +355,8 @@ def clean(lines: IO[str]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     found = [json.loads(line) for line in lines]
-    # Nothing is the last command of somebody who was not killed. Otherwise, an engine may still be making the
-    # container that it was asked for.
+    # A process that was not killed sends an empty command last. If it is missing, an engine may still be
+    # creating the container that it was asked for, so try again after pauses.
     for pause in (0,) if found[-1] == [] else (0, 1, 3):
         time.sleep(pause)
         for command in filter(None, reversed(found)):

@@ -39,7 +39,9 @@ _SPARE_S = 60.0
 def blob_of(job: slurm_job.Job, digest: str) -> Path:
     """Return the path of a blob of the OCI layout. Raises Failed for what is no digest."""
     if not re.fullmatch("sha256:[0-9a-f]{64}", digest):
-        raise Failed("not_started", f"the image names a part of itself {digest!r}, which is no digest")
+        raise Failed(
+            "not_started", f"the image names a part of itself {digest!r}, which is not a valid digest"
+        )
     return Path(job.request["images"], "blobs", *digest.split(":"))
 
 
@@ -190,7 +192,7 @@ class Namespace(slurm_job.Runner):
 
 
 class Chroot(Namespace):
-    """The same for root where the kernel gives no namespaces: only the files are hidden."""
+    """Like Namespace, but for root on kernels without namespaces: only the host's files are hidden."""
 
     name = "chroot"
     isolates = False
@@ -216,7 +218,8 @@ def why_not(name: str, script: Path) -> str:
         return "" if os.geteuid() == 0 else "it needs root"
     if name == "namespace":
         done = subprocess.run([sys.executable, "-I", "-B", script, "try"], capture_output=True, text=True)
-        return "" if done.returncode == 0 else f"this machine does not give namespaces: {done.stderr.strip()}"
+        why = f"namespaces can't be created on this machine: {done.stderr.strip()}"
+        return "" if done.returncode == 0 else why
     if shutil.which(name) is None:
         return "it is not installed"
     return "" if slurm_job.succeeds([name, "version"]) else "it does not answer"

@@ -55,7 +55,7 @@ class _Delivered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_line(line: bytes) -> Record:
-    """Read a record, or make one of what `./measure` wrote. Raises RecordError."""
+    """Read a record, or make one from what `./measure` wrote. Raises RecordError."""
     try:
         document: Any = codec.parse(line)
         if not isinstance(document, dict) or "bundle" not in document:

@@ -140,7 +140,7 @@ def additions_of(identifier: str) -> str | None:
 
 
 def name_of(text: str) -> str | None:
-    """Return what an image is asked for by, by its identifier or a tag of it, or None for a usual one.
+    """Return the name without which an image is left out, from its identifier or tag; None for a usual one.
 
     That is the name of its wheel of TensorFlow, if no table lists it, and the name of its additions.
     """

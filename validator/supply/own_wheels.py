@@ -34,7 +34,7 @@ from ..versions import Version
 from .release_facts import refuse_large_library, version_of_inspection
 
 _KEPT = "inspected"
-#: Shows a line about what is done.
+#: Prints a progress message.
 Say = Callable[[str], None]
 
 
@@ -68,7 +68,7 @@ def inspected(wheel: Wheel, say: Say, file: Callable[[], Path] | None = None) ->
             with full_disk_named(directory):
                 row = build.row(inspect_tensorflow(path, scratch=directory), datetime.date.today())
         except InspectionError as error:
-            # A wheel in the cache has a name that tells nobody anything.
+            # The name of a file in the cache means nothing to the user.
             raise InputError(str(error).replace(str(path), wheel.filename) if file else str(error)) from None
         write_atomically(kept, json.dumps(row).encode())
     found: dict[str, Any] = json.loads(kept.read_bytes())
@@ -114,7 +114,7 @@ def releases_of(
 
 @functools.cache
 def _index(address: str | None, sources: PackageSources) -> PackageIndex:
-    """Return an index, whose pages are read once, so that all of a command has the same newest version."""
+    """Return an index whose pages are read once, so that its newest version stays the same in a command."""
     return PackageIndex(replace(sources, index_url=address, extra_index_urls=()) if address else sources)
 
 

@@ -348,7 +348,8 @@ def _xla_exports(start: Start) -> list[str]:
     """Return lines that keep what XLA compiles in the user's home directory, which Apptainer mounts."""
     if not start.xla_caches:
         return []
-    lines = comments([sentence(start.xla_why), "It is in your home directory, which the container has too."])
+    where = "The cache is in your home directory, which is also mounted in the container."
+    lines = comments([sentence(start.xla_why), where])
     for name, value in start.xla_variables("/.cache/tensorflow-gpu-matrix/xla").items():
         home = '"$HOME"' if value.startswith("/") else ""
         lines.append(f"export {_PREFIX}{name}={home}{shlex.quote(value)}")
