@@ -11,7 +11,6 @@ from pathlib import Path
 import docker
 import pytest
 
-from validator.assemble.configuration import XLA_CACHE
 from validator.engines.docker.endpoint import Reached
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK
 
@@ -64,10 +63,6 @@ def test_run_prints_the_line_and_the_reason_for_each_flag(shelf: Shelf) -> None:
     assert done.code == EXIT_OK, done.err
     assert shlex.split(done.out, comments=True) == [
         "docker", "run", "--rm", "--gpus", "all", "--shm-size", "1g", "--ulimit", "memlock=-1",
-        "--env", f"VALIDATOR_XLA_CACHE={XLA_CACHE}/2.21.0-{digest[7:23]}",
-        "--env", "VALIDATOR_XLA_CACHE_FLAGS=--tf_xla_persistent_cache_directory"
-        " --xla_gpu_per_fusion_autotune_cache_dir",
-        "--mount", f"type=volume,source=tensorflow-gpu-matrix-{os.getuid()},target={XLA_CACHE}",
         f"{shelf.registry.repository}@{digest}", "python", "-c", "print('a b')",
     ]  # fmt: skip
     for flag in ("--rm", "--gpus all", "--shm-size 1g", "--ulimit memlock=-1"):
