@@ -22,8 +22,8 @@ from validator.assemble.destinations import OciLayout
 from validator.assemble.host_files import parse
 from validator.assemble.image import Assembled, Finding, PublishedImage, assemble, rebuild, uncomputed
 from validator.assemble.install import Environment
-from validator.assemble.layer_table import LayerTable, SharedRow, write_rows
-from validator.assemble.layers import Encoded, Write, layer_key
+from validator.assemble.layer_table import LayerTable, Row, SharedRow, write_rows
+from validator.assemble.layers import Encoded, LayerSource, Write, layer_key
 from validator.assemble.wheel_layers import ImagePlan, plan_image, recipe_digest
 from validator.errors import BuildError, InputError, ValidatorError
 from validator.model.lock import Lock
@@ -265,14 +265,20 @@ def test_another_image_shares_what_it_has_in_common(shelf: Shelf, table: LayerTa
     assert [placed.name for placed in image.layers if placed.is_new] == ["2 small wheels (Python)"]
 
 
+def tensorflow_layer(made: ImagePlan, table: LayerTable) -> tuple[LayerSource, Row]:
+    """Return the layer of TensorFlow that was made, and its row."""
+    (source,) = [source for source in made.layers if source.name == "tensorflow 1.0"]
+    row = table.row(layer_key(layers.RECIPE, source.made_from))
+    assert row is not None
+    return source, row
+
+
 def test_a_wrong_row_is_named_and_nothing_is_published(
     shelf: Shelf, table: LayerTable, tmp_path: Path
 ) -> None:
     made = planned(shelf, table)
     image = put(made, table, tmp_path / "image")
-    (source,) = [source for source in made.layers if source.name == "tensorflow 1.0"]
-    row = table.row(layer_key(layers.RECIPE, source.made_from))
-    assert row is not None
+    _, row = tensorflow_layer(made, table)
     table.add(row.key, row.name, replace(row.encoded, digest="sha256:" + "0" * 64))
     with pytest.raises(ValidatorError, match=r"tensorflow 1\.0") as caught:
         put(made, table, tmp_path / "other")
@@ -287,9 +293,7 @@ def test_only_a_row_of_this_machine_saves_hashing_the_archive(
 ) -> None:
     made = planned(shelf, table)
     image = put(made, table, tmp_path / "image")
-    (source,) = [source for source in made.layers if source.name == "tensorflow 1.0"]
-    row = table.row(layer_key(layers.RECIPE, source.made_from))
-    assert row is not None
+    source, row = tensorflow_layer(made, table)
     wrong = replace(row.encoded, diff_id="sha256:" + "0" * 64)
     write_rows(tmp_path / "layers.json", [SharedRow.of(source, wrong)])
     other = LayerTable(tmp_path / "another machine", shared=[tmp_path / "layers.json"])

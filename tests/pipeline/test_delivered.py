@@ -1,4 +1,4 @@
-"""What `./measure` wrote without the tool becomes a record, and never one that can be certified."""
+"""Read what `./measure` wrote without the tool: it becomes a record that can never be certified."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _SPARE_S = 60.0
 
 
 def blob_of(job: slurm_job.Job, digest: str) -> Path:
-    """Return the path of a blob of the OCI layout. Raises Failed for what is no digest."""
+    """Return the path of a blob of the OCI layout. Raises Failed if it is not a digest."""
     if not re.fullmatch("sha256:[0-9a-f]{64}", digest):
         raise Failed("not_started", f"the image names a part of itself {digest!r}, which is not a digest")
     return Path(job.request["images"], "blobs", *digest.split(":"))
