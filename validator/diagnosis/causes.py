@@ -224,13 +224,15 @@ def remedy(entry: Mapping[str, Any], language: Language, where: str) -> RemedyEn
 class Rule:
     """A rule of the law of remedies: which commands can't help a reader, whatever the cause.
 
-    commands: a pattern of commands; empty if the rule is about the remedies of `ways`. A remedy is left out
-    with a command that matches. alone: only if all of its commands do. only: the command is left out alone.
-    instead: what to say in place of what is left out, if anything.
+    commands: a pattern of commands; empty if the rule is about the remedies of `ways`, or about sentences.
+    A remedy is left out with a command that matches. alone: only if all of its commands do. only: the command
+    is left out alone. says: a pattern of sentences; a remedy is left out with its first one, and other
+    sentences alone, in explanations too. instead: what to say in place of what is left out, if anything.
     """
 
     ruled_out_by: Condition
     commands: str = ""
+    says: str = ""
     ways: tuple[str, ...] = ()
     alone: bool = False
     only: bool = False

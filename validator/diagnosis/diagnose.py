@@ -60,7 +60,7 @@ from .messages import (
     table,
 )
 from .observations import Certainty, Observation, Observations, tensorflow
-from .remedies import Reader, assumed, filled_in, fitting_remedies
+from .remedies import WORKS, Reader, assumed, filled_in, fitting_remedies, lawful_text
 
 if TYPE_CHECKING:
     from ..model.report import Report
@@ -175,16 +175,17 @@ class _ShownCause:
 
 
 def causes_in_order(
-    observations: Observations, facts: Mapping[str, str], reader: Reader
+    observations: Observations, facts: Mapping[str, str], reader: Reader, title: str = ""
 ) -> tuple[Cause, ...]:
     """Return the causes in the order in which they have to be fixed: surer ones first, then along the chain.
 
     A consequence is named with its cause instead of separately. A cause that is only possible is named only
     if there is none better.
 
-    facts: values for titles and remedies. reader: who gets them.
+    facts: values for titles and remedies. reader: who gets them. title: where the text's title is, if any.
     """
-    shown = _shown_causes(functools.cache(finder(observations, facts)))
+    harmless = any(one.harmless for one in observations)
+    shown = _shown_causes(functools.cache(finder(observations, facts)), title, harmless)
     explained_by = {
         other.entry.code: cause.entry.code for cause in shown for other in shown if cause.explains(other)
     }
@@ -198,6 +199,7 @@ def causes_in_order(
             observations,
             facts,
             reader,
+            title,
             remedies=1 if place and root.strength == POSSIBLE else _REMEDIES,
         )
         for place, root in enumerate(sorted(roots, key=_order)[:most])
@@ -219,8 +221,9 @@ def _order(shown: _ShownCause) -> tuple[int, int, int, int]:
     return doubt, 2 if general else 1, first, shown.position
 
 
-def _shown_causes(find: Find[Observation]) -> Sequence[_ShownCause]:
+def _shown_causes(find: Find[Observation], title: str, harmless: bool) -> Sequence[_ShownCause]:
     symptom = language().parse(_SYMPTOM).holds(find)
+    works = harmless and language().parse(WORKS).holds(find)
     asked = {one.where for one in find(PLAIN_QUESTION) or ()}
     shown = []
     for position, entry in enumerate(causes()):
@@ -234,6 +237,8 @@ def _shown_causes(find: Find[Observation]) -> Sequence[_ShownCause]:
                 signs.append(_ShownSign(sign, result.evidence, strength))
         # The words of a question describe no fault.
         signs = [sign for sign in signs if not sign.only_in(asked)]
+        # A word in a title shows nothing next to harmless messages of a GPU that works.
+        signs = [sign for sign in signs if not (works and sign.only_in({title}))]
         # Guesses count only where there is nothing better.
         signs = [sign for sign in signs if sign.strength != POSSIBLE] or signs
         if signs:
@@ -273,16 +278,19 @@ def _cause(
     observations: Observations,
     facts: Mapping[str, str],
     reader: Reader,
+    place_of_title: str,
     *,
     remedies: int,
 ) -> Cause:
     entry, reasons = shown.entry, shown.reasons
+    # One thing in a title says what a text is about, and shows little by itself.
+    by_title = len(shown.evidence) == 1 and all(sign.only_in({place_of_title}) for sign in shown.signs)
     title, values = shown.title(facts, reader)
     return Cause(
         code=entry.code,
-        strength=shown.strength,
+        strength=POSSIBLE if by_title else shown.strength,
         title=title,
-        means=entry.means,
+        means=lawful_text(entry.means, observations, values),
         evidence=observations.evidence(shown.evidence)[:_EVIDENCE],
         remedies=fitting_remedies(entry, values, observations, reader)[:remedies],
         sources=tuple(dict.fromkeys((*entry.sources, *(reason.source for reason in reasons)))),
@@ -383,21 +391,27 @@ def diagnose_report(report: Report, image: str = "") -> Diagnosis:
 
 def _diagnose_text(pasted: text.Pasted, quotes: bool = True) -> Diagnosis:
     observations = read_log.observe(pasted, catalogue() if pasted.is_paste else printed())
-    return _diagnose(observations, pasted.read, quotes=quotes)
+    title = pasted.place(1) if pasted.is_paste and pasted.read != "1 line" else ""
+    return _diagnose(observations, pasted.read, title=title, quotes=quotes)
 
 
-def _diagnose(observations: Observations, read: str, image: str = "", *, quotes: bool = True) -> Diagnosis:
+def _diagnose(
+    observations: Observations, read: str, image: str = "", *, title: str = "", quotes: bool = True
+) -> Diagnosis:
     conclusions.conclude(observations)
     prediction = judge(observations)
     facts = _facts(observations)
     reader = Reader.of(observations, image, quotes=quotes)
-    causes = causes_in_order(observations, {**facts, **_requirements(observations, facts)}, reader)
+    causes = causes_in_order(observations, {**facts, **_requirements(observations, facts)}, reader, title)
     harmless = _harmless(observations)
     faults = [kind for kind in (UNRECOGNIZED, FAULT, *_SYMPTOMS) if observations.has(kind)]
     if not causes and observations.has("not_working_said") and not harmless:
         faults.append("not_working_said")
-    if causes or observations.has(CPU_WANTED) or observations.has(PLAIN_QUESTION):
+    if causes or observations.has(CPU_WANTED):
         faults = [kind for kind in faults if kind == UNRECOGNIZED]
+    elif observations.has(PLAIN_QUESTION):
+        # What a program printed is a fault even next to a question.
+        faults = [kind for kind in faults if not kind.endswith("_said")]
     unknown = observations.evidence(one for kind in faults for one in observations.of(kind))[:_UNKNOWN]
     kind = remedies.answer(observations, prediction, causes, faults)
     works = "" if causes else _answer_to_question(observations, facts, weak=not harmless)
@@ -470,6 +484,8 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
     opened = conclusions.cuda_of_libraries(observations)
     cuda = CudaVersion.or_none(max(built, opened, key=lambda one: leading_numbers(one)[:1]) or None)
     floor = oldest_driver(cuda, on_windows) if cuda else None
+    # A driver that is there already is not the one that is needed.
+    newer = floor and leading_numbers(facts.get("driver", "")) < leading_numbers(str(floor.driver))
     python = minor_in(software.python)
     by_driver = newest_for_driver(facts.get("driver", ""), on_windows)
     old = by_driver if by_driver in older_releases() else None
@@ -486,8 +502,8 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
         "cudnn_major": major(cudnn),
         "builds": "" if build else libraries_by_release(python, on_windows, among=likely),
         "releases_for_cuda": libraries_by_release(python, on_windows, cuda=software.cuda or "none"),
-        "drivers": "" if floor else libraries_by_release(python, on_windows, driver=True),
-        "driver_needed": str(floor.driver) if floor else "",
+        "drivers": "" if floor and newer else libraries_by_release(python, on_windows, driver=True),
+        "driver_needed": str(floor.driver) if floor and newer else "",
         "gpu_package": f"{used.package}{version}" if used and used.package != "tensorflow" else "",
         "pin_for_cudnn": f"{fitting.package}~={fitting.minor}.0" if fitting else "",
         "release_for_driver": f"{old.minor} (CUDA {old.cuda}, cuDNN {old.cudnn})" if old else "",

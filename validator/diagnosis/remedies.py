@@ -12,7 +12,7 @@ from ..conditions import Find
 from ..model.diagnosis import CAUSE_FOUND, GPU_USED, NO_FAULT, NO_GPU_LISTED, NOT_SHOWN, UNRECOGNIZED, Remedy
 from ..model.prediction import Host, Outcome, Prediction
 from ..versions import leading_numbers
-from .causes import CauseEntry, RemedyEntry, chosen_finder, finder, language, law
+from .causes import CauseEntry, RemedyEntry, Rule, chosen_finder, finder, language, law
 from .combination import read_host, read_software
 from .conclusions import likely_releases
 from .messages import CPU_WANTED, PLAIN_QUESTION, table
@@ -25,10 +25,12 @@ from .shells import for_engine, for_notebook, for_powershell, for_release, for_u
 #: How to start the program where it is neither checked out nor installed.
 ANYWHERE = "uvx --from git+https://github.com/tensorflow-gpu-matrix/tensorflow-gpu-matrix validator"
 #: The named condition that holds if the GPU was seen working.
-_WORKS = "gpu_works"
+WORKS = "gpu_works"
 #: The kinds that are observed if TensorFlow lists or opens a GPU, or if somebody looks only at Windows' Task
 #: Manager; and the one that is observed if TensorFlow lists none.
 _GPU_LISTED, _NO_GPU_LISTED = ("gpu_list", "gpu_count", "task_manager"), "gpu_list_empty"
+#: A command of this program in a remedy.
+_OWN_COMMAND = re.compile(r"(?<![\w./-])validator (?P<name>\w+)")
 #: Names of images that mean nothing to a shell.
 _IMAGE = re.compile(r"[\w.-]+(?:[/:@][\w.-]+)*")
 #: Conditions under which the image is not run with Docker, which is what `doctor --image` uses.
@@ -49,10 +51,13 @@ def answer(
         return NO_GPU_LISTED if set(faults) == {_NO_GPU_LISTED} else UNRECOGNIZED
     # XLA alone may fail on a GPU that works.
     fails = (prediction.eager or prediction.outcome) is Outcome.FAILS
-    if not fails and language().parse(_WORKS).holds(finder(observations, {})):
+    if not fails and language().parse(WORKS).holds(finder(observations, {})):
         return GPU_USED
+    complains = any(map(observations.has, table("complaints")))
+    if not fails and observations.has("gpu_used_said"):
+        return UNRECOGNIZED if complains else GPU_USED
     listed = any(map(observations.has, _GPU_LISTED)) and not fails
-    asks = observations.has(PLAIN_QUESTION) and not fails
+    asks = observations.has(PLAIN_QUESTION) and not fails and not complains
     return NO_FAULT if listed or asks or observations.has(CPU_WANTED) else NOT_SHOWN
 
 
@@ -68,11 +73,25 @@ def command(observations: Observations, probed: str = "") -> str:
     probed: the image that the probe ran in; empty if the text is not a probe's report about an image.
     """
     image = probed or _read_image(observations)
+    start = _elsewhere(observations) or ANYWHERE
     if not image and language().parse("not_python").holds(finder(observations, {})):
         # Node.js and .NET have no environment of Python that could be measured.
-        return f"{ANYWHERE} doctor OUTPUT.txt   # what the program printed"
-    python = "(Get-Command python).Source" if on_windows(observations) else '"$(command -v python)"'
-    return f"{ANYWHERE} doctor " + (f"--image {image}" if image else f"--python {python}")
+        return f"{start} doctor OUTPUT.txt   # what the program printed"
+    return f"{start} doctor " + (f"--image {image}" if image else f"--python {_python(observations)}")
+
+
+def _elsewhere(observations: Observations) -> str:
+    """Return how to start the program in a hosted notebook or on Windows; empty for other machines.
+
+    It differs from ANYWHERE, which becomes a path of this machine where an answer is printed for a person.
+    """
+    if observations.has("hosted_notebook"):
+        return ANYWHERE.replace("uvx", "!uv tool run", 1)
+    return ANYWHERE.replace("uvx", "uvx.exe", 1) if on_windows(observations) else ""
+
+
+def _python(observations: Observations) -> str:
+    return "(Get-Command python).Source" if on_windows(observations) else '"$(command -v python)"'
 
 
 def _read_image(observations: Observations) -> str:
@@ -90,7 +109,7 @@ _INSTALLS = frozenset({"pip", "uv", "conda"})
 #: Ways of starting on machines that several people share, where the reader has no root.
 _SHARED = frozenset({"kubernetes", "slurm", "colab", "kaggle"})
 #: Ways that people name when they use them and something is wrong with what is installed.
-_NAMED = _SHARED | {"apptainer"}
+_NAMED = _SHARED | {"apptainer", "docker", "podman", "compose", "wsl"}
 _UV = re.compile(r"\b(?:uv (?:pip|add|sync|run|venv)|poetry (?:add|install|run))\b")
 #: The kind that is observed if the build of an image fails.
 _BUILDS = "docker_build_failed"
@@ -106,16 +125,19 @@ class Reader:
 
     ways: how TensorFlow was installed and is started; empty if nothing is known. release: the numbers of
     their TensorFlow if it is older than 2.1. image: the one that they run, if any. doctor: the command that
-    runs the probe in their environment. windows: their shell is that of Windows. old_docker: their Docker has
-    no option --gpus. builds: it is the build of an image that fails. sets: the variables that their program
-    sets itself, each with the line that does it. quotes: False if sentences and commands must not contain
-    words of the text.
+    runs the probe in their environment. elsewhere: how they start this program, if a path of this machine
+    means nothing there. python: their Python, as their shell names it. windows: their shell is that of
+    Windows. old_docker: their Docker has no option --gpus. builds: it is the build of an image that fails.
+    sets: the variables that their program sets itself, each with the line that does it. quotes: False if
+    sentences and commands must not contain words of the text.
     """
 
     ways: frozenset[str]
     release: tuple[int, ...] = ()
     image: str = ""
     doctor: str = "validator doctor"
+    elsewhere: str = ""
+    python: str = "python"
     windows: bool = False
     old_docker: bool = False
     builds: bool = False
@@ -130,6 +152,8 @@ class Reader:
             _old_release(observations),
             _read_image(observations) if quotes else "",
             command(observations, image) if quotes else command(Observations()),
+            _elsewhere(observations),
+            _python(observations),
             windows=on_windows(observations) is not None,
             old_docker=language().parse("old_docker").holds(finder(observations, {})) is True,
             builds=observations.has(_BUILDS),
@@ -162,7 +186,8 @@ class Reader:
                 own = table("instead")[own]
             if own == way:
                 return 0 if way in self.ways or way not in _INSTALLS else 1
-        return None if self.ways or (way in _NAMED and available & {"host", *_INSTALLS}) else 2
+        own = ("host", *_INSTALLS) if way in ("colab", "kaggle") else ("any", "host", *_INSTALLS)
+        return None if self.ways or (way in _NAMED and available & {*own}) else 2
 
 
 def _newest_likely(observations: Observations) -> str:
@@ -175,9 +200,8 @@ def _newest_likely(observations: Observations) -> str:
 def _old_release(observations: Observations) -> tuple[int, ...]:
     """Return the numbers of a release before 2.1, stated or shown by the log or by code for TensorFlow 1."""
     used = release(observations)
-    numbers = leading_numbers(used[0] if used else _newest_likely(observations))
-    if not used and observations.has("tensorflow_1_code"):
-        return min(numbers or (1, 15), (1, 15))
+    asked = observations.value("pip_no_matching_distribution", "version")
+    numbers = leading_numbers(used[0] if used else asked or assumed(observations).get("tensorflow", ""))
     return numbers if numbers < (2, 1) else ()
 
 
@@ -226,12 +250,16 @@ _NO_IMAGE = re.compile(r"(?<= )IMAGE(?= |$)")
 #: A requirement of TensorFlow 2.
 _TENSORFLOW_2 = re.compile(r"\btensorflow\S*[=~]=2\.")
 #: Begins a remedy that is an alternative to those before it.
-_OR = re.compile(r"^(?:Or|If this does not help(?: although [^,]+)?,|If not,) (\w)")
+_OR = re.compile(r"^(?:Or,?|Otherwise,|If (?:this|that|it) does not help(?: although [^,]+)?,|If not,) (\w)")
+#: The space between two sentences.
+_SENTENCES = re.compile(r"(?<=[.?]) (?=[A-Z])")
 _ASK = "Ask whoever administers the machine:"
 #: Text that has no special meaning to a shell between double quotes. Values come from pasted text.
 _PLAIN = re.compile(r"[\w./@:+,~= \\\[\]-]*")
 #: Stands for a release that only its Python shows to be old: 2.11 is the last release for Python 3.7.
 _OLDEST, _OLD_PYTHON = "2.6", (3, 8)
+#: The newest release that runs code for TensorFlow 1.
+_NEWEST_1 = "1.15.5"
 #: The system that remedies are for where it is not known.
 _SYSTEM = "linux"
 
@@ -271,7 +299,9 @@ def _lawful(
     rules = [rule for rule in law() if rule.ruled_out_by.holds(find)]
     kept, instead, at_last = [], dict[str, None](), dict[str, None]()
     for remedy in remedies:
-        commands = remedy.commands
+        commands, says = remedy.commands, _sentences(remedy.says, rules)
+        if not says:
+            continue
         for rule in rules:
             matching = [one for one in commands if rule.commands and re.search(rule.commands, one)]
             if remedy.way in rule.ways:
@@ -283,8 +313,21 @@ def _lawful(
                 if not commands:
                     break
         else:
-            kept.append(replace(remedy, commands=commands))
+            kept.append(replace(remedy, says=says, commands=commands))
     return kept, [*instead], [*at_last]
+
+
+def lawful_text(text: str, observations: Observations, values: Mapping[str, str]) -> str:
+    """Return an explanation without the sentences that the law of remedies leaves out."""
+    find = chosen_finder(observations, {**assumed(observations), **values})
+    return _sentences(text, [rule for rule in law() if rule.says and rule.ruled_out_by.holds(find)]) or text
+
+
+def _sentences(text: str, rules: Sequence[Rule]) -> str:
+    """Return a text without the sentences that rules leave out. The first one holds the others together."""
+    sentences = _SENTENCES.split(text)
+    left = [one for one in sentences if not any(rule.says and re.search(rule.says, one) for rule in rules)]
+    return " ".join(left) if left[:1] == sentences[:1] else ""
 
 
 def _possible(
@@ -384,18 +427,15 @@ def _remedies(
     """
     explained: set[str] = set()
     for entry, filled in ranked:
+        if not explained:
+            # The remedy that the first one is an alternative to may not fit the reader.
+            entry = replace(entry, says=_OR.sub(lambda match: match[1].upper(), entry.says))
         missing = entry.placeholders - {*values, *filled.values, "doctor"} - explained
         notes = tuple(note for note in filled.notes if note not in explained)
         remedy = _remedy(entry, values, replace(filled, notes=notes), reader, _hints(missing), anyway)
         if remedy is not None:
-            # The remedy that the first one is an alternative to may not fit the reader.
-            first = not explained
             explained |= {remedy.says, *missing, *notes}
-            yield (
-                replace(remedy, says=_OR.sub(lambda match: match[1].upper(), remedy.says))
-                if first
-                else remedy
-            )
+            yield remedy
 
 
 def _hints(missing: Collection[str]) -> str:
@@ -448,6 +488,11 @@ def _remedy(
 
 def _written(command: str, way: str, reader: Reader) -> str | None:
     """Return a command as the reader runs it, or None if nothing does the same there."""
+    own = _OWN_COMMAND.search(command)
+    if own and reader.elsewhere:
+        # Started in this way, `check` has no TensorFlow of its own.
+        python = f" --python {reader.python}" if own["name"] == "check" else ""
+        command = _OWN_COMMAND.sub(rf"{reader.elsewhere} \g<name>{python}", command)
     if way == "docker":
         own = next((engine for engine in ("podman", "compose", "kubernetes") if engine in reader.ways), way)
         own = way if "docker" in reader.ways else own
@@ -467,13 +512,15 @@ def _written(command: str, way: str, reader: Reader) -> str | None:
 def assumed(observations: Observations) -> Mapping[str, str]:
     """Return the facts to assume when remedies are chosen and these facts are not known.
 
-    A Python that newer releases have no wheel for shows that the release is old, and so do the log's lines
-    and a CUDA from before 11.
+    A Python that newer releases have no wheel for shows that the release is old, and so do the log's lines,
+    a CUDA from before 11 and code for TensorFlow 1.
     """
     software = read_software(observations)
     python, cuda = leading_numbers(software.python or ""), leading_numbers(software.cuda or "")
     built = newest_with(software.cuda or "") if cuda and cuda < (11,) else None
     known = [one for one in (_newest_likely(observations), built.version if built else "") if one]
+    if observations.has("tensorflow_1_code") and not observations.has("tensorflow_2_code"):
+        known.append(_NEWEST_1)
     old = min(known, key=leading_numbers, default="")
     if not old and python and python < _OLD_PYTHON:
         old = _OLDEST
