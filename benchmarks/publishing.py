@@ -34,8 +34,7 @@ from validator.engines.docker.base_container import BaseContainer
 from validator.engines.docker.endpoint import connect
 from validator.errors import MissingError
 from validator.locks import lock_files
-from validator.model.lock import Lock
-from validator.model.spec import AS_BUILT, ImageSpec, Variant
+from validator.model.spec import AS_BUILT, ImageSpec, Lock, Variant
 from validator.registry.names import Repository
 from validator.system.package_sources import host_sources
 

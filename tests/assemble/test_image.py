@@ -26,8 +26,7 @@ from validator.assemble.layer_table import LayerTable, Row, SharedRow, write_row
 from validator.assemble.layers import Encoded, LayerSource, Write, layer_key
 from validator.assemble.wheel_layers import ImagePlan, plan_image, recipe_digest
 from validator.errors import BuildError, InputError, ValidatorError
-from validator.model.lock import Lock
-from validator.model.spec import Additions, ImageSpec, Variant
+from validator.model.spec import Additions, ImageSpec, Lock, Variant
 
 from .bases import CPU, ELF, FILES, GPU, Shelf, ThisPython, base_of, layer, lock_of, set_small_limits
 

@@ -16,8 +16,7 @@ from validator.certify.promote import Rules, promote
 from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
 from validator.errors import ValidatorError
-from validator.model.lock import Lock
-from validator.model.spec import Choice, ImageSpec, Variant
+from validator.model.spec import Choice, ImageSpec, Lock, Variant
 from validator.pipeline.publisher import Publisher
 from validator.registry.client import Registry
 from validator.registry.names import Repository

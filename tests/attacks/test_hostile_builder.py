@@ -20,8 +20,7 @@ from validator.certify.trust import Signatory
 from validator.certify.trust_file import Party, TrustFile
 from validator.errors import InputError
 from validator.model.codec import now_utc
-from validator.model.lock import Lock
-from validator.model.spec import Choice, ImageSpec, Variant
+from validator.model.spec import Choice, ImageSpec, Lock, Variant
 from validator.pipeline.contents import rebuild_image
 from validator.registry.client import Registry
 from validator.registry.names import Repository

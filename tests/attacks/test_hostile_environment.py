@@ -24,8 +24,7 @@ from validator.engines.protocol import ProbeRequest
 from validator.engines.venv import VenvEngine
 from validator.errors import InputError, MissingError
 from validator.locks import lock_files
-from validator.model.lock import Lock
-from validator.model.spec import ImageSpec, Variant
+from validator.model.spec import ImageSpec, Lock, Variant
 from validator.system import runs
 from validator.system.files import machine_directory
 from validator.system.package_sources import PackageSources
@@ -319,7 +318,7 @@ DOWNLOAD = """
 import sys
 from pathlib import Path
 from validator.assemble.wheels import Wheelhouse
-from validator.model.lock import Wheel
+from validator.model.spec import Wheel
 from validator.system import runs
 from validator.system.package_sources import PackageSources
 runs.current()

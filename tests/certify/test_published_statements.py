@@ -15,8 +15,7 @@ from validator.assemble.progress import Progress
 from validator.certify import provenance
 from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
-from validator.model.lock import Lock
-from validator.model.spec import Choice, ImageSpec, Variant
+from validator.model.spec import Choice, ImageSpec, Lock, Variant
 from validator.pipeline.publisher import Publisher
 from validator.registry.client import Registry
 from validator.registry.names import Repository

@@ -29,7 +29,7 @@ from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, Inp
 from validator.locks import lock_files
 from validator.locks.resolve import PLATFORM
 from validator.matrix.load import load_matrix
-from validator.model.lock import Lock
+from validator.model.spec import Lock
 from validator.pipeline import opened_engine
 from validator.pipeline.publisher import PublishedImage, TagTaken
 from validator.pipeline.run import Result, Status

@@ -28,8 +28,7 @@ from validator.cli.planning import load_plan, locks_of
 from validator.compat.policies import requirements
 from validator.errors import EXIT_FAILED, EXIT_OK, MissingError
 from validator.locks import lock_files
-from validator.model.lock import Wheel
-from validator.model.spec import ImageSpec
+from validator.model.spec import ImageSpec, Wheel
 from validator.registry.blobs import Blobs
 from validator.registry.client import Registry
 from validator.registry.names import Repository, image_tag

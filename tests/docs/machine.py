@@ -32,9 +32,8 @@ from validator.engines.probe_archive import probe_version, run_probe
 from validator.engines.protocol import Built, ProbeRequest
 from validator.fleet.protocol import Answer, Fault, Handle, Phase, State
 from validator.fleet.submitter import Submitter
-from validator.model.lock import Lock, Wheel
 from validator.model.measurement import Outside, Unread
-from validator.model.spec import ImageSpec, Variant
+from validator.model.spec import ImageSpec, Lock, Variant, Wheel
 from validator.model.verdict import REQUIRED_ON_CPU
 from validator.pipeline.opened_engine import OpenedEngine
 from validator.registry import client as registry_module

@@ -15,9 +15,8 @@ from validator.engines.protocol import ProbeRequest
 from validator.engines.venv import VenvEngine, library_path, remove_leftovers
 from validator.errors import InputError, MissingError, ValidatorError
 from validator.locks.resolve import resolve
-from validator.model.lock import Lock, Wheel
 from validator.model.report import read_report
-from validator.model.spec import ImageSpec, Variant
+from validator.model.spec import ImageSpec, Lock, Variant, Wheel
 from validator.system.package_sources import PackageSources, host_sources
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"

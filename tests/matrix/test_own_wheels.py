@@ -15,8 +15,7 @@ from validator.compat.releases import Release
 from validator.errors import InputError, MissingError
 from validator.matrix.load import load_matrix, parse_matrix
 from validator.matrix.problems import MatrixError
-from validator.model.lock import OnIndex, Wheel
-from validator.model.spec import ImageSpec
+from validator.model.spec import ImageSpec, OnIndex, Wheel
 from validator.supply import own_wheels
 from validator.system import package_sources
 

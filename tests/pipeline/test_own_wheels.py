@@ -17,8 +17,7 @@ from validator.compat.policies import requirements
 from validator.errors import MissingError
 from validator.locks.lock_files import LockDirectory, mismatches, parse, path_of, render
 from validator.locks.resolve import PLATFORM
-from validator.model.lock import Lock, Wheel
-from validator.model.spec import ImageSpec
+from validator.model.spec import ImageSpec, Lock, Wheel
 from validator.pipeline.locking import ensure_lock
 from validator.system import package_sources
 from validator.system.http import basic

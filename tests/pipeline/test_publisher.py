@@ -27,9 +27,8 @@ from validator.engines.protocol import Built, ImageEngine
 from validator.engines.venv import VenvEngine
 from validator.errors import MissingError, ValidatorError
 from validator.locks.lock_files import LockDirectory
-from validator.model.lock import Lock
 from validator.model.record import BaseOrigin, Verdict
-from validator.model.spec import ImageSpec
+from validator.model.spec import ImageSpec, Lock
 from validator.pipeline import publisher as publishing
 from validator.pipeline.build_matrix import build_matrix
 from validator.pipeline.publisher import Publisher

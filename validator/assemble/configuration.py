@@ -18,8 +18,7 @@ from ..compat import drivers, gpus
 from ..compat.facts import UnknownRelease
 from ..compat.kernels import kernels
 from ..compat.releases import Target
-from ..model.lock import Lock
-from ..model.spec import ImageSpec, Variant
+from ..model.spec import ImageSpec, Lock, Variant
 from ..registry.client import Registry
 from ..versions import ComputeCapability, CudaVersion, DriverRelease
 from . import image_names

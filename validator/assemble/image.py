@@ -15,8 +15,7 @@ from typing import Annotated, Any
 import msgspec
 
 from ..errors import BuildError, MissingError
-from ..model.lock import Lock, Wheel
-from ..model.spec import ImageSpec
+from ..model.spec import ImageSpec, Lock, Wheel
 from ..registry.client import Registry
 from ..registry.names import Repository
 from ..system.pools import Meter, map_in_threads, share_arenas

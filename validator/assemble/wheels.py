@@ -21,7 +21,7 @@ from pathlib import Path
 
 from ..errors import InputError, MissingError
 from ..locks.index import PackageIndex, sha256_of
-from ..model.lock import Wheel
+from ..model.spec import Wheel
 from ..system.files import cache_directory, full_disk_named
 from ..system.package_sources import PackageSources
 from ..system.pools import Meter, map_in_threads

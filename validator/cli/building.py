@@ -26,8 +26,7 @@ from ..locks.lock_files import LockDirectory
 from ..matrix.load import DEFAULT_PROFILE
 from ..matrix.plan import Plan
 from ..model.codec import encode
-from ..model.lock import Lock
-from ..model.spec import NO_GPU, HostClass
+from ..model.spec import NO_GPU, HostClass, Lock
 from ..pipeline.build_matrix import build_matrix
 from ..pipeline.locking import refuse_wrong_locks
 from ..pipeline.opened_engine import EngineChoice, ImageSettings, OpenedEngine, estimate, open_engine

@@ -10,9 +10,8 @@ from ..errors import InputError, MissingError
 from ..locks.lock_files import DIRECTORY, LockDirectory
 from ..matrix.load import DEFAULT_PROFILE, Matrix, load_matrix, parse_selectors
 from ..matrix.plan import Available, Plan, Wheels, expand, plan, predictions
-from ..model.lock import Lock, OnIndex, Wheel
 from ..model.prediction import PlannedCell
-from ..model.spec import HostClass, ImageSpec
+from ..model.spec import HostClass, ImageSpec, Lock, OnIndex, Wheel
 from ..registry.names import tag_of
 from ..resources import shipped_matrix
 from .options import print_status, working_directory

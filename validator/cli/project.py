@@ -16,9 +16,8 @@ import click
 from ..assemble.layer_table import FILE, read_rows
 from ..errors import EXIT_INPUT, EXIT_OK, InputError, MissingError
 from ..model.codec import now_utc
-from ..model.lock import Lock
 from ..model.prediction import Outcome
-from ..model.spec import ImageSpec
+from ..model.spec import ImageSpec, Lock
 from ..reports.printable import counted
 from ..resources import manual, requirement, shipped_matrix
 from ..system import processes

@@ -30,8 +30,7 @@ from .options import (
 from .program import Command
 
 if TYPE_CHECKING:
-    from ..model.lock import Lock
-    from ..model.spec import ImageSpec
+    from ..model.spec import ImageSpec, Lock
     from ..registry.client import Registry
 
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from ..assemble.progress import Progress
-from ..model.lock import Lock
 from ..model.measurement import Outside, Unread
 from ..model.record import Layer
-from ..model.spec import ImageSpec
+from ..model.spec import ImageSpec, Lock
 
 
 @dataclass(frozen=True)

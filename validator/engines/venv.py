@@ -24,10 +24,9 @@ from ..assemble.progress import Progress
 from ..errors import InputError, MissingError
 from ..locks.lock_files import render
 from ..locks.resolve import explain
-from ..model.lock import Lock
 from ..model.measurement import Outside, Unread
 from ..model.record import Layer
-from ..model.spec import ImageSpec
+from ..model.spec import ImageSpec, Lock
 from ..registry.names import image_tag
 from ..system import processes
 from ..system.files import cache_directory, full_disk_named, symbolic_link, write_atomically

@@ -16,7 +16,6 @@ from ..compat.drivers import parse_release
 from ..compat.facts import PolicyError
 from ..compat.releases import Release
 from ..errors import InputError, MissingError
-from ..model.lock import OnIndex, Wheel
 from ..model.spec import (
     AS_BUILT,
     LATEST,
@@ -29,8 +28,10 @@ from ..model.spec import (
     HostClass,
     ImageSpec,
     LocalWheel,
+    OnIndex,
     Requirements,
     Variant,
+    Wheel,
     host_identifier,
     is_name,
 )

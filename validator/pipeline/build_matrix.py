@@ -14,10 +14,9 @@ from dataclasses import replace
 from ..assemble.progress import Progress
 from ..engines.protocol import Built, Engine
 from ..errors import MissingError, ValidatorError
-from ..model.lock import Lock
 from ..model.record import Record, Verdict
 from ..model.report import host_of
-from ..model.spec import ImageSpec, cell_identifier
+from ..model.spec import ImageSpec, Lock, cell_identifier
 from ..system import processes
 from ..system.pools import THREAD_NAME, as_completed
 from .locking import ensure_lock

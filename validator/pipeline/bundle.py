@@ -38,8 +38,7 @@ from ..locks.index import sha256_of
 from ..locks.lock_files import render
 from ..locks.resolve import resolve
 from ..model.codec import encode
-from ..model.lock import Lock, Wheel
-from ..model.spec import HostClass, ImageSpec, Variant
+from ..model.spec import HostClass, ImageSpec, Lock, Variant, Wheel
 from ..offline.receive import BLOBS, FORMAT, MANIFEST
 from ..registry.client import INDEX_TYPE, Registry
 from ..resources import SHIPPED, root_directory

@@ -20,9 +20,8 @@ from ..engines.docker.base_container import EngineImages
 from ..engines.docker.endpoint import Endpoint, connect
 from ..engines.docker.podman import connect_any
 from ..errors import InputError, MissingError, ValidatorError
-from ..model.lock import Lock
 from ..model.record import BaseOrigin
-from ..model.spec import ImageSpec
+from ..model.spec import ImageSpec, Lock
 from ..registry.client import Registry
 from ..sbom.document import document_of_lock
 from ..system.package_sources import PackageSources

@@ -13,8 +13,7 @@ from ..compat.releases import origin_of
 from ..errors import InputError
 from ..locks.lock_files import LockDirectory, mismatches
 from ..locks.resolve import resolve
-from ..model.lock import Lock
-from ..model.spec import ImageSpec
+from ..model.spec import ImageSpec, Lock
 from ..system.package_sources import PackageSources
 
 

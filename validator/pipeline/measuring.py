@@ -17,7 +17,6 @@ from ..engines.protocol import Built, Engine
 from ..errors import InputError, MissingError, ValidatorError
 from ..locks.lock_files import render
 from ..model.codec import format_timestamp, now_utc
-from ..model.lock import Lock
 from ..model.measurement import (
     Measurement,
     MeasurementError,
@@ -38,7 +37,17 @@ from ..model.record import (
     own_check,
 )
 from ..model.report import Gpu, Host, Report, ReportError, read_report, versions_of
-from ..model.spec import NO_GPU, Choice, HostClass, ImageSpec, Variant, cell_identifier, host_identifier, slug
+from ..model.spec import (
+    NO_GPU,
+    Choice,
+    HostClass,
+    ImageSpec,
+    Lock,
+    Variant,
+    cell_identifier,
+    host_identifier,
+    slug,
+)
 from ..model.verdict import judge
 from ..versions import ComputeCapability, DriverRelease, minor_in
 from .run import Run, Runner

@@ -23,8 +23,7 @@ from ..engines.protocol import Engine
 from ..engines.venv import LayoutEngine, VenvEngine
 from ..errors import BuildError, MissingError
 from ..locks.lock_files import LockDirectory, previous
-from ..model.lock import Lock, Wheel
-from ..model.spec import ImageSpec
+from ..model.spec import ImageSpec, Lock, Wheel
 from ..resources import images_directory
 from ..system.package_sources import PackageSources
 

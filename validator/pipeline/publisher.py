@@ -26,9 +26,8 @@ from ..certify.signatures import Signer
 from ..certify.trust_file import TrustFile
 from ..engines.protocol import Built, ImageEngine
 from ..errors import MissingError, ValidatorError
-from ..model.lock import Lock
 from ..model.record import REHEARSAL, BaseOrigin
-from ..model.spec import ImageSpec
+from ..model.spec import ImageSpec, Lock
 from ..registry.client import Registry
 from ..registry.names import image_tag
 from ..sbom.document import document_of_lock

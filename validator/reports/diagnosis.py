@@ -26,7 +26,7 @@ from .printable import one_line, printable, wrapped
 if TYPE_CHECKING:
     from jinja2 import Template
 
-    from ..model.lock import Lock
+    from ..model.spec import Lock
 
 
 #: Columns at which prose is wrapped, in a file and on a terminal that is at least as wide.

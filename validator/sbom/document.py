@@ -33,7 +33,7 @@ from ..assemble.base_finder import BaseContents
 from ..assemble.image_names import PROJECT
 from ..assemble.wheels import cached_wheel
 from ..errors import InputError
-from ..model.lock import Lock, Wheel
+from ..model.spec import Lock, Wheel
 
 # Read the licence that a wheel declares, as an SPDX expression.
 #

@@ -25,8 +25,7 @@ from ..compat.releases import Release, add_wheel
 from ..errors import InputError, MissingError
 from ..locks.index import PackageIndex, sha256_of
 from ..locks.resolve import PLATFORM, target_tags
-from ..model.lock import OnIndex, Wheel
-from ..model.spec import build_name
+from ..model.spec import OnIndex, Wheel, build_name
 from ..system import http
 from ..system.files import cache_directory, full_disk_named, write_atomically
 from ..system.package_sources import PackageSources

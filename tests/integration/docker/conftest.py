@@ -21,9 +21,8 @@ from validator.engines.docker.images import list_images
 from validator.engines.docker.load import load
 from validator.engines.protocol import Built
 from validator.errors import MissingError
-from validator.model.lock import Lock
 from validator.model.record import Record, record_of
-from validator.model.spec import Choice, ImageSpec, Variant
+from validator.model.spec import Choice, ImageSpec, Lock, Variant
 from validator.pipeline.opened_engine import ImageSettings, assembler
 from validator.system.files import cache_directory
 from validator.system.package_sources import PackageSources, host_sources

@@ -18,8 +18,7 @@ from validator.engines.docker.endpoint import Endpoint
 from validator.engines.docker.engine import DockerEngine
 from validator.engines.docker.images import list_images
 from validator.locks import lock_files
-from validator.model.lock import Lock
-from validator.model.spec import ImageSpec, Variant
+from validator.model.spec import ImageSpec, Lock, Variant
 from validator.pipeline.build_matrix import build_matrix
 from validator.pipeline.publisher import Publisher
 from validator.pipeline.run import Options, RegistryUse, Result, Run, Status

@@ -26,8 +26,7 @@ from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.docker.engine import DockerEngine
 from validator.engines.protocol import Built
 from validator.errors import MissingError, ValidatorError
-from validator.model.lock import Lock
-from validator.model.spec import ImageSpec
+from validator.model.spec import ImageSpec, Lock
 from validator.pipeline.publisher import Publisher, TagTaken
 from validator.registry import session
 from validator.registry.client import Registry

@@ -20,8 +20,8 @@ from validator.engines.docker.endpoint import Endpoint
 from validator.engines.docker.images import list_images
 from validator.errors import MissingError
 from validator.locks import lock_files
-from validator.model.lock import Lock
 from validator.model.record import Origin, Verdict
+from validator.model.spec import Lock
 from validator.records.store import Store
 from validator.registry.client import Registry
 from validator.registry.loopback import serve_command

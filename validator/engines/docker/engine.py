@@ -18,9 +18,8 @@ from ...assemble import image_names
 from ...assemble.image import Assembler
 from ...assemble.progress import Progress
 from ...errors import BuildError
-from ...model.lock import Lock
 from ...model.measurement import Outside, Unread
-from ...model.spec import ImageSpec
+from ...model.spec import ImageSpec, Lock
 from ..host_reading import read_host
 from ..protocol import Built, ProbeRequest
 from . import containers
