@@ -13,8 +13,7 @@ import yaml
 
 from validator.admission.policies import demands, policy
 from validator.certify.statement import PREDICATE
-from validator.certify.trust import THROW_AWAY, Signatory
-from validator.certify.trust_file import TrustFile
+from validator.certify.trust import THROW_AWAY, Signatory, TrustFile
 from validator.registry.names import Repository
 
 from ..certify.predicates import REJECTED, Change, Predicate, changed, part, predicate, with_more_checks

@@ -16,8 +16,7 @@ import pytest
 from validator.assemble import image_names
 from validator.certify import attached
 from validator.certify.provenance import PREDICATE, Provenance, Refusal, provenance_of
-from validator.certify.trust import Signatory
-from validator.certify.trust_file import Party, TrustFile
+from validator.certify.trust import Party, Signatory, TrustFile
 from validator.errors import InputError
 from validator.model.codec import now_utc
 from validator.model.spec import Choice, ImageSpec, Lock, Variant

@@ -19,8 +19,7 @@ from validator.certify.provenance import PREDICATE as PROVENANCE
 from validator.certify.provenance import Refusal, provenance_of
 from validator.certify.registration import revoke
 from validator.certify.statement import PREDICATE as CERTIFICATE
-from validator.certify.trust import Trust
-from validator.certify.trust_file import TrustFile, read_trust_file
+from validator.certify.trust import Trust, TrustFile, read_trust_file
 from validator.certify.verify import certificates
 from validator.errors import InputError
 from validator.model.codec import format_timestamp

@@ -9,8 +9,7 @@ from typing import Any
 
 from validator.certify import attached
 from validator.certify.provenance import PREDICATE, Inputs, statement
-from validator.certify.trust import THROW_AWAY, Signatory
-from validator.certify.trust_file import Party, TrustFile
+from validator.certify.trust import THROW_AWAY, Party, Signatory, TrustFile
 from validator.model.codec import now_utc
 from validator.model.record import BaseOrigin
 from validator.registry.client import Registry

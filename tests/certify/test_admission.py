@@ -17,8 +17,7 @@ from validator.admission.policies import demands, policy
 from validator.certify import attached
 from validator.certify.signatures import Signer
 from validator.certify.statement import PREDICATE
-from validator.certify.trust import Trust
-from validator.certify.trust_file import TrustFile
+from validator.certify.trust import Trust, TrustFile
 from validator.registry.client import Registry
 from validator.registry.names import Repository
 

@@ -17,8 +17,7 @@ from validator import cli
 from validator.assemble.progress import Progress
 from validator.certify.registration import BUILDERS, RUNNERS, add, make_own_key, own_signer
 from validator.certify.signatures import Signer
-from validator.certify.trust import Trust
-from validator.certify.trust_file import read_trust_file
+from validator.certify.trust import Trust, read_trust_file
 from validator.certify.verify import certificates
 from validator.cli import building
 from validator.engines.probe_archive import probe_version

@@ -19,8 +19,7 @@ from validator.certify.registration import (
     register,
     revoke,
 )
-from validator.certify.trust import Signatory
-from validator.certify.trust_file import Party, TrustFile, read_trust_file
+from validator.certify.trust import Party, Signatory, TrustFile, read_trust_file
 from validator.errors import InputError
 from validator.model.codec import now_utc
 

@@ -16,8 +16,7 @@ from validator.certify import attached as bundle_module
 from validator.certify.provenance import SBOM_PREDICATE, Refusal, attach_sbom, sbom_of
 from validator.certify.registration import entry_line
 from validator.certify.signatures import Signer
-from validator.certify.trust import Signatory, Trust, read_key
-from validator.certify.trust_file import read_trust_file
+from validator.certify.trust import Signatory, Trust, read_key, read_trust_file
 from validator.errors import ValidatorError
 from validator.locks.lock_files import parse
 from validator.model.codec import now_utc

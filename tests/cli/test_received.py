@@ -14,7 +14,7 @@ import pytest
 
 from validator.assemble.progress import Progress
 from validator.certify.acceptance import believed
-from validator.certify.trust_file import TrustFile
+from validator.certify.trust import TrustFile
 from validator.cli import received
 from validator.engines.protocol import ProbeRequest
 from validator.model.codec import encode, now_utc

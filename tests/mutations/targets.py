@@ -22,8 +22,7 @@ from validator.certify.challenges import read_challenges
 from validator.certify.provenance import Inputs, NoProvenance, read_provenance
 from validator.certify.provenance import statement as provenance_statement
 from validator.certify.statement import NoCertificate, read_statement, statement
-from validator.certify.trust import Signatory
-from validator.certify.trust_file import Party, read_trust_file
+from validator.certify.trust import Party, Signatory, read_trust_file
 from validator.cli.records import read_refused
 from validator.diagnosis import diagnose_file, diagnose_report
 from validator.errors import ValidatorError

@@ -20,8 +20,7 @@ from validator.assemble.progress import Progress
 from validator.certify import signatures
 from validator.certify.provenance import Inputs, Provenance, Refusal
 from validator.certify.signatures import Signer
-from validator.certify.trust import Signatory
-from validator.certify.trust_file import Party, TrustFile
+from validator.certify.trust import Party, Signatory, TrustFile
 from validator.cli.progress import totals
 from validator.engines.protocol import Built, ImageEngine
 from validator.engines.venv import VenvEngine

@@ -25,8 +25,7 @@ from validator.assemble.image_names import LABEL_LOCK, LABEL_SPEC, image_referen
 from validator.certify.challenges import Challenge, new_challenge
 from validator.certify.registration import entry_line
 from validator.certify.signatures import make_key_pair
-from validator.certify.trust import Signatory
-from validator.certify.trust_file import Party
+from validator.certify.trust import Party, Signatory
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.docker.images import list_images
 from validator.errors import MissingError

@@ -17,8 +17,7 @@ import jinja2
 import yaml
 
 from ..certify.statement import LIMITS, PREDICATE
-from ..certify.trust import Signatory, public_pem
-from ..certify.trust_file import TrustFile
+from ..certify.trust import Signatory, TrustFile, public_pem
 from ..compat.facts import UnknownGpu
 from ..compat.gpus import gpu
 from ..errors import InputError

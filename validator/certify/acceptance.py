@@ -39,8 +39,7 @@ from .attached import BundleError, parse_bundle
 from .challenges import LIFETIME, Challenges
 from .provenance import Provenance, Refusal, provenance_of
 from .signatures import NotVerified, Signer, verify
-from .trust import Trust
-from .trust_file import Party, TrustFile
+from .trust import Party, Trust, TrustFile
 from .verify import certificates, verified_statement
 
 

@@ -23,8 +23,7 @@ from ..registry.client import ConcurrentChangeError, Registry
 from ..registry.names import LATEST, driver_alias, identifier_of, name_of, release_alias
 from ..versions import Version, leading_numbers, version_or_oldest
 from .provenance import Refusal, provenance_of
-from .trust import Trust
-from .trust_file import TrustFile
+from .trust import Trust, TrustFile
 from .verify import certificates
 
 #: `latest`, `2.21`, `2.21-driver535`, and the same for images with additions: `latest_ours`.

@@ -24,8 +24,7 @@ from . import attached, signatures
 from .attached import Bundle, BundleError, parse_bundle
 from .signatures import NotVerified, Signer
 from .statement import STATEMENT_V1
-from .trust import Signatory
-from .trust_file import Party, TrustFile
+from .trust import Party, Signatory, TrustFile
 
 PREDICATE = "https://slsa.dev/provenance/v1"
 #: How images are made: from a lock and a base, by `validator.assemble` (docs/reference/images.md).

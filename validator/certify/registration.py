@@ -24,8 +24,7 @@ from ..model.codec import now_utc
 from ..resources import manual
 from ..system.files import machine_directory, make_machine_directory, read_text, write_atomically
 from .signatures import Signer, make_key_pair
-from .trust import Signatory, read_key
-from .trust_file import HINT, Party, TrustFile, is_empty, read_trust_file
+from .trust import HINT, Party, Signatory, TrustFile, is_empty, read_key, read_trust_file
 
 #: How long a machine is registered for, unless somebody says otherwise.
 TERM = timedelta(days=365)

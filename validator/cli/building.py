@@ -18,7 +18,7 @@ from ..assemble.destinations import destinations
 from ..assemble.image_names import image_reference
 from ..assemble.wheels import Wheelhouse
 from ..certify.signatures import Signer
-from ..certify.trust_file import TrustFile, read_trust_file
+from ..certify.trust import TrustFile, read_trust_file
 from ..engines.protocol import Built, ImageEngine
 from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK, MissingError
 from ..fleet.protocol import Fleet

@@ -126,7 +126,7 @@ def certify_command(
             "a signer is needed: either --signing-key FILE, or --identity NAME and --issuer URL"
         )
     from ..certify.acceptance import Certifier
-    from ..certify.trust_file import read_trust_file
+    from ..certify.trust import read_trust_file
 
     # Read it before anything else, and never from the place that the records come from.
     parties = read_trust_file(trust_path_for(matrix_path, trust_path))

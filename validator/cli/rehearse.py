@@ -16,7 +16,7 @@ from ..assemble.base_finder import BasePolicy
 from ..assemble.destinations import destinations
 from ..certify.registration import BUILDERS, add, new_party
 from ..certify.signatures import Signer, make_key_pair
-from ..certify.trust_file import NAME, read_trust_file
+from ..certify.trust import NAME, read_trust_file
 from ..delivery.choose import Host, parse_driver, parse_gpus
 from ..delivery.pull import Engine
 from ..delivery.rehearsal import ALIAS, Rehearsed, Stage, Step, steps

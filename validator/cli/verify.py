@@ -266,7 +266,7 @@ def export_command(
     The policy contains only public keys.
     """
     from ..admission.policies import demands, policy
-    from ..certify.trust_file import read_trust_file
+    from ..certify.trust import read_trust_file
 
     trust = read_trust_file(trust_path_for(matrix_path, trust_path))
     wanted = demands(trust, drivers, gpus, max_age, fixtures=fixtures)
@@ -314,7 +314,7 @@ def promote_command(
     fits it.
     """
     from ..certify.promote import Rules, promote
-    from ..certify.trust_file import read_trust_file
+    from ..certify.trust import read_trust_file
 
     rules = Rules(trust, read_trust_file(trust_path_for(matrix_path, trust_path)), max_age, accept_expired)
     result = promote(

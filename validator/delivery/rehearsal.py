@@ -19,8 +19,7 @@ from ..certify.challenges import IssuedChallenges
 from ..certify.promote import Rules, promote
 from ..certify.signatures import NotVerified, Signer
 from ..certify.statement import REHEARSAL_PREDICATE, STATEMENT_V1
-from ..certify.trust import Trust
-from ..certify.trust_file import TrustFile
+from ..certify.trust import Trust, TrustFile
 from ..certify.verify import certificates
 from ..errors import ValidatorError
 from ..model import codec

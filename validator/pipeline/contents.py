@@ -15,7 +15,7 @@ from ..assemble.wheel_layers import plan_image
 from ..assemble.wheels import Wheelhouse
 from ..certify.provenance import Refusal, attach_sbom, provenance_of, sbom_of
 from ..certify.signatures import Signer
-from ..certify.trust_file import TrustFile
+from ..certify.trust import TrustFile
 from ..engines.docker.base_container import EngineImages
 from ..engines.docker.endpoint import Endpoint, connect
 from ..engines.docker.podman import connect_any

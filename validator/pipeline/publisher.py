@@ -23,7 +23,7 @@ from ..assemble.progress import Progress
 from ..certify import signatures
 from ..certify.provenance import Inputs, Provenance, Refusal, attach_provenance, attach_sbom, provenance_of
 from ..certify.signatures import Signer
-from ..certify.trust_file import TrustFile
+from ..certify.trust import TrustFile
 from ..engines.protocol import Built, ImageEngine
 from ..errors import MissingError, ValidatorError
 from ..model.record import REHEARSAL, BaseOrigin

@@ -19,8 +19,7 @@ import pytest
 from validator.assemble.destinations import RegistryDestination
 from validator.assemble.image import Assembler, put_base
 from validator.certify.signatures import Signer
-from validator.certify.trust import Trust
-from validator.certify.trust_file import TrustFile
+from validator.certify.trust import Trust, TrustFile
 from validator.engines.docker import images
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.docker.engine import DockerEngine
