@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from validator.assemble import image_names
-from validator.certify import attached
+from validator.certify import signatures
 from validator.certify.provenance import PREDICATE, Provenance, Refusal, provenance_of
 from validator.certify.trust import Party, Signatory, TrustFile
 from validator.errors import InputError
@@ -87,7 +87,7 @@ def test_a_stranger_names_the_registered_builder(
     registry: Registry, image: str, builder: Builder, stranger: Builder
 ) -> None:
     text = builder.statement(image)
-    attached.attach(registry, image, stranger.sign(text), PREDICATE)
+    signatures.attach(registry, image, stranger.sign(text), PREDICATE)
     assert "not signed by a builder" in why(registry, image, TrustFile(builders=(builder.party,)))
 
 
@@ -115,7 +115,7 @@ def test_provenance_of_another_image_with_the_same_content(
 ) -> None:
     """The registry's owner attaches the provenance of a good image to their own."""
     other = push_image(repository, "theirs", content="theirs")
-    attached.attach(registry, other, builder.sign(builder.statement(image)), PREDICATE)
+    signatures.attach(registry, other, builder.sign(builder.statement(image)), PREDICATE)
     # cosign looks for the digest as well, so the signature does not fit any builder.
     assert "does not count" in why(registry, other, TrustFile(builders=(builder.party,)))
 
@@ -146,7 +146,7 @@ def test_provenance_of_another_build_type(registry: Registry, image: str, builde
     """The builder's key also signs for another process, such as a build of arbitrary Dockerfiles."""
     document = json.loads(builder.statement(image))
     document["predicate"]["buildDefinition"]["buildType"] = "https://mobyproject.org/buildkit@v1"
-    attached.attach(registry, image, builder.sign(json.dumps(document).encode()), PREDICATE)
+    signatures.attach(registry, image, builder.sign(json.dumps(document).encode()), PREDICATE)
     assert "its build type is 'https://mobyproject.org/buildkit@v1'" in why(
         registry, image, TrustFile(builders=(builder.party,))
     )
@@ -159,7 +159,7 @@ def test_provenance_that_was_edited_after_it_was_signed(
     new = json.loads(builder.sign(builder.statement(image)))
     signature = json.loads(old)["dsseEnvelope"]["signatures"]
     new["dsseEnvelope"]["signatures"] = signature
-    attached.attach(registry, image, json.dumps(new).encode(), PREDICATE)
+    signatures.attach(registry, image, json.dumps(new).encode(), PREDICATE)
     assert "not signed by a builder" in why(registry, image, TrustFile(builders=(builder.party,)))
 
 
@@ -168,7 +168,7 @@ def test_a_certificate_is_no_provenance(registry: Registry, image: str, builder:
     document = json.loads(builder.statement(image)) | {
         "predicateType": "https://in-toto.io/attestation/test-result/v0.1"
     }
-    attached.attach(registry, image, builder.sign(json.dumps(document).encode()), PREDICATE)
+    signatures.attach(registry, image, builder.sign(json.dumps(document).encode()), PREDICATE)
     assert "does not count" in why(registry, image, TrustFile(builders=(builder.party,)))
 
 
@@ -188,7 +188,7 @@ def test_false_provenance_does_not_hide_the_true_one(
 ) -> None:
     """Everybody who may write to the registry can attach more."""
     stranger.prove(registry, image)
-    attached.attach(registry, image, b"no bundle", PREDICATE)
+    signatures.attach(registry, image, b"no bundle", PREDICATE)
     builder.prove(registry, image)
     trust = TrustFile(builders=(builder.party,))
     assert isinstance(provenance_of(registry, image, trust), Provenance)

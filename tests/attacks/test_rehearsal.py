@@ -15,11 +15,10 @@ import msgspec
 import pytest
 
 from validator import cli
-from validator.certify import attached
+from validator.certify import signatures
 from validator.certify.acceptance import NotCertifiable, certify
-from validator.certify.attached import parse_bundle
 from validator.certify.promote import Rules, promote
-from validator.certify.signatures import Signer
+from validator.certify.signatures import Signer, parse_bundle
 from validator.certify.statement import (
     PREDICATE,
     REHEARSAL_PREDICATE,
@@ -65,7 +64,7 @@ def bundle(stock: Stock, repository: Repository, image: str, signer: Signer) -> 
     def fill(place: Repository) -> bytes:
         registry = Registry(place)
         attach_rehearsal(registry, of_rehearsal(put_image(stock, place)), signer, MEASURED)
-        (candidate,) = attached.candidates(registry, image, REHEARSAL_PREDICATE)
+        (candidate,) = signatures.candidates(registry, image, REHEARSAL_PREDICATE)
         return candidate.read().canonical
 
     return stock.put(repository, "rehearsed", fill)
@@ -106,7 +105,7 @@ def test_it_is_marked_as_a_certificate(
     registry: Registry, repository: Repository, image: str, bundle: bytes, trust: Trust, tmp_path: Path
 ) -> None:
     """The mark on an attachment is not signed."""
-    attached.attach(registry, image, bundle, PREDICATE)
+    signatures.attach(registry, image, bundle, PREDICATE)
     attach_by_hand(repository, image, bundle)
     assert refusals(registry, image, trust) == [WHY, WHY, WHY]
 
@@ -114,7 +113,7 @@ def test_it_is_marked_as_a_certificate(
 def test_its_type_is_changed(registry: Registry, image: str, bundle: bytes, trust: Trust) -> None:
     """Under the same signature, with the predicate type of certificates."""
     changed = with_payload(bundle, payload(bundle) | {"predicateType": PREDICATE})
-    attached.attach(registry, image, parse_bundle(changed).canonical, PREDICATE)
+    signatures.attach(registry, image, parse_bundle(changed).canonical, PREDICATE)
     assert sorted(refusals(registry, image, trust)) == sorted([WHY, "it is not signed by the trusted key"])
 
 

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from validator.certify.attached import BUNDLE, IN_TOTO, BundleError, parse_bundle
 from validator.certify.challenges import read_challenges
 from validator.certify.provenance import Inputs, NoProvenance, read_provenance
 from validator.certify.provenance import statement as provenance_statement
+from validator.certify.signatures import BUNDLE, IN_TOTO, BundleError, parse_bundle
 from validator.certify.statement import NoCertificate, read_statement, statement
 from validator.certify.trust import Party, Signatory, read_trust_file
 from validator.cli.records import read_refused

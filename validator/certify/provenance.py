@@ -20,9 +20,8 @@ from ..model.codec import DocumentError, format_timestamp, now_utc, parse_timest
 from ..model.record import INSTALLED, BaseOrigin, digest_of_packages
 from ..registry.client import Registry
 from ..registry.names import is_digest
-from . import attached, signatures
-from .attached import Bundle, BundleError, parse_bundle
-from .signatures import NotVerified, Signer
+from . import signatures
+from .signatures import Bundle, BundleError, NotVerified, Signer, parse_bundle
 from .statement import STATEMENT_V1
 from .trust import Party, Signatory, TrustFile
 
@@ -147,7 +146,7 @@ def attach_provenance(registry: Registry, digest: str, inputs: Inputs, signer: S
             read_provenance(signatures.verify(bundle, digest, PREDICATE, builder), digest, own)
         except NoProvenance as error:
             raise ValidatorError(f"the provenance of {digest} was not signed: {error}") from None
-        attached.attach(registry, digest, bundle.canonical, PREDICATE)
+        signatures.attach(registry, digest, bundle.canonical, PREDICATE)
 
 
 def provenance_of(
@@ -166,7 +165,7 @@ def provenance_of(
     """
     at = now or now_utc()
     refusals = []
-    for candidate in attached.candidates(registry, digest, PREDICATE):
+    for candidate in signatures.candidates(registry, digest, PREDICATE):
         try:
             payload, builder = by_a_builder(candidate.read(), digest, PREDICATE, trust, at)
             found = read_provenance(payload, digest, builder)
@@ -397,7 +396,7 @@ def attach_sbom(registry: Registry, digest: str, document: Mapping[str, Any], si
                 f" {error}",
                 hint="use a base with fewer packages",
             ) from None
-        attached.attach(registry, digest, bundle.canonical, SBOM_PREDICATE)
+        signatures.attach(registry, digest, bundle.canonical, SBOM_PREDICATE)
 
 
 def sbom_of(registry: Registry, digest: str, trust: TrustFile) -> dict[str, Any] | Refusal:
@@ -418,7 +417,7 @@ def _sboms(
     registry: Registry, digest: str, trust: TrustFile, now: datetime
 ) -> Iterator[dict[str, Any] | Refusal]:
     """Yield what a builder signed, or why it does not count, for each attached list."""
-    for candidate in attached.candidates(registry, digest, SBOM_PREDICATE):
+    for candidate in signatures.candidates(registry, digest, SBOM_PREDICATE):
         try:
             payload, _ = by_a_builder(candidate.read(), digest, SBOM_PREDICATE, trust, now)
             yield codec.convert(codec.parse_unique(payload), _SbomsStatement, "the statement").predicate

@@ -13,8 +13,8 @@ from ..model.verdict import REQUIRED_CHECKS
 from ..registry.client import Registry
 from ..registry.names import additions_of
 from ..system.pools import map_in_threads
-from . import attached, signatures
-from .attached import Bundle, BundleError, Candidate
+from . import signatures
+from .signatures import Bundle, BundleError, Candidate
 from .statement import PREDICATE, REHEARSAL_PREDICATE, NoCertificate, read_statement, refuse_rehearsal
 from .trust import Trust, is_throw_away
 
@@ -91,7 +91,7 @@ def certificates(
             return Refused(candidate.what, str(error))
 
     # The statements of rehearsals are read too, in order to say why they don't count.
-    listed = attached.candidates(registry, digest, PREDICATE, REHEARSAL_PREDICATE)
+    listed = signatures.candidates(registry, digest, PREDICATE, REHEARSAL_PREDICATE)
     found = map_in_threads(judge, listed, _AT_ONCE)
     refused = tuple(entry for entry in found if isinstance(entry, Refused))
     return _heed_newest((entry for entry in found if isinstance(entry, _Found)), refused, trust.refuse_limits)

@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from ..certify import attached, signatures
+from ..certify import signatures
 from ..certify.acceptance import Certifier, NotCertifiable, certify
-from ..certify.attached import BundleError, parse_bundle
 from ..certify.challenges import IssuedChallenges
 from ..certify.promote import Rules, promote
-from ..certify.signatures import NotVerified, Signer
+from ..certify.signatures import BundleError, NotVerified, Signer, parse_bundle
 from ..certify.statement import REHEARSAL_PREDICATE, STATEMENT_V1
 from ..certify.trust import Trust, TrustFile
 from ..certify.verify import certificates
@@ -200,13 +199,13 @@ def attach_rehearsal(registry: Registry, record: Record, signer: Signer, issued:
         raise ValidatorError(f"a {REHEARSAL} signs only with a throw-away key")
     text = rehearsal_statement(record, str(registry.repository), issued)
     bundle = parse_bundle(signer.sign(text))
-    return attached.attach(registry, str(record.image_digest), bundle.canonical, REHEARSAL_PREDICATE)
+    return signatures.attach(registry, str(record.image_digest), bundle.canonical, REHEARSAL_PREDICATE)
 
 
 def rehearsed(registry: Registry, digest: str, trust: Trust) -> tuple[str, ...]:
     """Return the ids of the records that this key signed. Raises MissingError without registry or cosign."""
     found = []
-    for candidate in attached.candidates(registry, digest, REHEARSAL_PREDICATE):
+    for candidate in signatures.candidates(registry, digest, REHEARSAL_PREDICATE):
         try:
             payload = signatures.verify(candidate.read(), digest, REHEARSAL_PREDICATE, trust)
             predicate = codec.convert(codec.parse_unique(payload), dict[str, Any])["predicate"]

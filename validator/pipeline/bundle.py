@@ -30,7 +30,7 @@ from ..assemble.destinations import OciLayout
 from ..assemble.image_names import LABEL_BASE
 from ..assemble.wheels import Wheelhouse
 from ..certify import signatures
-from ..certify.attached import BUNDLE, BundleError, Candidate
+from ..certify.signatures import BUNDLE, BundleError, Candidate
 from ..certify.trust import read_trust_file
 from ..engines.probe_archive import INTERPRETER, probe_request, probe_version, zip_archive
 from ..errors import InputError
