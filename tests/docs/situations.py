@@ -25,7 +25,7 @@ import yaml
 from docs.transcripts import ROOT
 from validator.assemble.destinations import OciLayout
 from validator.assemble.image_names import LABEL_SPEC
-from validator.compat.measurements import DIRECTORY
+from validator.compat.compile import DIRECTORY
 from validator.errors import EXIT_FAILED
 from validator.fleet.protocol import Capacity, Fault
 from validator.fleet.run_store import Runs

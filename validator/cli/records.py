@@ -538,7 +538,7 @@ def publish_command(
     Names of people and machines are taken out. The file is named after image, driver, GPU and day, and an
     existing file is never replaced. A measurement is shown as measured, never as certified.
     """
-    from ..compat import measurements
+    from ..compat import compile
     from ..redaction.redact import Redaction
 
     if directory is None and is_installed():
@@ -547,21 +547,21 @@ def publish_command(
             " give --directory"
         )
     by_default = tuple(
-        measurements.ByDefault(check, program, read_input(Path(log)).decode("utf-8", "replace"))
+        compile.ByDefault(check, program, read_input(Path(log)).decode("utf-8", "replace"))
         for check, program, log in programs
     )
     try:
         read = read_report(read_input(report))
-        found = measurements.Measurement(measurements.FORMAT, how, imported, read.raw, by_default)
+        found = compile.Measurement(compile.FORMAT, how, imported, read.raw, by_default)
         document = found.document()
         # The version of a package can look like an address.
         versions = {one for one in read.environment.packages.values() if is_numbers(one)}
         clean = _redacted(document, Redaction(_texts(document)), versions)
         content = json_text(clean).encode() + b"\n"
-        name = measurements.name_of(measurements.read_measurement(content))
+        name = compile.name_of(compile.read_measurement(content))
     except ValueError as error:
         raise InputError(f"{report}: {error}") from error
-    path = (directory or measurements.DIRECTORY) / f"{name}.json"
+    path = (directory or compile.DIRECTORY) / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with open(path, "xb") as stream:
