@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from validator.diagnosis.causes import CauseEntry, RemedyEntry, causes, chosen_finder
+from validator.diagnosis.catalogue import CauseEntry, RemedyEntry, catalogue, causes, chosen_finder
 from validator.diagnosis.combination import judge
 from validator.diagnosis.conclusions import conclude
-from validator.diagnosis.messages import catalogue
 from validator.diagnosis.observations import Observations
 from validator.diagnosis.read_log import observe
 from validator.diagnosis.remedies import Reader, fitting_remedies

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from validator.diagnosis import causes, diagnose_log, messages, read_log, text
-from validator.diagnosis.messages import CUDA_ERROR, catalogue, completed
+from validator.diagnosis import causes, diagnose_log, read_log, text
+from validator.diagnosis.catalogue import CUDA_ERROR, catalogue, completed, section
 
-ERRORS = messages.section("cuda_errors")
+ERRORS = section("cuda_errors")
 
 
 @pytest.mark.parametrize("row", ERRORS, ids=lambda row: row["code"])

@@ -6,8 +6,7 @@ import pytest
 
 from validator.conditions import Named
 from validator.diagnosis import diagnose_log
-from validator.diagnosis.causes import causes, finder, language
-from validator.diagnosis.messages import catalogue
+from validator.diagnosis.catalogue import catalogue, causes, finder, language
 from validator.diagnosis.read_log import observe
 from validator.diagnosis.text import read_text
 

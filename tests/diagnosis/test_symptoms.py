@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from validator.diagnosis import diagnose_log, text
-from validator.diagnosis.messages import catalogue
+from validator.diagnosis.catalogue import catalogue
 from validator.diagnosis.read_log import observe
 
 NO_CUDART = (

@@ -34,31 +34,29 @@ from ..model.diagnosis import UNRECOGNIZED as UNRECOGNIZED_FAULT
 from ..model.prediction import LINUX, WINDOWS, WSL2, Host
 from ..versions import CudaVersion, leading_numbers, major, minor_in
 from . import conclusions, read_log, remedies, text
-from .causes import (
+from .catalogue import (
+    ASKED,
     CERTAIN,
+    CPU_WANTED,
+    FAULT,
     LIKELY,
+    PLAIN_QUESTION,
     POSSIBLE,
+    SAID,
     STRENGTHS,
+    UNRECOGNIZED,
     CauseEntry,
     Sign,
     answers,
+    catalogue,
     causes,
     chosen_finder,
     finder,
     language,
-)
-from .combination import is_judged, judge, read_host, read_software
-from .messages import (
-    ASKED,
-    CPU_WANTED,
-    FAULT,
-    PLAIN_QUESTION,
-    SAID,
-    UNRECOGNIZED,
-    catalogue,
     printed,
     table,
 )
+from .combination import is_judged, judge, read_host, read_software
 from .observations import Certainty, Observation, Observations, tensorflow
 from .remedies import Reader, assumed, filled_in, fitting_remedies
 

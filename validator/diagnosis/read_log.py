@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from ..model.diagnosis import shortened
 from . import commands
-from .messages import COMMAND, FAULT, SAID, UNRECOGNIZED, WORDS, Catalogue, Message, completed
+from .catalogue import COMMAND, FAULT, SAID, UNRECOGNIZED, WORDS, Catalogue, Message, completed
 from .observations import (
     KEPT,
     WIDTH,

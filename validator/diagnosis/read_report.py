@@ -13,8 +13,7 @@ from .. import problems
 from ..conditions import Comparison, Language
 from ..model.diagnosis import shortened
 from ..model.report import CheckResult, Finding, Report
-from . import messages
-from .messages import FAULT, UNRECOGNIZED, Catalogue, completed
+from .catalogue import FAULT, UNRECOGNIZED, Catalogue, completed, section
 from .observations import WIDTH, Observation, Observations
 from .read_log import observe
 from .text import read_text
@@ -184,7 +183,7 @@ def field_rows() -> tuple[FieldRow, ...]:
             values=row.get("values", {}),
             key=row.get("key", ""),
         )
-        for row in messages.section("report")
+        for row in section("report")
         if "field" in row
     )
 
@@ -200,7 +199,7 @@ def problem_rows() -> tuple[ProblemRow, ...]:
             values=row.get("values", {}),
             fields=row.get("fields", {}),
         )
-        for row in messages.section("report")
+        for row in section("report")
         if "when" in row
     )
 
