@@ -24,9 +24,9 @@ from .catalogue import (
     table,
 )
 from .combination import read_host, read_software
+from .commands import for_engine, for_notebook, for_powershell, for_release, for_uv, of_program
 from .conclusions import likely_releases
 from .observations import Observation, Observations, on_windows, release
-from .shells import for_engine, for_notebook, for_powershell, for_release, for_uv, of_program
 
 # Decide what kind of answer was found, what to do next, and which command finds out more.
 
