@@ -9,7 +9,7 @@ from validator.diagnosis.catalogue import CauseEntry, RemedyEntry, catalogue, ca
 from validator.diagnosis.combination import judge
 from validator.diagnosis.conclusions import conclude
 from validator.diagnosis.observations import Observations
-from validator.diagnosis.read_log import observe
+from validator.diagnosis.observe import observe
 from validator.diagnosis.remedies import Reader, fitting_remedies
 from validator.diagnosis.text import read_text
 from validator.model.diagnosis import Remedy

@@ -30,7 +30,7 @@ from validator.diagnosis.catalogue import (
     law,
 )
 from validator.diagnosis.combination import FAILS
-from validator.diagnosis.read_report import field_rows, problem_rows
+from validator.diagnosis.observe import field_rows, problem_rows
 from validator.diagnosis.remedies import filled_in
 from validator.model.diagnosis import WAYS
 from validator.versions import leading_numbers

@@ -16,7 +16,7 @@ import pytest
 
 from validator.diagnosis import causes, diagnose_log, text
 from validator.diagnosis.catalogue import UNRECOGNIZED, catalogue
-from validator.diagnosis.read_report import observe_report
+from validator.diagnosis.observe import observe_report
 from validator.model.report import read_report
 
 from .. import laws

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from validator.diagnosis import causes, diagnose_log, read_log, text
+from validator.diagnosis import causes, diagnose_log, observe, text
 from validator.diagnosis.catalogue import CUDA_ERROR, catalogue, completed, section
 
 ERRORS = section("cuda_errors")
@@ -44,7 +44,7 @@ def test_every_code_and_name_is_unique() -> None:
     ],
 )
 def test_a_line_shows_the_code_the_name_and_the_place(line: str, expected: dict[str, str]) -> None:
-    found = read_log.observe(text.read_text(line), catalogue()).of(CUDA_ERROR)
+    found = observe.observe(text.read_text(line), catalogue()).of(CUDA_ERROR)
     assert any(
         expected.items() <= one.values.items() and {"code", "name"} <= set(one.values) for one in found
     )

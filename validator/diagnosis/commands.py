@@ -1,8 +1,8 @@
 """Read the commands that people ran, and write those of a remedy for the reader's machine.
 
-A command that was run may stand after a prompt, in a Dockerfile, in a notebook or in the middle of a sentence.
-The data has every command of a remedy for bash on Linux, with Docker and pip. A command that the reader can't
-run becomes one that does the same, or None.
+A command that was run may stand after a prompt, in a Dockerfile, in a notebook or within a sentence. The data
+has every command of a remedy for bash on Linux, with Docker and pip. A command that the reader can't run
+becomes one that does the same, or None.
 """
 
 from __future__ import annotations
