@@ -105,7 +105,7 @@ def why(ends: Ends, name: str) -> dict[str, Any]:
     """
     from ..diagnosis import diagnose_ends
     from ..model.diagnosis import WAYS
-    from ..reports.diagnosis_words import environment_facts, headline, missing_facts
+    from ..reports.printable import environment_facts, headline, missing_facts
 
     with rejecting("text"):
         diagnosis = diagnose_ends(_within_reach(ends), name)

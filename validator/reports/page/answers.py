@@ -55,7 +55,7 @@ _RULES = (
     "problems.json", "resources.py",
     "_vendor/__init__.py", "_vendor/packaging", "compat", "diagnosis", "answers",
     "model/__init__.py", "model/diagnosis.py", "model/prediction.py", "model/spec.py",
-    "reports/__init__.py", "reports/printable.py", "reports/diagnosis_words.py",
+    "reports/__init__.py", "reports/printable.py",
 )  # fmt: skip
 #: The files among these that only people edit, or that need packages that a browser does not have.
 _NOT_RULES = re.compile(
