@@ -38,7 +38,7 @@ from .program import Command, program
 
 if TYPE_CHECKING:
     from ..locks.lock_files import LockDirectory
-    from ..matrix.starter import GithubRepository, GitlabRepository
+    from ..matrix.machine import GithubRepository, GitlabRepository
     from ..model.spec import HostClass, ImageSpec
 
 
@@ -72,11 +72,11 @@ def init_command(directory: Path, force: bool) -> int:
     from ..locks import lock_files
     from ..locks.lock_files import LockDirectory
     from ..matrix.load import load_matrix, parse_matrix
-    from ..matrix.machine import choose_image
-    from ..matrix.starter import (
+    from ..matrix.machine import (
         WORKFLOW,
         GithubRepository,
         GitlabRepository,
+        choose_image,
         matrix_text,
         trust_text,
         workflow_text,
@@ -125,7 +125,7 @@ def init_command(directory: Path, force: bool) -> int:
 
 def _repository(directory: Path) -> GithubRepository | GitlabRepository | None:
     """Return the repository on GitHub or GitLab that the directory belongs to, or None."""
-    from ..matrix.starter import GithubRepository, GitlabRepository
+    from ..matrix.machine import GithubRepository, GitlabRepository
 
     match = _REMOTE.fullmatch(_git(directory, "remote", "get-url", "origin") or "")
     if match is None:
@@ -174,7 +174,7 @@ def _write(directory: Path, contents: Mapping[Path, str], force: bool) -> None:
 def _say_what_is_next(
     directory: Path, hosts: tuple[HostClass, ...], repository: GithubRepository | GitlabRepository | None
 ) -> None:
-    from ..matrix.starter import GithubRepository
+    from ..matrix.machine import GithubRepository
 
     profile = "" if hosts else " --profile cpu"
     change = "" if directory.resolve() == Path.cwd() else f"cd {directory} && "
