@@ -13,8 +13,8 @@ from validator.compat import releases
 from validator.compat.policies import requirements
 from validator.compat.releases import Release
 from validator.errors import InputError, MissingError
+from validator.matrix.document import MatrixError
 from validator.matrix.load import load_matrix, parse_matrix
-from validator.matrix.problems import MatrixError
 from validator.model.spec import ImageSpec, OnIndex, Wheel
 from validator.supply import own_wheels
 from validator.system import package_sources

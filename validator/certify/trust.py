@@ -19,9 +19,17 @@ import msgspec
 from msgspec import Meta
 
 from ..errors import InputError
-from ..matrix.document import Document, EmptyFile, check_shape, plain_value, read_document
+from ..matrix.document import (
+    Document,
+    EmptyFile,
+    MatrixError,
+    check_shape,
+    plain_value,
+    quote,
+    read_document,
+    unknown_name,
+)
 from ..matrix.document import Path as Place
-from ..matrix.problems import MatrixError, quote, unknown_name
 from ..matrix.schema import Axis, Text
 from ..model.codec import NEVER, parse_timestamp
 from ..model.measurement import Source

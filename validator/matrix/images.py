@@ -38,8 +38,7 @@ from ..model.spec import (
 from ..redaction.identifiers import CREDENTIALS
 from ..system.http import HttpFailure, joined, without_login, without_secrets
 from ..versions import ComputeCapability, CudaVersion
-from .document import Document, Path
-from .problems import join_words, quote, unknown_name
+from .document import Document, Path, join_words, quote, unknown_name
 from .requirements import (
     file_hash,
     project_in,

@@ -22,9 +22,9 @@ from ..model.prediction import EAGER, EAGER_ONLY, XLA, Outcome, Prediction
 from ..model.spec import AS_BUILT, RECOMMENDED, Cell, HostClass, ImageSpec, Variant, host_identifier
 from ..resources import manual, source
 from ..versions import ComputeCapability, DriverRelease, is_numbers, leading_numbers
+from .document import join_words
 from .load import DEFAULT_PROFILE, Matrix, Profile
 from .plan import Available, expand, find_profile
-from .problems import join_words
 
 #: The Pythons to prefer where a profile has no order of its own.
 _PYTHONS = ("3.12", "3.11", "3.13", "3.10")
