@@ -15,9 +15,10 @@ import math
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..model.diagnosis import GPU_USED, NO_FAULT, NO_GPU_LISTED, NOT_SHOWN, UNRECOGNIZED, Diagnosis
+if TYPE_CHECKING:
+    from ..model.diagnosis import Diagnosis
 
 #: C0 and C1 controls except line feed and tab, characters that change the writing direction or act as a line
 #: separator, and surrogates, which no output can encode.
@@ -123,14 +124,6 @@ MISSING = {
     "gpu": "the GPU",
     "system": "the operating system",
 }
-#: Answers without a cause.
-_HEADLINES = {
-    UNRECOGNIZED: "Unknown: this matches no known cause.",
-    NO_GPU_LISTED: "TensorFlow lists no GPU, but this does not show why.",
-    GPU_USED: "No fault found: TensorFlow uses the GPU.",
-    NO_FAULT: "No fault found.",
-    NOT_SHOWN: "Not enough to tell: this shows neither a fault nor that the GPU is used.",
-}
 
 
 def environment_facts(diagnosis: Diagnosis) -> Sequence[str]:
@@ -140,9 +133,19 @@ def environment_facts(diagnosis: Diagnosis) -> Sequence[str]:
 
 def headline(diagnosis: Diagnosis) -> str:
     """Return the answer in one sentence where no cause was found."""
+    # Every command imports this module, and only a diagnosis needs that one.
+    from ..model.diagnosis import GPU_USED, NO_FAULT, NO_GPU_LISTED, NOT_SHOWN, UNRECOGNIZED
+
     if diagnosis.answer == NOT_SHOWN and diagnosis.harmless:
         return "No fault found: the messages are harmless. This does not show whether the GPU is used."
-    return _HEADLINES[diagnosis.answer]
+    headlines = {
+        UNRECOGNIZED: "Unknown: this matches no known cause.",
+        NO_GPU_LISTED: "TensorFlow lists no GPU, but this does not show why.",
+        GPU_USED: "No fault found: TensorFlow uses the GPU.",
+        NO_FAULT: "No fault found.",
+        NOT_SHOWN: "Not enough to tell: this shows neither a fault nor that the GPU is used.",
+    }
+    return headlines[diagnosis.answer]
 
 
 def missing_facts(diagnosis: Diagnosis) -> Sequence[str]:
