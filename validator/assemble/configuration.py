@@ -139,7 +139,7 @@ _SOURCES = (
     "engines/__init__.py", "engines/protocol.py", "engines/probe_archive.py",
     "model/*.py", "probe/**/*.py", "probe/data/*.json", "redaction/*.py",
     "reports/__init__.py", "reports/diagnosis.py", "reports/printable.py", "reports/issue.py",
-    "reports/printable.py", "reports/templates/diagnosis.html.j2",
+    "reports/templates/diagnosis.html.j2",
     "system/__init__.py", "system/files.py", "system/orphans.py", "system/processes.py",
     "system/runs.py",
 )  # fmt: skip
