@@ -21,8 +21,8 @@ from ...errors import MissingError, ValidatorError
 from ...model import codec
 from ...model.codec import DocumentError
 from ...model.record import Layer
-from ...registry.errors import explain, fault_of
 from ...registry.names import Repository
+from ...registry.session import explain, fault_of
 from ...system import processes
 from ...system.files import says_full_disk
 from .endpoint import Reached, disk_full, engine_gone
