@@ -34,7 +34,7 @@ from validator.delivery.rehearsal import attach_rehearsal, rehearsal_statement, 
 from validator.errors import InputError, ValidatorError
 from validator.model.codec import format_timestamp
 from validator.model.record import Origin, Record, Verdict
-from validator.records import jsonl
+from validator.records import record_files
 from validator.registry.client import Registry
 from validator.registry.names import Repository
 
@@ -170,11 +170,11 @@ def test_its_record_is_imported(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     path.write_text(json.dumps(of_rehearsal("sha256:" + "d" * 64).document()) + "\n")
     with pytest.raises(InputError, match="made by a REHEARSAL"):
-        list(jsonl.read_file(path))
+        list(record_files.read_file(path))
     # With its origin changed, it is an altered record.
     path.write_text(path.read_text().replace('"rehearsal"', '"here"'))
     with pytest.raises(InputError, match="it was altered"):
-        list(jsonl.read_file(path))
+        list(record_files.read_file(path))
 
 
 @pytest.mark.usefixtures("bundle")

@@ -43,7 +43,7 @@ from validator.fleet.kubernetes_nodes import read_node
 from validator.fleet.settings import KubernetesSection
 from validator.model import codec
 from validator.model.codec import DocumentError
-from validator.records.salvage import salvage
+from validator.records.record_files import salvage
 from validator.records.store import Store
 from validator.registry.names import Repository
 from validator.sbom.document import license_of

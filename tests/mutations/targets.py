@@ -35,7 +35,7 @@ from validator.model.record import BaseOrigin, Record, RecordError, read_record,
 from validator.model.report import ReportError, read_report
 from validator.model.verdict import judge
 from validator.pipeline.measuring import record_of_report
-from validator.records import jsonl
+from validator.records import record_files
 from validator.records.comparison import changed_checks, changes
 from validator.records.history import Entry, wrong_time
 from validator.registry.client import ImageConfig, Manifest, Tags
@@ -146,7 +146,7 @@ def _mutate_record(chance: random.Random, data: bytes) -> bytes:
 
 def _read_record(data: bytes, _: Path) -> None:
     stream: io.BufferedReader = io.BufferedReader(io.BytesIO(data))
-    for found in jsonl.read(stream, "records.jsonl", None, jsonl.Limits(1 << 20, 100)):
+    for found in record_files.read(stream, "records.jsonl", None, record_files.Limits(1 << 20, 100)):
         wrong_time(found, NOW)
         Entry.of(found)
         before = _known_record()
@@ -154,7 +154,7 @@ def _read_record(data: bytes, _: Path) -> None:
         _show(records_table([found]))
         _show(record_text(found))
         gather([before, found], NOW)
-        jsonl.write([found], io.StringIO())
+        record_files.write([found], io.StringIO())
         try:
             report = found.read_report()
         except ReportError:

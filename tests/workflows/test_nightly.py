@@ -32,7 +32,7 @@ from validator.errors import MissingError
 from validator.model.codec import format_timestamp, now_utc
 from validator.model.record import Record, Verdict
 from validator.pipeline.opened_engine import ImageSettings, assembler
-from validator.records import jsonl
+from validator.records import record_files
 from validator.registry.client import Registry
 from validator.registry.names import Repository
 from validator.system.package_sources import host_sources
@@ -177,7 +177,7 @@ def logs(night: Night) -> str:
 
 def records(night: Night) -> list[Record]:
     with open(night.artifacts / "records" / "records.jsonl", "rb") as stream:
-        return list(jsonl.read(stream, "records"))
+        return list(record_files.read(stream, "records"))
 
 
 def text_of(page: Path) -> str:

@@ -21,7 +21,7 @@ from ..errors import EXIT_OK, InputError
 from ..model import codec
 from ..pipeline.delivered import ReceivedBundle
 from ..pipeline.measuring import answer, now, targets
-from ..records import jsonl
+from ..records import record_files
 from ..system.files import read_file, write_atomically
 from .options import print_status
 from .signing import runner_of
@@ -67,7 +67,7 @@ def measure_received() -> int:
     finally:
         engine.close()
     text = io.StringIO()
-    jsonl.write(records, text)
+    record_files.write(records, text)
     write_atomically(Path(output), text.getvalue().encode())
     for record in records:
         print_status(f"{record.cell}: {record.verdict.value}: {record.reason}")
