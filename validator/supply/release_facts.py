@@ -18,7 +18,7 @@ from zipfile import ZipFile
 import msgspec
 import yaml
 
-from ..compat import freshness, inspect
+from ..compat import facts, inspect
 from ..compat.inspect import build
 from ..compat.inspect.build import ZIP_ERRORS, inspect_tensorflow
 from ..errors import InputError, MissingError, ValidatorError
@@ -28,8 +28,8 @@ from ..system.files import cache_directory, full_disk_named, says_full_disk, wri
 from ..system.package_sources import PackageSources
 from ..system.runs import temporary_directory
 from ..versions import Version
+from .freshness import remember
 from .news import Asked, NewRelease, News, cuda_release, needs_a_person, news, write_facts
-from .remembered import remember
 
 # Work in a copy of the checkout, and move over what changed when everything is done. Until then, no file of
 # the checkout changes, so a run that is killed leaves nothing half-written.
@@ -235,7 +235,7 @@ def refreshed(
     """
     index = PackageIndex(sources)
     found = _asked(index, asked, today)
-    if not found and today - freshness.read_on() < _CONFIRMED_AFTER:
+    if not found and today - facts.read_on() < _CONFIRMED_AFTER:
         return {}, ()
     refuse_installed(root)
     with _only_one() as cache:
