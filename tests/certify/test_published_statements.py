@@ -19,7 +19,7 @@ from validator.model.spec import Choice, ImageSpec, Lock, Variant
 from validator.pipeline.publisher import Publisher
 from validator.registry.client import Registry
 from validator.registry.names import Repository
-from validator.sbom.document import document_of_lock
+from validator.sbom import document_of_lock
 
 from ..pipeline.test_publisher import FakeMaker
 from ..registry.images import push_image

@@ -24,7 +24,7 @@ from validator.model.record import BaseOrigin
 from validator.registry.client import Registry
 from validator.registry.names import Repository, tag_of
 from validator.resources import images_directory
-from validator.sbom.document import document, render
+from validator.sbom import document, render
 
 from .. import commands
 from ..loop import tiers

@@ -30,7 +30,7 @@ from validator.errors import EXIT_FAILED
 from validator.fleet.protocol import Capacity, Fault
 from validator.fleet.run_store import Runs
 from validator.records.store import Store
-from validator.serve.server import PageServer
+from validator.serve import PageServer
 
 from ..assemble.synthetic import Image, Layer
 from ..certify.fixtures import PASSWORD

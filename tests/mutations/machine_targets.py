@@ -46,9 +46,8 @@ from validator.model.codec import DocumentError
 from validator.records.record_files import salvage
 from validator.records.store import Store
 from validator.registry.names import Repository
-from validator.sbom.document import license_of
-from validator.serve.events import Events
-from validator.serve.server import PageServer, _Handler
+from validator.sbom import license_of
+from validator.serve import Events, PageServer, _Handler
 
 from ..assemble import bases
 from ..assemble.wheels import ENVIRONMENT, FILENAME, Archive, described, with_metadata

@@ -118,7 +118,7 @@ def _of_labels(name: str, labels: Mapping[str, str], matrix_path: Path, base: st
     """Return the list of what is in an image of the local engine, from its lock and the base it names."""
     from ..assemble.base_finder import BaseContents
     from ..pipeline.contents import contents_of_origin
-    from ..sbom.document import document_of_lock
+    from ..sbom import document_of_lock
     from .planning import images_of, lock_of_image
 
     identifier, origin = labels.get(LABEL_SPEC, ""), labels.get(LABEL_BASE, "")
@@ -140,7 +140,7 @@ def _of_lock(name: str, matrix_path: Path, base: str) -> dict[str, Any]:
     from ..assemble.base_finder import BaseContents, BasePolicy, pinned_bases
     from ..locks.lock_files import parse
     from ..pipeline.contents import UNLISTED, base_contents
-    from ..sbom.document import document_of_lock
+    from ..sbom import document_of_lock
     from .planning import images_of, locks_of
 
     path, lock = Path(name), None
@@ -225,7 +225,7 @@ def sbom_command(
         reject_options(("builder_key", "identity", "issuer"), "has no effect without --attach")
     place = in_a_registry(name)
     if not attach:
-        from ..sbom.document import render
+        from ..sbom import render
 
         if place is not None:
             document = _signed(name, place, plain_http, trust_path_for(matrix_path, trust_path))

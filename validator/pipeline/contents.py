@@ -23,7 +23,7 @@ from ..errors import InputError, MissingError, ValidatorError
 from ..model.record import BaseOrigin
 from ..model.spec import ImageSpec, Lock
 from ..registry.client import Registry
-from ..sbom.document import document_of_lock
+from ..sbom import document_of_lock
 from ..system.package_sources import PackageSources
 from .opened_engine import compiler
 

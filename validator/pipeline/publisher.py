@@ -30,7 +30,7 @@ from ..model.record import REHEARSAL, BaseOrigin
 from ..model.spec import ImageSpec, Lock
 from ..registry.client import Registry
 from ..registry.names import image_tag
-from ..sbom.document import document_of_lock
+from ..sbom import document_of_lock
 from ..system.commit import source_commit
 
 
