@@ -38,7 +38,6 @@ ALLOWED = {
         "model", "versions", "compat", "matrix", "records", "registry", "redaction",
         "system", "errors", "resources", "problems",
     },
-    "admission": {"model", "versions", "compat", "registry", "certify", "errors"},
     "diagnosis": {"model", "versions", "conditions", "compat", "errors", "resources", "problems"},
     "lint": {"_vendor", "model", "versions", "compat", "matrix", "diagnosis", "system", "errors"},
     "pipeline": {
@@ -62,7 +61,7 @@ ALLOWED = {
     "cli": {
         "model", "versions", "compat", "matrix", "locks", "registry", "assemble", "engines", "records",
         "fleet", "certify", "delivery", "pipeline", "diagnosis", "lint", "reports", "dataset",
-        "redaction", "sbom", "admission", "answers", "serve", "supply", "offline",
+        "redaction", "sbom", "answers", "serve", "supply", "offline",
         "system", "errors", "resources", "__init__",
     },
 }  # fmt: skip

@@ -13,8 +13,8 @@ import jq
 import pytest
 import yaml
 
-from validator.admission.policies import demands, policy
 from validator.certify import signatures
+from validator.certify.policies import demands, policy
 from validator.certify.signatures import Signer
 from validator.certify.statement import PREDICATE
 from validator.certify.trust import Trust, TrustFile

@@ -197,7 +197,7 @@ def _show(digests: dict[str, str], found: dict[str, Verified]) -> None:
 
 
 def _check_policy_format(_: click.Context, __: click.Parameter, format_: str) -> str:
-    from ..admission.policies import check_format
+    from ..certify.policies import check_format
 
     check_format(format_)
     return format_
@@ -265,7 +265,7 @@ def export_command(
     trust file refuses, and not have expired.
     The policy contains only public keys.
     """
-    from ..admission.policies import demands, policy
+    from ..certify.policies import demands, policy
     from ..certify.trust import read_trust_file
 
     trust = read_trust_file(trust_path_for(matrix_path, trust_path))

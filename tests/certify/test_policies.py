@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
-from validator.admission.policies import FORMATS, Demands, demands, policy
+from validator.certify.policies import FORMATS, Demands, demands, policy
 from validator.certify.statement import PREDICATE
 from validator.certify.trust import THROW_AWAY, Signatory, TrustFile
 from validator.errors import InputError
