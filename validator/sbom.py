@@ -30,10 +30,9 @@ from packageurl import PackageURL
 
 from . import __version__
 from .assemble.base_finder import BaseContents
-from .assemble.image_names import PROJECT
 from .assemble.wheels import cached_wheel
 from .errors import InputError
-from .model.spec import Lock, Wheel
+from .model.spec import PROJECT, Lock, Wheel
 
 # Read the licence that a wheel declares, as an SPDX expression.
 #

@@ -13,13 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from validator.assemble import image_names
 from validator.certify import signatures
 from validator.certify.provenance import PREDICATE, Provenance, Refusal, provenance_of
 from validator.certify.trust import Party, Signatory, TrustFile
 from validator.errors import InputError
 from validator.model.codec import now_utc
-from validator.model.spec import Choice, ImageSpec, Lock, Variant
+from validator.model.spec import LABEL_BASE, Choice, ImageSpec, Lock, Variant
 from validator.pipeline.contents import rebuild_image
 from validator.registry.client import Registry
 from validator.registry.names import Repository
@@ -199,6 +198,6 @@ def test_a_base_of_their_own_is_not_read_to_make_an_image_again(repository: Repo
     """`verify --rebuild` would otherwise count the layers of that base as good, and `certify` sign them."""
     spec = ImageSpec("2.21.0", "3.12", Variant.GPU, Choice("as-built", "12.5"), Choice("as-built", "9.3"))
     lock = Lock(spec.identifier, spec.python, "x86_64-manylinux_2_28", (), ())
-    digest = push_image(repository, "theirs", {image_names.LABEL_BASE: base})
+    digest = push_image(repository, "theirs", {LABEL_BASE: base})
     with pytest.raises(InputError, match="does not name its base" if not base else "not the one of"):
         rebuild_image(Registry(repository), digest, spec, lock, PackageSources(), lambda _: None)

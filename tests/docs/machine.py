@@ -23,7 +23,6 @@ import pytest
 from validator.assemble.base_finder import contents
 from validator.assemble.destinations import Destination
 from validator.assemble.image import Assembled, Compared, Finding
-from validator.assemble.image_names import LABEL_SPEC
 from validator.assemble.progress import Progress
 from validator.certify.trust import THROW_AWAY
 from validator.delivery.choose import Host, parse_driver, parse_gpus
@@ -33,7 +32,7 @@ from validator.engines.protocol import Built, ProbeRequest
 from validator.fleet.protocol import Answer, Fault, Handle, Phase, State
 from validator.fleet.submitter import Submitter
 from validator.model.measurement import Outside, Unread
-from validator.model.spec import ImageSpec, Lock, Variant, Wheel
+from validator.model.spec import LABEL_SPEC, ImageSpec, Lock, Variant, Wheel
 from validator.model.verdict import REQUIRED_ON_CPU
 from validator.pipeline.opened_engine import OpenedEngine
 from validator.registry import client as registry_module

@@ -24,11 +24,11 @@ import yaml
 
 from docs.transcripts import ROOT
 from validator.assemble.destinations import OciLayout
-from validator.assemble.image_names import LABEL_SPEC
 from validator.compat.compile import DIRECTORY
 from validator.errors import EXIT_FAILED
 from validator.fleet.protocol import Capacity, Fault
 from validator.fleet.run_store import Runs
+from validator.model.spec import LABEL_SPEC
 from validator.records.store import Store
 from validator.serve import PageServer
 

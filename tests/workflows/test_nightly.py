@@ -21,7 +21,6 @@ import msgspec
 import pytest
 
 from validator import cli
-from validator.assemble.image_names import LABEL_LOCK, LABEL_SPEC, image_reference
 from validator.certify.challenges import Challenge, new_challenge
 from validator.certify.registration import entry_line
 from validator.certify.signatures import make_key_pair
@@ -31,6 +30,7 @@ from validator.engines.docker.images import list_images
 from validator.errors import MissingError
 from validator.model.codec import format_timestamp, now_utc
 from validator.model.record import Record, Verdict
+from validator.model.spec import LABEL_LOCK, LABEL_SPEC, image_reference
 from validator.pipeline.opened_engine import ImageSettings, assembler
 from validator.records import record_files
 from validator.registry.client import Registry

@@ -15,7 +15,6 @@ import click
 
 from ..assemble.base_finder import BasePolicy
 from ..assemble.destinations import destinations
-from ..assemble.image_names import image_reference
 from ..assemble.wheels import Wheelhouse
 from ..certify.signatures import Signer
 from ..certify.trust import TrustFile, read_trust_file
@@ -26,7 +25,7 @@ from ..locks.lock_files import LockDirectory
 from ..matrix.load import DEFAULT_PROFILE
 from ..matrix.plan import Plan
 from ..model.codec import encode
-from ..model.spec import NO_GPU, HostClass, Lock
+from ..model.spec import NO_GPU, HostClass, Lock, image_reference
 from ..pipeline.build_matrix import build_matrix
 from ..pipeline.locking import refuse_wrong_locks
 from ..pipeline.opened_engine import EngineChoice, ImageSettings, OpenedEngine, estimate, open_engine

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..assemble.image_names import LABEL_LOCK, LABEL_SPEC, image_reference
 from ..errors import InputError, MissingError, ValidatorError
+from ..model.spec import LABEL_LOCK, LABEL_SPEC, image_reference
 from ..registry.client import Registry
 from ..registry.layout import named_in_layout
 from ..registry.names import is_digest, tag_named, tag_of

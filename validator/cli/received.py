@@ -11,7 +11,6 @@ from pathlib import Path
 
 import msgspec
 
-from ..assemble.image_names import image_reference
 from ..engines.docker import podman
 from ..engines.docker.endpoint import connect
 from ..engines.docker.engine import DockerEngine
@@ -19,6 +18,7 @@ from ..engines.docker.load import load_from_layout
 from ..engines.protocol import ProbeRequest
 from ..errors import EXIT_OK, InputError
 from ..model import codec
+from ..model.spec import image_reference
 from ..pipeline.delivered import ReceivedBundle
 from ..pipeline.measuring import answer, now, targets
 from ..records import record_files

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..assemble.image_names import LABEL_BASE, LABEL_LOCK, LABEL_SPEC
 from ..errors import EXIT_OK, InputError, MissingError, ValidatorError
+from ..model.spec import LABEL_BASE, LABEL_LOCK, LABEL_SPEC
 from ..registry.names import identifier_of
 from ..system.files import read_text
 from .options import (

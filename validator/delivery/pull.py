@@ -12,7 +12,6 @@ from typing import Any
 import requests
 from docker.errors import DockerException, ImageNotFound
 
-from ..assemble.image_names import LABEL_SPEC
 from ..certify.promote import ALIAS
 from ..engines.docker import endpoint, podman
 from ..engines.docker.endpoint import Reached, engine_gone
@@ -21,7 +20,7 @@ from ..engines.docker.load import load_from_layout
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.prediction import Outcome
 from ..model.record import Certificate
-from ..model.spec import JUPYTER_PORT
+from ..model.spec import JUPYTER_PORT, LABEL_SPEC
 from ..registry.client import Registry
 from ..registry.names import LATEST, tag_named, tag_of
 from ..system import processes

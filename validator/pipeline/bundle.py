@@ -27,7 +27,6 @@ import pynvml
 from .._vendor.packaging.utils import canonicalize_name
 from ..assemble.base import read_file as read_parts
 from ..assemble.destinations import OciLayout
-from ..assemble.image_names import LABEL_BASE
 from ..assemble.wheels import Wheelhouse
 from ..certify import signatures
 from ..certify.signatures import BUNDLE, BundleError, Candidate
@@ -38,7 +37,7 @@ from ..locks.index import sha256_of
 from ..locks.lock_files import render
 from ..locks.resolve import resolve
 from ..model.codec import encode
-from ..model.spec import HostClass, ImageSpec, Lock, Variant, Wheel
+from ..model.spec import LABEL_BASE, HostClass, ImageSpec, Lock, Variant, Wheel
 from ..offline.receive import BLOBS, FORMAT, MANIFEST
 from ..registry.client import INDEX_TYPE, Registry
 from ..resources import SHIPPED, root_directory

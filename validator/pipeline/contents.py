@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..assemble import bootstrap, image_names
+from ..assemble import bootstrap
 from ..assemble.base_finder import BaseContents, BasePolicy, Bases, contents, contents_of_suite
 from ..assemble.image import Compared, published_image, rebuild
 from ..assemble.layer_table import LayerTable
@@ -21,7 +21,7 @@ from ..engines.docker.endpoint import Endpoint, connect
 from ..engines.docker.podman import connect_any
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.record import BaseOrigin
-from ..model.spec import ImageSpec, Lock
+from ..model.spec import LABEL_BASE, ImageSpec, Lock
 from ..registry.client import Registry
 from ..sbom import document_of_lock
 from ..system.package_sources import PackageSources
@@ -124,7 +124,7 @@ def rebuild_image(
     """
     table = LayerTable()
     image, reference = published_image(registry, digest), registry.repository.at(digest)
-    origin = image.labels.get(image_names.LABEL_BASE, "")
+    origin = image.labels.get(LABEL_BASE, "")
     if not origin:
         raise InputError(f"{reference} is not one of these images: it does not name its base")
     # What an image says about its base proves nothing: a stranger could have put anything into that base.

@@ -14,7 +14,6 @@ import pytest
 from docker.errors import ImageNotFound
 
 from validator.assemble.image import Assembler, put_base
-from validator.assemble.image_names import image_reference
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.docker.engine import DockerEngine
 from validator.engines.docker.images import list_images
@@ -22,7 +21,7 @@ from validator.engines.docker.load import load
 from validator.engines.protocol import Built
 from validator.errors import MissingError
 from validator.model.record import Record, record_of
-from validator.model.spec import Choice, ImageSpec, Lock, Variant
+from validator.model.spec import Choice, ImageSpec, Lock, Variant, image_reference
 from validator.pipeline.opened_engine import ImageSettings, assembler
 from validator.system.files import cache_directory
 from validator.system.package_sources import PackageSources, host_sources

@@ -15,9 +15,9 @@ from ...assemble import bootstrap
 from ...assemble.base import Base, ImageName
 from ...assemble.bytecode import ENVIRONMENT
 from ...assemble.destinations import Destination
-from ...assemble.image_names import PROJECT
 from ...assemble.progress import Progress
 from ...errors import BuildError, InputError, MissingError, ValidatorError
+from ...model.spec import PROJECT
 from ...resources import images_directory
 from ...system import processes
 from ...system.files import full_disk, full_disk_named, says_full_disk

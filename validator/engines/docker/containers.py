@@ -20,9 +20,9 @@ from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.models.containers import Container
 from docker.types import CancellableStream, DeviceRequest, LogConfig
 
-from ...assemble import image_names
 from ...assemble.progress import Progress
 from ...errors import InputError, MissingError, ValidatorError
+from ...model.spec import PROJECT, image_reference
 from ...system import processes, runs
 from ...system.files import says_full_disk
 from ...system.runs import Note
@@ -127,9 +127,9 @@ def new_name() -> str:
 
 def _find_image_hint(image: str) -> str:
     if re.fullmatch(r"tf\d+\.\d+[\w.+-]*", image):
-        return f"the local image of this specification is {image_names.image_reference(image)}"
+        return f"the local image of this specification is {image_reference(image)}"
     repository, _, tag = image.partition(":")
-    if repository == image_names.PROJECT:
+    if repository == PROJECT:
         # These names exist in no registry.
         return f"build it with `validator build-matrix --profile full --select image={tag}`"
     if "/" in image:

@@ -14,12 +14,11 @@ import requests
 from docker.errors import DockerException, ImageNotFound
 from docker.models.images import Image
 
-from ...assemble import image_names
 from ...assemble.image import Assembler
 from ...assemble.progress import Progress
 from ...errors import BuildError
 from ...model.measurement import Outside, Unread
-from ...model.spec import ImageSpec, Lock
+from ...model.spec import LABEL_BASE, LABEL_LOCK, LABEL_RECIPE, LABEL_SPEC, ImageSpec, Lock, image_reference
 from ..host_reading import read_host
 from ..protocol import Built, ProbeRequest
 from . import containers
@@ -100,16 +99,16 @@ class DockerEngine:
     def _existing(self, spec: ImageSpec, lock: Lock) -> Built | None:
         with self._answering(str(spec)):
             try:
-                image = self._client.images.get(image_names.image_reference(spec.identifier))
+                image = self._client.images.get(image_reference(spec.identifier))
             except ImageNotFound:
                 return None
         # The engine's own images have the labels that `build` gave them. Those in a registry may have any.
         labels = image.labels
         is_current = (
-            labels.get(image_names.LABEL_SPEC) == spec.identifier
-            and labels.get(image_names.LABEL_LOCK) == lock.digest
-            and labels.get(image_names.LABEL_RECIPE) == self._images.recipe(spec)
-            and self._images.is_current_base(spec, labels.get(image_names.LABEL_BASE, ""))
+            labels.get(LABEL_SPEC) == spec.identifier
+            and labels.get(LABEL_LOCK) == lock.digest
+            and labels.get(LABEL_RECIPE) == self._images.recipe(spec)
+            and self._images.is_current_base(spec, labels.get(LABEL_BASE, ""))
         )
         if not is_current:
             return None
@@ -119,7 +118,7 @@ class DockerEngine:
     def build(self, spec: ImageSpec, lock: Lock, progress: Progress) -> Built:
         if (found := self.existing(spec, lock)) is not None:
             return found
-        reference = image_names.image_reference(spec.identifier)
+        reference = image_reference(spec.identifier)
         load(self._endpoint, reference, lambda into: self._images.make(spec, lock, into, progress), progress)
         built = self._existing(spec, lock)
         if built is None:
@@ -155,7 +154,7 @@ class DockerEngine:
                 labels = self._client.images.get(image).labels
             except ImageNotFound:
                 return "", ""
-        return labels.get(image_names.LABEL_SPEC, ""), labels.get(image_names.LABEL_LOCK, "")
+        return labels.get(LABEL_SPEC, ""), labels.get(LABEL_LOCK, "")
 
     def derivation(self, image: str) -> Derivation | None:
         """Return what an image was derived from, see `derivation_of`."""
@@ -189,12 +188,12 @@ class DockerEngine:
 def _built(spec: ImageSpec, image: Image) -> Built:
     return Built(
         spec=spec,
-        reference=image_names.image_reference(spec.identifier),
-        lock_digest=image.labels.get(image_names.LABEL_LOCK, ""),
+        reference=image_reference(spec.identifier),
+        lock_digest=image.labels.get(LABEL_LOCK, ""),
         # With the containerd image store, the id is the digest of the manifest, otherwise of the
         # configuration.
         digest=image.id,
-        base=image.labels.get(image_names.LABEL_BASE),
+        base=image.labels.get(LABEL_BASE),
         size=image.attrs.get("Size"),
         layers=layers_of(image),
     )

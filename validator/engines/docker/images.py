@@ -15,12 +15,12 @@ from docker import DockerClient
 from docker.errors import ImageNotFound
 from docker.models.images import Image
 
-from ...assemble.image_names import LABEL_LOCK, LABEL_SPEC, PROJECT
 from ...assemble.progress import Progress
 from ...errors import MissingError, ValidatorError
 from ...model import codec
 from ...model.codec import DocumentError
 from ...model.record import Layer
+from ...model.spec import LABEL_LOCK, LABEL_SPEC, PROJECT
 from ...registry.names import Repository
 from ...registry.session import explain, fault_of
 from ...system import processes
