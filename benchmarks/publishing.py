@@ -26,7 +26,6 @@ from validator.assemble.bytecode import ENVIRONMENT, Runner
 from validator.assemble.destinations import RegistryDestination
 from validator.assemble.image import Assembler, put_base
 from validator.assemble.layer_table import LayerTable
-from validator.assemble.progress import Progress
 from validator.assemble.wheels import Wheelhouse
 from validator.compat.policies import choose
 from validator.compat.releases import release
@@ -37,6 +36,7 @@ from validator.locks import lock_files
 from validator.model.spec import AS_BUILT, ImageSpec, Lock, Variant
 from validator.registry.names import Repository
 from validator.system.package_sources import host_sources
+from validator.system.processes import Progress
 
 LOCKS = Path(__file__).resolve().parent.parent / lock_files.DIRECTORY
 #: Publishing a known image is quick, so the median of several times counts.

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from validator import cli
-from validator.assemble.progress import Progress
 from validator.certify.registration import BUILDERS, RUNNERS, add, make_own_key, own_signer
 from validator.certify.signatures import Signer
 from validator.certify.trust import Trust, read_trust_file
@@ -29,6 +28,7 @@ from validator.model.spec import Choice, ImageSpec, Variant
 from validator.pipeline.opened_engine import OpenedEngine
 from validator.records.store import Store
 from validator.registry.client import Registry
+from validator.system.processes import Progress
 
 from ..commands import ROOT
 from ..pipeline.fakes import FakeEngine

@@ -23,7 +23,6 @@ import pytest
 from validator.assemble.base_finder import contents
 from validator.assemble.destinations import Destination
 from validator.assemble.image import Assembled, Compared, Finding
-from validator.assemble.progress import Progress
 from validator.certify.trust import THROW_AWAY
 from validator.delivery.choose import Host, parse_driver, parse_gpus
 from validator.delivery.pull import LocalImage, SelectedImage
@@ -39,6 +38,7 @@ from validator.registry import client as registry_module
 from validator.registry.client import Registry
 from validator.system.files import machine_directory, make_machine_directory
 from validator.system.package_sources import PackageSources
+from validator.system.processes import Progress
 
 from ..assemble.synthetic import Image, Layer
 from ..certify.fixtures import report

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from validator.assemble.progress import Progress
 from validator.cli.progress import sentence, totals
 from validator.compat.policies import requirements
 from validator.engines.protocol import Built, Engine, ProbeRequest
@@ -29,6 +28,7 @@ from validator.records.store import Store
 from validator.system import processes
 from validator.system.package_sources import PackageSources
 from validator.system.pools import stuck_threads
+from validator.system.processes import Progress
 from validator.versions import ComputeCapability, DriverRelease
 
 from .fakes import H100, NO_GPU, FakeEngine, outside_of, report

@@ -16,7 +16,6 @@ from validator.assemble.base_files import BaseFile, BaseFiles, Interpreter
 from validator.assemble.destinations import Destination
 from validator.assemble.image import Assembled, Assembler
 from validator.assemble.layers import Encoded, Write
-from validator.assemble.progress import Progress
 from validator.certify import signatures
 from validator.certify.provenance import Inputs, Provenance, Refusal
 from validator.certify.signatures import Signer
@@ -36,6 +35,7 @@ from validator.records.store import Store
 from validator.registry.client import Registry
 from validator.registry.names import Repository, tag_of
 from validator.system.package_sources import PackageSources
+from validator.system.processes import Progress
 
 from .fakes import FakeEngine, report
 from .test_build_matrix import OTHER, SPEC, write_lock

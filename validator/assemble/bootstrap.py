@@ -24,7 +24,7 @@ from ..model.spec import PROJECT
 from ..resources import images_directory, refresh_hint
 from ..system import processes
 from ..system.files import full_disk, full_disk_named, says_full_disk
-from .progress import Progress
+from ..system.processes import Progress
 
 logger = logging.getLogger(__name__)
 

@@ -147,7 +147,6 @@ _SOURCES = (
     "__init__.py", "conditions.py", "errors.py", "problems.py", "problems.json", "resources.py",
     "version_numbers.py", "versions.py",
     "_vendor/**/*.py", "_vendor/packaging/LICENSE*",
-    "assemble/__init__.py", "assemble/progress.py",
     "compat/*.py", "compat/data/compiled.json",
     "diagnosis/**/*.py", "diagnosis/data/compiled.json",
     "embedded/__init__.py", "embedded/examine.py", "embedded/notebook.py",

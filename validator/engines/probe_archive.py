@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..assemble.progress import Progress
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.codec import convert
 from ..model.record import is_own
@@ -31,6 +30,7 @@ from ..model.spec import CheckFile
 from ..resources import manual
 from ..system import processes
 from ..system.files import full_disk_named, read_file
+from ..system.processes import Progress
 from ..system.runs import temporary_directory
 from .protocol import ProbeRequest
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from ..assemble.progress import Progress
 from ..model.measurement import Outside, Unread
 from ..model.record import Layer
 from ..model.spec import ImageSpec, Lock
+from ..system.processes import Progress
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The values of the matrix: image specs to build, their locks and names, host classes to validate on, and cells."""
+"""The values of the matrix: image specs to build, their locks and names, host classes, and cells of both."""
 
 from __future__ import annotations
 

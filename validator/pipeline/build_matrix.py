@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 
-from ..assemble.progress import Progress
 from ..engines.protocol import Built, Engine
 from ..errors import MissingError, ValidatorError
 from ..model.record import Record, Verdict
@@ -19,6 +18,7 @@ from ..model.report import host_of
 from ..model.spec import ImageSpec, Lock, cell_identifier
 from ..system import processes
 from ..system.pools import THREAD_NAME, as_completed
+from ..system.processes import Progress
 from .locking import ensure_lock
 from .measuring import earlier_record, host_class_of, measure, now, plan_measurements, reason_for
 from .publisher import PublishedImage, Publisher, RefusedError

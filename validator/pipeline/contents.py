@@ -10,7 +10,6 @@ from ..assemble import bootstrap
 from ..assemble.base_finder import BaseContents, BasePolicy, Bases, contents, contents_of_suite
 from ..assemble.image import Compared, published_image, rebuild
 from ..assemble.layer_table import LayerTable
-from ..assemble.progress import Progress
 from ..assemble.wheel_layers import plan_image
 from ..assemble.wheels import Wheelhouse
 from ..certify.provenance import Refusal, attach_sbom, provenance_of, sbom_of
@@ -25,6 +24,7 @@ from ..model.spec import LABEL_BASE, ImageSpec, Lock
 from ..registry.client import Registry
 from ..sbom import document_of_lock
 from ..system.package_sources import PackageSources
+from ..system.processes import Progress
 from .opened_engine import compiler
 
 UNLISTED = "use --base unlisted to list only the wheels"

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from ..assemble.progress import Progress
 from ..assemble.wheels import Wheelhouse
 from ..compat.policies import requirements
 from ..compat.releases import origin_of
@@ -15,6 +14,7 @@ from ..locks.lock_files import LockDirectory, mismatches
 from ..locks.resolve import resolve
 from ..model.spec import ImageSpec, Lock
 from ..system.package_sources import PackageSources
+from ..system.processes import Progress
 
 
 @dataclass(frozen=True)

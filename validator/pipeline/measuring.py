@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from ..assemble.progress import Progress
 from ..compat.gpus import model_of
 from ..engines.probe_archive import PackedCheck, probe_request, probe_version, read_checks
 from ..engines.protocol import Built, Engine
@@ -49,6 +48,7 @@ from ..model.spec import (
     slug,
 )
 from ..model.verdict import judge
+from ..system.processes import Progress
 from ..versions import ComputeCapability, DriverRelease, minor_in
 from .run import Run, Runner
 

@@ -19,7 +19,6 @@ from ..assemble.configuration import attach_compatibility
 from ..assemble.destinations import Destination
 from ..assemble.image import Assembled, Assembler
 from ..assemble.layers import Encoded, Write
-from ..assemble.progress import Progress
 from ..certify import signatures
 from ..certify.provenance import Inputs, Provenance, Refusal, attach_provenance, attach_sbom, provenance_of
 from ..certify.signatures import Signer
@@ -32,6 +31,7 @@ from ..registry.client import Registry
 from ..registry.names import image_tag
 from ..sbom import document_of_lock
 from ..system.commit import source_commit
+from ..system.processes import Progress
 
 
 class RefusedError(ValidatorError):

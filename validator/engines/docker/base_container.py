@@ -15,12 +15,12 @@ from ...assemble import bootstrap
 from ...assemble.base import Base, ImageName
 from ...assemble.bytecode import ENVIRONMENT
 from ...assemble.destinations import Destination
-from ...assemble.progress import Progress
 from ...errors import BuildError, InputError, MissingError, ValidatorError
 from ...model.spec import PROJECT
 from ...resources import images_directory
 from ...system import processes
 from ...system.files import full_disk, full_disk_named, says_full_disk
+from ...system.processes import Progress
 from ...system.runs import temporary_directory
 from . import containers, podman
 from .containers import new_name

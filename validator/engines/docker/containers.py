@@ -20,11 +20,11 @@ from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.models.containers import Container
 from docker.types import CancellableStream, DeviceRequest, LogConfig
 
-from ...assemble.progress import Progress
 from ...errors import InputError, MissingError, ValidatorError
 from ...model.spec import PROJECT, image_reference
 from ...system import processes, runs
 from ...system.files import says_full_disk
+from ...system.processes import Progress
 from ...system.runs import Note
 from ..probe_archive import NO_PYTHON, START
 from ..protocol import ProbeRequest

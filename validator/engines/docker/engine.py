@@ -15,10 +15,10 @@ from docker.errors import DockerException, ImageNotFound
 from docker.models.images import Image
 
 from ...assemble.image import Assembler
-from ...assemble.progress import Progress
 from ...errors import BuildError
 from ...model.measurement import Outside, Unread
 from ...model.spec import LABEL_BASE, LABEL_LOCK, LABEL_RECIPE, LABEL_SPEC, ImageSpec, Lock, image_reference
+from ...system.processes import Progress
 from ..host_reading import read_host
 from ..protocol import Built, ProbeRequest
 from . import containers

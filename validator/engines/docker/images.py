@@ -15,7 +15,6 @@ from docker import DockerClient
 from docker.errors import ImageNotFound
 from docker.models.images import Image
 
-from ...assemble.progress import Progress
 from ...errors import MissingError, ValidatorError
 from ...model import codec
 from ...model.codec import DocumentError
@@ -25,6 +24,7 @@ from ...registry.names import Repository
 from ...registry.session import explain, fault_of
 from ...system import processes
 from ...system.files import says_full_disk
+from ...system.processes import Progress
 from .endpoint import Reached, disk_full, engine_gone
 
 T = TypeVar("T")
