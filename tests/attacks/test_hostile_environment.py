@@ -346,7 +346,7 @@ def test_the_credentials_of_the_index_are_in_no_file(
 INSTALL = """
 import sys
 from validator.engines.docker.endpoint import connect
-from validator.engines.docker.base_container import EngineImages
+from validator.engines.docker.engine import EngineImages
 EngineImages(connect()).with_system_packages(sys.argv[1], [sys.argv[2]], lambda _: None)
 """
 

@@ -16,9 +16,8 @@ from ..assemble.layer_table import FILE as SHARED
 from ..assemble.layer_table import LayerTable
 from ..assemble.wheels import Wheelhouse
 from ..engines.docker import podman
-from ..engines.docker.base_container import BaseContainer, EngineImages
 from ..engines.docker.endpoint import Endpoint, connect
-from ..engines.docker.engine import DockerEngine
+from ..engines.docker.engine import BaseContainer, DockerEngine, EngineImages
 from ..engines.protocol import Engine
 from ..engines.venv import LayoutEngine, VenvEngine
 from ..errors import BuildError, MissingError

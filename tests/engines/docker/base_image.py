@@ -5,8 +5,8 @@ from __future__ import annotations
 from validator.assemble.base_finder import BasePolicy, Bases
 from validator.assemble.image import put_base
 from validator.assemble.layer_table import LayerTable
-from validator.engines.docker.base_container import EngineImages
 from validator.engines.docker.endpoint import Endpoint
+from validator.engines.docker.engine import EngineImages
 from validator.engines.docker.load import load
 from validator.model.spec import PROJECT, ImageSpec
 
