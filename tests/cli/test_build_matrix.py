@@ -136,7 +136,7 @@ def test_an_image_over_its_budget_is_not_published(
     def absent(_: object) -> Endpoint:
         raise MissingError("no engine is needed for this")
 
-    monkeypatch.setattr("validator.engines.docker.podman.connect_any", absent)
+    monkeypatch.setattr("validator.pipeline.opened_engine.connect_any", absent)
     # The base is a few files without a Python that runs.
     monkeypatch.setattr(opened_engine, "compiler", lambda *_: None)
     monkeypatch.setattr(building, "host_sources", lambda: index.sources)

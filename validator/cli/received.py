@@ -11,8 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..engines.docker import podman
-from ..engines.docker.endpoint import connect
+from ..engines.docker.endpoint import connect, connect_podman
 from ..engines.docker.engine import DockerEngine
 from ..engines.docker.load import load_from_layout
 from ..engines.protocol import ProbeRequest
@@ -39,7 +38,7 @@ def measure_received() -> int:
     question, started = image.question, now()
     assert question is not None and image.lock is not None, "`./measure` itself measures such an image"
     lock = read_file(received / image.lock)
-    endpoint = podman.connect() if choice == "podman" else connect()
+    endpoint = connect_podman() if choice == "podman" else connect()
     engine = DockerEngine(endpoint)
     try:
         print_status(f"Engine: {engine.describe()}")

@@ -13,7 +13,7 @@ import requests
 from docker.errors import DockerException, ImageNotFound
 
 from ..certify.promote import ALIAS
-from ..engines.docker import endpoint, podman
+from ..engines.docker import endpoint
 from ..engines.docker.endpoint import Reached, engine_gone
 from ..engines.docker.images import list_images, pull
 from ..engines.docker.load import load_from_layout
@@ -281,9 +281,9 @@ class Engine:
         )
         self._reached: Reached
         if kind == "podman":
-            self._reached = podman.connect()
+            self._reached = endpoint.connect_podman()
         else:
-            self._reached = docker() if kind == "docker" else podman.connect_any(docker)
+            self._reached = docker() if kind == "docker" else endpoint.connect_any(docker)
 
     @property
     def is_podman(self) -> bool:
@@ -327,7 +327,7 @@ class Engine:
     def load(self, registry: Registry, digest: str, name: str, progress: Callable[[str], None]) -> LocalImage:
         """Give the engine an image of a bundle under a name. Raises MissingError and ValidatorError."""
         progress("loading from the bundle")
-        reached = podman.connect() if self.is_podman else endpoint.connect()
+        reached = endpoint.connect_podman() if self.is_podman else endpoint.connect()
         with contextlib.closing(reached.client), contextlib.closing(reached.quick):
             load_from_layout(reached, name, Path(str(registry.repository)), digest, progress)
         found = self.find(name)

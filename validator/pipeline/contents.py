@@ -15,9 +15,8 @@ from ..assemble.wheels import Wheelhouse
 from ..certify.provenance import Refusal, attach_sbom, provenance_of, sbom_of
 from ..certify.signatures import Signer
 from ..certify.trust import TrustFile
-from ..engines.docker.endpoint import Endpoint, connect
+from ..engines.docker.endpoint import Endpoint, connect, connect_any
 from ..engines.docker.engine import EngineImages
-from ..engines.docker.podman import connect_any
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.record import BaseOrigin
 from ..model.spec import LABEL_BASE, ImageSpec, Lock

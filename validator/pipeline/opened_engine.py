@@ -15,8 +15,7 @@ from ..assemble.image import Assembler, put_base
 from ..assemble.layer_table import FILE as SHARED
 from ..assemble.layer_table import LayerTable
 from ..assemble.wheels import Wheelhouse
-from ..engines.docker import podman
-from ..engines.docker.endpoint import Endpoint, connect
+from ..engines.docker.endpoint import Endpoint, connect, connect_any, connect_podman
 from ..engines.docker.engine import BaseContainer, DockerEngine, EngineImages
 from ..engines.protocol import Engine
 from ..engines.venv import LayoutEngine, VenvEngine
@@ -64,8 +63,8 @@ class OpenedEngine:
 
 def _connect(choice: EngineChoice) -> Endpoint:
     if choice is EngineChoice.AUTO:
-        return podman.connect_any(connect)
-    return podman.connect() if choice is EngineChoice.PODMAN else connect()
+        return connect_any(connect)
+    return connect_podman() if choice is EngineChoice.PODMAN else connect()
 
 
 def open_engine(

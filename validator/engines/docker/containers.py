@@ -28,8 +28,7 @@ from ...system.processes import Progress
 from ...system.runs import Note
 from ..probe_archive import NO_PYTHON, START
 from ..protocol import ProbeRequest
-from . import podman
-from .endpoint import Endpoint, disk_full, engine_gone
+from .endpoint import Endpoint, disk_full, engine_gone, podman_create
 from .images import read
 
 _CDI = "nvidia.com/gpu="
@@ -147,7 +146,7 @@ def _create(endpoint: Endpoint, image: str, request: ProbeRequest, note: Note) -
     start = ["/bin/sh", "-c", START, f"/{_DIRECTORY}/probe.pyz"]
     try:
         if endpoint.is_podman:
-            made = podman.create(
+            made = podman_create(
                 endpoint,
                 image,
                 [*start, *request.arguments],

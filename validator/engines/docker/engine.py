@@ -45,9 +45,9 @@ from ...system.processes import Progress
 from ...system.runs import temporary_directory
 from ..host_reading import read_host
 from ..protocol import Built, ProbeRequest
-from . import containers, podman
+from . import containers
 from .containers import new_name, offers_gpus
-from .endpoint import Endpoint, disk_full, engine_gone
+from .endpoint import Endpoint, disk_full, engine_gone, podman_save
 from .images import Derivation, derivation_of, facts_of, layers_of, pull
 from .load import load
 
@@ -125,7 +125,7 @@ class EngineImages:
                 with full_disk_named(directory):
                     try:
                         if self._endpoint.is_podman:
-                            podman.save(self._endpoint, reference, partial)
+                            podman_save(self._endpoint, reference, partial)
                         else:
                             with partial.open("wb") as stream:
                                 for part in client.api.get_image(reference):
