@@ -14,7 +14,7 @@ from ..errors import InputError
 from ..matrix.document import plain_value
 from ..model.prediction import Place
 from ..versions import InvalidVersion, caret_range, tilde_range
-from . import conda
+from . import requirements
 from .pins import (
     Collected,
     Environment,
@@ -91,7 +91,7 @@ class _Project:
         for name in self.hatch:
             yield self._of_hatch(name, base, by_name)
         if self.pixi:
-            yield from conda.of_manifest(
+            yield from requirements.of_manifest(
                 self.pixi, self.places, "tool.pixi.", {**by_name, "": base}, self.python
             )
 
