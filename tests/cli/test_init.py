@@ -249,7 +249,7 @@ def test_the_steps_of_the_workflow_run_the_day_it_is_written(
     tmp_path: Path, here: pytest.MonkeyPatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit = "c" * 40
-    monkeypatch.setattr("validator.system.commit.source_commit", lambda: commit)
+    monkeypatch.setattr("validator.certify.provenance.source_commit", lambda: commit)
     git = project._git
     monkeypatch.setattr(
         project, "_git", lambda where, *words: "main" if words[0] == "branch" else git(where, *words)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.system import commit
-from validator.system.commit import source_commit
+from validator.certify.provenance import source_commit
 
 pytestmark = pytest.mark.service
 

@@ -7,9 +7,11 @@ the image's digest, attached to the image like a certificate. Labels say the sam
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,6 +22,7 @@ from ..model.codec import DocumentError, format_timestamp, now_utc, parse_timest
 from ..model.record import INSTALLED, BaseOrigin, digest_of_packages
 from ..registry.client import Registry
 from ..registry.names import is_digest
+from ..system import processes
 from . import signatures
 from .signatures import Bundle, BundleError, NotVerified, Signer, parse_bundle
 from .statement import STATEMENT_V1
@@ -425,3 +428,29 @@ def _sboms(
             raise
         except (ValidatorError, BundleError, DocumentError) as error:
             yield Refusal(f"its list of packages does not count: {error}")
+
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_TIMEOUT_S = 20.0
+
+
+def source_commit() -> str | None:
+    """Return the commit that this project's files are checked out from.
+
+    None for an installed package, without git, and if a file of the checkout differs from the commit.
+    """
+    # The package may be installed inside another project's repository, which does not track its files.
+    if _git("ls-files", "--error-unmatch", "__init__.py") is None:
+        return None
+    commit, changed = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no")
+    if commit is None or changed != "":
+        return None
+    return commit if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", commit) else None
+
+
+def _git(*arguments: str) -> str | None:
+    """Return the output of git, or None if it fails."""
+    if shutil.which("git") is None:
+        return None
+    done = processes.run(["git", "-C", str(_PACKAGE), *arguments], timeout_s=_TIMEOUT_S)
+    return done.stdout.decode("utf-8", "replace").strip() if done.ok else None

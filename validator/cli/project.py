@@ -68,6 +68,7 @@ def init_command(directory: Path, force: bool) -> int:
     command that pushes to its registry is printed. Nothing is built, and nothing that exists is replaced
     without --force.
     """
+    from ..certify.provenance import source_commit
     from ..delivery.choose import this_host
     from ..locks import lock_files
     from ..locks.lock_files import LockDirectory
@@ -82,7 +83,6 @@ def init_command(directory: Path, force: bool) -> int:
         workflow_text,
     )
     from ..pipeline.locking import stale
-    from ..system.commit import source_commit
 
     hosts: tuple[HostClass, ...] = ()
     try:

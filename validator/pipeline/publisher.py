@@ -20,7 +20,15 @@ from ..assemble.destinations import Destination
 from ..assemble.image import Assembled, Assembler
 from ..assemble.layers import Encoded, Write
 from ..certify import signatures
-from ..certify.provenance import Inputs, Provenance, Refusal, attach_provenance, attach_sbom, provenance_of
+from ..certify.provenance import (
+    Inputs,
+    Provenance,
+    Refusal,
+    attach_provenance,
+    attach_sbom,
+    provenance_of,
+    source_commit,
+)
 from ..certify.signatures import Signer
 from ..certify.trust import TrustFile
 from ..engines.protocol import Built, ImageEngine
@@ -30,7 +38,6 @@ from ..model.spec import ImageSpec, Lock
 from ..registry.client import Registry
 from ..registry.names import image_tag
 from ..sbom import document_of_lock
-from ..system.commit import source_commit
 from ..system.processes import Progress
 
 
