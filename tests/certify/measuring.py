@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 
 from validator.certify.acceptance import Certifier, Issued, certify
-from validator.certify.challenges import Challenge, IssuedChallenges, Ledger, new_challenge
-from validator.certify.registration import entry_line
+from validator.certify.machine import Challenge, IssuedChallenges, Ledger, entry_line, new_challenge
 from validator.certify.signatures import Signer
 from validator.certify.trust import THROW_AWAY, Party, Signatory, Trust, TrustFile, read_key
 from validator.model.codec import now_utc, parse_timestamp

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from validator import cli
-from validator.certify.registration import BUILDERS, RUNNERS, add, make_own_key, own_signer
+from validator.certify.machine import BUILDERS, RUNNERS, add, make_own_key, own_signer
 from validator.certify.signatures import Signer
 from validator.certify.trust import Trust, read_trust_file
 from validator.certify.verify import certificates

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from validator import cli
-from validator.certify.registration import (
+from validator.certify.machine import (
     BUILDERS,
     RUNNERS,
     add,

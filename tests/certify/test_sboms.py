@@ -13,8 +13,8 @@ import pytest
 from validator.assemble import bootstrap
 from validator.certify import signatures
 from validator.certify import signatures as bundle_module
+from validator.certify.machine import entry_line
 from validator.certify.provenance import SBOM_PREDICATE, Refusal, attach_sbom, sbom_of
-from validator.certify.registration import entry_line
 from validator.certify.signatures import Signer
 from validator.certify.trust import Signatory, Trust, read_key, read_trust_file
 from validator.errors import ValidatorError

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from validator import cli
-from validator.certify.challenges import Ledger
-from validator.certify.registration import RUNNERS, make_own_key
+from validator.certify.machine import RUNNERS, Ledger, make_own_key
 from validator.certify.signatures import NotVerified, parse_bundle, verify
 from validator.certify.trust import read_trust_file
 from validator.cli.signing import fleet_runner_of, runner_of

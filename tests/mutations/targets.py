@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from validator.certify.challenges import read_challenges
+from validator.certify.machine import read_challenges
 from validator.certify.provenance import Inputs, NoProvenance, read_provenance
 from validator.certify.provenance import statement as provenance_statement
 from validator.certify.signatures import BUNDLE, IN_TOTO, BundleError, parse_bundle

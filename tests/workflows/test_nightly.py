@@ -21,8 +21,7 @@ import msgspec
 import pytest
 
 from validator import cli
-from validator.certify.challenges import Challenge, new_challenge
-from validator.certify.registration import entry_line
+from validator.certify.machine import Challenge, entry_line, new_challenge
 from validator.certify.signatures import make_key_pair
 from validator.certify.trust import Party, Signatory
 from validator.engines.docker.endpoint import Endpoint, connect

@@ -35,7 +35,7 @@ from ..registry.names import additions_of, is_digest, tag_of
 from ..resources import manual
 from ..versions import ComputeCapability, DriverRelease
 from . import signatures, statement
-from .challenges import LIFETIME, Challenges
+from .machine import LIFETIME, Challenges
 from .provenance import Provenance, Refusal, provenance_of
 from .signatures import BundleError, NotVerified, Signer, parse_bundle, verify
 from .trust import Party, Trust, TrustFile

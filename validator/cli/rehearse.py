@@ -14,7 +14,7 @@ import click
 
 from ..assemble.base_finder import BasePolicy
 from ..assemble.destinations import destinations
-from ..certify.registration import BUILDERS, add, new_party
+from ..certify.machine import BUILDERS, add, new_party
 from ..certify.signatures import Signer, make_key_pair
 from ..certify.trust import NAME, read_trust_file
 from ..delivery.choose import Host, parse_driver, parse_gpus

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import click
 
-from ..certify.challenges import Ledger, read_challenges
-from ..certify.registration import BUILDERS, RUNNERS, own_signer, register, trusts_labels
+from ..certify.machine import BUILDERS, RUNNERS, Ledger, own_signer, read_challenges, register, trusts_labels
 from ..certify.signatures import Signer, is_installed, parse_bundle
 from ..certify.trust import read_trust_file
 from ..compat.gpus import model_of

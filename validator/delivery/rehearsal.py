@@ -14,7 +14,7 @@ from typing import Any
 
 from ..certify import signatures
 from ..certify.acceptance import Certifier, NotCertifiable, certify
-from ..certify.challenges import IssuedChallenges
+from ..certify.machine import IssuedChallenges
 from ..certify.promote import Rules, promote
 from ..certify.signatures import BundleError, NotVerified, Signer, parse_bundle
 from ..certify.statement import REHEARSAL_PREDICATE, STATEMENT_V1
