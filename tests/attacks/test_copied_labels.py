@@ -11,9 +11,9 @@ import pytest
 from validator.assemble.destinations import RegistryDestination
 from validator.assemble.wheel_layers import recipe_digest
 from validator.certify.acceptance import NotCertifiable
-from validator.certify.promote import Rules, promote
 from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
+from validator.certify.verify import Rules, promote
 from validator.errors import ValidatorError
 from validator.model.spec import (
     LABEL_BASE,

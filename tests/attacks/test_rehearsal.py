@@ -17,7 +17,6 @@ import pytest
 from validator import cli
 from validator.certify import signatures
 from validator.certify.acceptance import NotCertifiable, certify
-from validator.certify.promote import Rules, promote
 from validator.certify.signatures import Signer, parse_bundle
 from validator.certify.statement import (
     PREDICATE,
@@ -27,7 +26,7 @@ from validator.certify.statement import (
     statement,
 )
 from validator.certify.trust import Trust
-from validator.certify.verify import certificates
+from validator.certify.verify import Rules, certificates, promote
 from validator.delivery.choose import Host, Terms, parse_driver, parse_gpus
 from validator.delivery.pull import NotCertified, select_best, select_named
 from validator.delivery.rehearsal import attach_rehearsal, rehearsal_statement, rehearsed

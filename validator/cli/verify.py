@@ -36,7 +36,7 @@ from .sbom import locked_image
 
 if TYPE_CHECKING:
     from ..assemble.image import Compared
-    from ..certify.promote import Move
+    from ..certify.verify import Move
     from ..model.record import Certificate, Failure
 
 
@@ -313,8 +313,8 @@ def promote_command(
     TensorFlow. The exit code is 1 if an alias stays on an image without a valid certificate, because no other
     fits it.
     """
-    from ..certify.promote import Rules, promote
     from ..certify.trust import read_trust_file
+    from ..certify.verify import Rules, promote
 
     rules = Rules(trust, read_trust_file(trust_path_for(matrix_path, trust_path)), max_age, accept_expired)
     result = promote(

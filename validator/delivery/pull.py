@@ -12,7 +12,7 @@ from typing import Any
 import requests
 from docker.errors import DockerException, ImageNotFound
 
-from ..certify.promote import ALIAS
+from ..certify.verify import ALIAS
 from ..engines.docker import endpoint
 from ..engines.docker.endpoint import Reached, engine_gone
 from ..engines.docker.images import list_images, pull

@@ -15,11 +15,10 @@ from typing import Any
 from ..certify import signatures
 from ..certify.acceptance import Certifier, NotCertifiable, certify
 from ..certify.machine import IssuedChallenges
-from ..certify.promote import Rules, promote
 from ..certify.signatures import BundleError, NotVerified, Signer, parse_bundle
 from ..certify.statement import REHEARSAL_PREDICATE, STATEMENT_V1
 from ..certify.trust import Trust, TrustFile
-from ..certify.verify import certificates
+from ..certify.verify import Rules, certificates, promote
 from ..errors import ValidatorError
 from ..model import codec
 from ..model.codec import DocumentError, format_timestamp
