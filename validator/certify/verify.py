@@ -1,13 +1,13 @@
 """Verify the certificates of an image, and move aliases to the best certified images.
 
 The newest statement for each host class decides. Only statements of the trusted signer count: what a label
-says about an image does not. An alias moves away from an image whose certificates are invalid or expired, even
-to an older TensorFlow.
+says about an image does not. An alias moves away from an image whose certificates are invalid or expired,
+even to an older TensorFlow.
 
 Several processes may move aliases at the same time, and a registry can't be locked. So a process that has set
-an alias checks again: it reads the images, their certificates and the aliases as they are by then, and corrects
-what is wrong. The last process to write is therefore also the last to check, so the aliases end up where the
-certificates at that time say.
+an alias checks again: it reads the images, their certificates and the aliases as they are by then, and
+corrects what is wrong. The last process to write is therefore also the last to check, so the aliases end up
+where the certificates at that time say.
 """
 
 from __future__ import annotations

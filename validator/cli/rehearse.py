@@ -19,7 +19,7 @@ from ..certify.signatures import Signer, make_key_pair
 from ..certify.trust import NAME, read_trust_file
 from ..delivery.choose import Host, parse_driver, parse_gpus
 from ..delivery.pull import Engine
-from ..delivery.rehearsal import ALIAS, Rehearsed, Stage, Step, steps
+from ..delivery.rehearsal import ALIAS, Rehearsed, Stage, Step, loopback_registry, serve_command, steps
 from ..engines.protocol import ImageEngine
 from ..errors import EXIT_FAILED, EXIT_OK, MissingError
 from ..locks import lock_files
@@ -33,7 +33,6 @@ from ..pipeline.publisher import Publisher
 from ..pipeline.run import Options, RegistryUse, Result, Run
 from ..records.store import Store
 from ..registry.client import Registry
-from ..registry.loopback import loopback_registry, serve_command
 from ..registry.names import Repository
 from ..reports.printable import json_text, one_line
 from ..reports.terminal import rows_table, show
