@@ -403,7 +403,7 @@ def _local_digest(result: Result) -> str | None:
 def _run_line(name: str, spec: ImageSpec, kind: str) -> tuple[str, list[str]]:
     """Return where an image can be started, and the command. kind: the engine that has it."""
     from ..delivery.choose import this_host
-    from ..delivery.formats.commands import docker_command, podman_command
+    from ..delivery.commands import docker_command, podman_command
     from ..delivery.pull import Engine
     from ..delivery.start import Image, Start, User, devices_of, user_of
 
