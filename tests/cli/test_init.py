@@ -105,7 +105,7 @@ def test_where_only_eager_operations_work_the_image_is_one_of_those(
 def test_a_lock_that_is_not_shipped_is_left_to_lock(
     tmp_path: Path, here: pytest.MonkeyPatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("validator.pipeline.locking.stale", lambda locks, image: ["it is another"])
+    monkeypatch.setattr("validator.assemble.wheels.stale", lambda locks, image: ["it is another"])
     done = started(tmp_path)
     assert "2 locks still to resolve: run `validator lock --profile full`" in done.stderr
     assert not (tmp_path / lock_files.DIRECTORY).exists()

@@ -250,7 +250,7 @@ def emulated(
         patch.setattr("validator.delivery.choose.this_host", lambda: HOST)
         for name in ("_docker", "_podman"):
             patch.setattr(f"validator.engines.this_machine.{name}", lambda *_: None)
-        patch.setattr("validator.pipeline.locking.resolve", resolved)
+        patch.setattr("validator.assemble.wheels.resolve", resolved)
         # Without the wheels that this tool needs, which the index here does not have.
         patch.setattr(
             "validator.pipeline.bundle.resolve",

@@ -15,7 +15,7 @@ import click
 
 from ..assemble.base_finder import BasePolicy
 from ..assemble.destinations import destinations
-from ..assemble.wheels import Wheelhouse
+from ..assemble.wheels import Wheelhouse, refuse_wrong_locks
 from ..certify.signatures import Signer
 from ..certify.trust import TrustFile, read_trust_file
 from ..engines.protocol import Built, ImageEngine
@@ -27,7 +27,6 @@ from ..matrix.plan import Plan
 from ..model.codec import encode
 from ..model.spec import NO_GPU, HostClass, Lock, image_reference
 from ..pipeline.build_matrix import build_matrix
-from ..pipeline.locking import refuse_wrong_locks
 from ..pipeline.opened_engine import EngineChoice, ImageSettings, OpenedEngine, estimate, open_engine
 from ..pipeline.publisher import Publisher
 from ..pipeline.run import Event, Options, ProgressFile, RegistryUse, Result, Run, Runner, Status

@@ -68,6 +68,7 @@ def init_command(directory: Path, force: bool) -> int:
     command that pushes to its registry is printed. Nothing is built, and nothing that exists is replaced
     without --force.
     """
+    from ..assemble.wheels import stale
     from ..certify.provenance import source_commit
     from ..delivery.choose import this_host
     from ..locks import lock_files
@@ -82,7 +83,6 @@ def init_command(directory: Path, force: bool) -> int:
         trust_text,
         workflow_text,
     )
-    from ..pipeline.locking import stale
 
     hosts: tuple[HostClass, ...] = ()
     try:
@@ -259,9 +259,9 @@ def _export(
     locks: LockDirectory, specs: tuple[ImageSpec, ...], directory: Path, format_: str, output: Path | None
 ) -> int:
     """Write the lock of the only image for pip and uv. directory: of the matrix."""
+    from ..assemble.wheels import stale
     from ..locks import lock_files
     from ..locks.index import PackageIndex
-    from ..pipeline.locking import stale
     from ..system.pools import map_in_threads
 
     if len(specs) != 1:
@@ -290,7 +290,7 @@ def _export(
 
 
 def _check(locks: LockDirectory, specs: tuple[ImageSpec, ...]) -> int:
-    from ..pipeline.locking import stale
+    from ..assemble.wheels import stale
 
     wrong = 0
     for spec in specs:
@@ -310,8 +310,8 @@ def _check(locks: LockDirectory, specs: tuple[ImageSpec, ...]) -> int:
 def _lock_write(
     locks: LockDirectory, specs: tuple[ImageSpec, ...], upgrade: bool
 ) -> list[tuple[ImageSpec, Lock]]:
+    from ..assemble.wheels import ensure_lock
     from ..compat.predict import of_image
-    from ..pipeline.locking import ensure_lock
 
     sources = host_sources()
     written = 0

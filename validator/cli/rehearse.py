@@ -14,6 +14,7 @@ import click
 
 from ..assemble.base_finder import BasePolicy
 from ..assemble.destinations import destinations
+from ..assemble.wheels import refuse_wrong_locks
 from ..certify.machine import BUILDERS, add, new_party
 from ..certify.signatures import Signer, make_key_pair
 from ..certify.trust import NAME, read_trust_file
@@ -27,7 +28,6 @@ from ..locks.lock_files import LockDirectory
 from ..model.codec import now_utc
 from ..model.record import REHEARSAL
 from ..pipeline.build_matrix import build_matrix
-from ..pipeline.locking import refuse_wrong_locks
 from ..pipeline.opened_engine import EngineChoice, ImageSettings, open_engine
 from ..pipeline.publisher import Publisher
 from ..pipeline.run import Options, RegistryUse, Result, Run

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 
+from ..assemble.wheels import ensure_lock
 from ..engines.protocol import Built, Engine
 from ..errors import MissingError, ValidatorError
 from ..model.record import Record, Verdict
@@ -19,7 +20,6 @@ from ..model.spec import ImageSpec, Lock, cell_identifier
 from ..system import processes
 from ..system.pools import THREAD_NAME, as_completed
 from ..system.processes import Progress
-from .locking import ensure_lock
 from .measuring import earlier_record, host_class_of, measure, now, plan_measurements, reason_for
 from .publisher import PublishedImage, Publisher, RefusedError
 from .run import Event, Phase, RegistryUse, Result, Run, Status
