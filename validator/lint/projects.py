@@ -90,9 +90,7 @@ class _Project:
         for name in self.hatch:
             yield self._of_hatch(name, base, by_name)
         if self.pixi:
-            yield from of_manifest(
-                self.pixi, self.places, "tool.pixi.", {**by_name, "": base}, self.python
-            )
+            yield from of_manifest(self.pixi, self.places, "tool.pixi.", {**by_name, "": base}, self.python)
 
     def _environment(self, name: str, pins: Iterable[Pin], python: Stated | None) -> Environment:
         collected = Collected()
