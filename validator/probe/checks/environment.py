@@ -19,7 +19,7 @@ from ...problems import ADVISORY, FAULT, problem, statement
 from .. import table
 from ..check import END, HOST, Context, Result, check, gpu_count, judged, skipped
 from ..collectors import installed
-from ..collectors.kernels import JIT, Coverage, coverage
+from ..collectors.loader import JIT, Coverage, coverage
 from ..collectors.xla import parse, unknown_flags
 from .libraries import too_old
 
