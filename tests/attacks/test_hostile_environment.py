@@ -229,7 +229,7 @@ def test_a_killed_probe_without_a_container_dies_with_its_children(machine: Path
     program = (
         "import sys; from pathlib import Path\n"
         "from validator.engines.protocol import ProbeRequest\n"
-        "from validator.engines.probe_archive import run_probe\n"
+        "from validator.engines.protocol import run_probe\n"
         "request = ProbeRequest(bytes.fromhex(sys.argv[1]), timeout_s=600)\n"
         "run_probe(Path(sys.executable), request, lambda line: print(line, flush=True))"
     )

@@ -19,8 +19,7 @@ from validator.certify.signatures import Signer
 from validator.certify.trust import Trust, read_trust_file
 from validator.certify.verify import certificates
 from validator.cli import building
-from validator.engines.probe_archive import probe_version
-from validator.engines.protocol import Built, ProbeRequest
+from validator.engines.protocol import Built, ProbeRequest, probe_version
 from validator.locks import lock_files
 from validator.model.measurement import Outside
 from validator.model.record import Record, Verdict

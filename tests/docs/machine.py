@@ -26,8 +26,7 @@ from validator.assemble.image import Assembled, Compared, Finding
 from validator.certify.trust import THROW_AWAY
 from validator.delivery.choose import Host, parse_driver, parse_gpus
 from validator.delivery.pull import LocalImage, SelectedImage
-from validator.engines.probe_archive import probe_version, run_probe
-from validator.engines.protocol import Built, ProbeRequest
+from validator.engines.protocol import Built, ProbeRequest, probe_version, run_probe
 from validator.fleet.protocol import Answer, Fault, Handle, Phase, State
 from validator.fleet.submitter import Submitter
 from validator.model.measurement import Outside, Unread

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from validator.engines import venv
-from validator.engines.probe_archive import probe_archive, run_probe
-from validator.engines.protocol import ProbeRequest
+from validator.engines.protocol import ProbeRequest, probe_archive, run_probe
 from validator.engines.venv import VenvEngine, library_path, remove_leftovers
 from validator.errors import InputError, MissingError, ValidatorError
 from validator.locks.resolve import resolve

@@ -150,7 +150,7 @@ _SOURCES = (
     "compat/*.py", "compat/data/compiled.json",
     "diagnosis/**/*.py", "diagnosis/data/compiled.json",
     "embedded/__init__.py", "embedded/examine.py", "embedded/notebook.py",
-    "engines/__init__.py", "engines/protocol.py", "engines/probe_archive.py",
+    "engines/__init__.py", "engines/protocol.py",
     "model/*.py", "probe/**/*.py", "probe/data/*.json", "redaction/*.py",
     "reports/__init__.py", "reports/diagnosis.py", "reports/printable.py", "reports/issue.py",
     "reports/templates/diagnosis.html.j2",

@@ -18,8 +18,9 @@ import click
 
 from ..engines import changed_files
 from ..engines.host_reading import read_host
-from ..engines.probe_archive import (
+from ..engines.protocol import (
     PackedCheck,
+    ProbeRequest,
     probe_archive,
     probe_checks,
     probe_request,
@@ -27,7 +28,6 @@ from ..engines.probe_archive import (
     refuse_other_program,
     run_probe,
 )
-from ..engines.protocol import ProbeRequest
 from ..engines.this_machine import active_python
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, ValidatorError
 from ..model import codec

@@ -32,8 +32,7 @@ from ..system.files import cache_directory, full_disk_named, symbolic_link, writ
 from ..system.package_sources import PackageSources
 from ..system.processes import Progress
 from .host_reading import read_host
-from .probe_archive import clean_environment, local_host_facts, run_probe
-from .protocol import Built, ProbeRequest
+from .protocol import Built, ProbeRequest, clean_environment, local_host_facts, run_probe
 
 _INSTALL_TIMEOUT_S = 3600.0
 _PARTIAL = ".partial-"

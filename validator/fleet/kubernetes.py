@@ -22,8 +22,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from ..engines.probe_archive import START
-from ..engines.protocol import ProbeRequest
+from ..engines.protocol import START, ProbeRequest
 from ..errors import InputError
 from ..model.measurement import Outside, Unread
 from ..model.spec import NO_GPU

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypedDict
 import msgspec
 
 from ..compat.gpus import model_of
-from ..engines.probe_archive import PackedCheck, probe_request, probe_version
+from ..engines.protocol import PackedCheck, probe_request, probe_version
 from ..fleet.protocol import Answer, Fleet, Unit
 from ..fleet.run_store import Tried, Work
 from ..fleet.submitter import Settled, WrongAnswer

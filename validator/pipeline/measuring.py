@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 
 from ..compat.gpus import model_of
-from ..engines.probe_archive import PackedCheck, probe_request, probe_version, read_checks
-from ..engines.protocol import Built, Engine
+from ..engines.protocol import Built, Engine, PackedCheck, probe_request, probe_version, read_checks
 from ..errors import InputError, MissingError, ValidatorError
 from ..locks.lock_files import render
 from ..model.codec import format_timestamp, now_utc

@@ -1,7 +1,7 @@
 """The program that runs inside an environment, finds out what works there, and writes one JSON report.
 
 It needs Python 3.9 or newer and nothing else: it is packed into one archive
-(`validator/engines/probe_archive.py`), together with `validator/problems.py` and the vendored `packaging`,
+(`validator/engines/protocol.py`), together with `validator/problems.py` and the vendored `packaging`,
 and run by whatever Python an image holds, next to a TensorFlow that may crash the process.
 
     cli          options; writes the report to standard output and progress to standard error

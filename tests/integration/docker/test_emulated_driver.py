@@ -10,8 +10,7 @@ import pytest
 
 from validator.engines.docker.endpoint import Endpoint, connect, connect_podman
 from validator.engines.docker.engine import DockerEngine
-from validator.engines.probe_archive import probe_archive
-from validator.engines.protocol import ProbeRequest
+from validator.engines.protocol import ProbeRequest, probe_archive
 from validator.model.record import Verdict
 from validator.model.report import CheckOutcome, Report, read_report
 from validator.model.verdict import judge

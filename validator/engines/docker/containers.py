@@ -26,8 +26,7 @@ from ...system import processes, runs
 from ...system.files import says_full_disk
 from ...system.processes import Progress
 from ...system.runs import Note
-from ..probe_archive import NO_PYTHON, START
-from ..protocol import ProbeRequest
+from ..protocol import NO_PYTHON, START, ProbeRequest
 from .endpoint import Endpoint, disk_full, engine_gone, podman_create
 from .images import read
 
