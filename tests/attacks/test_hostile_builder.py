@@ -19,7 +19,7 @@ from validator.certify.trust import Party, Signatory, TrustFile
 from validator.errors import InputError
 from validator.model.codec import now_utc
 from validator.model.spec import LABEL_BASE, Choice, ImageSpec, Lock, Variant
-from validator.pipeline.contents import rebuild_image
+from validator.pipeline.makers import rebuild_image
 from validator.registry.client import Registry
 from validator.registry.names import Repository
 from validator.system.package_sources import PackageSources

@@ -24,7 +24,7 @@ from validator.locks import lock_files
 from validator.model.measurement import Outside
 from validator.model.record import Record, Verdict
 from validator.model.spec import Choice, ImageSpec, Variant
-from validator.pipeline.opened_engine import OpenedEngine
+from validator.pipeline.makers import OpenedEngine
 from validator.records.store import Store
 from validator.registry.client import Registry
 from validator.system.processes import Progress

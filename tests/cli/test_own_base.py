@@ -335,8 +335,8 @@ def test_the_engine_has_a_base_that_the_registry_lost(
             assert name == base
             return saved(tmp_path / "saved.tar", layer(FILES)), base.partition("@")[2]
 
-    monkeypatch.setattr("validator.pipeline.contents._engine", object)
-    monkeypatch.setattr("validator.pipeline.contents.EngineImages", lambda engine: Images())
+    monkeypatch.setattr("validator.pipeline.makers._engine", object)
+    monkeypatch.setattr("validator.pipeline.makers.EngineImages", lambda engine: Images())
     found, _ = verify(machine, machine.spec.identifier)
     assert set(found.values()) == {"base", "equal"}
 

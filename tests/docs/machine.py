@@ -32,7 +32,7 @@ from validator.fleet.submitter import Submitter
 from validator.model.measurement import Outside, Unread
 from validator.model.spec import LABEL_SPEC, ImageSpec, Lock, Variant, Wheel
 from validator.model.verdict import REQUIRED_ON_CPU
-from validator.pipeline.opened_engine import OpenedEngine
+from validator.pipeline.makers import OpenedEngine
 from validator.registry import client as registry_module
 from validator.registry.client import Registry
 from validator.system.files import machine_directory, make_machine_directory
@@ -255,8 +255,8 @@ def emulated(
             "validator.pipeline.bundle.resolve",
             lambda spec, *_, **__: Lock(spec.identifier, spec.python, "", (), ()),
         )
-        patch.setattr("validator.pipeline.contents.base_contents", lambda *_: contents(Maker().made_from()))
-        patch.setattr("validator.pipeline.contents.rebuild_image", rebuilt)
+        patch.setattr("validator.pipeline.makers.base_contents", lambda *_: contents(Maker().made_from()))
+        patch.setattr("validator.pipeline.makers.rebuild_image", rebuilt)
         patch.setattr("validator.supply.parts.host_sources", lambda: sources)
         patch.setattr("validator.fleet.protocol.opener_of", lambda name: lambda _: clusters[name])
         patch.setattr(

@@ -8,7 +8,7 @@ from pathlib import Path
 from validator.locks import lock_files
 from validator.locks.lock_files import LockDirectory
 from validator.model.spec import ImageSpec, Lock
-from validator.pipeline.opened_engine import Estimate, estimate
+from validator.pipeline.makers import Estimate, estimate
 
 from .test_build_matrix import OTHER, SPEC, write_lock
 

@@ -8,7 +8,7 @@ import pytest
 
 from validator.errors import BuildError
 from validator.model.spec import ImageSpec, Lock, Variant, Wheel
-from validator.pipeline.opened_engine import refuse_too_large
+from validator.pipeline.makers import refuse_too_large
 
 SPEC = ImageSpec("2.21.0", "3.12", Variant.CPU, max_size=500_000_000)
 

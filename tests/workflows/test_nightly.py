@@ -30,7 +30,7 @@ from validator.errors import MissingError
 from validator.model.codec import format_timestamp, now_utc
 from validator.model.record import Record, Verdict
 from validator.model.spec import LABEL_LOCK, LABEL_SPEC, image_reference
-from validator.pipeline.opened_engine import ImageSettings, assembler
+from validator.pipeline.makers import ImageSettings, assembler
 from validator.records import record_files
 from validator.registry.client import Registry
 from validator.registry.names import Repository

@@ -27,7 +27,7 @@ from ..matrix.plan import Plan
 from ..model.codec import encode
 from ..model.spec import NO_GPU, HostClass, Lock, image_reference
 from ..pipeline.build_matrix import build_matrix
-from ..pipeline.opened_engine import EngineChoice, ImageSettings, OpenedEngine, estimate, open_engine
+from ..pipeline.makers import EngineChoice, ImageSettings, OpenedEngine, estimate, open_engine
 from ..pipeline.publisher import Publisher
 from ..pipeline.run import Event, Options, ProgressFile, RegistryUse, Result, Run, Runner, Status
 from ..records.store import Store
@@ -45,7 +45,7 @@ from .signing import builder_of, challenges_for, fleet_runner_of, runner_of
 
 if TYPE_CHECKING:
     from ..model.spec import ImageSpec
-    from ..pipeline.opened_engine import Estimate
+    from ..pipeline.makers import Estimate
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from ..locks.lock_files import LockDirectory
 from ..model.codec import now_utc
 from ..model.record import REHEARSAL
 from ..pipeline.build_matrix import build_matrix
-from ..pipeline.opened_engine import EngineChoice, ImageSettings, open_engine
+from ..pipeline.makers import EngineChoice, ImageSettings, open_engine
 from ..pipeline.publisher import Publisher
 from ..pipeline.run import Options, RegistryUse, Result, Run
 from ..records.store import Store

@@ -116,7 +116,7 @@ def _signed(name: str, place: tuple[str, str], plain_http: bool, trust_path: Pat
 def _of_labels(name: str, labels: Mapping[str, str], matrix_path: Path, base: str) -> dict[str, Any]:
     """Return the list of what is in an image of the local engine, from its lock and the base it names."""
     from ..assemble.base_finder import BaseContents
-    from ..pipeline.contents import contents_of_origin
+    from ..pipeline.makers import contents_of_origin
     from ..sbom import document_of_lock
     from .planning import images_of, lock_of_image
 
@@ -138,7 +138,7 @@ def _of_lock(name: str, matrix_path: Path, base: str) -> dict[str, Any]:
     """Return the list of what is in the image of a lock, which is named by its image spec or its file."""
     from ..assemble.base_finder import BaseContents, BasePolicy, pinned_bases
     from ..locks.lock_files import parse
-    from ..pipeline.contents import UNLISTED, base_contents
+    from ..pipeline.makers import UNLISTED, base_contents
     from ..sbom import document_of_lock
     from .planning import images_of, locks_of
 
@@ -244,7 +244,7 @@ def sbom_command(
             " Use --base unlisted to leave out its packages."
         )
     from ..certify.trust import read_trust_file
-    from ..pipeline.contents import list_published
+    from ..pipeline.makers import list_published
     from .signing import trusted_builder_of
 
     registry = open_registry(place[0], plain_http)

@@ -96,7 +96,7 @@ def verify_command(
 
 
 def _rebuild(images: Sequence[str], registry: Registry, matrix_path: Path, format_: str) -> int:
-    from ..pipeline.contents import rebuild_image
+    from ..pipeline.makers import rebuild_image
     from ..system.package_sources import host_sources
 
     sources, local = host_sources(), working_directory(matrix_path)

@@ -22,7 +22,7 @@ from validator.engines.protocol import Built
 from validator.errors import MissingError
 from validator.model.record import Record, record_of
 from validator.model.spec import Choice, ImageSpec, Lock, Variant, image_reference
-from validator.pipeline.opened_engine import ImageSettings, assembler
+from validator.pipeline.makers import ImageSettings, assembler
 from validator.system.files import cache_directory
 from validator.system.package_sources import PackageSources, host_sources
 

@@ -21,7 +21,7 @@ from validator.engines.docker.endpoint import Endpoint
 from validator.engines.docker.engine import EngineImages
 from validator.errors import InputError
 from validator.model.spec import Additions
-from validator.pipeline.contents import rebuild_image
+from validator.pipeline.makers import rebuild_image
 from validator.pipeline.publisher import Publisher
 from validator.registry.client import Registry
 from validator.registry.names import Repository
