@@ -36,7 +36,7 @@ from validator.delivery.choose import TaggedImage
 from validator.engines.docker import containers, images
 from validator.engines.host_reading import Answer, reading_of
 from validator.errors import ValidatorError
-from validator.fleet import job_output, kubernetes, slurm, slurm_client
+from validator.fleet import kubernetes, protocol, slurm, slurm_client
 from validator.fleet.inside import frame
 from validator.fleet.kubernetes_client import Api
 from validator.fleet.kubernetes_nodes import read_node
@@ -99,10 +99,10 @@ def read_job(data: bytes, _: Path) -> None:
     whole = frame("node", parts.get("node", data)) + frame("outside", parts.get("outside", data))
     fault = parts.get("fault", data)
     each(
-        lambda: job_output.read_result(whole + frame("output", output), UNIT, True),
-        lambda: job_output.read_fault(fault),
+        lambda: protocol.read_result(whole + frame("output", output), UNIT, True),
+        lambda: protocol.read_fault(fault),
         lambda: reading_of(codec.convert(codec.parse(parts.get("outside", data)), Answer)),
-        lambda: job_output.read_frames(data, "node"),
+        lambda: protocol.read_frames(data, "node"),
     )
 
 
