@@ -16,7 +16,7 @@ from validator.errors import InputError, MissingError
 from validator.matrix.document import MatrixError
 from validator.matrix.load import load_matrix, parse_matrix
 from validator.model.spec import ImageSpec, OnIndex, Wheel
-from validator.supply import own_wheels
+from validator.supply import release_facts
 from validator.system import package_sources
 
 from ..compat import wheel_files
@@ -38,7 +38,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: LocalIndex) ->
     monkeypatch.setenv("VALIDATOR_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(releases, "_OWN", {})
     monkeypatch.setattr(package_sources, "host_sources", lambda: index.sources)
-    own_wheels._index.cache_clear()
+    release_facts._index.cache_clear()
 
 
 def loaded(directory: Path, tensorflow: str, rest: str = "") -> list[ImageSpec]:
@@ -74,7 +74,7 @@ def test_a_path_is_relative_to_the_matrix(
 def test_a_wheel_is_inspected_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made.wheel(tmp_path)
     [first] = loaded(tmp_path, f"./{NAME}")
-    monkeypatch.setattr(own_wheels, "inspect_tensorflow", lambda *_, **__: pytest.fail("read again"))
+    monkeypatch.setattr(release_facts, "inspect_tensorflow", lambda *_, **__: pytest.fail("read again"))
     assert loaded(tmp_path, f"./{NAME}") == [first]
     assert requirements(first)[0].startswith(f"tensorflow @ {NAME}#")
     # The same file elsewhere is the same image, with another place in its lock.

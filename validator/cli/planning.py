@@ -132,7 +132,7 @@ def _load(matrix_path: Path, *, warn: bool = True) -> Matrix:
 
 def _own_releases(asked: Wheel | OnIndex, pythons: Sequence[str]) -> list[Release]:
     """Return the TensorFlow of a matrix that no table lists, inspected."""
-    from ..supply.own_wheels import releases_of
+    from ..supply.release_facts import releases_of
     from ..system.package_sources import host_sources
 
     return releases_of(asked, pythons, host_sources(), print_status)
