@@ -141,8 +141,8 @@ def _gpu_capabilities(observations: Observations) -> Iterator[tuple[Observation,
 
 def gpu_newer_than_cuda(observations: Observations) -> None:
     """Add a GPU that is newer than the CUDA of an old release, such as an RTX 3090 with TensorFlow 1.15."""
-    if observations.with_value("own_build", "of", "nvidia") is not None:
-        # NVIDIA's builds of 1.15 have a newer CUDA than the release of that number.
+    # NVIDIA's builds of 1.15 have a newer CUDA than the release of that number.
+    if observations.with_value("own_build", "of", "nvidia") and not observations.has("nvidia_build_helps"):
         return
     used, likely = release(observations), likely_release(observations)
     old = (
