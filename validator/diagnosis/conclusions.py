@@ -102,10 +102,13 @@ def visible_devices(observations: Observations) -> None:
 
 
 def capability(observations: Observations) -> str | None:
-    """Return the compute capability of the GPU, stated or known by its model; None where GPUs differ."""
-    values = {value for _, value in _gpu_capabilities(observations)}
+    """Return the compute capability of the GPU that a program printed, or else that a person named; None where
+    GPUs differ."""
+    known = list(_gpu_capabilities(observations))
     ignored = observations.of("compute_capability_ignored")
-    values |= {value for observation in ignored if (value := observation.values.get("cc"))}
+    printed = {value for one, value in known if one.certainty is Certainty.OBSERVED}
+    printed |= {value for observation in ignored if (value := observation.values.get("cc"))}
+    values = printed or {value for _, value in known}
     return values.pop() if len(values) == 1 else None
 
 
