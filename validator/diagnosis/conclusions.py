@@ -102,10 +102,13 @@ def visible_devices(observations: Observations) -> None:
 
 
 def capability(observations: Observations) -> str | None:
-    """Return the compute capability of the GPU, stated or known by its model; None where GPUs differ."""
-    values = {value for _, value in _gpu_capabilities(observations)}
+    """Return the compute capability of the GPU that a program printed, or else that a person named; None where
+    GPUs differ."""
+    known = list(_gpu_capabilities(observations))
     ignored = observations.of("compute_capability_ignored")
-    values |= {value for observation in ignored if (value := observation.values.get("cc"))}
+    printed = {value for one, value in known if one.certainty is Certainty.OBSERVED}
+    printed |= {value for observation in ignored if (value := observation.values.get("cc"))}
+    values = printed or {value for _, value in known}
     return values.pop() if len(values) == 1 else None
 
 
@@ -141,8 +144,8 @@ def _gpu_capabilities(observations: Observations) -> Iterator[tuple[Observation,
 
 def gpu_newer_than_cuda(observations: Observations) -> None:
     """Add a GPU that is newer than the CUDA of an old release, such as an RTX 3090 with TensorFlow 1.15."""
-    if observations.with_value("own_build", "of", "nvidia") is not None:
-        # NVIDIA's builds of 1.15 have a newer CUDA than the release of that number.
+    # NVIDIA's builds of 1.15 have a newer CUDA than the release of that number.
+    if observations.with_value("own_build", "of", "nvidia") and not observations.has("nvidia_build_helps"):
         return
     used, likely = release(observations), likely_release(observations)
     old = (

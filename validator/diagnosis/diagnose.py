@@ -32,7 +32,7 @@ from ..conditions import Find
 from ..model.diagnosis import GPU_USED, NO_FAULT, NOT_SHOWN, Cause, Diagnosis, FailingReason, Harmless
 from ..model.diagnosis import UNRECOGNIZED as UNRECOGNIZED_FAULT
 from ..model.prediction import LINUX, WINDOWS, WSL2, Host
-from ..versions import CudaVersion, leading_numbers, major, minor_in
+from ..versions import CudaVersion, DriverRelease, leading_numbers, major, minor_in
 from . import conclusions, observe, remedies, text
 from .catalogue import (
     ASKED,
@@ -479,8 +479,10 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
     opened = conclusions.cuda_of_libraries(observations)
     cuda = CudaVersion.or_none(max(built, opened, key=lambda one: leading_numbers(one)[:1]) or None)
     floor = oldest_driver(cuda, on_windows) if cuda else None
-    # A driver that is there already is not the one that is needed.
-    newer = floor and leading_numbers(facts.get("driver", "")) < leading_numbers(str(floor.driver))
+    own = DriverRelease.or_none(facts.get("driver", ""))
+    if floor and own and own >= floor.driver:
+        # The driver that is there is not the one that is needed: the CUDA in use is newer than the one stated.
+        floor = None
     python = minor_in(software.python)
     by_driver = newest_for_driver(facts.get("driver", ""), on_windows)
     old = by_driver if by_driver in older_releases() else None
@@ -497,8 +499,8 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
         "cudnn_major": major(cudnn),
         "builds": "" if build else libraries_by_release(python, on_windows, among=likely),
         "releases_for_cuda": libraries_by_release(python, on_windows, cuda=software.cuda or "none"),
-        "drivers": "" if floor and newer else libraries_by_release(python, on_windows, driver=True),
-        "driver_needed": str(floor.driver) if floor and newer else "",
+        "drivers": "" if floor else libraries_by_release(python, on_windows, driver=True),
+        "driver_needed": str(floor.driver) if floor else "",
         "gpu_package": f"{used.package}{version}" if used and used.package != "tensorflow" else "",
         "pin_for_cudnn": f"{fitting.package}~={fitting.minor}.0" if fitting else "",
         "release_for_driver": f"{old.minor} (CUDA {old.cuda}, cuDNN {old.cudnn})" if old else "",
