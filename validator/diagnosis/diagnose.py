@@ -481,7 +481,7 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
     floor = oldest_driver(cuda, on_windows) if cuda else None
     own = DriverRelease.or_none(facts.get("driver", ""))
     if floor and own and own >= floor.driver:
-        # The driver that is there is not the one that is needed: the CUDA in use is newer than the one stated.
+        # The driver that is there is not the one that is needed: the CUDA in use is newer than stated.
         floor = None
     python = minor_in(software.python)
     by_driver = newest_for_driver(facts.get("driver", ""), on_windows)

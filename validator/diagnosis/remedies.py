@@ -265,7 +265,7 @@ _OR = re.compile(r"^(?:Or,?|Otherwise,|If (?:this|that|it) does not help(?: alth
 _SENTENCES = re.compile(r"(?<=[.?]) (?=[A-Z])")
 _ASK = "Ask whoever administers the machine:"
 #: Text that has no special meaning to a shell between double quotes. Values come from pasted text.
-_PLAIN = re.compile(r"[\w./@:+,~= \\\[\]-]*")
+_PLAIN = re.compile(r"[\w./@:+,~=* \\\[\]-]*")
 #: Stands for a release that only its Python shows to be old: 2.11 is the last release for Python 3.7.
 _OLDEST, _OLD_PYTHON = "2.6", (3, 8)
 #: The newest release that runs code for TensorFlow 1.
