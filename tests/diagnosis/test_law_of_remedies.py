@@ -14,16 +14,25 @@ from validator.diagnosis.catalogue import causes
 from validator.diagnosis.combination import read_host, read_software
 from validator.diagnosis.remedies import Reader, fitting_remedies
 from validator.model.diagnosis import Remedy
-from validator.model.prediction import WINDOWS, Host
+from validator.model.prediction import MACOS, WINDOWS, Host
+from validator.versions import leading_numbers
 
 from ..laws import subjects_to_try
 from .filled import VALUES, observed
 from .test_remedy_releases import Case, installed, why_wrong
 
+#: What only the other major version of TensorFlow has. Not even a sentence may name it.
+ONLY_2 = (
+    "says:" + r"mixed[ _]precision|mixed_float16|cuda_malloc_async|jit_compile|TF_GPU_ALLOCATOR",
+    r"list_physical_devices|set_visible_devices|set_memory_growth|get_build_info|AUTOTUNE",
+)
+ONLY_1 = (r"tf\.Session|ConfigProto|gpu_options|is_gpu_available", "tensorflow-gpu==")
+#: What a text has to name before an answer may: a way of running, or a kind of machine.
+UNNAMED = r"\b[Ll]aptop|^(?:In|On) (?:Colab|Kaggle)|^(?:Under|In|Inside) WSL|^(?:With|Under|Ask) Slurm"
 #: What a text says about the person: name, lines, and what no command of a remedy may match then. A pattern
 #: after a way's name and a colon is only for remedies of these ways.
 SITUATIONS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "bare": ("$ python train.py", ()),
+    "bare": ("$ python train.py", ("^docker", "^podman", "kubectl", "^srun", r"^wsl|\bwsl\.exe")),
     "docker": ("$ docker run -it tensorflow/tensorflow:2.15.0-gpu bash", ("^podman", "kubectl", "srun")),
     "podman": (
         "$ podman run -it docker.io/nvidia/cuda:12.3.2-base-ubuntu22.04",
@@ -56,6 +65,8 @@ SITUATIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "uv": ("$ uv pip install keras", ("pip:^python -m pip (?!--version)",)),
     "rebooted": ("I rebooted twice, no change.", ()),
+    "modprobe": ("$ sudo modprobe nvidia", ()),
+    "pip": ("I ran `pip install --upgrade pip` and it did not help", ()),
     "growth": (
         "gpu: tf.config.experimental.set_memory_growth(gpu, True)",
         ("export TF_FORCE_GPU_ALLOW_GROWTH",),
@@ -67,11 +78,36 @@ SITUATIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "wheels": ("nvidia-cudnn-cu12            9.3.0.75", ("-cu11",)),
     "extra": ("$ pip install tensorflow[and-cuda]==2.20.0", ()),
+    "driver": ("NVIDIA driver version: 384.130\nCUDA 9.0", ()),
+    "1 by release": ("TensorFlow version: 1.12.0", ONLY_2),
+    "1 by code": ("sess = tf.Session(config=config)\nconfig.gpu_options.allow_growth = True", ONLY_2),
+    "1 by wheel": (r"E c:\tf_jenkins\workspace\rel-win\m\windows-gpu\py\36\tensorflow\core", ONLY_2),
+    "2 by release": ("TensorFlow version: 2.18.0", ONLY_1),
+    "mac": ("OS: macOS 14.5", (r"(?i)nvidia|cuda|--gpus|ldconfig|apt-get|/proc/|LD_LIBRARY_PATH|^wsl",)),
+    "jetson": ("I use a Jetson Nano with JetPack 4.6.", ("^nvidia-smi",)),
+    "node": ("yarn add @tensorflow/tfjs-node-gpu", (r"\bpip\b", r"\bpython\b", "^conda")),
+    "java": ("ai.djl.tensorflow:tensorflow-native-auto", (r"\bpip\b", r"\bpython\b", "^conda")),
+    "c": ("I use the C++ API of TensorFlow", (r"\bpip\b", r"\bpython\b", "^conda")),
+    "r": ("> library(tensorflow)", (r"\bpip install", "^conda")),
+    "sagemaker": ("This is a SageMaker notebook.", ("^docker", "^(?!.*uv tool run).*validator ")),
+    "finished": ("I use TF Serving on Linux", ("^# (?:in the program|model|dataset|tf)",)),
 }
+#: Situations that name the release or the system, so that no other machine is added.
+ALONE = ("windows", "mac", "jetson", "1 by release", "1 by code", "1 by wheel", "2 by release", "driver")
 #: Causes that are about the setting itself, in which it is not what was done already.
 OWN_SUBJECT = {
+    "bare": {
+        "image_not_in_engine",
+        "image_not_available",
+        "wsl2_container_support_too_old",
+        "container_no_gpu_access",
+    },
     "growth": {"memory_growth_set_late", "memory_growth_differs"},
     "pod": {"image_not_available"},
+    # The variable or the policy is in the text of such a cause, whatever release it names.
+    "1 by release": {"allocator_wrong", "mixed_precision_without_gain"},
+    "1 by code": {"allocator_wrong", "mixed_precision_without_gain"},
+    "1 by wheel": {"allocator_wrong", "mixed_precision_without_gain"},
     # Only Docker loses a GPU in this way.
     "apptainer": {"container_lost_gpu"},
 }
@@ -92,6 +128,7 @@ Law = Callable[[str, str, Sequence[Remedy], Host], Iterator[str]]
 def commands_fit(situation: str, code: str, remedies: Sequence[Remedy], host: Host) -> Iterator[str]:
     own = {*OWN_SUBJECT.get(situation, ()), *ABOUT_DOCKER}
     for pattern in SITUATIONS[situation][1] if code not in own else ():
+        pattern = pattern.removeprefix("says:")
         ways, _, alone = pattern.partition(":") if re.match(r"[a-z ]+:", pattern) else ("", "", pattern)
         for remedy in remedies:
             for command in remedy.commands if not ways or remedy.way in ways.split() else ():
@@ -99,10 +136,49 @@ def commands_fit(situation: str, code: str, remedies: Sequence[Remedy], host: Ho
                     yield f"{remedy.way}: {command}"
 
 
+def sentences_fit(situation: str, code: str, remedies: Sequence[Remedy], host: Host) -> Iterator[str]:
+    """What the person can't have is not explained either, and no way is named that the text does not name."""
+    patterns = [one.removeprefix("says:") for one in SITUATIONS[situation][1] if one.startswith("says:")]
+    if situation in ("bare", "1 by release", "2 by release", "driver"):
+        patterns.append(UNNAMED)
+    own = OWN_SUBJECT.get(situation, ())
+    for remedy in remedies if code not in own else ():
+        if "can be changed for TensorFlow 2" in remedy.says:
+            continue
+        for sentence in re.split(r"(?<=[.?]) (?=[A-Z])", remedy.says):
+            if any(re.search(pattern, sentence) for pattern in patterns):
+                yield f"{remedy.way}: {sentence}"
+
+
+def a_program_keeps_its_major_version(
+    situation: str, code: str, remedies: Sequence[Remedy], host: Host
+) -> Iterator[str]:
+    """A program for TensorFlow 1 gets TensorFlow 2 only with the condition that it can be changed."""
+    if not situation.startswith("1 "):
+        return
+    for remedy in remedies:
+        moves = any(re.search(r"install .*tensorflow\S*[=~]=2\.", command) for command in remedy.commands)
+        if moves and "can be changed for TensorFlow 2" not in remedy.says:
+            yield f"{remedy.commands}"
+
+
+def the_driver_that_is_there_is_not_the_remedy(
+    situation: str, code: str, remedies: Sequence[Remedy], host: Host
+) -> Iterator[str]:
+    for remedy in remedies:
+        needed = re.search(r"[Ii]nstall driver ([\d.]+) or a newer one", remedy.says)
+        if needed and host.driver and leading_numbers(needed[1]) <= leading_numbers(str(host.driver)):
+            yield f"{host.driver} is there: {remedy.says}"
+
+
 def nothing_is_done_again(situation: str, code: str, remedies: Sequence[Remedy], host: Host) -> Iterator[str]:
     for remedy in remedies:
         if situation == "rebooted" and remedy.commands == ("sudo reboot",):
             yield "a reboot"
+        ran = {"modprobe": "modprobe nvidia", "pip": "pip install --upgrade pip"}.get(situation)
+        parts = [part for command in remedy.commands for part in command.split(" && ")]
+        if ran and remedy is remedies[0] and len(remedies) > 1 and any(one.endswith(ran) for one in parts):
+            yield f"first of all what was done: {remedy.commands}"
         # What can't be imported was installed into another Python.
         is_same = situation == "extra" and OWN[0] in ("", "2.20.0") and code != "tensorflow_not_installed"
         if is_same and remedy.commands[:1] == ('python -m pip install "tensorflow[and-cuda]==2.20.0"',):
@@ -149,14 +225,21 @@ def what_fails_is_not_installed(
 def the_first_remedy_is_no_alternative(
     situation: str, code: str, remedies: Sequence[Remedy], host: Host
 ) -> Iterator[str]:
-    if not remedies or remedies[0].says.startswith("Or "):
-        yield "none, or an alternative to nothing"
+    if not remedies or re.match(
+        ALTERNATIVE, remedies[0].says.removeprefix("Ask whoever administers the machine: ")
+    ):
+        yield f"none, or an alternative to nothing: {remedies[:1]}"
 
 
+#: How a remedy begins that is one of several.
+ALTERNATIVE = r"Or\b|Otherwise|If (?:this|that|it) does not help|If not,"
 #: The release in use in the text that is judged.
 OWN = [""]
 LAWS: tuple[Law, ...] = (
     commands_fit,
+    sentences_fit,
+    a_program_keeps_its_major_version,
+    the_driver_that_is_there_is_not_the_remedy,
     nothing_is_done_again,
     what_it_installs_works,
     an_environment_is_made_before_it_is_used,
@@ -166,20 +249,21 @@ LAWS: tuple[Law, ...] = (
 
 
 def shells(commands: Sequence[str]) -> tuple[str, ...]:
-    """Return the commands without those that are Python in a cell of a notebook."""
-    return tuple(command for command in commands if not command.startswith("import os; "))
+    """Return the commands without those that are Python in a cell of a notebook, or PowerShell's alone."""
+    others = ("import os; ", "uvx.exe ")
+    return tuple(command for command in commands if not command.startswith(others))
 
 
 def broken(situation: str, machine: Case) -> Iterator[str]:
-    found = observed(f"{SITUATIONS[situation][0]}\n{machine.text if situation != 'windows' else ''}\n")
+    found = observed(f"{SITUATIONS[situation][0]}\n{machine.text if situation not in ALONE else ''}\n")
     host, software = read_host(found), read_software(found)
     values = {name: VALUES[name] for name in ("pid", "path", "renamed", "builds", "drivers", "cuda_needed")}
-    values["system"] = WINDOWS if host.system == WINDOWS else "linux"
+    values["system"] = host.system if host.system in (WINDOWS, MACOS) else "linux"
     if software.tensorflow:
         values["tensorflow"] = OWN[0] = software.tensorflow
     else:
         OWN[0] = ""
-    if machine.gpu and situation != "windows":
+    if machine.gpu and situation not in ALONE:
         values["capability"] = str(gpus.gpu(machine.gpu).compute_capability)
     # Their own image works for them as far as it goes, and commands that look into it name it.
     reader = replace(Reader.of(found), image="")

@@ -138,8 +138,9 @@ class Reader:
     runs the probe in their environment. elsewhere: how they start this program, if a path of this machine
     means nothing there. python: their Python, as their shell names it. windows: their shell is that of
     Windows. old_docker: their Docker has no option --gpus. builds: it is the build of an image that fails.
-    sets: the variables that their program sets itself, each with the line that does it. quotes: False if
-    sentences and commands must not contain words of the text.
+    sets: the variables that their program sets itself, each with the line that does it. ran: the commands
+    that they ran and that change something. quotes: False if sentences and commands must not contain words of
+    the text.
     """
 
     ways: frozenset[str]
@@ -152,6 +153,7 @@ class Reader:
     old_docker: bool = False
     builds: bool = False
     sets: Mapping[str, str] = field(default_factory=dict)
+    ran: frozenset[str] = frozenset()
     quotes: bool = True
 
     @classmethod
@@ -172,6 +174,7 @@ class Reader:
                 for one in observations.of("variable")
                 if quotes and _PROGRAM_SETS.search(one.text)
             },
+            ran=frozenset(_plainly(one.values["command"]) for one in observations.of("command_run")),
             quotes=quotes,
         )
 
@@ -297,7 +300,8 @@ def fitting_remedies(
     found = found or [Remedy("any", says) for says in at_last]
     if not found:
         # A remedy for others, or without its commands, is better than none.
-        found += _remedies(_possible(fitting, (), observations), values, reader, anyway=True)
+        others = lawful or [replace(one, commands=()) for one in fitting]
+        found += _remedies(_possible(others, (), observations), values, reader, anyway=True)
     return tuple(found)
 
 
@@ -413,8 +417,20 @@ def _ranked(
         first = entry.first and reader.has_root
         if rank is not None:
             late = bool(entry.interrupts) and not first
-            ranked.append((_rewrites(entry, filled, reader), not first, late, rank, entry, filled))
-    return [(entry, filled) for *_, entry, filled in sorted(ranked, key=lambda row: row[:4])]
+            again = _was_run(entry, filled, reader)
+            ranked.append((again, _rewrites(entry, filled, reader), not first, late, rank, entry, filled))
+    return [(entry, filled) for *_, entry, filled in sorted(ranked, key=lambda row: row[:5])]
+
+
+def _was_run(entry: RemedyEntry, filled: Filling, reader: Reader) -> bool:
+    """Return whether the text shows that the reader ran a command of a remedy that changes something."""
+    parts = (part for command in entry.commands for part in filled_in(command, filled.values).split(" && "))
+    return not reader.ran.isdisjoint(map(_plainly, parts))
+
+
+def _plainly(command: str) -> str:
+    """Return a command without what people leave out or write in another way."""
+    return re.sub(r"^!|[\"'`]|\bsudo |\bpython3? -m (?=pip)|(?<=pip)3(?= )| #.*| -y\b", "", command).strip()
 
 
 def _rewrites(entry: RemedyEntry, filled: Filling, reader: Reader) -> bool:
