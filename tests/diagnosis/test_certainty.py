@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Collection
+
 import pytest
 
-from validator.diagnosis import text
-from validator.diagnosis.catalogue import catalogue
+from validator.diagnosis import compile, diagnose_log, text
+from validator.diagnosis.catalogue import POSSIBLE, catalogue, finder, language
 from validator.diagnosis.observations import Certainty, Observation, Observations, is_in_passing
 from validator.diagnosis.observe import observe
+from validator.diagnosis.remedies import ANYWHERE
+from validator.model.diagnosis import GPU_USED, NO_FAULT
 
+from ..laws import subjects_to_try
 from .facts_read import facts_read
 
 FAULT = "E0000 00:00:1 cuda_driver.cc:152] failed call to cuInit: CUDA_ERROR_NO_DEVICE: no device\n"
@@ -124,3 +130,76 @@ def test_a_situation_holds_what_the_text_says() -> None:
     assert known.gpu == "NVIDIA GeForce RTX 3090"
     assert (known.system, known.variant, known.extra) == ("wsl2", "gpu", True)
     assert known.packages == {"tensorflow": "2.16.1", "nvidia-cudnn-cu12": "8.9.7.29"}
+
+
+def examples(*, kinds: Collection[str] = (), stated: bool = False) -> list[str]:
+    """Return the first example of each row of the data that is of one of the kinds, or that a person says."""
+    rows = [row for _, row in compile.messages()]
+    wanted = [row for row in rows if row["kind"] in kinds or (stated and row.get("certainty") == "stated")]
+    return [row["examples"][0] for row in wanted]
+
+
+@pytest.mark.slow
+def test_there_is_no_all_clear_over_a_complaint_or_an_error() -> None:
+    complaints = [
+        *examples(kinds=("failure_said", "hang_said", "process_dies_said")),
+        "ModuleNotFoundError: No module named 'tensorflow.contrib'",
+    ]
+    questions = examples(kinds=("plain_question",))
+    assert len(complaints) > 3 and len(questions) > 10
+    cleared = [
+        (question, complaint)
+        for question, complaint in subjects_to_try(list(itertools.product(questions, complaints)))
+        if diagnose_log(f"{question}\n\nMore about it:\n{complaint}\n").answer in (NO_FAULT, GPU_USED)
+    ]
+    assert cleared == []
+
+
+@pytest.mark.slow
+def test_what_one_line_of_a_title_says_is_possible_at_most() -> None:
+    said = subjects_to_try(examples(stated=True), 3)
+    surer = [
+        (title, cause.code)
+        for title in said
+        for cause in diagnose_log(f"{title}\n\nHello, what can I do?\n").causes
+        if {one.where for one in cause.evidence} == {"line 1"}
+        and cause.strength != POSSIBLE
+        and all(one.certainty is not Certainty.OBSERVED for one in seen(f"{title}\n\nHello.\n"))
+    ]
+    assert len(said) > 20
+    assert surer == []
+
+
+@pytest.mark.slow
+def test_a_title_gives_way_to_harmless_messages_of_a_gpu_that_works() -> None:
+    works = (
+        "2024-05-01 10:00:00.1: I tensorflow/core/common_runtime/gpu/gpu_device.cc:1928] Created device"
+        " /job:localhost/replica:0/task:0/device:GPU:0 with 14000 MB memory:  -> device: 0, name: Tesla T4,"
+        " pci bus id: 0000:00:04.0, compute capability: 7.5\n"
+        "successful NUMA node read from SysFS had negative value (-1), but there must be at least one NUMA"
+        " node, so returning NUMA node zero\n"
+    )
+    assert diagnose_log(works).harmless
+    named = []
+    for title in subjects_to_try(examples(stated=True), 5):
+        pasted = f"{title}\n\n{works}"
+        # A title that says itself that the GPU is not used contradicts the log.
+        if not language().parse("gpu_works").holds(finder(seen(pasted), {})):
+            continue
+        found = diagnose_log(pasted).causes
+        only_titled = all({one.where for one in cause.evidence} == {"line 1"} for cause in found)
+        if (
+            found
+            and only_titled
+            and all(one.certainty is not Certainty.OBSERVED for one in seen(f"{title}\n"))
+        ):
+            named.append((title, [cause.code for cause in found]))
+    assert named == []
+
+
+@pytest.mark.parametrize(
+    "place", ["I run this in Google Colab", "/kaggle/working", "SageMaker", "OS: Windows 11"]
+)
+def test_no_path_of_this_machine_is_printed_for_another_one(place: str) -> None:
+    command = diagnose_log(f"{place}\nThe kernel dies\n").next_command
+    assert "git+https" in command and ANYWHERE not in command

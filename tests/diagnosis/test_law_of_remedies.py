@@ -65,8 +65,6 @@ SITUATIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "uv": ("$ uv pip install keras", ("pip:^python -m pip (?!--version)",)),
     "rebooted": ("I rebooted twice, no change.", ()),
-    "modprobe": ("$ sudo modprobe nvidia", ()),
-    "pip": ("I ran `pip install --upgrade pip` and it did not help", ()),
     "growth": (
         "gpu: tf.config.experimental.set_memory_growth(gpu, True)",
         ("export TF_FORCE_GPU_ALLOW_GROWTH",),
@@ -175,10 +173,6 @@ def nothing_is_done_again(situation: str, code: str, remedies: Sequence[Remedy],
     for remedy in remedies:
         if situation == "rebooted" and remedy.commands == ("sudo reboot",):
             yield "a reboot"
-        ran = {"modprobe": "modprobe nvidia", "pip": "pip install --upgrade pip"}.get(situation)
-        parts = [part for command in remedy.commands for part in command.split(" && ")]
-        if ran and remedy is remedies[0] and len(remedies) > 1 and any(one.endswith(ran) for one in parts):
-            yield f"first of all what was done: {remedy.commands}"
         # What can't be imported was installed into another Python.
         is_same = situation == "extra" and OWN[0] in ("", "2.20.0") and code != "tensorflow_not_installed"
         if is_same and remedy.commands[:1] == ('python -m pip install "tensorflow[and-cuda]==2.20.0"',):
@@ -231,6 +225,11 @@ def the_first_remedy_is_no_alternative(
         yield f"none, or an alternative to nothing: {remedies[:1]}"
 
 
+#: Commands that change something.
+CHANGES = re.compile(
+    r"(?:sudo )?(?:modprobe|ldconfig$|nvidia-ctk runtime|systemctl (?:re)?start|rmmod|docker restart)"
+    r"|wsl\.exe --update|python -m pip (?:un)?install|conda install"
+)
 #: How a remedy begins that is one of several.
 ALTERNATIVE = r"Or\b|Otherwise|If (?:this|that|it) does not help|If not,"
 #: The release in use in the text that is judged.
@@ -291,3 +290,18 @@ def test_every_remedy_of_every_cause_fits_the_person(situation: str) -> None:
         for why in broken(situation, machine)
     }
     assert sorted(wrong) == []
+
+
+def test_what_the_person_ran_is_not_the_first_remedy_again() -> None:
+    """Whatever a remedy installs, loads or restarts, somebody who did that gets the next remedy first."""
+    tried, again = 0, []
+    for cause in causes():
+        for entry in cause.remedies:
+            changes = [one for one in entry.commands if CHANGES.match(one) and "{" not in one]
+            text = observed(f"$ {changes[0]}\n") if changes else observed("$ python train.py\n")
+            remedies = fitting_remedies(cause, {"system": "linux"}, text, Reader.of(text))
+            if changes and len(remedies) > 1:
+                tried += 1
+                again += [f"{cause.code}: {changes[0]}"] if changes[0] in remedies[0].commands else []
+    assert tried > 10
+    assert again == []

@@ -63,12 +63,13 @@ def answer(
     fails = (prediction.eager or prediction.outcome) is Outcome.FAILS
     if not fails and language().parse(WORKS).holds(finder(observations, {})):
         return GPU_USED
-    complains = any(map(observations.has, table("complaints")))
+    complains = language().parse("complains").holds(finder(observations, {}))
     if not fails and observations.has("gpu_used_said"):
         return UNRECOGNIZED if complains else GPU_USED
     listed = any(map(observations.has, _GPU_LISTED)) and not fails
-    asks = observations.has(PLAIN_QUESTION) and not fails and not complains
-    return NO_FAULT if listed or asks or observations.has(CPU_WANTED) else NOT_SHOWN
+    asks = observations.has(PLAIN_QUESTION) and not fails
+    clear = listed or asks or observations.has(CPU_WANTED)
+    return NO_FAULT if clear and not complains else NOT_SHOWN
 
 
 def next_step(answer: str, *, only_machine: bool) -> str:
@@ -301,7 +302,8 @@ def fitting_remedies(
     if not found:
         # A remedy for others, or without its commands, is better than none.
         others = lawful or [replace(one, commands=()) for one in fitting]
-        found += _remedies(_possible(others, (), observations), values, reader, anyway=True)
+        possible = sorted(_possible(others, (), observations), key=lambda one: _was_run(*one, reader))
+        found += _remedies(possible, values, reader, anyway=True)
     return tuple(found)
 
 
