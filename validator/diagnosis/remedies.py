@@ -84,25 +84,16 @@ def command(observations: Observations, probed: str = "") -> str:
     probed: the image that the probe ran in; empty if the text is not a probe's report about an image.
     """
     image = probed or _read_image(observations)
-    start = _elsewhere(observations) or ANYWHERE
+    start, python = ANYWHERE, '"$(command -v python)"'
+    # ANYWHERE becomes a path of this machine where an answer is printed for a person; these don't.
+    if observations.has("hosted_notebook"):
+        start = ANYWHERE.replace("uvx", "!uv tool run", 1)
+    elif on_windows(observations):
+        start, python = ANYWHERE.replace("uvx", "uvx.exe", 1), "(Get-Command python).Source"
     if not image and language().parse("not_python").holds(finder(observations, {})):
         # Node.js and .NET have no environment of Python that could be measured.
         return f"{start} doctor OUTPUT.txt   # what the program printed"
-    return f"{start} doctor " + (f"--image {image}" if image else f"--python {_python(observations)}")
-
-
-def _elsewhere(observations: Observations) -> str:
-    """Return how to start the program in a hosted notebook or on Windows; empty for other machines.
-
-    It differs from ANYWHERE, which becomes a path of this machine where an answer is printed for a person.
-    """
-    if observations.has("hosted_notebook"):
-        return ANYWHERE.replace("uvx", "!uv tool run", 1)
-    return ANYWHERE.replace("uvx", "uvx.exe", 1) if on_windows(observations) else ""
-
-
-def _python(observations: Observations) -> str:
-    return "(Get-Command python).Source" if on_windows(observations) else '"$(command -v python)"'
+    return f"{start} doctor " + (f"--image {image}" if image else f"--python {python}")
 
 
 def _read_image(observations: Observations) -> str:
@@ -136,20 +127,16 @@ class Reader:
 
     ways: how TensorFlow was installed and is started; empty if nothing is known. release: the numbers of
     their TensorFlow if it is older than 2.1. image: the one that they run, if any. doctor: the command that
-    runs the probe in their environment. elsewhere: how they start this program, if a path of this machine
-    means nothing there. python: their Python, as their shell names it. windows: their shell is that of
-    Windows. old_docker: their Docker has no option --gpus. builds: it is the build of an image that fails.
-    sets: the variables that their program sets itself, each with the line that does it. ran: the commands
-    that they ran and that change something. quotes: False if sentences and commands must not contain words of
-    the text.
+    runs the probe in their environment. windows: their shell is that of Windows. old_docker: their Docker has
+    no option --gpus. builds: it is the build of an image that fails. sets: the variables that their program
+    sets itself, each with the line that does it. ran: the commands that they ran and that change something.
+    quotes: False if sentences and commands must not contain words of the text.
     """
 
     ways: frozenset[str]
     release: tuple[int, ...] = ()
     image: str = ""
     doctor: str = "validator doctor"
-    elsewhere: str = ""
-    python: str = "python"
     windows: bool = False
     old_docker: bool = False
     builds: bool = False
@@ -165,8 +152,6 @@ class Reader:
             _old_release(observations),
             _read_image(observations) if quotes else "",
             command(observations, image) if quotes else command(Observations()),
-            _elsewhere(observations),
-            _python(observations),
             windows=on_windows(observations) is not None,
             old_docker=language().parse("old_docker").holds(finder(observations, {})) is True,
             builds=observations.has(_BUILDS),
@@ -202,13 +187,6 @@ class Reader:
                 return 0 if way in self.ways or way not in _INSTALLS else 1
         own = ("host", *_INSTALLS) if way in ("colab", "kaggle") else ("any", "host", *_INSTALLS)
         return None if self.ways or (way in _NAMED and available & {*own}) else 2
-
-
-def _newest_likely(observations: Observations) -> str:
-    """Return the newest release that fits the log, or else the newest of its year; empty without a log."""
-    likely = likely_releases(observations)
-    years = [match[1] for one in observations if (match := _DATED.search(one.text))]
-    return likely[-1].version if likely else newest_of_year(max(years, default=""))
 
 
 def _old_release(observations: Observations) -> tuple[int, ...]:
@@ -516,11 +494,10 @@ def _remedy(
 
 def _written(command: str, way: str, reader: Reader) -> str | None:
     """Return a command as the reader runs it, or None if nothing does the same there."""
-    own = _OWN_COMMAND.search(command)
-    if own and reader.elsewhere:
+    start, _, environment = reader.doctor.partition(" doctor ")
+    if start.startswith(("!", "uvx.exe")):
         # Started in this way, `check` has no TensorFlow of its own.
-        python = f" --python {reader.python}" if own["name"] == "check" else ""
-        command = _OWN_COMMAND.sub(rf"{reader.elsewhere} \g<name>{python}", command)
+        command = _OWN_COMMAND.sub(rf"{start} \g<name>", command).replace(" check ", f" check {environment} ")
     if way == "docker":
         own = next((engine for engine in ("podman", "compose", "kubernetes") if engine in reader.ways), way)
         own = way if "docker" in reader.ways else own
@@ -546,7 +523,10 @@ def assumed(observations: Observations) -> Mapping[str, str]:
     software = read_software(observations)
     python, cuda = leading_numbers(software.python or ""), leading_numbers(software.cuda or "")
     built = newest_with(software.cuda or "") if cuda and cuda < (11,) else None
-    known = [one for one in (_newest_likely(observations), built.version if built else "") if one]
+    years = [match[1] for one in observations if (match := _DATED.search(one.text))]
+    likely = likely_releases(observations)
+    newest = likely[-1].version if likely else newest_of_year(max(years, default=""))
+    known = [one for one in (newest, built.version if built else "") if one]
     if observations.has("tensorflow_1_code") and not observations.has("tensorflow_2_code"):
         known.append(_NEWEST_1)
     old = min(known, key=leading_numbers, default="")
