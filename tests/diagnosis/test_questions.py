@@ -18,7 +18,6 @@ QUESTIONS = [
 SAYS = {
     "hide_messages": "TF_CPP_MIN_LOG_LEVEL=3",
     "newer_release": "usually runs with every release of 1.x",
-    "cpu_build": "The package for the CPU alone",
     "cpu_only": "CUDA_VISIBLE_DEVICES=-1",
     "limit_memory": "TF_FORCE_GPU_ALLOW_GROWTH=true",
     "renumbered": "numbers the GPUs that it sees from 0",
@@ -28,6 +27,9 @@ SAYS = {
     "versions": "built with",
     "cuda_needed": "only the driver has to be installed",
     "is_it_used": "list_physical_devices",
+    "cpu_package": "computes on the CPU by itself",
+    "gpu_changed": "Nothing has to be built or installed again",
+    "mkl": "speed up what runs on the CPU",
     "slow_start": "The first step does what the others don't",
     "use_gpu": "by itself if its build and libraries fit",
 }
