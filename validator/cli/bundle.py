@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..assemble.image_names import LABEL_LOCK, LABEL_SPEC, image_reference
 from ..errors import InputError, MissingError, ValidatorError
+from ..model.spec import LABEL_LOCK, LABEL_SPEC, image_reference
 from ..registry.client import Registry
 from ..registry.layout import named_in_layout
 from ..registry.names import is_digest, tag_named, tag_of
@@ -111,7 +111,7 @@ def bundle_command(
         _receive(directory, into or directory / "received", wait)
         return
     reject_options(("wait", "into"), "has no effect without receive")
-    from ..certify.challenges import read_challenges
+    from ..certify.machine import read_challenges
     from ..pipeline.bundle import Request, write_bundle
     from ..system.files import cache_directory
     from ..system.package_sources import host_sources
@@ -195,8 +195,8 @@ def _image(
 
 def _in_engine(name: str, work: Path) -> tuple[Registry, str]:
     """Write an image of the local engine to an OCI layout, and return it with its digest."""
-    from ..engines.docker.base_container import EngineImages
     from ..engines.docker.endpoint import connect
+    from ..engines.docker.engine import EngineImages
     from ..registry.layout import in_layout
 
     endpoint = connect()

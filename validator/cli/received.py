@@ -11,17 +11,16 @@ from pathlib import Path
 
 import msgspec
 
-from ..assemble.image_names import image_reference
-from ..engines.docker import podman
-from ..engines.docker.endpoint import connect
+from ..engines.docker.endpoint import connect, connect_podman
 from ..engines.docker.engine import DockerEngine
 from ..engines.docker.load import load_from_layout
 from ..engines.protocol import ProbeRequest
 from ..errors import EXIT_OK, InputError
 from ..model import codec
+from ..model.spec import image_reference
 from ..pipeline.delivered import ReceivedBundle
 from ..pipeline.measuring import answer, now, targets
-from ..records import jsonl
+from ..records import record_files
 from ..system.files import read_file, write_atomically
 from .options import print_status
 from .signing import runner_of
@@ -39,7 +38,7 @@ def measure_received() -> int:
     question, started = image.question, now()
     assert question is not None and image.lock is not None, "`./measure` itself measures such an image"
     lock = read_file(received / image.lock)
-    endpoint = podman.connect() if choice == "podman" else connect()
+    endpoint = connect_podman() if choice == "podman" else connect()
     engine = DockerEngine(endpoint)
     try:
         print_status(f"Engine: {engine.describe()}")
@@ -67,7 +66,7 @@ def measure_received() -> int:
     finally:
         engine.close()
     text = io.StringIO()
-    jsonl.write(records, text)
+    record_files.write(records, text)
     write_atomically(Path(output), text.getvalue().encode())
     for record in records:
         print_status(f"{record.cell}: {record.verdict.value}: {record.reason}")
