@@ -26,7 +26,11 @@ ONLY_2 = (
     "says:" + r"mixed[ _]precision|mixed_float16|cuda_malloc_async|jit_compile|TF_GPU_ALLOCATOR",
     r"list_physical_devices|set_visible_devices|set_memory_growth|get_build_info|AUTOTUNE|tf\.debugging|tensor_float_32",
 )
-ONLY_1 = ("says:^(?:With|In|For) TensorFlow 1\\b|allow_growth = True", r"tf\.Session|ConfigProto|gpu_options|is_gpu_available", "tensorflow-gpu==")
+ONLY_1 = (
+    "says:^(?:With|In|For) TensorFlow 1\\b|allow_growth = True",
+    r"tf\.Session|ConfigProto|gpu_options|is_gpu_available",
+    "tensorflow-gpu==",
+)
 #: What a text has to name before an answer may: a way of running, or a kind of machine.
 UNNAMED = r"\b[Ll]aptop|^(?:In|On) (?:Colab|Kaggle)|^(?:Under|In|Inside) WSL|^(?:With|Under|Ask) Slurm"
 #: What a text says about the person: name, lines, and what no command of a remedy may match then. A pattern
