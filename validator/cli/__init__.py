@@ -18,9 +18,11 @@ from .program import COMMANDS, SuggestingGroup, main_help
 
 #: The modules of the commands that have none of their own name.
 MODULES = {
-    "check": "doctor", "data": "report", "init": "project", "lock": "project",
+    "check": "doctor", "data": "report", "init": "project", "inspect": "predict", "lint": "predict",
+    "lock": "project", "mcp": "report",
     "plan": "predict", "promote": "verify", "pull": "images", "recommend": "images", "refresh": "project",
-    "run": "images", "runner": "certify", "serve": "report", "trust": "verify",
+    "run": "images", "runner": "certify", "sbom": "bundle",
+    "serve": "report", "trust": "verify",
 }  # fmt: skip
 
 
@@ -44,7 +46,7 @@ class _LazyGroup(SuggestingGroup):
 @click.group(
     cls=_LazyGroup,
     invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "show_default": True},
 )
 @click.version_option(__version__, prog_name="validator")
 @click.option("--json", "as_json", is_flag=True, help="Without a command: write the answer as JSON.")

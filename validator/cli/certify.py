@@ -25,24 +25,8 @@ from ..model.spec import NO_GPU
 from ..registry.client import Registry
 from ..reports.printable import one_line
 from ..resources import manual
-from .options import (
-    PATH,
-    cell_options,
-    flag,
-    matrix_option,
-    open_registry,
-    open_store,
-    parse_age,
-    parse_moment,
-    plain_http_option,
-    print_status,
-    record_options,
-    registry_option,
-    trust_file_option,
-    trust_path_for,
-    trusted_root_option,
-    verbose_option,
-)
+from . import options
+from .options import Project, flag, option, print_status
 from .program import SuggestingGroup
 
 if TYPE_CHECKING:
@@ -54,50 +38,39 @@ _PASSWORD = "COSIGN_PASSWORD"
 
 
 @click.group("certify", cls=SuggestingGroup, invoke_without_command=True)
-@click.option(
-    "--record", "identifiers", multiple=True, metavar="ID", help="Only certify this record; repeatable."
-)
-@record_options
-@registry_option
-@plain_http_option
-@trust_file_option
-@click.option(
-    "--challenges",
+@option("--record ID...", "identifiers", help="Only certify this record; repeatable.")
+@options.project("store trust")
+@options.registry
+@options.plain_http
+@option(
+    "--challenges FILE",
     "challenges_path",
-    type=PATH,
-    metavar="FILE",
+    type=options.PATH,
     help="Only certify answers to the challenges in this file, which `certify challenges` wrote."
     "  [default: answers to those that this machine made]",
 )
-@click.option(
-    "--signing-key",
-    metavar="FILE",
-    envvar="VALIDATOR_SIGNING_KEY",
-    show_envvar=True,
+@option(
+    "--signing-key FILE",
+    env="VALIDATOR_SIGNING_KEY",
     help=f"The private key, or env://NAME. Its password comes from {_PASSWORD}, or you are asked for it.",
 )
-@click.option("--identity", metavar="NAME", help="Without a key: sign as this identity, with its OIDC token.")
-@click.option("--issuer", metavar="URL", help="Without a key: the issuer of the OIDC token.")
-@trusted_root_option
+@option("--identity NAME", help="Without a key: sign as this identity, with its OIDC token.")
+@option("--issuer URL", help="Without a key: the issuer of the OIDC token.")
+@options.trusted_root
 @flag("--tlog-upload", help="With a key: also enter the signature into Sigstore's public transparency log.")
-@click.option(
-    "--valid-for",
-    callback=parse_age,
+@option(
+    "--valid-for AGE",
+    callback=options.parse_age,
     default=f"{VALID_FOR.days}d",
-    show_default=True,
-    metavar="AGE",
     help="Time from the measurement until the certificate expires, such as 14d or 12h.",
 )
-@verbose_option
 @click.pass_context
 def certify_command(
     context: click.Context,
     identifiers: Sequence[str],
-    matrix_path: Path,
-    store_url: str | None,
+    project: Project,
     repository: str | None,
     plain_http: bool,
-    trust_path: Path | None,
     challenges_path: Path | None,
     signing_key: str | None,
     identity: str | None,
@@ -126,13 +99,12 @@ def certify_command(
             "a signer is needed: either --signing-key FILE, or --identity NAME and --issuer URL"
         )
     from ..certify.acceptance import Certifier
-    from ..certify.trust_file import read_trust_file
 
     # Read it before anything else, and never from the place that the records come from.
-    parties = read_trust_file(trust_path_for(matrix_path, trust_path))
+    parties = project.read_trust()
     tonight = read_challenges(challenges_path) if challenges_path else None
-    registry = open_registry(repository, plain_http)
-    with open_store(matrix_path, store_url) as store:
+    registry = options.open_registry(repository, plain_http)
+    with project.open_store() as store:
         if identifiers:
             records = found = [store.get(identifier) for identifier in identifiers]
         else:
@@ -166,9 +138,8 @@ def certify_command(
 
 
 @certify_command.command("challenges")
-@cell_options
-@verbose_option
-def challenges_command(matrix_path: Path, profile: str | None, selectors: tuple[str, ...]) -> int:
+@options.project("cells")
+def challenges_command(project: Project) -> int:
     """Make a challenge for each selected cell, which exactly one measurement can answer.
 
     Prints the cells as `plan --format github` does, but always in one object, and each with its challenge.
@@ -179,7 +150,7 @@ def challenges_command(matrix_path: Path, profile: str | None, selectors: tuple[
     from .planning import load_plan
 
     ledger = Ledger()
-    rows = github_rows(load_plan(matrix_path, profile, selectors).cells)
+    rows = github_rows(load_plan(*project.cells).cells)
     for row in rows:
         challenge = ledger.issue(str(row["id"]))
         row |= {"challenge": challenge.value, "issued": format_timestamp(challenge.issued)}
@@ -189,16 +160,13 @@ def challenges_command(matrix_path: Path, profile: str | None, selectors: tuple[
 
 @certify_command.command("revoke")
 @click.argument("name", metavar="RUNNER")
-@click.option(
-    "--at",
-    callback=parse_moment,
-    metavar="TIME",
+@option(
+    "--at TIME",
+    callback=options.parse_moment,
     help="From this time on, such as 2026-11-01T06:30, or 36h for 36 hours ago.  [default: now]",
 )
-@matrix_option
-@trust_file_option
-@verbose_option
-def revoke_command(name: str, at: datetime | None, matrix_path: Path, trust_path: Path | None) -> int:
+@options.project("trust")
+def revoke_command(name: str, at: datetime | None, project: Project) -> int:
     """Revoke a runner or a builder from a given time on.
 
     Changes the trust file. After that time, nothing that the runner signed is accepted any more,
@@ -206,7 +174,7 @@ def revoke_command(name: str, at: datetime | None, matrix_path: Path, trust_path
     """
     from ..certify.registration import revoke
 
-    path = trust_path_for(matrix_path, trust_path)
+    path = project.trust_file
     party = revoke(path, name, at or now_utc())
     assert party.revoked is not None
     print_status(f"{name} is revoked from {format_timestamp(party.revoked)} on, in {path}. Commit this file.")
@@ -218,19 +186,13 @@ def revoke_command(name: str, at: datetime | None, matrix_path: Path, trust_path
 
 
 @certify_command.command("keygen")
-@click.option(
-    "--output-prefix",
-    type=PATH,
-    default=Path("cosign"),
-    show_default=True,
-    metavar="PATH",
-    help="Write PATH.key and PATH.pub.",
+@option(
+    "--output-prefix PATH", type=options.PATH, default=Path("cosign"), help="Write PATH.key and PATH.pub."
 )
 @flag("--no-password", help="Do not encrypt the private key.")
 @flag(
     "--throw-away", help="For tests: mark it as a throw-away key pair, which can only sign made-up records."
 )
-@verbose_option
 def keygen_command(output_prefix: Path, no_password: bool, throw_away: bool) -> int:
     """Make a key pair in cosign's format.
 
@@ -343,32 +305,22 @@ def runner_command() -> None:
 
 
 @runner_command.command("init")
-@click.option("--name", help="The runner's name.  [default: runner- and a part of the key's fingerprint]")
-@click.option(
-    "--host-class",
+@option("--name", help="The runner's name.  [default: runner- and a part of the key's fingerprint]")
+@option(
+    "--host-class PATTERN...",
     "host_classes",
-    multiple=True,
-    metavar="PATTERN",
     help="A host class that it may sign for, such as r580-h100, or *-h100 for every driver; repeatable."
     "  [default: the GPU models of this machine, with every driver]",
 )
-@click.option(
-    "--until",
-    callback=parse_moment,
-    metavar="TIME",
+@option(
+    "--until TIME",
+    callback=options.parse_moment,
     help="The end of its registration, such as 2027-11-22.  [default: in one year]",
 )
 @flag("--register", help="Add it to the trust file, instead of printing the line.")
-@matrix_option
-@trust_file_option
-@verbose_option
+@options.project("trust")
 def init_command(
-    name: str | None,
-    host_classes: tuple[str, ...],
-    until: datetime | None,
-    register: bool,
-    matrix_path: Path,
-    trust_path: Path | None,
+    name: str | None, host_classes: tuple[str, ...], until: datetime | None, register: bool, project: Project
 ) -> int:
     """Make this machine's key, and print the line that registers it in trust.yaml.
 
@@ -410,7 +362,7 @@ def init_command(
         print_status("Add this line to `runners` in the trust.yaml of whoever certifies:")
         click.echo(f"  - {entry_line(party)}")
         return EXIT_OK
-    path = trust_path_for(matrix_path, trust_path)
+    path = project.trust_file
     if found := entry_with_same_key(path, party):
         print_status(f"{path} has this key already, as {found.name}; nothing was changed.")
         return EXIT_OK

@@ -15,20 +15,8 @@ import click
 from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK, InputError
 from ..reports.printable import counted, json_text, printable
 from ..system.files import write_atomically
-from .options import (
-    ANY_FILE,
-    cell_options,
-    flag,
-    format_option,
-    matrix_option,
-    print_status,
-    record_options,
-    store_url_for,
-    trust_file_option,
-    trust_path_for,
-    verbose_option,
-    working_directory,
-)
+from . import options
+from .options import Project, flag, option, print_status
 from .program import SuggestingGroup
 
 if TYPE_CHECKING:
@@ -43,25 +31,6 @@ if TYPE_CHECKING:
 
 
 # Open the fleet that a command names, with the settings next to the matrix.
-
-
-#: The default of `--on`: this machine, which is not a fleet.
-LOCAL = "local"
-
-fleet_file_option = click.option(
-    "--fleet",
-    "fleet_path",
-    type=ANY_FILE,
-    metavar="FILE",
-    help="The names of this site's nodes, partitions and queues.  [default: fleet.yaml next to the matrix]",
-)
-
-
-def fleet_path_for(matrix_path: Path, given: Path | None) -> Path:
-    """Return the fleet file that was given, or the one next to the matrix."""
-    from ..fleet.settings import NAME
-
-    return given or working_directory(matrix_path) / NAME
 
 
 def open_named_fleet(name: str, path: Path) -> Fleet:
@@ -103,10 +72,9 @@ def _require_scheduler(_: click.Context, __: click.Parameter, value: str | None)
     return value
 
 
-on_option = click.option(
-    "--on",
+on_option = option(
+    "--on NAME",
     "engine_name",
-    metavar="NAME",
     callback=_require_scheduler,
     help="The scheduler: slurm or kubernetes.  [required]",
 )
@@ -119,33 +87,23 @@ def fleet_command() -> None:
 
 @fleet_command.command("inventory")
 @on_option
-@cell_options
-@fleet_file_option
+@options.project("cells fleet")
 @flag(
     "--write",
     help="First write a proposed fleet file for the scheduler's nodes. If the scheduler does not know the"
     " driver of a kind of node, a short job reads it on one of them.",
 )
-@format_option("table", "json")
-@verbose_option
-def inventory_command(
-    engine_name: str,
-    matrix_path: Path,
-    profile: str | None,
-    selectors: tuple[str, ...],
-    fleet_path: Path | None,
-    write: bool,
-    format_: str,
-) -> int:
+@options.formats("table", "json")
+def inventory_command(engine_name: str, project: Project, write: bool, format_: str) -> int:
     """List the host classes, how many nodes each has, and how many cells of a profile they cover."""
     from ..fleet.protocol import Capacity
     from .planning import load_plan
 
     if write:
-        write_proposal(engine_name, fleet_path_for(matrix_path, fleet_path))
-    plan = load_plan(matrix_path, profile, selectors)
+        write_proposal(engine_name, project.fleet_file)
+    plan = load_plan(*project.cells)
     cells = Counter(planned.cell.host.identifier for planned in plan.cells)
-    with contextlib.closing(open_named_fleet(engine_name, fleet_path_for(matrix_path, fleet_path))) as fleet:
+    with contextlib.closing(open_named_fleet(engine_name, project.fleet_file)) as fleet:
         found = {capacity.host_class: capacity for capacity in fleet.inventory()}
     entries: list[CapacityDocument] = []
     for name in sorted({*found, *cells}):
@@ -187,8 +145,7 @@ class CapacityDocument(TypedDict):
 
 @fleet_command.command("status")
 @click.argument("run", required=False)
-@format_option("table", "json")
-@verbose_option
+@options.formats("table", "json")
 def status_command(run: str | None, format_: str) -> int:
     """Show the progress of this machine's runs, or of each cell of one RUN, without asking a scheduler."""
     from ..fleet.run_store import Runs
@@ -284,10 +241,8 @@ def _show_cells(runs: Runs, run: FleetRun, format_: str) -> None:
 
 @fleet_command.command("cancel")
 @click.argument("run")
-@record_options
-@fleet_file_option
-@verbose_option
-def cancel_command(run: str, matrix_path: Path, store_url: str | None, fleet_path: Path | None) -> int:
+@options.project("store fleet")
+def cancel_command(run: str, project: Project) -> int:
     """Cancel the jobs of a RUN. Existing records are kept."""
     from ..fleet.run_store import Runs
     from ..fleet.submitter import tally
@@ -301,11 +256,11 @@ def cancel_command(run: str, matrix_path: Path, store_url: str | None, fleet_pat
         if runs.is_submitted(found):
             print_status(f"The process that submits {found.id} cancels it.")
             return EXIT_OK
-        opened = open_named_fleet(found.fleet, fleet_path_for(matrix_path, fleet_path))
+        opened = open_named_fleet(found.fleet, project.fleet_file)
         with (
             contextlib.closing(opened) as fleet,
             runs.submitting(found.key),
-            Store(store_url_for(matrix_path, store_url)) as store,
+            Store(project.store) as store,
         ):
             refuse_other_store(found, store)
             tried = submit(fleet, runs, found, store, None)
@@ -316,13 +271,9 @@ def cancel_command(run: str, matrix_path: Path, store_url: str | None, fleet_pat
 
 @fleet_command.command("logs")
 @click.argument("cell")
-@click.option(
-    "--run", "run_name", metavar="RUN", help="Look in this run.  [default: the newest with the cell]"
-)
-@matrix_option
-@fleet_file_option
-@verbose_option
-def logs_command(cell: str, run_name: str | None, matrix_path: Path, fleet_path: Path | None) -> int:
+@option("--run RUN", "run_name", help="Look in this run.  [default: the newest with the cell]")
+@options.project("fleet")
+def logs_command(cell: str, run_name: str | None, project: Project) -> int:
     """Print what the last attempt at a CELL wrote. CELL is a cell or the name of a unit."""
     from ..fleet.run_store import Runs
     from ..fleet.submitter import word_of
@@ -340,7 +291,7 @@ def logs_command(cell: str, run_name: str | None, matrix_path: Path, fleet_path:
     if not tried.handle:
         print_status(f"{tried.name} was not submitted: {tried.detail or tried.stage.value}")
         return EXIT_MISSING
-    with contextlib.closing(open_named_fleet(run.fleet, fleet_path_for(matrix_path, fleet_path))) as fleet:
+    with contextlib.closing(open_named_fleet(run.fleet, project.fleet_file)) as fleet:
         text = fleet.logs(tried.handle)
     if not text:
         print_status(f"{tried.name} has no log on {run.fleet}: {tried.detail or word_of(tried)}")
@@ -351,19 +302,9 @@ def logs_command(cell: str, run_name: str | None, matrix_path: Path, fleet_path:
 
 @fleet_command.command("resume")
 @click.argument("run")
-@record_options
-@trust_file_option
-@fleet_file_option
-@format_option("text", "json")
-@verbose_option
-def resume_command(
-    run: str,
-    matrix_path: Path,
-    store_url: str | None,
-    trust_path: Path | None,
-    fleet_path: Path | None,
-    format_: str,
-) -> int:
+@options.project("store trust fleet")
+@options.formats("text", "json")
+def resume_command(run: str, project: Project, format_: str) -> int:
     """Continue a RUN whose process has ended. The command that began it continues it, too."""
     from ..fleet.run_store import Runs
     from ..pipeline.fleet import results_of
@@ -375,9 +316,12 @@ def resume_command(
         if found.ended:
             raise InputError(f"{found.id} ended at {found.ended}", hint="there is nothing to resume")
         classes = {tried.unit.host_class for tried in runs.units(found)}
-        runner = fleet_runner_of(classes, trust_path_for(matrix_path, trust_path), asked=False)
-        opened = open_named_fleet(found.fleet, fleet_path_for(matrix_path, fleet_path))
-        with contextlib.closing(opened) as fleet, Store(store_url_for(matrix_path, store_url)) as store:
+        runner = fleet_runner_of(classes, project.trust_file, asked=False)
+        opened = open_named_fleet(found.fleet, project.fleet_file)
+        with (
+            contextlib.closing(opened) as fleet,
+            Store(project.store) as store,
+        ):
             refuse_other_store(found, store)
             with runs.submitting(found.key):
                 try:
@@ -391,14 +335,8 @@ def resume_command(
 
 
 @fleet_command.command("manifests")
-@click.option("--namespace", required=True, metavar="NAME", help="The namespace for the jobs.")
-@click.option(
-    "--user",
-    required=True,
-    metavar="NAME",
-    help="The cluster's user who runs `build-matrix --on kubernetes`.",
-)
-@verbose_option
+@option("--namespace NAME", required=True, help="The namespace for the jobs.")
+@option("--user NAME", required=True, help="The cluster's user who runs `build-matrix --on kubernetes`.")
 def manifests_command(namespace: str, user: str) -> int:
     """Print the namespace and the permissions that an administrator of a Kubernetes cluster sets up once.
 

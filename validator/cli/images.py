@@ -21,16 +21,8 @@ from ..model.codec import encode
 from ..registry.client import Registry
 from ..registry.names import Repository, identifier_of
 from ..reports.printable import json_text
-from .options import (
-    ANY_FILE,
-    certificate_options,
-    flag,
-    format_option,
-    print_status,
-    together,
-    verbose_option,
-    write_or_print,
-)
+from . import options
+from .options import flag, option, print_status
 from .program import Command
 
 if TYPE_CHECKING:
@@ -44,37 +36,32 @@ if TYPE_CHECKING:
 
 
 #: `driver` and `gpus`, the arguments of `resolve_host`.
-host_options = together(
-    click.option(
-        "--driver",
-        metavar="RELEASE",
+host_options = options.together(
+    option(
+        "--driver RELEASE",
         help="The host's driver: a release such as 535.183.01 or a branch such as 535.  [default: detected]",
     ),
-    click.option(
-        "--gpu",
+    option(
+        "--gpu MODEL...",
         "gpus",
-        multiple=True,
-        metavar="MODEL",
         help="The host's GPU: a100, 'RTX 4090', or a compute capability such as 8.0; repeatable for a host"
         " with several GPUs.  [default: detected]",
     ),
 )
 #: Selects images with additions.
-name_option = click.option(
-    "--name",
+name_option = option(
+    "--name NAME",
     "additions",
-    metavar="NAME",
     help="Only images with these additions, such as jupyter, or with this wheel of TensorFlow that no table"
     " lists, such as b3f1c2d4.  [default: only images without either]",
 )
 #: `tensorflow`, `python` and `additions`, which restrict the images.
-version_options = together(
-    click.option(
-        "--tensorflow",
-        metavar="VERSION",
+version_options = options.together(
+    option(
+        "--tensorflow VERSION",
         help="Only images with this TensorFlow: a release such as 2.20.0, or all its patch releases: 2.20.",
     ),
-    click.option("--python", metavar="VERSION", help="Only images with this Python, such as 3.12."),
+    option("--python VERSION", help="Only images with this Python, such as 3.12."),
     name_option,
 )
 
@@ -157,9 +144,8 @@ _SHORT = len("sha256:") + 12
 @click.command("recommend", cls=Command)
 @host_options
 @version_options
-@certificate_options()
-@format_option("table", "json")
-@verbose_option
+@options.certificates()
+@options.formats("table", "json")
 def recommend_command(
     driver: str | None,
     gpus: Sequence[str],
@@ -291,14 +277,12 @@ def _document(repository: Repository, host: Host, found: list[Assessment]) -> Re
 @click.command("pull", cls=Command)
 @host_options
 @version_options
-@click.option(
-    "--image",
-    metavar="IMAGE",
+@option(
+    "--image IMAGE",
     help="Use this image, after verifying it: an image spec, an alias such as latest, or a digest.  [default:"
     " the best one that is certified for the host]",
 )
-@certificate_options()
-@verbose_option
+@options.certificates()
 def pull_command(
     driver: str | None,
     gpus: Sequence[str],
@@ -340,34 +324,26 @@ _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernet
 
 @click.command("run", cls=Command, context_settings={"allow_interspersed_args": False})
 @click.argument("words", nargs=-1, metavar="[-- COMMAND [ARGUMENT]...]")
-@click.option(
+@option(
     "--format",
     "format_",
     type=click.Choice(_FORMATS),
     help="The format to write: a docker or podman command line, or a file for one of the other tools."
     "  [default: docker, or podman where only Podman answers]",
 )
-@click.option(
-    "--output",
-    type=ANY_FILE,
-    metavar="FILE",
+@option(
+    "--output FILE",
+    type=options.ANY_FILE,
     help="Write to this file; a dev container needs .devcontainer/devcontainer.json.  [default: stdout]",
 )
 @flag("--force", help="Replace the file of --output if it exists.")
 @flag("--exec", "execute", help="Start the container instead of writing (docker and podman).")
 @flag("--mount", help="Mount the current directory into the container and start there.")
-@click.option(
-    "--env",
-    "variables",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Set an environment variable in the container; repeatable.",
-)
-@click.option(
+@option("--env NAME=VALUE...", "variables", help="Set an environment variable in the container; repeatable.")
+@option(
     "--devices",
     type=click.Choice(["auto", "gpus", "cdi"]),
     default="auto",
-    show_default=True,
     help="How Docker provides GPUs: as the local engine offers them (auto), with --gpus, or as CDI devices."
     " With gpus or cdi, no engine is needed on this machine if the image is in a registry and neither --mount"
     " nor --exec is given.",
@@ -384,15 +360,13 @@ _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernet
 )
 @host_options
 @version_options
-@click.option(
-    "--image",
-    metavar="TAG|DIGEST|REFERENCE",
+@option(
+    "--image TAG|DIGEST|REFERENCE",
     help="Use this image: a tag or digest in --registry, or HOST/NAME:TAG. With --uncertified also the name"
     " of one in the local engine, or oci:DIRECTORY:TAG for one in an OCI layout.  [default: the best"
     " one that is certified for the host]",
 )
-@certificate_options(need_registry=False)
-@verbose_option
+@options.certificates(need_registry=False)
 def run_command(
     words: Sequence[str],
     format_: str | None,
@@ -521,7 +495,7 @@ def run_command(
             f"{output} already exists; nothing was written",
             hint="pass --force to replace it, or name another file",
         )
-    write_or_print(tool.write(start), output)
+    options.write_or_print(tool.write(start), output)
     return EXIT_OK
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
-import logging
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
@@ -26,6 +26,7 @@ from .program import as_started
 
 if TYPE_CHECKING:
     from ..certify.trust import Trust
+    from ..certify.trust_file import TrustFile
     from ..records.store import Store
     from ..registry.client import Registry
 
@@ -50,33 +51,44 @@ def together(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
+def option(
+    usage: str, *into: str, help: str = "", env: str | None = None, **settings: Any
+) -> Callable[[F], F]:
+    """Return an option that is written as in a synopsis: `--gpu MODEL`, or `--gpu MODEL...` if repeatable.
+
+    into: the argument that gets the value, if it has another name. env: the variable that sets it, too.
+    """
+    name, _, metavar = usage.partition(" ")
+    if metavar:
+        settings["metavar"] = metavar.removesuffix("...")
+    repeatable = metavar.endswith("...")
+    return click.option(
+        name, *into, multiple=repeatable, envvar=env, show_envvar=env is not None, help=help, **settings
+    )
+
+
 def flag(*names: str, help: str) -> Callable[[F], F]:
     """Return an option without a value."""
     return click.option(*names, is_flag=True, help=help)
 
 
-matrix_option = click.option(
+matrix = option(
     "--matrix",
     "matrix_path",
     type=PATH,
     callback=lambda _context, _parameter, value: value or default_matrix(),
     help="The matrix file.  [default: matrix.yaml if there is one here, otherwise the one of this tool]",
 )
-profile_option = click.option("--profile", help="The profile of the matrix.  [default: quick]")
-select_option = click.option(
-    "--select",
+profile = option("--profile", help="The profile of the matrix.  [default: quick]")
+select = option(
+    "--select EXPRESSION...",
     "selectors",
-    multiple=True,
-    metavar="EXPRESSION",
     help="Only select matching cells, such as 'tensorflow>=2.20', python=3.12 or gpu=h100; repeatable.",
 )
-#: For commands about the cells of a matrix: `matrix_path`, `profile` and `selectors`.
-cell_options = together(matrix_option, profile_option, select_option)
-depth_option = click.option(
+depth = option(
     "--depth",
     type=click.Choice(("quick", "full")),
     default="quick",
-    show_default=True,
     help="quick: the checks that a verdict needs; full: all checks, with measurements that take minutes.",
 )
 
@@ -90,26 +102,141 @@ def _challenge(_: click.Context, __: click.Parameter, value: str | None) -> str 
     return value
 
 
-challenge_option = click.option(
-    "--challenge",
-    metavar="TEXT",
+challenge = option(
+    "--challenge TEXT",
     callback=_challenge,
     help="A challenge from whoever will certify, which the probe repeats in its report.",
 )
-store_option = click.option(
-    "--store",
+store = option(
+    "--store URL",
     "store_url",
-    metavar="URL",
-    envvar="VALIDATOR_STORE",
-    show_envvar=True,
+    env="VALIDATOR_STORE",
     help="Where records are stored: an SQLite file, or postgresql+psycopg://user@host/database."
     "  [default: .validator/records.db next to the matrix]",
 )
-#: For commands about records: `matrix_path` and `store_url`.
-record_options = together(matrix_option, store_option)
+trust_file = option(
+    "--trust FILE",
+    "trust_path",
+    type=PATH,
+    env="VALIDATOR_TRUST",
+    help="The file that says who may sign, and which limits are refused.  [default: trust.yaml next to the"
+    " matrix, or in this directory]",
+)
+fleet_file = option(
+    "--fleet FILE",
+    "fleet_path",
+    type=ANY_FILE,
+    help="The names of this site's nodes, partitions and queues.  [default: fleet.yaml next to the matrix]",
+)
 
 
-def format_option(*formats: str, short: tuple[str, ...] = ("json",)) -> Callable[[F], F]:
+def working_directory(matrix_path: Path) -> Path:
+    """Return where the files of a matrix are and are written: its locks, its records and its trust file.
+
+    That is the matrix's own directory, but for the matrix of this tool it is the current directory: nothing
+    is written into an installed package.
+    """
+    return Path() if matrix_path == shipped_matrix() else matrix_path.parent
+
+
+@dataclass(frozen=True)
+class Project:
+    """The matrix that a command is about, what the command selects in it, and the files next to it.
+
+    What the command line does not name is None.
+    """
+
+    matrix_path: Path = Path()
+    profile: str | None = None
+    selectors: tuple[str, ...] = ()
+    store_url: str | None = None
+    trust_path: Path | None = None
+    fleet_path: Path | None = None
+
+    @property
+    def cells(self) -> tuple[Path, str | None, tuple[str, ...]]:
+        """The first arguments of `planning.load_plan`."""
+        return self.matrix_path, self.profile, self.selectors
+
+    @property
+    def profile_name(self) -> str:
+        from ..matrix.load import DEFAULT_PROFILE
+
+        return self.profile or DEFAULT_PROFILE
+
+    @property
+    def directory(self) -> Path:
+        return working_directory(self.matrix_path)
+
+    @property
+    def progress(self) -> Path:
+        """The directory in which `build-matrix` writes how far it is."""
+        from ..system.files import STATE_DIRECTORY
+
+        return self.directory / STATE_DIRECTORY / "progress"
+
+    @property
+    def store(self) -> str:
+        """The URL of the store."""
+        from ..records.store import DEFAULT_PATH
+
+        return self.store_url or str(self.directory / DEFAULT_PATH)
+
+    def open_store(self) -> Store:
+        """Open the store for reading, without creating one.
+
+        If no store was given and there is none next to the matrix, there are no records yet: returns an empty
+        store in memory. Raises MissingError if the given store does not exist.
+        """
+        from ..records.store import Store
+
+        if self.store_url is None and not Path(self.store).exists():
+            print_status(f"There are no records yet: {self.store} does not exist.")
+            return Store(":memory:")
+        return Store(self.store, read_only=True)
+
+    @property
+    def trust_file(self) -> Path:
+        from ..certify.trust_file import NAME
+
+        return self.trust_path or self.directory / NAME
+
+    def read_trust(self, *, needed: bool = True) -> TrustFile:
+        """Read the trust file. Raises InputError if it can't be read, or is needed and does not exist."""
+        from ..certify.trust_file import TrustFile, read_trust_file
+
+        return read_trust_file(self.trust_file) if needed or self.trust_file.exists() else TrustFile()
+
+    @property
+    def fleet_file(self) -> Path:
+        from ..fleet.settings import NAME
+
+        return self.fleet_path or self.directory / NAME
+
+
+def gathered(into: str, value: type, *added: Callable[[F], F]) -> Callable[[F], F]:
+    """Add options, and give the command one value in place of theirs: a dataclass with their names."""
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def command(*arguments: Any, **given: Any) -> Any:
+            stated = {each.name: given.pop(each.name) for each in fields(value) if each.name in given}
+            return function(*arguments, **{into: value(**stated)}, **given)
+
+        return together(*added)(cast(F, command))
+
+    return decorate
+
+
+_PROJECT = {"cells": together(profile, select), "store": store, "trust": trust_file, "fleet": fleet_file}
+
+
+def project(words: str = "") -> Callable[[F], F]:
+    """Add `--matrix` and these of `_PROJECT`. The command receives them as `project`."""
+    return gathered("project", Project, matrix, *(_PROJECT[word] for word in words.split()))
+
+
+def formats(*formats: str, short: tuple[str, ...] = ("json",)) -> Callable[[F], F]:
     """Add `--format`, whose first value is the default, and a flag such as `--json` for each of `short`.
 
     The command receives the format as `format_`. Contradicting options are a usage error.
@@ -126,7 +253,7 @@ def format_option(*formats: str, short: tuple[str, ...] = ("json",)) -> Callable
                 raise click.UsageError(f"{' and '.join(named)} can't be combined")
             return function(*arguments, format_=next(iter(named.values()), formats[0]), **options)
 
-        decorated: Any = click.option(
+        decorated: Any = option(
             "--format",
             "format_",
             type=click.Choice(formats),
@@ -141,7 +268,7 @@ def format_option(*formats: str, short: tuple[str, ...] = ("json",)) -> Callable
     return decorate
 
 
-def reject_options(names: Iterable[str], reason: str) -> None:
+def reject(names: Iterable[str], reason: str) -> None:
     """Raise UsageError if one of these parameters was given on the command line.
 
     reason: the rest of the sentence that starts with the option.
@@ -153,58 +280,9 @@ def reject_options(names: Iterable[str], reason: str) -> None:
             raise click.UsageError(f"{parameter.opts[-1]} {reason}")
 
 
-def _show_commands(_: click.Context, __: click.Parameter, value: bool) -> None:
-    if value:
-        logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-
-
-verbose_option = click.option(
-    "-v", "--verbose", is_flag=True, expose_value=False, callback=_show_commands,
-    help="Show the commands that are run.",
-)  # fmt: skip
-
-
 def default_matrix() -> Path:
     """Return the matrix in the current directory, or that of this tool."""
     return OWN_MATRIX if os.path.lexists(OWN_MATRIX) else shipped_matrix()
-
-
-def working_directory(matrix_path: Path) -> Path:
-    """Return where the files of a matrix are and are written: its locks, its records and its trust file.
-
-    That is the matrix's own directory, but for the matrix of this tool it is the current directory: nothing
-    is written into an installed package.
-    """
-    return Path() if matrix_path == shipped_matrix() else matrix_path.parent
-
-
-def store_url_for(matrix_path: Path, store_url: str | None) -> str:
-    """Return the URL of the given store, or of the one next to the matrix."""
-    from ..records.store import DEFAULT_PATH
-
-    return store_url or str(working_directory(matrix_path) / DEFAULT_PATH)
-
-
-def progress_directory(matrix_path: Path) -> Path:
-    """Return where `build-matrix` writes how far it is, next to the matrix."""
-    from ..system.files import STATE_DIRECTORY
-
-    return working_directory(matrix_path) / STATE_DIRECTORY / "progress"
-
-
-def open_store(matrix_path: Path, store_url: str | None) -> Store:
-    """Open a store for reading, without creating one.
-
-    If no store was given and there is none next to the matrix, there are no records yet: returns an empty
-    store in memory. Raises MissingError if the given store does not exist.
-    """
-    from ..records.store import Store
-
-    url = store_url_for(matrix_path, store_url)
-    if store_url is None and not Path(url).exists():
-        print_status(f"There are no records yet: {url} does not exist.")
-        return Store(":memory:")
-    return Store(url, read_only=True)
 
 
 def print_status(text: str) -> None:
@@ -251,13 +329,6 @@ def parse_moment(_: click.Context, __: click.Parameter, value: str | None) -> da
     return None if value is None else parse_time(value, now_utc())
 
 
-def trust_path_for(matrix_path: Path, trust_path: Path | None) -> Path:
-    """Return the given trust file, or the one next to the matrix."""
-    from ..certify.trust_file import NAME
-
-    return trust_path or working_directory(matrix_path) / NAME
-
-
 def open_registry(repository: str, plain_http: bool) -> Registry:
     """Return the registry of a repository. Raises InputError if the text is not the name of one."""
     # Most commands never talk to a registry, and start sooner without its client.
@@ -267,100 +338,97 @@ def open_registry(repository: str, plain_http: bool) -> Registry:
     return Registry(Repository.parse(repository), plain_http=plain_http or None)
 
 
-trust_file_option = click.option(
-    "--trust",
-    "trust_path",
-    type=PATH,
-    metavar="FILE",
-    envvar="VALIDATOR_TRUST",
-    show_envvar=True,
-    help="The file that says who may sign, and which limits are refused.  [default: trust.yaml next to the"
-    " matrix, or in this directory]",
-)
-
-
-registry_option = click.option(
-    "--registry",
+registry = option(
+    "--registry REGISTRY/NAME",
     "repository",
-    metavar="REGISTRY/NAME",
-    envvar="VALIDATOR_REGISTRY",
-    show_envvar=True,
+    env="VALIDATOR_REGISTRY",
     help="The repository of the images, such as ghcr.io/team/tensorflow.",
 )
-trusted_root_option = click.option(
-    "--trusted-root",
+trusted_root = option(
+    "--trusted-root FILE",
     type=FILE,
-    metavar="FILE",
     help="The trusted roots of your own Sigstore.  [default: those of the public Sigstore]",
 )
-plain_http_option = flag(
+plain_http = flag(
     "--plain-http",
     help="Connect to the registry without TLS.  [default: only for a registry on this machine]",
 )
 
 
-def builder_options(switch: str, signed: str) -> Callable[[F], F]:
-    """Add `--builder-key`, `--identity` and `--issuer`, the arguments of `signing.builder_of`.
+@dataclass(frozen=True)
+class Builder:
+    """Who signs what is built: the owner of a key, or an identity. This machine, if neither is named."""
+
+    builder_key: str | None
+    identity: str | None
+    issuer: str | None
+
+    @property
+    def is_named(self) -> bool:
+        return self.builder_key is not None or self.identity is not None
+
+    def check(self, missing: str | None) -> None:
+        """Raise UsageError for half of an identity. missing: the option without which nothing is signed."""
+        if missing is not None:
+            reject(("builder_key", "identity", "issuer"), f"has no effect without {missing}")
+        if (self.identity is None) != (self.issuer is None):
+            raise click.UsageError("--identity and --issuer belong together")
+
+
+def builder(switch: str, signed: str) -> Callable[[F], F]:
+    """Add `--builder-key`, `--identity` and `--issuer`. The command receives them as `builder`.
 
     switch: the option without which they have no effect. signed: what is signed.
     """
-    return together(
-        click.option(
-            "--builder-key",
-            metavar="FILE",
-            envvar="VALIDATOR_BUILDER_KEY",
-            show_envvar=True,
+    return gathered(
+        "builder",
+        Builder,
+        option(
+            "--builder-key FILE",
+            env="VALIDATOR_BUILDER_KEY",
             help=f"With {switch}: the private key that signs {signed}, or env://NAME; its password"
             " comes from COSIGN_PASSWORD.  [default: this machine's own key]",
         ),
-        click.option(
-            "--identity",
-            metavar="NAME",
+        option(
+            "--identity NAME",
             help=f"With {switch}: sign as this identity, with its OIDC token, not with a key.",
         ),
-        click.option("--issuer", metavar="URL", help="With --identity: the issuer of the OIDC token."),
+        option("--issuer URL", help="With --identity: the issuer of the OIDC token."),
     )
 
 
 _trust_options = together(
-    click.option(
-        "--key",
+    option(
+        "--key FILE",
         type=PATH,
-        metavar="FILE",
-        envvar="VALIDATOR_KEY",
-        show_envvar=True,
+        env="VALIDATOR_KEY",
         help="The public key that certificates must be signed with.",
     ),
-    click.option(
-        "--identity",
-        metavar="NAME",
+    option(
+        "--identity NAME",
         help="Without a key: the identity that must have signed, such as the URL of a workflow.",
     ),
-    click.option("--issuer", metavar="URL", help="Without a key: the issuer of the identity's OIDC token."),
-    trusted_root_option,
+    option("--issuer URL", help="Without a key: the issuer of the identity's OIDC token."),
+    trusted_root,
     flag(
         "--fixtures", help="For tests: accept certificates of made-up records, signed with a throw-away key."
     ),
-    click.option(
-        "--max-age",
-        callback=parse_age,
-        metavar="AGE",
-        help="Reject measurements older than this, such as 7d or 12h.",
+    option(
+        "--max-age AGE", callback=parse_age, help="Reject measurements older than this, such as 7d or 12h."
     ),
     flag(
         "--accept-expired",
         help="Also accept expired certificates. They expire 14 days after the measurement, unless the signer"
         " chose otherwise.",
     ),
-    trust_file_option,
+    trust_file,
 )
 
 
-_bundle_option = click.option(
-    "--from-bundle",
+_bundle_option = option(
+    "--from-bundle DIRECTORY",
     "bundle",
     type=DIRECTORY,
-    metavar="DIRECTORY",
     help="Use the images and certificates of a bundle that `bundle receive` unpacked, without a network.",
 )
 
@@ -376,17 +444,18 @@ def open_bundle(directory: Path) -> Registry:
     return in_layout(directory / "images", directory / "certificates")
 
 
-def certificate_options(*, need_registry: bool = True, bundles: bool = True) -> Callable[[F], F]:
+def certificates(*, need_registry: bool = True, bundles: bool = True) -> Callable[[F], F]:
     """Add the options of every command that reads certificates. bundles: also those of a bundle.
 
-    The command receives the resulting `registry`, `trust`, `max_age` and `accept_expired`, and `trust_path`,
-    `plain_http` and `bundle` if it has arguments of these names. Wrong options are reported before anything
+    The command receives the resulting `registry`, `trust`, `max_age` and `accept_expired`, and `plain_http`
+    and `bundle` if it has arguments of these names. Wrong options are reported before anything
     else is done. `rebuild` needs no trusted signer, and neither does `uncertified` unless a signer is named:
     then `trust` is None. Without --registry and --from-bundle, `registry` is None.
     """
 
     def decorate(function: F) -> F:
-        wanted = {"trust_path", "plain_http", "bundle"} & inspect.signature(function).parameters.keys()
+        names = inspect.signature(function).parameters.keys()
+        wanted = {"plain_http", "bundle"} & names | ({"trust_path"} if "project" in names else set())
 
         @functools.wraps(function)
         def command(
@@ -412,7 +481,7 @@ def certificate_options(*, need_registry: bool = True, bundles: bool = True) -> 
             return function(*arguments, registry=registry, trust=trust, **options)
 
         more = (_bundle_option,) if bundles else ()
-        add = together(registry_option, *more, plain_http_option, _trust_options)
+        add = together(registry, *more, plain_http, _trust_options)
         return cast(F, add(command))
 
     return decorate
@@ -458,13 +527,9 @@ def _trust_of(
         return None
     from ..certify.trust import Trust
 
-    path = trust_path_for(options.get("matrix_path") or Path(), trust_path)
-    refused: tuple[str, ...] = ()
     # The file next to the matrix need not exist.
-    if trust_path is not None or path.exists():
-        from ..certify.trust_file import read_trust_file
-
-        refused = read_trust_file(path).refuse_limits
+    project = Project(options.get("matrix_path") or Path(), trust_path=trust_path)
+    refused = project.read_trust(needed=trust_path is not None).refuse_limits
     # An identity on the command line overrides the key in the environment.
     source = click.get_current_context().get_parameter_source("key")
     if identity and source is not click.core.ParameterSource.COMMANDLINE:

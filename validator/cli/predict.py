@@ -1,4 +1,4 @@
-"""`predict`: predict whether a combination works, in the matrix or not; `plan`: list the matrix's cells."""
+"""`predict`, `plan`, `lint`, `inspect`: predict for a combination, a matrix, a project, and a wheel."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypedDict
 
 import click
 
+from .. import __version__
 from ..answers.browser import RejectedField
 from ..compat.evidence import measured_on
 from ..compat.judge import judge, judge_uninspected
@@ -39,7 +40,9 @@ from ..model.prediction import (
 from ..model.spec import Cell, Choice, HostClass, ImageSpec, Variant
 from ..reports.diagnosis import what_works_text
 from ..reports.printable import counted, json_text
+from ..resources import manual
 from ..system.package_sources import host_sources
+from . import options
 from .combination import (
     Question,
     assumed_cudnn,
@@ -53,103 +56,75 @@ from .combination import (
     with_driver_of,
     with_this_host,
 )
-from .options import (
-    PATH,
-    cell_options,
-    flag,
-    format_option,
-    print_status,
-    reject_options,
-    say_if_stale,
-    say_recommended,
-    verbose_option,
-)
+from .options import Project, flag, option, print_status
 from .program import Command, as_started
 
 
 @click.command("predict", cls=Command)
-@click.option(
-    "--tensorflow",
-    metavar="VERSION",
+@option(
+    "--tensorflow VERSION",
     help="The TensorFlow release, such as 2.21.0; without it, the newest that works is named.",
 )
-@click.option(
-    "--image",
+@option(
+    "--image NAME",
     "reference",
-    metavar="NAME",
     help="Predict for the TensorFlow in an official image, such as tensorflow/tensorflow:2.17.0-gpu.",
 )
-@click.option(
-    "--requirements",
+@option(
+    "--requirements FILE...",
     "files",
-    multiple=True,
-    metavar="FILE",
-    type=PATH,
+    type=options.PATH,
     help="Predict for the TensorFlow that this file pins, on each --host: a lock, requirements.txt,"
     " pyproject.toml, environment.yml or a Dockerfile; repeatable.",
 )
-@click.option(
-    "--host",
+@option(
+    "--host GPU:DRIVER...",
     "hosts",
-    multiple=True,
-    metavar="GPU:DRIVER",
     help="A machine for --requirements, such as h100:535.183.01 or 'RTX 4090:580'; repeatable.",
 )
-@click.option(
-    "--python",
-    metavar="VERSION",
+@option(
+    "--python VERSION",
     help="The Python version, such as 3.12.  [default: the newest one that it has wheels for]",
 )
-@click.option(
-    "--policy",
-    metavar="POLICY",
+@option(
+    "--policy POLICY",
     help="The default of --cuda and --cudnn: recommended, as-built or latest.  [default: recommended;"
     " as-built if one of them is given; with --extra, what pip chooses]",
 )
-@click.option(
-    "--cuda", metavar="POLICY", help="The CUDA version: one of these policies, or a version such as 12.8."
-)
-@click.option(
-    "--cudnn", metavar="POLICY", help="The cuDNN version: one of these policies, or a version such as 9.10."
-)
-@click.option("--variant", type=click.Choice(["gpu", "cpu"]), default="gpu", show_default=True)
-@click.option(
-    "--driver",
-    metavar="RELEASE",
+@option("--cuda POLICY", help="The CUDA version: one of these policies, or a version such as 12.8.")
+@option("--cudnn POLICY", help="The cuDNN version: one of these policies, or a version such as 9.10.")
+@option("--variant", type=click.Choice(["gpu", "cpu"]), default="gpu")
+@option(
+    "--driver RELEASE",
     help="The machine's driver: a release such as 535.183.01, a branch such as 535, or the CUDA version that"
     " nvidia-smi shows, such as 12.2.",
 )
-@click.option("--gpu", metavar="MODEL", help="The machine's GPU, such as h100 or 'RTX 4090'.")
-@click.option(
-    "--compute-capability",
-    metavar="VERSION",
-    help="The GPU's compute capability, such as 9.0, if the model is unknown.",
+@option("--gpu MODEL", help="The machine's GPU, such as h100 or 'RTX 4090'.")
+@option(
+    "--compute-capability VERSION", help="The GPU's compute capability, such as 9.0, if the model is unknown."
 )
-@click.option("--compat", metavar="CUDA", help="The cuda-compat package on the loader's path, such as 12.9.")
-@click.option("--system", type=click.Choice(SYSTEMS), help="The operating system.  [default: linux]")
-@click.option("--machine", type=click.Choice(MACHINES), help="The architecture.  [default: x86_64]")
-@click.option(
+@option("--compat CUDA", help="The cuda-compat package on the loader's path, such as 12.9.")
+@option("--system", type=click.Choice(SYSTEMS), help="The operating system.  [default: linux]")
+@option("--machine", type=click.Choice(MACHINES), help="The architecture.  [default: x86_64]")
+@option(
     "--kernel-modules", type=click.Choice(KERNEL_MODULES), help="The kind of the driver's kernel modules."
 )
-@click.option(
-    "--wheel",
-    metavar="SOURCE|FILE",
+@option(
+    "--wheel SOURCE|FILE",
     help=f"Where the TensorFlow package comes from: {', '.join(WHEELS)}, or a wheel file, which is inspected."
     "  [default: pypi]",
 )
-@click.option(
+@option(
     "--extra/--no-extra",
     default=None,
     help="Predict for TensorFlow that pip installed, with or without its extra and-cuda, not for an image.",
 )
-@click.option(
-    "--package",
+@option(
+    "--package NAME==VERSION...",
     "packages",
-    multiple=True,
-    metavar="NAME==VERSION",
     help="Another package in the environment, such as torch==2.6.0; repeatable.",
 )
-@click.option(
+@option(
     "--mode",
     type=click.Choice(MODES),
     help="Predict only for eager operations or only for XLA.  [default: both]",
@@ -158,8 +133,7 @@ from .program import Command, as_started
     "--from-host",
     help="With --tensorflow: use this machine's system, driver and GPU where they are not given.",
 )
-@format_option("text", "json", "markdown", "github", "constraints", short=("json",))
-@verbose_option
+@options.formats("text", "json", "markdown", "github", "constraints", short=("json",))
 def predict_command(
     tensorflow: str | None,
     reference: str | None,
@@ -200,14 +174,14 @@ def predict_command(
     TensorFlow and the project's PyTorch or JAX, for `pip install -c`. The exit code is 1 if there is none.
     """
     if wheel is not None and wheel.endswith(".whl"):
-        reject_options(_IN_A_WHEEL, "can't be combined with a file for --wheel")
+        options.reject(_IN_A_WHEEL, "can't be combined with a file for --wheel")
     if format_ == "constraints":
         return print_constraints(tensorflow, files, packages, python, wheel)
     if files or hosts:
         _refuse_all_but(("files", "hosts", "format_", "as_json"), "--requirements and --host")
         if not (files and hosts):
             raise click.UsageError("--requirements and --host need each other")
-        say_if_stale()
+        options.say_if_stale()
         return predict_project(files, hosts, format_)
     if format_ not in ("text", "json"):
         raise click.UsageError(f"--format {format_} is only for --requirements")
@@ -219,7 +193,7 @@ def predict_command(
             f"--wheel: {wheel} is none of {', '.join(WHEELS)}, and not the name of a wheel"
         )
     if reference is not None:
-        reject_options(_IN_AN_IMAGE, "can't be combined with --image")
+        options.reject(_IN_AN_IMAGE, "can't be combined with --image")
         contents = software_in(reference)
         if contents is None:
             raise InputError(
@@ -228,10 +202,10 @@ def predict_command(
             )
         tensorflow = contents.tensorflow
     if tensorflow is None:
-        reject_options(
+        options.reject(
             ("from_host",), "needs --tensorflow: `validator` without a command asks about this host"
         )
-        reject_options(_ABOUT_ONE_RELEASE, "has no effect without --tensorflow")
+        options.reject(_ABOUT_ONE_RELEASE, "has no effect without --tensorflow")
     host = Host(driver, None, gpu, compute_capability, system, machine, kernel_modules, compat)
     installed = tuple(dict(map(read_package, packages)).items())
     software = Software(
@@ -246,7 +220,7 @@ def predict_command(
             "--system, --machine, --kernel-modules, --wheel, --extra, --package, --mode and --from-host have"
             " no effect with --variant cpu"
         )
-    say_if_stale()
+    options.say_if_stale()
     if from_host:
         asked = replace(asked, host=with_this_host(host))
     if tensorflow is None:
@@ -327,7 +301,7 @@ def _show_one(asked: Question, nearest: Release | None, format_: str, *, is_give
 
         click.echo(document["id"])
         show(prediction_text(prediction))
-        say_recommended([image])
+        options.say_recommended([image])
         if not any(attempt.rank is Rank.MEASURED for attempt in prediction.evidence):
             for sentence in measured_on(judge_host(host_for(asked))):
                 print_status(sentence)
@@ -368,7 +342,7 @@ _ABOUT_ONE_RELEASE = (
 def _refuse_all_but(kept: Collection[str], what: str) -> None:
     """Raise UsageError if any other option was given."""
     names = [one.name for one in click.get_current_context().command.params]
-    reject_options([name for name in names if name and name not in kept], f"has no effect with {what}")
+    options.reject([name for name in names if name and name not in kept], f"has no effect with {what}")
 
 
 class AskedFields(TypedDict):
@@ -396,7 +370,7 @@ def _show_support(image: ImageSpec, mode: str | None, format_: str) -> int:
 
         click.echo(image.identifier)
         show(image_support_text(support))
-        say_recommended([image])
+        options.say_recommended([image])
         print_status("Add --driver and --gpu for the prediction for one machine.")
     return EXIT_FAILED if support.fails else EXIT_OK
 
@@ -519,10 +493,9 @@ def _host(text: str) -> HostClass:
 
 
 @click.command("plan", cls=Command)
-@cell_options
-@format_option("table", "json", "github", "github-images")
-@verbose_option
-def plan_command(matrix_path: Path, profile: str | None, selectors: tuple[str, ...], format_: str) -> None:
+@options.project("cells")
+@options.formats("table", "json", "github", "github-images")
+def plan_command(project: Project, format_: str) -> None:
     """List the cells with their predictions and reasons, without running anything.
 
     The format github is a value for strategy.matrix in a GitHub workflow (read with fromJSON) with one job
@@ -533,7 +506,7 @@ def plan_command(matrix_path: Path, profile: str | None, selectors: tuple[str, .
     from ..model.prediction import count_words
     from .planning import load_plan
 
-    plan = load_plan(matrix_path, profile, selectors)
+    plan = load_plan(*project.cells)
     if format_ == "json":
         click.echo(json.dumps([cell.as_json() for cell in plan.cells], indent=2))
     elif format_ == "github":
@@ -557,5 +530,106 @@ def plan_command(matrix_path: Path, profile: str | None, selectors: tuple[str, .
         )
     for reason in dict.fromkeys(cell.reason for cell in plan.excluded):
         print_status(f"  Excluded: {reason}")
-    say_recommended(plan.images)
-    say_if_stale()
+    options.say_recommended(plan.images)
+    options.say_if_stale()
+
+
+@click.command("lint", cls=Command)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=options.PATH)
+@flag(
+    "--gpu",
+    "for_gpu",
+    help="Also report what runs only on the CPU where no file says that the project uses a GPU.",
+)
+@option("--ignore CODE...", "ignored", help="Leave out the findings with this code; repeatable.")
+@options.formats("text", "json", "github", "sarif")
+def lint_command(files: tuple[Path, ...], for_gpu: bool, ignored: tuple[str, ...], format_: str) -> int:
+    """Report what can't work with the TensorFlow that a project pins.
+
+    Reads Dockerfiles, requirements files, pyproject.toml, environment.yml, Pipfile, pixi.toml and lock files.
+    Each finding has its place, a code, and what to write instead. `lint` never guesses a version that a file
+    leaves open: a finding holds for every version that the file allows. A comment
+    `# validator: ignore[CODE]` on the line or above it silences a finding. The format github prints
+    annotations for a workflow, sarif what code scanning reads. The exit code is 1 if something was found.
+    """
+    from ..lint.blame import CODES
+    from ..lint.readers import lint
+    from ..reports.findings import FINDINGS, findings_sarif, findings_summary
+
+    unknown = [code for code in ignored if code not in CODES]
+    if unknown:
+        raise click.UsageError(f'--ignore: there is no code "{unknown[0]}"; the codes are {", ".join(CODES)}')
+    linted = lint(files, frozenset(ignored), for_gpu=for_gpu)
+    found = linted.findings
+    if format_ == "sarif":
+        shown = findings_sarif(found, CODES, __version__, manual("how-to/check-a-project.md"))
+    else:
+        shown = FINDINGS[format_](found)
+    click.echo(shown, nl=False)
+    for place, error in linted.unknown:
+        print_status(f"{place.file}:{place.line}: not checked: {error}")
+    if format_ == "text":
+        print_status(findings_summary(found, len(files)))
+    return EXIT_FAILED if found else EXIT_OK
+
+
+@click.command("inspect", cls=Command)
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@options.formats("text", "json", short=("json",))
+def inspect_command(file: Path, format_: str) -> int:
+    """Show what is in a wheel of TensorFlow, and on which GPUs and drivers it should work.
+
+    The wheel may be a build of your own, a nightly, or a community's build. It is neither installed nor run.
+    `predict --wheel FILE` answers for one machine. The exit code is 1 if the wheel was built without CUDA, or
+    works on no GPU.
+    """
+    from ..compat.policies import choose
+    from ..compat.predict import image_support
+    from ..compat.releases import add_wheel, published_twin
+    from ..model.spec import RECOMMENDED, ImageSpec, Variant
+    from ..reports.printable import json_text
+    from ..supply.own_wheels import inspected, name_of, pythons_of, wheel_at
+
+    wheel = wheel_at(file)
+    row = inspected(wheel, print_status)
+    twin, pythons = published_twin(row), pythons_of(file)
+    support = None
+    if row["build"]["cuda_build"]:
+        release = add_wheel(row, name_of(row), pythons, wheel)
+        chosen = choose(release, RECOMMENDED, RECOMMENDED)
+        support = image_support(ImageSpec(release.version, pythons[-1], Variant.GPU, *chosen))
+    if format_ == "json":
+        document = {
+            "name": name_of(row), "pythons": list(pythons), "same_as": twin, "contents": row,
+            "support": support.as_json() if support else None,
+        }  # fmt: skip
+        click.echo(json_text(document))
+    else:
+        from ..reports.terminal import image_support_text, show
+
+        click.echo("\n".join(_wheel_lines(name_of(row), row, pythons, twin)))
+        if support:
+            click.echo()
+            show(image_support_text(support))
+            print_status("`predict --wheel FILE --gpu MODEL --driver RELEASE` answers for one machine.")
+    return EXIT_OK if support and not support.fails else EXIT_FAILED
+
+
+def _wheel_lines(name: str, row: dict[str, Any], pythons: tuple[str, ...], twin: str | None) -> list[str]:
+    built = row["build"]
+    lines = [name, f"Python        {', '.join(pythons)}"]
+    if not built["cuda_build"]:
+        return [*lines, "It was built without CUDA, so it never uses a GPU."]
+    lines += [
+        f"built with    CUDA {built['cuda'] or 'unknown'}, cuDNN {built['cudnn_headers'] or built['cudnn']}",
+        f"opens         {', '.join(row['opens'])}",
+    ]
+    for group in row["kernels"]:
+        sass = ", ".join(map(str, group["sass"])) or "none"
+        ptx = ", ".join(f"{target} (ISA {isa})" for target, isa in group["ptx"].items()) or "none"
+        library = f" of {group['library'].upper()}" if "library" in group else ""
+        lines.append(f"kernels       {group['fatbins']} units{library}: machine code {sass}; PTX {ptx}")
+    lines.append(f"XLA's LLVM    writes PTX up to ISA {row.get('llvm_ptx', 'unknown')}")
+    same = f"the same as tensorflow {twin} on PyPI" if twin else "not that of a release on PyPI"
+    lines.append(f"device code   {same}")
+    return lines

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import logging
 import os
 import re
 import shlex
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -219,8 +221,25 @@ def example(context: click.Context) -> str:
     return "validator " + next(shown for name, shown in EXAMPLES.items() if f"{name} ".startswith(f"{path} "))
 
 
+def _show_commands(_: click.Context, __: click.Parameter, value: bool) -> None:
+    if value:
+        logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+
+
+#: Every command has it.
+verbose = click.Option(
+    ["-v", "--verbose"], is_flag=True, expose_value=False, callback=_show_commands,
+    help="Show the commands that are run.",
+)  # fmt: skip
+
+
 class Command(click.Command):
-    """A command with an example, and with its options in named groups."""
+    """A command with an example, with `--verbose`, and with its options in named groups."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        if not isinstance(self, click.Group) or self.invoke_without_command:
+            self.params.append(verbose)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Example"):

@@ -24,17 +24,8 @@ from ..resources import manual, requirement, shipped_matrix
 from ..system import processes
 from ..system.files import read_file, write_atomically
 from ..system.package_sources import host_sources
-from .options import (
-    ANY_FILE,
-    DIRECTORY,
-    OWN_MATRIX,
-    cell_options,
-    flag,
-    print_status,
-    reject_options,
-    verbose_option,
-    write_or_print,
-)
+from . import options
+from .options import Project, flag, option, print_status
 from .program import Command, program
 
 if TYPE_CHECKING:
@@ -53,10 +44,11 @@ _TIMEOUT_S = 20.0
 
 
 @click.command("init", cls=Command)
-@click.option(
+@option(
     "--directory",
-    type=DIRECTORY,
-    default=Path("."),
+    type=options.DIRECTORY,
+    default=Path(),
+    show_default=False,
     help="Where to write the files: the root of your repository.  [default: the current directory]",
 )
 @flag("--force", help="Replace files that exist.")
@@ -100,7 +92,7 @@ def init_command(directory: Path, force: bool) -> int:
     workflow = {} if isinstance(repository, GitlabRepository) else {WORKFLOW: workflow_text(github, tool)}
     shipped = load_matrix(shipped_matrix())
     text = matrix_text(choose_image(shipped.images, hosts), hosts)
-    images = parse_matrix(text.encode(), str(directory / OWN_MATRIX)).images
+    images = parse_matrix(text.encode(), str(directory / options.OWN_MATRIX)).images
     locks = LockDirectory(shipped_matrix().parent / lock_files.DIRECTORY)
     ready = [image for image in images if not stale(locks, image)]
     contents: dict[Path, str] = {}
@@ -111,7 +103,7 @@ def init_command(directory: Path, force: bool) -> int:
     if github:
         contents[Path("trust.yaml")] = trust_text(github, now_utc().date())
     # Last, because the commands look for it.
-    contents[OWN_MATRIX] = text
+    contents[options.OWN_MATRIX] = text
     _write(directory, contents, force)
     for path in contents:
         print_status(f"Wrote {directory / path}")
@@ -200,7 +192,7 @@ def _say_what_is_next(
 
 
 @click.command("lock", cls=Command)
-@cell_options
+@options.project("cells")
 @flag("--check", help="Write nothing; fail if a lock is missing or does not satisfy its spec.")
 @flag("--upgrade", help="Resolve again, even what is already locked.")
 @flag(
@@ -209,50 +201,40 @@ def _say_what_is_next(
     " has these rows does not make a layer that the registry has. Downloads the wheels of layers that have no"
     " row and that this machine has not made yet.",
 )
-@click.option(
+@option(
     "--format",
     "format_",
     type=click.Choice(["pylock", "requirements"]),
     help="Write the lock of one image for pip and uv instead, without resolving anything: pylock.toml"
     " (PEP 751), or requirements with hashes.",
 )
-@click.option(
-    "--output", type=ANY_FILE, metavar="FILE", help="With --format: write to a file.  [default: stdout]"
-)
-@verbose_option
+@option("--output FILE", type=options.ANY_FILE, help="With --format: write to a file.  [default: stdout]")
 def lock_command(
-    matrix_path: Path,
-    profile: str | None,
-    selectors: tuple[str, ...],
-    check: bool,
-    upgrade: bool,
-    layers: bool,
-    format_: str | None,
-    output: Path | None,
+    project: Project, check: bool, upgrade: bool, layers: bool, format_: str | None, output: Path | None
 ) -> int:
     """Write images/locks/<image spec>.txt: the exact wheels of each image, with their hashes.
 
     With --format, install the environment of an image without the image: `uv pip sync pylock.toml`, or
     `pip install --require-hashes -r requirements.txt`.
     """
-    for option, given in (("--upgrade", upgrade), ("--layers", layers)):
+    for name, given in (("--upgrade", upgrade), ("--layers", layers)):
         if check and given:
-            raise click.UsageError(f"--check and {option} can't be combined: --check writes nothing")
+            raise click.UsageError(f"--check and {name} can't be combined: --check writes nothing")
     if format_:
-        reject_options(("check", "upgrade", "layers"), "has no effect with --format")
+        options.reject(("check", "upgrade", "layers"), "has no effect with --format")
     else:
-        reject_options(("output",), "has no effect without --format")
+        options.reject(("output",), "has no effect without --format")
     from .planning import load_plan, locks_of
 
-    specs = load_plan(matrix_path, profile, selectors).images
-    locks = locks_of(matrix_path)
+    specs = load_plan(*project.cells).images
+    locks = locks_of(project.matrix_path)
     if format_:
-        return _export(locks, specs, matrix_path.parent, format_, output)
+        return _export(locks, specs, project.matrix_path.parent, format_, output)
     if check:
         return _check(locks, specs)
     written = _lock_write(locks, specs, upgrade)
     if layers:
-        _share(matrix_path, written)
+        _share(project.matrix_path, written)
     return EXIT_OK
 
 
@@ -286,7 +268,7 @@ def _export(
             if wheel.is_local:
                 places[wheel.filename] = os.path.relpath(directory / (wheel.path or ""), start)
         text = lock_files.pylock_text(lock, places)
-    write_or_print(text, output)
+    options.write_or_print(text, output)
     return EXIT_OK
 
 
@@ -373,7 +355,6 @@ PARTS = ("facts", "python", "bases", "debian", "layers")
 @flag("--nightly", "nightlies", help="facts: also ask for the newest nightly build.")
 @flag("--keep", help="python: keep the locked versions that pyproject.toml still allows.")
 @flag("--if-gone", help="debian: change a lock only if its packages can no longer be downloaded.")
-@verbose_option
 def refresh_command(
     parts: tuple[str, ...],
     check: bool,
@@ -400,14 +381,14 @@ def refresh_command(
     named = PARTS if ALL in parts else tuple(dict.fromkeys(parts)) or PARTS[:1]
     owners = {"--pre": ("facts", candidates), "--nightly": ("facts", nightlies)}
     owners |= {"--keep": ("python", keep), "--if-gone": ("debian", if_gone)}
-    for option, (part, given) in owners.items():
+    for name, (part, given) in owners.items():
         if given and part not in named:
-            raise click.UsageError(f"{option} has an effect only with the part {part}")
+            raise click.UsageError(f"{name} has an effect only with the part {part}")
     from ..supply.news import Asked
     from ..supply.parts import PARTS as KNOWN
     from ..supply.parts import ROOT, Options, refresh
 
-    options = Options(
+    chosen = Options(
         check=check,
         today=date.today(),
         say=print_status if sys.stderr.isatty() else lambda _: None,
@@ -417,5 +398,5 @@ def refresh_command(
     )
     selected = {name: KNOWN[name] for name in named}
     return refresh(
-        selected, options, root=ROOT, write=not check and not dry_run, show=click.echo, complain=print_status
+        selected, chosen, root=ROOT, write=not check and not dry_run, show=click.echo, complain=print_status
     )

@@ -17,22 +17,11 @@ from ..model.codec import encode
 from ..registry.client import Registry
 from ..registry.names import Repository, identifier_of, tag_named
 from ..reports.printable import json_text, one_line
+from . import options
+from .bundle import locked_image
 from .images import name_option
-from .options import (
-    certificate_options,
-    flag,
-    format_option,
-    matrix_option,
-    parse_age,
-    print_status,
-    registry_option,
-    trust_file_option,
-    trust_path_for,
-    verbose_option,
-    working_directory,
-)
+from .options import Project, flag, option, print_status
 from .program import Command, SuggestingGroup
-from .sbom import locked_image
 
 if TYPE_CHECKING:
     from ..assemble.image import Compared
@@ -47,10 +36,9 @@ if TYPE_CHECKING:
     help="Instead, make every layer of these images again from the wheels of their locks, and say if they are"
     " exactly that. Needs no key.",
 )
-@certificate_options()
-@matrix_option
-@format_option("table", "json")
-@verbose_option
+@options.certificates()
+@options.project()
+@options.formats("table", "json")
 def verify_command(
     images: Sequence[str],
     registry: Registry,
@@ -58,7 +46,7 @@ def verify_command(
     max_age: timedelta | None,
     accept_expired: bool,
     rebuild: bool,
-    matrix_path: Path,
+    project: Project,
     format_: str,
 ) -> int:
     """Verify the certificates of images: signature, digest, time and checks.
@@ -74,7 +62,7 @@ def verify_command(
     if trust is None:
         if not images:
             raise click.UsageError("--rebuild needs the names or digests of images")
-        return _rebuild(images, registry, matrix_path, format_)
+        return _rebuild(images, registry, project.matrix_path, format_)
     digests = {name: registry.named(tag_named(name)) for name in images}
     if not images:
         # Every image of this project, by its image spec.
@@ -99,7 +87,7 @@ def _rebuild(images: Sequence[str], registry: Registry, matrix_path: Path, forma
     from ..pipeline.contents import rebuild_image
     from ..system.package_sources import host_sources
 
-    sources, local = host_sources(), working_directory(matrix_path)
+    sources, local = host_sources(), options.working_directory(matrix_path)
     found: dict[str, tuple[Compared, ...]] = {}
     for name in images:
         tag = tag_named(name)
@@ -209,7 +197,7 @@ def trust_command() -> None:
 
 
 @trust_command.command("export")
-@click.option(
+@option(
     "--format",
     "format_",
     type=click.Choice(("cosign", "jq", "policy-controller", "kyverno", "connaisseur")),
@@ -219,35 +207,28 @@ def trust_command() -> None:
     " policy-controller: a ClusterImagePolicy; kyverno: a ClusterPolicy; connaisseur: only an"
     " error that says why Connaisseur can't enforce a certificate.",
 )
-@click.option(
-    "--driver",
+@option(
+    "--driver BRANCH...",
     "drivers",
-    multiple=True,
     required=True,
-    metavar="BRANCH",
     help="A driver of the cluster's nodes: a branch such as 580, or a release; repeatable.",
 )
-@click.option(
-    "--gpu",
+@option(
+    "--gpu MODEL...",
     "gpus",
-    multiple=True,
     required=True,
-    metavar="MODEL",
     help="A GPU of the cluster's nodes: h100, 'RTX 4090', or a compute capability such as 9.0; repeatable.",
 )
-@click.option(
-    "--max-age",
-    callback=parse_age,
-    metavar="AGE",
+@option(
+    "--max-age AGE",
+    callback=options.parse_age,
     help="Reject measurements older than this, such as 7d or 12h.  [default: until the certificate expires]",
 )
-@registry_option
+@options.registry
 @flag(
     "--fixtures", help="For tests: accept only certificates of made-up records, signed with a throw-away key."
 )
-@matrix_option
-@trust_file_option
-@verbose_option
+@options.project("trust")
 def export_command(
     format_: str,
     drivers: tuple[str, ...],
@@ -255,8 +236,7 @@ def export_command(
     max_age: timedelta | None,
     repository: str | None,
     fixtures: bool,
-    matrix_path: Path,
-    trust_path: Path | None,
+    project: Project,
 ) -> int:
     """Write a policy that accepts only images with a good certificate for a cluster.
 
@@ -266,9 +246,8 @@ def export_command(
     The policy contains only public keys.
     """
     from ..admission.policies import demands, policy
-    from ..certify.trust_file import read_trust_file
 
-    trust = read_trust_file(trust_path_for(matrix_path, trust_path))
+    trust = project.read_trust()
     wanted = demands(trust, drivers, gpus, max_age, fixtures=fixtures)
     place = Repository.parse(repository) if repository else None
     click.echo(policy(format_, wanted, place), nl=False)
@@ -289,19 +268,17 @@ _TOOLS = {"policy-controller": "policy-controller", "kyverno": "Kyverno up to 1.
 
 
 @click.command("promote", cls=Command)
-@certificate_options(bundles=False)
-@matrix_option
+@options.certificates(bundles=False)
+@options.project()
 @name_option
 @flag("--dry-run", help="Show what would move, and move nothing.")
-@format_option("text", "json")
-@verbose_option
+@options.formats("text", "json")
 def promote_command(
     registry: Registry,
     trust: Trust,
     max_age: timedelta | None,
     accept_expired: bool,
-    matrix_path: Path,
-    trust_path: Path | None,
+    project: Project,
     additions: str | None,
     dry_run: bool,
     format_: str,
@@ -314,9 +291,8 @@ def promote_command(
     fits it.
     """
     from ..certify.promote import Rules, promote
-    from ..certify.trust_file import read_trust_file
 
-    rules = Rules(trust, read_trust_file(trust_path_for(matrix_path, trust_path)), max_age, accept_expired)
+    rules = Rules(trust, project.read_trust(), max_age, accept_expired)
     result = promote(
         registry,
         rules,
