@@ -17,8 +17,7 @@ import yaml
 from validator.admission.policies import FORMATS
 from validator.certify.statement import PREDICATE
 from validator.certify.trust import read_key
-from validator.cli import group
-from validator.cli.program import COMMANDS
+from validator.cli import COMMANDS, group
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_OK
 from validator.model.codec import encode
 from validator.registry.names import identifier_of

@@ -10,9 +10,8 @@ from typing import Any
 import click
 
 from ..registry.names import Repository
-from . import options
+from . import Command, options
 from .options import Builder, Project, flag, option
-from .program import Command
 
 #: The default of `--on`: this machine, which is not a fleet.
 LOCAL = "local"

@@ -18,9 +18,8 @@ from ..registry.client import Registry
 from ..registry.layout import named_in_layout
 from ..registry.names import identifier_of, is_digest, tag_named, tag_of
 from ..system.files import read_text
-from . import options
+from . import Command, options
 from .options import Builder, Project, flag, option, print_status
-from .program import Command
 
 if TYPE_CHECKING:
     from ..certify.trust_file import TrustFile

@@ -25,9 +25,8 @@ from ..model.spec import NO_GPU
 from ..registry.client import Registry
 from ..reports.printable import one_line
 from ..resources import manual
-from . import options
+from . import SuggestingGroup, options
 from .options import Project, flag, option, print_status
-from .program import SuggestingGroup
 
 if TYPE_CHECKING:
     from ..certify.acceptance import Certifier

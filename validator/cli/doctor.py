@@ -41,9 +41,8 @@ from ..reports.diagnosis import Changes, derived_text, packages_changed
 from ..reports.junit import junit
 from ..reports.printable import json_text, printable
 from ..system.files import open_file, read_file, write_atomically
-from . import options
+from . import Command, options
 from .options import flag, option, print_status
-from .program import Command
 
 if TYPE_CHECKING:
     from ..engines.docker.images import Derivation
@@ -196,7 +195,7 @@ def _name(path: Path) -> str:
 def _show(diagnosis: Diagnosis) -> None:
     from ..diagnosis.remedies import ANYWHERE
     from ..reports.diagnosis import text
-    from .program import as_started, program
+    from . import as_started, program
 
     # Other formats may be read on another machine.
     diagnosis = replace(diagnosis, next_command=diagnosis.next_command.replace(ANYWHERE, program()))

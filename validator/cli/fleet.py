@@ -15,9 +15,8 @@ import click
 from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK, InputError
 from ..reports.printable import counted, json_text, printable
 from ..system.files import write_atomically
-from . import options
+from . import SuggestingGroup, options
 from .options import Project, flag, option, print_status
-from .program import SuggestingGroup
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -21,9 +21,8 @@ from ..model.codec import encode
 from ..registry.client import Registry
 from ..registry.names import Repository, identifier_of
 from ..reports.printable import json_text
-from . import options
+from . import Command, options
 from .options import flag, option, print_status
-from .program import Command
 
 if TYPE_CHECKING:
     from ..delivery.choose import Assessment, Host

@@ -22,7 +22,7 @@ from ..model.spec import ImageSpec
 from ..reports.printable import printable
 from ..resources import shipped_matrix
 from ..system.files import read_file, write_atomically
-from .program import as_started
+from . import as_started
 
 if TYPE_CHECKING:
     from ..certify.trust import Trust

@@ -24,9 +24,8 @@ from ..resources import manual, requirement, shipped_matrix
 from ..system import processes
 from ..system.files import read_file, write_atomically
 from ..system.package_sources import host_sources
-from . import options
+from . import Command, options, program
 from .options import Project, flag, option, print_status
-from .program import Command, program
 
 if TYPE_CHECKING:
     from ..locks.lock_files import LockDirectory

@@ -35,9 +35,8 @@ from ..reports.printable import counted, json_text, one_line
 from ..resources import is_installed, manual
 from ..system.files import read_file, write_atomically
 from ..versions import is_numbers
-from . import options
+from . import SuggestingGroup, options
 from .options import Project, flag, option, print_status
-from .program import SuggestingGroup
 
 if TYPE_CHECKING:
     from ..records.jsonl import RefusedArtifact

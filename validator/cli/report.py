@@ -26,9 +26,8 @@ from ..reports.printable import counted, json_text
 from ..resources import install_hint
 from ..serve.events import Events
 from ..system.output_directory import Changes, update_directory
-from . import options
+from . import Command, SuggestingGroup, options
 from .options import F, Project, flag, option, print_status
-from .program import Command, SuggestingGroup
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer

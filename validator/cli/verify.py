@@ -17,11 +17,10 @@ from ..model.codec import encode
 from ..registry.client import Registry
 from ..registry.names import Repository, identifier_of, tag_named
 from ..reports.printable import json_text, one_line
-from . import options
+from . import Command, SuggestingGroup, options
 from .bundle import locked_image
 from .images import name_option
 from .options import Project, flag, option, print_status
-from .program import Command, SuggestingGroup
 
 if TYPE_CHECKING:
     from ..assemble.image import Compared
