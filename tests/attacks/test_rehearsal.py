@@ -27,9 +27,9 @@ from validator.certify.statement import (
     read_statement,
     statement,
 )
-from validator.certify.trust import Trust
+from validator.certify.trust import Terms, Trust
 from validator.certify.verify import certificates
-from validator.delivery.choose import Host, Terms, parse_driver, parse_gpus
+from validator.delivery.choose import Host, parse_driver, parse_gpus
 from validator.delivery.pull import NotCertified, select_best, select_named
 from validator.delivery.rehearsal import attach_rehearsal, rehearsal_statement, rehearsed
 from validator.errors import InputError, ValidatorError

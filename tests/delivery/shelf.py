@@ -10,8 +10,7 @@ from pathlib import Path
 
 from validator.assemble.image_names import LABEL_SPEC
 from validator.certify.signatures import Signer
-from validator.certify.trust import Trust
-from validator.delivery.choose import Terms
+from validator.certify.trust import Terms, Trust
 from validator.model.codec import format_timestamp, now_utc
 from validator.model.prediction import Limit
 from validator.model.record import Verdict

@@ -10,8 +10,8 @@ import pytest
 
 from validator.certify.signatures import Signer
 from validator.certify.statement import PREDICATE
-from validator.certify.trust import Trust
-from validator.delivery.choose import Host, Standing, Terms, inspect_tag, recommend, tagged_images
+from validator.certify.trust import Terms, Trust
+from validator.delivery.choose import Host, Standing, inspect_tag, recommend, tagged_images
 from validator.delivery.pull import NotCertified, SelectedImage, local_ids, select_best, select_named
 from validator.errors import InputError, MissingError
 from validator.model.codec import now_utc

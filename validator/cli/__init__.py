@@ -2,8 +2,8 @@
 
 The module of a command parses options, calls one function and prints the result. `--help`, `COMMAND --help`
 and errors about options must appear at once. So a command's module is imported only when that command runs,
-and it imports what takes long to load (SQLAlchemy, docker, rich, RE2, PyYAML, Jinja) inside the functions that
-use it. `tests/cli/test_startup.py` checks this.
+and it imports what takes long to load (SQLAlchemy, docker, rich, RE2, PyYAML, Jinja) inside the functions
+that use it. `tests/cli/test_startup.py` checks this.
 
 Messages, hints and fixes write a command as `validator plan`. The program's name is replaced when they are
 printed for a person, because it may be missing in that person's shell: a checkout uses `.venv/bin/validator`.
@@ -293,8 +293,9 @@ class SuggestingGroup(Command, click.Group):
 #: The modules of the commands that have none of their own name.
 MODULES = {
     "check": "doctor", "data": "report", "init": "project", "inspect": "lint", "lock": "project",
-    "mcp": "report", "plan": "predict", "promote": "verify", "pull": "images", "recommend": "images", "refresh": "project",
-    "run": "images", "runner": "certify", "sbom": "bundle", "serve": "report", "trust": "verify",
+    "mcp": "report", "plan": "predict", "promote": "verify", "pull": "images", "recommend": "images",
+    "refresh": "project", "run": "images", "runner": "certify", "sbom": "bundle", "serve": "report",
+    "trust": "verify",
 }  # fmt: skip
 
 

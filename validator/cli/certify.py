@@ -138,7 +138,7 @@ def certify_command(
 
 @certify_command.command("challenges")
 @options.project("cells")
-def challenges_command(project: Project) -> int:
+def challenges_command(project: Project) -> None:
     """Make a challenge for each selected cell, which exactly one measurement can answer.
 
     Prints the cells as `plan --format github` does, but always in one object, and each with its challenge.
@@ -154,7 +154,6 @@ def challenges_command(project: Project) -> int:
         challenge = ledger.issue(str(row["id"]))
         row |= {"challenge": challenge.value, "issued": format_timestamp(challenge.issued)}
     click.echo(json.dumps({"include": rows}))
-    return EXIT_OK
 
 
 @certify_command.command("revoke")
@@ -165,7 +164,7 @@ def challenges_command(project: Project) -> int:
     help="From this time on, such as 2026-11-01T06:30, or 36h for 36 hours ago.  [default: now]",
 )
 @options.project("trust")
-def revoke_command(name: str, at: datetime | None, project: Project) -> int:
+def revoke_command(name: str, at: datetime | None, project: Project) -> None:
     """Revoke a runner or a builder from a given time on.
 
     Changes the trust file. After that time, nothing that the runner signed is accepted any more,
@@ -181,7 +180,6 @@ def revoke_command(name: str, at: datetime | None, project: Project) -> int:
         "Certificates that were made from its measurements since then are valid until they expire. A newer"
         " measurement by another runner replaces them: measure these host classes again, then `certify`."
     )
-    return EXIT_OK
 
 
 @certify_command.command("keygen")
@@ -192,7 +190,7 @@ def revoke_command(name: str, at: datetime | None, project: Project) -> int:
 @flag(
     "--throw-away", help="For tests: mark it as a throw-away key pair, which can only sign made-up records."
 )
-def keygen_command(output_prefix: Path, no_password: bool, throw_away: bool) -> int:
+def keygen_command(output_prefix: Path, no_password: bool, throw_away: bool) -> None:
     """Make a key pair in cosign's format.
 
     The private key is encrypted with the password in COSIGN_PASSWORD. If that is not set, you are asked for
@@ -207,7 +205,6 @@ def keygen_command(output_prefix: Path, no_password: bool, throw_away: bool) -> 
     private, public = make_key_pair(output_prefix, password, throw_away=throw_away)
     print_status(f"{private}: the private key. Keep it and its password secret, and store them apart.")
     print_status(f"{public}: the public key. Give it to everybody who pulls the images.")
-    return EXIT_OK
 
 
 def _explain_nothing(records: Sequence[Record], which: str) -> None:
@@ -320,7 +317,7 @@ def runner_command() -> None:
 @options.project("trust")
 def init_command(
     name: str | None, host_classes: tuple[str, ...], until: datetime | None, register: bool, project: Project
-) -> int:
+) -> None:
     """Make this machine's key, and print the line that registers it in trust.yaml.
 
     The private key stays in this machine's state directory, readable only by you. If there is a key already,
@@ -360,11 +357,10 @@ def init_command(
     if not register:
         print_status("Add this line to `runners` in the trust.yaml of whoever certifies:")
         click.echo(f"  - {entry_line(party)}")
-        return EXIT_OK
+        return
     path = project.trust_file
     if found := entry_with_same_key(path, party):
         print_status(f"{path} has this key already, as {found.name}; nothing was changed.")
-        return EXIT_OK
+        return
     add(path, RUNNERS, party)
     print_status(f"Registered {party.name} in {path} for {', '.join(globs)} until {party.until:%Y-%m-%d}.")
-    return EXIT_OK

@@ -145,7 +145,7 @@ class CapacityDocument(TypedDict):
 @fleet_command.command("status")
 @click.argument("run", required=False)
 @options.formats("table", "json")
-def status_command(run: str | None, format_: str) -> int:
+def status_command(run: str | None, format_: str) -> None:
     """Show the progress of this machine's runs, or of each cell of one RUN, without asking a scheduler."""
     from ..fleet.run_store import Runs
 
@@ -154,7 +154,6 @@ def status_command(run: str | None, format_: str) -> int:
             _show_cells(runs, runs.run(run), format_)
         else:
             _show_runs(runs, format_)
-    return EXIT_OK
 
 
 class RunDocument(TypedDict):
@@ -241,7 +240,7 @@ def _show_cells(runs: Runs, run: FleetRun, format_: str) -> None:
 @fleet_command.command("cancel")
 @click.argument("run")
 @options.project("store fleet")
-def cancel_command(run: str, project: Project) -> int:
+def cancel_command(run: str, project: Project) -> None:
     """Cancel the jobs of a RUN. Existing records are kept."""
     from ..fleet.run_store import Runs
     from ..fleet.submitter import tally
@@ -254,7 +253,7 @@ def cancel_command(run: str, project: Project) -> int:
         runs.ask_to_cancel(found)
         if runs.is_submitted(found):
             print_status(f"The process that submits {found.id} cancels it.")
-            return EXIT_OK
+            return
         opened = open_named_fleet(found.fleet, project.fleet_file)
         with (
             contextlib.closing(opened) as fleet,
@@ -265,7 +264,6 @@ def cancel_command(run: str, project: Project) -> int:
             tried = submit(fleet, runs, found, store, None)
     counts = sum(tally(tried).values(), Counter())
     print_status(f"Cancelled {found.id}: {', '.join(f'{number} {word}' for word, number in counts.items())}.")
-    return EXIT_OK
 
 
 @fleet_command.command("logs")
@@ -336,7 +334,7 @@ def resume_command(run: str, project: Project, format_: str) -> int:
 @fleet_command.command("manifests")
 @option("--namespace NAME", required=True, help="The namespace for the jobs.")
 @option("--user NAME", required=True, help="The cluster's user who runs `build-matrix --on kubernetes`.")
-def manifests_command(namespace: str, user: str) -> int:
+def manifests_command(namespace: str, user: str) -> None:
     """Print the namespace and the permissions that an administrator of a Kubernetes cluster sets up once.
 
     Pipe it to `kubectl apply -f -`. The user may then submit jobs in this namespace and read the nodes, and
@@ -347,7 +345,6 @@ def manifests_command(namespace: str, user: str) -> int:
     from ..fleet.kubernetes import rights
 
     click.echo(yaml.safe_dump_all(rights(namespace, user), sort_keys=False), nl=False)
-    return EXIT_OK
 
 
 # Measure with a fleet: the part of `build-matrix --on` that follows building, and of `fleet resume`.

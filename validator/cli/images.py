@@ -8,13 +8,12 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import click
 
-from ..certify.trust import Trust
+from ..certify.trust import Terms
 from ..compat import drivers
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, MissingError
 from ..model.codec import encode
@@ -152,9 +151,7 @@ def recommend_command(
     python: str | None,
     additions: str | None,
     registry: Registry,
-    trust: Trust,
-    max_age: timedelta | None,
-    accept_expired: bool,
+    terms: Terms,
     format_: str,
 ) -> int:
     """List the images for this host, or another, best first, with the reason why each one fits or does not.
@@ -164,7 +161,7 @@ def recommend_command(
     images differ only in CUDA and cuDNN, those without limits on this host come first. The exit code is 1 if
     no image is certified or predicted.
     """
-    from ..delivery.choose import Standing, Terms, recommend, tagged_images, without_certificates
+    from ..delivery.choose import Standing, recommend, tagged_images, without_certificates
 
     host = resolve_host(driver, gpus)
     print_status(f"Host: {host}")
@@ -172,7 +169,7 @@ def recommend_command(
     if remark is not None:
         print_status(f"Note: {remark.text}.")
     wanted = tagged_images(registry, tensorflow, python, additions)
-    found = recommend(registry, wanted, host, Terms(trust, max_age, accept_expired))
+    found = recommend(registry, wanted, host, terms)
     if not any(one.candidate.certificates or one.candidate.problems for one in found):
         print_status(f"No image in {registry.repository} is certified yet, for this host or another.")
         print_status(f"  hint: {without_certificates(registry)}")
@@ -291,22 +288,18 @@ def pull_command(
     image: str | None,
     registry: Registry,
     bundle: Path | None,
-    trust: Trust,
-    max_age: timedelta | None,
-    accept_expired: bool,
+    terms: Terms,
 ) -> None:
     """Pull the best image that is certified for this host, or the image given with --image.
 
     First verifies the signature, digest, time and host of the certificate; an image that fails is not pulled.
     Prints the image's reference by digest, or with --from-bundle its id in the engine.
     """
-    from ..delivery.choose import Terms
     from ..delivery.pull import select
 
     host = resolve_host(driver, gpus)
     with contextlib.closing(connect_engine(driver, gpus)) as engine:
         refuse_versions_of_named_image(image, tensorflow, python, additions)
-        terms = Terms(trust, max_age, accept_expired)
         selected = select(registry, host, terms, image, tensorflow, python, additions, print_status)
         if bundle is not None:
             pulled = _load(engine, registry, selected.reference, selected.name)
@@ -386,17 +379,15 @@ def run_command(
     registry: Registry | None,
     plain_http: bool,
     bundle: Path | None,
-    trust: Trust | None,
-    max_age: timedelta | None,
-    accept_expired: bool,
-) -> int:
+    terms: Terms | None,
+) -> None:
     """Write how to start the image that `pull` would pull on this host, or start it with --exec.
 
     `run` verifies the image as `pull` does, and names it by its digest. Comments give the reason for each
     line. --uncertified also accepts an image that is not certified, from a registry, the local engine or an
     OCI layout.
     """
-    from ..delivery.choose import NoDriver, Terms
+    from ..delivery.choose import NoDriver
     from ..delivery.formats import FORMATS
     from ..delivery.pull import in_bundle
     from ..delivery.resolve import Request, Wanted, resolve, split_layout, split_reference
@@ -426,7 +417,7 @@ def run_command(
     request = Request(
         registry,
         Wanted(image, tensorflow, python, additions, gpu=bool(gpus)),
-        Terms(trust, max_age, accept_expired) if trust is not None else None,
+        terms,
         uncertified,
         Devices(devices) if tool.uses_docker else None,
         mount,
@@ -495,7 +486,6 @@ def run_command(
             hint="pass --force to replace it, or name another file",
         )
     options.write_or_print(tool.write(start), output)
-    return EXIT_OK
 
 
 def _check_place(place: Place, uncertified: bool, format_: str, tool: Format) -> None:

@@ -8,7 +8,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -25,7 +25,7 @@ from ..system.files import read_file, write_atomically
 from . import as_started
 
 if TYPE_CHECKING:
-    from ..certify.trust import Trust
+    from ..certify.trust import Terms, Trust
     from ..certify.trust_file import TrustFile
     from ..records.store import Store
     from ..registry.client import Registry
@@ -245,25 +245,19 @@ def formats(*formats: str, short: tuple[str, ...] = ("json",)) -> Callable[[F], 
 
     def decorate(function: F) -> F:
         @functools.wraps(function)
-        def command(*arguments: Any, format_: str | None, **options: Any) -> Any:
-            named = {f"--{name}": name for name in switches if options.pop(f"as_{name}")}
+        def command(*arguments: Any, format_: str | None, **given: Any) -> Any:
+            named = {f"--{name}": name for name in switches if given.pop(f"as_{name}")}
             if format_ is not None:
                 named[f"--format {format_}"] = format_
             if len(set(named.values())) > 1:
                 raise click.UsageError(f"{' and '.join(named)} can't be combined")
-            return function(*arguments, format_=next(iter(named.values()), formats[0]), **options)
+            return function(*arguments, format_=next(iter(named.values()), formats[0]), **given)
 
-        decorated: Any = option(
-            "--format",
-            "format_",
-            type=click.Choice(formats),
-            help=f"The format of the result on stdout.  [default: {formats[0]}]",
-        )(command)
-        for name in reversed(switches):
-            decorated = click.option(
-                f"--{name}", f"as_{name}", is_flag=True, help=f"Short for --format {name}."
-            )(decorated)
-        return cast(F, decorated)
+        default = f"The format of the result on stdout.  [default: {formats[0]}]"
+        return together(
+            *(flag(f"--{name}", f"as_{name}", help=f"Short for --format {name}.") for name in switches),
+            option("--format", "format_", type=click.Choice(formats), help=default),
+        )(cast(F, command))
 
     return decorate
 
@@ -447,50 +441,42 @@ def open_bundle(directory: Path) -> Registry:
 def certificates(*, need_registry: bool = True, bundles: bool = True) -> Callable[[F], F]:
     """Add the options of every command that reads certificates. bundles: also those of a bundle.
 
-    The command receives the resulting `registry`, `trust`, `max_age` and `accept_expired`, and `plain_http`
-    and `bundle` if it has arguments of these names. Wrong options are reported before anything
-    else is done. `rebuild` needs no trusted signer, and neither does `uncertified` unless a signer is named:
-    then `trust` is None. Without --registry and --from-bundle, `registry` is None.
+    The command receives the resulting `registry` and `terms`, and `plain_http` and `bundle` if it has
+    arguments of these names. Wrong options are reported before anything else is done. `rebuild` needs no
+    trusted signer, and neither does `uncertified` unless a signer is named: then `terms` is None. Without
+    --registry and --from-bundle, `registry` is None.
     """
 
     def decorate(function: F) -> F:
         names = inspect.signature(function).parameters.keys()
-        wanted = {"plain_http", "bundle"} & names | ({"trust_path"} if "project" in names else set())
 
         @functools.wraps(function)
-        def command(
-            *arguments: Any,
-            repository: str | None,
-            key: Path | None,
-            identity: str | None,
-            issuer: str | None,
-            trusted_root: Path | None,
-            fixtures: bool,
-            **options: Any,
-        ) -> Any:
-            given = {name: options.pop(name, None) for name in ("trust_path", "plain_http", "bundle")}
-            if need_registry and not (repository or given["bundle"]):
+        def command(*arguments: Any, **given: Any) -> Any:
+            taken = {name: given.pop(name, None) for name in ("plain_http", "bundle", "trust_path")}
+            repository, bundle, trust_path = given.pop("repository"), taken["bundle"], taken["trust_path"]
+            if need_registry and not (repository or bundle):
                 raise click.MissingParameter(param_hint="'--registry'", param_type="option")
-            trust = _trust_of(key, identity, issuer, trusted_root, fixtures, given["trust_path"], options)
-            if given["bundle"] is not None:
-                registry: Registry | None = open_bundle(given["bundle"])
-                _check_own_trust(given["bundle"], trust, given["trust_path"])
-            else:
-                registry = open_registry(repository, given["plain_http"]) if repository else None
-            options |= {name: given[name] for name in wanted}
-            return function(*arguments, registry=registry, trust=trust, **options)
+            terms = _terms_of(given, trust_path)
+            registry: Registry | None = None
+            if bundle is not None:
+                registry = open_bundle(bundle)
+                if terms is not None:
+                    _check_own_trust(bundle, terms.trust, trust_path)
+            elif repository:
+                registry = open_registry(repository, taken["plain_http"])
+            given |= {name: value for name, value in taken.items() if name in names}
+            if "project" in names:
+                given["trust_path"] = trust_path
+            return function(*arguments, registry=registry, terms=terms, **given)
 
         more = (_bundle_option,) if bundles else ()
-        add = together(registry, *more, plain_http, _trust_options)
-        return cast(F, add(command))
+        return cast(F, together(registry, *more, plain_http, _trust_options)(cast(F, command)))
 
     return decorate
 
 
-def _check_own_trust(bundle: Path, trust: Trust | None, trust_path: Path | None) -> None:
+def _check_own_trust(bundle: Path, trust: Trust, trust_path: Path | None) -> None:
     """Warn about trust that comes from the bundle. Raises InputError if Sigstore's roots are not given."""
-    if trust is None:
-        return
     if trust.key is None and trust.trusted_root is None:
         raise InputError(
             "an identity's signature is verified with Sigstore's roots, which can't be downloaded without a"
@@ -508,27 +494,24 @@ def _check_own_trust(bundle: Path, trust: Trust | None, trust_path: Path | None)
             )
 
 
-def _trust_of(
-    key: Path | None,
-    identity: str | None,
-    issuer: str | None,
-    trusted_root: Path | None,
-    fixtures: bool,
-    trust_path: Path | None,
-    options: Mapping[str, Any],
-) -> Trust | None:
-    """Return whom to trust, or None if nobody needs to be trusted. options: the command's other options.
+def _terms_of(given: dict[str, Any], trust_path: Path | None) -> Terms | None:
+    """Take whom to trust out of a command's options; None if nobody needs to be trusted.
 
     Raises InputError if no signer is named, or if a key or the trust file can't be used.
     """
+    key, identity, issuer, trusted_root, fixtures, max_age, accept_expired = (
+        given.pop(name)
+        for name in (
+            "key", "identity", "issuer", "trusted_root", "fixtures", "max_age", "accept_expired",
+        )
+    )  # fmt: skip
     # To compare layers with wheels, nobody needs to be trusted.
-    nobody = options.get("rebuild") or (options.get("uncertified") and not (key or identity or issuer))
-    if nobody:
+    if given.get("rebuild") or (given.get("uncertified") and not (key or identity or issuer)):
         return None
-    from ..certify.trust import Trust
+    from ..certify.trust import Terms, Trust
 
     # The file next to the matrix need not exist.
-    project = Project(options.get("matrix_path") or Path(), trust_path=trust_path)
+    project = Project(given.get("matrix_path") or Path(), trust_path=trust_path)
     refused = project.read_trust(needed=trust_path is not None).refuse_limits
     # An identity on the command line overrides the key in the environment.
     source = click.get_current_context().get_parameter_source("key")
@@ -536,7 +519,7 @@ def _trust_of(
         key = None
     trust = Trust(key, identity, issuer, trusted_root, fixtures, refused)
     trust.check()
-    return trust
+    return Terms(trust, max_age, accept_expired)
 
 
 # Say what the facts mean for a command: that they are out of date, and why they recommend versions.

@@ -51,7 +51,7 @@ _TIMEOUT_S = 20.0
     help="Where to write the files: the root of your repository.  [default: the current directory]",
 )
 @flag("--force", help="Replace files that exist.")
-def init_command(directory: Path, force: bool) -> int:
+def init_command(directory: Path, force: bool) -> None:
     """Write matrix.yaml, its locks and a workflow for a repository of your own.
 
     The matrix has an image that is predicted to work on this machine, and this machine's driver and GPUs. If
@@ -112,7 +112,6 @@ def init_command(directory: Path, force: bool) -> int:
     if workflow and tool.startswith("git+"):
         print_status(f"The workflow installs {tool}, because this version of the tool is not released.")
     _say_what_is_next(directory, hosts, repository)
-    return EXIT_OK
 
 
 def _repository(directory: Path) -> GithubRepository | GitlabRepository | None:

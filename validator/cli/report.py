@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import EXIT_INTERRUPTED, EXIT_OK, InputError, MissingError
+from ..errors import EXIT_INTERRUPTED, InputError, MissingError
 from ..model.codec import DocumentError, now_utc
 from ..model.diagnosis import Diagnosis
 from ..model.record import Certificate, Record, Verdict, read_verification
@@ -283,12 +283,7 @@ _PORT = 8642
     help="The port to listen on; 0 lets the system choose a free one.",
 )
 @page_options(answers=NPM)
-def serve_command(
-    project: Project,
-    host: str,
-    port: int,
-    page: PageOptions,
-) -> int:
+def serve_command(project: Project, host: str, port: int, page: PageOptions) -> None:
     """Show the page on this machine, with the progress of a running `build-matrix`, until Ctrl-C.
 
     The page of `report --html` is written to a temporary directory, and again when there are new records. The
@@ -370,7 +365,7 @@ _LOOPBACK = "127.0.0.1"
     default=_MCP_PORT,
     help="With --http: the port to listen on; 0 lets the system choose a free one.",
 )
-def mcp_command(http: bool, port: int) -> int:
+def mcp_command(http: bool, port: int) -> None:
     """Answer the questions of assistants, by the Model Context Protocol.
 
     An assistant starts this command and talks to it over stdin and stdout: which releases work, whether one
@@ -389,7 +384,6 @@ def mcp_command(http: bool, port: int) -> int:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: os._exit(EXIT_INTERRUPTED))
         server().run()
-    return EXIT_OK
 
 
 def _serve_http(server: MCPServer, port: int) -> None:

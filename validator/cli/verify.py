@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import click
 
-from ..certify.trust import Trust
+from ..certify.trust import Terms
 from ..certify.verify import Verified, certificates
 from ..errors import EXIT_FAILED, EXIT_OK
 from ..model.codec import encode
@@ -41,9 +41,7 @@ if TYPE_CHECKING:
 def verify_command(
     images: Sequence[str],
     registry: Registry,
-    trust: Trust | None,
-    max_age: timedelta | None,
-    accept_expired: bool,
+    terms: Terms | None,
     rebuild: bool,
     project: Project,
     format_: str,
@@ -58,7 +56,7 @@ def verify_command(
 
     With --rebuild, the exit code is 1 if a layer or the configuration of an image is not what its lock gives.
     """
-    if trust is None:
+    if terms is None:
         if not images:
             raise click.UsageError("--rebuild needs the names or digests of images")
         return _rebuild(images, registry, project.matrix_path, format_)
@@ -71,7 +69,9 @@ def verify_command(
             print_status(f"{registry.repository} has no images with a tag that `build-matrix --push` sets.")
         digests = {name: digest for name, digest in every.items() if digest is not None}
     found = {
-        name: certificates(registry, digest, trust, max_age=max_age, accept_expired=accept_expired)
+        name: certificates(
+            registry, digest, terms.trust, max_age=terms.max_age, accept_expired=terms.accept_expired
+        )
         for name, digest in digests.items()
     }
     if format_ == "json":
@@ -236,7 +236,7 @@ def export_command(
     repository: str | None,
     fixtures: bool,
     project: Project,
-) -> int:
+) -> None:
     """Write a policy that accepts only images with a good certificate for a cluster.
 
     The certificate must be signed by the key or the identity under `release` in the trust file, cover a
@@ -260,7 +260,6 @@ def export_command(
             f"Warning: {_TOOLS[format_]} may reject every statement that is signed with a key and is not in a"
             " transparency log. Test the policy with a certified image first, or sign as an identity."
         )
-    return EXIT_OK
 
 
 _TOOLS = {"policy-controller": "policy-controller", "kyverno": "Kyverno up to 1.19"}
@@ -274,9 +273,7 @@ _TOOLS = {"policy-controller": "policy-controller", "kyverno": "Kyverno up to 1.
 @options.formats("text", "json")
 def promote_command(
     registry: Registry,
-    trust: Trust,
-    max_age: timedelta | None,
-    accept_expired: bool,
+    terms: Terms,
     project: Project,
     additions: str | None,
     dry_run: bool,
@@ -291,7 +288,7 @@ def promote_command(
     """
     from ..certify.promote import Rules, promote
 
-    rules = Rules(trust, project.read_trust(), max_age, accept_expired)
+    rules = Rules(terms.trust, project.read_trust(), terms.max_age, terms.accept_expired)
     result = promote(
         registry,
         rules,

@@ -17,13 +17,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from enum import Enum
 from itertools import product
 
 import pynvml
 
-from ..certify.trust import Trust
+from ..certify.trust import Terms
 from ..certify.verify import certificates
 from ..compat import gpus, policies
 from ..compat.drivers import parse_release
@@ -305,20 +304,6 @@ def _spec(image: TaggedImage) -> ImageSpec:
 
 #: The number of lookups at a time. They mostly wait for the registry.
 _AT_ONCE = 4
-
-
-@dataclass(frozen=True)
-class Terms:
-    """The conditions that a certificate must meet.
-
-    trust: whose certificates count. max_age: the oldest measurement to accept. accept_expired: accept
-    expired certificates. now: None for the current time.
-    """
-
-    trust: Trust
-    max_age: timedelta | None = None
-    accept_expired: bool = False
-    now: datetime | None = None
 
 
 def tagged_images(

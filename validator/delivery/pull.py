@@ -14,6 +14,7 @@ from docker.errors import DockerException, ImageNotFound
 
 from ..assemble.image_names import LABEL_SPEC
 from ..certify.promote import ALIAS
+from ..certify.trust import Terms
 from ..engines.docker import endpoint, podman
 from ..engines.docker.endpoint import Reached, engine_gone
 from ..engines.docker.images import list_images, pull
@@ -26,7 +27,7 @@ from ..registry.client import Registry
 from ..registry.names import LATEST, tag_named, tag_of
 from ..system import processes
 from . import choose
-from .choose import Candidate, Host, Standing, TaggedImage, Terms
+from .choose import Candidate, Host, Standing, TaggedImage
 from .start import Image, Place
 
 Tell = Callable[[str], None]

@@ -19,7 +19,7 @@ from ..certify.challenges import IssuedChallenges
 from ..certify.promote import Rules, promote
 from ..certify.signatures import NotVerified, Signer
 from ..certify.statement import REHEARSAL_PREDICATE, STATEMENT_V1
-from ..certify.trust import Trust
+from ..certify.trust import Terms, Trust
 from ..certify.trust_file import TrustFile
 from ..certify.verify import certificates
 from ..errors import ValidatorError
@@ -28,7 +28,7 @@ from ..model.codec import DocumentError, format_timestamp
 from ..model.record import REHEARSAL, Origin, Record
 from ..registry.client import Registry
 from ..registry.names import tag_of
-from .choose import Host, Standing, TaggedImage, Terms, recommend
+from .choose import Host, Standing, TaggedImage, recommend
 from .pull import Engine, NotCertified, SelectedImage, local_ids, select_named
 
 #: The alias of a rehearsal. No command pulls by it.

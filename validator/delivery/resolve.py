@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..assemble.image_names import LABEL_SPEC, image_reference
+from ..certify.trust import Terms
 from ..errors import InputError, MissingError
 from ..model.prediction import Outcome
 from ..registry.client import Registry
 from ..registry.layout import named_in_layout
 from ..registry.names import Repository, is_digest, is_tag, tag_named
 from . import choose
-from .choose import Candidate, Host, Standing, TaggedImage, Terms
+from .choose import Candidate, Host, Standing, TaggedImage
 from .pull import (
     Engine,
     LocalImage,
