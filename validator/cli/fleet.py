@@ -6,7 +6,7 @@ import contextlib
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..fleet.protocol import Fleet
     from ..fleet.run_store import FleetRun, Runs, Tried
     from ..matrix.plan import Plan
-    from ..pipeline.fleet import CellResult, CellResultDocument
+    from ..pipeline.fleet import CellResult
     from ..pipeline.run import Result, Run, Runner
     from ..records.store import Store
 
@@ -327,8 +327,8 @@ def resume_command(run: str, project: Project, format_: str) -> int:
                     _say_stopped(found)
                     return EXIT_INTERRUPTED
             results = results_of(tried)
-            _print(results, [], store, as_json=format_ == "json")
-            return _exit_code(results, [])
+            _print(results, store, as_json=format_ == "json")
+            return _exit_code(results)
 
 
 @fleet_command.command("manifests")
@@ -366,23 +366,31 @@ def measure(
     from ..fleet.run_store import Runs
     from ..model.record import Verdict
     from ..pipeline.fleet import CellResult, command_key, plan_units, preview, results_of
+    from ..pipeline.run import Status
 
     cells = [planned.cell for planned in plan.cells]
     published = {
         result.spec.identifier: result.published for result in images if result.published is not None
     }
-    not_built = [result for result in images if result.published is None]
+    not_built = [
+        CellResult(
+            None, image.spec.identifier, None, image.status.value, image.detail, record=image.record,
+            failed=image.failed or image.status is Status.REFUSED,
+        )
+        for image in images
+        if image.published is None
+    ]  # fmt: skip
     key = command_key(fleet.name, repository, cells, run)
     if dry_run:
         with Runs() as runs:
             planned = plan_units(cells, images, run, fleet, runs.owner)
         click.echo(preview(planned.works, fleet), nl=False)
         for result in not_built:
-            print_status(f"{result.spec}: not submitted: {result.detail or result.status.value}")
+            print_status(f"{result.image}: not submitted: {result.detail or result.status}")
         if not_built:
             print_status(f"`build-matrix --push {repository} --no-validate` builds and pushes images only.")
         _say_going(planned.going, None)
-        return _exit_code([], not_built)
+        return _exit_code(not_built)
     with Runs() as runs, runs.submitting(key):
         planned = plan_units(cells, images, run, fleet, runs.owner)
         current = runs.open_run(key, fleet.name, _command(), {"store": run.store.location})
@@ -399,20 +407,15 @@ def measure(
             return EXIT_INTERRUPTED
     unchanged = [
         CellResult(
-            cell=record.cell,
-            image=record.image,
-            host_class=record.host_class,
-            status="unchanged",
-            detail=f"unchanged since {record.finished}",
-            record_id=record.id,
-            published=published.get(record.image),
+            record.cell, record.image, record.host_class, "unchanged", f"unchanged since {record.finished}",
+            record.id, published=published.get(record.image),
             failed=record.verdict in (Verdict.FAILED, Verdict.BROKEN),
         )
         for record in planned.unchanged
-    ]
-    results = [*unchanged, *results_of(tried, published)]
-    _print(results, not_built, run.store, as_json=as_json)
-    return _exit_code(results, not_built)
+    ]  # fmt: skip
+    results = [*unchanged, *results_of(tried, published), *not_built]
+    _print(results, run.store, as_json=as_json)
+    return _exit_code(results)
 
 
 def refuse_other_store(run: FleetRun, store: Store) -> None:
@@ -462,67 +465,36 @@ def _command() -> tuple[str, ...]:
     )
 
 
-def _print(
-    results: Sequence[CellResult], not_built: Sequence[Result], store: Store, *, as_json: bool
-) -> None:
-    """Print one entry per cell, and one per image that was not built."""
-    by_cell = sorted(results, key=lambda one: one.cell)
+def _print(results: Sequence[CellResult], store: Store, *, as_json: bool) -> None:
+    """Print one entry per cell, and then one per image that was not built."""
+    in_order = sorted(results, key=lambda one: (one.cell is None, one.cell or ""))
     if as_json:
-        _print_json(by_cell, not_built, store)
+        # Entry by entry: thousands of reports do not fit into the memory.
+        separator = "["
+        for result in in_order:
+            click.echo(f"{separator}\n{json_text(result.as_json(store))}", nl=False)
+            separator = ","
+        click.echo("[]" if separator == "[" else "\n]")
         return
     from ..reports.terminal import rows_table, show, styled
 
     rows: list[tuple[str, str | Text, str]] = []
-    for result in by_cell:
-        record = store.get(result.record_id) if result.record_id else None
+    for result in in_order:
+        name, record = result.cell or result.image, result.record_in(store)
         if record is None:
-            rows.append((result.cell, result.status, result.detail))
+            rows.append((name, result.status, result.detail))
         else:
-            other = f" (on {record.host_class})" if record.cell != result.cell else ""
-            note = f" ({result.detail})" if result.detail else ""
-            rows.append((result.cell, styled(record.verdict.value), record.reason + other + note))
-    for image in not_built:
-        if image.record:
-            rows.append((str(image.spec), styled(image.record.verdict.value), image.record.reason))
-        else:
-            rows.append((str(image.spec), image.status.value, image.detail))
+            other = f" (on {record.host_class})" if result.cell not in (None, record.cell) else ""
+            note = f" ({result.detail})" if result.cell and result.detail else ""
+            rows.append((name, styled(record.verdict.value), record.reason + other + note))
     show(rows_table(("cell", "result", "why"), rows, whole=True))
-    counts = Counter(result.status for result in results)
-    counts["not built"] += len(not_built)
-    click.echo(", ".join(f"{number} {word}" for word, number in counts.items() if number) or "nothing to do")
+    counts = Counter(result.status if result.cell else "not built" for result in in_order)
+    click.echo(", ".join(f"{number} {word}" for word, number in counts.items()) or "nothing to do")
 
 
-def _print_json(results: Sequence[CellResult], not_built: Sequence[Result], store: Store) -> None:
-    """Print one document, entry by entry: thousands of reports do not fit into the memory."""
-
-    def entries() -> Iterator[CellResultDocument]:
-        for result in results:
-            yield result.as_json(store.get(result.record_id).document() if result.record_id else None)
-        for image in not_built:
-            yield {
-                "cell": None,
-                "image": image.spec.identifier,
-                "host_class": None,
-                "status": image.status.value,
-                "detail": image.detail,
-                "attempts": 0,
-                "published": None,
-                "record": image.record.document() if image.record else None,
-            }
-
-    separator = "["
-    for entry in entries():
-        click.echo(f"{separator}\n{json_text(entry)}", nl=False)
-        separator = ","
-    click.echo("[]" if separator == "[" else "\n]")
-
-
-def _exit_code(results: Sequence[CellResult], not_built: Sequence[Result]) -> int:
-    from ..pipeline.run import Status
-
-    refused = any(image.failed or image.status is Status.REFUSED for image in not_built)
-    if refused or any(result.failed for result in results):
+def _exit_code(results: Sequence[CellResult]) -> int:
+    if any(result.failed for result in results):
         return EXIT_FAILED
-    if any(result.status in ("lost", "missing") for result in results) or not_built:
+    if any(result.cell is None or result.status in ("lost", "missing") for result in results):
         return EXIT_MISSING
     return EXIT_INTERRUPTED if any(result.status == "cancelled" for result in results) else EXIT_OK

@@ -315,24 +315,30 @@ class CellResultDocument(TypedDict):
 
 @dataclass(frozen=True)
 class CellResult:
-    """The outcome of one cell.
+    """The outcome of one cell, or of an image that was not built, which has no cell and no host class.
 
-    status: `measured`, `unchanged`, `lost`, `missing` or `cancelled`. record_id: of its record, or "".
-    failed: the record says that the cell failed.
+    status: `measured`, `unchanged`, `lost`, `missing` or `cancelled`; for an image, its own status.
+    record_id: of its record, or "". record: that record, where it is known. failed: the cell failed, or the
+    image failed or was refused.
     """
 
-    cell: str
+    cell: str | None
     image: str
-    host_class: str
+    host_class: str | None
     status: str
     detail: str = ""
     record_id: str = ""
+    record: Record | None = None
     published: PublishedImage | None = None
     failed: bool = False
     attempts: int = 0
 
-    def as_json(self, record: Mapping[str, Any] | None) -> CellResultDocument:
+    def record_in(self, store: Store) -> Record | None:
+        return self.record or (store.get(self.record_id) if self.record_id else None)
+
+    def as_json(self, store: Store) -> CellResultDocument:
         """Return the result with its record's document."""
+        record = self.record_in(store)
         return {
             "cell": self.cell,
             "image": self.image,
@@ -341,7 +347,7 @@ class CellResult:
             "detail": self.detail,
             "attempts": self.attempts,
             "published": codec.encode(self.published),
-            "record": record,
+            "record": record.document() if record else None,
         }
 
 
