@@ -226,8 +226,7 @@ class ResultDocument(TypedDict):
 
     image: Annotated[str, "The identifier of the image spec."]
     status: Annotated[
-        str,
-        "`measured`, `unchanged`, `built` (and not probed), `skipped`, `refused`, `missing`, `stopped`.",
+        str, "`measured`, `unchanged`, `built` (and not probed), `skipped`, `refused`, `missing`, `stopped`."
     ]
     built: Annotated[bool, "Whether this run built it."]
     detail: Annotated[str, "The reason, in a sentence; may be empty."]

@@ -108,24 +108,14 @@ def inventory_command(engine_name: str, project: Project, write: bool, format_: 
     for name in sorted({*found, *cells}):
         capacity = found.get(name, Capacity(name, 0, 0, 0, "no node"))
         entries.append({
-            "host_class": capacity.host_class,
-            "nodes": capacity.nodes,
-            "usable": capacity.usable,
-            "gpus": capacity.gpus_per_node,
-            "cells": cells[name],
-            "detail": capacity.detail,
+            "host_class": name, "nodes": capacity.nodes, "usable": capacity.usable,
+            "gpus": capacity.gpus_per_node, "cells": cells[name], "detail": capacity.detail,
         })  # fmt: skip
     if format_ == "json":
         click.echo(json_text(entries))
     else:
-        from ..reports.terminal import rows_table, show
-
         header = ("host class", "nodes", "usable", "GPUs each", "cells", "")
-        rows = [
-            (each["host_class"], each["nodes"], each["usable"], each["gpus"], each["cells"], each["detail"])
-            for each in entries
-        ]
-        show(rows_table(header, [[str(value) for value in row] for row in rows]))
+        options.print_rows(header, [[str(value) for value in each.values()] for each in entries])
     covered = sum(number for name, number in cells.items() if name in found and found[name].nodes)
     print_status(f"{covered} of {sum(cells.values())} cells have a node.")
     return EXIT_OK if covered or not cells else EXIT_MISSING
@@ -231,10 +221,8 @@ def _show_cells(runs: Runs, run: FleetRun, format_: str) -> None:
     if format_ == "json":
         click.echo(json_text(rows))
         return
-    from ..reports.terminal import rows_table, show
-
     shown = [(row["cell"], row["state"], str(row["attempt"]), row["node"], row["detail"]) for row in rows]
-    show(rows_table(("cell", "state", "attempt", "node", ""), shown))
+    options.print_rows(("cell", "state", "attempt", "node", ""), shown)
 
 
 @fleet_command.command("cancel")
@@ -255,11 +243,7 @@ def cancel_command(run: str, project: Project) -> None:
             print_status(f"The process that submits {found.id} cancels it.")
             return
         opened = open_named_fleet(found.fleet, project.fleet_file)
-        with (
-            contextlib.closing(opened) as fleet,
-            runs.submitting(found.key),
-            Store(project.store) as store,
-        ):
+        with contextlib.closing(opened) as fleet, runs.submitting(found.key), Store(project.store) as store:
             refuse_other_store(found, store)
             tried = submit(fleet, runs, found, store, None)
     counts = sum(tally(tried).values(), Counter())
@@ -315,10 +299,7 @@ def resume_command(run: str, project: Project, format_: str) -> int:
         classes = {tried.unit.host_class for tried in runs.units(found)}
         runner = fleet_runner_of(classes, project.trust_file, asked=False)
         opened = open_named_fleet(found.fleet, project.fleet_file)
-        with (
-            contextlib.closing(opened) as fleet,
-            Store(project.store) as store,
-        ):
+        with contextlib.closing(opened) as fleet, Store(project.store) as store:
             refuse_other_store(found, store)
             with runs.submitting(found.key):
                 try:

@@ -227,8 +227,7 @@ class CandidateDocument(TypedDict):
         " [certificate](#certificates-verify---json).",
     ]
     against: Annotated[
-        list[str],
-        "Sentences: why other certificates don't count, or what is wrong with the image.",
+        list[str], "Sentences: why other certificates don't count, or what is wrong with the image."
     ]
 
 
@@ -263,11 +262,7 @@ def _document(repository: Repository, host: Host, found: list[Assessment]) -> Re
     gpus: list[dict[str, str | None]] = [
         {"name": gpu.name, "compute_capability": str(gpu.capability)} for gpu in host.gpus
     ]
-    return {
-        "registry": str(repository),
-        "host": {"driver": str(host.driver), "gpus": gpus},
-        "images": images,
-    }
+    return {"registry": str(repository), "host": {"driver": str(host.driver), "gpus": gpus}, "images": images}
 
 
 @click.command("pull", cls=Command)

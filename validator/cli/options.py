@@ -8,7 +8,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -282,6 +282,13 @@ def default_matrix() -> Path:
 def print_status(text: str) -> None:
     """Print a line to stderr, since stdout is only for results. The text may come from anywhere."""
     click.echo(as_started(printable(text)), err=True)
+
+
+def print_rows(header: Sequence[str], rows: Iterable[Sequence[str]], *, whole: bool = False) -> None:
+    """Print a table to stdout. whole: see `rows_table`."""
+    from ..reports.terminal import rows_table, show
+
+    show(rows_table(header, rows, whole=whole))
 
 
 def read_input(path: Path) -> bytes:

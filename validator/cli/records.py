@@ -479,11 +479,7 @@ def _believer(project: Project) -> Callable[[Record], Record]:
     help="Where to write the file.  [default: measurements/ of the checkout]",
 )
 def publish_command(
-    report: Path,
-    how: str,
-    imported: bool,
-    programs: tuple[tuple[str, str, str], ...],
-    directory: Path | None,
+    report: Path, how: str, imported: bool, programs: tuple[tuple[str, str, str], ...], directory: Path | None
 ) -> None:
     """Write a probe's REPORT from a real GPU to measurements/, where predict finds it.
 

@@ -214,11 +214,7 @@ def _diagnose(record: Record) -> Diagnosis | None:
 @page_options(answers=NONE, only_with="--html")
 @options.formats("terminal", "markdown", "json")
 def report_command(
-    project: Project,
-    output: Path | None,
-    directory: Path | None,
-    page: PageOptions,
-    format_: str,
+    project: Project, output: Path | None, directory: Path | None, page: PageOptions, format_: str
 ) -> None:
     """Show the matrix with its predictions and measured verdicts, or write it as a web page."""
     if directory is not None and (output is not None or format_ != "terminal"):

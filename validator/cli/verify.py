@@ -126,12 +126,10 @@ class VerificationDocument(TypedDict):
 
     registry: Annotated[str, "The registry and name."]
     images: Annotated[
-        dict[str, str],
-        "The digest of each image that was verified, by the name that was asked for.",
+        dict[str, str], "The digest of each image that was verified, by the name that was asked for."
     ]
     certificates: Annotated[
-        list[dict[str, object]],
-        "The certificates that count; the fields of each are below.",
+        list[dict[str, object]], "The certificates that count; the fields of each are below."
     ]
     failures: Annotated[
         list[dict[str, object]],
@@ -272,12 +270,7 @@ _TOOLS = {"policy-controller": "policy-controller", "kyverno": "Kyverno up to 1.
 @flag("--dry-run", help="Show what would move, and move nothing.")
 @options.formats("text", "json")
 def promote_command(
-    registry: Registry,
-    terms: Terms,
-    project: Project,
-    additions: str | None,
-    dry_run: bool,
-    format_: str,
+    registry: Registry, terms: Terms, project: Project, additions: str | None, dry_run: bool, format_: str
 ) -> int:
     """Move the aliases (latest, 2.21, 2.21-driver535) to the best certified images.
 
