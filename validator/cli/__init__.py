@@ -150,7 +150,7 @@ def main_help() -> str:
 _SECTIONS = {
     "Which software": """tensorflow reference image python policy cuda cudnn variant wheel extra
         packages additions mode files lock_path report_path""",
-    "Which machine": """driver gpu gpus compute_capability compat system machine kernel_modules from_host
+    "Which machine": """driver gpu gpus capability compat system machine kernel_modules from_host
         hosts on fleet_path""",
     "Which cells": "matrix_path profile selectors identifiers store_url",
     "How it is built": "engine_name base layout jobs keep_going no_validate rehearse keep rebuild",

@@ -43,7 +43,7 @@ from ..registry.client import Registry
 from ..registry.loopback import loopback_registry, serve_command
 from ..registry.names import Repository
 from ..reports.printable import counted, json_text, one_line
-from ..reports.terminal import rows_table, show
+from ..reports.terminal import show
 from ..system.package_sources import PackageSources, host_sources
 from ..system.runs import temporary_directory
 from . import options
@@ -311,7 +311,7 @@ def rehearse(asked: Request) -> int:
             click.echo(json_text({"rehearsal": True, "steps": [asdict(step) for step in done]}))
         else:
             rows = [(step.image, step.name, one_line(step.did)) for step in done]
-            show(rows_table((REHEARSAL, "step", "what it did"), rows, whole=True))
+            options.print_rows((REHEARSAL, "step", "what it did"), rows, whole=True)
         if repository is not None:
             tags = sorted({ALIAS, *(step.did.partition(" ")[0] for step in done if step.name == "push")})
             _say(

@@ -219,8 +219,7 @@ def gpu_of(host: Host) -> tuple[str | None, ComputeCapability | None]:
     try:
         model = gpu(host.gpu)
     except UnknownGpu:
-        vendor = other_vendor(host.gpu)
-        if vendor is not None:
+        if (vendor := other_vendor(host.gpu)) is not None:
             message = f"--gpu: {not_nvidia_text(host.gpu, vendor)}"
             raise InputError(message, hint=f"use {vendor.build}") from None
         if given is None:

@@ -176,18 +176,12 @@ def recommend_command(
     if format_ == "json":
         click.echo(json_text(_document(registry.repository, host, found)))
     else:
-        from ..reports.terminal import rows_table, show
-
-        rows = [
-            (
-                str(one.candidate.image),
-                (one.candidate.digest or "")[:_SHORT],
-                one.standing.value,
-                "; ".join([one.why, *(limit.line for limit in one.limits)]),
-            )
-            for one in found
-        ]
-        show(rows_table(("image", "digest", "for this host", "why"), rows, whole=True))
+        rows = []
+        for one in found:
+            why = "; ".join([one.why, *(limit.line for limit in one.limits)])
+            digest = (one.candidate.digest or "")[:_SHORT]
+            rows.append((str(one.candidate.image), digest, one.standing.value, why))
+        options.print_rows(("image", "digest", "for this host", "why"), rows, whole=True)
     counts = {standing: sum(one.standing is standing for one in found) for standing in Standing}
     print_status(", ".join(f"{count} {standing.value}" for standing, count in counts.items() if count))
     return EXIT_OK if counts[Standing.CERTIFIED] or counts[Standing.PREDICTED] else EXIT_FAILED
@@ -240,25 +234,17 @@ class RecommendationDocument(TypedDict):
 
 
 def _document(repository: Repository, host: Host, found: list[Assessment]) -> RecommendationDocument:
-    images: list[CandidateDocument] = [
-        {
-            "tag": one.candidate.image.tag,
-            "image": one.candidate.image.identifier,
-            "digest": one.candidate.digest,
-            "reference": repository.at(one.candidate.digest) if one.candidate.digest else None,
-            "tensorflow": one.candidate.image.tensorflow,
-            "python": one.candidate.image.python,
-            "cuda": one.candidate.image.cuda,
-            "cudnn": one.candidate.image.cudnn,
-            "standing": one.standing.value,
-            "why": one.why,
-            "limits": encode(list(one.limits)),
+    images: list[CandidateDocument] = []
+    for one in found:
+        image, digest = one.candidate.image, one.candidate.digest
+        images.append({
+            "tag": image.tag, "image": image.identifier,
+            "digest": digest, "reference": repository.at(digest) if digest else None,
+            "tensorflow": image.tensorflow, "python": image.python, "cuda": image.cuda, "cudnn": image.cudnn,
+            "standing": one.standing.value, "why": one.why, "limits": encode(list(one.limits)),
             "prediction": {"outcome": one.forecast.outcome.value, "why": one.forecast.why},
-            "certificates": encode(one.candidate.certificates),
-            "against": list(one.candidate.problems),
-        }
-        for one in found
-    ]
+            "certificates": encode(one.candidate.certificates), "against": list(one.candidate.problems),
+        })  # fmt: skip
     gpus: list[dict[str, str | None]] = [
         {"name": gpu.name, "compute_capability": str(gpu.capability)} for gpu in host.gpus
     ]
@@ -391,7 +377,17 @@ def run_command(
     kind = format_ or ("auto" if devices == "auto" else "docker")
     format_ = format_ or "docker"
     tool = FORMATS[format_]
-    _check_options(format_, tool, output, force, execute, devices)
+    if execute and tool.command is None:
+        raise click.UsageError(
+            f"--exec starts a container with docker or podman, not with --format {format_}:"
+            " write the file, and start it with its own tool"
+        )
+    if execute and output is not None:
+        raise click.UsageError("--exec starts the container and writes nothing: leave out --output")
+    if force and output is None:
+        raise click.UsageError("--force has no effect without --output")
+    if devices != "auto" and not tool.uses_docker:
+        raise click.UsageError(f"--devices is about a Docker Engine, which --format {format_} does not use")
     environment = parse_variables(variables)
     refuse_versions_of_named_image(image, tensorflow, python, additions)
     place = Place.REGISTRY
@@ -410,17 +406,9 @@ def run_command(
     if execute:
         terminal = "-it" if sys.stdin.isatty() and sys.stdout.isatty() else "-i"
     request = Request(
-        registry,
-        Wanted(image, tensorflow, python, additions, gpu=bool(gpus)),
-        terms,
-        uncertified,
-        Devices(devices) if tool.uses_docker else None,
-        mount,
-        environment,
-        tuple(words),
-        terminal,
-        xla_cache,
-    )
+        registry, Wanted(image, tensorflow, python, additions, gpu=bool(gpus)), terms, uncertified,
+        Devices(devices) if tool.uses_docker else None, mount, environment, tuple(words), terminal, xla_cache,
+    )  # fmt: skip
 
     @functools.cache
     def host() -> Host | None:
@@ -436,10 +424,8 @@ def run_command(
         host()
     # To write for another machine, no engine is needed.
     here = execute or place is Place.ENGINE
-    if here or (tool.uses_docker and (mount or request.devices is Devices.AUTO)):
-        engine = connect_engine(driver, gpus, kind)
-    else:
-        engine = None
+    needs_engine = here or (tool.uses_docker and (mount or request.devices is Devices.AUTO))
+    engine = connect_engine(driver, gpus, kind) if needs_engine else None
     if kind == "auto" and engine is not None and engine.is_podman:
         tool, request = FORMATS["podman"], replace(request, devices=None)
     try:
@@ -521,19 +507,3 @@ def _check_place(place: Place, uncertified: bool, format_: str, tool: Format) ->
         f"--format {format_} is for the Docker Engine, which can't start an image from an OCI layout",
         hint="`tar -C DIRECTORY -c . | docker load` gives it to the engine, and prints the name for --image",
     )
-
-
-def _check_options(
-    format_: str, tool: Format, output: Path | None, force: bool, execute: bool, devices: str
-) -> None:
-    if execute and tool.command is None:
-        raise click.UsageError(
-            f"--exec starts a container with docker or podman, not with --format {format_}:"
-            " write the file, and start it with its own tool"
-        )
-    if execute and output is not None:
-        raise click.UsageError("--exec starts the container and writes nothing: leave out --output")
-    if force and output is None:
-        raise click.UsageError("--force has no effect without --output")
-    if devices != "auto" and not tool.uses_docker:
-        raise click.UsageError(f"--devices is about a Docker Engine, which --format {format_} does not use")

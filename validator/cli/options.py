@@ -214,7 +214,7 @@ class Project:
         return self.fleet_path or self.directory / NAME
 
 
-def gathered(into: str, value: type, *added: Callable[[F], F]) -> Callable[[F], F]:
+def gathered(into: str, value: type, *added: Callable[[Any], Any]) -> Callable[[F], F]:
     """Add options, and give the command one value in place of theirs: a dataclass with their names."""
 
     def decorate(function: F) -> F:

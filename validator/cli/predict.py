@@ -98,7 +98,9 @@ from .options import Project, flag, option, print_status
 )
 @option("--gpu MODEL", help="The machine's GPU, such as h100 or 'RTX 4090'.")
 @option(
-    "--compute-capability VERSION", help="The GPU's compute capability, such as 9.0, if the model is unknown."
+    "--compute-capability VERSION",
+    "capability",
+    help="The GPU's compute capability, such as 9.0, if the model is unknown.",
 )
 @option("--compat CUDA", help="The cuda-compat package on the loader's path, such as 12.9.")
 @option("--system", type=click.Choice(SYSTEMS), help="The operating system.  [default: linux]")
@@ -119,6 +121,7 @@ from .options import Project, flag, option, print_status
 @option(
     "--package NAME==VERSION...",
     "packages",
+    callback=lambda _context, _parameter, values: tuple(dict(map(read_package, values)).items()),
     help="Another package in the environment, such as torch==2.6.0; repeatable.",
 )
 @option(
@@ -131,26 +134,15 @@ from .options import Project, flag, option, print_status
     help="With --tensorflow: use this machine's system, driver and GPU where they are not given.",
 )
 @options.formats("text", "json", "markdown", "github", "constraints", short=("json",))
+@options.gathered("host", Host)
+@options.gathered("software", Software)
 def predict_command(
-    tensorflow: str | None,
+    host: Host,
+    software: Software,
     reference: str | None,
     files: tuple[Path, ...],
     hosts: tuple[str, ...],
-    python: str | None,
     policy: str | None,
-    cuda: str | None,
-    cudnn: str | None,
-    variant: str,
-    driver: str | None,
-    gpu: str | None,
-    compute_capability: str | None,
-    compat: str | None,
-    system: str | None,
-    machine: str | None,
-    kernel_modules: str | None,
-    wheel: str | None,
-    extra: bool | None,
-    packages: tuple[str, ...],
     mode: str | None,
     from_host: bool,
     format_: str,
@@ -170,10 +162,13 @@ def predict_command(
     --format constraints, with --tensorflow or --requirements: print one set of CUDA's libraries for
     TensorFlow and the project's PyTorch or JAX, for `pip install -c`. The exit code is 1 if there is none.
     """
-    if wheel is not None and wheel.endswith(".whl"):
+    is_file = software.wheel is not None and software.wheel.endswith(".whl")
+    if is_file:
         options.reject(_IN_A_WHEEL, "can't be combined with a file for --wheel")
     if format_ == "constraints":
-        return print_constraints(tensorflow, files, packages, python, wheel)
+        kept = ("tensorflow", "files", "packages", "python", "format_", *(["wheel"] if is_file else []))
+        _refuse_all_but(kept, "--format constraints")
+        return print_constraints(_with_release(software) if is_file else software, files)
     if files or hosts:
         _refuse_all_but(("files", "hosts", "format_", "as_json"), "--requirements and --host")
         if not (files and hosts):
@@ -182,35 +177,26 @@ def predict_command(
         return predict_project(files, hosts, format_)
     if format_ not in ("text", "json"):
         raise click.UsageError(f"--format {format_} is only for --requirements")
-    contents = None
-    if wheel is not None and wheel.endswith(".whl"):
-        tensorflow, wheel = _release_in(wheel).version, None
-    elif wheel is not None and wheel not in WHEELS:
+    if is_file:
+        software = _with_release(software)
+    elif software.wheel not in (None, *WHEELS):
         raise click.UsageError(
-            f"--wheel: {wheel} is none of {', '.join(WHEELS)}, and not the name of a wheel"
+            f"--wheel: {software.wheel} is none of {', '.join(WHEELS)}, and not the name of a wheel"
         )
     if reference is not None:
         options.reject(_IN_AN_IMAGE, "can't be combined with --image")
-        contents = software_in(reference)
-        if contents is None:
+        if (contents := software_in(reference)) is None:
             raise InputError(
                 f"--image: {reference} is no official image with TensorFlow",
                 hint="`doctor --image` examines any image that is in a local engine",
             )
-        tensorflow = contents.tensorflow
+        software = replace(contents, packages=software.packages)
+    tensorflow = software.tensorflow
     if tensorflow is None:
         options.reject(
             ("from_host",), "needs --tensorflow: `validator` without a command asks about this host"
         )
         options.reject(_ABOUT_ONE_RELEASE, "has no effect without --tensorflow")
-    host = Host(driver, None, gpu, compute_capability, system, machine, kernel_modules, compat)
-    installed = tuple(dict(map(read_package, packages)).items())
-    software = Software(
-        tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, wheel=wheel, variant=variant,
-        extra=extra, packages=installed,
-    )  # fmt: skip
-    if contents is not None:
-        software = replace(contents, packages=installed)
     asked = Question(with_driver_of(host) if tensorflow else host, software, policy, mode)
     if asked.on_cpu and (asked.says_more or mode or from_host):
         raise click.UsageError(
@@ -223,7 +209,7 @@ def predict_command(
     if tensorflow is None:
         return predict_newest(asked, format_)
     nearest = None if asked.on_cpu else nearest_inspected(tensorflow)
-    if contents is not None and not asked.names_host:
+    if reference is not None and not asked.names_host:
         raise InputError("--image needs a machine", hint="add --driver and --gpu, or --from-host")
     if nearest is not None and not asked.names_host:
         raise InputError(
@@ -233,13 +219,15 @@ def predict_command(
         )
     if not (asked.on_cpu or asked.names_host or asked.says_more):
         return _show_support(image_of(asked), mode, format_)
-    return _show_one(asked, nearest, format_, is_given=contents is not None)
+    return _show_one(asked, nearest, format_, is_given=reference is not None)
 
 
-def _release_in(file: str) -> Release:
+def _with_release(software: Software) -> Software:
+    """Return the software with the release that is in its wheel file."""
     from ..supply.own_wheels import known_as_release, wheel_at
 
-    return known_as_release(wheel_at(Path(file)), print_status)
+    found = known_as_release(wheel_at(Path(software.wheel or "")), print_status)
+    return replace(software, tensorflow=found.version, wheel=None)
 
 
 def predict_one(
@@ -426,23 +414,14 @@ def predict_project(paths: Sequence[Path], hosts: Sequence[str], format_: str) -
     return EXIT_FAILED if failing else EXIT_OK
 
 
-def print_constraints(
-    tensorflow: str | None,
-    files: Sequence[Path],
-    packages: Sequence[str],
-    python: str | None,
-    wheel: str | None,
-) -> int:
+def print_constraints(software: Software, files: Sequence[Path]) -> int:
     """Print one set of CUDA's libraries for TensorFlow and other frameworks, or say why there is none."""
     from ..lint.blame import allowed_software
     from ..lint.readers import read
     from ..locks.resolve import SHARED, OneSet, one_set
 
-    kept: tuple[str, ...] = ("tensorflow", "files", "packages", "python", "format_")
-    if wheel is not None and wheel.endswith(".whl"):
-        kept, tensorflow = (*kept, "wheel"), _release_in(wheel).version
-    _refuse_all_but(kept, "--format constraints")
-    lines = [f"{name}=={version}" for name, version in map(read_package, packages)]
+    tensorflow, python = software.tensorflow, software.python
+    lines = [f"{name}=={version}" for name, version in software.packages]
     found = [] if tensorflow is None else [tensorflow]
     for path in files:
         # A project can be installed in several ways, such as with each extra: take that with most frameworks.

@@ -96,21 +96,18 @@ def _rebuild(images: Sequence[str], registry: Registry, matrix_path: Path, forma
     if format_ == "json":
         click.echo(json_text({name: encode(list(layers)) for name, layers in found.items()}))
     else:
-        from ..reports.terminal import rows_table, show
-
         rows = [
             (name, layer.name, layer.finding.value, (layer.found or layer.expected or "")[:19])
             for name, layers in found.items()
             for layer in layers
         ]
-        show(rows_table(("image", "layer", "found", "digest"), rows))
-    for name, layers in found.items():
-        wrong = [layer.name for layer in layers if not layer.is_right]
+        options.print_rows(("image", "layer", "found", "digest"), rows)
+    wrong = {name: [layer.name for layer in layers if not layer.is_right] for name, layers in found.items()}
+    for name, names in wrong.items():
         print_status(
-            f"{name}: not what its lock gives: {', '.join(wrong)}" if wrong else f"{name}: exactly its lock"
+            f"{name}: " + (f"not what its lock gives: {', '.join(names)}" if names else "exactly its lock")
         )
-    every = [layer.is_right for layers in found.values() for layer in layers]
-    return EXIT_OK if all(every) else EXIT_FAILED
+    return EXIT_FAILED if any(wrong.values()) else EXIT_OK
 
 
 class RefusedDocument(TypedDict):
@@ -155,8 +152,6 @@ def _document(repository: str, digests: dict[str, str], found: dict[str, Verifie
 
 
 def _show(digests: dict[str, str], found: dict[str, Verified]) -> None:
-    from ..reports.terminal import rows_table, show
-
     rows = []
     for name, verified in found.items():
         statements: list[tuple[Certificate | Failure, str]] = []
@@ -172,7 +167,7 @@ def _show(digests: dict[str, str], found: dict[str, Verified]) -> None:
         if not verified.certificates:
             rows.append((name, "no valid certificate", "", "", "", ""))
     if found:
-        show(rows_table(("image", "host class", "driver", "GPU", "measured", "checks"), rows))
+        options.print_rows(("image", "host class", "driver", "GPU", "measured", "checks"), rows)
     for name, verified in found.items():
         for certificate in verified.certificates:
             for limit in certificate.limits:
