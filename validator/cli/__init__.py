@@ -157,8 +157,8 @@ _SECTIONS = {
     "How it is measured": "depth challenge challenges_path only skip own_checks",
     "How it is started": "execute mount variables devices xla_cache uncertified host port",
     "Registry, keys and trust": """repository registry bundle plain_http push retag mount_from pull_from
-        attach key signing_key builder_key identity issuer trusted_root fixtures max_age accept_expired
-        trust_path tlog_upload valid_for certificate_files""",
+        attach key builder_key identity issuer trusted_root fixtures max_age accept_expired
+        trust_path log valid_for certificate_files""",
     "Output": """output into volume_size wait directory answers list_ save_report save_probe dry_run force
         as_json as_markdown format_ verbose""",
 }

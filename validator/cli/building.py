@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import click
 
@@ -32,7 +32,7 @@ from ..matrix.plan import Plan
 from ..model.codec import encode, now_utc
 from ..model.lock import Lock
 from ..model.record import REHEARSAL
-from ..model.spec import HostClass
+from ..model.spec import HostClass, ImageSpec
 from ..pipeline.build_matrix import build_matrix
 from ..pipeline.locking import refuse_wrong_locks
 from ..pipeline.opened_engine import EngineChoice, ImageSettings, OpenedEngine, estimate, open_engine
@@ -62,9 +62,6 @@ from .progress import (
     totals,
 )
 from .signing import builder_of, challenges_for, fleet_runner_of, runner_of
-
-if TYPE_CHECKING:
-    from ..model.spec import ImageSpec
 
 
 @dataclass(frozen=True)

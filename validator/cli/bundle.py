@@ -13,11 +13,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..assemble.image_names import LABEL_BASE, LABEL_LOCK, LABEL_SPEC, image_reference
+from ..certify.challenges import read_challenges
 from ..errors import InputError, MissingError, ValidatorError
+from ..locks.lock_files import parse
+from ..offline.receive import Refused, receive
 from ..registry.client import Registry
-from ..registry.layout import named_in_layout
+from ..registry.layout import in_layout, named_in_layout
 from ..registry.names import identifier_of, is_digest, tag_named, tag_of
-from ..system.files import read_text
+from ..system.files import cache_directory, read_text
+from ..system.package_sources import host_sources
+from ..system.runs import temporary_directory
 from . import Command, options
 from .options import Builder, Project, flag, option, print_status
 
@@ -90,11 +95,7 @@ def bundle_command(
         _receive(directory, into or directory / "received", wait)
         return
     options.reject(("wait", "into"), "has no effect without receive")
-    from ..certify.challenges import read_challenges
     from ..pipeline.bundle import Request, write_bundle
-    from ..system.files import cache_directory
-    from ..system.package_sources import host_sources
-    from ..system.runs import temporary_directory
     from .planning import hosts_of, images_of
 
     trust = project.trust_file
@@ -120,8 +121,6 @@ def bundle_command(
 
 
 def _receive(directory: Path, into: Path, wait: bool) -> None:
-    from ..offline.receive import Refused, receive
-
     names = {parameter.name or "" for parameter in click.get_current_context().command.params}
     options.reject(names - {"words", "wait", "into", "verbose"}, "has no effect with receive")
     try:
@@ -176,7 +175,6 @@ def _in_engine(name: str, work: Path) -> tuple[Registry, str]:
     """Write an image of the local engine to an OCI layout, and return it with its digest."""
     from ..engines.docker.base_container import EngineImages
     from ..engines.docker.endpoint import connect
-    from ..registry.layout import in_layout
 
     endpoint = connect()
     with contextlib.closing(endpoint.client), contextlib.closing(endpoint.quick):
@@ -298,7 +296,6 @@ def _of_labels(name: str, labels: Mapping[str, str], matrix_path: Path, base: st
 def _of_lock(name: str, matrix_path: Path, base: str) -> dict[str, Any]:
     """Return the list of what is in the image of a lock, which is named by its image spec or its file."""
     from ..assemble.base_finder import BaseContents, BasePolicy, pinned_bases
-    from ..locks.lock_files import parse
     from ..pipeline.contents import UNLISTED, base_contents
     from ..sbom.document import document_of_lock
     from .planning import images_of, locks_of

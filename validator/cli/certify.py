@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -13,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..assemble.layer_table import LayerTable
 from ..certify.challenges import IssuedChallenges, Ledger, read_challenges
 from ..certify.signatures import Signer, make_key_pair
 from ..certify.statement import VALID_FOR
-from ..certify.trust import Trust
 from ..compat.gpus import model_of
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, MissingError, ValidatorError
 from ..model.codec import NEVER, TOLERANCE, format_timestamp, now_utc, parse_timestamp
@@ -29,7 +30,6 @@ from . import SuggestingGroup, options
 from .options import Project, flag, option, print_status
 
 if TYPE_CHECKING:
-    from ..certify.acceptance import Certifier
     from ..records.store import Store
 
 
@@ -50,13 +50,18 @@ _PASSWORD = "COSIGN_PASSWORD"
 )
 @option(
     "--signing-key FILE",
+    "key",
     env="VALIDATOR_SIGNING_KEY",
     help=f"The private key, or env://NAME. Its password comes from {_PASSWORD}, or you are asked for it.",
 )
 @option("--identity NAME", help="Without a key: sign as this identity, with its OIDC token.")
 @option("--issuer URL", help="Without a key: the issuer of the OIDC token.")
 @options.trusted_root
-@flag("--tlog-upload", help="With a key: also enter the signature into Sigstore's public transparency log.")
+@flag(
+    "--tlog-upload", "log",
+    help="With a key: also enter the signature into Sigstore's public transparency log.",
+)  # fmt: skip
+@options.gathered("signer", Signer)
 @option(
     "--valid-for AGE",
     callback=options.parse_age,
@@ -71,11 +76,7 @@ def certify_command(
     repository: str | None,
     plain_http: bool,
     challenges_path: Path | None,
-    signing_key: str | None,
-    identity: str | None,
-    issuer: str | None,
-    trusted_root: Path | None,
-    tlog_upload: bool,
+    signer: Signer,
     valid_for: timedelta,
 ) -> int | None:
     """Sign certificates for certified records and attach them to the images in the registry.
@@ -93,11 +94,11 @@ def certify_command(
         raise click.UsageError(
             "the registry of the images is needed: --registry REGISTRY/NAME (or VALIDATOR_REGISTRY)"
         )
-    if (signing_key is None) == (identity is None or issuer is None):
+    if (signer.key is None) == (signer.identity is None or signer.issuer is None):
         raise click.UsageError(
             "a signer is needed: either --signing-key FILE, or --identity NAME and --issuer URL"
         )
-    from ..certify.acceptance import Certifier
+    from ..certify.acceptance import Certifier, certify
 
     # Read it before anything else, and never from the place that the records come from.
     parties = project.read_trust()
@@ -110,21 +111,18 @@ def certify_command(
             found = list(store.latest().values() if tonight is None else _answers(store, tonight))
             # Only records about an image count: the certified ones, and failures on a GPU.
             certified = [record for record in found if record.verdict is Verdict.CERTIFIED]
+            failed = [each for each in found if each.verdict is Verdict.FAILED and each.host_class != NO_GPU]
             for record in certified:
                 if record.image_digest is None:
-                    print_status(
-                        f"Skipped {record.cell}: it was measured without an image (engine {record.engine})"
-                    )
-            failed = [
-                record for record in found if record.verdict is Verdict.FAILED and record.host_class != NO_GPU
-            ]
+                    without = f"it was measured without an image (engine {record.engine})"
+                    print_status(f"Skipped {record.cell}: {without}")
             records = [record for record in (*certified, *failed) if record.image_digest is not None]
     if not records:
         _explain_nothing(found, "that answers a challenge of the file" if tonight is not None else "yet")
         return EXIT_FAILED
     certifier = Certifier(parties, tonight or Ledger(), partial(_uncomputed, registry))
-    password = _password(f"Password of {signing_key}") if signing_key else None
-    signer = Signer(signing_key, password, identity, issuer, trusted_root, tlog_upload)
+    if signer.key:
+        signer = replace(signer, password=_password(f"Password of {signer.key}"))
     with signer.trust() as trust:
         named = parties.release
         if named is not None and (named.signer, named.issuer) != (trust.signer, trust.issuer):
@@ -132,8 +130,22 @@ def certify_command(
                 f"the trust file says that {named.signer} signs certificates, not {trust.signer}",
                 hint="sign with that key or identity, or change `release` in the trust file",
             )
-        results = [_certify(registry, record, signer, trust, certifier, valid_for) for record in records]
-    return EXIT_OK if all(results) else EXIT_FAILED
+        good = True
+        for record in records:
+            try:
+                issued = certify(registry, record, signer, trust, certifier, valid_for=valid_for)
+            except MissingError:
+                # The registry or cosign can't be used, and that would be the same for the next record.
+                raise
+            except ValidatorError as error:
+                good = False
+                print_status(f"Rejected: {error}" + (f"\n  hint: {error.hint}" if error.hint else ""))
+                continue
+            status = "unchanged" if not issued.attached else "failed" if issued.failed else "certified"
+            kind = " (fixture)" if issued.fixture else ""
+            image = registry.repository.at(str(record.image_digest))
+            click.echo(one_line(f"{status}{kind}  {record.cell}  {image}"))
+    return EXIT_OK if good else EXIT_FAILED
 
 
 @certify_command.command("challenges")
@@ -245,37 +257,9 @@ def _answers(store: Store, tonight: IssuedChallenges) -> Iterator[Record]:
                 yield record
 
 
-def _certify(
-    registry: Registry,
-    record: Record,
-    signer: Signer,
-    trust: Trust,
-    certifier: Certifier,
-    valid_for: timedelta,
-) -> bool:
-    from ..certify.acceptance import certify
-
-    try:
-        issued = certify(registry, record, signer, trust, certifier, valid_for=valid_for)
-    except MissingError:
-        # The registry or cosign can't be used, and that would be the same for the next record.
-        raise
-    except ValidatorError as error:
-        print_status(f"Rejected: {error}")
-        if error.hint:
-            print_status(f"  hint: {error.hint}")
-        return False
-    status = "unchanged" if not issued.attached else "failed" if issued.failed else "certified"
-    kind = " (fixture)" if issued.fixture else ""
-    image = registry.repository.at(str(record.image_digest))
-    click.echo(one_line(f"{status}{kind}  {record.cell}  {image}"))
-    return True
-
-
 def _uncomputed(registry: Registry, digest: str) -> Sequence[str]:
     """Return the parts of an image that this machine has neither made nor rebuilt."""
     from ..assemble.image import published_image, uncomputed
-    from ..assemble.layer_table import LayerTable
 
     return uncomputed(published_image(registry, digest), LayerTable())
 
@@ -323,15 +307,7 @@ def init_command(
     The private key stays in this machine's state directory, readable only by you. If there is a key already,
     it is used.
     """
-    from ..certify.registration import (
-        RUNNERS,
-        add,
-        entry_line,
-        entry_with_same_key,
-        make_own_key,
-        new_party,
-        own_signer,
-    )
+    from ..certify import registration
 
     if until is not None and until <= now_utc():
         raise InputError(
@@ -349,18 +325,18 @@ def init_command(
                 hint="name them, for example --host-class '*-h100'",
             ) from None
         globs = tuple(dict.fromkeys(f"*-{model_of(name)}" for name in names))
-    signer = own_signer(RUNNERS)
+    signer = registration.own_signer(registration.RUNNERS)
     if signer is None:
-        signer = make_own_key(RUNNERS)
+        signer = registration.make_own_key(registration.RUNNERS)
         print_status(f"{signer.key}: this machine's key. It never leaves the machine.")
-    party = new_party(signer, name=name, host_classes=globs, until=until)
+    party = registration.new_party(signer, name=name, host_classes=globs, until=until)
     if not register:
         print_status("Add this line to `runners` in the trust.yaml of whoever certifies:")
-        click.echo(f"  - {entry_line(party)}")
+        click.echo(f"  - {registration.entry_line(party)}")
         return
     path = project.trust_file
-    if found := entry_with_same_key(path, party):
+    if found := registration.entry_with_same_key(path, party):
         print_status(f"{path} has this key already, as {found.name}; nothing was changed.")
         return
-    add(path, RUNNERS, party)
+    registration.add(path, registration.RUNNERS, party)
     print_status(f"Registered {party.name} in {path} for {', '.join(globs)} until {party.until:%Y-%m-%d}.")

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 import click
 
 from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK, InputError
+from ..fleet.protocol import Capacity, Fleet, opener_of, survey_of
+from ..fleet.run_store import FleetRun, Runs, Tried
+from ..model.record import Verdict
 from ..reports.printable import counted, json_text, printable
 from ..system.files import write_atomically
 from . import SuggestingGroup, options
@@ -21,8 +24,6 @@ from .options import Project, flag, option, print_status
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from ..fleet.protocol import Fleet
-    from ..fleet.run_store import FleetRun, Runs, Tried
     from ..matrix.plan import Plan
     from ..pipeline.fleet import CellResult
     from ..pipeline.run import Result, Run, Runner
@@ -37,7 +38,6 @@ def open_named_fleet(name: str, path: Path) -> Fleet:
 
     Raises InputError for an unknown name or wrong settings, MissingError if the fleet can't be used here.
     """
-    from ..fleet.protocol import opener_of
     from ..fleet.settings import FleetSettings, read_settings
 
     opener = opener_of(name)
@@ -52,7 +52,6 @@ def open_named_fleet(name: str, path: Path) -> Fleet:
 
 def write_proposal(name: str, path: Path) -> None:
     """Write the fleet file that a fleet's nodes suggest. Raises InputError if the file is there."""
-    from ..fleet.protocol import survey_of
     from ..fleet.settings import FleetSettings, propose
 
     if path.exists():
@@ -95,7 +94,6 @@ def fleet_command() -> None:
 @options.formats("table", "json")
 def inventory_command(engine_name: str, project: Project, write: bool, format_: str) -> int:
     """List the host classes, how many nodes each has, and how many cells of a profile they cover."""
-    from ..fleet.protocol import Capacity
     from .planning import load_plan
 
     if write:
@@ -137,8 +135,6 @@ class CapacityDocument(TypedDict):
 @options.formats("table", "json")
 def status_command(run: str | None, format_: str) -> None:
     """Show the progress of this machine's runs, or of each cell of one RUN, without asking a scheduler."""
-    from ..fleet.run_store import Runs
-
     with Runs() as runs:
         if run is not None:
             _show_cells(runs, runs.run(run), format_)
@@ -168,15 +164,12 @@ def _show_runs(runs: Runs, format_: str) -> None:
     if format_ == "json":
         documents: list[RunDocument] = [
             {
-                "run": one.id,
-                "fleet": one.fleet,
-                "created": one.created,
-                "ended": one.ended or None,
+                "run": one.id, "fleet": one.fleet, "created": one.created, "ended": one.ended or None,
                 "submitted_now": not one.ended and runs.is_submitted(one),
                 "cells": {name: dict(counts) for name, counts in tallies[one.id].items()},
             }
             for one in found
-        ]
+        ]  # fmt: skip
         click.echo(json_text(documents))
         return
     if not found:
@@ -208,16 +201,13 @@ def _show_cells(runs: Runs, run: FleetRun, format_: str) -> None:
     units = {tried.unit.cell: tried for tried in runs.units(run)}
     rows: list[UnitDocument] = [
         {
-            "cell": cell,
-            "state": word_of(tried),
-            "attempt": tried.unit.attempt,
-            "unit": tried.name,
-            "node": tried.node,
+            "cell": cell, "state": word_of(tried), "attempt": tried.unit.attempt,
+            "unit": tried.name, "node": tried.node,
             "detail": ": ".join(filter(None, (tried.fault.sentence if tried.fault else "", tried.detail))),
             "record": tried.record_id or None,
         }
         for cell, tried in sorted(units.items())
-    ]
+    ]  # fmt: skip
     if format_ == "json":
         click.echo(json_text(rows))
         return
@@ -230,7 +220,6 @@ def _show_cells(runs: Runs, run: FleetRun, format_: str) -> None:
 @options.project("store fleet")
 def cancel_command(run: str, project: Project) -> None:
     """Cancel the jobs of a RUN. Existing records are kept."""
-    from ..fleet.run_store import Runs
     from ..fleet.submitter import tally
     from ..records.store import Store
 
@@ -256,7 +245,6 @@ def cancel_command(run: str, project: Project) -> None:
 @options.project("fleet")
 def logs_command(cell: str, run_name: str | None, project: Project) -> int:
     """Print what the last attempt at a CELL wrote. CELL is a cell or the name of a unit."""
-    from ..fleet.run_store import Runs
     from ..fleet.submitter import word_of
 
     with Runs() as runs:
@@ -287,7 +275,6 @@ def logs_command(cell: str, run_name: str | None, project: Project) -> int:
 @options.formats("text", "json")
 def resume_command(run: str, project: Project, format_: str) -> int:
     """Continue a RUN whose process has ended. The command that began it continues it, too."""
-    from ..fleet.run_store import Runs
     from ..pipeline.fleet import results_of
     from ..records.store import Store
     from .signing import fleet_runner_of
@@ -344,8 +331,6 @@ def measure(
 
     images: the results of building. repository: where the images are. as_json: print the results as JSON.
     """
-    from ..fleet.run_store import Runs
-    from ..model.record import Verdict
     from ..pipeline.fleet import CellResult, command_key, plan_units, preview, results_of
     from ..pipeline.run import Status
 

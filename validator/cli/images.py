@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import click
 
+from ..assemble.image_names import image_reference
 from ..certify.trust import Terms
 from ..compat import drivers
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, MissingError
@@ -113,8 +114,6 @@ def pull_selected(engine: Engine, registry: Registry, selected: SelectedImage) -
 
 def _load(engine: Engine, registry: Registry, reference: str, name: str) -> str:
     """Load an image of a bundle, and return its id in the engine. reference, name: as in SelectedImage."""
-    from ..assemble.image_names import image_reference
-
     digest, tag = reference.rpartition("@")[2], name.rpartition(":")[2]
     tagged = image_reference(identifier_of(tag) or tag)
     loaded = engine.load(registry, digest, tagged, _progress(tagged))

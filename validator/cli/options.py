@@ -223,7 +223,7 @@ def gathered(into: str, value: type, *added: Callable[[Any], Any]) -> Callable[[
             stated = {each.name: given.pop(each.name) for each in fields(value) if each.name in given}
             return function(*arguments, **{into: value(**stated)}, **given)
 
-        return together(*added)(cast(F, command))
+        return cast(F, together(*added)(command))
 
     return decorate
 

@@ -9,29 +9,27 @@ import sys
 from collections.abc import Iterable, Mapping
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from ..assemble.layer_table import FILE, read_rows
+from ..assemble.layer_table import FILE, LayerTable, read_rows
 from ..errors import EXIT_INPUT, EXIT_OK, InputError, MissingError
+from ..locks import lock_files
+from ..locks.lock_files import LockDirectory
+from ..matrix import starter
 from ..model.codec import now_utc
 from ..model.lock import Lock
 from ..model.prediction import Outcome
-from ..model.spec import ImageSpec
+from ..model.spec import HostClass, ImageSpec
 from ..reports.printable import counted
 from ..resources import manual, requirement, shipped_matrix
 from ..system import processes
+from ..system.commit import source_commit
 from ..system.files import read_file, write_atomically
 from ..system.package_sources import host_sources
+from ..system.pools import map_in_threads
 from . import Command, options, program
 from .options import Project, flag, option, print_status
-
-if TYPE_CHECKING:
-    from ..locks.lock_files import LockDirectory
-    from ..matrix.starter import GithubRepository, GitlabRepository
-    from ..model.spec import HostClass, ImageSpec
-
 
 #: GitLab groups can be nested.
 _REMOTE = re.compile(
@@ -61,20 +59,9 @@ def init_command(directory: Path, force: bool) -> None:
     without --force.
     """
     from ..delivery.choose import this_host
-    from ..locks import lock_files
-    from ..locks.lock_files import LockDirectory
     from ..matrix.load import load_matrix, parse_matrix
     from ..matrix.machine import choose_image
-    from ..matrix.starter import (
-        WORKFLOW,
-        GithubRepository,
-        GitlabRepository,
-        matrix_text,
-        trust_text,
-        workflow_text,
-    )
     from ..pipeline.locking import stale
-    from ..system.commit import source_commit
 
     hosts: tuple[HostClass, ...] = ()
     try:
@@ -82,15 +69,19 @@ def init_command(directory: Path, force: bool) -> None:
     except MissingError as error:
         print_status(f"No GPU was found: {error}. The matrix has an example instead.")
     repository = _repository(directory)
-    github = repository if isinstance(repository, GithubRepository) else None
+    github = repository if isinstance(repository, starter.GithubRepository) else None
     # Nobody else can install a commit that no branch of the checkout's remotes has.
     commit = source_commit()
     if commit and not _git(shipped_matrix().parent, "branch", "--remotes", "--contains", commit):
         commit = None
     tool = requirement(commit)
-    workflow = {} if isinstance(repository, GitlabRepository) else {WORKFLOW: workflow_text(github, tool)}
+    workflow = (
+        {}
+        if isinstance(repository, starter.GitlabRepository)
+        else {starter.WORKFLOW: starter.workflow_text(github, tool)}
+    )
     shipped = load_matrix(shipped_matrix())
-    text = matrix_text(choose_image(shipped.images, hosts), hosts)
+    text = starter.matrix_text(choose_image(shipped.images, hosts), hosts)
     images = parse_matrix(text.encode(), str(directory / options.OWN_MATRIX)).images
     locks = LockDirectory(shipped_matrix().parent / lock_files.DIRECTORY)
     ready = [image for image in images if not stale(locks, image)]
@@ -100,7 +91,7 @@ def init_command(directory: Path, force: bool) -> None:
         contents[lock_files.path_of(lock_files.DIRECTORY, str(image))] = lock
     contents |= workflow
     if github:
-        contents[Path("trust.yaml")] = trust_text(github, now_utc().date())
+        contents[Path("trust.yaml")] = starter.trust_text(github, now_utc().date())
     # Last, because the commands look for it.
     contents[options.OWN_MATRIX] = text
     _write(directory, contents, force)
@@ -114,21 +105,19 @@ def init_command(directory: Path, force: bool) -> None:
     _say_what_is_next(directory, hosts, repository)
 
 
-def _repository(directory: Path) -> GithubRepository | GitlabRepository | None:
+def _repository(directory: Path) -> starter.GithubRepository | starter.GitlabRepository | None:
     """Return the repository on GitHub or GitLab that the directory belongs to, or None."""
-    from ..matrix.starter import GithubRepository, GitlabRepository
-
     match = _REMOTE.fullmatch(_git(directory, "remote", "get-url", "origin") or "")
     if match is None:
         return None
     owner, _, name = match["path"].partition("/")
     if match["host"] == "gitlab":
-        return GitlabRepository(match["path"])
+        return starter.GitlabRepository(match["path"])
     if "/" in name:
         return None
     head = _git(directory, "symbolic-ref", "--short", "refs/remotes/origin/HEAD") or ""
     branch = head.removeprefix("origin/") or _git(directory, "symbolic-ref", "--short", "HEAD") or "main"
-    return GithubRepository(owner, name, branch if _BRANCH.fullmatch(branch) else "main")
+    return starter.GithubRepository(owner, name, branch if _BRANCH.fullmatch(branch) else "main")
 
 
 def _git(directory: Path, *arguments: str) -> str | None:
@@ -163,10 +152,10 @@ def _write(directory: Path, contents: Mapping[Path, str], force: bool) -> None:
 
 
 def _say_what_is_next(
-    directory: Path, hosts: tuple[HostClass, ...], repository: GithubRepository | GitlabRepository | None
+    directory: Path,
+    hosts: tuple[HostClass, ...],
+    repository: starter.GithubRepository | starter.GitlabRepository | None,
 ) -> None:
-    from ..matrix.starter import GithubRepository
-
     profile = "" if hosts else " --profile cpu"
     change = "" if directory.resolve() == Path.cwd() else f"cd {directory} && "
     started = program(directory)
@@ -181,7 +170,7 @@ def _say_what_is_next(
             "No trust.yaml was written, because it has to name who signs your images:"
             f" {manual('reference/trust-file.md')}"
         )
-    elif isinstance(repository, GithubRepository):
+    elif isinstance(repository, starter.GithubRepository):
         print_status(f"The workflow pushes to {repository.registry}.")
     else:
         print_status("No workflow was written, because `init` has one only for GitHub.")
@@ -240,10 +229,8 @@ def _export(
     locks: LockDirectory, specs: tuple[ImageSpec, ...], directory: Path, format_: str, output: Path | None
 ) -> int:
     """Write the lock of the only image for pip and uv. directory: of the matrix."""
-    from ..locks import lock_files
     from ..locks.index import PackageIndex
     from ..pipeline.locking import stale
-    from ..system.pools import map_in_threads
 
     if len(specs) != 1:
         raise InputError(
@@ -315,7 +302,6 @@ def _lock_write(
 
 def _share(matrix_path: Path, locked: Iterable[tuple[ImageSpec, Lock]]) -> None:
     """Write the rows of the images' layers into the shared layer table."""
-    from ..assemble.layer_table import LayerTable
     from ..assemble.wheels import Wheelhouse
     from ..pipeline.sharing_layers import Image, LayerMaker, locked_images, share, without_row
     from .planning import images_of, locks_of

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import click
 import msgspec
@@ -31,15 +31,14 @@ from ..records.history import (
     regressions,
     wrong_time,
 )
+from ..records.jsonl import RefusedArtifact, merge
+from ..redaction.redact import Redaction
 from ..reports.printable import counted, json_text, one_line
 from ..resources import is_installed, manual
 from ..system.files import read_file, write_atomically
 from ..versions import is_numbers
 from . import SuggestingGroup, options
 from .options import Project, flag, option, print_status
-
-if TYPE_CHECKING:
-    from ..records.jsonl import RefusedArtifact
 
 
 @click.group("records", cls=SuggestingGroup)
@@ -239,7 +238,6 @@ def merge_command(
     An artifact that is damaged, too large, or contains anything but good records is refused as a whole,
     with its name and the reason, and the others are merged. The exit code is 0 even then.
     """
-    from ..records.jsonl import merge
     from ..records.store import Store
 
     planned = _planned(cells_path) if cells_path is not None else ()
@@ -261,8 +259,6 @@ def merge_command(
 
 def read_refused(path: Path) -> tuple[RefusedArtifact, ...]:
     """Read what `merge --refused` wrote. Raises InputError for anything else."""
-    from ..records.jsonl import RefusedArtifact
-
     try:
         return codec.convert(codec.parse(options.read_input(path)), tuple[RefusedArtifact, ...])
     except DocumentError as error:
@@ -487,7 +483,6 @@ def publish_command(
     existing file is never replaced. A measurement is shown as measured, never as certified.
     """
     from ..compat import measurements
-    from ..redaction.redact import Redaction
 
     if directory is None and is_installed():
         raise click.UsageError(

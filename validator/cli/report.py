@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import EXIT_INTERRUPTED, InputError, MissingError
-from ..model.codec import DocumentError, now_utc
+from ..model.codec import DocumentError, RunProgress, now_utc
 from ..model.diagnosis import Diagnosis
 from ..model.record import Certificate, Record, Verdict, read_verification
 from ..model.spec import ImageSpec, python_label
@@ -32,7 +32,6 @@ from .options import F, Project, flag, option, print_status
 if TYPE_CHECKING:
     from mcp.server import MCPServer
 
-    from ..model.codec import RunProgress
     from ..records.store import Store
 
 

@@ -17,6 +17,7 @@ from ..model.codec import encode
 from ..registry.client import Registry
 from ..registry.names import Repository, identifier_of, tag_named
 from ..reports.printable import json_text, one_line
+from ..system.package_sources import host_sources
 from . import Command, SuggestingGroup, options
 from .bundle import locked_image
 from .images import name_option
@@ -84,7 +85,6 @@ def verify_command(
 
 def _rebuild(images: Sequence[str], registry: Registry, matrix_path: Path, format_: str) -> int:
     from ..pipeline.contents import rebuild_image
-    from ..system.package_sources import host_sources
 
     sources, local = host_sources(), options.working_directory(matrix_path)
     found: dict[str, tuple[Compared, ...]] = {}
