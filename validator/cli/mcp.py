@@ -11,21 +11,11 @@ import functools
 import json
 import operator
 import re
+import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, is_dataclass
 from types import UnionType
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Literal,
-    TypeVar,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-    is_typeddict,
-)
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 
 import click
 from mcp.server import MCPServer
@@ -89,16 +79,16 @@ class Answer(BaseModel):
 
 def _model_of(stated: Any) -> Any:
     """Return a type with models in place of each TypedDict, which pydantic takes from Python 3.12 on only."""
-    parts = get_args(stated)
-    if is_typeddict(stated):
-        hints = get_type_hints(stated, include_extras=True)
+    parts = typing.get_args(stated)
+    if typing.is_typeddict(stated):
+        hints = typing.get_type_hints(stated, include_extras=True)
         fields: dict[str, Any] = {name: (_model_of(hint), ...) for name, hint in hints.items()}
         return create_model(stated.__name__.removesuffix("Document"), __base__=Answer, **fields)
-    if get_origin(stated) is Annotated:
+    if typing.get_origin(stated) is Annotated:
         return Annotated[_model_of(parts[0]), Field(description=parts[1])]
     if isinstance(stated, UnionType):
         return functools.reduce(operator.or_, map(_model_of, parts))
-    return get_origin(stated)[tuple(map(_model_of, parts))] if parts else stated
+    return typing.get_origin(stated)[tuple(map(_model_of, parts))] if parts else stated
 
 
 class Reason(Answer):

@@ -40,20 +40,8 @@ from ..model.spec import Cell, Choice, HostClass, ImageSpec, Variant
 from ..reports.diagnosis import what_works_text
 from ..reports.printable import counted, json_text
 from ..system.package_sources import host_sources
-from . import Command, as_started, options
-from .combination import (
-    Question,
-    assumed_cudnn,
-    gpu_of,
-    host_class,
-    host_for,
-    image_for,
-    image_of,
-    read_package,
-    software_for,
-    with_driver_of,
-    with_this_host,
-)
+from . import Command, as_started, combination, options
+from .combination import Question, read_package
 from .options import Project, flag, option, print_status
 
 
@@ -197,7 +185,7 @@ def predict_command(
             ("from_host",), "needs --tensorflow: `validator` without a command asks about this host"
         )
         options.reject(_ABOUT_ONE_RELEASE, "has no effect without --tensorflow")
-    asked = Question(with_driver_of(host) if tensorflow else host, software, policy, mode)
+    asked = Question(combination.with_driver_of(host) if tensorflow else host, software, policy, mode)
     if asked.on_cpu and (asked.says_more or mode or from_host):
         raise click.UsageError(
             "--system, --machine, --kernel-modules, --wheel, --extra, --package, --mode and --from-host have"
@@ -205,7 +193,7 @@ def predict_command(
         )
     options.say_if_stale()
     if from_host:
-        asked = replace(asked, host=with_this_host(host))
+        asked = replace(asked, host=combination.with_this_host(host))
     if tensorflow is None:
         return predict_newest(asked, format_)
     nearest = None if asked.on_cpu else nearest_inspected(tensorflow)
@@ -218,7 +206,7 @@ def predict_command(
             hint=f"add --driver and --gpu to ask about one machine, or ask for {nearest.version}",
         )
     if not (asked.on_cpu or asked.names_host or asked.says_more):
-        return _show_support(image_of(asked), mode, format_)
+        return _show_support(combination.image_of(asked), mode, format_)
     return _show_one(asked, nearest, format_, is_given=reference is not None)
 
 
@@ -238,10 +226,10 @@ def predict_one(
     nearest: None if a wheel of the release was inspected. is_given: True for an image that others have made.
     Raises UsageError if the machine is not described.
     """
-    of_class, host = host_class(asked), host_for(asked)
+    of_class, host = combination.host_class(asked), combination.host_for(asked)
     if nearest is None and not is_given:
-        image = image_for(asked)
-        software = software_for(asked, image)
+        image = combination.image_for(asked)
+        software = combination.software_for(asked, image)
         prediction = judge(software, host, asked.mode)
     else:
         image, software = _as_stated(asked, nearest or release(asked.software.tensorflow or ""))
@@ -288,9 +276,13 @@ def _show_one(asked: Question, nearest: Release | None, format_: str, *, is_give
         show(prediction_text(prediction))
         options.say_recommended([image])
         if not any(attempt.rank is Rank.MEASURED for attempt in prediction.evidence):
-            for sentence in measured_on(judge_host(host_for(asked))):
+            for sentence in measured_on(judge_host(combination.host_for(asked))):
                 print_status(sentence)
-        if nearest is None and not is_given and (assumed := assumed_cudnn(asked, image, software)):
+        if (
+            nearest is None
+            and not is_given
+            and (assumed := combination.assumed_cudnn(asked, image, software))
+        ):
             click.echo(assumed)
     return EXIT_FAILED if prediction.outcome is Outcome.FAILS else EXIT_OK
 
@@ -386,7 +378,7 @@ def predict_newest(asked: Question, format_: str) -> int:
     host = asked.host
     if host.capability:
         # Reports a contradiction, and text that can't be read.
-        gpu_of(host)
+        combination.gpu_of(host)
     try:
         answer = what_works_on(host, asked.software.python)
     except RejectedField as error:
@@ -463,7 +455,7 @@ def _host(text: str) -> HostClass:
         )
     is_capability = _CAPABILITY.fullmatch(gpu) is not None
     host = Host(driver, capability=gpu) if is_capability else Host(driver, gpu=gpu)
-    named = host_class(Question(host))
+    named = combination.host_class(Question(host))
     assert named is not None
     return named
 
