@@ -224,10 +224,7 @@ def locked_image(registry: Registry, name: str, digest: str, matrix_path: Path) 
 
 
 def _labels_in_engine(name: str) -> Mapping[str, str] | None:
-    """Return the labels of an image of the local engine, or None if the name is not one of them.
-
-    Raises InputError for an image that was derived from one of this project.
-    """
+    """Return the labels of an image of the local engine, or None if it has none of this name."""
     from docker.errors import APIError
 
     from ..engines.docker.endpoint import reach
@@ -255,10 +252,7 @@ def _labels_in_engine(name: str) -> Mapping[str, str] | None:
 
 
 def _signed(name: str, place: tuple[str, str], plain_http: bool, trust: TrustFile) -> dict[str, Any]:
-    """Return the list that a builder in the trust file signed. Raises ValidatorError if none did.
-
-    place: what `in_a_registry` returns.
-    """
+    """Return the list that a builder in the trust file signed. Raises ValidatorError if none did."""
     from ..certify.provenance import Refusal, sbom_of
 
     registry = options.open_registry(place[0], plain_http)

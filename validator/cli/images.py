@@ -80,9 +80,7 @@ def resolve_host(driver: str | None, gpus: Sequence[str]) -> Host:
 
 
 def refuse_versions_of_named_image(image: str | None, *versions: str | None) -> None:
-    """Raise UsageError if an image is named and versions choose one too. versions: those of
-    `version_options`.
-    """
+    """Raise UsageError if an image is named, and values of `version_options` choose one, too."""
     if image and any(versions):
         raise click.UsageError("--image already names one image: leave out --tensorflow, --python and --name")
 

@@ -393,10 +393,7 @@ def predict_newest(asked: Question, format_: str) -> int:
 
 
 def predict_project(paths: Sequence[Path], hosts: Sequence[str], format_: str) -> int:
-    """Predict for each file on each host, and return the exit code: 1 if a combination fails.
-
-    Raises InputError.
-    """
+    """Predict for each file on each host, and return the exit code: 1 if a combination fails."""
     from ..lint.readers import on_hosts
     from ..reports.findings import PREDICTIONS
 

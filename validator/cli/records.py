@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import re
 import sys
 from collections.abc import Callable, Collection, Iterator
 from datetime import datetime, timezone
@@ -33,6 +32,7 @@ from ..records.history import (
 )
 from ..records.jsonl import RefusedArtifact, merge
 from ..redaction.redact import Redaction
+from ..registry.names import is_digest
 from ..reports.printable import counted, json_text, one_line
 from ..resources import is_installed, manual
 from ..system.files import read_file, write_atomically
@@ -483,6 +483,7 @@ def publish_command(
     existing file is never replaced. A measurement is shown as measured, never as certified.
     """
     from ..compat import measurements
+    from ..dataset.rows import texts_in
 
     if directory is None and is_installed():
         raise click.UsageError(
@@ -499,7 +500,7 @@ def publish_command(
         document = found.document()
         # The version of a package can look like an address.
         versions = {one for one in read.environment.packages.values() if is_numbers(one)}
-        clean = _redacted(document, Redaction(_texts(document)), versions)
+        clean = _redacted(document, Redaction(texts_in(document)), versions)
         content = json_text(clean).encode() + b"\n"
         name = measurements.name_of(measurements.read_measurement(content))
     except ValueError as error:
@@ -516,31 +517,17 @@ def publish_command(
         print_status(f"To add it to the facts, see {manual('how-to/publish-a-measurement.md')}")
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """Yield every text in parsed JSON."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (list, tuple, dict)):
-        for entry in value.values() if isinstance(value, dict) else value:
-            yield from _texts(entry)
-
-
 def _redacted(value: Any, redaction: Callable[[str], str], known: Collection[str]) -> Any:
-    """Return parsed JSON with names of people and machines taken out of every text.
-
-    known: texts that stay. So do digests, which are not identifiers of anything.
-    """
+    """Return parsed JSON without names of people and machines. Known texts and digests stay."""
     if isinstance(value, str):
         return value if value in known else redaction(value)
     if isinstance(value, (list, tuple)):
         return [_redacted(entry, redaction, known) for entry in value]
     if isinstance(value, dict):
         return {
-            name: entry if name == "sha256" and _is_digest(entry) else _redacted(entry, redaction, known)
+            name: entry
+            if name == "sha256" and is_digest(f"sha256:{entry}")
+            else _redacted(entry, redaction, known)
             for name, entry in value.items()
         }
     return value
-
-
-def _is_digest(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None

@@ -91,10 +91,7 @@ def _stranger(signer: Signer, trust_path: Path) -> str | None:
 
 
 def challenges_for(plan: Plan, challenge: str | None, file: Path | None) -> Mapping[str, str] | None:
-    """Return the challenges that were given, by cell or by image spec; None if there are none.
-
-    Raises UsageError or InputError.
-    """
+    """Return the challenges that were given, by cell or by image spec; None if there are none."""
     if file is not None:
         return {entry.asked: value for value, entry in read_challenges(file).by_value.items()}
     if challenge is None:
