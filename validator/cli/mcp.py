@@ -33,7 +33,16 @@ from ..diagnosis.remedies import filled_in
 from ..errors import ValidatorError
 from ..lint.readers import lint_texts
 from ..model.diagnosis import Diagnosis, Remedy, shortened
-from ..model.prediction import Attempt, Host, Outcome, Rank, Software
+from ..model.prediction import (
+    Attempt,
+    CellDocument,
+    FindingDocument,
+    Host,
+    Outcome,
+    PredictionDocument,
+    Rank,
+    Software,
+)
 from ..redaction.redact import names_in
 from ..reports.findings import findings_summary
 from ..reports.issue import shareable
@@ -103,30 +112,16 @@ class Reason(Answer):
     """The only mode that it is about; null for both."""
 
 
-class Prediction(Answer):
-    outcome: Outcome
-    eager: Outcome | None
-    xla: Outcome | None
-    rank: Rank
-    missing: list[str]
-    """The facts that are not known and that `works` needs."""
-    evidence: list[Attempt]
-    """What was tried."""
-    reasons: list[Reason]
-
-
-class Combination(Answer):
-    """One combination of software and machine."""
-
-    id: str
-    tensorflow: str
-    python: str
-    cuda: str | None
-    cudnn: str | None
-    driver: str | None
-    gpu: str | None
-    compute_capability: str | None
-    prediction: Prediction
+if TYPE_CHECKING:
+    Combination = Answer
+    Finding = Answer
+else:
+    _PREDICTION = create_model(
+        "Prediction", __base__=_model_of(PredictionDocument),
+        evidence=(list[Attempt], ...), reasons=(list[Reason], ...),
+    )  # fmt: skip
+    Combination = create_model("Combination", __base__=_model_of(CellDocument), prediction=(_PREDICTION, ...))
+    Finding = create_model("Finding", __base__=_model_of(FindingDocument), rank=(Rank, Rank.DERIVED))
 
 
 class Way(Answer):
@@ -165,18 +160,6 @@ class ImageForMachine(Answer):
     """Null if no image of this project is expected to use the GPU."""
     commands: list[str]
     notes: list[str]
-
-
-class Finding(Answer):
-    file: str
-    line: int
-    column: int
-    code: str
-    message: str
-    fix: str
-    fact: str
-    rank: Rank = Rank.DERIVED
-    source: str
 
 
 class Linted(Answer):
