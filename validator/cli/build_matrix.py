@@ -20,22 +20,19 @@ LOCAL = "local"
 @click.command("build-matrix", cls=Command)
 @options.project("cells store trust fleet")
 @option(
-    "--engine",
+    "--engine auto|docker|podman|venv",
     "engine_name",
-    type=click.Choice(["auto", "docker", "podman", "venv"]),
     default="auto",
     help="The engine for the environments. auto uses docker if it answers, else podman, else venv.",
 )
 @option(
-    "--base",
-    type=click.Choice(["auto", "registry", "bootstrap"]),
+    "--base auto|registry|bootstrap",
     default="auto",
     help="Where the default base image comes from. auto makes one of Debian packages without a registry.",
 )
 @option(
     "--oci DIRECTORY",
     "layout",
-    type=options.DIRECTORY,
     help="Write the images to this directory, as an OCI image layout, without measuring them.",
 )
 @option(

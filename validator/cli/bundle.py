@@ -52,13 +52,11 @@ def _size(_: click.Context, __: click.Parameter, value: str) -> int:
 @option(
     "--challenges FILE",
     "challenges_path",
-    type=options.PATH,
     help="The challenges that the measurements have to answer, as `certify challenges` wrote them.",
 )
 @flag("--wait", help="With receive: wait for volumes that are not there yet.")
 @option(
     "--into DIRECTORY",
-    type=options.DIRECTORY,
     help="With receive: the new directory for what is in the bundle.  [default: DIRECTORY/received]",
 )
 @options.registry
@@ -326,8 +324,7 @@ def _of_lock(name: str, matrix_path: Path, base: str) -> dict[str, Any]:
 @click.command("sbom", cls=Command)
 @click.argument("name", metavar="IMAGE_OR_LOCK")
 @option(
-    "--base",
-    type=click.Choice(("auto", "registry", "bootstrap", "unlisted")),
+    "--base auto|registry|bootstrap|unlisted",
     default="auto",
     help="For a lock: where its base comes from, as with `build-matrix`. unlisted: name the base without its"
     " packages, which needs no network.",

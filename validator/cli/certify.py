@@ -44,13 +44,13 @@ _PASSWORD = "COSIGN_PASSWORD"
 @option(
     "--challenges FILE",
     "challenges_path",
-    type=options.PATH,
     help="Only certify answers to the challenges in this file, which `certify challenges` wrote."
     "  [default: answers to those that this machine made]",
 )
 @option(
     "--signing-key FILE",
     "key",
+    type=str,
     env="VALIDATOR_SIGNING_KEY",
     help=f"The private key, or env://NAME. Its password comes from {_PASSWORD}, or you are asked for it.",
 )

@@ -311,8 +311,7 @@ _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernet
 @flag("--mount", help="Mount the current directory into the container and start there.")
 @option("--env NAME=VALUE...", "variables", help="Set an environment variable in the container; repeatable.")
 @option(
-    "--devices",
-    type=click.Choice(["auto", "gpus", "cdi"]),
+    "--devices auto|gpus|cdi",
     default="auto",
     help="How Docker provides GPUs: as the local engine offers them (auto), with --gpus, or as CDI devices."
     " With gpus or cdi, no engine is needed on this machine if the image is in a registry and neither --mount"

@@ -56,14 +56,21 @@ def option(
 ) -> Callable[[F], F]:
     """Return an option that is written as in a synopsis: `--gpu MODEL`, or `--gpu MODEL...` if repeatable.
 
+    `--mode eager|xla` takes one of these words, `FILE` any path, and `DIRECTORY` one that is not a file.
     into: the argument that gets the value, if it has another name. env: the variable that sets it, too.
     """
-    name, _, metavar = usage.partition(" ")
-    if metavar:
-        settings["metavar"] = metavar.removesuffix("...")
-    repeatable = metavar.endswith("...")
+    name, _, shown = usage.partition(" ")
+    metavar = shown.removesuffix("...")
+    if "|" in metavar and metavar.islower():
+        settings["type"] = click.Choice(metavar.split("|"))
+    elif metavar:
+        settings = {
+            "metavar": metavar,
+            "type": {"FILE": PATH, "DIRECTORY": DIRECTORY}.get(metavar),
+            **settings,
+        }
     return click.option(
-        name, *into, multiple=repeatable, envvar=env, show_envvar=env is not None, help=help, **settings
+        name, *into, multiple=shown != metavar, envvar=env, show_envvar=env is not None, help=help, **settings
     )
 
 
@@ -86,8 +93,7 @@ select = option(
     help="Only select matching cells, such as 'tensorflow>=2.20', python=3.12 or gpu=h100; repeatable.",
 )
 depth = option(
-    "--depth",
-    type=click.Choice(("quick", "full")),
+    "--depth quick|full",
     default="quick",
     help="quick: the checks that a verdict needs; full: all checks, with measurements that take minutes.",
 )
@@ -117,7 +123,6 @@ store = option(
 trust_file = option(
     "--trust FILE",
     "trust_path",
-    type=PATH,
     env="VALIDATOR_TRUST",
     help="The file that says who may sign, and which limits are refused.  [default: trust.yaml next to the"
     " matrix, or in this directory]",
@@ -386,6 +391,7 @@ def builder(switch: str, signed: str) -> Callable[[F], F]:
         Builder,
         option(
             "--builder-key FILE",
+            type=str,
             env="VALIDATOR_BUILDER_KEY",
             help=f"With {switch}: the private key that signs {signed}, or env://NAME; its password"
             " comes from COSIGN_PASSWORD.  [default: this machine's own key]",
@@ -399,12 +405,7 @@ def builder(switch: str, signed: str) -> Callable[[F], F]:
 
 
 _trust_options = together(
-    option(
-        "--key FILE",
-        type=PATH,
-        env="VALIDATOR_KEY",
-        help="The public key that certificates must be signed with.",
-    ),
+    option("--key FILE", env="VALIDATOR_KEY", help="The public key that certificates must be signed with."),
     option(
         "--identity NAME",
         help="Without a key: the identity that must have signed, such as the URL of a workflow.",
@@ -429,7 +430,6 @@ _trust_options = together(
 _bundle_option = option(
     "--from-bundle DIRECTORY",
     "bundle",
-    type=DIRECTORY,
     help="Use the images and certificates of a bundle that `bundle receive` unpacked, without a network.",
 )
 

@@ -58,7 +58,6 @@ from .options import Project, flag, option, print_status
 @option(
     "--requirements FILE...",
     "files",
-    type=options.PATH,
     help="Predict for the TensorFlow that this file pins, on each --host: a lock, requirements.txt,"
     " pyproject.toml, environment.yml or a Dockerfile; repeatable.",
 )
@@ -78,7 +77,7 @@ from .options import Project, flag, option, print_status
 )
 @option("--cuda POLICY", help="The CUDA version: one of these policies, or a version such as 12.8.")
 @option("--cudnn POLICY", help="The cuDNN version: one of these policies, or a version such as 9.10.")
-@option("--variant", type=click.Choice(["gpu", "cpu"]), default="gpu")
+@option("--variant gpu|cpu", default="gpu")
 @option(
     "--driver RELEASE",
     help="The machine's driver: a release such as 535.183.01, a branch such as 535, or the CUDA version that"

@@ -189,9 +189,8 @@ def _say_what_is_next(
     " row and that this machine has not made yet.",
 )
 @option(
-    "--format",
+    "--format pylock|requirements",
     "format_",
-    type=click.Choice(["pylock", "requirements"]),
     help="Write the lock of one image for pip and uv instead, without resolving anything: pylock.toml"
     " (PEP 751), or requirements with hashes.",
 )

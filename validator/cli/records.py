@@ -85,7 +85,6 @@ def compare_command(before: str, after: str, project: Project, format_: str) -> 
 @option(
     "--refused FILE",
     "refused_path",
-    type=options.PATH,
     help="Also count the artifacts that `records merge --refused` wrote to this file.",
 )
 @option("--measured-since TIME", help="Leave out cells without a measurement since this time.")
@@ -332,9 +331,7 @@ def salvage_command(project: Project, output: Path) -> int:
 @option("--cell", help="Only list records of this cell.")
 @option("--image", help="Only list records of this image spec.")
 @option(
-    "--verdict",
-    type=click.Choice(["certified", "works-on-cpu", "failed", "unproven", "broken"]),
-    help="Only list records with this verdict.",
+    "--verdict certified|works-on-cpu|failed|unproven|broken", help="Only list records with this verdict."
 )
 @options.formats("table", "json")
 def list_command(

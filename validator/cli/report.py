@@ -71,7 +71,6 @@ def page_options(*, answers: str, only_with: str = "") -> Callable[[F], F]:
         option(
             "--certificates FILE...",
             "certificate_files",
-            type=options.PATH,
             help=described("certificates, as written by `verify --format json`; repeatable."),
         ),
         option(

@@ -190,9 +190,8 @@ def trust_command() -> None:
 
 @trust_command.command("export")
 @option(
-    "--format",
+    "--format cosign|jq|policy-controller|kyverno|connaisseur",
     "format_",
-    type=click.Choice(("cosign", "jq", "policy-controller", "kyverno", "connaisseur")),
     required=True,
     callback=_check_policy_format,
     help="cosign: Rego for `cosign verify-attestation --policy`; jq: a filter for its output;"
