@@ -158,7 +158,7 @@ def test_the_list_of_places_is_complete() -> None:
         name
         for name in COMMANDS
         if (command := group.get_command(context, name)) is not None
-        and {"key", "trust_path"} <= {parameter.name for parameter in command.params}
+        and {"max_age", "trust_path"} <= {parameter.name for parameter in command.params}
     }
     assert found | set(FORMATS) == set(PLACES)
 
