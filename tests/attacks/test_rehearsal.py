@@ -37,7 +37,7 @@ from validator.model.codec import format_timestamp
 from validator.model.record import Origin, Record, Verdict
 from validator.records import jsonl
 from validator.registry.client import Registry
-from validator.registry.names import Repository
+from validator.registry.names import Repository, Wanted
 
 from ..certify.attestations import attach_by_hand, cosign_attest, payload, with_payload
 from ..certify.conftest import put_image, release, signer
@@ -195,7 +195,7 @@ def test_its_image_is_pulled_or_run(registry: Registry, image: str, trust: Trust
             select_named(registry, host, terms, IMAGE, print)
         said: list[str] = []
         with pytest.raises(NotCertified, match="nothing was pulled"):
-            select_best(registry, host, terms, None, None, said.append)
+            select_best(registry, host, terms, Wanted(), said.append)
         assert any(WHY in line for line in said)
 
 

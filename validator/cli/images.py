@@ -19,7 +19,7 @@ from ..compat import drivers
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, MissingError
 from ..model.codec import encode
 from ..registry.client import Registry
-from ..registry.names import Repository, identifier_of
+from ..registry.names import Repository, Wanted, identifier_of
 from ..reports.printable import json_text
 from . import Command, options
 from .options import flag, option, print_status
@@ -54,8 +54,10 @@ name_option = option(
     help="Only images with these additions, such as jupyter, or with this wheel of TensorFlow that no table"
     " lists, such as b3f1c2d4.  [default: only images without either]",
 )
-#: `tensorflow`, `python` and `additions`, which restrict the images.
-version_options = options.together(
+#: What restricts the images. The command receives it as `wanted`, with its option `--image` if it has one.
+version_options = options.gathered(
+    "wanted",
+    Wanted,
     option(
         "--tensorflow VERSION",
         help="Only images with this TensorFlow: a release such as 2.20.0, or all its patch releases: 2.20.",
@@ -79,9 +81,9 @@ def resolve_host(driver: str | None, gpus: Sequence[str]) -> Host:
     return Host(release, models)
 
 
-def refuse_versions_of_named_image(image: str | None, *versions: str | None) -> None:
+def refuse_versions_of_named_image(wanted: Wanted) -> None:
     """Raise UsageError if an image is named, and values of `version_options` choose one, too."""
-    if image and any(versions):
+    if wanted.image and (wanted.tensorflow or wanted.python or wanted.additions):
         raise click.UsageError("--image already names one image: leave out --tensorflow, --python and --name")
 
 
@@ -142,14 +144,7 @@ _SHORT = len("sha256:") + 12
 @options.certificates()
 @options.formats("table", "json")
 def recommend_command(
-    driver: str | None,
-    gpus: Sequence[str],
-    tensorflow: str | None,
-    python: str | None,
-    additions: str | None,
-    registry: Registry,
-    terms: Terms,
-    format_: str,
+    driver: str | None, gpus: Sequence[str], wanted: Wanted, registry: Registry, terms: Terms, format_: str
 ) -> int:
     """List the images for this host, or another, best first, with the reason why each one fits or does not.
 
@@ -165,8 +160,7 @@ def recommend_command(
     remark = drivers.ended(host.driver.branch)
     if remark is not None:
         print_status(f"Note: {remark.text}.")
-    wanted = tagged_images(registry, tensorflow, python, additions)
-    found = recommend(registry, wanted, host, terms)
+    found = recommend(registry, tagged_images(registry, wanted), host, terms)
     if not any(one.candidate.certificates or one.candidate.problems for one in found):
         print_status(f"No image in {registry.repository} is certified yet, for this host or another.")
         print_status(f"  hint: {without_certificates(registry)}")
@@ -260,10 +254,7 @@ def _document(repository: Repository, host: Host, found: list[Assessment]) -> Re
 def pull_command(
     driver: str | None,
     gpus: Sequence[str],
-    tensorflow: str | None,
-    python: str | None,
-    additions: str | None,
-    image: str | None,
+    wanted: Wanted,
     registry: Registry,
     bundle: Path | None,
     terms: Terms,
@@ -277,8 +268,8 @@ def pull_command(
 
     host = resolve_host(driver, gpus)
     with contextlib.closing(connect_engine(driver, gpus)) as engine:
-        refuse_versions_of_named_image(image, tensorflow, python, additions)
-        selected = select(registry, host, terms, image, tensorflow, python, additions, print_status)
+        refuse_versions_of_named_image(wanted)
+        selected = select(registry, host, terms, wanted, print_status)
         if bundle is not None:
             pulled = _load(engine, registry, selected.reference, selected.name)
         else:
@@ -349,10 +340,7 @@ def run_command(
     uncertified: bool,
     driver: str | None,
     gpus: Sequence[str],
-    tensorflow: str | None,
-    python: str | None,
-    additions: str | None,
-    image: str | None,
+    wanted: Wanted,
     registry: Registry | None,
     plain_http: bool,
     bundle: Path | None,
@@ -367,7 +355,7 @@ def run_command(
     from ..delivery.choose import NoDriver
     from ..delivery.formats import FORMATS
     from ..delivery.pull import in_bundle
-    from ..delivery.resolve import Request, Wanted, resolve, split_layout, split_reference
+    from ..delivery.resolve import Request, resolve, split_layout, split_reference
     from ..delivery.start import Devices, Place, parse_variables
 
     kind = format_ or ("auto" if devices == "auto" else "docker")
@@ -385,15 +373,15 @@ def run_command(
     if devices != "auto" and not tool.uses_docker:
         raise click.UsageError(f"--devices is about a Docker Engine, which --format {format_} does not use")
     environment = parse_variables(variables)
-    refuse_versions_of_named_image(image, tensorflow, python, additions)
+    refuse_versions_of_named_image(wanted)
     place = Place.REGISTRY
     if bundle is not None:
         place = Place.ENGINE if tool.uses_docker else Place.LAYOUT
-    elif image and split_layout(image):
+    elif wanted.image and split_layout(wanted.image):
         registry, place = None, Place.LAYOUT
-    elif image and (reference := split_reference(image)):
+    elif wanted.image and (reference := split_reference(wanted.image)):
         registry = Registry(reference[0], plain_http=plain_http or None)
-        image = identifier_of(reference[1]) or reference[1]
+        wanted = replace(wanted, image=identifier_of(reference[1]) or reference[1])
     elif registry is None:
         place = Place.ENGINE
     _check_place(place, uncertified or bundle is not None, format_, tool)
@@ -402,7 +390,7 @@ def run_command(
     if execute:
         terminal = "-it" if sys.stdin.isatty() and sys.stdout.isatty() else "-i"
     request = Request(
-        registry, Wanted(image, tensorflow, python, additions, gpu=bool(gpus)), terms, uncertified,
+        registry, replace(wanted, gpu=bool(gpus)), terms, uncertified,
         Devices(devices) if tool.uses_docker else None, mount, environment, tuple(words), terminal, xla_cache,
     )  # fmt: skip
 
