@@ -72,7 +72,7 @@ def bundle(stock: Stock, repository: Repository, image: str, signer: Signer) -> 
 
 
 def refusals(registry: Registry, image: str, trust: Trust, **rules: Any) -> list[str]:
-    found = certificates(registry, image, trust, **rules)
+    found = certificates(registry, image, Terms(trust, **rules))
     assert (found.certificates, found.failures, found.records) == ((), (), frozenset())
     return [one.why for one in found.refused]
 
@@ -155,7 +155,7 @@ def test_its_record_is_certified(
     made = as_measured(of_rehearsal(image, verdict=verdict))
     with pytest.raises(NotCertifiable, match="it was made by a REHEARSAL, which proves nothing"):
         certify(registry, made, signer, trust, certifier())
-    assert certificates(registry, image, trust).certificates == ()
+    assert certificates(registry, image, Terms(trust)).certificates == ()
 
 
 def test_its_record_says_that_it_is_real(
@@ -180,9 +180,9 @@ def test_its_record_is_imported(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("bundle")
 def test_its_image_gets_an_alias(registry: Registry, image: str, trust: Trust) -> None:
-    assert promote(registry, Rules(trust, parties(), accept_expired=True)) == []
+    assert promote(registry, Rules(Terms(trust, accept_expired=True), parties())) == []
     registry.tag(image, "latest")
-    (move,) = promote(registry, Rules(trust, parties(), accept_expired=True))
+    (move,) = promote(registry, Rules(Terms(trust, accept_expired=True), parties()))
     assert (move.moves, WHY in move.why) == (False, True)
 
 

@@ -39,7 +39,7 @@ from .attached import BundleError, parse_bundle
 from .challenges import LIFETIME, Challenges
 from .provenance import Provenance, Refusal, provenance_of
 from .signatures import NotVerified, Signer, verify
-from .trust import Trust
+from .trust import Terms, Trust
 from .trust_file import Party, TrustFile
 from .verify import certificates, verified_statement
 
@@ -91,7 +91,7 @@ def certify(
     at = now or now_utc()
     check_record(record)
     digest, failed = str(record.image_digest), record.verdict is Verdict.FAILED
-    if record.id in certificates(registry, digest, trust, now=at).records:
+    if record.id in certificates(registry, digest, Terms(trust, now=at)).records:
         return Issued(failed, signer.throw_away, None)
     measurement = accepted(record, certifier, at)
     # `accepted` has rejected the labels of a node if the runner may not rely on them.
@@ -126,7 +126,7 @@ def certify(
         issued=format_timestamp(at), expires=format_timestamp(expires),
     )  # fmt: skip
     bundle = parse_bundle(signer.sign(text))
-    verified_statement(bundle, digest, trust, now=at)
+    verified_statement(bundle, digest, Terms(trust, now=at))
     attachment = attached.attach(registry, digest, bundle.canonical, statement.PREDICATE)
     return Issued(failed, measurement.fixture, attachment)
 

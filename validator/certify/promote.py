@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Annotated
 
 from ..errors import ValidatorError
@@ -23,7 +23,7 @@ from ..registry.client import ConcurrentChangeError, Registry
 from ..registry.names import LATEST, driver_alias, identifier_of, name_of, release_alias
 from ..versions import Version, leading_numbers, version_or_oldest
 from .provenance import Refusal, provenance_of
-from .trust import Trust
+from .trust import Terms
 from .trust_file import TrustFile
 from .verify import certificates
 
@@ -34,12 +34,10 @@ _ROUNDS = 8
 
 @dataclass(frozen=True)
 class Rules:
-    """The certificates that count, as in `certificates`, and the builders whose images may get an alias."""
+    """The certificates that count, and the builders whose images may get an alias."""
 
-    trust: Trust
+    terms: Terms
     parties: TrustFile
-    max_age: timedelta | None = None
-    accept_expired: bool = False
 
 
 def promote(
@@ -94,9 +92,7 @@ def _standing(
     registry: Registry, digest: str, rules: Rules, additions: str | None, now: datetime | None
 ) -> ImageStanding:
     """Return what counts for an alias of images with these additions, whatever the tag says."""
-    found = certificates(
-        registry, digest, rules.trust, max_age=rules.max_age, accept_expired=rules.accept_expired, now=now
-    )
+    found = certificates(registry, digest, replace(rules.terms, now=now))
     reasons = [failure.why for failure in found.failures] + [refused.why for refused in found.refused]
     against = next(iter(reasons), "no certificate is attached")
     good = found.certificates
@@ -108,7 +104,7 @@ def _standing(
         )
         if isinstance(origin, Refusal):
             good, against = (), origin.why
-        elif origin.fixture and not rules.trust.fixtures:
+        elif origin.fixture and not rules.terms.trust.fixtures:
             good = ()
             against = f"the key of its builder {origin.builder} is a throw-away key, made for a test"
         else:

@@ -69,12 +69,7 @@ def verify_command(
         if not every:
             print_status(f"{registry.repository} has no images with a tag that `build-matrix --push` sets.")
         digests = {name: digest for name, digest in every.items() if digest is not None}
-    found = {
-        name: certificates(
-            registry, digest, terms.trust, max_age=terms.max_age, accept_expired=terms.accept_expired
-        )
-        for name, digest in digests.items()
-    }
+    found = {name: certificates(registry, digest, terms) for name, digest in digests.items()}
     if format_ == "json":
         click.echo(json_text(_document(str(registry.repository), digests, found)))
     else:
@@ -275,7 +270,7 @@ def promote_command(
     """
     from ..certify.promote import Rules, promote
 
-    rules = Rules(terms.trust, project.read_trust(), terms.max_age, terms.accept_expired)
+    rules = Rules(terms, project.read_trust())
     result = promote(
         registry,
         rules,

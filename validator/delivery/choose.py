@@ -381,10 +381,7 @@ def inspect_digest(registry: Registry, image: TaggedImage, digest: str, terms: T
     try:
         if registry.manifest(digest) is None:
             return Candidate(image, None, (), (f"the registry does not have {digest}",))
-        verified = certificates(
-            registry, digest, terms.trust,
-            max_age=terms.max_age, accept_expired=terms.accept_expired, now=terms.now,
-        )  # fmt: skip
+        verified = certificates(registry, digest, terms)
     except MissingError:
         raise
     except ValidatorError as error:

@@ -128,7 +128,7 @@ def _certify(stage: Stage, image: Rehearsed) -> Step:
 
 
 def _verify(stage: Stage, image: Rehearsed) -> Step:
-    found = certificates(stage.registry, image.digest, stage.trust, accept_expired=True)
+    found = certificates(stage.registry, image.digest, stage.terms)
     if found.certificates or found.failures:
         raise Accepted("verify", image.digest)
     why = "; ".join(dict.fromkeys(refused.why for refused in found.refused))
@@ -138,7 +138,7 @@ def _verify(stage: Stage, image: Rehearsed) -> Step:
 
 
 def _promote(stage: Stage, best: Rehearsed) -> Step:
-    rules = Rules(stage.trust, stage.parties, accept_expired=True)
+    rules = Rules(stage.terms, stage.parties)
     # Nothing moves even if something is wrong: the repository may be one that people pull from.
     moves = promote(stage.registry, rules, dry_run=True)
     if accepted := [move.alias for move in moves if move.moves]:
