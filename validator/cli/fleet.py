@@ -374,7 +374,7 @@ def measure(
     unchanged = [
         CellResult(
             record.cell, record.image, record.host_class, "unchanged", f"unchanged since {record.finished}",
-            record.id, published=published.get(record.image),
+            published=published.get(record.image), record_id=record.id,
             failed=record.verdict in (Verdict.FAILED, Verdict.BROKEN),
         )
         for record in planned.unchanged
