@@ -27,7 +27,6 @@ from . import Command, options
 from .options import Builder, Project, flag, option, print_status
 
 if TYPE_CHECKING:
-    from ..certify.trust_file import TrustFile
     from ..model.lock import Lock
     from ..model.spec import ImageSpec
     from ..pipeline.bundle import BundledImage
@@ -90,7 +89,13 @@ def bundle_command(
     if words[0] == _RECEIVE:
         if len(words) != 2:
             raise click.UsageError("receive needs one directory")
-        _receive(directory, into or directory / "received", wait)
+        options.reject_all_but(("words", "wait", "into", "verbose"), "has no effect with receive")
+        into = into or directory / "received"
+        try:
+            receive(directory, into, wait, print_status)
+        except Refused as error:
+            raise ValidatorError(str(error), hint=error.hint) from None
+        click.echo(into)
         return
     options.reject(("wait", "into"), "has no effect without receive")
     from ..pipeline.bundle import Request, write_bundle
@@ -116,16 +121,6 @@ def bundle_command(
         f"Wrote {directory}. The SHA-256 of its bundle.json, which `receive` prints on the other machine too:"
     )
     click.echo(digest)
-
-
-def _receive(directory: Path, into: Path, wait: bool) -> None:
-    names = {parameter.name or "" for parameter in click.get_current_context().command.params}
-    options.reject(names - {"words", "wait", "into", "verbose"}, "has no effect with receive")
-    try:
-        receive(directory, into, wait, print_status)
-    except Refused as error:
-        raise ValidatorError(str(error), hint=error.hint) from None
-    click.echo(into)
 
 
 def _image(
@@ -249,21 +244,6 @@ def _labels_in_engine(name: str) -> Mapping[str, str] | None:
     return labels
 
 
-def _signed(name: str, place: tuple[str, str], plain_http: bool, trust: TrustFile) -> dict[str, Any]:
-    """Return the list that a builder in the trust file signed. Raises ValidatorError if none did."""
-    from ..certify.provenance import Refusal, sbom_of
-
-    registry = options.open_registry(place[0], plain_http)
-    signed = sbom_of(registry, registry.named(place[1]), trust)
-    if isinstance(signed, Refusal):
-        raise ValidatorError(
-            f"{name}: {signed.why}",
-            hint="pass --trust with the trust file that lists the image's builder, or name the image's"
-            " lock instead",
-        )
-    return signed
-
-
 def _of_labels(name: str, labels: Mapping[str, str], matrix_path: Path, base: str) -> dict[str, Any]:
     """Return the list of what is in an image of the local engine, from its lock and the base it names."""
     from ..assemble.base_finder import BaseContents
@@ -367,7 +347,16 @@ def sbom_command(
         from ..sbom.document import render
 
         if place is not None:
-            document = _signed(name, place, plain_http, project.read_trust())
+            from ..certify.provenance import Refusal, sbom_of
+
+            trust, registry = project.read_trust(), options.open_registry(place[0], plain_http)
+            document = sbom_of(registry, registry.named(place[1]), trust)
+            if isinstance(document, Refusal):
+                raise ValidatorError(
+                    f"{name}: {document.why}",
+                    hint="pass --trust with the trust file that lists the image's builder, or name the"
+                    " image's lock instead",
+                )
         elif (labels := _labels_in_engine(name)) is not None:
             document = _of_labels(name, labels, project.matrix_path, base)
         else:
@@ -384,12 +373,13 @@ def sbom_command(
             " Use --base unlisted to leave out its packages."
         )
     from ..pipeline.contents import list_published
-    from .signing import trusted_builder_of
+    from .signing import builder_of
 
     registry = options.open_registry(place[0], plain_http)
     digest = registry.named(place[1])
     spec, lock = locked_image(registry, place[1], digest, project.matrix_path)
-    signer = trusted_builder_of(project.trust_file, builder)
+    signer = builder_of(project.trust_file, builder, needed=True)
+    assert signer is not None
     attached = list_published(
         registry, digest, spec, lock, project.read_trust(), signer, print_status,
         with_base=base != "unlisted",

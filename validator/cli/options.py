@@ -279,6 +279,11 @@ def reject(names: Iterable[str], reason: str) -> None:
             raise click.UsageError(f"{parameter.opts[-1]} {reason}")
 
 
+def reject_all_but(names: Iterable[str], reason: str) -> None:
+    """Raise UsageError if any other parameter was given on the command line."""
+    reject({one.name or "" for one in click.get_current_context().command.params} - {*names}, reason)
+
+
 def default_matrix() -> Path:
     """Return the matrix in the current directory, or that of this tool."""
     return OWN_MATRIX if os.path.lexists(OWN_MATRIX) else shipped_matrix()

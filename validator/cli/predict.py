@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -154,10 +154,12 @@ def predict_command(
         options.reject(_IN_A_WHEEL, "can't be combined with a file for --wheel")
     if format_ == "constraints":
         kept = ("tensorflow", "files", "packages", "python", "format_", *(["wheel"] if is_file else []))
-        _refuse_all_but(kept, "--format constraints")
+        options.reject_all_but(kept, "has no effect with --format constraints")
         return print_constraints(_with_release(software) if is_file else software, files)
     if files or hosts:
-        _refuse_all_but(("files", "hosts", "format_", "as_json"), "--requirements and --host")
+        options.reject_all_but(
+            ("files", "hosts", "format_", "as_json"), "has no effect with --requirements and --host"
+        )
         if not (files and hosts):
             raise click.UsageError("--requirements and --host need each other")
         options.say_if_stale()
@@ -313,12 +315,6 @@ _IN_A_WHEEL = ("tensorflow", "reference", "variant")
 _ABOUT_ONE_RELEASE = (
     "policy", "cuda", "cudnn", "variant", "compat", "kernel_modules", "wheel", "extra", "packages", "mode",
 )  # fmt: skip
-
-
-def _refuse_all_but(kept: Collection[str], what: str) -> None:
-    """Raise UsageError if any other option was given."""
-    names = [one.name for one in click.get_current_context().command.params]
-    options.reject([name for name in names if name and name not in kept], f"has no effect with {what}")
 
 
 class AskedFields(TypedDict):

@@ -38,53 +38,36 @@ from .options import Builder, print_status
 _UNSIGNED = "What is built here can't be certified"
 
 
-def builder_of(trust_path: Path, builder: Builder) -> Signer | None:
-    """Return who signs what is built here; prints why nobody does, or whose signature will not count."""
-    if not builder.is_named:
-        registration = register(trust_path, BUILDERS)
-        if registration.said:
-            print_status(registration.said)
-        return registration.signer
-    if not is_installed():
-        print_status(f"{_UNSIGNED}: the program cosign is not installed")
-        return None
-    signer = _signer(builder)
-    if (stranger := _stranger(signer, trust_path)) is not None:
-        print_status(f"{_UNSIGNED}: {trust_path} has no builder {stranger}")
-    return signer
+def builder_of(trust_path: Path, builder: Builder, *, needed: bool = False) -> Signer | None:
+    """Return who signs what is built here; prints why nobody does, or whose signature will not count.
 
-
-def trusted_builder_of(trust_path: Path, builder: Builder) -> Signer:
-    """Return the signer of statements about an image that is already in a registry.
-
-    Raises MissingError if nobody can, and ValidatorError if the trust file does not list the signer.
+    needed: for an image that is already in a registry. Then what would be printed is a MissingError or a
+    ValidatorError, and there is always a signer.
     """
     if not builder.is_named:
         registration = register(trust_path, BUILDERS)
-        if registration.signer is None:
+        if needed and registration.signer is None:
             raise MissingError(registration.said or "this machine has no key")
         if registration.said:
             print_status(registration.said)
         return registration.signer
-    signer = _signer(builder)
-    if (stranger := _stranger(signer, trust_path)) is not None:
-        raise ValidatorError(
-            f"{trust_path} has no builder {stranger}, so nobody would accept what it signs",
-            hint="use the key of a builder in that file, or name another file with --trust",
-        )
-    return signer
-
-
-def _signer(builder: Builder) -> Signer:
+    if not needed and not is_installed():
+        print_status(f"{_UNSIGNED}: the program cosign is not installed")
+        return None
     password = os.environ.get("COSIGN_PASSWORD", "") if builder.builder_key else None
-    return Signer(builder.builder_key, password, builder.identity, builder.issuer)
-
-
-def _stranger(signer: Signer, trust_path: Path) -> str | None:
-    """Return the name of a signer that is not a builder in the trust file; None for a builder."""
+    signer = Signer(builder.builder_key, password, builder.identity, builder.issuer)
     with signer.trust() as own:
         known = read_trust_file(trust_path).builders if trust_path.exists() else ()
-        return None if any(one.signatory.signer == own.signer for one in known) else own.signer
+    if any(one.signatory.signer == own.signer for one in known):
+        return signer
+    stranger = f"{trust_path} has no builder {own.signer}"
+    if needed:
+        raise ValidatorError(
+            f"{stranger}, so nobody would accept what it signs",
+            hint="use the key of a builder in that file, or name another file with --trust",
+        )
+    print_status(f"{_UNSIGNED}: {stranger}")
+    return signer
 
 
 # Set up `build-matrix` to sign what it measures: the machine's key, and the challenges that are answered.
