@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from ..registry.names import Repository
 from . import Command, options
 from .options import Builder, Project, flag, option
 
@@ -144,10 +143,6 @@ class Request:
     format_: str
 
     @property
-    def as_json(self) -> bool:
-        return self.format_ == "json"
-
-    @property
     def images_at_once(self) -> int:
         return self.jobs or max(1, (os.cpu_count() or 1) // 4)
 
@@ -177,17 +172,6 @@ class Request:
     def builds(self) -> bool:
         """True if images are built; otherwise they are only looked up in a registry."""
         return not (self.pull_from or self.dry_run)
-
-    @property
-    def repository(self) -> Repository | None:
-        """The repository to push to or pull from. Raises InputError for a wrong name."""
-        name = self.push or self.pull_from
-        return Repository.parse(name) if name else None
-
-    @property
-    def other_repositories(self) -> list[Repository]:
-        """The repositories to take layers from. Raises InputError for a wrong name."""
-        return [Repository.parse(name) for name in self.mount_from]
 
 
 #: A rehearsal has its own store, keys and trust file, and does every step.

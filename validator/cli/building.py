@@ -6,7 +6,7 @@ import contextlib
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -44,7 +44,7 @@ from ..registry.loopback import loopback_registry, serve_command
 from ..registry.names import Repository
 from ..reports.printable import counted, json_text, one_line
 from ..reports.terminal import show
-from ..system.package_sources import PackageSources, host_sources
+from ..system.package_sources import host_sources
 from ..system.runs import temporary_directory
 from . import options
 from .build_matrix import Request
@@ -66,25 +66,19 @@ from .signing import builder_of, challenges_for, fleet_runner_of, runner_of
 
 @dataclass(frozen=True)
 class Prepared:
-    """Everything that a run needs, except for the store and what watches it.
+    """A run that lacks only the store and what watches it.
 
     profile: the one that has the images, None for the default. repository: where images are pushed to or
-    pulled from. challenges: for cells or image specs. hosts: the host classes of the plan. publisher, runner,
-    fleet: None if nothing is published, signed or submitted.
+    pulled from. challenges: for cells or image specs. fleet: None if nothing is submitted.
     """
 
-    sources: PackageSources
     place: OpenedEngine
     plan: Plan
     profile: str | None
-    locks: LockDirectory
-    hosts: tuple[HostClass, ...]
-    options: Options
     repository: Repository | None
     challenges: Mapping[str, str] | None
-    publisher: Publisher | None
-    runner: Runner | None
     fleet: Fleet | None
+    run: Callable[[Store, Callable[[Event], None]], Run]
 
 
 def perform(asked: Request) -> int:
@@ -96,7 +90,9 @@ def perform(asked: Request) -> int:
             measured = replace(run, challenges=prepared.challenges)
             where = str(prepared.repository)
             with contextlib.closing(prepared.fleet) as fleet:
-                return measure(prepared.plan, results, measured, fleet, where, asked.dry_run, asked.as_json)
+                return measure(
+                    prepared.plan, results, measured, fleet, where, asked.dry_run, asked.format_ == "json"
+                )
     return report(asked, prepared, results)
 
 
@@ -106,7 +102,8 @@ def prepare(asked: Request) -> Prepared:
     The input is checked before an engine is looked for, so that wrong input touches nothing.
     """
     challenges = challenges_for(load_plan(*asked.project.cells), asked.challenge, asked.challenges_path)
-    repository, others = asked.repository, asked.other_repositories
+    name, others = asked.push or asked.pull_from, [Repository.parse(name) for name in asked.mount_from]
+    repository = Repository.parse(name) if name else None
     # Without a trust file, nothing in a registry is accepted.
     trust = asked.project.read_trust(needed=asked.pull_from is not None)
     fleet = open_named_fleet(asked.on, asked.project.fleet_file) if asked.with_fleet else None
@@ -158,10 +155,13 @@ def prepare(asked: Request) -> Prepared:
         use if asked.builds else RegistryUse.PULL,
     )  # fmt: skip
     runner = _runner(asked, place, hosts, trust_path, challenged=challenges is not None)
-    return Prepared(
-        sources=sources, place=place, plan=plan, profile=profile, locks=locks, hosts=hosts, options=how,
-        repository=repository, challenges=challenges, publisher=publisher, runner=runner, fleet=fleet,
-    )  # fmt: skip
+
+    def run(store: Store, on_event: Callable[[Event], None]) -> Run:
+        # With a fleet, the challenges are answered after building.
+        now = None if fleet is not None else challenges
+        return Run(place.engine, store, sources, locks, hosts, how, on_event, publisher, runner, now)
+
+    return Prepared(place, plan, profile, repository, challenges, fleet, run)
 
 
 def _runner(
@@ -185,12 +185,7 @@ def build(asked: Request, prepared: Prepared, store: Store) -> tuple[Run, list[R
             progress(event)
             watched(event)
 
-        run = Run(
-            prepared.place.engine, store, prepared.sources, prepared.locks, prepared.hosts, prepared.options,
-            on_event, prepared.publisher, prepared.runner,
-            # With a fleet, the challenges are answered after building.
-            None if prepared.fleet is not None else prepared.challenges,
-        )  # fmt: skip
+        run = prepared.run(store, on_event)
         try:
             return run, build_matrix(images, run)
         finally:
@@ -199,7 +194,7 @@ def build(asked: Request, prepared: Prepared, store: Store) -> tuple[Run, list[R
 
 def report(asked: Request, prepared: Prepared, results: list[Result]) -> int:
     """Print the results and what to do with the images, and return the exit code."""
-    if asked.as_json:
+    if asked.format_ == "json":
         click.echo(json_text([result_json(result, asked.layout) for result in results]))
     else:
         show(results_table(results))
@@ -209,7 +204,7 @@ def report(asked: Request, prepared: Prepared, results: list[Result]) -> int:
         kind = holder.name if isinstance(holder, ImageEngine) else "auto"
         say_next_steps(results, asked.push or asked.pull_from, prepared.profile, asked.layout, kind)
     else:
-        engine, locks = prepared.place.engine, prepared.locks
+        engine, locks = prepared.place.engine, locks_of(asked.project.matrix_path)
         say_environments(
             built
             for spec in dict.fromkeys(result.spec for result in results)
@@ -304,7 +299,7 @@ def rehearse(asked: Request) -> int:
             )
         with _directory(asked.keep) as directory, _registry(repository, directory) as found:
             done, good = _rehearse(asked, plan, found, directory, engine)
-        if asked.as_json:
+        if asked.format_ == "json":
             click.echo(json_text({"rehearsal": True, "steps": [asdict(step) for step in done]}))
         else:
             rows = [(step.image, step.name, one_line(step.did)) for step in done]
