@@ -130,18 +130,6 @@ class CapacityDocument(TypedDict):
     detail: Annotated[str, "What else the scheduler says."]
 
 
-@fleet_command.command("status")
-@click.argument("run", required=False)
-@options.formats("table", "json")
-def status_command(run: str | None, format_: str) -> None:
-    """Show the progress of this machine's runs, or of each cell of one RUN, without asking a scheduler."""
-    with Runs() as runs:
-        if run is not None:
-            _show_cells(runs, runs.run(run), format_)
-        else:
-            _show_runs(runs, format_)
-
-
 class RunDocument(TypedDict):
     """An entry of `fleet status --json`."""
 
@@ -151,6 +139,45 @@ class RunDocument(TypedDict):
     ended: Annotated[str | None, "UTC, ISO 8601; null while it is not over."]
     submitted_now: Annotated[bool, "Whether a process works on it."]
     cells: Annotated[dict[str, dict[str, int]], "The number of cells in each state, by host class."]
+
+
+class UnitDocument(TypedDict):
+    """An entry of `fleet status RUN --json`: the last attempt of a cell."""
+
+    cell: Annotated[str, "The cell."]
+    state: Annotated[str, "`waiting`, `running`, `done`, `failed`, `lost`, `missing` or `cancelled`."]
+    attempt: Annotated[int, "The number of the attempt, from 1."]
+    unit: Annotated[str, "The name of the job."]
+    node: Annotated[str, "Where it runs or ran; may be empty."]
+    detail: Annotated[str, "What went wrong; may be empty."]
+    record: Annotated[str | None, "The id of its record, or null."]
+
+
+@fleet_command.command("status")
+@click.argument("run", required=False)
+@options.formats("table", "json")
+def status_command(run: str | None, format_: str) -> None:
+    """Show the progress of this machine's runs, or of each cell of one RUN, without asking a scheduler."""
+    with Runs() as runs:
+        if run is None:
+            _show_runs(runs, format_)
+            return
+        # The last attempt of each cell.
+        units = {tried.unit.cell: tried for tried in runs.units(runs.run(run))}
+    from ..fleet.submitter import word_of
+
+    rows: list[UnitDocument] = []
+    for cell, tried in sorted(units.items()):
+        detail = ": ".join(filter(None, (tried.fault.sentence if tried.fault else "", tried.detail)))
+        rows.append({
+            "cell": cell, "state": word_of(tried), "attempt": tried.unit.attempt, "unit": tried.name,
+            "node": tried.node, "detail": detail, "record": tried.record_id or None,
+        })  # fmt: skip
+    if format_ == "json":
+        click.echo(json_text(rows))
+    else:
+        shown = [(row["cell"], row["state"], str(row["attempt"]), row["node"], row["detail"]) for row in rows]
+        options.print_rows(("cell", "state", "attempt", "node", ""), shown)
 
 
 def _show_runs(runs: Runs, format_: str) -> None:
@@ -180,39 +207,6 @@ def _show_runs(runs: Runs, format_: str) -> None:
         command = shlex.join(one.command) if one.command else one.fleet
         print_status(f"{one.id} on {one.fleet}, since {one.created}: {command}.{going}")
         show(tally_table(tallies[one.id]))
-
-
-class UnitDocument(TypedDict):
-    """An entry of `fleet status RUN --json`: the last attempt of a cell."""
-
-    cell: Annotated[str, "The cell."]
-    state: Annotated[str, "`waiting`, `running`, `done`, `failed`, `lost`, `missing` or `cancelled`."]
-    attempt: Annotated[int, "The number of the attempt, from 1."]
-    unit: Annotated[str, "The name of the job."]
-    node: Annotated[str, "Where it runs or ran; may be empty."]
-    detail: Annotated[str, "What went wrong; may be empty."]
-    record: Annotated[str | None, "The id of its record, or null."]
-
-
-def _show_cells(runs: Runs, run: FleetRun, format_: str) -> None:
-    from ..fleet.submitter import word_of
-
-    # The last attempt of each cell.
-    units = {tried.unit.cell: tried for tried in runs.units(run)}
-    rows: list[UnitDocument] = [
-        {
-            "cell": cell, "state": word_of(tried), "attempt": tried.unit.attempt,
-            "unit": tried.name, "node": tried.node,
-            "detail": ": ".join(filter(None, (tried.fault.sentence if tried.fault else "", tried.detail))),
-            "record": tried.record_id or None,
-        }
-        for cell, tried in sorted(units.items())
-    ]  # fmt: skip
-    if format_ == "json":
-        click.echo(json_text(rows))
-        return
-    shown = [(row["cell"], row["state"], str(row["attempt"]), row["node"], row["detail"]) for row in rows]
-    options.print_rows(("cell", "state", "attempt", "node", ""), shown)
 
 
 @fleet_command.command("cancel")

@@ -102,7 +102,26 @@ def init_command(directory: Path, force: bool) -> None:
         print_status(f"{missing} still to resolve: run `validator lock --profile full`")
     if workflow and tool.startswith("git+"):
         print_status(f"The workflow installs {tool}, because this version of the tool is not released.")
-    _say_what_is_next(directory, hosts, repository)
+    profile = "" if hosts else " --profile cpu"
+    change = "" if directory.resolve() == Path.cwd() else f"cd {directory} && "
+    started = program(directory)
+    build = f"{started} build-matrix{profile}"
+    if repository is None:
+        print_status(
+            "This is not a repository on GitHub: in the workflow, write your registry in place of"
+            " OWNER/REPOSITORY."
+        )
+        # A placeholder there would trust whoever has that name on GitHub.
+        print_status(
+            "No trust.yaml was written, because it has to name who signs your images:"
+            f" {manual('reference/trust-file.md')}"
+        )
+    elif isinstance(repository, starter.GithubRepository):
+        print_status(f"The workflow pushes to {repository.registry}.")
+    else:
+        print_status("No workflow was written, because `init` has one only for GitHub.")
+        build += f" --push {repository.registry}"
+    print_status(f"Next: {change}{started} plan, then {build}")
 
 
 def _repository(directory: Path) -> starter.GithubRepository | starter.GitlabRepository | None:
@@ -149,33 +168,6 @@ def _write(directory: Path, contents: Mapping[Path, str], force: bool) -> None:
             else:
                 (directory / path).unlink(missing_ok=True)
         raise
-
-
-def _say_what_is_next(
-    directory: Path,
-    hosts: tuple[HostClass, ...],
-    repository: starter.GithubRepository | starter.GitlabRepository | None,
-) -> None:
-    profile = "" if hosts else " --profile cpu"
-    change = "" if directory.resolve() == Path.cwd() else f"cd {directory} && "
-    started = program(directory)
-    build = f"{started} build-matrix{profile}"
-    if repository is None:
-        print_status(
-            "This is not a repository on GitHub: in the workflow, write your registry in place of"
-            " OWNER/REPOSITORY."
-        )
-        # A placeholder there would trust whoever has that name on GitHub.
-        print_status(
-            "No trust.yaml was written, because it has to name who signs your images:"
-            f" {manual('reference/trust-file.md')}"
-        )
-    elif isinstance(repository, starter.GithubRepository):
-        print_status(f"The workflow pushes to {repository.registry}.")
-    else:
-        print_status("No workflow was written, because `init` has one only for GitHub.")
-        build += f" --push {repository.registry}"
-    print_status(f"Next: {change}{started} plan, then {build}")
 
 
 @click.command("lock", cls=Command)

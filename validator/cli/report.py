@@ -127,6 +127,7 @@ def write_page(
     from ..reports.page.site import ENTRY, FOLDERS, MARK, Sources, site
     from ..supply.python_packages import run_by_node
     from .planning import locks_of
+    from .records import diagnosis_of
 
     locks = locks_of(project.matrix_path)
 
@@ -138,23 +139,20 @@ def write_page(
             return {}
         return {wheel.name: wheel.version for wheel in lock.wheels} if lock else {}
 
+    def diagnose(record: Record) -> Diagnosis | None:
+        good = record.verdict in (Verdict.CERTIFIED, Verdict.WORKS_ON_CPU)
+        return None if good else diagnosis_of(record)
+
     answers = None
     try:
         answers = make_answers(pyodide, MARK, read_table(), run_by_node) if pyodide else None
     except MissingError as error:
         _say_unanswered(error)
     sources = Sources(
-        rows=rows,
-        measurements=measurements,
-        profile=project.profile_name,
-        certificates=_certificates(page.certificate_files),
-        diagnose=_diagnose,
-        registry=page.registry,
-        fetch=store.fetch,
-        answers=answers,
-        wheels=wheels,
-        live=live,
-    )
+        rows=rows, measurements=measurements, profile=project.profile_name, diagnose=diagnose,
+        certificates=_certificates(page.certificate_files), registry=page.registry, fetch=store.fetch,
+        answers=answers, wheels=wheels, live=live,
+    )  # fmt: skip
     return update_directory(directory, site(sources), entry=ENTRY, mark=MARK.encode(), folders=FOLDERS)
 
 
@@ -190,14 +188,6 @@ def _certificates(files: Sequence[Path]) -> dict[str, list[Certificate]]:
     for known in by_digest.values():
         known.sort(key=lambda each: (each.measured, each.issued, each.signer), reverse=True)
     return by_digest
-
-
-def _diagnose(record: Record) -> Diagnosis | None:
-    if record.verdict in (Verdict.CERTIFIED, Verdict.WORKS_ON_CPU):
-        return None
-    from .records import diagnosis_of
-
-    return diagnosis_of(record)
 
 
 @click.command("report", cls=Command)
