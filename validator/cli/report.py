@@ -21,7 +21,7 @@ from ..model.record import Certificate, Record, Verdict, read_verification
 from ..model.spec import ImageSpec, python_label
 from ..records.history import credible_time
 from ..reports.overview import Row, markdown, overview
-from ..reports.page.measurements import Measurements, gather
+from ..reports.page.measurements import gather
 from ..reports.printable import counted, json_text
 from ..resources import install_hint
 from ..serve.events import Events
@@ -112,14 +112,12 @@ def _say_unanswered(error: MissingError) -> None:
 def write_page(
     directory: Path,
     store: Store,
-    measurements: Measurements,
-    rows: Sequence[Row],
     project: Project,
     page: PageOptions,
     pyodide: Path | None,
     live: str | None = None,
-) -> Changes:
-    """Write the page, or update an existing one.
+) -> tuple[list[Row], Changes]:
+    """Write the page, or update an existing one, and return the rows of its overview and what changed.
 
     store: must stay open until the page is written. pyodide: of `pyodide_of`. live: see `Sources`.
     """
@@ -148,12 +146,15 @@ def write_page(
         answers = make_answers(pyodide, MARK, read_table(), run_by_node) if pyodide else None
     except MissingError as error:
         _say_unanswered(error)
+    measurements = gather(store.all(), now_utc())
+    rows = measured_rows(project, measurements.latest)
     sources = Sources(
         rows=rows, measurements=measurements, profile=project.profile_name, diagnose=diagnose,
         certificates=_certificates(page.certificate_files), registry=page.registry, fetch=store.fetch,
         answers=answers, wheels=wheels, live=live,
     )  # fmt: skip
-    return update_directory(directory, site(sources), entry=ENTRY, mark=MARK.encode(), folders=FOLDERS)
+    done = update_directory(directory, site(sources), entry=ENTRY, mark=MARK.encode(), folders=FOLDERS)
+    return rows, done
 
 
 def measured_rows(project: Project, latest: Mapping[str, Record]) -> list[Row]:
@@ -216,18 +217,16 @@ def report_command(
     # Report wrong input before reading anything else.
     refuse_wrong_selection(*project.cells)
     with project.open_store() as store:
-        measurements = gather(store.all(), now_utc()) if directory is not None else None
-        latest = store.latest() if measurements is None else measurements.latest
         wrong = [entry for entry in store.entries() if credible_time(entry.finished, now_utc()) is None]
         if wrong:
             print_status(
                 f"{counted(len(wrong), 'record')} left out, because of a finish time that can't be right:"
                 " see `records list`"
             )
-        rows = measured_rows(project, latest)
-        if directory is not None and measurements is not None:
-            pyodide = pyodide_of(page.answers)
-            done = write_page(directory, store, measurements, rows, project, page, pyodide)
+        if directory is None:
+            rows = measured_rows(project, store.latest())
+        else:
+            rows, done = write_page(directory, store, project, page, pyodide_of(page.answers))
             written = f"{counted(done.written, 'file')} written"
             print_status(
                 f"Wrote {directory / 'index.html'}"
@@ -285,9 +284,7 @@ def serve_command(project: Project, host: str, port: int, page: PageOptions) -> 
 
         def update(version: str) -> None:
             with project.open_store() as store:
-                measurements = gather(store.all(), now_utc())
-                rows = measured_rows(project, measurements.latest)
-                write_page(directory, store, measurements, rows, project, page, pyodide, version)
+                write_page(directory, store, project, page, pyodide, version)
 
         def progress() -> list[RunProgress]:
             return read_progress(project.progress)

@@ -71,7 +71,19 @@ def verify_command(
         digests = {name: digest for name, digest in every.items() if digest is not None}
     found = {name: certificates(registry, digest, terms) for name, digest in digests.items()}
     if format_ == "json":
-        click.echo(json_text(_document(str(registry.repository), digests, found)))
+        checked = list(found.values())
+        document: VerificationDocument = {
+            "registry": str(registry.repository),
+            "images": digests,
+            "certificates": encode([one for verified in checked for one in verified.certificates]),
+            "failures": encode([one for verified in checked for one in verified.failures]),
+            "refused": [
+                {"image": name, "what": refused.what, "why": refused.why}
+                for name, verified in found.items()
+                for refused in verified.refused
+            ],
+        }
+        click.echo(json_text(document))
     else:
         _show(digests, found)
     good = [bool(verified.certificates) for verified in found.values()]
@@ -128,22 +140,6 @@ class VerificationDocument(TypedDict):
         "The images that failed in the newest measurement on a host class; the fields of each are below.",
     ]
     refused: Annotated[list[RefusedDocument], "What does not count; the fields of each are below."]
-
-
-def _document(repository: str, digests: dict[str, str], found: dict[str, Verified]) -> VerificationDocument:
-    return {
-        "registry": repository,
-        "images": digests,
-        "certificates": encode(
-            [certificate for verified in found.values() for certificate in verified.certificates]
-        ),
-        "failures": encode([failure for verified in found.values() for failure in verified.failures]),
-        "refused": [
-            {"image": name, "what": refused.what, "why": refused.why}
-            for name, verified in found.items()
-            for refused in verified.refused
-        ],
-    }
 
 
 def _show(digests: dict[str, str], found: dict[str, Verified]) -> None:
